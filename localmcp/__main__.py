@@ -11,13 +11,12 @@ def main() -> None:
     _open_streams()
     # Threads of numpy's own, which nothing here is large enough for, take 60 ms of the processor at its import.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    profile, rest = take_profile(sys.argv[1:])
-    plain, database = plain_serve(rest)
-    if plain and profile != "":
+    options = plain_serve(sys.argv[1:])
+    if options is not None:
         # The CLI's imports take several times as long as the whole first reply.
         from localmcp.server import handshake
 
-        handshake.main(database, profile)
+        handshake.main(*options)
     try:
         from localmcp.cli import main as cli_main
 
@@ -34,35 +33,22 @@ def _open_streams() -> None:
             setattr(sys, name, open(os.devnull, mode))
 
 
-def take_profile(arguments: list[str]) -> tuple[str | None, list[str]]:
-    """Return the value of `--profile` (None without one, empty when it is missing), and the other words."""
-    words: list[str] = []
-    profile: str | None = None
-    rest = iter(arguments)
-    for word in rest:
-        name, equals, value = word.partition("=")
-        if name == "--profile":
-            profile = value if equals else next(rest, "")
-        else:
-            words.append(word)
-    return profile, words
-
-
-def plain_serve(arguments: list[str]) -> tuple[bool, str | None]:
-    """Return whether the words are `serve` with nothing but `--db FILE` before or after it, and that file.
+def plain_serve(arguments: list[str]) -> tuple[str | None, str | None] | None:
+    """Return FILE and NAME of `serve` with nothing but `--db FILE` and `--profile NAME`; None for other words.
 
     Any other option (`--http`, `--help`, a misspelled one) is for the CLI, which knows them all.
     """
+    options: dict[str, str | None] = {"--db": None, "--profile": None}
     words: list[str] = []
-    database: str | None = None
     rest = iter(arguments)
     for word in rest:
         name, equals, value = word.partition("=")
-        if name != "--db":
+        if name in options:
+            options[name] = value if equals else next(rest, "")
+        else:
             words.append(word)
-            continue
-        database = value if equals else next(rest, "")
-    return words == ["serve"] and database != "", database
+    database, profile = options.values()
+    return (database, profile) if words == ["serve"] and "" not in (database, profile) else None
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from localmcp.server.http.app import HttpApp
-from localmcp.server.http.serving import Address, HttpServer, limits_of, listen, uvicorn_config
+from localmcp.server.http.serving import Address, HttpServer, listen, uvicorn_config
 from localmcp.server.wire_values import OpenOnce
 from localmcp.workspace import Workspace, open_workspace
 
@@ -113,7 +113,7 @@ def open_door(file: Path, **settings: Any) -> Iterator[OpenDoor]:
     """A door to that file until the block ends."""
     workspace = open_workspace(file, **{"model": "hash", **settings})
     once = OpenOnce(lambda: workspace)
-    door = HttpApp(once, limits_of(workspace.settings, "127.0.0.1"))
+    door = HttpApp(once, workspace.settings, "127.0.0.1")
     sock = listen(Address(port=0))
     port = sock.getsockname()[1]
     server = WatchedDoor(uvicorn_config(door), door, Address(port=port), once)

@@ -114,7 +114,7 @@ COLUMNS = """
 
 
 def _parsed(text: str | None) -> Any:
-    """Return the value as a row has it; it may have been changed by hand."""
+    """Return a stored JSON value; None for one that somebody changed into no JSON."""
     try:
         return None if text is None else json.loads(text)
     except ValueError:

@@ -44,8 +44,9 @@ class Hit:
     source_id: str = field(repr=False)
     raw: Json = _raw()
 
-    def cells(self) -> tuple[str, ...]:
-        return f"{self.score:.0f}", self.title, _shortened(self.text), self.place
+    def cells(self) -> dict[str, str]:
+        passage = _shortened(self.text)
+        return {"score": f"{self.score:.0f}", "title": self.title, "passage": passage, "place": self.place}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +66,9 @@ class Source:
     id: str = field(repr=False)
     raw: Json = _raw()
 
-    def cells(self) -> tuple[str, ...]:
-        return self.title, self.collection, str(self.chunks), self.updated[:10], self.path or ""
+    def cells(self) -> dict[str, str]:
+        counted = {"title": self.title, "collection": self.collection, "passages": str(self.chunks)}
+        return {**counted, "updated": self.updated[:10], "path": self.path or ""}
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,7 @@ class Context:
 
     title: str
     text: str = field(repr=False)
-    """They joined."""
+    """The passages joined."""
     passages: tuple[str, ...] = field(repr=False)
     place: str
     raw: Json = _raw()
@@ -112,8 +114,8 @@ class Rule:
     """A number; that of a rule in a mounted file has the file's name before it: `team:5`."""
     raw: Json = _raw()
 
-    def cells(self) -> tuple[str, ...]:
-        return f"{self.relevance:.2f}", self.category, self.text
+    def cells(self) -> dict[str, str]:
+        return {"relevance": f"{self.relevance:.2f}", "category": self.category, "rule": self.text}
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,18 +130,11 @@ class Quickstart:
     """`exact_match`, `partial_match`, `fuzzy_match` or `fallback_match`."""
     raw: Json = _raw()
 
-    def cells(self) -> tuple[str, ...]:
-        return str(self.score), self.title, self.description
+    def cells(self) -> dict[str, str]:
+        return {"score": str(self.score), "title": self.title, "description": self.description}
 
 
 Item = TypeVar("Item", Hit, Source, Rule, Quickstart)
-
-HEADS: Mapping[str, tuple[str, ...]] = {
-    "Hit": ("score", "title", "passage", "place"),
-    "Source": ("title", "collection", "passages", "updated", "path"),
-    "Rule": ("relevance", "category", "rule"),
-    "Quickstart": ("score", "title", "description"),
-}
 
 
 class Results(list[Item], Generic[Item]):
@@ -153,20 +148,21 @@ class Results(list[Item], Generic[Item]):
         """Sentences for the person, such as that the model was not there and only words were compared."""
 
     def __repr__(self) -> str:
-        lines = [f"{number}. " + "  ".join(filter(None, result.cells())) for number, result in enumerate(self, 1)]
+        rows = ("  ".join(filter(None, result.cells().values())) for result in self)
+        lines = [f"{number}. {row}" for number, row in enumerate(rows, 1)]
         return "\n".join([*lines, *self.notices]) or str(self.raw.get("message") or "nothing found")
 
     def _repr_html_(self) -> str:
         """Return the table that notebooks show."""
         if not self:
             return f"<p>{html.escape(repr(self))}</p>"
-        head = "".join(f"<th>{head}</th>" for head in HEADS[type(self[0]).__name__])
-        rows = "".join(_table_row(result.cells()) for result in self)
+        head = "".join(f"<th>{head}</th>" for head in self[0].cells())
+        rows = "".join(_table_row(result.cells().values()) for result in self)
         notices = "".join(f"<p>{html.escape(notice)}</p>" for notice in self.notices)
         return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{notices}"
 
 
-def _table_row(cells: Sequence[str]) -> str:
+def _table_row(cells: Iterable[str]) -> str:
     return f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in cells)}</tr>"
 
 

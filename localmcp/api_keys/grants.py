@@ -19,8 +19,7 @@ from localmcp.tools import Scope, current_scope
 
 RULES = ("rules", "developer rules")
 """Names under which a key is bound to the developer's rules."""
-_TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_PROVIDER_NAME = re.compile(r"[A-Za-z0-9_.:-]{1,100}")
+_NAME_FORMS = {"tools": re.compile(r"[A-Za-z0-9_-]{1,64}"), "providers": re.compile(r"[A-Za-z0-9_.:-]{1,100}")}
 
 
 def managing_scope() -> Scope:
@@ -36,7 +35,7 @@ def managing_scope() -> Scope:
 
 
 def is_visible(info: KeyInfo, own: Scope) -> bool:
-    """Return whether a key opens no collection that the caller does not see."""
+    """Return whether the caller sees every collection that the key opens."""
     return own.collections is None or (bool(info.collections) and own.collections.issuperset(info.collections or ()))
 
 
@@ -67,7 +66,7 @@ def _ends_later(end: str | None, own_end: str | None) -> bool:
 
 
 def bind(connection: apsw.Connection, names: Iterable[str] | None) -> str | None:
-    """The collections as a key keeps them, JSON: by id and by name, so that one that takes over a name is not opened.
+    """Return the collections as JSON for the key's row: id and name, so that a new one of that name is not opened.
 
     Raises:
         NotFound: no such collection.
@@ -107,7 +106,7 @@ def checked_scopes(scopes: Iterable[str], own: Scope) -> list[str]:
     """Return the scopes in the order of `RIGHTS`, each once.
 
     Raises:
-        InvalidInput: none, or one that there is not.
+        InvalidInput: none, or an unknown one.
         AccessDenied: the caller has less.
     """
     names = [scopes] if isinstance(scopes, str) else list(scopes)
@@ -122,42 +121,36 @@ def checked_scopes(scopes: Iterable[str], own: Scope) -> list[str]:
     return [right for right in RIGHTS if right in names]
 
 
-def checked_tools(names: Iterable[str] | None, own: Scope) -> tuple[str, ...] | None:
-    """Return the names of the tools, or None for all; at most those of the caller.
+def checked_names(what: str, names: Iterable[str] | None, own: frozenset[str] | None) -> tuple[str, ...] | None:
+    """Return the names of `tools` or `providers` that a key may have; None = all.
+
+    Args:
+        names: None = as many as the caller has.
+        own: those of the caller; None = all.
 
     Raises:
         InvalidInput: no list, an empty one, or what cannot be a name.
-        AccessDenied: a tool that the caller may not use.
+        AccessDenied: one that the caller may not use.
     """
-    return _narrowed("tools", _checked_names("tools", names, _TOOL_NAME), own.tools)
+    unique = None if names is None else _usable_names(what, names)
+    if own is None:
+        return unique
+    beyond = sorted(set(unique or ()) - own)
+    if beyond:
+        raise AccessDenied(f"{what}: the key of this caller does not open {', '.join(beyond)}.")
+    return unique or tuple(sorted(own))
 
 
-def checked_providers(names: Iterable[str] | None, own: Scope) -> tuple[str, ...] | None:
-    """Return the same for the names of providers."""
-    return _narrowed("providers", _checked_names("providers", names, _PROVIDER_NAME), own.provider_names)
-
-
-def _checked_names(what: str, names: Iterable[str] | None, form: re.Pattern[str]) -> tuple[str, ...] | None:
-    if names is None:
-        return None
+def _usable_names(what: str, names: Iterable[str]) -> tuple[str, ...]:
     if isinstance(names, str):
         raise InvalidInput(f"{what}: a list of names is needed, not one text.")
     unique = tuple(dict.fromkeys(str(name) for name in names))
-    wrong = [item for item in unique if not form.fullmatch(item)]
+    wrong = [item for item in unique if not _NAME_FORMS[what].fullmatch(item)]
     if wrong:
         raise InvalidInput(f"{what}: {shorten_value(wrong[0])} cannot be a name.")
     if not unique:
         raise InvalidInput(f"{what}: name at least one, or leave it out for all.")
     return unique
-
-
-def _narrowed(what: str, names: tuple[str, ...] | None, own: frozenset[str] | None) -> tuple[str, ...] | None:
-    if own is None:
-        return names
-    beyond = sorted(set(names or ()) - own)
-    if beyond:
-        raise AccessDenied(f"{what}: the key of this caller does not open {', '.join(beyond)}.")
-    return names or tuple(sorted(own))
 
 
 def checked_expiry(text: str | None, own: Scope) -> str | None:

@@ -19,9 +19,8 @@ from localmcp.api_keys.grants import (
     bind,
     checked_expiry,
     checked_name,
-    checked_providers,
+    checked_names,
     checked_scopes,
-    checked_tools,
     excess,
     is_visible,
     managing_scope,
@@ -90,8 +89,8 @@ class ApiKeys:
             "prefix": key[:PREFIX_LENGTH],
             "name": checked_name(name),
             "scopes": json.dumps(checked_scopes(scopes, own)),
-            "tools": _listed(checked_tools(tools, own)),
-            "providers": _listed(checked_providers(providers, own)),
+            "tools": _listed(checked_names("tools", tools, own.tools)),
+            "providers": _listed(checked_names("providers", providers, own.provider_names)),
             "expires_at": checked_expiry(expires_at, own),
             "created_at": utc_now(),
         }
@@ -182,33 +181,36 @@ class ApiKeys:
         The first time in a process it costs a bcrypt check (some 60 ms), whether the key is known or not.
 
         Raises:
-            AccessDenied: missing, malformed, unknown, revoked or expired. Only who holds the key learns which of the
-                last two.
+            AccessDenied: missing, malformed, unknown, revoked or expired. Only the holder of a key learns that it was
+                revoked or has expired.
             FileUnavailable: the file cannot be read.
         """
         if not key:
             raise AccessDenied("An API key is required.", hint="Make one with: localmcp keys create")
         if not _KEY.fullmatch(key):
             raise AccessDenied("Invalid API key.")
-        digest = hashlib.sha256(self._salt + key.encode()).digest()
+        digest = self._digest(key)
         info = self._read_verified(digest) or self._check(key, digest)
         if info is None:
             raise AccessDenied("Invalid API key.")
         if info.status != "active":
             raise AccessDenied(f"The API key is {info.status}.", hint="Make another with: localmcp keys create")
-        self.note_use(info.id)
+        self._uses.add((info.id, utc_now()))
         return info
 
-    def note_use(self, key_id: str) -> None:
-        """Count a request and remember its time (S3-15), soon; `verify` does it."""
-        self._uses.add((key_id, utc_now()))
+    def has_verified(self, key: str) -> bool:
+        """Return whether `verify` has seen this key before, so that it needs no bcrypt check now."""
+        return self._digest(key) in self._verified
+
+    def _digest(self, key: str) -> bytes:
+        return hashlib.sha256(self._salt + key.encode()).digest()
 
     def close(self) -> None:
         """Write the uses that wait."""
         self._uses.close()
 
     def _read_verified(self, digest: bytes) -> KeyInfo | None:
-        """The row of a key that was checked before; None when it was not, or when the row has gone or changed."""
+        """Return the row of a key that was verified before; None if it was not, or if the row is gone or changed."""
         verified = self._verified.get(digest)
         if verified is None:
             return None
@@ -222,7 +224,7 @@ class ApiKeys:
     def _check(self, key: str, digest: bytes) -> KeyInfo | None:
         rows = self._trusted_rows("prefix = ?", key[:PREFIX_LENGTH])
         if not rows:
-            # As slow as for a key that begins like one of ours.
+            # The time it takes must not tell whether a key begins like one of ours.
             _matches(key, self._nobodys_hash)
         for info, key_hash in rows:
             if _matches(key, key_hash):
@@ -237,7 +239,7 @@ class ApiKeys:
             self._verified[digest] = (key_id, key_hash)
 
     def _trusted_rows(self, where: str, value: str) -> list[tuple[KeyInfo, str]]:
-        """Keys in a file that is not ours open nothing: who made the file would know them."""
+        """Return rows, but none of a file from somebody else: whoever made it knows its keys."""
         if not self._database.path.exists():
             return []
         with self._database.read() as connection:

@@ -18,15 +18,18 @@ from mcp.server.subscriptions import InMemorySubscriptionBus, ResourceUpdated
 
 from localmcp.errors import LocalMCPError, MissingCapability
 from localmcp.schemas import without_surrogates
-from localmcp.server.offers import Offer, OwnOffer
+from localmcp.server.offers import OwnOffer
 from localmcp.server.wire_values import log_incident, message_of
 from localmcp.tools import Json, Scope, use_scope
 
 if TYPE_CHECKING:
+    from localmcp.providers.mcp_servers.offers import ServerOffers
     from localmcp.workspace import Workspace
 
+    Offer = OwnOffer | ServerOffers
+
 WATCH_SECONDS = 2.0
-"""How often the file is asked whether subscribed documents have changed; one counter is read."""
+"""Between two checks whether subscribed documents have changed; a check reads one counter."""
 MOST_WATCHED = 1000
 
 log = logging.getLogger(__name__)
@@ -109,7 +112,7 @@ class OfferHandlers:
     # ------------------------------------------------------------ subscriptions
 
     async def subscribe(self, ctx: Context, params: wire.SubscribeRequestParams) -> wire.EmptyResult:
-        """Tell this session when the document is indexed anew (handshake era)."""
+        """Tell this session when the document is indexed again (handshake era)."""
         if len(self._watched) < MOST_WATCHED:
             self._subscribers.setdefault(params.uri, {})[id(ctx.session.client_params)] = ctx.session
             await self.watch([params.uri])
@@ -120,7 +123,7 @@ class OfferHandlers:
         return wire.EmptyResult()
 
     async def watch(self, uris: list[str]) -> None:
-        """Remember the state of these documents, so that a change is noticed; servers are asked to tell of theirs."""
+        """Remember the state of these documents, to notice changes; have servers report changes of theirs."""
         for uri in uris[: MOST_WATCHED - len(self._watched)]:
             self._watched[uri] = await anyio.to_thread.run_sync(self._state, uri)
             await self._answer("resources/subscribe", partial(self._subscribe, uri))

@@ -1,12 +1,12 @@
 """Documents as resources, quick starts and rules as prompts, and completion of their names.
 
 Everything is answered by the tools that exist for it, in the caller's scope: a key that may not call `get_document`
-reads no resource. An `Offer` of somebody else, such as a connected server, is asked after ours.
+reads no resource. Connected servers, whose `ServerOffers` has the same methods, are asked after ours.
 """
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from localmcp.errors import InvalidInput, LocalMCPError, NotFound
@@ -20,45 +20,14 @@ PAGE = 50
 MOST_COMPLETIONS = 100
 
 
-class Offer(Protocol):
-    """Resources and prompts beside the tools, in the protocol's own JSON."""
-
-    def kinds(self) -> set[str]:
-        """Of `resources` and `prompts`, what there is for the current scope."""
-        ...
-
-    def resources(self, offset: int) -> tuple[list[Json], int | None]:
-        """Return a page of resources, and the offset of the next page."""
-        ...
-
-    def templates(self) -> list[Json]: ...
-
-    def read(self, uri: str) -> list[Json] | None:
-        """Return the contents of a resource; None = not ours."""
-        ...
-
-    def subscribe(self, uri: str) -> bool:
-        """See to it that changes of a resource are told; False = not ours."""
-        ...
-
-    def prompts(self, offset: int) -> tuple[list[Json], int | None]: ...
-
-    def prompt(self, name: str, arguments: dict[str, str]) -> Json | None:
-        """Return description and messages of a prompt; None = not ours."""
-        ...
-
-    def complete(self, ref: Json, argument: str, value: str) -> list[str] | None:
-        """Return values that begin with, or hold, what was typed; None = not ours."""
-        ...
-
-
 class OwnOffer:
-    """What this file offers, through its registry."""
+    """What this file offers besides tools, in the protocol's own JSON; None and False mean: not ours."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
 
     def kinds(self) -> set[str]:
+        """Return of `resources` and `prompts` what there is for the current scope."""
         kinds: set[str] = set()
         if self._has("list_sources") and self._look("list_sources", limit=1)["total"]:
             kinds.add("resources")
@@ -88,7 +57,7 @@ class OwnOffer:
     # ------------------------------------------------------------ resources
 
     def state(self, uri: str) -> str | None:
-        """Return what changes when a document is indexed anew; None for one that is not there."""
+        """Return a value that changes when a document is indexed again; None for one that is not there."""
         if not uri.startswith(DOCUMENT):
             return None
         try:
@@ -111,7 +80,7 @@ class OwnOffer:
         return [{"uriTemplate": TEMPLATE, "name": "document", "title": "Document", "description": description}]
 
     def read(self, uri: str) -> list[Json] | None:
-        """Return a document, or as much of it as fits, with the address of the rest."""
+        """Return a document, or as much of it as fits and the address of the rest."""
         if not uri.startswith(DOCUMENT):
             return None
         parts = urlsplit(uri)
@@ -126,7 +95,7 @@ class OwnOffer:
         return contents
 
     def subscribe(self, uri: str) -> bool:
-        """Return whether the resource is a document; changes of documents are noticed by looking."""
+        """Return whether the resource is a document; changes of documents are found by polling the file."""
         return uri.startswith(DOCUMENT)
 
     # ------------------------------------------------------------ prompts
@@ -147,6 +116,7 @@ class OwnOffer:
         return page["quickstarts"], page["total"]
 
     def prompt(self, name: str, arguments: dict[str, str]) -> Json | None:
+        """Return description and messages of a prompt."""
         if name == RULES_PROMPT and self._has("getRelevantRules"):
             return self._rules(arguments)
         if not self._has("showQuickstart"):

@@ -55,7 +55,7 @@ class Registry:
         self.explain: Callable[[Exception], LocalMCPError | None] = lambda _: None
         """Says in our words what an unexpected error means; None when it means a mistake of ours."""
         self.offers: list[Any] = []
-        """Resources and prompts of others, such as connected servers (`server.offers.Offer`)."""
+        """Resources and prompts of connected servers (`ServerOffers`)."""
         self.suggest: Callable[[str], list[str]] = lambda _: []
         """Names of the tools that do what some words say, best first."""
         self.refusal: LocalMCPError | None = None

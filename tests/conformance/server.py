@@ -263,7 +263,7 @@ def main() -> None:
         workspace.registry.offers.append(Fixtures())
         workspace.knowledge.get_stats()
         once = OpenOnce(lambda: workspace)
-        door = HttpApp(once)
+        door = HttpApp(once, workspace.settings, "127.0.0.1")
 
         def change_tools() -> None:
             workspace.registry.add(Fixture("test_simple_text"))

@@ -129,7 +129,9 @@ def test_a_nul_character_is_refused_in_words(workspace: Workspace) -> None:
 @given(st.text(max_size=30), st.text(max_size=30))
 def test_whatever_is_given_stays_one_argument_and_no_option(first: str, second: str) -> None:
     source = Source(Path("x.toml"), "")
-    parameters = read_parameters(Fields(source, {"a": {"required": True}, "b": {"required": True}}))
+    parameters = read_parameters(
+        Fields(source, {"a": {"required": True}, "b": {"required": True}}), ["string"], dashes=True
+    )
     arguments = (Argument(("{a}",)), Argument(("-k={b}",)), Argument(("{b}{a}",)))
     command = Command("x", arguments, Path(), (), {}, None, 1, 1, "text", (0,))
     try:

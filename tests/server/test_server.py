@@ -640,20 +640,19 @@ def test_the_console_entry_point_answers(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("serve", (True, None)),
-        ("serve --db a.localmcp", (True, "a.localmcp")),
-        ("--db=a.localmcp serve", (True, "a.localmcp")),
-        ("--db a --db b serve", (True, "b")),
-        ("serve --http", (False, None)),
-        ("serve --help", (False, None)),
-        ("--profile work serve", (False, None)),
-        ("serve --db", (False, "")),
-        ("serve serve", (False, None)),
-        ("search serve", (False, None)),
-        ("", (False, None)),
+        ("serve", (None, None)),
+        ("serve --db a.localmcp", ("a.localmcp", None)),
+        ("--db=a.localmcp serve", ("a.localmcp", None)),
+        ("--db a --db b serve", ("b", None)),
+        ("serve --http", None),
+        ("serve --help", None),
+        ("serve --db", None),
+        ("serve serve", None),
+        ("search serve", None),
+        ("", None),
     ],
 )
-def test_only_a_plain_serve_takes_the_short_way(line: str, expected: tuple[bool, str | None]) -> None:
+def test_only_a_plain_serve_takes_the_short_way(line: str, expected: tuple[str | None, str | None] | None) -> None:
     assert plain_serve(line.split()) == expected
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from localmcp.__main__ import plain_serve, take_profile
+from localmcp.__main__ import plain_serve
 from localmcp.errors import ConfigurationError
 from localmcp.profiles import profiles_file, read_profile
 from localmcp.tools import Scope
@@ -109,17 +109,16 @@ def test_without_a_file_the_way_to_one_is_shown() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "profile", "plain"),
+    ("line", "expected"),
     [
-        ("serve --profile work", "work", (True, None)),
-        ("--profile=work --db a.localmcp serve", "work", (True, "a.localmcp")),
-        ("serve", None, (True, None)),
-        ("serve --profile", "", (True, None)),
-        ("serve --profile work --http", "work", (False, None)),
+        ("serve --profile work", (None, "work")),
+        ("--profile=work --db a.localmcp serve", ("a.localmcp", "work")),
+        ("serve", (None, None)),
+        ("serve --profile", None),
+        ("serve --profile work --http", None),
     ],
 )
 def test_a_profile_leaves_the_short_way_to_the_first_reply_open(
-    line: str, profile: str | None, plain: tuple[bool, str | None]
+    line: str, expected: tuple[str | None, str | None] | None
 ) -> None:
-    taken, rest = take_profile(line.split())
-    assert (taken, plain_serve(rest)) == (profile, plain)
+    assert plain_serve(line.split()) == expected

@@ -26,7 +26,11 @@ _KINDS = {"resources": "resources", "resourceTemplates": "resources", "prompts":
 
 
 class ServerOffers:
-    """What `server.offers.Offer` asks for, over all servers that the caller may use."""
+    """The offers of all servers that the caller may use; None and False mean: no server of ours has it.
+
+    Reading, subscribing, prompts and completion start the server, and raise a LocalMCPError where it does not start or
+    refuses.
+    """
 
     def __init__(self, servers: McpServers) -> None:
         self._servers = servers
@@ -48,11 +52,7 @@ class ServerOffers:
         ]
 
     def read(self, uri: str) -> list[Json] | None:
-        """Return the contents of a resource; None = no server of ours has it.
-
-        Raises:
-            LocalMCPError: the server does not start or refuses.
-        """
+        """Return the contents of a resource."""
         server, own_uri = self._locate(uri)
         if server is None:
             return None
@@ -60,11 +60,7 @@ class ServerOffers:
         return [{**content, "uri": uri} for content in contents]
 
     def subscribe(self, uri: str) -> bool:
-        """Hear of changes of a resource; False = no server of ours has it.
-
-        Raises:
-            LocalMCPError: the server does not start.
-        """
+        """Have changes of a resource reported."""
         server, own_uri = self._locate(uri)
         if server is not None:
             server.subscribe(own_uri, uri)
@@ -84,22 +80,14 @@ class ServerOffers:
         return _page([{**raw, "name": name} for _, raw, name in named], offset)
 
     def prompt(self, name: str, arguments: dict[str, str]) -> Json | None:
-        """Return description and messages of a prompt; None = no server of ours has it.
-
-        Raises:
-            LocalMCPError: the server does not start or refuses.
-        """
+        """Return description and messages of a prompt."""
         for server in self._visible():
             if (raw := _prompts(server).get(name)) is not None:
                 return server.ask("prompts/get", {"name": raw["name"], "arguments": arguments})
         return None
 
     def complete(self, ref: Json, argument: str, value: str) -> list[str] | None:
-        """Return what the server proposes for an argument of its prompt or template; None = not of ours.
-
-        Raises:
-            LocalMCPError: the server does not start or refuses.
-        """
+        """Return what the server proposes for an argument of its prompt or template."""
         server, own_ref = self._locate_reference(ref)
         if server is None:
             return None
@@ -117,7 +105,7 @@ class ServerOffers:
         return None, {}
 
     def _visible(self) -> list[McpServer]:
-        # Who is bound to some tools reads nothing else of other servers.
+        # A caller that may use only some tools gets nothing else of other servers.
         return self._servers.reachable() if current_scope().tools is None else []
 
     def _all(self, kind: str) -> Iterable[tuple[McpServer, Json]]:

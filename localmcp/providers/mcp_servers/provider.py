@@ -1,4 +1,4 @@
-"""One MCP server as a provider of tools: listed from what is known of it, started by the first call."""
+"""One MCP server as a provider of tools: listed from the cache of its last run, started by the first call."""
 
 from __future__ import annotations
 
@@ -30,11 +30,8 @@ Json = dict[str, Any]
 log = logging.getLogger(__name__)
 
 CHANGED = "Changed since the user approved it; ask the user to run: localmcp servers approve {server}"
-
-
 _OPEN_TO_ALL = ("file:", "http:", "https:")
-"""Links that need no server to be followed."""
-
+"""Links that can be followed without the server."""
 MOST_DESCRIPTION = 10_000
 """Characters of a tool's description that are shown; known servers use up to 8,000."""
 
@@ -56,7 +53,7 @@ class RemoteTool(Tool):
     def input_schema(self) -> Json:  # pyright: ignore[reportIncompatibleMethodOverride]
         raw = self.raw["inputSchema"]
         shown = _with_shown_descriptions(raw)
-        # Of ten thousand tools no second copy is kept where it says the same.
+        # With ten thousand tools, equal copies would take memory.
         return raw if shown == raw else shown
 
     @property
@@ -82,8 +79,8 @@ class RemoteTool(Tool):
 
 
 def _mark(name: str, server: str, raw: Json) -> ToolMark:
-    """The server's own annotations; what it leaves out is as the specification says: it changes things, destroys,
-    is not idempotent, and reaches the world outside."""
+    """Return the server's own annotations, with the defaults of the specification: not read-only, destructive, not
+    idempotent, open world."""
     raw_annotations = raw.get("annotations")
     hints = cast(Json, raw_annotations) if isinstance(raw_annotations, dict) else {}
     read_only = hints.get("readOnlyHint") is True
@@ -111,7 +108,7 @@ def _text(value: Any) -> str:
 
 
 def _shown(description: str) -> str:
-    """The description as people and models get it: nothing in it is hidden, and it is not long."""
+    """Return the description as people and models get it: hidden characters made visible, and not too long."""
     return visible(description[:MOST_DESCRIPTION], newlines=True)
 
 
@@ -127,8 +124,8 @@ def _with_shown_descriptions(schema: Any) -> Any:
 
 
 def as_answer(result: Json, namespace: str) -> Answer:
-    """The server's result whole: its blocks as `content`, its structured content as `value` (empty when it has none),
-    and for interfaces that show text, the text of the blocks. Links to its resources become our addresses of them."""
+    """Return the whole result: its blocks as `content`, its structured content as `value` (empty if there is none), and
+    the text of the blocks for interfaces that show text. Links to its resources become our addresses of them."""
     blocks = tuple(_reachable(block, namespace) for block in cast("list[Json]", result.get("content") or []))
     structured = result.get("structuredContent")
     value = cast(Json, structured) if isinstance(structured, dict) else {}
@@ -176,7 +173,7 @@ class McpServer:
         self.entry = entry
         self.name = f"mcp:{entry.name}"
         self.listed = threading.Event()
-        """Set once there is a list, or the reason why there is none."""
+        """Set once its tools are listed, or it is known why they cannot be."""
         self.retired = False
         """Whether its entry has left the file, or has become another."""
         self.failure: LocalMCPError | None = None
@@ -187,11 +184,11 @@ class McpServer:
         self._approved = approved
         self._offers: dict[str, list[Json]] | None = None
         self._addresses: dict[str, set[str]] = {}
-        """Resources that somebody subscribed to -> the addresses under which they did."""
+        """The server's resource -> our addresses of it that clients subscribed to."""
         self._lock = threading.Lock()
         self._tools: dict[str, RemoteTool] | None = None
         self._asked = False
-        """Whether the server itself has told its tools in this process."""
+        """Whether the server itself has listed its tools in this process."""
         self._needed = False
 
     @property
@@ -206,9 +203,9 @@ class McpServer:
     # ------------------------------------------------------------ the protocol of providers
 
     def tools(self) -> Iterable[Tool]:
-        """Return what it is known to offer; a server that fails to start offers nothing.
+        """Return the tools it is known to have; none if it fails to start.
 
-        Of a server that was never listed nothing is known: it is started in the background, and has a moment.
+        A server that was never listed is started in the background and waited for, but not long.
         """
         self._runtime.follow_file()
         if not self.usable:
@@ -220,7 +217,7 @@ class McpServer:
         return () if tools_by_name is None or self.failure is not None else tuple(tools_by_name.values())
 
     def find(self, name: str) -> Tool | None:
-        """Return the tool of that name. A name of this server that is not known is asked for there once.
+        """Return the tool of that name. For an unknown name of this server its tools are listed once.
 
         Raises:
             ConfigurationError: the name is this server's, whose entry cannot be used.
@@ -242,20 +239,16 @@ class McpServer:
     def call(
         self, tool: str, arguments: Json, seconds: float | None = None, progress: ReportProgress | None = None
     ) -> Json:
-        """Return the raw result of a call of the server's tool `tool` within `seconds`; starts the server if need be.
-
-        Raises:
-            LocalMCPError: as `Supervisor.call`.
-        """
+        """Return the raw result of a call of the server's tool, which is started if need be, as `Supervisor.call`."""
         return self._runtime.run(self._supervisor().call(tool, arguments, seconds, progress))
 
     # ------------------------------------------------------------ starting and state
 
     def refresh(self) -> int:
-        """Start it if need be and read its tools; how many there are.
+        """Start it if need be and read its tools; return how many there are.
 
         Raises:
-            LocalMCPError: it cannot be used, does not start, or does not tell its tools.
+            LocalMCPError: it cannot be used, does not start, or does not list its tools.
         """
         if self.entry.problem:
             raise self._unusable()
@@ -263,7 +256,7 @@ class McpServer:
         return len(self._cached_tools() or ())
 
     def start(self) -> None:
-        """Begin to start it and go on; a server that rests after failures is left alone."""
+        """Begin to start it, in the background, unless it pauses after failures."""
         supervisor = self._supervisor()
         if not supervisor.alive and supervisor.pause == 0:
             self._runtime.start(_quietly(supervisor))
@@ -308,7 +301,7 @@ class McpServer:
         return ProviderState(self.name, state, tools_by_name or 0, str(servers_file()), says, problems)
 
     def check(self) -> list[Problem]:
-        """What keeps it from being used: its entry, a variable that is not set, or why its last start failed."""
+        """Return why it cannot be used (entry, variable, last start), or which definitions have changed."""
         from localmcp.providers.fields import Problem
 
         error: LocalMCPError | None = self.failure
@@ -349,7 +342,7 @@ class McpServer:
             return self._tools
 
     def learn(self, tools: list[Json]) -> None:
-        """The server told its tools; called in the background loop."""
+        """Take the tools that the server has listed; called in the background loop."""
         with self._lock:
             old = self._tools or {}
             self._tools = self._named(tools, old)
@@ -363,8 +356,8 @@ class McpServer:
             self._on_change()
 
     def _named(self, tools: list[Json], old: dict[str, RemoteTool]) -> dict[str, RemoteTool]:
-        """The tools that pass the filters by the names we give them; one that did not change stays the same object,
-        for which the ranking keeps what it knows."""
+        """Return the tools that pass the filters, by the names we give them. A tool that did not change stays the same
+        object, so that the ranking keeps what it computed for it."""
         raws = {tool["name"]: tool for tool in tools if self.entry.offers(tool["name"])}
         shown = {name: raws[own] for name, own in exposed_names(self.entry.namespace, raws).items()}
         return {
@@ -412,7 +405,7 @@ class McpServer:
         return self._offers
 
     def learn_offers(self, offers: dict[str, list[Json]]) -> None:
-        """The server told its resources and prompts; called in the background loop."""
+        """Take the resources and prompts that the server has listed; called in the background loop."""
         old, self._offers = self._cached_offers(), offers
         if offers == old:
             return
@@ -422,29 +415,21 @@ class McpServer:
                 self._runtime.tell_offers(shown)
 
     def subscribe(self, uri: str, address: str) -> None:
-        """Tell whoever listens for changes of offers `address` when the server's resource `uri` changes.
-
-        Raises:
-            LocalMCPError: as `Supervisor.subscribe`.
-        """
+        """Report `address` to the listeners for changes of offers when the server's resource `uri` changes."""
         self._addresses.setdefault(uri, set()).add(address)
         self._runtime.run(self._supervisor().subscribe(uri))
 
     def note_updated(self, uri: str) -> None:
-        """A resource has changed; called in the background loop."""
+        """Report that a resource has changed; called in the background loop."""
         for address in tuple(self._addresses.get(uri, ())):
             self._runtime.tell_offers(address)
 
     def ask(self, method: str, params: Json) -> Json:
-        """Return the raw result of a request about its resources or prompts; starts the server if need be.
-
-        Raises:
-            LocalMCPError: as `Supervisor.ask`.
-        """
+        """Return the raw result of a request about its resources or prompts, as `Connection.ask`."""
         return self._runtime.run(self._supervisor().ask(method, params))
 
     def fail(self, error: LocalMCPError) -> None:
-        """The server did not start; called in the background loop."""
+        """Note that the server did not start; called in the background loop."""
         last_failure = self.failure is not None and self.failure.message == error.message
         self.failure = error
         self.listed.set()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 
 from mcp.types import INTERNAL_ERROR
 from starlette.datastructures import MutableHeaders
@@ -13,6 +12,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from localmcp.activity import CallOrigin, call_origin
+from localmcp.config import Settings
 from localmcp.server.http.authentication import Authentication, forget_caller
 from localmcp.server.http.exchange import Calls, Exchange
 from localmcp.server.http.hosts import OwnNames
@@ -42,25 +42,16 @@ NOTHING_LEFT = "RAG configuration is incomplete: the collection of this API key 
 Endpoint = Callable[[Exchange], Awaitable[ASGIApp]]
 
 
-@dataclass(frozen=True, slots=True)
-class HttpLimits:
-    """Limits of the HTTP server."""
-
-    names: OwnNames = OwnNames()
-    body_bytes: int = 4 << 20
-    per_key: int = 60_000
-    """Requests a minute of one key; 0 = no limit."""
-    per_address: int = 120_000
-
-
 class HttpApp:
     """The application: one port for MCP, the original's endpoints and key management."""
 
-    def __init__(self, open_workspace: OpenOnce, limits: HttpLimits | None = None) -> None:
-        self._limits = limits or HttpLimits()
+    def __init__(self, open_workspace: OpenOnce, settings: Settings, host: str) -> None:
+        """`host`: the address it listens on."""
+        self._names = OwnNames.of(host, settings.http_hosts.split(","), settings.http_origins.split(","))
+        self._body_bytes = settings.http_max_body_mb << 20
         self._authentication = Authentication(open_workspace)
-        self._per_key = RateLimit(self._limits.per_key)
-        self._per_address = RateLimit(self._limits.per_address)
+        self._per_key = RateLimit(settings.http_key_requests)
+        self._per_address = RateLimit(settings.http_address_requests)
         calls = Calls(open_workspace)
         self._streams = Streams()
         self._mcp = McpEndpoints(calls, self._streams)
@@ -102,7 +93,7 @@ class HttpApp:
         self._mcp.server.publish_change(what)
 
     def drain(self) -> None:
-        """End what would stay open for ever; the requests in flight go on."""
+        """End the streams, which would stay open for ever; the requests in flight go on."""
         self._streams.close()
         self._mcp.draining.set()
 
@@ -150,15 +141,15 @@ class HttpApp:
         endpoint = self._find(path, request.method)
         body = b""
         if request.method in ("POST", "DELETE"):
-            body = await read_body(request.receive, self._limits.body_bytes, request.headers.get("content-length"))
+            body = await read_body(request.receive, self._body_bytes, request.headers.get("content-length"))
         return await endpoint(Exchange(request, path, key, body))
 
     def _check_names(self, request: Request) -> None:
-        """Refuse what a page in a browser sends through another name (DNS rebinding), or from elsewhere."""
+        """Refuse what a web page sends under another host name (DNS rebinding), or from another origin."""
         hosts, origins = request.headers.getlist("host"), request.headers.getlist("origin")
-        if len(hosts) != 1 or not self._limits.names.allow_host(hosts[0]):
+        if len(hosts) != 1 or not self._names.allow_host(hosts[0]):
             raise Refused(421, "Invalid Host header", code=SERVER_ERROR, details="Use 127.0.0.1 or localhost")
-        if len(origins) > 1 or not self._limits.names.allow_origin(origins[0] if origins else None):
+        if len(origins) > 1 or not self._names.allow_origin(origins[0] if origins else None):
             raise Refused(403, "Invalid Origin header", code=SERVER_ERROR)
 
     async def _health(self, request: Request) -> Response:
@@ -180,8 +171,8 @@ class HttpApp:
         return await self._rest.call_tool(exchange, exchange.path[len(TOOLS) + 1 :])
 
     async def _open_stream(self, exchange: Exchange) -> ASGIApp:
-        """GET `/api/mcp`: the original's stream. Clients of Streamable HTTP, which name their version, ask for another
-        kind, which there is none of."""
+        """GET `/api/mcp`: the original's stream. Clients of Streamable HTTP, which name their version, want a stream of
+        another kind, which this server does not offer."""
         if VERSION_HEADER in exchange.request.headers:
             raise _not_allowed(("POST",))
         if "text/event-stream" not in exchange.request.headers.get("accept", ""):
@@ -191,7 +182,7 @@ class HttpApp:
 
     def _allowed_origin(self, scope: Scope) -> str | None:
         origin = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"origin"), None)
-        return origin if origin and self._limits.names.allow_origin(origin) else None
+        return origin if origin and self._names.allow_origin(origin) else None
 
 
 # ---------------------------------------------------------------- requests and replies
@@ -240,8 +231,7 @@ def _not_allowed(methods: tuple[str, ...]) -> Refused:
 
 
 def _is_preflight(request: Request) -> bool:
-    """Whether a browser asks on behalf of a page, whose origin has been checked, what the page may send. It cannot
-    show a key yet."""
+    """Return whether a browser asks what a page, whose origin has been checked, may send; it shows no key yet."""
     asks = "origin" in request.headers and "access-control-request-method" in request.headers
     return request.method == "OPTIONS" and asks
 

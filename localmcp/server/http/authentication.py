@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import secrets
-from collections import OrderedDict
 from contextvars import ContextVar
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -26,11 +23,10 @@ MISSING = "Unauthorized: Missing or invalid Authorization header"
 INVALID = "Unauthorized: Invalid API key"
 LONGEST_KEY = 200
 PARALLEL_CHECKS = 2
-"""A key that was let in before costs a read of some microseconds; more readers at once only open more connections."""
+"""A key that was verified before costs a read of some microseconds; more readers only open more connections."""
 PARALLEL_FIRST_CHECKS = 2
 """The first check of a key, and every check of a wrong one, costs a bcrypt: 60 ms of one core."""
 WAITING_FIRST_CHECKS = 64
-REMEMBERED = 1000
 
 _NOBODY = Scope(
     caller="nobody", trusted=False, collections=frozenset(), tools=frozenset(), provider_names=frozenset(),
@@ -56,9 +52,7 @@ class Authentication:
         self._open_workspace = open_workspace
         self._checks = anyio.CapacityLimiter(PARALLEL_CHECKS)
         self._first_checks = anyio.CapacityLimiter(PARALLEL_FIRST_CHECKS)
-        self._salt = secrets.token_bytes(32)
-        self._admitted: OrderedDict[bytes, None] = OrderedDict()
-        """Salted digests of keys that have been let in: whoever tries wrong ones does not hold these up."""
+        """Whoever tries wrong keys holds up only other first checks."""
 
     async def admit(self, request: Request) -> KeyInfo:
         """Return the key that the request carries; from here on `request_scope` is its scope.
@@ -67,24 +61,20 @@ class Authentication:
             Refused: 401; 429 when too many keys wait to be checked; 500 when the file that holds them cannot be read.
         """
         key = bearer_token(request)
-        digest = hashlib.sha256(self._salt + key.encode()).digest()
         try:
-            info = await anyio.to_thread.run_sync(self._verify, key, limiter=self._lane(digest))
+            info = await anyio.to_thread.run_sync(self._verify, key, limiter=self._lane(key))
         except AccessDenied as error:
-            self._admitted.pop(digest, None)
             say("Unauthorized", path=request.url.path, reason="invalid key")
             # Only who holds a key learns that it was revoked or has expired.
             raise unauthorized(INVALID, error.message) from error
         except LocalMCPError as error:
             raise refused_for(error) from error
-        self._admitted[digest] = None
-        if len(self._admitted) > REMEMBERED:
-            self._admitted.popitem(last=False)
         _request_scope.set(info.scope())
         return info
 
-    def _lane(self, digest: bytes) -> anyio.CapacityLimiter:
-        if digest in self._admitted:
+    def _lane(self, key: str) -> anyio.CapacityLimiter:
+        workspace = self._open_workspace.opened
+        if workspace is not None and workspace.api_keys.has_verified(key):
             return self._checks
         if self._first_checks.statistics().tasks_waiting >= WAITING_FIRST_CHECKS:
             raise Refused(429, "Too many requests", code=SERVER_ERROR, headers={"retry-after": "1"})

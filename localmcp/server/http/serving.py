@@ -20,8 +20,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from localmcp.config import Settings
 from localmcp.errors import LocalMCPError, Unavailable
 from localmcp.malloc_trim import keep_returning, limit_heaps
-from localmcp.server.http.app import HttpApp, HttpLimits
-from localmcp.server.http.hosts import OwnNames, is_loopback
+from localmcp.server.http.app import HttpApp
+from localmcp.server.http.hosts import is_loopback
 from localmcp.server.http.log_lines import finish_lines, log, say
 from localmcp.server.http.replies import SECURITY_HEADERS, json_bytes
 from localmcp.server.wire_values import OpenOnce, close_within, pass_on_changes
@@ -65,7 +65,7 @@ def run(address: Address, settings: Settings, open_workspace: Callable[[], Works
         return opened
 
     workspace = OpenOnce(open_and_watch)
-    app = HttpApp(workspace, limits_of(settings, address.host))
+    app = HttpApp(workspace, settings, address.host)
     server = HttpServer(uvicorn_config(app), app, Address(address.host, sock.getsockname()[1]), workspace)
     closed = threading.Event()
     keep_returning(closed)
@@ -101,18 +101,8 @@ def listen(address: Address) -> socket.socket:
     return sock
 
 
-def limits_of(settings: Settings, host: str) -> HttpLimits:
-    """Return the HTTP server's limits, by the settings."""
-    return HttpLimits(
-        names=OwnNames.of(host, settings.http_hosts.split(","), settings.http_origins.split(",")),
-        body_bytes=settings.http_max_body_mb << 20,
-        per_key=settings.http_key_requests,
-        per_address=settings.http_address_requests,
-    )
-
-
 def uvicorn_config(app: HttpApp) -> uvicorn.Config:
-    """Return how the server under the server behaves."""
+    """Return the settings of uvicorn."""
     return uvicorn.Config(
         app,
         http=PatientProtocol,
@@ -173,7 +163,7 @@ class HttpServer(uvicorn.Server):
 
 
 class PatientProtocol(H11Protocol):
-    """HTTP/1.1 whose patience ends: a request that trickles in, or a connection that says nothing, is closed."""
+    """HTTP/1.1 that closes connections whose request arrives too slowly, or not at all."""
 
     _deadline: asyncio.TimerHandle | None = None
 
@@ -209,7 +199,7 @@ class PatientProtocol(H11Protocol):
         self._refuse(400, msg)
 
     def _refuse(self, status: int, message: str) -> None:
-        """Answer by ourselves and close; where a reply is under way there is only the closing."""
+        """Answer without the application and close; where a reply is under way, only close."""
         if self.conn.our_state is h11.IDLE:
             body = json_bytes({"success": False, "error": message, "code": status})
             headers: list[tuple[str, str]] = [
