@@ -189,13 +189,13 @@ class Workspace:
     def on_tools_changed(self, listener: Callable[[], None]) -> None:
         """Call `listener`, from another thread, when the tools of another server have changed; when the person's own
         have, from the thread that lists or calls tools next."""
-        self.mcp_servers.on_change(listener)
+        self.mcp_servers.change_listeners.append(listener)
         self.configured_tools.listeners.append(listener)
 
     def on_offers_changed(self, listener: Callable[[str], None]) -> None:
         """Call `listener`, from another thread, when resources or prompts of another server have changed: with
         `resources`, `prompts`, or the address of one resource."""
-        self.mcp_servers.on_offers_change(listener)
+        self.mcp_servers.offer_listeners.append(listener)
 
     def start_background(self) -> None:
         """Begin loading the model, so that no search waits for it, and looking at the added folders when idle."""

@@ -444,7 +444,7 @@ def test_a_tool_that_a_server_adds_is_found_told_and_remembered(farm: Farm) -> N
     registry, opened = farm.open()
     assert "shop__grown" not in names(registry)
     echo, changed = registry.get("shop__echo"), threading.Event()
-    opened.on_change(changed.set)
+    opened.change_listeners.append(changed.set)
     registry.call("shop__grow")
     assert changed.wait(60)
     assert registry.call("shop__grown").text == "grown was called"
@@ -560,7 +560,7 @@ def test_a_server_over_http_gets_its_headers_and_its_end_is_told(
     refused = failure(registry, "rude__whoami")
     assert "HTTP 401" in refused.message and refused.hint and "localmcp servers login rude" in refused.hint
     changed = threading.Event()
-    opened.on_change(changed.set)
+    opened.change_listeners.append(changed.set)
     registry.call("shop__grow")
     assert changed.wait(60)
     assert registry.call("shop__grown").text == "I am new"
@@ -651,7 +651,7 @@ def test_a_server_made_with_the_sdk_sends_images_and_changes_over_its_pipes(farm
     assert picture[0]["text"] == "a dot"
     assert (picture[1]["type"], picture[1]["mimeType"], picture[1]["data"]) == ("image", "image/png", "aGVsbG8=")
     changed = threading.Event()
-    opened.on_change(changed.set)
+    opened.change_listeners.append(changed.set)
     registry.call("shop__grow")
     assert changed.wait(60)
     assert "shop__grown" in names(registry)

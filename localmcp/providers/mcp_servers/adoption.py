@@ -1,4 +1,4 @@
-"""Taking servers over from another client's configuration: what comes, what stays, and what is left out."""
+"""Importing servers from another client's configuration: which are added, kept or left out."""
 
 from __future__ import annotations
 
@@ -67,9 +67,12 @@ def _plan_one(name: str, theirs: Any, ours: Any, replace: bool) -> Adoption:
 
 
 def is_localmcp(entry: Json) -> bool:
-    """Whether the entry starts localmcp, which must not start itself: as its program (also `/usr/bin/localmcp` or
-    `localmcp.exe`), or as a word of its arguments (`-m localmcp`, `uvx localmcp[office]`); not as a folder in them."""
+    """Return whether the entry starts localmcp, which must not start itself.
+
+    It is the program (also `/usr/bin/localmcp`, `localmcp.exe`) or an argument (`-m localmcp`, `uvx localmcp[office]`);
+    a folder of that name in an argument does not count.
+    """
     command, args = str(entry.get("command") or ""), entry.get("args")
     program = PurePath(command.replace("\\", "/")).name.removesuffix(".exe")
     words = cast("list[Any]", args) if isinstance(args, list) else []
-    return any(_OURSELVES.fullmatch(str(entry)) for entry in (program, *words))
+    return any(_OURSELVES.fullmatch(str(word)) for word in (program, *words))

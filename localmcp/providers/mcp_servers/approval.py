@@ -1,7 +1,7 @@
-"""Definitions of tools as they were when the person connected their server: what has changed since is told.
+"""Definitions of tools as they were when the person connected their server, to report what has changed since.
 
-The first list of tools is approved by connecting the server, and so is a tool that joins later. A description or a
-schema that changes afterwards may carry instructions that nobody has read ("rug pull").
+Connecting a server approves its first list of tools; a tool that is added later is approved as it comes. A description
+or schema that changes afterwards may hold instructions that nobody has read ("rug pull").
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class ApprovedDefinitions:
         self._lock = threading.Lock()
 
     def changed(self, digest: str, tools: Iterable[Json]) -> dict[str, Json]:
-        """Return, by name, the approved definition of each tool whose definition is another now; pin those seen first.
+        """Return the approved definitions of tools that have changed, by name; approve tools that are new.
 
-        A file that cannot be read is treated as empty, with a warning: the tools count as approved as they are.
+        A file that cannot be read counts as empty, with a warning: then all tools are new.
         """
         current = definitions(tools)
         with self._lock:
@@ -44,7 +44,7 @@ class ApprovedDefinitions:
         return {name: approved[name] for name in current if name in approved and approved[name] != current[name]}
 
     def approve(self, digest: str, tools: Iterable[Json]) -> None:
-        """Pin all definitions as they are now.
+        """Approve all definitions as they are now.
 
         Raises:
             OSError: the state directory cannot be written.
@@ -53,7 +53,7 @@ class ApprovedDefinitions:
             write_atomically(self._path(digest), json.dumps(definitions(tools)))
 
     def forget(self, digest: str) -> None:
-        """Drop what is pinned of this entry."""
+        """Delete what is approved of this entry."""
         self._path(digest).unlink(missing_ok=True)
 
     def _save(self, digest: str, approved: Mapping[str, Json]) -> None:
@@ -67,7 +67,7 @@ class ApprovedDefinitions:
 
 
 def definitions(tools: Iterable[Json]) -> dict[str, Json]:
-    """Return, by name, what a model reads of each tool, and what it promises."""
+    """Return, by name, what a model reads of each tool."""
     return {tool["name"]: {key: tool[key] for key in _DEFINING if key in tool} for tool in tools}
 
 

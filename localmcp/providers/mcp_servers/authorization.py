@@ -1,4 +1,4 @@
-"""Signing in to remote servers with OAuth: tokens in the state directory, and the browser's way back to localmcp."""
+"""Signing in to remote servers with OAuth: the tokens that are kept, and the address the browser comes back to."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _INITIALIZE: Json = {
 }
 _ACCEPT = {"accept": "application/json, text/event-stream", "mcp-protocol-version": "2025-11-25"}
 
-# It logs whole tracebacks of what is told to the person in a sentence.
+# It logs tracebacks of failures that the person is told in a sentence.
 logging.getLogger("mcp.client.auth.oauth2").setLevel(logging.CRITICAL)
 
 
@@ -60,7 +60,7 @@ class LoginNeeded(Unavailable):
 
 
 class TokensReplaced(Unavailable):
-    """Another process has signed in or refreshed in the meantime: a new connection takes the new tokens."""
+    """Another process has signed in or refreshed meanwhile: a new connection will use the new tokens."""
 
 
 # ---------------------------------------------------------------- what is kept
@@ -71,20 +71,14 @@ class TokenFile:
 
     def __init__(self, entry: ServerEntry) -> None:
         self._entry = entry
-        self._path = state_directory() / "logins" / f"{entry.digest}.json"
+        self.path = state_directory() / "logins" / f"{entry.digest}.json"
         self.last: Any = None
         """The tokens that were read or written last."""
         self.provider: OAuthClientProvider | None = None
 
     def read(self) -> Json:
         """Return what is kept; empty where nobody has signed in."""
-        return read_json_object(self._path)
-
-    def remove(self) -> bool:
-        """Forget the tokens; whether there were any."""
-        existed = self._path.exists()
-        self._path.unlink(missing_ok=True)
-        return existed
+        return read_json_object(self.path)
 
     async def get_tokens(self) -> OAuthToken | None:
         self.last = self.read().get("tokens")
@@ -95,11 +89,11 @@ class TokenFile:
         return OAuthClientInformationFull.model_validate(client) if client else None
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
-        """Wait for the tokens, with which it is kept: a login that fails changes nothing."""
+        """Keep nothing yet: `set_tokens` keeps it too, so that a login that fails changes nothing."""
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
         assert self.provider is not None
-        if self.last is not None and not self._path.exists():
+        if self.last is not None and not self.path.exists():
             # The person has signed out meanwhile.
             raise LoginNeeded(self._entry.name)
         context = self.provider.context
@@ -112,7 +106,7 @@ class TokenFile:
         kept = {name: part.model_dump(mode="json", exclude_none=True) for name, part in parts.items() if part}
         expires = time.time() + tokens.expires_in if tokens.expires_in else None
         self.last = kept["tokens"]
-        write_atomically(self._path, json.dumps({**kept, "expiresAt": expires, "url": self._entry.where}))
+        write_atomically(self.path, json.dumps({**kept, "expiresAt": expires, "url": self._entry.where}))
 
     def expire_early(self) -> bool:
         """Have the next connection refresh the tokens; False if that was tried or there is no refresh token."""
@@ -120,12 +114,12 @@ class TokenFile:
         expires = kept.get("expiresAt")
         if not kept.get("tokens", {}).get("refresh_token") or (expires is not None and expires < time.time()):
             return False
-        write_atomically(self._path, json.dumps({**kept, "expiresAt": _LONG_AGO}))
+        write_atomically(self.path, json.dumps({**kept, "expiresAt": _LONG_AGO}))
         return True
 
 
 class _NewLogin(TokenFile):
-    """As if nobody had ever signed in, but for a client that the person registered."""
+    """A login that ignores what is kept; a client that the person registered is used."""
 
     async def get_tokens(self) -> OAuthToken | None:
         return None
@@ -142,8 +136,8 @@ class _NewLogin(TokenFile):
 def kept_login(entry: ServerEntry, url: str, on_refused: Callable[[Unavailable], None]) -> OAuthClientProvider | None:
     """Return what signs requests with the kept tokens and refreshes them; None where nobody has signed in.
 
-    A request that it cannot sign any more raises `LoginNeeded`, or `TokensReplaced` where there are newer tokens;
-    `on_refused` hears of it first, since the SDK's transport may swallow it.
+    A request that can no longer be signed raises `LoginNeeded`, or `TokensReplaced` if there are newer tokens.
+    `on_refused` gets the error first, since the SDK's transport may swallow it.
     """
     storage = TokenFile(entry)
     kept = storage.read()
@@ -163,7 +157,7 @@ def kept_login(entry: ServerEntry, url: str, on_refused: Callable[[Unavailable],
     provider = _provider(url, storage, "http://127.0.0.1/", refuse, never)
     context = provider.context
     try:
-        # The SDK keeps neither, and without them it would ask the person instead of refreshing.
+        # The SDK does not keep these, and without them it would ask the person instead of refreshing.
         context.token_expiry_time = kept.get("expiresAt")
         context.oauth_metadata = OAuthMetadata.model_validate(kept["metadata"]) if "metadata" in kept else None
         resource = kept.get("resource")
@@ -192,7 +186,7 @@ async def sign_in(entry: ServerEntry, show: Callable[[str], None], seconds: floa
     """Sign in with the person's browser; False if the server asks for no login.
 
     Args:
-        show: gets the address that the person has to open.
+        show: called with the address that the person has to open.
 
     Raises:
         InvalidInput: the server is a program, has a key in its headers already, or is reached without TLS.
@@ -236,7 +230,7 @@ def _check_can_sign_in(entry: ServerEntry, url: str) -> None:
 
 
 class _WayBack:
-    """The address to which the browser comes back, and what it brings."""
+    """The address to which the browser comes back, and the code that it brings."""
 
     def __init__(self) -> None:
         self.address = ""
@@ -272,7 +266,7 @@ class _WayBack:
         parts = urlsplit(target)
         values = {name: value[0] for name, value in parse_qs(parts.query).items()}
         if parts.path != CALLBACK or not self._state or values.get("state") != self._state:
-            # Any page in the browser can send requests here; only the login that was begun counts.
+            # Any page in the browser can send requests here; only the login that localmcp began counts.
             return "400 Bad Request", "This is not the sign-in that localmcp has begun."
         if self._result.done():
             return "200 OK", _DONE
@@ -295,12 +289,15 @@ async def _loopback(port: int) -> AsyncGenerator[_WayBack]:
 
 
 def forget_login(entry: ServerEntry) -> bool:
-    """Remove the tokens of a server; whether there were any."""
-    return TokenFile(entry).remove()
+    """Remove the tokens of a server; return whether there were any."""
+    path = TokenFile(entry).path
+    existed = path.exists()
+    path.unlink(missing_ok=True)
+    return existed
 
 
 def login_needed(entry: ServerEntry) -> LocalMCPError:
-    """Return what tells that a server answered 401: its keys are wrong, or the person has to sign in."""
+    """Return the error for a 401: the keys in `headers` are wrong, or the person has to sign in."""
     if not entry.headers:
         return LoginNeeded(entry.name)
     return ConfigurationError(

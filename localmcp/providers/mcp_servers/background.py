@@ -29,7 +29,7 @@ class BackgroundLoop:
         self._closed = False
 
     def run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
-        """Wait for the coroutine's result. A caller that is interrupted, or whose client gives up, cancels it.
+        """Wait for the coroutine's result; it is cancelled if the caller is interrupted or its client gives up.
 
         Raises:
             Interrupted: the client gave up.
@@ -50,7 +50,7 @@ class BackgroundLoop:
             raise
 
     def start(self, coroutine: Coroutine[Any, Any, Result]) -> concurrent.futures.Future[Result]:
-        """Begin the coroutine and go on.
+        """Begin the coroutine, and return at once.
 
         Raises:
             Unavailable: the loop is closed.
@@ -64,7 +64,7 @@ class BackgroundLoop:
     def _running(self) -> asyncio.AbstractEventLoop:
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
-            # A daemon, because a program that forgets to close must still be able to end.
+            # A daemon, so that a program can end without `close`.
             self._thread = threading.Thread(
                 target=self._serve, args=(self._loop,), name="localmcp-mcp-servers", daemon=True
             )

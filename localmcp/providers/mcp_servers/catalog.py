@@ -1,4 +1,4 @@
-"""What a server offers: its list of tools, kept between runs, and the names under which we show them."""
+"""What a server offers: its tools, resources and prompts, kept between runs, and the names under which we show them."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ log = logging.getLogger(__name__)
 
 SEPARATOR = "__"
 SERVER_ADDRESS = "localmcp://server/"
-"""What our addresses of resources of servers begin with."""
+"""Begins our addresses of servers' resources."""
 MOST_LETTERS = 64
-"""Clients withhold every tool of a server that has one longer name."""
+"""Some clients reject all tools of a server if one name is longer."""
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]+")
 
@@ -38,7 +38,7 @@ class CatalogCache:
         return usable_tools(cast("list[Any]", tools)) if isinstance(tools, list) else None
 
     def save(self, digest: str, tools: list[Json]) -> None:
-        """Keep the tools; a folder that cannot be written costs only the next start some time."""
+        """Keep the tools; where the folder cannot be written, the next start only takes longer."""
         _keep(self._path(digest), {"tools": tools})
 
     def load_offers(self, digest: str) -> dict[str, list[Json]]:
@@ -48,7 +48,7 @@ class CatalogCache:
         return {kind: [cast(Json, item) for item in items if isinstance(item, dict)] for kind, items in lists.items()}
 
     def save_offers(self, digest: str, offers: dict[str, list[Json]]) -> None:
-        """Keep resources and prompts; nothing is kept of a server without any."""
+        """Keep resources and prompts; no file for a server without any."""
         _keep(self._offers_path(digest), offers if any(offers.values()) else None)
 
     def forget(self, digest: str) -> None:
@@ -92,7 +92,7 @@ def _is_callable(tool: Json) -> bool:
 
 
 def usable_schema(schema: Any) -> Json:
-    """The schema as it was given, with an object at its root and in each property, which search and clients rely on."""
+    """Return the schema with an object at its root and in each property, as search and clients expect."""
     table = cast(Json, schema) if isinstance(schema, dict) else {}
     raw_properties = table.get("properties")
     properties = cast(Json, raw_properties) if isinstance(raw_properties, dict) else {}
@@ -104,9 +104,9 @@ def usable_schema(schema: Any) -> Json:
 
 
 def exposed_names(namespace: str, names: Iterable[str]) -> dict[str, str]:
-    """Shown name -> the server's own name: `ns__tool`, with the letters and length that every client takes.
+    """Return shown name -> the server's own name: `ns__tool`, with letters and a length that every client accepts.
 
-    Two names that become one are told apart by a digest of the original; the one that needed no change keeps it.
+    Of two names that become one, the one that needed no change keeps it, and the other gets a digest.
     """
     exposed: dict[str, str] = {}
     for name in sorted(set(names), key=lambda name: (_plain(name) != name, name)):

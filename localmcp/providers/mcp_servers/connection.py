@@ -51,22 +51,12 @@ PROBE_SECONDS, CLOSING_SECONDS = 3.0, 1.6
 """How long a server may take to answer a ping after a call has timed out, before it counts as stuck; and to end."""
 UNAUTHORIZED = 401
 MAX_ANSWER = 5 * 1024 * 1024
-"""Characters of one answer as JSON: no model reads more, and every copy on the way takes memory."""
+"""Characters of one answer as JSON: no model reads more, and every copy of it takes memory."""
 MOST_ROUNDS = 10
 """How often one call may ask the person."""
 MAX_EVENT = 64 * 1024 * 1024
 _OTHER_ERA = (types.METHOD_NOT_FOUND, types.INVALID_REQUEST, types.INVALID_PARAMS, types.UNSUPPORTED_PROTOCOL_VERSION)
 
-_REQUESTS: dict[str, type[types.Request[Any, Any]]] = {
-    "resources/list": types.ListResourcesRequest,
-    "resources/read": types.ReadResourceRequest,
-    "prompts/list": types.ListPromptsRequest,
-    "prompts/get": types.GetPromptRequest,
-    "tools/call": types.CallToolRequest,
-    "resources/templates/list": types.ListResourceTemplatesRequest,
-    "resources/subscribe": types.SubscribeRequest,
-    "completion/complete": types.CompleteRequest,
-}
 _LISTS: dict[type[object], str] = {
     ToolsListChanged: "tools",
     ResourcesListChanged: "offers",
@@ -80,7 +70,7 @@ logging.getLogger("httpx2").setLevel(logging.WARNING)
 
 
 class SessionLost(Unavailable):
-    """The server refused the call unread, because it has been started again since the handshake."""
+    """The server has been started again since the handshake, and refused the call without reading it."""
 
 
 class _Whole(BaseModel):
@@ -100,8 +90,11 @@ class Connection:
         on_change: Callable[[str], None],
         asks: bool = False,
     ) -> None:
-        """`on_change` hears `tools` or `offers` when such a list has changed, and the address of a resource that has;
-        `asks`: whether the server is told that it may ask the person."""
+        """
+        Args:
+            on_change: called with `tools` or `offers` when such a list has changed, or with a resource's address.
+            asks: whether the server is told that it may ask the person.
+        """
         self.entry = entry
         self._asks = asks
         self._questions = PersonQuestions()
@@ -117,7 +110,7 @@ class Connection:
         self._life: asyncio.Task[None] | None = None
         self._probing: asyncio.Task[None] | None = None
         self._refusal: Unavailable | None = None
-        """Why requests cannot be signed any more."""
+        """Why requests can no longer be signed."""
         self._listening: list[asyncio.Task[None]] = []
 
     @property
@@ -156,7 +149,7 @@ class Connection:
         if self._life is None:
             return
         if not self._opened.done():
-            # It waits for an answer, not for the word to leave.
+            # It waits for an answer of the server, not for `_leave`.
             self._life.cancel()
         done, _ = await asyncio.wait({self._life}, timeout=CLOSING_SECONDS)
         if not done:
@@ -176,11 +169,11 @@ class Connection:
             self._ended.set()
             if not self._opened.done():
                 self._opened.set_exception(self._unavailable("was given up"))
-            # Nobody may be left to ask for it.
+            # Mark the exception as retrieved: maybe nobody waits for it any more.
             self._opened.exception()
 
     async def _note_end(self, error: BaseException) -> None:
-        """Tell whoever waits for the start; an end in the middle is told to the calls by the session."""
+        """Fail the start that waits; after the start, calls learn of the end from the session."""
         if self._opened.done():
             log.info("the connection to the MCP server '%s' ended: %s", self.entry.name, error)
             return
@@ -229,7 +222,7 @@ class Connection:
         self._leave.set()
 
     async def _shake_hands(self) -> None:
-        """The handshake of 2025, which every server of today answers, else the discovery of 2026."""
+        """Try the handshake of 2025, which every server of today answers, then the discovery of 2026."""
         try:
             await self._session.initialize()
         except MCPError as error:
@@ -248,7 +241,7 @@ class Connection:
             self._on_change(message.params.uri)
 
     async def subscribe(self, uri: str) -> None:
-        """Hear of changes of a resource, as long as the connection lives; a server that reports none is ignored."""
+        """Report changes of a resource as long as the connection lives, if the server reports them."""
         if self._session.protocol_version in MODERN_PROTOCOL_VERSIONS:
             self._start_listening(resource_subscriptions=[uri])
             return
@@ -275,7 +268,7 @@ class Connection:
     # ------------------------------------------------------------ requests
 
     async def list_tools(self) -> list[Json]:
-        """Return every tool of the server, as it describes them; a server without tools has none.
+        """Return every tool of the server, as the server describes it.
 
         Raises:
             Unavailable: no answer, or one that is no list of tools.
@@ -369,7 +362,7 @@ class Connection:
     async def _exchange(
         self, method: str, params: Json, seconds: float, progress: ReportProgress | None = None
     ) -> Json:
-        """Send a request until its answer needs nothing more of the person; the time that they take does not count."""
+        """Send a request, and again with the person's answers while it asks for some; their time does not count."""
         answer = await self._send(method, params, seconds, progress)
         for _ in range(MOST_ROUNDS):
             if answer.get("resultType") != "input_required":
@@ -381,9 +374,9 @@ class Connection:
         raise self._unavailable(f"asked more than {MOST_ROUNDS} times for the answer of {method}")
 
     async def _send(self, method: str, params: Json, seconds: float, progress: ReportProgress | None) -> Json:
-        request = _REQUESTS[method].model_validate({"method": method, "params": params})
+        request = types.client_request_adapter.validate_python({"method": method, "params": params})
         callback = _forward(progress) if progress is not None else None
-        # The SDK's clock begins when the request is written, which a server that does not read can prevent.
+        # The SDK's time-out begins when the request is written, and a server that does not read can prevent that.
         async with asyncio.timeout(seconds) as clock, self._questions.during(clock):
             result = await self._session.send_request(request, _Whole, progress_callback=callback)
         return result.model_extra or {}
@@ -399,8 +392,7 @@ class Connection:
         return await asyncio.wrap_future(ask({**params, "_meta": {**(params.get("_meta") or {}), INPUT_KEY: key}}))
 
     async def _probe(self) -> None:
-        """After a time-out: a server that answers nothing at all is stuck, and is ended so that the next call starts
-        it again."""
+        """After a time-out, end a server that does not even answer a ping, so that the next call starts it again."""
         try:
             async with asyncio.timeout(PROBE_SECONDS):
                 if self._session.protocol_version in MODERN_PROTOCOL_VERSIONS:
@@ -411,7 +403,7 @@ class Connection:
             self._log.add("localmcp: it does not answer any more and is ended\n")
             self._leave.set()
         except Exception as error:
-            # Any answer is a sign of life, and an end is told elsewhere.
+            # Any answer shows that it lives, and an end is reported elsewhere.
             log.debug("the MCP server '%s' answered a ping with %s", self.entry.name, error)
 
     # ------------------------------------------------------------ failures in words
@@ -447,13 +439,13 @@ class Connection:
         return SessionLost(self._refused(what, error))
 
     def _explain_refusal(self) -> LocalMCPError:
-        """What to do about a 401; with the tokens of another process the call can be repeated, since it was refused."""
+        """Return what to do about a 401. With another process's new tokens the refused call can be repeated."""
         if isinstance(self._refusal, TokensReplaced):
             return SessionLost(self._refusal.message)
         return self._refusal or login_needed(self.entry)
 
     async def _explain_end(self, tool: str) -> Unavailable:
-        # No later call may take this connection, though it may take a moment to come to its end.
+        # No later call may use this connection, though it may not have ended yet.
         self._leave.set()
         if self._child is None:
             return self._unavailable(f"was lost during the call of {tool}", "The next call reaches for it again.")

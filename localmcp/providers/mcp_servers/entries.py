@@ -54,7 +54,7 @@ class ServerEntry:
     call_seconds: float = CALL_SECONDS
     namespace: str = ""
     description: str = ""
-    """What assistants are told that it is for, instead of words from its tools' names."""
+    """What it is for, as assistants are told instead of words from its tools' names."""
     oauth: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """For servers with logins: `clientId`, `clientSecret`, `callbackPort` of a client that the person registered."""
     problem: str = ""
@@ -62,7 +62,7 @@ class ServerEntry:
 
     @property
     def digest(self) -> str:
-        """32 hex digits of what decides which server answers; a tool filter or time-out is no part of it."""
+        """32 hex digits of the keys that decide which server answers, so not of tool filters or time-outs."""
         starting_fields = {key: self.raw[key] for key in _STARTING_KEYS if key in self.raw}
         return hashlib.sha256(json.dumps(starting_fields, sort_keys=True).encode()).hexdigest()[:32]
 
@@ -83,7 +83,7 @@ class ServerEntry:
 
 
 def parse_entry(name: str, raw: Any) -> ServerEntry:
-    """Return the entry; what cannot be used becomes its `problem`, so that one slip does not cost the other servers."""
+    """Return the entry; a mistake becomes its `problem`, so that it does not cost the other servers."""
     if not isinstance(raw, dict):
         return ServerEntry(name, {}, problem=f"must be an object, not {type(raw).__name__}")
     raw = cast(Json, raw)
@@ -273,7 +273,7 @@ def read_entries() -> list[ServerEntry]:
 
 
 def write_entries(changes: Mapping[str, Json | None]) -> Path:
-    """Set these servers, or remove them with None, and keep everything else in the file; returns the file.
+    """Set these servers (None removes one), keep everything else in the file, and return the file.
 
     Raises:
         ConfigurationError: the file that is there cannot be read.

@@ -1,4 +1,4 @@
-"""A tiny process that outlives localmcp by a moment, to end servers that do not leave when localmcp is killed.
+"""A small process that ends the servers that are left when localmcp is killed.
 
 Run as a script (POSIX only; on Windows a job object does the same). It reads `+GROUP` and `-GROUP` lines of process
 groups on stdin. When stdin ends, which it does however localmcp dies, it ends the groups that are left.
@@ -39,7 +39,7 @@ def end_groups(groups: Iterable[int]) -> None:
 
 
 def _wait(groups: Iterable[int], seconds: float) -> list[int]:
-    """Return those that are still there after `seconds`."""
+    """Return the groups that are still there after `seconds`."""
     if sys.platform == "win32":
         return []
     end = time.monotonic() + seconds
@@ -57,7 +57,7 @@ def _tried(act: Callable[[], None]) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        # macOS says so of groups whose members are all dead, and nobody here may end another user's.
+        # On macOS of groups whose members are all dead; else of another user's group, which is not ours to end.
         return False
     return True
 

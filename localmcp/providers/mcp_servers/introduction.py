@@ -1,4 +1,4 @@
-"""What connected servers are for, in a few words: told to assistants, made from names that other people chose."""
+"""What connected servers are for, in a few words for assistants, made from names that other people chose."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PLAIN = re.compile(r"[^\w' -]+")
 
 @dataclass(frozen=True, slots=True)
 class Introduced:
-    """A connected server, as far as it is known without starting it."""
+    """What is known of a connected server without starting it."""
 
     name: str
     tools: Sequence[str]
@@ -35,9 +35,12 @@ def introduce(
 ) -> str:
     """Return one paragraph of at most MAX_WORDS words, servers in the given order; "" if there is none.
 
-    `words`: at most so many on each server's purpose; `ending`: tell how their tools are found and run; `characters`:
-    at most so many. The fewer words there are for each server, the shorter what it is for; then only names are left,
-    and at last not all of them.
+    If it would be too long, each server gets fewer words, then only its name, and at last some names are left out.
+
+    Args:
+        words: at most so many for what each server is for.
+        ending: say how their tools are found and run.
+        characters: at most so many.
     """
     listed = list(servers)
     if not listed:
@@ -68,7 +71,7 @@ def _entry(server: Introduced, most: int) -> str:
 
 
 def _plain(text: str, most: int) -> list[str]:
-    """Return the first words, without anything that could be markup, a link or a second sentence."""
+    """Return the first words, without markup, links and further sentences."""
     return [word[:24] for word in _PLAIN.sub(" ", text.splitlines()[0] if text else "").split()[:most]]
 
 

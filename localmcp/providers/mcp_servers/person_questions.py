@@ -42,7 +42,7 @@ class _RunningCall:
 
 
 class PersonQuestions:
-    """The calls that run on one connection, and whom a question is for. Lives in one event loop."""
+    """The calls that run on one connection, to find the client that a question is for. Lives in one event loop."""
 
     def __init__(self) -> None:
         self._calls: list[_RunningCall] = []
@@ -51,7 +51,7 @@ class PersonQuestions:
 
     @asynccontextmanager
     async def during(self, clock: asyncio.Timeout) -> AsyncGenerator[None]:
-        """Let questions of this block reach the present call's client; `clock` is paused while one is open."""
+        """Let questions of this block reach the client of this call; `clock` pauses while one is open."""
         call = _RunningCall(clock, person_asker(), current_scope().caller)
         self._calls.append(call)
         try:
@@ -64,7 +64,7 @@ class PersonQuestions:
     ) -> types.ElicitResult | types.ErrorData:
         """Ask the client whose call it is.
 
-        The question does not say which call it belongs to, so all running calls must be one caller's.
+        The question does not say which call it belongs to, so all running calls must be of one caller.
         """
         call = self._calls[-1] if len({running.caller for running in self._calls}) == 1 else None
         if call is None or call.ask is None:
@@ -76,7 +76,7 @@ class PersonQuestions:
         try:
             return types.ElicitResult.model_validate(await asyncio.wrap_future(call.ask(question)))
         except (LocalMCPError, MCPError, ValidationError) as error:
-            log.info("a question to the person came to nothing: %s", error)
+            log.info("a question to the person failed: %s", error)
             return types.ErrorData(code=types.INVALID_REQUEST, message=str(error))
         finally:
             self._open -= 1

@@ -1,4 +1,4 @@
-"""A server as a child process: messages over its pipes, its stderr in a log, and an end that leaves nobody behind."""
+"""A server as a child process: messages over its pipes, its stderr in a log, and no process left behind at the end."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from typing import Any, TextIO, cast
 import anyio
 import mcp_types as types
 from anyio.abc import ByteReceiveStream, Process
+from anyio.streams.buffered import BufferedByteReceiveStream
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.client.stdio import get_default_environment
 from mcp.os.posix.utilities import terminate_posix_process_tree
@@ -35,17 +36,17 @@ from localmcp.visible_text import visible
 log = logging.getLogger(__name__)
 
 LEAVING_SECONDS, ENDING_SECONDS = 0.5, 0.5
-"""How long a server may take after its stdin has closed, and after SIGTERM; together well below what a client that
-ends localmcp grants it."""
+"""How long a server may take to end after its stdin has closed, and after SIGTERM. Together they are well below the
+time that clients give localmcp to end."""
 MAX_LINE = 64 * 1024 * 1024
-"""Bytes of one message; a server that sends more has lost its way."""
+"""Bytes of one message; a server that sends a longer line is given up."""
 MAX_LOG = 1_000_000
 MOST_SHOWN = 2_000
 """Characters of a message of the server in an error of ours."""
 KEPT_LINES = 20
 
-# Settings of the machine that programs need to work at all, beside those that the SDK hands on. Keys and tokens of
-# localmcp's own environment stay with it.
+# Variables that programs need to work at all, besides those that the SDK passes on. Keys and tokens in localmcp's own
+# environment are not passed on.
 _INHERITED = ("LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS")
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 _WINDOWS = ("COMSPEC", "WINDIR", "TMP", "PROGRAMFILES", "PROGRAMDATA", "SYSTEMROOT")
@@ -57,7 +58,7 @@ _USUAL_PLACES = ("/opt/homebrew/bin", "/usr/local/bin", "~/.local/bin", "~/.carg
 
 
 class ServerLog:
-    """What a server writes beside the protocol: kept in a file, without the secrets it was started with."""
+    """What a server writes to stderr: kept in a file, without the secrets it was started with."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -66,11 +67,11 @@ class ServerLog:
 
     @property
     def last_line(self) -> str:
-        """The last words of the present run; empty for none."""
+        """The last line of the present run; empty for none."""
         return visible(next((line for line in reversed(self._last) if line.strip()), "").strip())[:300]
 
     def begin(self, title: str, secrets: tuple[str, ...]) -> None:
-        """A new run of the server; an old log that has grown too long is set aside."""
+        """Begin a new run of the server; a log that has grown too long is renamed."""
         self.secrets = secrets
         self._last.clear()
         with suppress(OSError):
@@ -79,13 +80,13 @@ class ServerLog:
         self._write(f"--- {title}\n")
 
     def add(self, text: str) -> None:
-        """Lines of the server."""
+        """Keep lines of the server."""
         text = self.masked(text)
         self._last.extend(text.splitlines())
         self._write(text)
 
     def masked(self, text: str) -> str:
-        """Return the text with the secrets blotted out."""
+        """Return the text without the secrets."""
         for secret in self.secrets:
             text = text.replace(secret, "***")
         return text
@@ -109,7 +110,7 @@ class ServerLog:
 
 
 class Guard:
-    """The process of `guard.py`, told which process groups are ours."""
+    """The process of `guard.py`, which is told the process groups of the servers."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
@@ -133,7 +134,7 @@ class Guard:
         self._tell(f"-{group}\n")
 
     def close(self) -> None:
-        """Let it go; groups it still has on its list it then ends."""
+        """Close its stdin, upon which it ends the groups that are still on its list."""
         if self._process is None:
             return
         with suppress(OSError):
@@ -188,7 +189,7 @@ class Child:
         await self._gone(0.2)
 
     async def stop(self) -> None:
-        """Close its stdin; what does not leave is ended, with everything that it started."""
+        """Close its stdin; if it does not leave, end it with everything that it started."""
         process = self._process
         with suppress(OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
             await cast(Any, process.stdin).aclose()
@@ -205,14 +206,14 @@ class Child:
         _close_pipes(process)
 
     async def _gone(self, seconds: float) -> None:
-        """Wait for its end by looking: `Process.wait` also waits for whoever has inherited its pipes."""
+        """Poll for its end: `Process.wait` would also wait for processes that have inherited its pipes."""
         end = anyio.current_time() + seconds
         while self._process.returncode is None and anyio.current_time() < end:
             await anyio.sleep(0.01)
 
 
 def _close_pipes(process: Process) -> None:
-    """Close asyncio's transport, which nothing public does while a stranger holds the other end of a pipe."""
+    """Close asyncio's transport: nothing public closes it while another process holds the other end of a pipe."""
     transport = getattr(getattr(process, "_process", None), "_transport", None)
     if transport is not None:
         with suppress(PermissionError):
@@ -258,8 +259,7 @@ Outgoing = MemoryObjectSendStream[SessionMessage]
 async def run_child(
     launch: Launch, server_log: ServerLog, guard: Guard, on_end: Callable[[], None]
 ) -> AsyncGenerator[tuple[Incoming, Outgoing, Child]]:
-    """Start the server and carry messages until the block ends; then it is stopped. `on_end` is called when it is no
-    longer to be heard.
+    """Start the server and carry messages until the block ends; then stop it. `on_end` is called when its output ends.
 
     Raises:
         OSError: it cannot be started.
@@ -292,7 +292,7 @@ async def _carry_out(
             try:
                 await cast(Any, process.stdin).send(line)
             except (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
-                # It may live on, but hears nothing any more: the session must see an end.
+                # It may live on, but reads nothing any more: the session must see an end.
                 into.close()
                 return
 
@@ -322,31 +322,23 @@ async def _keep_errors(stderr: ByteReceiveStream | None, server_log: ServerLog) 
 
 
 async def _lines(stream: ByteReceiveStream | None) -> AsyncIterator[bytes]:
-    """Lines without their end; stops when the stream ends or a line is longer than MAX_LINE."""
-    parts: list[bytes] = []
-    size = 0
-    while stream is not None:
-        try:
-            chunk = await stream.receive()
-        except (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
-            break
-        *ended, rest = chunk.split(b"\n")
-        for process in ended:
-            yield b"".join((*parts, process))
-            parts, size = [], 0
-        parts.append(rest)
-        size += len(rest)
-        if size > MAX_LINE:
-            log.warning("an MCP server sent a line of more than %d MB and is given up", MAX_LINE >> 20)
-            return
-    if parts and any(parts):
-        yield b"".join(parts)
+    """Yield lines without their end, until the stream ends or a line is longer than MAX_LINE."""
+    buffered = BufferedByteReceiveStream(cast(ByteReceiveStream, stream))
+    with suppress(anyio.IncompleteRead, anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
+        while True:
+            try:
+                yield await buffered.receive_until(b"\n", MAX_LINE)
+            except anyio.DelimiterNotFound:
+                log.warning("an MCP server sent a line of more than %d MB and is given up", MAX_LINE >> 20)
+                return
+    if buffered.buffer:
+        yield buffered.buffer
 
 
 def read_message(line: bytes) -> types.JSONRPCMessage | None:
-    """Return the message on a line; None for anything that is none, such as a banner.
+    """Return the message on a line; None for anything else, such as a banner.
 
-    An answer whose form is wrong becomes an error of the request that it answers, which would else wait in vain.
+    A malformed answer becomes an error of its request, which would otherwise wait until its time-out.
     """
     if not line.lstrip().startswith(b"{"):
         return None

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
 from localmcp.config import servers_file
 from localmcp.errors import ConfigurationError, LocalMCPError
-from localmcp.providers.mcp_servers.catalog import SEPARATOR, CatalogCache, exposed_names, shown_address
+from localmcp.providers.mcp_servers.catalog import SEPARATOR, exposed_names, shown_address
 from localmcp.providers.mcp_servers.entries import ServerEntry, prepare
 from localmcp.schemas import check_arguments, describe_parameters
 from localmcp.tools import Answer, ReportProgress, Tool, ToolMark, progress_listener
@@ -20,7 +20,6 @@ from localmcp.visible_text import visible
 if TYPE_CHECKING:
     from localmcp.providers.fields import Problem
     from localmcp.providers.manifests import ProviderState, State
-    from localmcp.providers.mcp_servers.approval import ApprovedDefinitions
     from localmcp.providers.mcp_servers.introduction import Introduced
     from localmcp.providers.mcp_servers.servers import McpServers
     from localmcp.providers.mcp_servers.supervisor import Supervisor
@@ -161,15 +160,7 @@ class McpServer:
     only_hidden = True
     """No tool of another server is in tools/list, so tools/list need not wait for it."""
 
-    def __init__(
-        self,
-        entry: ServerEntry,
-        cache: CatalogCache,
-        runtime: McpServers,
-        on_change: Callable[[], None],
-        approved: ApprovedDefinitions,
-    ) -> None:
-        """`on_change` is called when the server's list of tools has become another."""
+    def __init__(self, entry: ServerEntry, runtime: McpServers) -> None:
         self.entry = entry
         self.name = f"mcp:{entry.name}"
         self.listed = threading.Event()
@@ -178,10 +169,7 @@ class McpServer:
         """Whether its entry has left the file, or has become another."""
         self.failure: LocalMCPError | None = None
         """Why the last start failed; None when it did not."""
-        self._cache = cache
         self._runtime = runtime
-        self._on_change = on_change
-        self._approved = approved
         self._offers: dict[str, list[Json]] | None = None
         self._addresses: dict[str, set[str]] = {}
         """The server's resource -> our addresses of it that clients subscribed to."""
@@ -334,7 +322,7 @@ class McpServer:
     def _cached_tools(self) -> dict[str, RemoteTool] | None:
         with self._lock:
             if self._tools is None:
-                stored = self._cache.load(self.entry.digest)
+                stored = self._runtime.cache.load(self.entry.digest)
                 if stored is not None:
                     self._tools = self._named(stored, {})
                     self._flag_changes()
@@ -350,10 +338,10 @@ class McpServer:
             changed = {name: value.raw for name, value in old.items()} != {n: t.raw for n, t in self._tools.items()}
             self._asked, self.failure = True, None
         if changed or not self.listed.is_set():
-            self._cache.save(self.entry.digest, tools)
+            self._runtime.cache.save(self.entry.digest, tools)
         self.listed.set()
-        if changed:
-            self._on_change()
+        for listener in self._runtime.change_listeners if changed else ():
+            listener()
 
     def _named(self, tools: list[Json], old: dict[str, RemoteTool]) -> dict[str, RemoteTool]:
         """Return the tools that pass the filters, by the names we give them. A tool that did not change stays the same
@@ -368,7 +356,7 @@ class McpServer:
     def _flag_changes(self) -> None:
         """Mark the tools whose definition is another than the person approved."""
         tools = (self._tools or {}).values()
-        changed = self._approved.changed(self.entry.digest, [tool.raw for tool in tools])
+        changed = self._runtime.approved.changed(self.entry.digest, [tool.raw for tool in tools])
         for tool in tools:
             tool.approved = changed.get(tool.raw["name"])
             tool.mark = _mark(tool.name, self.entry.name, _as_far_as_approved(tool.raw, tool.approved))
@@ -390,7 +378,8 @@ class McpServer:
         Raises:
             OSError: the state directory cannot be written.
         """
-        self._approved.approve(self.entry.digest, [tool.raw for tool in (self._cached_tools() or {}).values()])
+        tools = [tool.raw for tool in (self._cached_tools() or {}).values()]
+        self._runtime.approved.approve(self.entry.digest, tools)
         with self._lock:
             self._flag_changes()
 
@@ -401,7 +390,7 @@ class McpServer:
 
     def _cached_offers(self) -> dict[str, list[Json]]:
         if self._offers is None:
-            self._offers = self._cache.load_offers(self.entry.digest)
+            self._offers = self._runtime.cache.load_offers(self.entry.digest)
         return self._offers
 
     def learn_offers(self, offers: dict[str, list[Json]]) -> None:
@@ -409,10 +398,10 @@ class McpServer:
         old, self._offers = self._cached_offers(), offers
         if offers == old:
             return
-        self._cache.save_offers(self.entry.digest, offers)
+        self._runtime.cache.save_offers(self.entry.digest, offers)
         for shown, kinds in {"resources": ("resources", "resourceTemplates"), "prompts": ("prompts",)}.items():
             if any(offers.get(kind, []) != old.get(kind, []) for kind in kinds):
-                self._runtime.tell_offers(shown)
+                self._tell(shown)
 
     def subscribe(self, uri: str, address: str) -> None:
         """Report `address` to the listeners for changes of offers when the server's resource `uri` changes."""
@@ -422,7 +411,11 @@ class McpServer:
     def note_updated(self, uri: str) -> None:
         """Report that a resource has changed; called in the background loop."""
         for address in tuple(self._addresses.get(uri, ())):
-            self._runtime.tell_offers(address)
+            self._tell(address)
+
+    def _tell(self, what: str) -> None:
+        for listener in self._runtime.offer_listeners:
+            listener(what)
 
     def ask(self, method: str, params: Json) -> Json:
         """Return the raw result of a request about its resources or prompts, as `Connection.ask`."""

@@ -1,4 +1,4 @@
-"""All the servers of the user's `mcp.json` together: one loop, one guard, one first listing, one end."""
+"""All servers of the user's `mcp.json`: started, listed, supervised and ended together."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ MOST_LOG_BYTES = 8000
 
 
 class McpServers:
-    """The user's MCP servers. No file costs one look; nothing is started before it is needed. Thread-safe."""
+    """The user's MCP servers; nothing is started before it is needed. Thread-safe."""
 
     name = "mcp"
     only_hidden = True
@@ -53,9 +53,13 @@ class McpServers:
             registry: gets one provider for each server, `mcp:NAME`, and this one, `mcp`, which follows the file: what
                 the person changes there counts from the next listing on.
         """
-        self._cache = CatalogCache(cache)
+        self.cache = CatalogCache(cache)
+        self.approved = ApprovedDefinitions(state.parent / "approved-tools")
+        self.change_listeners: list[Callable[[], None]] = []
+        """Called when the tools of a server have changed; from another thread, so they must be quick."""
+        self.offer_listeners: list[Callable[[str], None]] = []
+        """Called likewise with `resources`, `prompts` or the address of a resource when such have changed."""
         self._logs = state
-        self._approved = ApprovedDefinitions(state.parent / "approved-tools")
         self._registry = registry
         self._lock = threading.Lock()
         self._reading = threading.Lock()
@@ -64,8 +68,6 @@ class McpServers:
         self._guard: Guard | None = None
         self._supervisors: dict[McpServer, Supervisor] = {}
         self._patience_ends: float | None = None
-        self._listeners: tuple[Callable[[], None], ...] = ()
-        self._offer_listeners: tuple[Callable[[str], None], ...] = ()
         self.problem: ConfigurationError | None = None
         """Why the file cannot be used at all; the servers that it had before stay."""
         self.servers: dict[str, McpServer] = {}
@@ -77,7 +79,7 @@ class McpServers:
     # ------------------------------------------------------------ the file
 
     def follow_file(self) -> list[McpServer]:
-        """Read the file if it is another than before; the servers that are new or changed."""
+        """Read the file if it has changed; return the servers that are new or changed."""
         signature = _signature(servers_file())
         if signature == self._signature:
             return []
@@ -104,18 +106,14 @@ class McpServers:
         kept = {
             entry.name: old[entry.name] for entry in entries if entry.name in old and old[entry.name].entry == entry
         }
-        new = [
-            McpServer(entry, self._cache, self, self._tell_change, self._approved)
-            for entry in entries
-            if entry.name not in kept
-        ]
-        self.servers = {**kept, **{provider.entry.name: provider for provider in new}}
-        for old_provider in new:
+        new = [McpServer(entry, self) for entry in entries if entry.name not in kept]
+        self.servers = {**kept, **{server.entry.name: server for server in new}}
+        for server in new:
             if self._registry is not None:
-                self._registry.add_provider(old_provider)
-        for old_provider in old.values():
-            if old_provider not in kept.values():
-                self._retire(old_provider)
+                self._registry.add_provider(server)
+        for server in old.values():
+            if server not in kept.values():
+                self._retire(server)
         return new
 
     def _retire(self, server: McpServer) -> None:
@@ -130,11 +128,11 @@ class McpServers:
     # ------------------------------------------------------------ the provider that follows the file
 
     def tools(self) -> Iterable[Tool]:
-        """Return the tools of servers that the listing that is going on cannot know yet."""
+        """Return the tools of new servers, which the listing under way does not have among its providers yet."""
         return [tool for provider in self.follow_file() for tool in provider.tools()]
 
     def find(self, name: str) -> Tool | None:
-        """As `tools`.
+        """Return the tool of that name of a new server.
 
         Raises:
             ConfigurationError: the name may be that of a server's tool, and the file cannot be read.
@@ -150,7 +148,7 @@ class McpServers:
         return any(name.startswith(server.prefix) for server in self.servers.values())
 
     def state(self) -> ProviderState:
-        """Return how the file is; the servers tell of their tools themselves."""
+        """Return the state of the file; each server has a state of its own."""
         from localmcp.providers.manifests import ProviderState
 
         problems = tuple(self.check())
@@ -164,7 +162,7 @@ class McpServers:
         return [Problem(str(servers_file()), None, self.problem.message, self.problem.hint)] if self.problem else []
 
     def providers(self) -> list[Provider]:
-        """This one, and one provider for each server."""
+        """Return this one, and one provider for each server."""
         return [self, *self.servers.values()]
 
     # ------------------------------------------------------------ for the commands and the interfaces
@@ -181,7 +179,7 @@ class McpServers:
         return self.servers[name]
 
     def refresh(self, names: Iterable[str]) -> dict[str, int | LocalMCPError]:
-        """Start these servers side by side and read their tools: name -> how many, or why not."""
+        """Start these servers side by side and read their tools; return name -> how many, or why not."""
         from concurrent.futures import ThreadPoolExecutor
 
         def one(name: str) -> int | LocalMCPError:
@@ -195,9 +193,9 @@ class McpServers:
             return dict(zip(names, pool.map(one, names), strict=True))
 
     def forget(self, entry: ServerEntry) -> None:
-        """Drop what is kept of a server: its tools, what was approved of them, and the login."""
-        self._cache.forget(entry.digest)
-        self._approved.forget(entry.digest)
+        """Delete what is kept of a server: its tools, their approved definitions, and the login."""
+        self.cache.forget(entry.digest)
+        self.approved.forget(entry.digest)
         from localmcp.providers.mcp_servers.authorization import forget_login
 
         forget_login(entry)
@@ -234,25 +232,6 @@ class McpServers:
     def reachable(self) -> list[McpServer]:
         names = current_scope().provider_names
         return [server for server in self.servers.values() if server.usable and (names is None or server.name in names)]
-
-    def on_change(self, listener: Callable[[], None]) -> None:
-        """Call `listener` when the tools of a server have changed; from another thread, so it must be quick."""
-        with self._lock:
-            self._listeners = (*self._listeners, listener)
-
-    def _tell_change(self) -> None:
-        for listener in self._listeners:
-            listener()
-
-    def on_offers_change(self, listener: Callable[[str], None]) -> None:
-        """Call `listener` with `resources`, `prompts` or the address of a resource when such have changed."""
-        with self._lock:
-            self._offer_listeners = (*self._offer_listeners, listener)
-
-    def tell_offers(self, what: str) -> None:
-        """Pass on that resources or prompts of a server have changed."""
-        for listener in self._offer_listeners:
-            listener(what)
 
     def close(self) -> None:
         """End every server that was started; takes CLOSING_SECONDS at most."""
@@ -302,12 +281,14 @@ class McpServers:
         return self._loop.start(coroutine)
 
     def wait_for_listing(self, server: McpServer) -> None:
-        """Start every server that this caller may see and that was never listed, and wait for `server`, but for all of
-        them together no longer than FIRST_LISTING_SECONDS in the life of the process. A language model does not wait:
-        it is told which servers are still starting."""
-        for provider in self.reachable():
-            if not provider.listed.is_set():
-                provider.start()
+        """Start every server that this caller may see and that was never listed, and wait for `server`.
+
+        All waits in the life of the process together take FIRST_LISTING_SECONDS at most. A language model does not
+        wait: it is told which servers are still starting.
+        """
+        for reachable in self.reachable():
+            if not reachable.listed.is_set():
+                reachable.start()
         if server.failure is not None:
             server.start()
         if server.failure is not None or current_scope().lean:
@@ -328,8 +309,8 @@ async def _close_all(supervisors: list[Supervisor]) -> None:
 
 
 def with_own_namespaces(entries: Iterable[ServerEntry]) -> list[ServerEntry]:
-    """The entries, no two with one namespace: where names differ only by letters that tool names cannot have, the one
-    that needed no change keeps it, and the others get a digest."""
+    """Return the entries, no two with one namespace. Of several, the one whose name is the namespace keeps it, and the
+    others get a digest."""
     import hashlib
     from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Keeps one server at hand: connects when it is first needed, again after an end, and less and less eagerly."""
+"""Keeps one server connected: from the first call on, again after an end, after failures with growing pauses."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Supervisor:
         self._stale: set[str] = set()
         """Lists to ask for again."""
         self._subscribed: set[str] = set()
-        """Resources of which somebody wants to hear."""
+        """Resources whose changes are reported."""
         self._asks = False
         self._failures = 0
         """Starts that failed and connections that broke, since the last call that was answered."""
@@ -65,7 +65,7 @@ class Supervisor:
         pause_seconds = min(2.0 ** (self._failures - 2), LONGEST_PAUSE)
         return max(0.0, self._failed_at + pause_seconds - time.monotonic())
 
-    # ------------------------------------------------------------ what callers want
+    # ------------------------------------------------------------ calls
 
     async def call(
         self, tool: str, arguments: Json, seconds: float | None = None, progress: ReportProgress | None = None
@@ -75,7 +75,7 @@ class Supervisor:
         A call that broke off is not repeated, since it may have done its work.
 
         Raises:
-            LocalMCPError: as `Connection.open` and `Connection.call_tool`, or the server is resting after failures.
+            LocalMCPError: as `connect` and `Connection.call_tool`.
         """
         try:
             result = await self._call_once(tool, arguments, seconds, progress)
@@ -100,21 +100,21 @@ class Supervisor:
             raise
 
     async def connect(self) -> Connection:
-        """Return the living connection; opened if there is none, by one caller for all.
+        """Return the live connection. If there is none, one caller opens it for all.
 
         Raises:
-            LocalMCPError: as `Connection.open`, or the server is resting after failures.
+            LocalMCPError: as `Connection.open`, or the server pauses after failures.
         """
-        # What the server may ask of the person is told it at the handshake, by what clients have offered by then.
+        # The handshake tells the server whether it may ask the person: if any client has offered that by then.
         self._asks = self._asks or person_asker() is not None
         connection = self._connection
         if connection is not None and connection.alive:
             return connection
         if self._opening is None:
-            self._refuse_while_resting()
+            self._refuse_during_pause()
             self._opening = asyncio.create_task(self._open(connection))
             self._opening.add_done_callback(self._opened)
-        # One impatient caller must not break off the start for the others.
+        # A caller that gives up must not end the start for the others.
         return await asyncio.shield(self._opening)
 
     async def refresh(self) -> None:
@@ -131,9 +131,9 @@ class Supervisor:
             await asyncio.wait({self._offering}, timeout=self.entry.start_seconds)
 
     async def close(self) -> None:
-        """End the connection and what is about to become one."""
+        """End the connection, and a start that is under way."""
         tasks: list[asyncio.Task[Any]] = [
-            entry for entry in (self._opening, self._listing, self._offering) if entry is not None
+            task for task in (self._opening, self._listing, self._offering) if task is not None
         ]
         for task in tasks:
             task.cancel()
@@ -175,11 +175,7 @@ class Supervisor:
             log.info("the resources and prompts of '%s' cannot be listed: %s", self.entry.name, error)
 
     async def ask(self, method: str, params: Json) -> Json:
-        """Return the raw result of any request.
-
-        Raises:
-            LocalMCPError: as `call`.
-        """
+        """Return the raw result of a request that calls no tool, as `Connection.ask`."""
         try:
             return await (await self.connect()).ask(method, params)
         except SessionLost:
@@ -188,7 +184,7 @@ class Supervisor:
     def _opened(self, task: asyncio.Task[Connection]) -> None:
         self._opening = None
         if not task.cancelled():
-            # Everybody who waited may have left.
+            # Mark the exception as retrieved: maybe nobody waits for it any more.
             task.exception()
 
     def _note_failure(self, error: LocalMCPError) -> None:
@@ -196,7 +192,7 @@ class Supervisor:
         self._last_failure = error.message
         self._failed_at = time.monotonic()
 
-    def _refuse_while_resting(self) -> None:
+    def _refuse_during_pause(self) -> None:
         pause = self.pause
         if pause > 0:
             raise Unavailable(
@@ -206,11 +202,7 @@ class Supervisor:
             )
 
     async def subscribe(self, uri: str) -> None:
-        """Hear of changes of a resource, over this connection and those that follow.
-
-        Raises:
-            LocalMCPError: as `call`.
-        """
+        """Report changes of a resource, over this connection and those that follow."""
         connection = await self.connect()
         if uri not in self._subscribed:
             self._subscribed.add(uri)
@@ -219,7 +211,7 @@ class Supervisor:
     # ------------------------------------------------------------ list changes
 
     def _note_change(self, what: str) -> None:
-        """Ask again for a list that has changed; several notices in a row cost one more question at most."""
+        """List again what has changed; several notices in a row cause one more listing at most."""
         if what not in ("tools", "offers"):
             self._server.note_updated(what)
             return
