@@ -11,6 +11,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields, replace
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -103,7 +104,7 @@ def _setting(
     between: tuple[float, float] | None = None,
     secret: bool = False,
 ) -> Any:
-    """A setting, what it decides, and what is accepted; `env` is its variable where `_variable_of` names another."""
+    """Describe a setting: its default, what it decides, what is accepted, and its variable if that has another name."""
     metadata = {"env": env, "says": says, "choices": choices, "between": between, "secret": secret}
     if callable(default):
         return field(default_factory=default, metadata=metadata)
@@ -111,7 +112,7 @@ def _setting(
 
 
 def _variable_of(setting: Field[Any]) -> str:
-    """`LOCALMCP_LOG_LEVEL` for log_level; Milvus has its own prefix already."""
+    """Return `LOCALMCP_LOG_LEVEL` for log_level; names of Milvus have a prefix already."""
     name = setting.name.upper()
     return setting.metadata["env"] or (name if name.startswith("MILVUS_") else f"LOCALMCP_{name}")
 
@@ -182,26 +183,29 @@ class Settings:
     log_max_mb: int = _setting(20, "Size of the log; the oldest calls go first.", between=(1, 10000))
 
 
+_FIELDS = {f.name: f for f in fields(Settings)}
+
+
 def setting_names() -> list[str]:
     """Return the valid keys of `config.toml`, in order."""
-    return [f.name for f in fields(Settings)]
+    return list(_FIELDS)
 
 
 _CREDENTIALS = re.compile(r"(?<=://)[^/@]+(?=@)")
-"""What is before the host of an address."""
+"""User and password in an address."""
 
 
 def is_secret(name: str) -> bool:
     """Return whether the setting's value is never shown."""
-    return next(bool(f.metadata["secret"]) for f in fields(Settings) if f.name == name)
+    return _FIELDS[name].metadata["secret"]
 
 
 def describe_settings() -> list[dict[str, Any]]:
     """Return each setting with its variable, its default and one sentence."""
     defaults = Settings()
     return [
-        {"name": f.name, "env": _variable_of(f), "default": getattr(defaults, f.name), "says": f.metadata["says"]}
-        for f in fields(Settings)
+        {"name": name, "env": _variable_of(f), "default": getattr(defaults, name), "says": f.metadata["says"]}
+        for name, f in _FIELDS.items()
     ]
 
 
@@ -226,16 +230,20 @@ def shown_value(name: str, value: Any) -> Any:
         return "(set)" if value else ""
     if isinstance(value, str):
         return _CREDENTIALS.sub("(hidden)", value)
+    return _plain(value)
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as JSON and TOML can hold it."""
     if isinstance(value, tuple):
         return [str(item) for item in value]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
     return str(value) if isinstance(value, Path) else value
 
 
 def origin_of(name: str) -> str:
-    """Return where a value comes from, the command line left out: its variable, `config.toml`, or `default`."""
-    variable = next(setting["env"] for setting in describe_settings() if setting["name"] == name)
-    value = os.environ.get(variable, "").strip()
-    if value and not value.startswith("${"):
+    """Return where a value comes from, besides the command line: its variable, `config.toml`, or `default`."""
+    variable = _variable_of(_FIELDS[name])
+    if read_variable(variable) is not None:
         return variable
     return "config.toml" if name in read_config_file() else "default"
 
@@ -248,12 +256,12 @@ def load_settings(**overrides: Any) -> Settings:
     """
     where = str(config_file())
     values = {name: parse_setting(name, raw, where) for name, raw in read_config_file().items()}
-    for f in fields(Settings):
+    for name, f in _FIELDS.items():
         raw = read_variable(_variable_of(f))
-        if raw is None and f.name == "model":
+        if raw is None and name == "model":
             raw = _similarity_model()
         if raw is not None:
-            values[f.name] = parse_setting(f.name, raw, f"the variable {_variable_of(f)}")
+            values[name] = parse_setting(name, raw, f"the variable {_variable_of(f)}")
     for name, raw in overrides.items():
         if raw is not None:
             values[name] = parse_setting(name, raw, "the command line")
@@ -295,7 +303,7 @@ def read_config_file() -> Mapping[str, Any]:
 
 
 def write_setting(name: str, raw: str | None) -> Path:
-    """Set (or with None remove) one key in `config.toml`, keeping comments and order; returns the file.
+    """Set (or with None remove) one key in `config.toml`, keeping comments and order; return the file.
 
     Raises:
         ConfigurationError: an unknown key or a value that cannot be used.
@@ -313,18 +321,9 @@ def write_setting(name: str, raw: str | None) -> Path:
     if raw is None:
         del document[name]
     else:
-        value = parse_setting(name, raw, "the command line")
-        document[name] = _plain(value)
+        document[name] = _plain(parse_setting(name, raw, "the command line"))
     write_atomically(path, tomlkit.dumps(document))
     return path
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Path):
-        return str(value)
-    if isinstance(value, tuple):
-        return [str(v) for v in value]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-    return value
 
 
 def _check_name(name: str, where: str) -> None:
@@ -338,12 +337,12 @@ def _check_name(name: str, where: str) -> None:
 
 
 def parse_setting(name: str, raw: Any, where: str) -> Any:
-    """`raw` (text, or a TOML value) as the type of the setting `name`.
+    """Return `raw` (text, or a TOML value) as the type of the setting `name`.
 
     Raises:
         ConfigurationError: names the setting, the value, the place and what would be accepted.
     """
-    spec = next(f for f in fields(Settings) if f.name == name)
+    spec = _FIELDS[name]
     try:
         value = _PARSERS[str(spec.type)](raw)
         _check_range(value, spec.metadata)
@@ -381,20 +380,13 @@ def _parse_bool(raw: Any) -> bool:
     return _BOOLEANS[str(raw).lower()]
 
 
-def _parse_int(raw: Any) -> int:
-    if isinstance(raw, bool):
-        raise ValueError("it must be a whole number")
+def _parse_number(kind: type[float], noun: str, raw: Any) -> float:
     try:
-        return int(raw)
-    except ValueError as error:
-        raise ValueError("it must be a whole number") from error
-
-
-def _parse_float(raw: Any) -> float:
-    try:
-        return float(raw)
-    except ValueError as error:
-        raise ValueError("it must be a number") from error
+        if not isinstance(raw, bool):
+            return kind(raw)
+    except ValueError:
+        pass
+    raise ValueError(f"it must be {noun}")
 
 
 def _parse_str(raw: Any) -> str:
@@ -406,8 +398,8 @@ def _parse_str(raw: Any) -> str:
 _PARSERS = {
     "Path": _parse_path,
     "str": _parse_str,
-    "int": _parse_int,
-    "float": _parse_float,
+    "int": partial(_parse_number, int, "a whole number"),
+    "float": partial(_parse_number, float, "a number"),
     "bool": _parse_bool,
     "tuple[Path, ...]": _parse_paths,
 }

@@ -1,4 +1,4 @@
-"""JSON sent to a model's HTTP endpoint with the standard library, and its failures in words."""
+"""Requests to a model's HTTP endpoint, with the standard library, and their failures in words."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 @dataclass(frozen=True, slots=True)
 class EndpointWords:
-    """What a person is told about one kind of endpoint."""
+    """The words in messages about one kind of endpoint."""
 
     name: str
     """`The model nomic`."""
@@ -42,9 +42,9 @@ class EndpointWords:
 class JsonEndpoint:
     """One URL that takes JSON by POST.
 
-    Status 429 and 5xx are tried again after 1, 2, 4, … seconds, or after what the answer's Retry-After asks for, at
-    most 30. Redirects are refused, since they would carry the key and the text to a host that nobody configured. The
-    key appears in no message and no log line.
+    After status 429 and 5xx it tries again in 1, 2, 4, … seconds, or when the answer's Retry-After says, but in 30 at
+    most. Redirects are refused, since they would carry the key and the text to a host that nobody configured. The key
+    appears in no message and no log line.
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class JsonEndpoint:
         return self._words.hints.get(status, other)
 
     def _read_detail(self, error: HTTPError) -> str:
-        """Return the first 200 characters of the server's own explanation, on one line, the key blotted out."""
+        """Return the first 200 characters of the server's own explanation, on one line, without the key."""
         try:
             text = error.read(10_000).decode("utf-8", "replace")
         except OSError:
@@ -150,7 +150,7 @@ class JsonEndpoint:
             reply: Any = json.loads(text)
             text = str(reply["error"]["message"] if isinstance(reply["error"], dict) else reply["error"])
         except (ValueError, TypeError, KeyError):
-            pass  # Not in OpenAI's form; then the text itself is the explanation.
+            pass  # Not in OpenAI's form: the text itself is the explanation.
         if self._key:
             text = text.replace(self._key, "***")
         return " ".join(text.split())[:200].rstrip(".")
@@ -169,8 +169,10 @@ class JsonEndpoint:
 
 
 class Deadline:
-    """Shuts the connections of a request when its time is over, whatever the server sends meanwhile: the socket's own
-    time-out counts anew for every byte of a status line, a header or the size of a chunk."""
+    """Shuts the connections of a request when its time is over, whatever the server sends meanwhile.
+
+    The socket's own time-out begins again with every byte.
+    """
 
     def __init__(self, seconds: float) -> None:
         self.passed = False

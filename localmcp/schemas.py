@@ -38,7 +38,7 @@ class Param:
 
 
 def compact_json(value: Any) -> str:
-    """JSON without spaces, text as it is."""
+    """Return JSON without spaces or escapes of non-ASCII text."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -79,9 +79,9 @@ def field_limits(hint: Any) -> Json:
 
 
 def is_plain_value(value: Any, hint: Any) -> bool:
-    """Return whether a text, whole number or truth value certainly fits the hint and its limits; False says nothing.
+    """Return whether a text, whole number or truth value certainly fits the hint and its limits.
 
-    A text with control characters or halves of characters is not plain.
+    False means that pydantic has to decide. A text with control characters or lone surrogates is not plain.
     """
     kind, param = bare_type(hint), param_of(hint) or Param("")
     if get_origin(kind) is Literal:
@@ -99,7 +99,7 @@ def _is_between(number: int, least: float | None, most: float | None) -> bool:
 
 
 def tidy(schema: Any, drop: Callable[[str, Any], bool], *, names: bool = False) -> Any:
-    """Return the schema without what only costs tokens; `names`: the keys are names of properties, not keywords."""
+    """Return the schema without the keywords that `drop` names; `names`: its keys are properties, not keywords."""
     if isinstance(schema, list):
         return [tidy(item, drop) for item in cast("list[Any]", schema)]
     if not isinstance(schema, dict):
@@ -193,9 +193,9 @@ def shorten_value(value: Any) -> str:
 
 
 def lenient_value(value: Any, spec: Json) -> Any:
-    """Return the value that was meant where a text holds it (`"5"`, `"true"`, JSON), or a list holds the one text.
+    """Return the value that was meant: what a text holds (`"5"`, `"true"`, JSON), or the one text in a list.
 
-    A text where a list of texts is expected is a list of that one. What does not fit stays, and is refused later.
+    Where a list of texts is expected, a text becomes a list of one. What does not fit stays, and is refused later.
     """
     kind = spec.get("type")
     if kind == "string" and isinstance(value, list):
@@ -234,16 +234,16 @@ def lower_first(text: str) -> str:
 # ---------------------------------------------------------------- checking arguments against any schema
 
 MOST_PROBLEMS = 20
-"""Problems told at once; more are counted."""
+"""Problems in one message; more are counted."""
 MOST_CHOICES, LONGEST_CHOICE = 50, 80
-"""Choices of an enum told at once, and the characters of each."""
+"""Choices of an enum in one message, and the characters of each."""
 _COMBINING = ("anyOf", "oneOf", "allOf")
 MOST_ALTERNATIVES, MOST_REFERENCES = 8, 5
 """Alternatives of a schema told at once, and references followed in a row: they may go in a circle."""
 
 
 def without_surrogates(value: Any) -> Any:
-    """`value` with U+FFFD for every lone surrogate, which no UTF-8 frame can carry."""
+    """Return the value with U+FFFD for every lone surrogate, which UTF-8 cannot encode."""
     if isinstance(value, str):
         return _SURROGATE.sub("\ufffd", value)
     if isinstance(value, dict):
@@ -324,8 +324,10 @@ def _schema_errors(name: str, schema: Json, arguments: Json, deadline: float) ->
 
 
 def _bounded(dialect: Any, deadline: float) -> Any:
-    """The dialect with patterns that cannot backtrack, and with a time limit at each reference: without references the
-    work is bounded by the size of the schema."""
+    """Return the dialect with patterns that cannot backtrack, and a check of the deadline at each reference.
+
+    Without references the work is bounded by the size of the schema.
+    """
     from jsonschema import validators
 
     extend = cast("Callable[..., Any]", validators.extend)
@@ -373,7 +375,7 @@ def _check_additional(validator: Any, allowed: Any, instance: Any, schema: Any) 
 
 
 def _check_unevaluated(validator: Any, allowed: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
-    """Leave it to the tool where patterns decide what was evaluated: the library would match them with backtracking."""
+    """Check nothing where patterns decide what was evaluated: the library would match them with backtracking."""
     from jsonschema.validators import Draft202012Validator
 
     if "patternProperties" not in json.dumps(validator.schema, default=str):
@@ -395,7 +397,7 @@ def _unknown_keys(value: Json, schema: Json) -> list[str]:
 
 
 def _tell(error: ValidationError, schema: Json) -> list[str]:
-    """Return the problem in words, one line for each key that is missing or not known."""
+    """Return the problem in words, one line for each key that is missing or unknown."""
     place = ".".join(str(part) for part in error.absolute_path)
     inside = f"{place}." if place else ""
     value, expected = cast(Any, error.instance), cast(Any, error.validator_value)
@@ -410,11 +412,8 @@ def _tell(error: ValidationError, schema: Json) -> list[str]:
         return [f"{place or 'arguments'}: should be {kinds}, got {shorten_value(value)}"]
     if error.validator in ("enum", "const"):
         allowed: list[Any] = expected if error.validator == "enum" else [expected]
-        near = (
-            nearest(value, [value_allowed for value_allowed in allowed if isinstance(value_allowed, str)])
-            if isinstance(value, str)
-            else None
-        )
+        texts = [choice for choice in allowed if isinstance(choice, str)]
+        near = nearest(value, texts) if isinstance(value, str) else None
         guess = f"; did you mean '{near}'?" if near else ""
         return [f"{place}: should be {_describe_choices(allowed)}, got {shorten_value(value)}{guess}"]
     if error.validator in ("anyOf", "oneOf"):

@@ -30,7 +30,7 @@ OURS = {
     "input schema of each; run one with execute_tool.",
     EXECUTE_TOOL: "Run a tool that tool_search found and return its own answer.",
 }
-"""The two tools, with descriptions that say nothing of localmcp's own."""
+"""The two tools, with descriptions that do not mention localmcp's documents."""
 
 Context = ServerRequestContext[Any]
 
@@ -56,7 +56,7 @@ def attach(hidden: Registry, discovery: Discovery, server: object) -> None:
 
 
 def _run(meta_tool: MethodTool, arguments: Json) -> wire.CallToolResult:
-    """The answer as the wire carries it. What a hidden tool raises is told to the client: it is the developer's own."""
+    """Return the answer for the wire. The client gets what a hidden tool raises: it is the developer's own tool."""
     try:
         return wire_result(meta_tool.name, meta_tool.call(arguments))
     except MCPError:
@@ -85,7 +85,7 @@ def _extend_high_level(tools: dict[str, MethodTool], server: MCPServer[Any]) -> 
 
 
 def _as_function(meta_tool: MethodTool) -> Callable[..., wire.CallToolResult]:
-    """A function from whose signature the server makes the tool's schema, and which answers with the whole result."""
+    """Return a function that gives the whole result; the server makes the tool's schema from its signature."""
     hints = get_type_hints(meta_tool.method, include_extras=True)
     parameters = [
         parameter.replace(annotation=_annotation(hints[parameter.name]))
@@ -104,7 +104,7 @@ def _as_function(meta_tool: MethodTool) -> Callable[..., wire.CallToolResult]:
 
 
 def _annotation(hint: Any) -> Any:
-    """The hint with our `Param` as a description; the limits are the tool's own to judge, which is more lenient."""
+    """Return the hint with the description of our `Param`; the tool itself checks the limits, more leniently."""
     param = param_of(hint)
     return Annotated[bare_type(hint), Field(description=param.description)] if param else hint
 
@@ -117,7 +117,7 @@ async def _names_of_high_level(server: MCPServer[Any], _ctx: Context) -> set[str
 
 
 def _extend_low_level(tools: dict[str, MethodTool], server: Server[Any]) -> Callable[[Context], Awaitable[set[str]]]:
-    """Put the two tools before the server's own handlers; returns what names those have."""
+    """Put the two tools before the server's own handlers; return what lists the names of the server's own tools."""
     described = [tool for tool in map(describe_tool, tools.values()) if tool is not None]
     their_list, their_call = server.get_request_handler("tools/list"), server.get_request_handler("tools/call")
 
@@ -170,7 +170,7 @@ class _Rerouting:
         try:
             hidden_tool = await anyio.to_thread.run_sync(self._hidden.find, name)
         except Exception:
-            # The provider is asked again by the call itself, which tells what is wrong.
+            # The call asks the provider again, and reports the error.
             log.debug("a provider could not say whether it has %s", name, exc_info=True)
             return name not in await self._own_names(ctx)
         return hidden_tool is not None and name not in await self._own_names(ctx)

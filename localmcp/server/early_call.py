@@ -26,10 +26,10 @@ log = logging.getLogger(__name__)
 
 SCOPE = Scope(caller="stdio", trusted=False, lean=True)
 EARLY_TOOLS = frozenset({"search", "get_context", "get_document", "list_sources", "get_stats", "getRelevantRules"})
-"""Tools of ours that only read this file: they ask nobody, start no server and are soon done."""
+"""Tools that only read this file: they ask the person nothing, start no server and take little time."""
 
 _MODERN = b"io.modelcontextprotocol/"
-"""In the `_meta` of the generation without a handshake, which the SDK answers."""
+"""In the `_meta` of clients without a handshake, which the SDK answers."""
 
 
 def scope_of(profile: str | None) -> tuple[Scope, ConfigurationError | None]:
@@ -45,15 +45,15 @@ def scope_of(profile: str | None) -> tuple[Scope, ConfigurationError | None]:
 
 
 def answer_early(wire: Wire, open_workspace: Callable[[], Workspace], profile: str | None) -> None:
-    """Answer what the client calls right after `initialize`; every other line is kept for the SDK, in its order."""
+    """Answer what the client calls right after `initialize`; other lines are kept for the SDK, in their order."""
     scope, refusal = scope_of(profile)
     if (client := _client_of(wire)) is None or refusal is not None:
         return
     try:
-        # Meanwhile the next lines arrive.
+        # The next lines arrive during this.
         open_workspace()
     except Exception:
-        log.debug("the session tries again, and says why it cannot be opened", exc_info=True)
+        log.debug("the session will try again, and say why it cannot be opened", exc_info=True)
         return
     while (line := _waiting_line(wire)) is not None:
         if (call := _read_call(line)) is None:
@@ -111,5 +111,5 @@ def _send(wire: Wire, reply: Json) -> None:
     try:
         wire.write(json.dumps(reply, ensure_ascii=False, separators=(",", ":")).encode() + b"\n")
     except OSError:
-        # The client has closed its end; the SDK's session finds that out and ends cleanly.
+        # The client has closed its end; the SDK's session notices that and ends cleanly.
         return

@@ -1,7 +1,7 @@
 """Questions to the person in the middle of a call, as a request or as a result that the client answers by retrying.
 
 Clients of the handshake era get `elicitation/create`. Those of 2026-07-28 get a result `input_required` and call again
-with the answers; meanwhile the call waits here, under a random state that only its caller can take up.
+with the answers; meanwhile the call waits here, under a random state that only its caller can resume.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ANSWER_SECONDS = 300.0
 MOST_WAITING = 4
 """Calls that may wait for the person at a time: each keeps one of the threads for calls."""
 _KEY = "question"
-"""Names the answer to a question that does not name it itself."""
+"""The name of the answer where the question gives none."""
 DISMISSED: Json = {"action": "cancel"}
 
 Context = ServerRequestContext[Any]
@@ -66,7 +66,7 @@ def ask_by_request(ctx: Context) -> AskPerson:
 
 
 def refuse_question(_params: Json) -> Future[Json]:
-    """Ask nobody: what is in the middle of a request that has no place for questions."""
+    """Refuse a question in a request of a kind that cannot be interrupted by one."""
     answer: Future[Json] = Future()
     answer.set_exception(Unavailable("The person cannot be asked in the middle of this request."))
     return answer
@@ -102,9 +102,9 @@ class _Waiting:
         return answer
 
     async def next_question(self) -> bool:
-        """Wait for a question, or the end of the call; whether there is one.
+        """Wait for a question or the end of the call; return whether there is a question.
 
-        A client that gives up in the meantime cancels the call.
+        A client that gives up meanwhile cancels the call.
         """
         question = asyncio.ensure_future(self.questions.get())
         try:
@@ -145,9 +145,9 @@ class RetriedCalls:
     ) -> Any:
         """Run a call until it has its result or a question that is not among the `early` answers."""
         call = _Waiting(caller, dict(early or {}))
-        # Its client leaves and comes back with the answer, so the call is no part of this request's task.
+        # This request ends with the question, so the call needs a task of its own.
         call.task = asyncio.get_running_loop().create_task(start(call.ask))
-        # The thread of a call that was given up must not wait on.
+        # The thread of a call that was given up must not wait any longer.
         call.task.add_done_callback(lambda _: settle(call.answer, DISMISSED))
         return await self._go_on(ctx, call)
 

@@ -58,9 +58,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PARALLEL_CALLS = 8
-"""Calls that run at a time, of our tools and of each connected server's: one that hangs leaves the others free."""
+"""Calls that run at a time, of our tools and of each connected server's: a server that hangs blocks only its own."""
 REMEMBERED_SESSIONS = 64
-"""Connections of the handshake era that are told about list changes; the others learn it from the bus."""
+"""Connections of the handshake era that are notified of list changes; the others are notified by the bus."""
 
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -71,7 +71,7 @@ _LISTS = {
     "prompts": (PromptsListChanged, ServerSession.send_prompt_list_changed),
     "resources": (ResourcesListChanged, ServerSession.send_resource_list_changed),
 }
-"""List -> what tells of its changes: the event of 2026-07-28, and the notification before."""
+"""List -> how its changes are reported: the event of 2026-07-28, and the notification of the handshake era."""
 
 
 class ToolServer(Server[Any]):
@@ -102,7 +102,7 @@ class ToolServer(Server[Any]):
         self._watcher: asyncio.Task[None] | None = None
         self._retried = RetriedCalls()
         self.offered: Callable[[], tuple[str, ...]] = self._offers.kinds
-        """What is advertised of `resources` and `prompts`; every request of theirs is answered all the same."""
+        """Returns what is advertised of `resources` and `prompts`; requests for them are answered in any case."""
         super().__init__(
             "localmcp",
             version=__version__,
@@ -168,7 +168,7 @@ class ToolServer(Server[Any]):
         return await self._asking(ctx, params, partial(_ask_through, self._offers.read, ctx, params))
 
     async def _on_complete(self, ctx: Context, params: wire.CompleteRequestParams) -> wire.CompleteResult:
-        # A connected server that this request starts is told at its handshake whether the person can be asked later.
+        # A connected server that this request starts learns at its handshake whether later calls can ask the person.
         capabilities = ctx.session.client_capabilities
         later = refuse_question if capabilities and capabilities.elicitation else None
         return await _ask_through(self._offers.complete, ctx, params, self.person_asker(ctx) or later)
@@ -179,7 +179,7 @@ class ToolServer(Server[Any]):
         params: wire.CallToolRequestParams | wire.GetPromptRequestParams | wire.ReadResourceRequestParams,
         start: Callable[[AskPerson | None], Coroutine[Any, Any, Any]],
     ) -> Any:
-        """Run a request in whose middle the person may be asked, in the way of the client's generation."""
+        """Run a request during which the person may be asked, in the way of the client's generation."""
         caller = self._scope().caller
         if params.request_state is not None:
             return await self._retried.resume(ctx, caller, params.request_state, params.input_responses)
@@ -189,7 +189,7 @@ class ToolServer(Server[Any]):
         return await start(self.person_asker(ctx))
 
     def person_asker(self, ctx: Context) -> AskPerson | None:
-        """Return how a client of the handshake era is asked; None where it cannot be."""
+        """Return what asks a client of the handshake era; None where it cannot be asked."""
         capabilities = ctx.session.client_capabilities
         offered = capabilities is not None and capabilities.elicitation is not None
         return ask_by_request(ctx) if offered and ctx.session.can_send_request else None
@@ -239,7 +239,7 @@ class ToolServer(Server[Any]):
         try:
             return wire.CallToolResult.model_validate(result)
         except ValidationError:
-            # Blocks of another server that the protocol does not allow.
+            # Another server sent blocks that the protocol does not allow.
             return wire.CallToolResult.model_validate(failed_result(log_incident(name)))
 
     def _input_schema(self, name: str) -> Json | None:
@@ -253,7 +253,7 @@ class ToolServer(Server[Any]):
     # ------------------------------------------------------------ list changes
 
     def publish_change(self, what: str) -> None:
-        """Tell the connected clients of a change; may be called from any thread.
+        """Notify the connected clients of a change; may be called from any thread.
 
         Args:
             what: `tools`, `prompts` or `resources` for a list of them, else the address of a resource.
@@ -282,7 +282,7 @@ class ToolServer(Server[Any]):
         return result
 
     def _start_watching(self) -> None:
-        """Look for changed documents from now on, for as long as the server runs."""
+        """Look for changed documents from now on, as long as the server runs."""
         if self._watcher is None or self._watcher.done():
             self._watcher = asyncio.get_running_loop().create_task(self._watch())
 
@@ -302,7 +302,7 @@ class ToolServer(Server[Any]):
         client = ctx.session.client_params
         if client is None or _is_modern(ctx):
             return
-        # The parameters of the handshake are one object for the whole connection, which the session keeps alive.
+        # The handshake's parameters are one object per connection, which the session keeps alive.
         self._sessions.pop(id(client), None)
         self._sessions[id(client)] = ctx.session
         if len(self._sessions) > REMEMBERED_SESSIONS:
@@ -356,9 +356,9 @@ _UNLISTED = ("minimum", "minLength", "maxLength")
 
 
 def _listed_schema(tool: Tool, schema: Json) -> Json:
-    """Return the schema as it is listed: tools of ours accept other spellings of arguments, and so do not forbid them.
+    """Return the schema as it is listed: shorter, and without the refusal of unknown arguments.
 
-    Lower limits and lengths are left out, which a call that breaks them is told.
+    Our tools accept other spellings of arguments. A call that breaks a limit that is left out gets an error.
     """
     if not isinstance(tool, MethodTool):
         return schema
@@ -369,7 +369,7 @@ def _listed_schema(tool: Tool, schema: Json) -> Json:
 
 
 def _annotations(mark: ToolMark) -> wire.ToolAnnotations:
-    """Return what a client may assume of the tool; what the protocol assumes by itself is left out."""
+    """Return the annotations of the tool; those of a read-only tool that the protocol ignores are left out."""
     if mark.read_only:
         return wire.ToolAnnotations(read_only_hint=True, open_world_hint=mark.open_world)
     return wire.ToolAnnotations(

@@ -1,7 +1,7 @@
 """The first reply of `localmcp serve`, given within milliseconds; everything heavy is imported after it.
 
 Claude Desktop starts several copies and gives up on slow ones, and importing the MCP SDK takes 0.6 to 1 s. So the
-first message is answered from constants, and the SDK, which sees it later too, has its own reply dropped.
+first message is answered from constants. The SDK gets it later too, and its own reply is dropped.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def first_reply(line: bytes, instructions: str, offers: Sequence[str] = ()) -> d
         answers = {"initialize": _initialize, "server/discover": _discover}
         result = answers[message["method"]](params, instructions, capabilities(offers))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        # Anything unusual is left to the SDK, which answers it properly and later.
+        # The SDK answers anything unusual, later.
         return None
     return None if result is None else {"jsonrpc": "2.0", "id": request_id, "result": result}
 
@@ -171,7 +171,7 @@ def main(database: str | None = None, profile: str | None = None) -> NoReturn:
         from localmcp.embeddings import configured_embedder
 
         embedder = configured_embedder(settings)
-        # Beside the next import, which takes as long.
+        # During the next import, which takes as long.
         wire.before_search(embedder.start_loading)
         from localmcp.workspace import Workspace
 

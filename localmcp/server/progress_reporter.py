@@ -27,7 +27,7 @@ class ProgressReporter:
         self._last = -_STEP
         self._sent_at = 0.0
         self._withheld: tuple[float, float | None, str] | None = None
-        """What came too soon after the message before it."""
+        """The last report, if it came too soon after the message before it."""
         self._sends: list[Future[None]] = []
 
     def __call__(self, done: float, total: float | None, message: str) -> None:
@@ -43,7 +43,7 @@ class ProgressReporter:
             self._put(done, total, message)
 
     def _put(self, done: float, total: float | None, message: str) -> None:
-        # The protocol wants numbers that only grow, also where a second phase counts anew.
+        # The protocol wants numbers that only grow, but a second phase begins at 0 again.
         self._last = max(done, self._last + _STEP)
         shown = total if total is not None and total >= self._last else None
         self._withheld = None
@@ -51,7 +51,7 @@ class ProgressReporter:
         self._sends.append(asyncio.run_coroutine_threadsafe(self._send(self._last, shown, message), self._loop))
 
     async def finish(self) -> None:
-        """Send what was withheld last, and wait until all is sent."""
+        """Send the report that was withheld, and wait until everything is sent."""
         with self._lock:
             if self._withheld is not None:
                 self._put(*self._withheld)
@@ -59,7 +59,7 @@ class ProgressReporter:
         await asyncio.gather(*map(asyncio.wrap_future, sends), return_exceptions=True)
 
     def close(self) -> None:
-        """Send nothing any more: the result follows."""
+        """Send nothing more: the result follows."""
         with self._lock:
             self._closed = True
 

@@ -1,4 +1,4 @@
-"""What the last session knew of a file, kept for the first reply of the next: instructions, and what is offered."""
+"""Instructions and offers of the last session with a file, kept for the first reply of the next one."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ FALLBACK_INSTRUCTIONS = (
 
 
 def cached_instructions(database: str | None = None, profile: str | None = None) -> str:
-    """What the last session with `profile` wrote about `database` (None = the one that the settings choose), else a
-    fixed text."""
+    """Return what the last session with `profile` wrote about `database` (None = that of the settings), else a fixed
+    text."""
     text = _entry(database, profile).get("instructions")
     return text if isinstance(text, str) and 0 < len(text) <= MAX_INSTRUCTIONS else FALLBACK_INSTRUCTIONS
 
@@ -66,7 +66,7 @@ def _read_sessions() -> dict[str, Any]:
             sessions: dict[str, Any] = json.load(file)
     except (OSError, ValueError, RecursionError):
         return {}
-    # The file may hold anything that somebody wrote there.
+    # Anybody may have written anything into the file.
     return sessions if type(sessions) is dict else {}
 
 

@@ -38,10 +38,10 @@ log = logging.getLogger(__name__)
 OPENING_SECONDS = 20.0
 """How long the workspace may take to open after the client has closed stdin, when calls wait for it."""
 GRACE_SECONDS = 5.0
-"""How long running calls may take to finish after that, such as a first search, which loads the model. Whoever pipes
-messages in reads the answers; clients that are in a hurry send a signal after 2 s, which ends everything at once."""
+"""How long running calls may take to finish after that, such as a first search, which loads the model. A script that
+pipes messages in wants the answers; clients in a hurry send a signal after 2 s, which ends everything at once."""
 SETTLING_SECONDS = 0.5
-"""How long the last replies may take to be written; a client that reads no more must not hold up the end."""
+"""How long the last replies may take to be written; a client that no longer reads must not delay the end."""
 CLOSING_SECONDS = 2.0
 
 _Message = types.JSONRPCMessage
@@ -65,7 +65,7 @@ def run(
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     session.close()
     sys.stderr.flush()
-    # Threads of abandoned calls and of native libraries would hold up an ordinary exit.
+    # Threads of abandoned calls and of native libraries would delay an ordinary exit.
     os._exit(session.exit_code)
 
 
@@ -102,14 +102,14 @@ class Session:
         self._wire.serving = True
         threading.Thread(target=self._prepare, name="localmcp-opening", daemon=True).start()
         async with anyio.create_task_group() as group:
-            self._heed_signals(group.cancel_scope)
+            self._handle_signals(group.cancel_scope)
             group.start_soon(self._write, out_of)
             group.start_soon(self._server.run, requests, replies, self._server.create_initialization_options())
             await self._read(into, replies.clone())
-            # The SDK cancels what still runs, and says so to the client.
+            # The SDK cancels what still runs, and tells the client.
             group.cancel_scope.deadline = anyio.current_time() + SETTLING_SECONDS
 
-    def _heed_signals(self, scope: anyio.CancelScope) -> None:
+    def _handle_signals(self, scope: anyio.CancelScope) -> None:
         loop = asyncio.get_running_loop()
 
         def stop(number: int) -> None:
@@ -155,7 +155,7 @@ class Session:
         return workspace
 
     def _note_first_call(self) -> None:
-        """The first call shows that this copy is the one in use: clients start several and drop the others."""
+        """Begin background work with the first call: clients start several copies, and use only one of them."""
         if not self._called.is_set():
             self._called.set()
             threading.Thread(target=self._after_first_call, name="localmcp-background", daemon=True).start()
@@ -201,7 +201,7 @@ class Session:
                 yield line
 
     def _count(self, message: _Message) -> None:
-        """Keep the ids of the requests that still owe a reply; a subscription stays open by design."""
+        """Keep the ids of the requests without a reply; subscriptions do not count, since they stay open."""
         if isinstance(message, types.JSONRPCRequest) and message.method != "subscriptions/listen":
             self._running.add(message.id)
         elif isinstance(message, types.JSONRPCNotification) and message.method == "notifications/cancelled":
@@ -253,7 +253,7 @@ class Refusal:
 
 
 def read_message(line: bytes) -> _Message | Refusal:
-    """Return the message on one line, without its lone surrogates and invalid UTF-8; never nothing."""
+    """Return the message on one line, lone surrogates and invalid UTF-8 replaced, or the refusal of the line."""
     if isinstance(line, Overlong):
         match = _ID_FIRST.match(line) or _ID_LAST.search(line)
         text = f"A message may have at most {MAX_LINE // 2**20} MB"
@@ -295,6 +295,6 @@ def write_message(message: _Message) -> bytes:
     try:
         text = message.model_dump_json(by_alias=True, exclude_unset=True)
     except ValueError:
-        # A lone surrogate from somewhere else than a tool: it must cost one letter, not the session.
+        # A lone surrogate that no tool has caused must not end the session.
         text = json.dumps(without_surrogates(message.model_dump(by_alias=True, exclude_unset=True)))
     return text.encode() + b"\n"

@@ -1,4 +1,4 @@
-"""How tools are described to the library: definitions in all their forms, and the schema of short parameters."""
+"""Definitions of tools for the library, in all accepted forms, and the schema of parameters in short form."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ToolDefinition:
 
 
 class ToolProvider(Protocol):
-    """What a source of tools has to offer (S1-4). Any of the three may be `async`."""
+    """What a source of tools must have (S1-4). Any of the three may be `async`."""
 
     def list_tools(self) -> Any:
         """`ToolMetadata` of every tool, or mappings or objects with name, description, keywords."""
@@ -81,7 +81,7 @@ def definition_of(thing: Any, keywords: Sequence[str] = ()) -> ToolDefinition:
 
 
 def schema_of(parameters: Mapping[str, Any]) -> Json:
-    """JSON Schema of parameters that are written short.
+    """Return the JSON Schema of parameters in short form.
 
     Args:
         parameters: a schema already (`type: object`), or name -> a type (`str`, `"string"`), or name -> a schema in

@@ -93,7 +93,7 @@ def _takes_names(definition: ToolDefinition, handler: Handler) -> bool:
 
 
 class ProvidedTool(Tool):
-    """A tool of somebody's provider; its definition is asked for only when its schema is."""
+    """A tool of somebody's provider; its definition is fetched only when its schema is needed."""
 
     def __init__(self, provider: ToolProvider, metadata: ToolMetadata) -> None:
         self._provider = provider
@@ -127,7 +127,7 @@ class AdaptedProvider:
         return [ProvidedTool(self.provider, metadata_of(item)) for item in listed]
 
     def find(self, name: str) -> Tool | None:
-        """As the original: what it defines or lists is its own, whether or not the definition can be had."""
+        """Return the tool if the provider defines or lists it, even if its definition cannot be fetched."""
         try:
             defined = _settled(self.provider.get_tool(name))
         except ToolNotFound:
@@ -145,7 +145,7 @@ class AdaptedProvider:
         return next((tool for tool in self.tools() if tool.name == name), None)
 
     def try_call(self, name: str) -> Tool:
-        """Return the tool of that name, whether or not there is one: its call says so."""
+        """Return a tool of that name, which may not exist: its call then raises `ToolNotFound`."""
         return ProvidedTool(self.provider, ToolMetadata(name))
 
 
@@ -168,7 +168,7 @@ def adapt(provider: Any) -> Provider:
 
 
 class _Dispatch(Registry):
-    """A registry whose simple providers are asked by calling them: only they know what they know (S1-4)."""
+    """A registry that calls the tool of each simple provider until one has it: they need not list it (S1-4)."""
 
     def call(self, name: str, arguments: Json | None = None, scope: Scope | None = None) -> Answer:
         with use_scope(scope or current_scope()) as inside:
@@ -288,7 +288,7 @@ class ToolRegistry:
         return self.discovery.search(query, max_results, profile=profile)
 
     def list_tools(self) -> list[ToolMetadata]:
-        """Return what every tool is found by, in the order of their sources."""
+        """Return name, description and keywords of every tool, in the order of their sources."""
         return [ToolMetadata(tool.name, tool.description, tool.mark.keywords) for tool in self._registry.tools()]
 
     def get_handler(self, name: str) -> Handler:

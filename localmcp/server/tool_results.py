@@ -33,7 +33,7 @@ def note_client(name: str) -> None:
 def call_tool(
     open_workspace: Callable[[], Workspace], name: str, arguments: Json, scope: Scope, client_name: str
 ) -> Json:
-    """Run a tool and return its result; whatever goes wrong in it is a result that says so.
+    """Run a tool and return its result; a failure of the tool is a result that says so.
 
     Raises:
         UnknownTool: nobody has a tool of that name.
@@ -90,7 +90,7 @@ def _wire_size(content: list[Json], value: Json) -> int:
 
 
 def failed_result(text: str) -> Json:
-    """Return a failed call, told in at most 10,000 characters."""
+    """Return the result of a failed call, with at most 10,000 characters of text."""
     text = without_surrogates(text)
     if len(text) > 10_000:
         text = text[:10_000] + " ..."

@@ -75,7 +75,7 @@ class Wire:
         return self.kept.pop(0) if self.kept else self.lines.get()
 
     def before_search(self, prepare: Callable[[], None]) -> None:
-        """Call `prepare`, which may be called twice, as soon as a line that searches is read, or was."""
+        """Call `prepare` as soon as a line that searches is read, at once if one was; perhaps twice."""
         self._prepare = prepare
         if self._searched:
             prepare()
@@ -107,7 +107,7 @@ class Wire:
 def claim_wire() -> Wire:
     """Take stdin and stdout for the protocol: afterwards fd 0 reads nothing and fd 1 is stderr.
 
-    A stray `print`, and whatever a child process writes, can then not break a frame. Ctrl-C has its plain effect until
+    Then a stray `print`, or what a child process writes, cannot break a frame. Ctrl-C ends the process at once until
     something is open: Python's own handler would wait for a blocked read, and then show a traceback.
     """
     signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -36,12 +36,12 @@ _request_scope: ContextVar[Scope] = ContextVar("localmcp_request_scope", default
 
 
 def forget_caller() -> None:
-    """Begin a request as nobody: a task may inherit the variables of the request before it on the same connection."""
+    """Begin a request as nobody: its task may inherit the variables of an earlier request on the same connection."""
     _request_scope.set(_NOBODY)
 
 
 def request_scope() -> Scope:
-    """Return the scope of the request that is being answered; outside of one, that of nobody."""
+    """Return the scope of the request that is being answered; outside of a request, one that may do nothing."""
     return _request_scope.get()
 
 
@@ -65,7 +65,7 @@ class Authentication:
             info = await anyio.to_thread.run_sync(self._verify, key, limiter=self._lane(key))
         except AccessDenied as error:
             say("Unauthorized", path=request.url.path, reason="invalid key")
-            # Only who holds a key learns that it was revoked or has expired.
+            # Only the holder of a key learns that it was revoked or has expired.
             raise unauthorized(INVALID, error.message) from error
         except LocalMCPError as error:
             raise refused_for(error) from error

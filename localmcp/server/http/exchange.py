@@ -1,4 +1,4 @@
-"""One request as the endpoints see it, and the way from an endpoint to a tool."""
+"""One request as the endpoints see it, and calls of tools by the endpoints."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 PARALLEL_CALLS = 16
 CALL_SECONDS = 300.0
-"""After this a caller gets an answer without the tool's; long work answers within 20 s by itself."""
+"""After this a call is given up; tools that take long answer within 20 s with the id of a job."""
 
 
 @dataclass(slots=True)
@@ -68,11 +68,12 @@ class Exchange:
         return cast(Json, value)
 
     def seconds(self) -> float:
-        """Since the request was let in."""
+        """Return the seconds since the request was let in."""
         return time.perf_counter() - self.started
 
-    def log_response(self, what: str, status: int) -> None:
-        """The last line of a request."""
+    def log_response(self, status: int, what: str = "") -> None:
+        """Log the end of a request; `what` was answered, by default its method and path."""
+        what = what or f"{self.method} {self.path}"
         say(f"HTTP Transport response: {what}", status=status, ms=round(self.seconds() * 1000, 1))
 
 

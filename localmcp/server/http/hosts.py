@@ -1,4 +1,4 @@
-"""Which Host and Origin headers are ours: a web page that has its own name resolve to this machine is turned away."""
+"""Which Host and Origin headers are ours: refuses web pages whose host name resolves to this machine."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ class OwnNames:
 
     names: frozenset[str] = LOOPBACK
     any_number: bool = False
-    """Any IP address too: a rebinding attack needs a name, and a server open to others cannot know its own numbers."""
+    """Any IP address too: a rebinding attack needs a name, and a server open to others cannot know its addresses."""
     origins: frozenset[str] = frozenset()
     """Further origins of web pages that may call."""
 
     @classmethod
     def of(cls, host: str, further: Iterable[str] = (), origins: Iterable[str] = ()) -> OwnNames:
-        """For a server that listens on `host`."""
+        """Return the names of a server that listens on `host`."""
         remote = not is_loopback(host)
         names = {host, *further} if remote else set(further)
         lower = frozenset(name.strip().lower() for name in names if name.strip())

@@ -57,7 +57,7 @@ _instructions: ContextVar[str] = ContextVar("localmcp_instructions", default=FAL
 
 
 class HttpToolServer(ToolServer):
-    """The MCP server behind the server: everything it says is said in the scope of the request's key."""
+    """The MCP server behind the HTTP server: it answers in the scope of the request's key."""
 
     def __init__(self, open_workspace: OpenOnce) -> None:
         super().__init__(open_workspace, request_scope)
@@ -72,7 +72,7 @@ class HttpToolServer(ToolServer):
 
     @instructions.setter
     def instructions(self, value: str | None) -> None:
-        """The SDK sets one text for all callers; theirs differ."""
+        """Ignore the one text that the SDK sets for all callers: each has its own."""
 
 
 class McpEndpoints:
@@ -87,15 +87,15 @@ class McpEndpoints:
             self.server, json_response=True, stateless=True, max_request_body_size=2**31
         )
         self.streaming = StreamableHTTPSessionManager(self.server, stateless=True, max_request_body_size=2**31)
-        """Answers calls whose client wants to hear how far they are, as a stream of events."""
+        """Answers with a stream of events, for clients that want progress or can be asked."""
         self.draining = anyio.Event()
-        """Set when the server closes: streams that would stay open end."""
+        """Set when the server closes, to end the streams that would stay open."""
 
     async def post(self, exchange: Exchange) -> ASGIApp:
         """Answer one message.
 
         Raises:
-            Refused: what is no message of JSON-RPC.
+            Refused: it is no message of JSON-RPC.
         """
         message = check_message(exchange.json(), exchange.path)
         method, request_id = message.get("method"), message.get("id")
@@ -114,7 +114,7 @@ class McpEndpoints:
         reply = await self._reply(exchange, message)
         if method == "initialize" and exchange.path != ORIGINAL_PATH and (session := session_id(message.get("params"))):
             reply.headers[SESSION_HEADER] = session
-        exchange.log_response(f"{method} {_tool_name(message)}".strip(), reply.status_code)
+        exchange.log_response(reply.status_code, f"{method} {_tool_name(message)}".strip())
         return _as_stream(reply) if _wants_stream_only(exchange) and reply.status_code == 200 else reply
 
     def _streamed(self, exchange: Exchange) -> ASGIApp:
@@ -145,7 +145,7 @@ class McpEndpoints:
             return await self._call_as_original(message)
         body = exchange.body
         if b"\\ud" in body.lower():
-            # The SDK refuses half characters; they cost one letter each, as on stdio.
+            # The SDK refuses lone surrogates; each becomes U+FFFD, as on stdio.
             body = json_bytes(without_surrogates(message))
         if name := _tool_name(message):
             say(f"Executing tool: {name}", key=request_scope().caller)
@@ -155,7 +155,7 @@ class McpEndpoints:
         raise Refused(504, f"No answer within {CALL_SECONDS:g} s", code=SERVER_ERROR, request_id=message.get("id"))
 
     async def _call_as_original(self, message: Json) -> Response:
-        """tools/call for the original's clients, which read errors from `error` and results from `result` itself."""
+        """Answer tools/call of the original's clients, which read errors in `error` and results in `result` itself."""
         request_id = message.get("id")
         try:
             name, arguments = _call_parameters(message.get("params"))
@@ -174,7 +174,7 @@ class McpEndpoints:
             _offered.set(await anyio.to_thread.run_sync(self.server.available_offers))
 
     def _instructions(self) -> str:
-        """Return what the caller may be told about the file; the general words when it cannot be read."""
+        """Return what the caller is told about the file; a general text if it cannot be read."""
         try:
             with use_scope(request_scope()):
                 return without_surrogates(self._calls.open_workspace().instructions())
@@ -186,7 +186,7 @@ class McpEndpoints:
 
 
 def check_message(value: Any, path: str) -> Json:
-    """The value as a JSON-RPC message, with the original's words for what is wrong (`requirements.md` section 5).
+    """Return the value as a JSON-RPC message; errors have the original's words (`requirements.md` section 5).
 
     Raises:
         Refused: 400 with -32600.
@@ -201,7 +201,7 @@ def check_message(value: Any, path: str) -> Json:
     if message.get("jsonrpc") != "2.0":
         raise Refused(400, 'Invalid JSON-RPC version: must be "2.0"', request_id=known_id)
     if path != ORIGINAL_PATH and "method" not in message and ("result" in message or "error" in message):
-        # A reply to a request of ours; there are none, and the SDK takes and drops it.
+        # A reply to a request of ours. The SDK accepts it and ignores it.
         return {**message, "method": ""}
     method = message.get("method")
     if not isinstance(method, str) or not method:
@@ -239,8 +239,10 @@ def with_top_level_keys(result: Json) -> Json:
 
 
 def _is_mcp_client(exchange: Exchange) -> bool:
-    """Whether a client of the protocol asks, which reads failures of tools in results marked `isError`; the original's
-    clients read them in `error`. The former name their version, or came by the stream."""
+    """Return whether a client of the protocol asks: it names its version, or came by the stream.
+
+    It reads failures of tools in results marked `isError`; the original's clients read them in `error`.
+    """
     return VERSION_HEADER in exchange.request.headers or "sessionId" in exchange.query
 
 
@@ -284,7 +286,7 @@ async def _ask(app: ASGIApp, exchange: Exchange, body: bytes) -> Response:
 
 
 def _for_sdk(scope: HttpScope, body: bytes) -> HttpScope:
-    """Return the request with the headers that the SDK insists on and the original's clients do not send."""
+    """Return the request with the headers that the SDK requires and the original's clients do not send."""
     headers = MutableHeaders(raw=list(scope["headers"]))
     accepted = headers.get("accept", "")
     if "application/json" not in accepted:

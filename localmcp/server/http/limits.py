@@ -20,7 +20,7 @@ MOST_DEPTH = 64
 BODY_SECONDS = 30.0
 """How long a body may take to arrive."""
 MOST_BUCKETS = 10_000
-"""Callers that are remembered for the rate limits; the longest unseen is forgotten first."""
+"""Callers that are remembered for the rate limits; the one unseen for longest is forgotten first."""
 
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.S)
 _ROUND = bytes.maketrans(b"[]{}", b"()()")
@@ -62,7 +62,8 @@ def parse_json(body: bytes) -> Any:
     """Return the JSON value of a body.
 
     Raises:
-        Refused: 400 with -32700: not UTF-8, not JSON, or a number that JSON has not; with -32600: nested too deep.
+        Refused: 400 with -32700: not UTF-8, not JSON, or a number that JSON does not allow; with -32600: nested too
+            deep.
     """
     if depth_of(body) > MOST_DEPTH:
         raise Refused(400, f"Invalid Request: nested deeper than {MOST_DEPTH} levels", code=INVALID_REQUEST)
@@ -74,9 +75,9 @@ def parse_json(body: bytes) -> Any:
 
 
 def depth_of(body: bytes) -> int:
-    """Return how deep brackets are nested, outside of strings; exact where it could matter, else an upper bound.
+    """Return how deep brackets are nested, outside of strings; an upper bound where there are few.
 
-    Millions of brackets take no loop in Python: each round takes the innermost pairs away.
+    Each round removes the innermost pairs, so that even millions of brackets need no loop over them in Python.
     """
     most = body.count(b"[") + body.count(b"{")
     if most <= MOST_DEPTH:
@@ -84,7 +85,7 @@ def depth_of(body: bytes) -> int:
     left = _STRING.sub(b"", body).translate(_ROUND, _NO_BRACKET)
     for depth in range(MOST_DEPTH + 1):
         if b"()" not in left:
-            # What is left has no partner, and is no JSON.
+            # What is left has no partner, so the body is no JSON.
             return depth + left.count(b"(")
         left = left.replace(b"()", b"")
     return MOST_DEPTH + 1

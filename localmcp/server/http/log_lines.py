@@ -16,12 +16,12 @@ from localmcp.visible_text import VisibleFormatter, visible
 Format = Literal["text", "json"]
 
 log = logging.getLogger("localmcp.http")
-"""Speaks at `info` even where the program as a whole only warns: a person who starts a server wants to see it work."""
+"""Writes `info` even where the program as a whole only warns: whoever starts a server wants to see that it works."""
 
 LONGEST = 200
 """Characters of one field; some come from strangers."""
 MOST_WAITING = 10_000
-"""When more lines wait for a reader of stderr who does not read, the oldest are given up."""
+"""When more lines wait because nobody reads stderr, the oldest are dropped."""
 ENDING_SECONDS = 1.0
 """How long the end of the program waits for the last lines to be read."""
 
@@ -32,7 +32,7 @@ def say(message: str, **fields: Any) -> None:
 
 
 def set_up_logging(form: Format, level: str, *, quiet: bool = False) -> None:
-    """Send every log line of the process to stderr in that form; `level` is for all but the server's own lines."""
+    """Send every log line of the process to stderr in that form; `level` does not apply to the server's own lines."""
     handler = QueuedLines(sys.stderr)
     handler.setFormatter(JsonLines() if form == "json" else TextLines())
     root = logging.getLogger()
@@ -47,17 +47,17 @@ def finish_lines() -> bool:
 
 
 class QueuedLines(logging.Handler):
-    """Lines that a thread writes, in their order and many at a time.
+    """Writes lines in a thread, in their order and many at a time.
 
-    A write lets go of Python's lock and may block: whoever does not read stderr must not stop the server, and on a busy
-    machine the loop would wait for its turn after each line.
+    A write may block, and a reader that does not read stderr must not stop the server. It also releases Python's lock,
+    so that on a busy machine the event loop would have to wait for it after each line.
     """
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__()
         self._stream = stream
         self._waiting: deque[logging.LogRecord | threading.Event] = deque(maxlen=MOST_WAITING)
-        """Lines, and between them what is set when all before it are written."""
+        """Lines; an event between them is set when all lines before it are written."""
         self._wake = threading.Event()
         self._lost = 0
         threading.Thread(target=self._run, name="localmcp-log-lines", daemon=True).start()
@@ -65,7 +65,7 @@ class QueuedLines(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Take a line; returns at once."""
         if record.args:
-            # What the arguments say now, and not when the line is written.
+            # The arguments may change before the line is written.
             record.msg, record.args = record.getMessage(), None
         if len(self._waiting) == MOST_WAITING:
             self._lost += 1
@@ -78,7 +78,7 @@ class QueuedLines(logging.Handler):
         return written.wait(ENDING_SECONDS)
 
     def flush(self) -> None:
-        """As `drain`; the end of the interpreter asks for it."""
+        """As `drain`; called when the interpreter ends."""
         self.drain()
 
     def _add(self, item: logging.LogRecord | threading.Event) -> None:
@@ -91,7 +91,7 @@ class QueuedLines(logging.Handler):
             self._wake.wait()
             self._wake.clear()
             lines, passed = self._take()
-            # A stream that is gone takes no line, and there is no other place to say so.
+            # The stream is gone, and there is no other place to say so.
             with suppress(OSError, ValueError):
                 self._stream.write(lines)
                 self._stream.flush()
@@ -163,7 +163,7 @@ def _fields(record: logging.LogRecord) -> dict[str, Any]:
 
 
 def _bare(value: Any) -> str:
-    """Strings that could be mistaken for something else, or forge a line, are quoted."""
+    """Return a value as text, in quotes if it could be misread or could look like another line."""
     text = json.dumps(value, ensure_ascii=True, default=str)
     plain = isinstance(value, str) and value and text[1:-1] == value and not set(value) & set(" =:,")
     return str(value) if plain else text

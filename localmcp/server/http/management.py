@@ -56,7 +56,7 @@ class ManagementEndpoints:
         """GET `keys/list?ragId=`."""
         rag = _rag(exchange.query.get("ragId"))
         keys = await self._manage(lambda place: place.api_keys.list(rag), RAG_UNKNOWN)
-        exchange.log_response(f"{exchange.method} {exchange.path}", 200)
+        exchange.log_response(200)
         return json_reply({"success": True, "keys": [key.as_json() for key in keys]})
 
     async def revoke(self, exchange: Exchange) -> Response:
@@ -79,7 +79,7 @@ class ManagementEndpoints:
         limit = min(_whole(exchange, "limit", 50, 1), MOST_LOGS)
         offset = _whole(exchange, "offset", 0, 0)
         page = await self._manage(lambda place: _logs(place, rag, limit, offset), RAG_UNKNOWN)
-        exchange.log_response(f"{exchange.method} {exchange.path}", 200)
+        exchange.log_response(200)
         return json_reply(page.as_original())
 
     async def _manage(self, work: Callable[[Workspace], Result], unknown: str) -> Result:
@@ -106,7 +106,7 @@ def _logs(place: Workspace, rag: str, limit: int, offset: int) -> LogPage:
     return place.activity.logs(collection=collection.name, limit=limit, offset=offset)
 
 
-# ---------------------------------------------------------------- what the caller gave
+# ---------------------------------------------------------------- parameters
 
 
 def _rag(value: Any) -> str:

@@ -65,8 +65,8 @@ class Refused(HTTPException):
 
 
 def refused_for(error: LocalMCPError, request_id: str | int | None = None) -> Refused:
-    """What a deliberate error of a tool is on `/api/mcp` (S3-13): whatever the arguments caused is the caller's 400,
-    what the key forbids is 403, the rest 500."""
+    """Return the answer of `/api/mcp` to an error of a tool (S3-13): 400 if the arguments caused it, 403 if the key
+    forbids it, else 500."""
     status, code = 500, INTERNAL_ERROR
     if isinstance(error, InvalidInput | NotFound | UnreadableDocument):
         status, code = 400, INVALID_PARAMS
@@ -79,7 +79,7 @@ def refused_for(error: LocalMCPError, request_id: str | int | None = None) -> Re
 
 
 def json_bytes(value: Any) -> bytes:
-    """UTF-8 JSON of any value: half characters become U+FFFD, numbers that JSON has not become null."""
+    """Return UTF-8 JSON of any value: lone surrogates become U+FFFD, numbers that JSON does not allow null."""
     try:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=str).encode()
     except ValueError:

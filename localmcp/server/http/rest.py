@@ -45,7 +45,7 @@ class RestEndpoints:
         status = ERROR_STATUS.get(response.get("code", ""), 500) if response["status"] == "error" else 200
         if status >= 400:
             response = {**response, "error": response["message"]}
-        exchange.log_response(f"{exchange.method} {exchange.path}", status)
+        exchange.log_response(status)
         return json_reply(response, status)
 
     # ------------------------------------------------------------ tools by name
@@ -53,7 +53,7 @@ class RestEndpoints:
     async def list_tools(self, exchange: Exchange) -> Response:
         """GET `/tools`: every tool of the caller, the hidden ones too."""
         listed = await anyio.to_thread.run_sync(self._tools)
-        exchange.log_response(f"{exchange.method} {exchange.path}", 200)
+        exchange.log_response(200)
         return json_reply({"tools": {item.name: _described(item) for item in listed}})
 
     def _tools(self) -> list[Tool]:
@@ -72,15 +72,15 @@ class RestEndpoints:
             status = 403 if isinstance(error, AccessDenied) else 200
             body = {"success": False, "error": error.message, **({"hint": error.hint} if error.hint else {})}
         except Refused as refused:
-            # A call that took longer than it was given is an answer of the tool, as in the original.
+            # As in the original, a time-out is an answer of the tool.
             body = {"success": False, "error": refused.detail}
-        exchange.log_response(f"{exchange.method} {exchange.path}", status)
+        exchange.log_response(status)
         return json_reply({**body, "stats": {"execution_time": execution_time(exchange.seconds())}}, status)
 
     # ------------------------------------------------------------ health
 
     async def health(self) -> Response:
-        """GET `/health`, for anybody: whether calls can be answered, and nothing about what is in the file."""
+        """GET `/health`, for anybody: whether calls can be answered; nothing about the file's content."""
         try:
             await anyio.to_thread.run_sync(self._look)
         except LocalMCPError:

@@ -30,7 +30,7 @@ from localmcp.workspace import Workspace
 HEAD_BYTES = 32 * 1024
 MOST_CONNECTIONS = 1000
 REQUEST_SECONDS = 60
-"""How long a request may take to arrive, from its first byte, or from the connection's beginning, to its last."""
+"""How long a request may take to arrive: to its last byte, from its first or from the start of the connection."""
 IDLE_SECONDS = 30
 FINISHING_SECONDS = 20
 """How long requests in flight may take to finish once the server is told to close."""

@@ -22,7 +22,7 @@ PATH = "/api/mcp"
 MOST_STREAMS = 256
 MOST_STREAMS_A_KEY = 32
 PING_SECONDS = 15.0
-"""Proxies close what is silent for longer."""
+"""Proxies close connections that are silent for longer."""
 WAITING_REPLIES = 64
 UNREAD_SECONDS = 30.0
 """A client that does not read for this long has its stream closed."""
@@ -114,7 +114,7 @@ class Streams:
         return serve
 
     def accept(self, session: str, exchange: Exchange, work: Callable[[], Awaitable[Json | None]]) -> ASGIApp:
-        """202 for a message to a stream; its reply, which `work` gives, follows on the stream.
+        """Answer 202 to a message for a stream; its reply, which `work` gives, follows on the stream.
 
         Raises:
             Refused: 404: no such stream of this key.

@@ -1,7 +1,7 @@
 """Calls answered by a stream of events: progress, questions to the person, and the result.
 
-There are no sessions. That a client of the handshake era can be asked is said by the id that `initialize` gives it, and
-its answer, which comes with another POST, is found by the question's own id, which nobody else can guess.
+There are no sessions. The id that `initialize` gives a client of the handshake era says that it can be asked. Its
+answer comes with another POST, and is matched by the question's id, which nobody else can guess.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SESSION_HEADER = "mcp-session-id"
 _FORM, _FORM_AND_URL = "form.", "form+url."
 
 asker: ContextVar[AskPerson | None] = ContextVar("localmcp_http_asker", default=None)
-"""How the client of the streamed call that is being answered is asked."""
+"""Asks the client of the streamed call that is being answered."""
 
 
 def session_id(params: Any) -> str | None:
