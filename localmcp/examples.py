@@ -8,6 +8,7 @@ listed to assistants, but found by `tool_search` and callable by name.
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import Annotated, Any, Literal, get_args
 
 from typing_extensions import TypedDict
@@ -24,9 +25,8 @@ class Said(TypedDict):
     message: str
 
 
-def message_of(call: Said) -> str:
-    """Return the text block of an answer."""
-    return call["message"]
+message_of = itemgetter("message")
+"""Makes the text block of an answer."""
 
 
 def check_count_type(_name: str, value: Any) -> Any:

@@ -132,11 +132,7 @@ class EncoderEmbedder:
         run_beside(embed, rows, 1 if len(rows) <= FEW_PASSAGES else self._threads)
 
     def embed_query(self, text: str) -> NDArray[np.float32]:
-        """Return the unit vector of shape (dimension,).
-
-        Raises:
-            InvalidInput: the text is empty or only white space.
-        """
+        """Return the unit vector of shape (dimension,)."""
         vector = self._run_query(self.identity.query_prefix + require_query(text))
         return vector if self._common is None else self._common.subtract_from(vector[None], self._common.query)[0]
 

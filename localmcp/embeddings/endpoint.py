@@ -85,12 +85,7 @@ class EndpointEmbedder:
         return vectors
 
     def embed_query(self, text: str) -> Vector:
-        """Return the unit vector of shape (dimension,). Tried twice only, because a person waits.
-
-        Raises:
-            InvalidInput: the text is empty or only white space.
-            ModelUnavailable: the endpoint fails, or answers with something else.
-        """
+        """Return the unit vector of shape (dimension,). Tried twice only, because a person waits."""
         return self._request([self.identity.query_prefix + require_query(text)], min(1, self._retries))[0]
 
     def _request(self, texts: list[str], retries: int) -> Vectors:

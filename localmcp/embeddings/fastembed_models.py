@@ -134,11 +134,7 @@ class OnnxEmbedder:
             return list(model.passage_embed(batch, batch_size=len(batch)))
 
     def embed_query(self, text: str) -> NDArray[np.float32]:
-        """Return the unit vector of shape (dimension,).
-
-        Raises:
-            InvalidInput: the text is empty or only white space.
-        """
+        """Return the unit vector of shape (dimension,)."""
         vector = self._run_query(self.identity.query_prefix + require_query(text))
         return unit_rows(vector[None, :])[0]
 

@@ -71,11 +71,7 @@ class MultilingualEmbedder:
         return np.concatenate(halves, axis=1) * np.float32(HALF_LENGTH)
 
     def embed_query(self, text: str) -> NDArray[np.float32]:
-        """Return the unit vector of shape (dimension,).
-
-        Raises:
-            InvalidInput: the text is empty or only white space.
-        """
+        """Return the unit vector of shape (dimension,)."""
         weight = _weight_of(text)
         halves = [weight * self._many.embed_query(text), (1 - weight) * self._english.embed_query(text)]
         return unit_rows(np.concatenate(halves)[None])[0]

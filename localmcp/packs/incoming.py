@@ -10,7 +10,7 @@ from typing import Any
 
 import apsw
 
-from localmcp.search.drafts import ChunkDraft
+from localmcp.search.drafts import ChunkDraft, SourceDraft
 from localmcp.search.passages import read_metadata, read_texts
 from localmcp.storage.database import fetch_all
 from localmcp.wording.languages import LANGUAGES
@@ -25,19 +25,13 @@ _SHA256 = re.compile("[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True)
 class Incoming:
-    """A document as it comes from the other file."""
+    """A document of the other file."""
 
-    title: str
-    source_type: str
-    format: str
-    uri: str | None
-    sha256: str
-    size: int
-    language: str
-    metadata: dict[str, Any]
+    draft: SourceDraft
+    """Not yet in a collection or partition of yours; its path is that in the other file."""
     partition: str | None
-    chunks: list[ChunkDraft]
     chunk_ids: list[int]
+    """In the other file."""
 
 
 def read_incoming(connection: apsw.Connection, collection_id: int, skipped: list[str]) -> Iterator[Incoming]:
@@ -67,10 +61,11 @@ def _read(connection: apsw.Connection, source_id: int) -> Incoming:
     if not isinstance(sha256, str) or not _SHA256.fullmatch(sha256):
         raise ValueError("its hash is none")
     chunks, ids = _read_chunks(connection, source_id)
-    return Incoming(
-        title, source_type, kind, uri, sha256, max(int(size), 0), _language(language), read_metadata(metadata),
-        partition, chunks, ids,
+    draft = SourceDraft(
+        0, None, title, source_type, kind, uri, sha256, max(int(size), 0), None, _language(language),
+        read_metadata(metadata), chunks,
     )  # fmt: skip
+    return Incoming(draft, partition, ids)
 
 
 def _read_chunks(connection: apsw.Connection, source_id: int) -> tuple[list[ChunkDraft], list[int]]:

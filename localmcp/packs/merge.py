@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -22,7 +22,7 @@ from localmcp.search.collections import (
     ensure_model,
     ensure_partition,
 )
-from localmcp.search.drafts import WORD_ONLY, SourceDraft
+from localmcp.search.drafts import WORD_ONLY
 from localmcp.search.sources import put_source
 from localmcp.search.vector_queue import QueueWorker, waiting
 from localmcp.storage.database import Database, fetch_all, fetch_one
@@ -158,7 +158,7 @@ class Merge:
             if not self._is_new(incoming, own, report):
                 continue
             group.append(incoming)
-            if sum(len(source.chunks) for source in group) >= CHUNKS_TOGETHER:
+            if sum(len(document.chunk_ids) for document in group) >= CHUNKS_TOGETHER:
                 self._store(theirs, target, group, report, dry_run)
                 group = []
                 say(report)
@@ -194,15 +194,13 @@ class Merge:
 
     def _is_new(self, incoming: Incoming, own: OwnContents, report: MergeReport) -> bool:
         """False for a document that is here; one of the same place or title and other content is a conflict."""
-        if own.has(incoming):
+        draft = incoming.draft
+        if own.has(draft):
             report.known += 1
             return False
-        same = own.namesake(incoming)
-        if same is not None:
-            report.meet(
-                Conflict("document", incoming.uri or incoming.title, f"other content than {same}; both are kept")
-            )
-        own.note(incoming)
+        if same := own.namesake(draft):
+            report.meet(Conflict("document", draft.uri or draft.title, f"other content than {same}; both are kept"))
+        own.note(draft)
         return True
 
     def _store(
@@ -216,20 +214,17 @@ class Merge:
                     self._put(connection, target, document, vectors, report)
         report.added += len(group)
         for document, vectors in zip(group, reused, strict=True):
-            with_vector = sum(chunk.digest in vectors for chunk in document.chunks)
-            by_word_only = sum(chunk.kind == WORD_ONLY and chunk.digest not in vectors for chunk in document.chunks)
-            report.chunks += len(document.chunks)
-            report.vectors_reused += with_vector
-            report.vectors_missing += len(document.chunks) - with_vector - by_word_only
+            without = [chunk for chunk in document.draft.chunks if chunk.digest not in vectors]
+            report.chunks += len(document.chunk_ids)
+            report.vectors_reused += len(document.chunk_ids) - len(without)
+            report.vectors_missing += sum(chunk.kind != WORD_ONLY for chunk in without)
 
     def _make_vectors(self, collections: Sequence[str], report: MergeReport) -> None:
         """Make the vectors that the other file did not bring, its own queue among them."""
+        if not collections:
+            return
         with self._database.read() as connection:
-            ids = (
-                [collection.id for collection in choose_collections(connection, list(collections))]
-                if collections
-                else []
-            )
+            ids = [collection.id for collection in choose_collections(connection, list(collections))]
             missing = waiting(connection, ids).passages
         if not missing:
             return
@@ -250,19 +245,11 @@ class Merge:
             sql = "update collections set description = ? where id = ?"
             connection.execute(sql, (target.description, collection.id))
         model_id = self._model(connection, collection, target, report) if embeddings else None
-        draft = SourceDraft(
+        draft = replace(
+            incoming.draft,
             collection_id=collection.id,
             partition_id=ensure_partition(connection, collection, incoming.partition),
-            title=incoming.title,
-            source_type=incoming.source_type,
-            format=incoming.format,
-            uri=_free_uri(connection, collection.id, incoming.uri),
-            sha256=incoming.sha256,
-            size=incoming.size,
-            mtime_ns=None,
-            language=incoming.language,
-            metadata=incoming.metadata,
-            chunks=incoming.chunks,
+            uri=_free_uri(connection, collection.id, incoming.draft.uri),
         )
         put_source(connection, draft, embeddings if model_id is not None else {}, model_id)
 
@@ -353,7 +340,7 @@ def _their_vectors(theirs: apsw.Connection, target: _Target, incoming: Incoming)
     if not target.reuses:
         return {}
     vectors_by_digest: dict[bytes, bytes] = {}
-    for chunk_id, chunk in zip(incoming.chunk_ids, incoming.chunks, strict=True):
+    for chunk_id, chunk in zip(incoming.chunk_ids, incoming.draft.chunks, strict=True):
         key = (target.their_model or 0) << VECTOR_ID_BITS | chunk_id
         vector = fetch_one(theirs, "select embedding from vectors where id = ?", (key,))
         if is_unit_vector(vector, target.dimension):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import apsw
 
-from localmcp.packs.incoming import Incoming
+from localmcp.search.drafts import SourceDraft
 from localmcp.search.records import FORMAT
 from localmcp.storage.database import fetch_all
 
@@ -34,24 +34,24 @@ class OwnContents:
             own._add(sha256, metadata if kind == FORMAT else "", uri, title)
         return own
 
-    def has(self, incoming: Incoming) -> bool:
+    def has(self, draft: SourceDraft) -> bool:
         """Return whether the same content is there; records, which share texts, must share what is said of them too."""
-        return (incoming.sha256, _record_metadata(incoming)) in self.contents
+        return (draft.sha256, _record_metadata(draft)) in self.contents
 
-    def namesake(self, incoming: Incoming) -> str | None:
+    def namesake(self, draft: SourceDraft) -> str | None:
         """Return a document of the same place, or of the same title where one of the two has no place."""
-        if incoming.uri is not None:
-            incoming_place = incoming.uri.replace("\\", "/")
+        if draft.uri is not None:
+            incoming_place = draft.uri.replace("\\", "/")
             for place in self.places.get(_name(incoming_place), ()):
                 if place == incoming_place or place.endswith(f"/{incoming_place}"):
                     return place
-        if incoming.title in self.titles and (incoming.uri is None or self.titles[incoming.title]):
-            return f"'{incoming.title}'"
+        if draft.title in self.titles and (draft.uri is None or self.titles[draft.title]):
+            return f"'{draft.title}'"
         return None
 
-    def note(self, incoming: Incoming) -> None:
+    def note(self, draft: SourceDraft) -> None:
         """Count an incoming document among them."""
-        self._add(incoming.sha256, _record_metadata(incoming), incoming.uri, incoming.title)
+        self._add(draft.sha256, _record_metadata(draft), draft.uri, draft.title)
 
     def _add(self, sha256: str, metadata_text: str, uri: str | None, title: str) -> None:
         self.contents.add((sha256, metadata_text))
@@ -61,8 +61,8 @@ class OwnContents:
             self.places.setdefault(_name(place), []).append(place)
 
 
-def _record_metadata(incoming: Incoming) -> str:
-    return json.dumps(incoming.metadata, ensure_ascii=False) if incoming.format == FORMAT else ""
+def _record_metadata(draft: SourceDraft) -> str:
+    return json.dumps(draft.metadata, ensure_ascii=False) if draft.format == FORMAT else ""
 
 
 def _name(place: str) -> str:
