@@ -37,6 +37,10 @@ IGNORED_ENDINGS = (
     *(".pyc", ".pyo", ".class", ".o", ".swp", ".tmp", ".part", ".crdownload", ".min.js", ".min.css", ".js.map"),
     *(".css.map", ".localmcp", ".localmcp-wal", ".localmcp-shm", ".localmcp-journal"),
 )
+_PAGE_FOLDER = re.compile(
+    r"(.+)[_-](?:files?|dateien|fichiers|archivos|arquivos|ficheiros|bestanden|pliki)", re.I | re.S
+)
+"""How browsers name the folder beside a page that is saved with its pictures and scripts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,11 +225,20 @@ def _ignored_by_default(entry: os.DirEntry[str], is_folder: bool) -> str | None:
         return f"ignored by default: *{ending}" if ending else None
     if name in IGNORED_FOLDERS or name.endswith(".egg-info"):
         return f"ignored by default: {name}/"
+    if page := _saved_page(entry.path):
+        return f"ignored by default: pictures and scripts of {page}"
     if os.path.exists(os.path.join(entry.path, "pyvenv.cfg")):
         return "ignored by default: virtual environment (pyvenv.cfg)"
     if os.path.exists(os.path.join(entry.path, "CACHEDIR.TAG")):
         return "ignored by default: cache folder (CACHEDIR.TAG)"
     return None
+
+
+def _saved_page(folder: str) -> str:
+    """Return the name of the web page beside a folder in which a browser saved what belongs to it, else ""."""
+    match = _PAGE_FOLDER.fullmatch(folder)
+    pages = [f"{match[1]}{suffix}" for suffix in (".html", ".htm")] if match else []
+    return next((os.path.basename(page) for page in pages if os.path.isfile(page)), "")
 
 
 # ---------------------------------------------------------------- patterns

@@ -35,7 +35,8 @@ _FORMATTING = frozenset("a b big code em font i nobr s small strike strong tt u"
 
 _NEVER_TEXT = (
     "script, style, template, noscript, svg, canvas, iframe, object, dialog, button, input, select, textarea, "
-    "a.headerlink, a[aria-hidden=true], span[aria-hidden=true], a[role=doc-backlink], a.footnote-back"
+    "a.headerlink, a[aria-hidden=true], span[aria-hidden=true], img[aria-hidden=true], a[role=doc-backlink], "
+    "a.footnote-back"
 )
 
 _NOTE_MARKS = "sup > a[href*='#'], a[href*='#'] > sup, a[role=doc-noteref], a.footnote-ref, a.noteref"
@@ -198,6 +199,8 @@ class _MarkdownWriter:
     def inline(self, node: "LexborNode", tag: str) -> None:
         if tag == "br":
             self.run.append("\n")
+        elif tag == "math":
+            self.run.append(_formula(node))
         elif tag == "img":
             self.run.append(node.attributes.get("alt") or "")
         elif tag in ("code", "kbd", "samp") and "`" not in (code := node.text().strip()):
@@ -226,6 +229,13 @@ def _nested(node: "LexborNode", separator: str = "\n\n") -> str:
     writer = _MarkdownWriter()
     writer.children(node)
     return writer.text(separator)
+
+
+def _formula(node: "LexborNode") -> str:
+    """Return a formula as its author typed it, if the page says so; else its signs in a row."""
+    source = node.css_first("annotation[encoding*=tex]")
+    typed = node.attributes.get("alttext") or (source.text() if source else "")
+    return one_line(typed or node.text(separator=" "))
 
 
 def _list_items(node: "LexborNode", *, numbered: bool) -> Iterator[str]:

@@ -290,3 +290,13 @@ def test_a_very_deep_tree_is_walked_to_its_end(tmp_path: Path) -> None:
     deep = tmp_path.joinpath(*["d"] * depth)
     make(deep, "a.md")
     assert found(tmp_path) == ["d/" * depth + "a.md"]
+
+
+def test_what_a_browser_saved_beside_a_page_is_passed_over(tmp_path: Path) -> None:
+    for name in ("Leeks.html", "Leeks_files/main.js", "Kale.htm", "Kale-Dateien/style.css", "my_files/notes.md"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("x")
+    assert passed(tmp_path) == {
+        "Leeks_files": "ignored by default: pictures and scripts of Leeks.html",
+        "Kale-Dateien": "ignored by default: pictures and scripts of Kale.htm",
+    }

@@ -265,3 +265,15 @@ They weave.
         "Ada Lovelace Of Ockham., Charles Babbage", "", "March 1843", "", "They weave.",
     ]  # fmt: skip
     assert document.metadata["author"] == "Ada Lovelace Of Ockham., Charles Babbage"
+
+
+def test_a_formula_of_a_page_is_one_text() -> None:
+    sign = "<mi>E</mi><mo>=</mo><mi>m</mi><msup><mi>c</mi><mn>2</mn></msup>"
+    tex = r'<annotation encoding="application/x-tex">E=mc^2</annotation>'
+    page = (
+        f"<p>So <math>{sign}</math> holds.</p>"
+        f"<p>So <math><semantics><mrow>{sign}</mrow>{tex}</semantics></math> holds.</p>"
+        f'<p>So <math alttext="E=mc^2">{sign}</math><img aria-hidden="true" alt="E=mc^2" src="e.svg"> holds.</p>'
+    )
+    text = read_bytes(page.encode(), "a.html").text
+    assert text == "So E = m c 2 holds.\n\nSo E=mc^2 holds.\n\nSo E=mc^2 holds."
