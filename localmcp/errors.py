@@ -119,6 +119,10 @@ class Interrupted(LocalMCPError):
     """A search that was stopped because its caller no longer waits."""
 
 
+class CallGivenUp(Interrupted):
+    """A call of a connected server whose client no longer waits; the server may have done its work already."""
+
+
 class Unavailable(LocalMCPError):
     """Something needed is not there right now; trying again later can help."""
 

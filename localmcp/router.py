@@ -346,12 +346,12 @@ def _answered(query: str, decision: Decision, answer: Answer, router: str) -> Re
 
 
 def _data(answer: Answer) -> Any:
-    """Return the tool's object; where its text is not JSON, the text (S0-22, S0-26)."""
+    """Return the tool's object; where it has none, the JSON of its text, or the text itself (S0-22, S0-26)."""
     try:
         read: Any = json.loads(answer.text)
     except ValueError:
         return answer.text
-    return cast(Json, read) if isinstance(read, dict) else answer.value
+    return cast(Json, read) if isinstance(read, dict) else answer.value or read
 
 
 def _not_called(query: str, explanation: str, certainty: float, router: str) -> Response:

@@ -42,6 +42,16 @@ def compact_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
+def read_json(text: str) -> Any:
+    """Return the value of a JSON text; NaN and infinities, which many programs print and JSON does not have, are null.
+
+    Raises:
+        ValueError: it is no JSON.
+        RecursionError: it is nested too deep.
+    """
+    return json.loads(text, parse_constant=lambda _: None)
+
+
 def without_none(record: Mapping[str, Any]) -> Any:
     """Return the record without the fields that are None."""
     return {name: value for name, value in record.items() if value is not None}

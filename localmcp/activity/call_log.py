@@ -12,7 +12,7 @@ import apsw
 from localmcp.activity.entries import COLUMNS, LogEntry, LogPage, Statistics, Usage
 from localmcp.activity.noted_call import NotedCall, note
 from localmcp.config import Settings
-from localmcp.errors import Interrupted, InvalidInput
+from localmcp.errors import CallGivenUp, Interrupted, InvalidInput
 from localmcp.schemas import shorten_value, without_none
 from localmcp.storage.database import Database, fetch_all, fetch_one
 from localmcp.storage.times import utc_moment, utc_now, utc_text
@@ -49,7 +49,8 @@ class Activity:
     def note_call(self, record: CallRecord) -> None:
         """Observer of the registry: takes a finished call; the writing comes within about a second."""
         # A query that was stopped because the person typed on is neither a call nor an error.
-        if not self._settings.log_calls or isinstance(record.error, Interrupted):
+        stopped = isinstance(record.error, Interrupted) and not isinstance(record.error, CallGivenUp)
+        if not self._settings.log_calls or stopped:
             return
         now = time.perf_counter()
         try:

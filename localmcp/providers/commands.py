@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import json
 import logging
 import os
 import signal
@@ -32,7 +31,7 @@ from localmcp.providers.parameters import (
     placeholders,
 )
 from localmcp.providers.switches import Switches
-from localmcp.schemas import Json, compact_json, shorten_value
+from localmcp.schemas import Json, compact_json, read_json, shorten_value
 from localmcp.tools import Answer
 
 if TYPE_CHECKING:
@@ -322,8 +321,8 @@ class CommandTool(ManifestTool):
         if self.command.output == "text":
             return Answer(value, outcome.output)
         try:
-            result = json.loads(outcome.output)
-        except ValueError as error:
+            result = read_json(outcome.output)
+        except (ValueError, RecursionError) as error:
             return _refused(f"{self.name} should print JSON, but: {error}.", outcome)
         return Answer({**value, "result": result}, compact_json(result))
 

@@ -33,7 +33,7 @@ from localmcp.providers.parameters import (
     only_placeholder,
     placeholders,
 )
-from localmcp.schemas import Json, compact_json, shorten_value
+from localmcp.schemas import Json, compact_json, read_json, shorten_value
 from localmcp.tools import Answer
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class HttpTool(ManifestTool):
     def _answer(self, status: int, kind: str, text: str, cut: bool) -> Answer:
         if not cut and text.strip() and ("json" in kind or self.http.result):
             try:
-                result = select(json.loads(text), self.http.result)
+                result = select(read_json(text), self.http.result)
             except (ValueError, RecursionError) as error:
                 message = f"{self.http.host} should have answered with JSON, but: {error}."
                 return Answer({"error": message, "status": status}, message, is_error=True)

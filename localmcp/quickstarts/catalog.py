@@ -382,7 +382,8 @@ class Quickstarts:
             if row := store.find_row(connection, meant):
                 return row
             near = nearest(name, names.values())
-            raise NotFound(f"There is no quick start '{name}'.", hint=f"Did you mean '{near}'?" if near else None)
+            hint = f"Did you mean '{near}'?" if near else "listQuickstarts shows them with their names."
+            raise NotFound(f"There is no quick start '{name}'.", hint=hint)
         return row
 
     def _find_own(self, connection: apsw.Connection, name: str) -> Row:

@@ -69,7 +69,8 @@ def _entries(raw: Any, place: str, names: Sequence[str]) -> Json:
     for key in entries:
         if key not in names:
             near = nearest(key, names)
-            raise InvalidInput(f"{place}: {key}: not a field" + (f"; did you mean '{near}'?" if near else "."))
+            guess = f"; did you mean '{near}'?" if near else f"; there are {', '.join(names)}."
+            raise InvalidInput(f"{place}: {key}: not a field{guess}")
     return entries
 
 

@@ -125,7 +125,9 @@ class OwnOffer:
             shown = self._call("showQuickstart", name=name)
         except NotFound:
             return None
-        task = arguments.get("task", "").strip()
+        task, tasks = arguments.get("task", "").strip(), shown.get("tasks", 0)
+        if task and task not in map(str, range(1, tasks + 1)):
+            raise InvalidInput(f"task: '{task}' is none of '{name}'; it has {tasks}, counted from 1.")
         begin = f" Begin with task {task}." if task else ""
         request = "Guide me through this quick start, one task after the other, and check each with me." + begin
         return _messages(shown.get("displayName") or name, f"{request}\n\n{shown['markdown']}")

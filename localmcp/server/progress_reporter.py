@@ -67,4 +67,4 @@ class ProgressReporter:
         if self._closed:
             return
         with contextlib.suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
-            await self._session.report_progress(done, total, message)
+            await self._session.report_progress(done, total, message or None)

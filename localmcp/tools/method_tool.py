@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any, cast, get_type_hints
@@ -97,9 +98,10 @@ class MethodTool(Tool):
 
     def call(self, arguments: Json) -> Answer:
         try:
+            # JSON can name half a character, which neither SQLite nor UTF-8 can hold, and models cannot read.
+            json.dumps(arguments, ensure_ascii=False, default=str).encode()
             value = self.method(**self._checked(arguments))
         except UnicodeEncodeError as error:
-            # JSON can name half a character, which neither SQLite nor UTF-8 can hold.
             half = ascii(error.object[error.start : error.start + 1])
             raise InvalidInput(f"An argument of {self.name} has half a character ({half}); leave it out.") from error
         except LocalMCPError as error:

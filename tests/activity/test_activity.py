@@ -24,7 +24,7 @@ from localmcp.activity.call_log import PROXIES
 from localmcp.cli.program import execute
 from localmcp.cli.session import Session
 from localmcp.config import Settings
-from localmcp.errors import InvalidInput, LocalMCPError, UnknownTool
+from localmcp.errors import CallGivenUp, Interrupted, InvalidInput, LocalMCPError, UnknownTool
 from localmcp.storage.database import Database, fetch_one, read_generations
 from localmcp.tools import Answer, CallRecord, Scope, use_scope
 from localmcp.workspace import Workspace
@@ -88,6 +88,15 @@ def test_a_failed_call_tells_its_class_and_a_short_message(workspace: Workspace)
     assert entry.error_message is not None
     assert entry.error_message.startswith("Invalid arguments for search")
     assert len(entry.error_message) <= 300
+
+
+def test_a_call_that_its_client_gave_up_is_kept_and_a_search_that_a_person_typed_over_is_not(
+    workspace: Workspace,
+) -> None:
+    workspace.activity.note_call(record(error=Interrupted("The search was interrupted.")))
+    workspace.activity.note_call(record("mail__send", error=CallGivenUp("The client has given the call up.")))
+    [entry] = workspace.activity.logs().entries
+    assert (entry.tool, entry.success, entry.error_class) == ("mail__send", False, "CallGivenUp")
 
 
 def test_an_answer_that_is_an_error_counts_as_one(workspace: Workspace) -> None:

@@ -20,6 +20,11 @@ def test_each_server_is_named_with_the_things_that_its_tools_are_about() -> None
     assert "by capability, verb and object" in said
 
 
+def test_words_that_say_nothing_are_not_what_a_server_is_about() -> None:
+    tools = ["image_with_sound", "video_with_sound", "with_the_sound_and_more"]
+    assert introduce([Introduced("media", tools)]).startswith("Connected servers: media (sound, image, video).")
+
+
 def test_what_the_person_wrote_stands_instead() -> None:
     said = introduce([Introduced("crm", ["a"], "customers of the shop"), Introduced("b", ["a"])])
     assert "crm (customers of the shop); b." in said

@@ -20,8 +20,10 @@ from mcp.server.subscriptions import PromptsListChanged, ResourcesListChanged, R
 
 import localmcp
 from localmcp.discovery import Discovery
+from localmcp.errors import CallGivenUp
 from localmcp.server.handlers import ToolServer
 from localmcp.tools import Registry, Scope, use_scope
+from localmcp.tools.registry import CallRecord
 from localmcp.workspace import Workspace
 
 ERAS = ["legacy", "auto"]
@@ -63,7 +65,8 @@ async def test_progress_of_a_connected_server_reaches_the_client(registry: Regis
 async def test_a_call_that_the_client_gives_up_is_cancelled_in_the_server(
     registry: Registry, era: Any, tmp_path: Path
 ) -> None:
-    note = tmp_path / "note"
+    note, records = tmp_path / "note", list[CallRecord]()
+    registry.observe(records.append)
     async with Client(ToolServer(lambda: Wired(registry), Scope()), mode=era) as client:
         async with anyio.create_task_group() as calls:
             calls.start_soon(client.call_tool, "sdk__linger", {"file": str(note)})
@@ -76,6 +79,8 @@ async def test_a_call_that_the_client_gives_up_is_cancelled_in_the_server(
                 await anyio.sleep(0.05)
         again = await client.call_tool("sdk__count", {"steps": 1})
     assert not again.is_error
+    given_up = [record.tool for record in records if isinstance(record.error, CallGivenUp)]
+    assert given_up == ["sdk__linger"]
 
 
 async def choose(context: ClientRequestContext, params: types.ElicitRequestParams) -> types.ElicitResult:

@@ -200,6 +200,11 @@ def test_json_that_is_none_is_an_error(workspace: Workspace) -> None:
     assert answer.is_error and "should print JSON" in answer.text
 
 
+def test_numbers_that_json_does_not_have_are_null(workspace: Workspace) -> None:
+    answer = run(workspace, python("print('[NaN, -Infinity, 1]')", 'output = "json"'))
+    assert (answer.value["result"], answer.text) == ([None, None, 1], "[null,null,1]")
+
+
 # ---------------------------------------------------------------- ends
 
 

@@ -596,6 +596,8 @@ def test_an_unknown_name_is_answered_with_the_nearest(quickstarts: Quickstarts) 
     fill(quickstarts, *GUIDES)
     with pytest.raises(NotFound, match="Did you mean 'night-train'"):
         quickstarts.show("nite-train")
+    with pytest.raises(NotFound, match="listQuickstarts shows them"):
+        quickstarts.show("xyz")
     assert quickstarts.show("Train night")["name"] == "night-train"
 
 

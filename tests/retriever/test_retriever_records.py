@@ -176,6 +176,10 @@ class TestInserting:
             ({"records": [{"text": "x"}, {"metadata": {}}]}, "records[1]: text: required"),
             ({"records": [{"text": 3}]}, "records[0]: text: must be text"),
             ({"records": [{"text": "x", "metadta": {}}]}, "records[0]: metadta: not a field; did you mean 'metadata'?"),
+            (
+                {"records": [{"text": "x", "lang": "it"}]},
+                "records[0]: lang: not a field; there are text, metadata, partition_name.",
+            ),
             ({"records": [{"text": "x", "metadata": [1]}]}, "records[0]: metadata: must be an object"),
             ({"records": [{"text": "x", "partition_name": 1}]}, "records[0]: partition_name: must be text"),
             ({"texts": ["x"] * 201}, "texts: "),

@@ -29,7 +29,7 @@ from localmcp.server.http.limits import MOST_DEPTH, RateLimit, depth_of
 from localmcp.server.http.log_lines import JsonLines, QueuedLines, TextLines
 from localmcp.server.http.replies import Refused, json_bytes
 from localmcp.server.http.rest import execution_time
-from localmcp.tools import Param, tool
+from localmcp.tools import Answer, Param, tool
 
 PARAMS_OBJECT = "Invalid params: params must be an object"
 METHOD_REQUIRED = "Invalid Request: method is required and must be a string"
@@ -61,6 +61,12 @@ class Odd:
     def halves(self) -> dict[str, Any]:
         """What no JSON can carry."""
         return {"words": "a\ud800b", "number": float("inf")}
+
+    @tool("blocks", title="Blocks", visible=False)
+    def blocks(self, image: Annotated[bool, Param("With an image")] = False) -> Answer:
+        """As tools of connected servers answer that send nothing structured."""
+        text, picture = {"type": "text", "text": "a dot"}, {"type": "image", "data": "aGk=", "mimeType": "image/png"}
+        return Answer({}, "a dot", content=(text, picture) if image else (text,))
 
     @tool("change", title="Change", visible=False, read_only=False)
     def change(self) -> Echo:
@@ -171,6 +177,9 @@ def test_a_bug_in_a_tool_is_told_as_an_incident_and_nothing_else(door: OpenDoor)
 
 def test_what_no_json_can_carry_costs_a_letter_not_the_reply(door: OpenDoor) -> None:
     assert door.call("halves").json["result"]["words"] == "a\ufffdb"
+    assert door.send("POST", "/tools/blocks", {}).json["output"] == "a dot"
+    shown = door.send("POST", "/tools/blocks", {"input": {"image": True}}).json["output"]["content"]
+    assert [block["type"] for block in shown] == ["text", "image"]
     assert door.send("POST", "/tools/halves", {}).json["output"] == {"words": "a\ufffdb", "number": None}
     spoken = (
         b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"search","arguments":{"query":"q\\ud800"}}}'

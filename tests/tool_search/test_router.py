@@ -15,7 +15,7 @@ from chat_server import chat as chat
 from localmcp.config import load_settings
 from localmcp.errors import LocalMCPError
 from localmcp.router import ERROR_STATUS
-from localmcp.tools import Param, Scope, tool, tools_of
+from localmcp.tools import Answer, Param, Scope, tool, tools_of
 from localmcp.workspace import Workspace
 
 QUICKSTARTS = [
@@ -51,6 +51,11 @@ class Shed:
     def rakes(self) -> dict[str, Any]:
         """Lists the rakes."""
         return {"rakes": ["a", "b"]}
+
+    @tool("list_spades", title="List the spades", examples=("list the spades",))
+    def spades(self) -> Answer:
+        """Lists the spades, as a tool of a connected server does that sends nothing structured."""
+        return Answer({}, '["c"]', content=({"type": "text", "text": '["c"]'},))
 
     @tool("weigh_hive", title="Weigh a hive")
     def weigh(self, hive: Annotated[str, Param("Name of the hive", required=True)] = "") -> dict[str, Any]:
@@ -120,6 +125,7 @@ def test_data_is_an_object_and_other_text_stays_text(workspace: Workspace) -> No
     assert found["data"]["result"]["quickstart"]["name"] == "insights-apis"
     assert ask(workspace, "Please greet John")["tool_result"]["data"] == "Hello, John!"
     assert ask(workspace, "list the rakes")["tool_result"]["data"] == {"rakes": ["a", "b"]}
+    assert ask(workspace, "list the spades")["tool_result"]["data"] == ["c"]
 
 
 @pytest.mark.parametrize("sentence", ["create a blueprint", "create a blueprnt", "getting startd"])

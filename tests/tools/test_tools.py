@@ -273,6 +273,12 @@ def test_the_contracts_own_words_answer_a_bad_argument(registry: Registry, argum
     assert complaint(registry, "embed", arguments) == says
 
 
+def test_half_a_character_in_any_argument_is_named(registry: Registry) -> None:
+    for arguments in ({"query": "a\ud800"}, {"query": "a", "shelves": ["\ud800"]}):
+        with pytest.raises(InvalidInput, match=r"An argument of find_books has half a character \('\\ud800'\)"):
+            registry.call("find_books", arguments)
+
+
 def test_a_tool_without_arguments_takes_none(registry: Registry) -> None:
     assert registry.call("whoami").value == {"error": "local"}
     assert "Parameters: none" in complaint(registry, "whoami", {"x": 1})

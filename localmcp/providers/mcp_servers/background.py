@@ -9,7 +9,7 @@ import threading
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from localmcp.errors import Interrupted, Unavailable
+from localmcp.errors import CallGivenUp, Unavailable
 from localmcp.tools import call_cancellation
 
 log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ class BackgroundLoop:
         """Wait for the coroutine's result; it is cancelled if the caller is interrupted or its client gives up.
 
         Raises:
-            Interrupted: the client gave up.
+            CallGivenUp: the client gave up.
             Unavailable: the loop is closed.
         """
         future = self.start(coroutine)
@@ -43,7 +43,7 @@ class BackgroundLoop:
             return future.result()
         except concurrent.futures.CancelledError as error:
             if cancellation is not None and cancellation.cancelled:
-                raise Interrupted("The client has given the call up.") from error
+                raise CallGivenUp("The client has given the call up.") from error
             raise Unavailable("localmcp is closing.") from error
         except BaseException:
             future.cancel()

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from localmcp.tool_search.synonyms import actions_of
-from localmcp.wording.normalize import stem
+from localmcp.wording.normalize import stem, stop_words
 
 MAX_WORDS = 60
 """Of the whole introduction."""
@@ -78,9 +78,11 @@ def _plain(text: str, most: int) -> list[str]:
 def _things(names: Iterable[str]) -> list[str]:
     """Return the words that most tool names have, without verbs."""
     counts: Counter[str] = Counter()
+    stops = stop_words("english")
     for name in names:
         words = [word.lower() for word in _PART.findall(name)]
-        counts.update({word for word in words if len(word) > 2 and not actions_of(stem(word, "english"))})
+        things = {word for word in words if len(word) > 2 and word not in stops}
+        counts.update(word for word in things if not actions_of(stem(word, "english")))
     merged: dict[str, str] = {}
     for word in sorted(counts, key=lambda word: (-counts[word], word)):
         merged.setdefault(stem(word, "english"), word[:24])

@@ -129,6 +129,10 @@ def _described(tool: Tool) -> Json:
 def _output(answer: Answer) -> Json:
     """Return the tool's answer as the original's HTTP layer shows it: its `data` becomes `output`."""
     value = answer.value
+    if not value and answer.content and not answer.is_error:
+        # A tool of a connected server that only sends blocks.
+        texts = all(block.get("type") == "text" for block in answer.content)
+        return {"success": True, "output": answer.text if texts else {"content": list(answer.content)}}
     if value.get("success") is False or answer.is_error:
         return {**value, "success": False, "error": str(value.get("error") or value.get("message") or answer.text)}
     return {"success": True, "output": value["data"] if value.get("success") is True and "data" in value else value}
