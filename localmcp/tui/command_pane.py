@@ -160,6 +160,12 @@ class CommandPane(Pane):
         else:
             self._fetch(entry)
 
+    def go_to(self, command: Command) -> None:
+        """Highlight a command of this pane, which shows it if it only reads; else do it."""
+        self.list.keep_highlight(f"{command.group}/{command.title}")
+        if not command.shows:
+            self._start(entry_of(command), command)
+
     def _start(self, entry: Entry, command: Command) -> None:
         start(self, command, lambda line, output: self._finish(entry, command, line, output))
 

@@ -12,12 +12,16 @@ from textual.fuzzy import Matcher
 from textual.system_commands import SystemCommandsProvider
 
 from localmcp.knowledge.inventory import file_name
+from localmcp.tui.command_lists import CONNECT, FILE_COMMANDS, HUB_COMMANDS
 from localmcp.tui.highlight import short
 from localmcp.tui.messages import ReadDocument
 from localmcp.tui.session import session_of
 
 if TYPE_CHECKING:
     from localmcp.knowledge.inventory import Item
+    from localmcp.tui.app import LocalMcpApp
+    from localmcp.tui.command_pane import CommandPane
+    from localmcp.tui.commands import Command
 
 MOST_DOCUMENTS = 30
 
@@ -40,6 +44,24 @@ class DocumentCommands(Provider):
                 yield Hit(score * 0.9, shown, read, help=short(item.path or item.collection))
 
 
+class PaneCommands(Provider):
+    """What the panes File and Hub do, by words of its title."""
+
+    async def search(self, query: str) -> Hits:
+        matcher = self.matcher(query.strip())
+        for pane, commands in {"file": FILE_COMMANDS, "hub": HUB_COMMANDS}.items():
+            for command in commands:
+                score = matcher.match(command.title)
+                if score > 0 and command is not CONNECT:  # which is one of the app's own
+                    run = partial(_run, cast("LocalMcpApp", self.app), pane, command)
+                    yield Hit(score, matcher.highlight(command.title), run, help=command.says)
+
+
+async def _run(app: LocalMcpApp, name: str, command: Command) -> None:
+    pane = await app.show_pane(name)
+    cast("CommandPane", pane).go_to(command)
+
+
 def _score(matcher: Matcher, item: Item) -> float:
     """Match the title, else the file's name; names of folders would match nearly every query."""
     return matcher.match(item.title) or 0.8 * matcher.match(file_name(item))
@@ -48,5 +70,5 @@ def _score(matcher: Matcher, item: Item) -> float:
 def open_palette(app: App[Any]) -> None:
     """Open the palette of commands and documents."""
     if not CommandPalette.is_open(cast("App[object]", app)):
-        providers = [SystemCommandsProvider, DocumentCommands]
+        providers = [SystemCommandsProvider, PaneCommands, DocumentCommands]
         app.push_screen(CommandPalette(providers=providers, placeholder="A command, or a document by some letters…"))

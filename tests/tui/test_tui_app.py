@@ -236,6 +236,17 @@ async def test_the_palette_finds_commands_and_documents(tmp_path: Path) -> None:
         assert "The consumer lags behind." in tui.text()
 
 
+async def test_the_palette_finds_what_the_panes_file_and_hub_do(tmp_path: Path) -> None:
+    async with open_tui(make_library(tmp_path)) as tui:
+        await tui.press("ctrl+p")
+        await tui.type("mount")
+        await tui.until(lambda: "Mount a pack" in tui.text(), "the command")
+        await tui.press("enter")
+        await tui.until(lambda: tui.app.screen.query("ToolForm"), "its form")
+        await tui.press("escape")
+        assert (tui.app.pane.id, tui.pane.chosen.name) == ("file", "Mount a pack")
+
+
 async def test_a_theme_is_chosen_in_the_palette_and_remembered(tmp_path: Path) -> None:
     async with open_tui(make_library(tmp_path)) as tui:
         tui.app.choose_theme()
