@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from localmcp.errors import ConfigurationError, ModelUnavailable
 
@@ -37,6 +37,25 @@ class EndpointWords:
     """Where the key is set: `LOCALMCP_MODEL_API_KEY`."""
     hints: Mapping[int, str] = field(default_factory=dict[int, str])
     """HTTP status -> what to do."""
+
+
+def split_model_url(url: str, owner: str, key_setting: str, accepted: str) -> SplitResult:
+    """Return the parts of `http(s)://HOST/…#MODEL`, the URL of `owner` (`The model`).
+
+    Raises:
+        ConfigurationError: it cannot be read, holds a secret, or lacks the host or the model.
+    """
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError as error:
+        raise ConfigurationError(f"{owner}'s URL cannot be read: {error}.", hint=accepted) from error
+    if parts.username is not None or parts.password is not None:
+        # The URL is not repeated: it holds a secret.
+        raise ConfigurationError(f"{owner}'s URL may not hold a user or password.", hint=f"Set {key_setting} instead.")
+    if not host or not parts.fragment:
+        raise ConfigurationError(f"'{url}' lacks {'the model, as #MODEL' if host else 'a host'}.", hint=accepted)
+    return parts
 
 
 class JsonEndpoint:

@@ -12,10 +12,9 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
-from urllib.parse import urlsplit
 
 from localmcp.errors import ConfigurationError, ModelUnavailable
-from localmcp.http import EndpointWords, JsonEndpoint
+from localmcp.http import EndpointWords, JsonEndpoint, split_model_url
 from localmcp.tools import Tool
 
 Json = dict[str, Any]
@@ -156,18 +155,7 @@ def parse_address(spec: str) -> ModelAddress:
 
 
 def _parse_url(text: str) -> ModelAddress:
-    try:
-        parts = urlsplit(text)
-        host, _ = parts.hostname, parts.port
-    except ValueError as error:
-        raise ConfigurationError(f"The language model's URL cannot be read: {error}.", hint=ACCEPTED) from error
-    if parts.username is not None or parts.password is not None:
-        # The URL is not repeated: it holds a secret.
-        raise ConfigurationError(
-            "The language model's URL may not hold a user or password.", hint="Set LOCALMCP_LANGUAGE_MODEL_KEY instead."
-        )
-    if not host or not parts.fragment:
-        raise ConfigurationError(f"'{text}' lacks {'the model, as #MODEL' if host else 'a host'}.", hint=ACCEPTED)
+    parts = split_model_url(text, "The language model", "LOCALMCP_LANGUAGE_MODEL_KEY", ACCEPTED)
     base = text.partition("#")[0].rstrip("/")
     if parts.path.rstrip("/").endswith(("/api", "/api/chat")):
         return ModelAddress("ollama", base.removesuffix("/chat") + "/chat", parts.fragment)

@@ -1,6 +1,6 @@
-"""Regular expressions of other people, matched in time that grows with the text only, never exponentially.
+"""Matches untrusted regular expressions in time that grows with the text, never exponentially.
 
-The engine is Rust's `regex`, which pydantic brings; it knows neither look-around nor references back.
+The engine is Rust's `regex`, which pydantic brings; it has no look-around and no backreferences.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl
 
 from localmcp import config
 from localmcp.config import Settings
@@ -29,6 +29,7 @@ from localmcp.embeddings.endpoint import EndpointEmbedder
 from localmcp.embeddings.hashing import HashEmbedder
 from localmcp.embeddings.lazy import LazyEmbedder
 from localmcp.errors import ConfigurationError
+from localmcp.http import split_model_url
 
 ACCEPTED = (
     "Accepted: default, multilingual, hash, hash:DIMENSION, fastembed:NAME, folder:PATH, openai:MODEL, ollama:MODEL,"
@@ -138,7 +139,8 @@ def parse_spec(spec: str) -> ModelSpec:
 def _parse_body(body: str) -> ModelSpec:
     scheme, colon, rest = body.partition(":")
     if scheme.lower() in ("http", "https"):
-        return _parse_url(body)
+        parts = split_model_url(body, "The model", "LOCALMCP_MODEL_API_KEY", ACCEPTED)
+        return ModelSpec("endpoint", body.partition("#")[0], parts.fragment)
     if body in _BARE:
         return ModelSpec(body)
     if colon and rest and scheme in _SERVICES:
@@ -167,22 +169,6 @@ def _guess(body: str) -> str:
     if body.count("/") == 1 and ":" not in body:
         return f" It is not a folder; did you mean fastembed:{body}?"
     return ""
-
-
-def _parse_url(body: str) -> ModelSpec:
-    try:
-        parts = urlsplit(body)
-        host, _ = parts.hostname, parts.port
-    except ValueError as error:
-        raise ConfigurationError(f"The model's URL cannot be read: {error}.", hint=ACCEPTED) from error
-    if parts.username is not None or parts.password is not None:
-        # The URL is not repeated: it holds a secret.
-        raise ConfigurationError(
-            "The model's URL may not hold a user or password.", hint="Set LOCALMCP_MODEL_API_KEY instead."
-        )
-    if not host or not parts.fragment:
-        raise ConfigurationError(f"'{body}' lacks {'the model, as #MODEL' if host else 'a host'}.", hint=ACCEPTED)
-    return ModelSpec("endpoint", body.partition("#")[0], parts.fragment)
 
 
 def _parse_options(kind: str, query: str) -> dict[str, str]:

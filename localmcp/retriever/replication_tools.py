@@ -112,13 +112,14 @@ class ReplicationTools:
         from then on; later changes follow. Call it again to go on where it was stopped, or to check the copy."""
         task = self._run("push", collection, lambda tell: self._replication.push(collection, name, tell))
         if task.result is None:
-            so_far: PushResult = {
+            return {
                 "status": "running",
                 "collection": collection,
                 "name": name or collection,
                 "vectors": task.done,
+                "total": task.total,
+                "message": GOES_ON,
             }
-            return {**so_far, "total": task.total, "message": GOES_ON}
         copied: Copied = task.result
         return {
             "status": "done",
@@ -153,8 +154,8 @@ class ReplicationTools:
             lambda tell: self._replication.pull(collection, name, assume_model=assumeModel, progress=tell),
         )
         if task.result is None:
-            so_far: PullResult = {"status": "running", "collection": name or collection, "read": task.done}
-            return {**so_far, "total": task.total, "message": GOES_ON}
+            running: PullResult = {"status": "running", "collection": name or collection, "read": task.done}
+            return {**running, "total": task.total, "message": GOES_ON}
         return {"status": "done", **asdict(task.result)}  # pyright: ignore[reportReturnType]
 
     @hidden_change(

@@ -121,7 +121,7 @@ def read_text(text: str, file_name: str, shown: str) -> Reading:
         return _read_jsonl(text, shown)
     try:
         front, body, first = split_front_matter(text)
-        options = _options(front)
+        description, globs, always = _options(front)
     except Unreadable as error:
         return _unreadable(f"{shown}:{error.line}", str(error))
     # Files for one assistant hold nothing but rules, be it in running text.
@@ -130,21 +130,14 @@ def read_text(text: str, file_name: str, shown: str) -> Reading:
         RuleDraft(
             text,
             category,
-            " › ".join(part for part in (options.description, context) if part),
+            " › ".join(part for part in (description, context) if part),
             origin=f"{shown}:{line + first}",
-            globs=options.globs,
-            always_apply=options.always,
+            globs=globs,
+            always_apply=always,
         )
         for text, category, context, line in _markdown_rules(body, prose)
     ]
     return Reading(drafts)
-
-
-@dataclass(frozen=True, slots=True)
-class _Options:
-    description: str = ""
-    globs: tuple[str, ...] = ()
-    always: bool = False
 
 
 def split_front_matter(text: str) -> tuple[dict[str, Any], str, int]:
@@ -179,7 +172,8 @@ def _quote_pattern(match: re.Match[str]) -> str:
     return f"{match[1]}: {json.dumps(match[2])}\n"
 
 
-def _options(front: dict[str, Any]) -> _Options:
+def _options(front: dict[str, Any]) -> tuple[str, tuple[str, ...], bool]:
+    """Return the description, the patterns, and whether the rules hold for every task."""
     globs = next((front[name] for name in ("globs", "applyTo", "paths") if name in front), None)
     if isinstance(globs, str):
         globs = _split_patterns(globs)
@@ -191,7 +185,7 @@ def _options(front: dict[str, Any]) -> _Options:
     if not isinstance(always, bool):
         raise Unreadable(2, f"alwaysApply is {always!r}, but must be true or false")
     patterns = tuple(glob for glob in cast("list[str]", globs or []) if glob not in ("*", "**", "**/*"))
-    return _Options(str(description).strip(), patterns, always)
+    return str(description).strip(), patterns, always
 
 
 def _split_patterns(text: str) -> list[str]:

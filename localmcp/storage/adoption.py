@@ -42,15 +42,17 @@ class Dropped:
         return [
             f"{count} {label if count > 1 else label.removesuffix('s')} (--keep-{field.name.replace('_', '-')})"
             for field in fields(self)
-            if (count := int(getattr(self, field.name))) and (label := _LABELS[field.name])
+            if (count := int(getattr(self, field.name))) and (label := _POWERS[field.name][0])
         ]
 
 
-_LABELS = {
-    "keys": "API keys", "watched_folders": "watched folders", "jobs": "unfinished jobs", "replicas": "copies on Milvus",
-}  # fmt: skip
-_TABLES = {"keys": "api_keys", "watched_folders": "roots", "jobs": "jobs", "replicas": "replicas"}
-_LIVE = {"jobs": " where status = 'running'"}
+_POWERS = {
+    "keys": ("API keys", "api_keys", ""),
+    "watched_folders": ("watched folders", "roots", ""),
+    "jobs": ("unfinished jobs", "jobs", "where status = 'running'"),
+    "replicas": ("copies on Milvus", "replicas", ""),
+}
+"""Power -> what it is called, its table, and which rows of it count."""
 
 
 def adopt(path: str | os.PathLike[str], keep: KeptPowers | None = None) -> Dropped:
@@ -95,9 +97,9 @@ def _drop_powers(connection: apsw.Connection, keep: KeptPowers) -> Dropped:
     """Delete the rows that would act on this machine; part of the caller's transaction. Any schema version."""
     tables = {name for kind, name in schema_of(connection) if kind == "table"}
     counts: dict[str, int] = {}
-    for power, table in _TABLES.items():
+    for power, (_, table, which) in _POWERS.items():
         if getattr(keep, power) or table not in tables:
             continue
-        counts[power] = int(fetch_one(connection, f"select count(*) from {table}{_LIVE.get(power, '')}"))
+        counts[power] = int(fetch_one(connection, f"select count(*) from {table} {which}"))
         connection.execute(f"delete from {table}")
     return Dropped(**counts)
