@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Annotated, Any, Literal, NotRequired, cast
 
 from typing_extensions import TypedDict
@@ -15,7 +15,7 @@ from localmcp.tool_search.name_match import ToolMetadata as ToolMetadata
 from localmcp.tool_search.name_match import score_query as score_query
 from localmcp.tool_search.name_match import score_word as score_word
 from localmcp.tool_search.query import ToolDescription, first_sentence
-from localmcp.tool_search.ranking import PATIENCE, ToolFinder
+from localmcp.tool_search.ranking import PATIENCE, Hit, Hits, ToolFinder
 from localmcp.tools import Answer, Json, Param, Registry, Tool, compact_json, current_scope, integer_or_string, tool
 
 log = logging.getLogger(__name__)
@@ -69,16 +69,6 @@ class ToolHit(TypedDict):
     """Instead of the schema: `to* (string), cc (array of string)`; `*` = required."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ranked:
-    """What a search found, before it is told."""
-
-    hits: tuple[tuple[ToolDescription, float], ...]
-    """Tools and scores of 0..1, best first."""
-    sure: bool = True
-    """Whether one of them very likely serves; else they are only the nearest."""
-
-
 # ---------------------------------------------------------------- ranking
 
 
@@ -88,7 +78,7 @@ def rank_tools(
     finder: ToolFinder,
     profile: Profile = "best",
     patience: float = PATIENCE,
-) -> Ranked:
+) -> Hits:
     """Return the tools that fit a query, best first; an empty query lists all with score 1.0 by name.
 
     Args:
@@ -97,12 +87,9 @@ def rank_tools(
         patience: seconds that `best` waits for the model before words alone decide.
     """
     if not query.strip() or profile == "classic":
-        scored = [
-            (tool, score_query(query, ToolMetadata(tool.name, tool.description, tool.keywords))) for tool in tools
-        ]
-        return Ranked(tuple(sorted((one for one in scored if one[1] > 0), key=lambda one: (-one[1], one[0].name))))
-    ranking = finder.find(query, tools, patience=patience)
-    return Ranked(tuple((hit.tool, hit.score) for hit in ranking.tools), ranking.sure)
+        scored = [Hit(tool, score) for tool in tools if (score := score_query(query, tool.metadata)) > 0]
+        return Hits(tuple(sorted(scored, key=lambda hit: (-hit.score, hit.tool.name))), sure=True)
+    return finder.find(query, tools, patience=patience)
 
 
 # ---------------------------------------------------------------- the two tools
@@ -145,11 +132,11 @@ class Discovery:
         tools = self._searchable()
         described = [self.describe(tool) for tool in tools]
         ranked = rank_tools(query, described, self.finder, profile)
-        hits = ranked.hits[:most] if most > 0 else ranked.hits
+        hits = ranked.tools[:most] if most > 0 else ranked.tools
         if len(hits) <= FEW:
-            return [(tools[described.index(description)], score) for description, score in hits], ranked.sure
+            return [(tools[described.index(hit.tool)], hit.score) for hit in hits], ranked.sure
         places = {id(description): place for place, description in enumerate(described)}
-        return [(tools[places[id(description)]], score) for description, score in hits], ranked.sure
+        return [(tools[places[id(hit.tool)]], hit.score) for hit in hits], ranked.sure
 
     def suggest(self, words: str) -> list[str]:
         """Return the names of at most five tools that do what the words say."""

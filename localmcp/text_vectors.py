@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import os
 import threading
 from collections.abc import Collection, Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from localmcp.files import write_atomically
 
 if TYPE_CHECKING:
     import numpy as np
@@ -18,7 +20,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-
 KEPT_TEXTS = 30_000
 """Beyond that, the texts that came first are forgotten."""
 TOGETHER = 64
@@ -26,7 +27,7 @@ TOGETHER = 64
 
 
 def digest_of(text: str) -> str:
-    """32 hex digits of a text."""
+    """Return 32 hex digits of a text."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
@@ -113,12 +114,10 @@ class TextVectors:
             return
         import numpy as np
 
-        # Written beside and moved over, so that no other process reads half a file.
-        beside = path.with_name(f"{path.stem}.{os.getpid()}.npz")
+        content = BytesIO()
+        np.savez(content, digests=np.array(list(self._known)), vectors=np.stack(list(self._known.values())))
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            np.savez(beside, digests=np.array(list(self._known)), vectors=np.stack(list(self._known.values())))
-            beside.replace(path)
+            write_atomically(path, content.getvalue())
         except OSError as error:
             log.info("the vectors of the tools cannot be kept in %s: %s", path, error)
 

@@ -127,7 +127,7 @@ def search(
     if profile == "best" and not discovery.finder.remembers:
         session.remark("Reading what every tool does; the next search remembers it …")
     ranked = rank_tools(" ".join(words), offered, discovery.finder, profile, PATIENCE)
-    hits = [_hit(hit, score, detail) for hit, score in ranked.hits[:limit]]
+    hits = [_hit(hit.tool, hit.score, detail) for hit in ranked.tools[:limit]]
     if not hits:
         session.note(NOTHING_FOUND)
     elif not ranked.sure:

@@ -110,7 +110,7 @@ def _running_jobs(connection: apsw.Connection) -> list[Work]:
         if kind == REEMBED:
             works.append(Work("model", done, total))
         elif kind == WORDS and vector_queue.is_alive(holder := job_id.partition(":")[2], utc_now()):
-            works.append(Work(WORDS, done, total, process=_process(holder), job_id=job_id))
+            works.append(Work(WORDS, done, total, process=vector_queue.process_of(holder), job_id=job_id))
     return works
 
 
@@ -120,9 +120,9 @@ def _leased(connection: apsw.Connection, collections: Sequence[int]) -> list[Wor
         if not vector_queue.is_alive(holder, beat_at):
             continue
         if name == vector_queue.LEASE and (left := vector_queue.waiting(connection, collections)).passages:
-            works.append(Work("meaning", 0, left.characters, left.passages, _process(holder)))
+            works.append(Work("meaning", 0, left.characters, left.passages, vector_queue.process_of(holder)))
         elif name == scans.LEASE and (pages := scans.waiting_pages(connection, collections)):
-            works.append(Work("scans", 0, pages, process=_process(holder)))
+            works.append(Work("scans", 0, pages, process=vector_queue.process_of(holder)))
     return works
 
 
@@ -131,9 +131,3 @@ def _copies(connection: apsw.Connection) -> list[Work]:
     copying = [copy for copy in replicas(connection) if copy.state == "copying"]
     last = fetch_one(connection, "select max(id) from chunks") if copying else 0
     return [Work("push", copy.copied, last or 0) for copy in copying]
-
-
-def _process(holder: str) -> int:
-    host, _, rest = holder.partition(":")
-    process = rest.partition(":")[0]
-    return int(process) if host == socket.gethostname() and process.isdigit() else 0

@@ -24,7 +24,7 @@ from localmcp.knowledge.names import (
     Ambiguous,
     explain_empty_filter,
     find_source,
-    nearest_source,
+    nearest_hint,
     resolve_chunk,
     split_mount,
 )
@@ -148,12 +148,11 @@ class KnowledgeBase(PassageSearch):
 
     def _no_document(self, name: str) -> DocumentResult:
         with self.database.read() as connection:
-            near = nearest_source(connection, name)
+            hint = nearest_hint(connection, name)
         is_id = is_uuid(name)
         message = f"No document with id {name}."
         if not is_id:
             message = f"'{shortened(name, 300)}' is not an id, and no document has this path or title."
-        hint = f"The nearest is '{near}'." if near else "Use list_sources to see what there is."
         return {
             "error": "Document not found" if is_id else "Invalid sourceId format",
             "sourceId": name,

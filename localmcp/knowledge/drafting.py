@@ -14,13 +14,12 @@ from collections import Counter
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from json.encoder import encode_basestring_ascii
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from localmcp.errors import LocalMCPError, ScannedDocument, UnreadableDocument
-from localmcp.search.drafts import WORD_ONLY, ChunkDraft, SourceDraft, WordLists, heading_of, index_words
-from localmcp.text.chunking import MAIL_HEADER, Chunk, TokenCounter, split
+from localmcp.search.drafts import DEFAULT_LANGUAGE, WORD_ONLY, SourceDraft, Window, WordLists, draft_chunk
+from localmcp.text.chunking import MAIL_HEADER, Chunk, split
 from localmcp.text.data_text import is_data, is_data_file
 from localmcp.text.document import Document
 from localmcp.wording.languages import detect_language
@@ -29,7 +28,6 @@ log = logging.getLogger(__name__)
 
 LONGEST_CHUNK = 254
 """Tokens of an embedded text, also for models that read more: shorter passages answer more exactly."""
-DEFAULT_LANGUAGE = "english"
 CODE_SAMPLES = 6
 """Passages of code that decide which language its words are in."""
 CANNOT_BE_READ = "cannot be read"
@@ -39,14 +37,6 @@ BLOCK = 1 << 20
 HEAD = 8192
 STREAMED = ("mailbox", "conversations", "archive")
 """Kinds of containers that are never held as a whole, so that they may be of any size."""
-
-
-@dataclass(frozen=True, slots=True)
-class Chunker:
-    """How a text is cut for the model at hand."""
-
-    count_tokens: TokenCounter
-    limit: int
 
 
 def estimate_tokens(text: str) -> int:
@@ -101,12 +91,12 @@ class Reading:
 # ---------------------------------------------------------------- files
 
 
-def read_file(chunker: Chunker, max_bytes: int, task: ReadTask, start: Any = None) -> Iterator[Reading]:
+def read_file(window: Window, max_bytes: int, task: ReadTask, start: Any = None) -> Iterator[Reading]:
     """Yield what reading a file comes to, one value for each document in it. What goes wrong is in the values."""
     reading = Reading(mtime_ns=task.origin.mtime_ns or 0, size=task.origin.size)
     begin = time.perf_counter()
     try:
-        for one in _read(reading, chunker, max_bytes, task, start):
+        for one in _read(reading, window, max_bytes, task, start):
             one.seconds, begin = time.perf_counter() - begin, time.perf_counter()
             yield one
         return
@@ -128,7 +118,7 @@ def read_file(chunker: Chunker, max_bytes: int, task: ReadTask, start: Any = Non
     yield replace(reading, failed=reason, seconds=time.perf_counter() - begin)
 
 
-def _read(reading: Reading, chunker: Chunker, max_bytes: int, task: ReadTask, start: Any) -> Iterator[Reading]:
+def _read(reading: Reading, window: Window, max_bytes: int, task: ReadTask, start: Any) -> Iterator[Reading]:
     from localmcp.text.readers import container_kind, read_documents  # 60 ms: every reader
 
     path = Path(task.origin.uri or "")
@@ -147,7 +137,7 @@ def _read(reading: Reading, chunker: Chunker, max_bytes: int, task: ReadTask, st
             yield replace(reading, unchanged=True)
         else:
             for document in read_documents(file, path.name, start, max_bytes=max_bytes, archive=task.archive):
-                yield _drafted(reading, document, chunker, task)
+                yield _drafted(reading, document, window, task)
 
 
 @contextmanager
@@ -198,7 +188,7 @@ def _why_skipped(head: bytes, name: str, size: int, max_bytes: int) -> str | Non
 # ---------------------------------------------------------------- drafts
 
 
-def _drafted(reading: Reading, document: Document, chunker: Chunker, task: ReadTask) -> Reading:
+def _drafted(reading: Reading, document: Document, window: Window, task: ReadTask) -> Reading:
     if document.scan:
         digest = hashlib.sha256(document.scan).hexdigest()
         return replace(
@@ -209,7 +199,7 @@ def _drafted(reading: Reading, document: Document, chunker: Chunker, task: ReadT
     origin = replace(task.origin, sha256=reading.sha256 or "", size=reading.size, mtime_ns=reading.mtime_ns)
     if document.member:
         origin = _member_origin(origin, document)
-    return replace(reading, draft=draft_source(document, chunker, origin), member=document.member)
+    return replace(reading, draft=draft_source(document, window, origin), member=document.member)
 
 
 def _member_origin(origin: Origin, document: Document) -> Origin:
@@ -232,7 +222,7 @@ def member_uri(path: str, member: str) -> str:
     return f"{path}#{member}" if member else path
 
 
-def draft_source(document: Document, chunker: Chunker, origin: Origin) -> SourceDraft:
+def draft_source(document: Document, window: Window, origin: Origin) -> SourceDraft:
     """Return the source to store, with the words of its passages."""
     title = origin.title or document.title
     by_word_only = is_data_file(origin.uri or "")
@@ -240,13 +230,13 @@ def draft_source(document: Document, chunker: Chunker, origin: Origin) -> Source
     chunks = split(
         document.text,
         markup=document.markup,
-        count_tokens=chunker.count_tokens,
+        count_tokens=window.count_tokens,
         title=title,
         page_starts=document.page_starts,
         row_starts=document.row_starts,
         appendix=document.appendix,
-        limit=chunker.limit,
-        target=min(200, chunker.limit),
+        limit=window.limit,
+        target=min(200, window.limit),
     )
     is_code = document.markup == "code"
     language = (_code_language(chunks) if is_code else detect_language(_prose(document.text))) or DEFAULT_LANGUAGE
@@ -264,7 +254,10 @@ def draft_source(document: Document, chunker: Chunker, origin: Origin) -> Source
         date=document.date,
         date_from=document.date_from,
         metadata={**document.metadata, **origin.metadata},
-        chunks=[_draft_chunk(chunk, title, language, by_word_only, lists) for chunk in chunks],
+        chunks=[
+            draft_chunk(chunk, title, title, _language_of(chunk, language), _kind_of(chunk, by_word_only), lists)
+            for chunk in chunks
+        ],
         lists=lists,
     )
 
@@ -282,32 +275,10 @@ def _prose(text: str) -> str:
     return text[header.end() :] if header else text
 
 
-def _draft_chunk(chunk: Chunk, title: str, document_language: str, by_word_only: bool, lists: WordLists) -> ChunkDraft:
+def _language_of(chunk: Chunk, document_language: str) -> str:
     # Of code, half the passages are undecided, and one in 200 was taken for a language that is not in it.
-    language = (chunk.kind != "code" and detect_language(_prose(chunk.text))) or document_language
-    kind = WORD_ONLY if by_word_only or is_data(chunk.text) else chunk.kind
-    heading = heading_of(title, chunk.headings)
-    return ChunkDraft(
-        start=chunk.start,
-        stop=chunk.stop,
-        text=chunk.text,
-        headings=chunk.headings,
-        first_line=chunk.first_line,
-        last_line=chunk.last_line,
-        first_page=chunk.first_page,
-        last_page=chunk.last_page,
-        language=language,
-        kind=kind,
-        digest=_digest([language, kind, heading, chunk.whole_text(title)]),
-        words=index_words(heading, chunk.text, language, lists),
-    )
+    return (chunk.kind != "code" and detect_language(_prose(chunk.text))) or document_language
 
 
-def _digest(parts: list[str]) -> bytes:
-    """16 bytes that are equal when nothing that is embedded or indexed of a chunk differs.
-
-    The whole heading is in it beside the embedded text, whose headings may be cut: words are counted out of the
-    index under the headings that are stored.
-    """
-    text = f"[{', '.join(map(encode_basestring_ascii, parts))}]"
-    return hashlib.blake2b(text.encode(), digest_size=16).digest()
+def _kind_of(chunk: Chunk, by_word_only: bool) -> str:
+    return WORD_ONLY if by_word_only or is_data(chunk.text) else chunk.kind

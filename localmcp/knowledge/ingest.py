@@ -18,12 +18,12 @@ from localmcp.embeddings import Embedder, LazyEmbedder
 from localmcp.errors import FileUnavailable, InvalidInput, ModelMismatch, ModelUnavailable, NeedsConfirmation
 from localmcp.knowledge import ledger, trash
 from localmcp.knowledge.background import Announcement
-from localmcp.knowledge.drafting import Chunker, Origin, draft_source
+from localmcp.knowledge.drafting import Origin, draft_source
 from localmcp.knowledge.indexing import Indexer, find_text
 from localmcp.knowledge.ledger import Entry, Explanation, Root
 from localmcp.knowledge.options import check_options, find_partition, find_targets, why_absent
 from localmcp.knowledge.plan import Plan, plan_adding, plan_refresh, set_aside
-from localmcp.knowledge.reading import chunker_for, read_groups
+from localmcp.knowledge.reading import read_groups, window_for
 from localmcp.knowledge.report import Progress as Progress
 from localmcp.knowledge.report import ProgressCallback, Report, Run
 from localmcp.knowledge.scans import ScanReader, waiting_pages
@@ -38,6 +38,7 @@ from localmcp.search.collections import (
     find_model,
     visible_collections,
 )
+from localmcp.search.drafts import Window
 from localmcp.search.lexicon import prepare_for_many
 from localmcp.search.model_languages import unread_languages
 from localmcp.search.sources import Indexed, put_source
@@ -177,10 +178,10 @@ class Library:
     def _read_scans(
         self, run: Run, collections: Sequence[Collection], stop: Callable[[], bool], *, behind: bool
     ) -> int:
-        def chunker() -> Chunker:
-            return chunker_for(self._embedder.get() if self._embedder.loaded else None)
+        def window() -> Window:
+            return window_for(self._embedder.get() if self._embedder.loaded else None)
 
-        reader = ScanReader(self._database, chunker, self._settings.max_file_mb * 1_000_000)
+        reader = ScanReader(self._database, window, self._settings.max_file_mb * 1_000_000)
         return reader.run(collections, run, stop, behind=behind)
 
     @property
@@ -285,7 +286,7 @@ class Library:
         collecting = gc.get_threshold()
         gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS, *collecting[1:])
         try:
-            for group in read_groups(tasks, chunker_for(embedder), self._settings):
+            for group in read_groups(tasks, window_for(embedder), self._settings):
                 indexer.store(group)
         finally:
             gc.set_threshold(*collecting)
@@ -413,7 +414,7 @@ class Library:
         return indexed
 
     def _put_text(self, place: Collection, document: Document, origin: Origin) -> Indexed:
-        draft = draft_source(document, chunker_for(self._model(place, Run())), origin)
+        draft = draft_source(document, window_for(self._model(place, Run())), origin)
         with self._database.write() as connection:
             # Looked up again inside the transaction: another caller may have added it meanwhile.
             before = find_text(connection, place, draft.title, origin.uri)

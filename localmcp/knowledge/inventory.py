@@ -7,7 +7,8 @@ import os
 import uuid
 from array import array
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -17,7 +18,7 @@ import apsw
 from localmcp.knowledge.citations import check_freshness
 from localmcp.knowledge.ledger import Root, roots_of
 from localmcp.knowledge.scans import waiting_pages, waiting_scans
-from localmcp.search.collections import Collection, choose_collections, visible_collections
+from localmcp.search.collections import choose_collections, visible_collections, visible_ids
 from localmcp.search.vector_queue import QUEUE_VERSION, waiting
 from localmcp.storage.database import Database, fetch_all, fetch_one
 
@@ -116,30 +117,40 @@ class Inventory:
     def __init__(self, database: Database) -> None:
         self._database = database
 
+    @contextmanager
+    def _read(self, collection: str) -> Generator[tuple[apsw.Connection, int]]:
+        """Yield a connection and the id of a collection. Raises NotFound: no such collection."""
+        with self._database.read() as connection:
+            [place] = choose_collections(connection, [collection])
+            yield connection, place.id
+
     def folders(self, collection: str, folder: str | None = None) -> list[Folder]:
-        """The folders right below `folder` by name; None = below the one that holds every file of the collection.
+        """Return the folders right below `folder`, by name.
+
+        None stands for the folder that holds every file of the collection.
 
         Raises:
             NotFound: no such collection.
         """
-        with self._database.read() as connection:
-            place = choose_collections(connection, [collection])[0]
-            above = _root_folder(connection, place.id) if folder is None else folder
-            counts = dict(fetch_all(connection, _FOLDERS, _folder_values(place.id, above)))
-            failed = dict(fetch_all(connection, _FAILED_FOLDERS, _folder_values(place.id, above)))
-        return [Folder(name, f"{above}{name}{os.sep}", counts[name], failed.get(name, 0)) for name in sorted(counts)]
+        with self._read(collection) as (connection, place_id):
+            values = _folder_values(connection, place_id, folder)
+            counts = dict(fetch_all(connection, _FOLDERS, values))
+            failed = dict(fetch_all(connection, _FAILED_FOLDERS, values))
+        return [
+            Folder(name, f"{values['above']}{name}{os.sep}", counts[name], failed.get(name, 0))
+            for name in sorted(counts)
+        ]
 
     def folder_states(self, collection: str, folder: str | None = None) -> dict[str, FolderState]:
-        """Return, by name, the state of each folder right below `folder` that has something to tell; every file in it
-        is looked at on the disk, at most LOOKED_AT of them.
+        """Return, by name, the folders right below `folder` with changed, missing or waiting documents.
+
+        Every file is looked at on the disk, at most LOOKED_AT of them.
 
         Raises:
             NotFound: no such collection.
         """
-        with self._database.read() as connection:
-            place = choose_collections(connection, [collection])[0]
-            above = _root_folder(connection, place.id) if folder is None else folder
-            values = _folder_values(place.id, above)
+        with self._read(collection) as (connection, place_id):
+            values = _folder_values(connection, place_id, folder)
             files = fetch_all(connection, _FILES_BELOW, {**values, "most": LOOKED_AT})
             has_queue = connection.pragma("user_version") >= QUEUE_VERSION
             passages: dict[str, int] = dict(fetch_all(connection, _WAITING_BELOW, values)) if has_queue else {}
@@ -154,50 +165,47 @@ class Inventory:
         }
 
     def waiting(self, collection: str, *, limit: int = 200) -> list[WaitingFile]:
-        """Return the scans of a collection whose pages wait for text recognition, then the documents whose passages
-        wait for vectors, the next ones first.
+        """Return the scans that wait for text recognition, then documents that wait for vectors, next ones first.
 
         Raises:
             NotFound: no such collection.
         """
-        with self._database.read() as connection:
-            place = choose_collections(connection, [collection])[0]
-            pages = waiting_scans(connection, place.id)
+        with self._read(collection) as (connection, place_id):
+            pages = waiting_scans(connection, place_id)
             if connection.pragma("user_version") < QUEUE_VERSION:
                 return []
             sql = """
                 select coalesce(uri, title), passages from vector_queue join sources on sources.id = source_id
                 where collection_id = ? order by passages, source_id desc limit ?
             """
-            rows = fetch_all(connection, sql, (place.id, limit))
+            rows = fetch_all(connection, sql, (place_id, limit))
         scans = [WaitingFile(scan.path, pages=scan.pages - scan.done) for scan in pages]
         return [*scans, *(WaitingFile(*row) for row in rows)][:limit]
 
     def count_waiting(self, collection: str) -> tuple[int, int]:
         """Return how many passages of a collection have no vector, and how many pages of scans are not recognized."""
-        with self._database.read() as connection:
-            place = choose_collections(connection, [collection])[0]
-            return waiting(connection, [place.id]).passages, waiting_pages(connection, [place.id])
+        with self._read(collection) as (connection, place_id):
+            return waiting(connection, [place_id]).passages, waiting_pages(connection, [place_id])
 
     def documents(
         self, collection: str, words: str = "", *, folder: str | None = None, limit: int = 200, offset: int = 0
     ) -> Page:
-        """A page of a collection's documents by path, then title; with `words`, those whose path or title holds all.
+        """Return a page of a collection's documents by path, then title; with `words`, of those that hold all of them.
 
-        `folder`: only those right in it; "" = in the folder that holds every file, and those without a path.
+        Words are looked for in path and title. `folder`: only those right in it; "" = in the folder that holds every
+        file, and those without a path.
 
         Raises:
             NotFound: no such collection.
         """
         test, bindings = _holding(words)
-        with self._database.read() as connection:
-            place = choose_collections(connection, [collection])[0]
+        with self._read(collection) as (connection, place_id):
             if folder is not None:
-                above = folder or _root_folder(connection, place.id)
+                above = folder or _root_folder(connection, place_id)
                 inside = "(substr(uri, 1, ?) = ? and instr(substr(uri, ?), ?) = 0)"
                 test += f" and (uri is null or {inside})" if not folder else f" and {inside}"
                 bindings += [len(above), above, len(above) + 1, os.sep]
-            where, values = f"collection_id = ? and trashed_at is null {test}", (place.id, *bindings)
+            where, values = f"collection_id = ? and trashed_at is null {test}", (place_id, *bindings)
             total = fetch_one(connection, f"select count(*) from sources where {where}", values)
             ids = _page_of_ids(connection, where, values, limit, offset)
             # Only the page's own rows are joined.
@@ -216,7 +224,7 @@ class Inventory:
                 f"""
                 select chunks.uuid, position, headings, first_line, last_line, substr(text, 1, {_FIRST_WORDS})
                 from chunks join sources on sources.id = chunks.source_id
-                where sources.uuid = ? and trashed_at is null and collection_id in ({_visible_ids(connection)})
+                where sources.uuid = ? and trashed_at is null and collection_id in ({visible_ids(connection)})
                 order by position limit ? offset ?
                 """,
                 (source_id, limit, offset),
@@ -224,25 +232,15 @@ class Inventory:
         return [_passage_line(*row) for row in rows]
 
     def unread(self, collection: str, *, limit: int = 200) -> list[Unread]:
-        """Files of a collection that could not be read and hold no earlier version, by path."""
-        with self._database.read() as connection:
-            place = choose_collections(connection, [collection])[0]
-            rows = fetch_all(
-                connection,
-                """
-                select path, reason from ledger
-                where status = 'failed' and source_id is null and collection_id = ? order by path limit ?
-                """,
-                (place.id, limit),
-            )
+        """Return the files of a collection that could not be read and hold no earlier version, by path."""
+        with self._read(collection) as (connection, place_id):
+            rows = fetch_all(connection, f"select path, reason {_UNREAD} order by path limit ?", (place_id, limit))
         return [Unread(*row) for row in rows]
 
     def count_unread(self, collection: str) -> int:
         """Return how many there are."""
-        with self._database.read() as connection:
-            place = choose_collections(connection, [collection])[0]
-            sql = "select count(*) from ledger where status = 'failed' and source_id is null and collection_id = ?"
-            return fetch_one(connection, sql, (place.id,))
+        with self._read(collection) as (connection, place_id):
+            return fetch_one(connection, f"select count(*) {_UNREAD}", (place_id,))
 
     def roots(self) -> list[tuple[Root, str]]:
         """Return the files and folders that were added, each with its collection's name."""
@@ -251,14 +249,13 @@ class Inventory:
             return [(root, names[root.collection_id]) for root in roots_of(connection, names)]
 
     def find(self, name: str) -> Item | None:
-        """The document of that id, path or title; else the one with the shortest title or path that holds the words."""
+        """Return the document of that id, path or title, or else the shortest path or title that holds the words."""
+        test, bindings = _holding(name)
         with self._database.read() as connection:
-            ids = _visible_ids(connection)
-            test, bindings = _holding(name)
             row = fetch_one(
                 connection,
                 f"""
-                {_ITEM} where sources.collection_id in ({ids}) and trashed_at is null
+                {_ITEM} where sources.collection_id in ({visible_ids(connection)}) and trashed_at is null
                     and (uuid = ? or uri = ? or title = ? collate nocase or (1 {test}))
                 order by uuid = ? desc, uri = ? desc, title = ? collate nocase desc, length(coalesce(uri, title))
                 limit 1
@@ -268,15 +265,17 @@ class Inventory:
         return self._item(row) if row else None
 
     def matching(self, letters: str, *, limit: int = MOST_MATCHES) -> list[Item]:
-        """Documents whose title or file name holds these letters in this order: what a fuzzy finder ranks. Titles
-        before file names, the shortest first."""
+        """Return documents whose title or file name holds these letters in this order, which a fuzzy finder then ranks.
+
+        Titles come before file names, the shortest first.
+        """
         letters = "".join(letters.split())
         pattern = "%" + "%".join(map(_escape, letters)) + "%"
         with self._database.read() as connection:
             rows = fetch_all(
                 connection,
                 f"""
-                {_ITEM} where sources.collection_id in ({_visible_ids(connection)}) and trashed_at is null
+                {_ITEM} where sources.collection_id in ({visible_ids(connection)}) and trashed_at is null
                     and (title like ? escape '\\' or uri like ? escape '\\')
                 order by title like ? escape '\\' desc, length(title) limit ?
                 """,
@@ -310,12 +309,16 @@ _FAILED_FOLDERS = _BELOW.format(
 )
 
 
-def _folder_values(collection_id: int, above: str) -> dict[str, Any]:
+_UNREAD = "from ledger where status = 'failed' and source_id is null and collection_id = ?"
+
+
+def _folder_values(connection: apsw.Connection, collection_id: int, folder: str | None) -> dict[str, Any]:
+    above = _root_folder(connection, collection_id) if folder is None else folder
     return {"collection": collection_id, "above": above, "length": len(above), "separator": os.sep}
 
 
 def _root_folder(connection: apsw.Connection, collection_id: int) -> str:
-    """The folder that holds every file of a collection, with the separator at its end; empty if there is none."""
+    """Return the folder that holds every file of a collection, with the separator at its end; empty if none."""
     sql = "select min(uri), max(uri) from sources where collection_id = ? and trashed_at is null and uri is not null"
     first, last = fetch_all(connection, sql, (collection_id,))[0]
     return os.path.commonprefix([first, last]).rpartition(os.sep)[0] + os.sep if first else ""
@@ -332,8 +335,10 @@ _ITEM = """
 def _page_of_ids(
     connection: apsw.Connection, where: str, values: tuple[object, ...], limit: int, offset: int
 ) -> list[int]:
-    """A page of documents with a path by that path, which an index gives in order however many there are; behind them
-    those without, by title."""
+    """Return a page of documents: those with a path by that path, then those without by title.
+
+    An index gives the paths in order, however many there are.
+    """
     with_path = f"{where} and uri is not null"
     sql = f"select id from sources indexed by sources_by_uri where {with_path} order by uri limit ? offset ?"
     ids = [row[0] for row in fetch_all(connection, sql, (*values, limit, offset))]
@@ -343,11 +348,6 @@ def _page_of_ids(
         rest = fetch_all(connection, sql, (*values, limit - len(ids), max(offset - before, 0)))
         ids += [row[0] for row in rest]
     return ids
-
-
-def _visible_ids(connection: apsw.Connection) -> str:
-    visible: Sequence[Collection] = visible_collections(connection)
-    return ",".join(str(collection.id) for collection in visible)
 
 
 def _holding(words: str) -> tuple[str, list[Any]]:

@@ -7,13 +7,13 @@ import logging
 import threading
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Protocol, cast
 
 from localmcp.errors import Interrupted, LocalMCPError, NotFound
 from localmcp.storage.database import Database, fetch_all, fetch_one
 from localmcp.storage.times import utc_now
-from localmcp.tools import EVERYTHING, Json, ReportProgress, Scope, current_scope, progress_listener, use_scope
+from localmcp.tools import Json, ReportProgress, Scope, current_scope, progress_listener, use_scope
 
 log = logging.getLogger(__name__)
 
@@ -84,21 +84,15 @@ class Jobs:
         listener = progress_listener()
         listener(0, None, kind)
         job = _Execution(uuid.uuid4().hex, kind, arguments, scope, listener=listener)
-        row = {
-            "id": job.id,
-            "kind": kind,
-            "arguments": json.dumps({"arguments": arguments, **_scope_json(scope)}, ensure_ascii=False),
-            "now": utc_now(),
-            "old": utc_now(86_400 * KEPT_DAYS),
-        }
+        description = json.dumps({"arguments": arguments, **_scope_json(scope)}, ensure_ascii=False)
         with self._database.write() as connection:
-            connection.execute("delete from jobs where finished_at < :old", {"old": row["old"]})
+            connection.execute("delete from jobs where finished_at < ?", (utc_now(86_400 * KEPT_DAYS),))
             connection.execute(
                 """
                 insert into jobs (id, kind, arguments, status, started_at, heartbeat_at)
-                values (:id, :kind, :arguments, 'running', :now, :now)
+                values (?1, ?2, ?3, 'running', ?4, ?4)
                 """,
-                row,
+                (job.id, kind, description, utc_now()),
             )
         self._start(job)
         if job.has_result.wait(wait):
@@ -210,13 +204,9 @@ class Jobs:
                 log.warning("no heartbeat for job %s: %s", job.id, error)
 
     def _write_beat(self, job: _Execution) -> None:
+        sql = "update jobs set heartbeat_at = ?, done = ?, total = ?, message = ? where id = ? and status = 'running'"
         with self._database.write() as connection:
-            connection.execute(
-                """
-                update jobs set heartbeat_at = ?, done = ?, total = ?, message = ? where id = ? and status = 'running'
-                """,
-                (utc_now(), job.done, job.total, job.message, job.id),
-            )
+            connection.execute(sql, (utc_now(), job.done, job.total, job.message, job.id))
             if not connection.changes():
                 job.cancelled.set()
 
@@ -226,19 +216,14 @@ class Jobs:
             connection.execute(
                 """
                 update jobs set status = :status, done = :done, total = :total, message = :message, result = :result,
-                    arguments = :arguments, heartbeat_at = :now, finished_at = :now
+                    arguments = :arguments, heartbeat_at = :finished_at, finished_at = :finished_at
                 where id = :id
                 """,
                 {
-                    "id": job.id,
-                    "status": state.status,
-                    "done": state.done,
-                    "total": state.total,
-                    "message": state.message,
+                    **asdict(state),
                     "result": None if state.result is None else json.dumps(state.result, ensure_ascii=False),
                     # The arguments may hold a whole text, which nobody needs a second time.
                     "arguments": json.dumps(_scope_json(job.scope)),
-                    "now": job.finished_at,
                 },
             )
 
@@ -286,37 +271,25 @@ class _Execution:
 # ---------------------------------------------------------------- scope
 
 
+_NAMES = {"collections": "collections", "tools": "tools", "providers": "provider_names", "rights": "rights"}
+"""Sets of names in a scope: as a job writes them down -> the field."""
+
+
 def _scope_json(scope: Scope) -> Json:
-    return {
-        "caller": scope.caller,
-        "trusted": scope.trusted,
-        "collections": _listed(scope.collections),
-        "tools": _listed(scope.tools),
-        "providers": _listed(scope.provider_names),
-        "rights": sorted(scope.rights),
-    }
-
-
-def _listed(names: frozenset[str] | None) -> list[str] | None:
-    return None if names is None else sorted(names)
+    names = {key: getattr(scope, field_name) for key, field_name in _NAMES.items()}
+    listed = {key: None if value is None else sorted(value) for key, value in names.items()}
+    return {"caller": scope.caller, "trusted": scope.trusted, **listed}
 
 
 def _scope_of(description: Mapping[str, Any]) -> Scope:
     """Return the scope in which the job was started: whoever carries it on lends it no rights."""
-    return Scope(
-        description["caller"],
-        bool(description["trusted"]),
-        _named(description, "collections"),
-        _named(description, "tools"),
-        provider_names=_named(description, "providers"),
-        # A job that an older version wrote down says nothing of rights; only who had them could start one.
-        rights=_named(description, "rights") or EVERYTHING.rights,
-    )
-
-
-def _named(description: Mapping[str, Any], what: str) -> frozenset[str] | None:
-    names = cast("list[str] | None", description.get(what))
-    return None if names is None else frozenset(names)
+    # A job that an older version wrote down says nothing of rights; only who had them could start one.
+    names: dict[str, Any] = {
+        field_name: frozenset(description[key])
+        for key, field_name in _NAMES.items()
+        if description.get(key) is not None
+    }
+    return Scope(description["caller"], bool(description["trusted"]), **names)
 
 
 def _may_see(description: Mapping[str, Any]) -> bool:

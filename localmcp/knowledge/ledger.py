@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal, NotRequired
 
@@ -28,6 +28,8 @@ Kind = Literal["file", "folder"]
 
 # ---------------------------------------------------------------- roots
 
+_OPTIONS = ("title", "source_type", "metadata", "include_hidden", "patterns")
+
 
 @dataclass(slots=True)
 class Root:
@@ -47,13 +49,7 @@ class Root:
     @property
     def options(self) -> str:
         """What is stored of it as JSON."""
-        options = {
-            "title": self.title,
-            "source_type": self.source_type,
-            "metadata": self.metadata,
-            "include_hidden": self.include_hidden,
-            "patterns": self.patterns,
-        }
+        options = {name: getattr(self, name) for name in _OPTIONS}
         return json.dumps({name: value for name, value in options.items() if value}, ensure_ascii=False)
 
 
@@ -81,14 +77,7 @@ def save_root(connection: apsw.Connection, root: Root) -> None:
             partition_id = excluded.partition_id, kind = excluded.kind, options = excluded.options
         returning id
         """,
-        {
-            "path": root.path,
-            "collection_id": root.collection_id,
-            "partition_id": root.partition_id,
-            "kind": root.kind,
-            "options": root.options,
-            "now": utc_now(),
-        },
+        {**asdict(root), "options": root.options, "now": utc_now()},
     )
 
 
@@ -100,7 +89,7 @@ def forget_root(connection: apsw.Connection, collection_id: int, path: str) -> N
 def forget_roots(connection: apsw.Connection, collection_id: int, path: str) -> int:
     """Forget the roots at or below a path; returns how many there were."""
     sql = "delete from roots where collection_id = ? and (path = ? or path >= ? and path < ?)"
-    connection.execute(sql, (collection_id, path, *_range_below(path)))
+    connection.execute(sql, (collection_id, path, *range_below(path)))
     return connection.changes()
 
 
@@ -139,7 +128,7 @@ def is_at(connection: apsw.Connection, entry: Entry) -> bool:
 def entries_below(connection: apsw.Connection, collection_id: int, path: str) -> dict[str, Entry]:
     """Return path -> entry of a file, or of a folder and everything in it."""
     sql = f"select {_COLUMNS} from ledger where collection_id = ? and (path = ? or path >= ? and path < ?)"
-    rows = fetch_all(connection, sql, (collection_id, path, *_range_below(path)))
+    rows = fetch_all(connection, sql, (collection_id, path, *range_below(path)))
     return {row[0]: Entry(*row) for row in rows}
 
 
@@ -203,11 +192,15 @@ def forget(connection: apsw.Connection, collection_id: int, paths: Iterable[str]
     connection.executemany(sql, ((path, collection_id) for path in paths))
 
 
+def forget_skipped(connection: apsw.Connection, collection_id: int, path: str) -> None:
+    """Delete the entries without a source at or below a path."""
+    sql = "delete from ledger where collection_id = ? and (path = ? or path >= ? and path < ?) and source_id is null"
+    connection.execute(sql, (collection_id, path, *range_below(path)))
+
+
 def forget_purged(connection: apsw.Connection) -> None:
     """Delete what is known of files that are gone and whose sources have left the trash; `removed` marks stay."""
-    test = """
-        status = 'missing' and not exists (select 1 from sources where sources.id = ledger.source_id)
-    """
+    test = "status = 'missing' and not exists (select 1 from sources where sources.id = ledger.source_id)"
     connection.execute(f"""
         delete from roots where kind = 'file' and exists (
             select 1 from ledger where ledger.path = roots.path and ledger.collection_id = roots.collection_id
@@ -216,7 +209,7 @@ def forget_purged(connection: apsw.Connection) -> None:
     connection.execute(f"delete from ledger where {test}")
 
 
-def _range_below(path: str) -> tuple[str, str]:
+def range_below(path: str) -> tuple[str, str]:
     """Bounds of the paths inside a folder, for the index: `/a/` <= path < `/a0`."""
     prefix = prefix_of(path)
     return prefix, prefix[:-1] + chr(ord(prefix[-1]) + 1)

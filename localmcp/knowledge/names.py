@@ -12,9 +12,9 @@ from typing import Any
 import apsw
 
 from localmcp.errors import InvalidInput, NotFound
-from localmcp.knowledge.origins import Id, split_id
+from localmcp.knowledge.origins import Id, is_uuid
 from localmcp.schemas import nearest
-from localmcp.search.collections import visible_collections
+from localmcp.search.collections import visible_collections, visible_ids
 from localmcp.search.federation import Federation
 from localmcp.search.index import Index
 from localmcp.storage.database import fetch_all, fetch_one
@@ -42,11 +42,9 @@ class SourceName:
 
 def split_mount(name: str) -> tuple[str | None, str]:
     """Return (mounted file, rest) of `team:1f94484f` or `team:<uuid>`; (None, name) for anything else."""
-    origin, bare = split_id(name)
-    if origin:
-        return origin, bare
-    head, colon, rest = name.strip().rpartition(":")
-    return (head, rest) if colon and head and _SHORT.fullmatch(rest) else (None, name)
+    head, _, rest = name.strip().rpartition(":")
+    is_id = head and head.lower() != "urn:uuid" and (_SHORT.fullmatch(rest) or is_uuid(rest))
+    return (head, rest) if is_id else (None, name)
 
 
 def find_source(connection: apsw.Connection, name: str, *, trashed: bool = False) -> SourceName | None:
@@ -56,8 +54,7 @@ def find_source(connection: apsw.Connection, name: str, *, trashed: bool = False
         Ambiguous: several documents have it; the hint lists them.
     """
     text = name.strip()
-    collections = ",".join(str(collection.id) for collection in visible_collections(connection))
-    where = f"trashed_at is {'not ' if trashed else ''}null and collection_id in ({collections})"
+    where = f"trashed_at is {'not ' if trashed else ''}null and collection_id in ({visible_ids(connection)})"
     for test, value in _tests(text):
         rows = fetch_all(
             connection,
@@ -98,20 +95,19 @@ def _ambiguous(name: str, sources: list[SourceName]) -> Ambiguous:
 
 def nearest_source(connection: apsw.Connection, name: str) -> str | None:
     """Return the path or title that is most like `name`, if one is like it at all."""
-    collections = ",".join(str(collection.id) for collection in visible_collections(connection))
-    rows = fetch_all(
-        connection,
-        f"""
-        select title, uri from sources
-        where trashed_at is null and collection_id in ({collections})
-        order by id desc limit 20000
-        """,
-    )
+    sql = f"select title, uri from sources where trashed_at is null and collection_id in ({visible_ids(connection)})"
+    rows = fetch_all(connection, f"{sql} order by id desc limit 20000")
     base_name = os.path.basename(name.strip()) or name
-    paths = {os.path.basename(uri or title): uri or title for title, uri in rows}
-    by_title = {title: uri or title for title, uri in rows}
-    best = nearest(base_name, {**by_title, **paths})
-    return {**by_title, **paths}[best] if best else None
+    by_name = {title: uri or title for title, uri in rows}
+    by_name |= {os.path.basename(uri or title): uri or title for title, uri in rows}
+    best = nearest(base_name, by_name)
+    return by_name[best] if best else None
+
+
+def nearest_hint(connection: apsw.Connection, name: str) -> str:
+    """Return what to do where no document has a name."""
+    near = nearest_source(connection, name)
+    return f"The nearest is '{near}'." if near else "Use list_sources to see what there is."
 
 
 # ---------------------------------------------------------------- ids of tools' arguments
@@ -135,9 +131,7 @@ def resolve_source(federation: Federation, field: str, name: str) -> Id:
     for identity in federation.look(look, origin):
         return identity
     with federation.own.database.read() as connection:
-        near = nearest_source(connection, text)
-    hint = f"The nearest is '{near}'." if near else "Use list_sources to see what there is."
-    raise NotFound(f"{field}: no document '{name}'.", hint=hint)
+        raise NotFound(f"{field}: no document '{name}'.", hint=nearest_hint(connection, text))
 
 
 def resolve_chunk(federation: Federation, field: str, name: str) -> Id | None:
@@ -187,8 +181,7 @@ def explain_empty_filter(
     metadata: Mapping[str, Any] | None = None,
 ) -> list[str]:
     """Return a sentence for each filter that fits no document, with the nearest valid value."""
-    collections = ",".join(str(collection.id) for collection in visible_collections(connection))
-    where = f"trashed_at is null and sources.collection_id in ({collections})"
+    where = f"trashed_at is null and sources.collection_id in ({visible_ids(connection)})"
 
     def values(sql: str, *bindings: Any) -> list[str]:
         return [row[0] for row in fetch_all(connection, f"select distinct {sql} where {where}", bindings)]

@@ -25,14 +25,6 @@ def shown_id(value: str | bytes, origin: str | None) -> str:
     return f"{origin}:{bare}" if origin else bare
 
 
-def split_id(value: str) -> tuple[str | None, str]:
-    """`physics:6f1c…` as (physics, 6f1c…); (None, value) for anything whose end is no UUID, and for a UUID alone."""
-    origin, _, bare = value.strip().rpartition(":")
-    if not origin or origin.lower() == "urn:uuid" or not is_uuid(bare):
-        return None, value
-    return origin, bare
-
-
 def is_uuid(text: str) -> bool:
     """Return whether a text is a whole UUID, in any of its spellings."""
     try:

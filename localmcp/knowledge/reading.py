@@ -13,9 +13,10 @@ from typing import NamedTuple
 
 from localmcp.config import Settings
 from localmcp.embeddings import Embedder
-from localmcp.knowledge.drafting import LONGEST_CHUNK, Chunker, Origin, Reading, ReadTask, estimate_tokens, read_file
+from localmcp.knowledge.drafting import LONGEST_CHUNK, Origin, Reading, ReadTask, estimate_tokens, read_file
 from localmcp.knowledge.ledger import Entry, Root
 from localmcp.knowledge.walk import Found
+from localmcp.search.drafts import Window
 from localmcp.text.worker_pool import SMALL, Limits, WorkerPool
 
 GROUP_CHUNKS, GROUP_SECONDS = 6_000, 2.0
@@ -47,24 +48,24 @@ class Step(NamedTuple):
     """Nothing more of this file comes."""
 
 
-def chunker_for(embedder: Embedder | None) -> Chunker:
+def window_for(embedder: Embedder | None) -> Window:
     """Return how text is cut for that model; without one, for an estimate of what the default model would count."""
     if embedder is None:
-        return Chunker(estimate_tokens, LONGEST_CHUNK)
+        return Window(estimate_tokens, LONGEST_CHUNK)
     count_tokens = embedder.count_tokens
     try:
         pickle.dumps(count_tokens)
     except (TypeError, AttributeError, pickle.PicklingError):
         # A model that only this process can ask: workers estimate, rather more than fewer.
         count_tokens = estimate_tokens
-    return Chunker(count_tokens, min(embedder.identity.max_tokens, LONGEST_CHUNK))
+    return Window(count_tokens, min(embedder.identity.max_tokens, LONGEST_CHUNK))
 
 
-def read_groups(tasks: Sequence[Task], chunker: Chunker, settings: Settings) -> Iterator[list[Step]]:
+def read_groups(tasks: Sequence[Task], window: Window, settings: Settings) -> Iterator[list[Step]]:
     """Yield what the files come to, in groups that are one transaction each."""
     group: list[Step] = []
     chunks, start, patience = 0, time.monotonic(), FIRST_SECONDS
-    for step in _steps(tasks, _read(tasks, chunker, settings)):
+    for step in _steps(tasks, _read(tasks, window, settings)):
         group.append(step)
         chunks += len(step.reading.draft.chunks) if step.reading.draft else 0
         if chunks >= GROUP_CHUNKS or time.monotonic() - start > patience:
@@ -87,9 +88,9 @@ def _steps(tasks: Sequence[Task], readings: Iterable[tuple[int, Reading | None]]
             yield Step(tasks[number], before or _failed_reading(tasks[number], "it holds no document"), last=True)
 
 
-def _read(tasks: Sequence[Task], chunker: Chunker, settings: Settings) -> Iterator[tuple[int, Reading | None]]:
+def _read(tasks: Sequence[Task], window: Window, settings: Settings) -> Iterator[tuple[int, Reading | None]]:
     """Yield number and reading of each document, None at the end of a file; files in any order."""
-    work = partial(read_file, chunker, settings.max_file_mb * 1_000_000)
+    work = partial(read_file, window, settings.max_file_mb * 1_000_000)
     items = (_read_task(number, task) for number, task in enumerate(tasks))
     if _is_little(tasks):
         for item in items:

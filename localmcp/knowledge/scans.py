@@ -15,7 +15,7 @@ import apsw
 
 from localmcp.errors import LocalMCPError, ScannedDocument, UnreadableDocument
 from localmcp.knowledge import ledger
-from localmcp.knowledge.drafting import Chunker, Origin, Reading, draft_source, member_uri, open_regular
+from localmcp.knowledge.drafting import Origin, Reading, draft_source, member_uri, open_regular
 from localmcp.knowledge.indexing import Indexer, find_place
 from localmcp.knowledge.ledger import Entry, Root
 from localmcp.knowledge.options import owner_of
@@ -23,7 +23,7 @@ from localmcp.knowledge.reading import Step, Task
 from localmcp.knowledge.report import Run
 from localmcp.knowledge.walk import Found
 from localmcp.search.collections import Collection
-from localmcp.search.drafts import SourceDraft
+from localmcp.search.drafts import SourceDraft, Window
 from localmcp.search.sources import put_source, restore_source
 from localmcp.search.vector_queue import BEHIND, FRONT, Lease
 from localmcp.storage.database import Database, fetch_all, fetch_one
@@ -87,9 +87,9 @@ Pages = tuple[str, int, Engine]
 class ScanReader:
     """Reads the scans of collections; every page is kept as it is read, so that a kill loses one."""
 
-    def __init__(self, database: Database, chunker: Callable[[], Chunker], max_bytes: int) -> None:
+    def __init__(self, database: Database, window: Callable[[], Window], max_bytes: int) -> None:
         self._database = database
-        self._chunker = chunker
+        self._window = window
         self._max_bytes = max_bytes
 
     def run(self, collections: Sequence[Collection], run: Run, stop: Callable[[], bool], *, behind: bool) -> int:
@@ -182,7 +182,7 @@ class ScanReader:
                 None if member else root.title, root.source_type,
                 root.metadata | ({"container": path, "parent": parent} if member else {}),
             )  # fmt: skip
-            reading.draft = draft_source(document, self._chunker(), origin)
+            reading.draft = draft_source(document, self._window(), origin)
         except LocalMCPError:
             reading.skipped = f"no text was recognized on its {len(pages)} pages"
         if not member:

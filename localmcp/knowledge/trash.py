@@ -5,20 +5,28 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 
 import apsw
 
 from localmcp.errors import InvalidInput, NotFound
 from localmcp.files import unicode_path
-from localmcp.knowledge.ledger import Status, forget_purged, forget_root, forget_roots, mark, roots_of
+from localmcp.knowledge.ledger import (
+    Status,
+    forget_purged,
+    forget_root,
+    forget_roots,
+    forget_skipped,
+    mark,
+    range_below,
+    roots_of,
+)
 from localmcp.knowledge.names import find_source, nearest_source
 from localmcp.knowledge.origins import is_uuid
-from localmcp.knowledge.walk import below, prefix_of
+from localmcp.knowledge.walk import below
 from localmcp.search.collections import Collection
 from localmcp.search.sources import purge_sources, restore_source, trash_sources
 from localmcp.storage.database import fetch_all, fetch_one
-from localmcp.storage.times import utc_text
+from localmcp.storage.times import utc_now
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +114,11 @@ def _sources_at(
     connection: apsw.Connection, collections: Sequence[Collection], target: str, path: str
 ) -> list[SourceRow]:
     """Return the sources of an address or a file, of what came out of it, and of the files in a folder."""
-    prefix = prefix_of(path)
     # Apart from each other, so that each of them reads an index: thousands of documents may be removed at once.
     rows = [
         *_live_sources(connection, collections, "uri = ?", target),
         *_live_sources(connection, collections, "uri = ?", path),
-        *_live_sources(connection, collections, "uri >= ? and uri < ?", prefix, prefix[:-1] + chr(ord(prefix[-1]) + 1)),
+        *_live_sources(connection, collections, "uri >= ? and uri < ?", *range_below(path)),
     ]
     for collection in collections:
         for number, _ in documents_in(connection, collection.id, path):
@@ -154,22 +161,11 @@ def carry_out(connection: apsw.Connection, collections: Sequence[Collection], re
         return
     for collection in collections:
         forget_roots(connection, collection.id, removal.path)
-        _forget_what_was_passed(connection, collection.id, removal.path)
+        forget_skipped(connection, collection.id, removal.path)
         outer = [r for r in roots_of(connection, [collection.id]) if r.kind == "folder" and below(removal.path, r.path)]
         if outer:
             # A folder stays marked as a whole: what is put into it later is not wanted either.
             mark(connection, collection.id, removal.path, "removed", reason)
-
-
-def _forget_what_was_passed(connection: apsw.Connection, collection_id: int, path: str) -> None:
-    prefix = prefix_of(path)
-    connection.execute(
-        """
-        delete from ledger
-        where collection_id = ? and (path = ? or path >= ? and path < ?) and source_id is null
-        """,
-        (collection_id, path, prefix, prefix[:-1] + chr(ord(prefix[-1]) + 1)),
-    )
 
 
 def bury(
@@ -242,11 +238,7 @@ def _note_return(connection: apsw.Connection, source_id: int) -> None:
 
 def purge(connection: apsw.Connection, days: float) -> int:
     """Delete for good what has been in the trash longer than `days`, and what no longer serves a purpose."""
-    count = purge_sources(connection, _before(datetime.now(UTC), days))
+    # For 0 days, what was put there in this millisecond too.
+    count = purge_sources(connection, utc_now(86_400 * days if days > 0 else -1))
     forget_purged(connection)
     return count
-
-
-def _before(now: datetime, days: float) -> str:
-    moment = now - timedelta(days=days) if days > 0 else now + timedelta(seconds=1)
-    return utc_text(moment)

@@ -39,6 +39,11 @@ def visible_collections(connection: apsw.Connection, kind: str = "documents") ->
     return [Collection(*row) for row in rows if allowed is None or row[1] in allowed]
 
 
+def visible_ids(connection: apsw.Connection) -> str:
+    """Return the ids of the visible collections as SQL has them in a list: `1,4`."""
+    return ",".join(str(collection.id) for collection in visible_collections(connection))
+
+
 def choose_collections(connection: apsw.Connection, names: list[str] | None) -> list[Collection]:
     """Return the visible collections of those names, or all visible ones for None.
 

@@ -1,11 +1,10 @@
-"""Whether the indexes of a file agree with its documents, which `verify` and `doctor` ask beside SQLite's own check."""
+"""Whether the indexes of a file agree with its documents; `verify` and `doctor` ask this beside SQLite's own check."""
 
 from __future__ import annotations
 
 from array import array
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
 
 import apsw
 
@@ -14,6 +13,36 @@ from localmcp.search.vector_queue import QUEUE_VERSION, miscounted
 from localmcp.storage.database import fetch_all, fetch_one
 
 _LIVE = "select chunks.id from chunks join sources on sources.id = source_id where trashed_at is null"
+_SEGMENTS = """
+    signs join models on models.id = signs.model_id
+    where collection_id in (select id from collections where kind = 'documents')
+"""
+_FITS = f"""
+    count between 1 and {SEGMENT_SIZE} and length(ids) = 8 * count and length(sources) = 8 * count
+    and length(bits) = count * ((dimension + 63) / 64 * 8)
+"""
+"""Segments of another length are not even read: they may be large."""
+_COUNTS = {
+    "{} passages are not in the keyword index": f"({_LIVE}) where id not in (select rowid from chunks_fts)",
+    "the keyword index holds {} passages that are not there": f"chunks_fts where rowid not in ({_LIVE})",
+    "{} documents have another number of passages than they say": """
+        sources where chunk_count <> (select count(*) from chunks where source_id = sources.id)
+    """,
+    "{} passages do not continue the one before them": """(
+        select start, position, stop - start - length(text) as gap,
+            lag(stop, 1, 0) over place as before, row_number() over place - 1 as place_number
+        from chunks window place as (partition by source_id order by position)
+    ) where start <> before or position <> place_number or gap <> 0
+    """,
+    "{} vectors have the wrong length, or belong to no model": """
+        embeddings left join models on models.id = model_id where length(embedding) is not 4 * dimension
+    """,
+    "{} vectors belong to no passage": """
+        embeddings where chunk_id not in (select id from chunks) and (model_id << 40 | chunk_id) not in (OF_RULES)
+    """,
+}
+"""What is wrong -> the rows with which it is, of which a sound file has none."""
+_OF_RULES = "select embedding from rules where embedding is not null"
 
 
 def disagreements(connection: apsw.Connection) -> list[str]:
@@ -22,101 +51,31 @@ def disagreements(connection: apsw.Connection) -> list[str]:
     Checked: live passages are those of the keyword index; passages continue each other and are counted by their
     document; vectors have the model's length and belong to a passage or a rule; sign codes are those of the vectors.
     """
-    return [
-        *_keyword_index(connection), *_passages(connection), *_vectors(connection), *_queue(connection),
-        *_sign_codes(connection),
-    ]  # fmt: skip
-
-
-def _keyword_index(connection: apsw.Connection) -> Iterator[str]:
-    missing = _count(connection, f"select count(*) from ({_LIVE}) where id not in (select rowid from chunks_fts)")
-    if missing:
-        yield f"{missing} passages are not in the keyword index"
-    spare = _count(connection, f"select count(*) from chunks_fts where rowid not in ({_LIVE})")
-    if spare:
-        yield f"the keyword index holds {spare} passages that are not there"
-
-
-def _passages(connection: apsw.Connection) -> Iterator[str]:
-    wrong = _count(
-        connection,
-        """
-        select count(*) from sources
-        where chunk_count <> (select count(*) from chunks where source_id = sources.id)
-        """,
-    )
-    if wrong:
-        yield f"{wrong} documents have another number of passages than they say"
-    torn = _count(
-        connection,
-        """
-        select count(*) from (
-            select start, position, stop - start - length(text) as gap,
-                lag(stop, 1, 0) over place as before, row_number() over place - 1 as place_number
-            from chunks window place as (partition by source_id order by position)
-        ) where start <> before or position <> place_number or gap <> 0
-        """,
-    )
-    if torn:
-        yield f"{torn} passages do not continue the one before them"
-
-
-def _vectors(connection: apsw.Connection) -> Iterator[str]:
-    wrong = _count(
-        connection,
-        """
-        select count(*) from embeddings left join models on models.id = model_id
-        where length(embedding) is not 4 * dimension
-        """,
-    )
-    if wrong:
-        yield f"{wrong} vectors have the wrong length, or belong to no model"
     # Files of the first versions have no rules.
-    has_rules = _count(connection, "select count(*) from sqlite_schema where type = 'table' and name = 'rules'")
-    of_rules = "select embedding from rules where embedding is not null" if has_rules else "null"
-    orphans = _count(
-        connection,
-        f"""
-        select count(*) from embeddings where chunk_id not in (select id from chunks)
-            and (model_id << 40 | chunk_id) not in ({of_rules})
-        """,
-    )
-    if orphans:
-        yield f"{orphans} vectors belong to no passage"
-
-
-def _queue(connection: apsw.Connection) -> Iterator[str]:
-    if connection.pragma("user_version") >= QUEUE_VERSION and (wrong := miscounted(connection)):
-        yield f"{wrong} documents wait for other vectors than the queue says"
+    has_rules = fetch_one(connection, "select count(*) from sqlite_schema where type = 'table' and name = 'rules'")
+    of_rules = _OF_RULES if has_rules else "null"
+    counts = {
+        text: fetch_one(connection, f"select count(*) from {rows.replace('OF_RULES', of_rules)}")
+        for text, rows in _COUNTS.items()
+    }
+    if connection.pragma("user_version") >= QUEUE_VERSION:
+        counts["{} documents wait for other vectors than the queue says"] = miscounted(connection)
+    return [*(text.format(count) for text, count in counts.items() if count), *_sign_codes(connection)]
 
 
 def _sign_codes(connection: apsw.Connection) -> Iterator[str]:
-    """Every passage with a vector of its collection's model has one sign code, and that is the sign of its vector."""
+    """Yield how sign codes differ from vectors: each vector of its collection's model has one code, its signs."""
+    if unfit := fetch_one(connection, f"select count(*) from {_SEGMENTS} and not ({_FITS})"):
+        yield f"{unfit} segments of sign codes have the wrong length"
     coded: Counter[tuple[int, int]] = Counter()
     wrong = 0
-    segments = """
-        signs join models on models.id = signs.model_id
-        where collection_id in (select id from collections where kind = 'documents')
-    """
-    # What has the wrong length is not even read: it may be large.
-    fits = f"""
-        count between 1 and {SEGMENT_SIZE} and length(ids) = 8 * count and length(sources) = 8 * count
-        and length(bits) = count * ((dimension + 63) / 64 * 8)
-    """
-    unfit = _count(connection, f"select count(*) from {segments} and not ({fits})")
-    if unfit:
-        yield f"{unfit} segments of sign codes have the wrong length"
-    sql = f"select signs.model_id, ids, bits, dimension from {segments} and {fits}"
+    sql = f"select signs.model_id, ids, bits, dimension from {_SEGMENTS} and {_FITS}"
     for model_id, ids, bits, dimension in connection.execute(sql):
         numbers = array("q", ids)
         coded.update((model_id, chunk_id) for chunk_id in numbers)
         wrong += _differing(connection, model_id, numbers, bits, dimension)
     if wrong:
         yield f"{wrong} sign codes are not those of their vectors"
-    yield from _compare_with_vectors(connection, coded)
-
-
-def _compare_with_vectors(connection: apsw.Connection, coded: Counter[tuple[int, int]]) -> Iterator[str]:
     sql = f"""
         select collections.model_id, chunks.id from ({_LIVE}) as live join chunks on chunks.id = live.id
         join sources on sources.id = source_id join collections on collections.id = collection_id
@@ -129,25 +88,15 @@ def _compare_with_vectors(connection: apsw.Connection, coded: Counter[tuple[int,
 
 
 def _differing(connection: apsw.Connection, model_id: int, ids: array[int], bits: bytes, dimension: int) -> int:
+    """Count the sign codes that are not those of their vectors."""
     import numpy as np
 
     codes = np.frombuffer(bits, np.uint8).reshape(len(ids), -1)
-    vectors = dict(_load(connection, model_id, ids))
+    sql = "select id & 1099511627775, embedding from vectors where id in (select ? << 40 | value from carray(?))"
+    vectors = dict(fetch_all(connection, sql, (model_id, apsw.carray(ids))))
     rows = [place for place, row_id in enumerate(ids) if len(vectors.get(row_id, b"")) == 4 * dimension]
     if not rows:
         return 0
     stacked = np.frombuffer(b"".join(vectors[ids[place]] for place in rows), "<f4").reshape(len(rows), dimension)
     signs = np.packbits(stacked > 0, axis=1, bitorder="little")
     return int((codes[rows, : signs.shape[1]] != signs).any(axis=1).sum())
-
-
-def _load(connection: apsw.Connection, model_id: int, ids: array[int]) -> list[Any]:
-    sql = """
-        select id & 1099511627775, embedding from vectors
-        where id in (select :model << 40 | value from carray(:ids))
-    """
-    return fetch_all(connection, sql, {"model": model_id, "ids": apsw.carray(ids)})
-
-
-def _count(connection: apsw.Connection, sql: str) -> int:
-    return fetch_one(connection, sql)

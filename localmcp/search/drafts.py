@@ -5,19 +5,33 @@ Worker processes make drafts, so nothing here opens a database.
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain
+from json.encoder import encode_basestring_ascii
 from typing import Any, NamedTuple
 
+from localmcp.text.chunking import Chunk, TokenCounter
 from localmcp.wording.normalize import index_runs, runs, stems, words_of_run
 
 WORD_ONLY = "data"
 """`kind` of passages that are indexed by word only."""
+DEFAULT_LANGUAGE = "english"
+"""Of a text whose language is undecided."""
 LONGEST_WORD = 32
 """Longer runs of letters are data, not words that somebody misspells."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """How much text one vector can fill."""
+
+    count_tokens: TokenCounter
+    limit: int
+    """Tokens, also of models that read more."""
 
 
 class IndexedWords(NamedTuple):
@@ -101,6 +115,38 @@ class SourceDraft:
     """front matter, mail header, document properties, export or time of saving."""
     lists: WordLists | None = None
     """Of all chunks; None = not listed yet."""
+
+
+def draft_chunk(
+    chunk: Chunk, title: str, embedded_title: str, language: str, kind: str, lists: WordLists | None = None
+) -> ChunkDraft:
+    """Return a chunk as it is stored; its words are split and listed only with `lists`."""
+    heading = heading_of(title, chunk.headings)
+    return ChunkDraft(
+        start=chunk.start,
+        stop=chunk.stop,
+        text=chunk.text,
+        headings=chunk.headings,
+        first_line=chunk.first_line,
+        last_line=chunk.last_line,
+        first_page=chunk.first_page,
+        last_page=chunk.last_page,
+        language=language,
+        kind=kind,
+        digest=digest_of(language, kind, heading, chunk.whole_text(embedded_title)),
+        words=None if lists is None else index_words(heading, chunk.text, language, lists),
+    )
+
+
+def digest_of(*parts: str) -> bytes:
+    """Return 16 bytes that are equal when nothing that is embedded or indexed of a chunk differs.
+
+    The whole heading is in it beside the embedded text, whose headings may be cut: words are counted out of the
+    index under the headings that are stored.
+    """
+    # As json.dumps writes a list, which takes longer.
+    text = f"[{', '.join(map(encode_basestring_ascii, parts))}]"
+    return hashlib.blake2b(text.encode(), digest_size=16).digest()
 
 
 def heading_of(title: str, headings: Sequence[str]) -> str:

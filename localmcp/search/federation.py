@@ -11,7 +11,7 @@ import logging
 from array import array
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
 import apsw
@@ -92,20 +92,10 @@ class _Part:
     """What one of the files found."""
 
     ranked: Found
-    database: Database
+    index: Index
     origin: str | None
     factor: float = 1.0
     """Turns its bm25 scores into those of all files together."""
-
-
-@dataclass(slots=True)
-class _Round:
-    """Everything that one search gathers."""
-
-    parts: list[_Part] = field(default_factory=list[_Part])
-    notices: list[str] = field(default_factory=list[str])
-    missing: list[NotFound] = field(default_factory=list[NotFound])
-    """Files that do not have what was asked for, such as a collection of that name."""
 
 
 class Federation:
@@ -185,78 +175,67 @@ class Federation:
             return self.own.search(request)
         elif request.collections and self._is_own(request.collections):
             return self.own.search(request)
-        gathered = self._gather(request, mounted, with_own=origin is None)
-        gathered.notices += troubles
-        self._respect_spelling(gathered, mounted)
-        if not gathered.parts and gathered.missing:
-            raise gathered.missing[0]
-        return _join(request, gathered)
+        # One after the other: side by side they would wait for Python's one lock at every row.
+        notices: list[str] = []
+        missing: list[NotFound] = []
+        parts = self._ask_own(request, missing) if origin is None else []
+        for file in mounted:
+            parts += _ask_mounted(file, request, notices, missing)
+        if not parts and missing:
+            raise missing[0]
+        return _join(request, [*_respecting_spelling(parts)], [*notices, *troubles])
 
     def _is_own(self, names: Sequence[str]) -> bool:
         """Return whether one of the names is a collection of your own file, which wins over mounted ones."""
         with self.own.database.read() as connection:
-            visible_names = {
-                visible_collection.name.casefold() for visible_collection in visible_collections(connection)
-            }
-        return any(name.casefold() in visible_names for name in names)
+            own_names = {collection.name.casefold() for collection in visible_collections(connection)}
+        return any(name.casefold() in own_names for name in names)
 
     def _refuse(self, origin: str) -> list[MountedFile]:
         mounted_names = ", ".join(mounted.name for mounted in self.mounted()[0]) or "nothing yet"
         raise NotFound(f"Nothing is mounted as '{origin}'.", hint=f"Mounted: {mounted_names}. See: localmcp mounts")
 
-    # ------------------------------------------------------------ asking every file
-
-    def _gather(self, request: SearchRequest, mounted: Sequence[MountedFile], *, with_own: bool) -> _Round:
-        """Ask your file, then the others: side by side they would wait for Python's one lock at every row."""
-        gathered = _Round()
-        if with_own:
-            self._ask_own(request, gathered)
-        for file in mounted:
-            self._ask_mounted(file, request, gathered)
-        return gathered
-
-    def _ask_own(self, request: SearchRequest, gathered: _Round) -> None:
+    def _ask_own(self, request: SearchRequest, missing: list[NotFound]) -> list[_Part]:
         try:
-            own_candidates = self.own.find(request)
+            candidates = self.own.find(request)
         except NotFound as error:
-            gathered.missing.append(error)
-            return
-        if own_candidates is not None:
-            gathered.parts.append(_Part(own_candidates, self.own.database, None))
+            missing.append(error)
+            return []
+        return [] if candidates is None else [_Part(candidates, self.own, None)]
 
-    def _ask_mounted(self, mounted_file: MountedFile, request: SearchRequest, gathered: _Round) -> None:
-        try:
-            candidates = mounted_file.index(request.mode).find(request)
-        except NotFound as error:
-            gathered.missing.append(error)
-        except Interrupted:
-            raise
-        except LocalMCPError as error:
-            gathered.notices.append(f"{mounted_file.name} (mounted) was not searched: {error.message}")
-        else:
-            if candidates is not None:
-                gathered.parts.append(_Part(candidates, mounted_file.database, mounted_file.name))
-                gathered.notices += [
-                    f"{mounted_file.name} (mounted): {notice}" for notice in candidates.outcome.notices
-                ]
 
-    def _respect_spelling(self, gathered: _Round, mounted: Sequence[MountedFile]) -> None:
-        """A word that is in one of the files is not misspelled: files that repaired it are asked again."""
-        known_words = {term.word for part in gathered.parts for term in _terms(part) if term.repair is None}
-        for number, part in enumerate(gathered.parts):
-            wrong = frozenset(
-                term.word for term in _terms(part) if term.repair is not None and term.word in known_words
-            )
-            if not wrong:
-                continue
-            request = replace(part.ranked.request, unrepaired=wrong)
-            index = next(
-                (file.index(request.mode) for file in mounted if file.name == part.origin),
-                self.own,
-            )
-            candidates = index.find(request)
-            if candidates is not None:
-                gathered.parts[number] = _Part(candidates, part.database, part.origin)
+# ---------------------------------------------------------------- asking every file
+
+
+def _ask_mounted(file: MountedFile, request: SearchRequest, notices: list[str], missing: list[NotFound]) -> list[_Part]:
+    """Return what a mounted file has, if anything.
+
+    `missing` takes the error of one without what was asked for, such as a collection of that name.
+    """
+    try:
+        index = file.index(request.mode)
+        candidates = index.find(request)
+    except NotFound as error:
+        missing.append(error)
+        return []
+    except Interrupted:
+        raise
+    except LocalMCPError as error:
+        notices.append(f"{file.name} (mounted) was not searched: {error.message}")
+        return []
+    if candidates is None:
+        return []
+    notices += [f"{file.name} (mounted): {notice}" for notice in candidates.outcome.notices]
+    return [_Part(candidates, index, file.name)]
+
+
+def _respecting_spelling(parts: Sequence[_Part]) -> Iterator[_Part]:
+    """Yield what the files have; a word that is in one of them is not misspelled: who corrected it is asked again."""
+    right = {term.word for part in parts for term in _terms(part) if term.repair is None}
+    for part in parts:
+        wrong = frozenset(term.word for term in _terms(part) if term.repair is not None and term.word in right)
+        again = part.index.find(replace(part.ranked.request, unrepaired=wrong)) if wrong else None
+        yield part if again is None else _Part(again, part.index, part.origin)
 
 
 def _terms(part: _Part) -> tuple[Term, ...]:
@@ -266,9 +245,11 @@ def _terms(part: _Part) -> tuple[Term, ...]:
 # ---------------------------------------------------------------- putting together
 
 
-def _join(request: SearchRequest, gathered: _Round) -> SearchOutcome:
-    """One page of all files' candidates."""
-    parts = _comparable(request, gathered)
+def _join(request: SearchRequest, parts: list[_Part], notices: list[str]) -> SearchOutcome:
+    """Return one page of all files' candidates."""
+    if request.mode == "semantic":
+        # Who asks by meaning alone gets no hits by words, unless no file has others.
+        parts = [part for part in parts if part.ranked.mode != "keyword"] or parts
     query = _joined_query(parts)
     _align_meaning(parts)
     full = max((part.factor * part.ranked.best_keyword for part in parts), default=0.0)
@@ -289,14 +270,14 @@ def _join(request: SearchRequest, gathered: _Round) -> SearchOutcome:
     if request.by_date:
         candidates = _by_date(request, parts, candidates, first)
     page = candidates[request.offset : request.offset + request.limit]
-    hits = _load(parts, dict.fromkeys((*page, *first_few)), gathered.notices)
+    hits = _load(parts, dict.fromkeys((*page, *first_few)), notices)
     return SearchOutcome(
         hits=[hits[candidate] for candidate in page if candidate in hits],
         total=sum(map(len, ranked)),
         query=query,
         weights=first.weights,
         doubtful=is_doubtful(hits[candidate] for candidate in first_few if candidate in hits),
-        notices=[*(() if parts and parts[0].origin else first.notices), *gathered.notices],
+        notices=[*(() if parts and parts[0].origin else first.notices), *notices],
         milliseconds=first.milliseconds,
         coverage=_coverage(parts),
         searched=_searched(parts),
@@ -313,7 +294,7 @@ def _without_copies(parts: Sequence[_Part], candidates: list[tuple[int, Fused]])
     places: dict[tuple[int, int], tuple[str, int, int]] = {}
     for number in {number for number, _ in candidates} if len(parts) > 1 else ():
         ids = array("q", [fused.id for owner, fused in candidates if owner == number])
-        with suppress(FileUnavailable), parts[number].database.read() as connection:
+        with suppress(FileUnavailable), parts[number].index.database.read() as connection:
             rows = fetch_all(connection, sql, (apsw.carray(ids),))
             places |= {(number, chunk_id): (sha256, start, stop) for chunk_id, sha256, start, stop in rows}
     first: dict[tuple[str, int, int] | None, int] = {}
@@ -330,19 +311,12 @@ def _by_date(
     first = candidates[:ARM_DEPTH]
     dates: dict[tuple[int, int], tuple[str, str]] = {}
     for number in {number for number, _ in first}:
-        with parts[number].database.read() as connection:
+        with parts[number].index.database.read() as connection:
             dates_by_id = load_dates(connection, [fused.id for owner, fused in first if owner == number])
         dates |= {(number, chunk_id): dated for chunk_id, dated in dates_by_id.items()}
     dated = [Dated(fused.combined, *dates.get((number, fused.id), ("", ""))) for number, fused in first]
     order = ordered_by_date(request, dated, outcome)
     return [*(first[number] for number in order), *candidates[ARM_DEPTH:]]
-
-
-def _comparable(request: SearchRequest, gathered: _Round) -> list[_Part]:
-    """Return the files that can answer in that mode; who asks by meaning alone gets no hits by words."""
-    if request.mode != "semantic" or all(part.ranked.mode == "keyword" for part in gathered.parts):
-        return gathered.parts
-    return [part for part in gathered.parts if part.ranked.mode != "keyword"]
 
 
 def _ranked(part: _Part, full: float, by_meaning: bool) -> list[Fused]:
@@ -368,7 +342,7 @@ def _load(
     for number in {number for number, _ in page}:
         part = parts[number]
         try:
-            with part.database.read() as connection:
+            with part.index.database.read() as connection:
                 for hit in part.ranked.load(connection, [fused for owner, fused in page if owner == number]):
                     hits[number, hit.scores] = replace(hit, origin=part.origin)
         except FileUnavailable as error:

@@ -9,26 +9,18 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from localmcp.errors import InvalidInput
-from localmcp.search.drafts import ChunkDraft, SourceDraft, heading_of
+from localmcp.search.drafts import DEFAULT_LANGUAGE, ChunkDraft, SourceDraft, digest_of, draft_chunk, heading_of
+from localmcp.search.drafts import Window as Window
 from localmcp.search.lexicon import FORMAT as FORMAT
-from localmcp.text.chunking import Chunk, TokenCounter, shorten_prefix, split
+from localmcp.text.chunking import shorten_prefix, split
 from localmcp.wording.languages import detect_language
 
 LONGEST_RECORD = 254
 """Tokens of an embedded text that the default model reads."""
-DEFAULT_LANGUAGE = "english"
 TITLE_CHARACTERS = 80
 
 TITLE_COLUMN = f"iif(sources.format = '{FORMAT}', null, sources.title)"
 """SQL of the title that is told in a chunk's metadata."""
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """How much text one vector can fill."""
-
-    count_tokens: TokenCounter
-    limit: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +99,7 @@ def draft_whole(
 ) -> tuple[SourceDraft, dict[bytes, str]]:
     """Return the source of one chunk that holds the whole text, and digest -> embedded text."""
     language = detect_language(record.text) or DEFAULT_LANGUAGE
-    parts = [language, heading_of(record.shown_title, ()), record.embedded]
-    digest = hashlib.blake2b(json.dumps(parts).encode(), digest_size=16).digest()
+    digest = digest_of(language, heading_of(record.shown_title, ()), record.embedded)
     lines = record.text.rstrip().count("\n") + 1
     chunk = ChunkDraft(
         0, len(record.text), record.text, (), 1, lines, None, None, language, "prose", digest, identity
@@ -127,23 +118,14 @@ def draft_split(record: RecordText, collection_id: int, window: Window) -> tuple
         limit=window.limit,
         target=min(200, window.limit),
     )
-    texts: dict[bytes, str] = {}
-    drafts: list[ChunkDraft] = []
-    for chunk in chunks:
-        draft = _piece(chunk, record, language)
-        texts[draft.digest] = chunk.embedded_text(record.title)
-        drafts.append(draft)
-    return _source(record, collection_id, language, drafts), texts
-
-
-def _piece(chunk: Chunk, record: RecordText, language: str) -> ChunkDraft:
-    language = detect_language(chunk.text) or language
-    parts = [language, chunk.kind, heading_of(record.shown_title, chunk.headings), chunk.whole_text(record.title)]
-    digest = hashlib.blake2b(json.dumps(parts).encode(), digest_size=16).digest()
-    return ChunkDraft(
-        chunk.start, chunk.stop, chunk.text, chunk.headings, chunk.first_line, chunk.last_line, None, None, language,
-        chunk.kind, digest,
-    )  # fmt: skip
+    drafts = [
+        draft_chunk(chunk, record.shown_title, record.title, detect_language(chunk.text) or language, chunk.kind)
+        for chunk in chunks
+    ]
+    texts = [chunk.embedded_text(record.title) for chunk in chunks]
+    return _source(record, collection_id, language, drafts), {
+        draft.digest: text for draft, text in zip(drafts, texts, strict=True)
+    }
 
 
 def _source(record: RecordText, collection_id: int, language: str, chunks: list[ChunkDraft]) -> SourceDraft:

@@ -9,13 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import apsw
 
 from localmcp.embeddings import Embedder, ModelIdentity
 from localmcp.errors import ModelMismatch, NotFound
-from localmcp.search.collections import Collection, ensure_model, spec_of, visible_collections
+from localmcp.search.collections import Collection, ensure_model, find_model, spec_of, visible_collections
 from localmcp.search.replicas import replica_of
 from localmcp.search.vector import add_signs, vector_id
 from localmcp.search.vector_queue import (
@@ -63,7 +62,9 @@ class Reembedded:
     notes: list[str] = field(default_factory=list[str])
 
 
-def reembed(database: Database, collection: Collection, embedder: Embedder, tell: Tell | None = None) -> Reembedded:
+def reembed(
+    database: Database, collection: Collection, embedder: Embedder, tell: Tell = lambda done, total: None
+) -> Reembedded:
     """Give every passage of a collection a vector of `embedder`, then let these answer. Goes on where a run was killed.
 
     Raises:
@@ -78,14 +79,11 @@ def reembed(database: Database, collection: Collection, embedder: Embedder, tell
         done = Reembedded(collection.name, embedder.identity.name, _model_name(connection, before))
         if before is not None:
             done.notes += _window_notes(connection, before, embedder.identity)
-    for last in (*[False] * (ROUNDS - 1), True):
-        done.embedded += _fill(database, collection, embedder, tell or _tell_nobody)
-        if _switch(database, collection, embedder.identity, done, even_if_some_lack=last):
-            return done
-    raise AssertionError("unreachable")
-
-
-def _tell_nobody(_done: int, _total: int) -> None: ...
+    for number in range(ROUNDS):
+        done.embedded += _fill(database, collection, embedder, tell)
+        if _switch(database, collection, embedder.identity, done, even_if_some_lack=number == ROUNDS - 1):
+            break
+    return done
 
 
 def roll_back(database: Database, collection: Collection) -> Reembedded:
@@ -95,18 +93,17 @@ def roll_back(database: Database, collection: Collection) -> Reembedded:
         NotFound: the collection was not embedded again, or the old vectors were deleted.
     """
     with database.write() as connection:
-        row = _remembered(connection, collection)
-        current = _bound_model(connection, collection)
-        if row is None or row.status != "done" or row.new != current:
+        sql = "select arguments ->> 'from', arguments ->> 'to', status from jobs where id = ?"
+        old, new, status = fetch_one(connection, sql, (_job_id(collection.id),)) or (0, 0, None)
+        if status != "done" or new != _bound_model(connection, collection):
             raise NotFound(
                 f"Collection '{collection.name}' has no earlier vectors to go back to.",
-                hint="Until a reembed is complete, the old vectors answer." if row else None,
+                hint="Until a reembed is complete, the old vectors answer." if status else None,
             )
-        done = Reembedded(
-            collection.name, _model_name(connection, row.old) or "", _model_name(connection, row.new), switched=True
-        )
-        _let_answer(connection, collection, row.old, done)
-        _remember(connection, collection, row.new, row.old, "done")
+        names = _model_name(connection, old) or "", _model_name(connection, new)
+        done = Reembedded(collection.name, *names, switched=True)
+        _let_answer(connection, collection, old, done)
+        _remember(connection, collection, new, old, "done")
     return done
 
 
@@ -179,7 +176,9 @@ def forget_unused_models(connection: apsw.Connection) -> None:
 
 def _fill(database: Database, collection: Collection, embedder: Embedder, tell: Tell) -> int:
     """Embed what has no vector of the model yet, in small transactions; returns how many vectors were made."""
-    made, total = 0, _count_missing(database, collection, embedder.identity)
+    with database.read() as connection:
+        total = count_missing(connection, collection.id, find_model(connection, embedder.identity) or 0)
+    made = 0
     tell(0, total)
     with front_lease(database) as lease:
         while passages := _missing(database, collection, embedder.identity):
@@ -195,12 +194,7 @@ def _fill(database: Database, collection: Collection, embedder: Embedder, tell: 
 
 def _missing(database: Database, collection: Collection, identity: ModelIdentity) -> list[Passage]:
     with database.read() as connection:
-        return passages_lacking(connection, collection.id, _id_of(connection, identity), AT_ONCE)
-
-
-def _count_missing(database: Database, collection: Collection, identity: ModelIdentity) -> int:
-    with database.read() as connection:
-        return count_missing(connection, collection.id, _id_of(connection, identity))
+        return passages_lacking(connection, collection.id, find_model(connection, identity) or 0, AT_ONCE)
 
 
 def count_missing(connection: apsw.Connection, collection_id: int, model_id: int) -> int:
@@ -304,13 +298,6 @@ def _clean_some(database: Database, collection: Collection, model_id: int) -> in
 # ---------------------------------------------------------------- what is remembered
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
-    old: int
-    new: int
-    status: str
-
-
 def _job_id(collection_id: int) -> str:
     return f"{KIND}-{collection_id}"
 
@@ -335,15 +322,6 @@ def _remember(connection: apsw.Connection, collection: Collection, old: int, new
     )
 
 
-def _remembered(connection: apsw.Connection, collection: Collection) -> _Row | None:
-    sql = "select arguments, status from jobs where id = ?"
-    row: Any = fetch_one(connection, sql, (_job_id(collection.id),))
-    if row is None:
-        return None
-    progress_row = json.loads(row[0])
-    return _Row(progress_row["from"], progress_row["to"], row[1])
-
-
 def _bound_model(connection: apsw.Connection, collection: Collection) -> int | None:
     sql = "select model_id from collections where id = ?"
     return fetch_one(connection, sql, (collection.id,))
@@ -351,10 +329,6 @@ def _bound_model(connection: apsw.Connection, collection: Collection) -> int | N
 
 def _model_name(connection: apsw.Connection, model_id: int | None) -> str | None:
     return fetch_one(connection, "select name from models where id = ?", (model_id,))
-
-
-def _id_of(connection: apsw.Connection, identity: ModelIdentity) -> int:
-    return fetch_one(connection, "select id from models where fingerprint = ?", (identity.fingerprint,)) or 0
 
 
 def collections_to_reembed(connection: apsw.Connection) -> list[Collection]:

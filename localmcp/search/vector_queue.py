@@ -17,7 +17,6 @@ from array import array
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar
 
 import apsw
@@ -365,20 +364,26 @@ def front_lease(database: Database) -> Generator[Lease]:
 
 
 def is_alive(holder: str, beat_at: str) -> bool:
-    oldest = datetime.now(UTC) - timedelta(seconds=LEASE_SECONDS)
-    if holder in Lease.ended or beat_at < oldest.isoformat(timespec="milliseconds").replace("+00:00", "Z"):
+    """Return whether a holder has renewed its lease in time, and its process is there, as far as one can see."""
+    if holder in Lease.ended or beat_at < utc_now(LEASE_SECONDS):
         return False
-    host, _, rest = holder.partition(":")
-    pid = rest.partition(":")[0]
+    process = process_of(holder)
     # Asking Windows for a process in this way would end it.
-    if host != socket.gethostname() or sys.platform == "win32" or not pid.isdigit():
+    if not process or sys.platform == "win32":
         return True
     with suppress(PermissionError):
         try:
-            os.kill(int(pid), 0)
+            os.kill(process, 0)
         except (ProcessLookupError, OverflowError):
             return False
     return True
+
+
+def process_of(holder: str) -> int:
+    """Return the number of a holder's process; 0 if it is on another machine, or unknown."""
+    host, _, rest = holder.partition(":")
+    process = rest.partition(":")[0]
+    return int(process) if host == socket.gethostname() and process.isdigit() else 0
 
 
 # ---------------------------------------------------------------- working it off

@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
+from localmcp.tool_search.synonyms import read_lines
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -23,16 +25,12 @@ EVERY = 4
 
 @cache
 def general_requests() -> tuple[str, ...]:
-    """Short requests from all walks of life."""
-    from localmcp.config import packaged_data
-
-    text = (packaged_data() / "general_requests.txt").read_text(encoding="utf-8")
-    return tuple(line for line in text.splitlines() if line and not line.startswith("#"))
+    """Return short requests from all walks of life."""
+    return tuple(read_lines("general_requests.txt"))
 
 
 def request_vectors(embedder: Embedder, vectors: TextVectors) -> NDArray[np.float32]:
     """Return unit vectors (n, dimension) of the general requests: shipped for the default model, else embedded once."""
-
     fingerprint, shipped = _shipped()
     if embedder.identity.fingerprint == fingerprint:
         return shipped

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -15,6 +14,7 @@ from localmcp.tool_search.synonyms import actions_of, request_words
 from localmcp.tool_search.verbs import known_verbs, looking, opposites_of, verbs_asked
 from localmcp.wording.normalize import fold, stem, words
 from localmcp.wording.sentences import Token, function_words, tokenize
+from localmcp.wording.spelling import model_vocabulary
 
 Json = dict[str, Any]
 
@@ -243,16 +243,7 @@ def _first_actions(tokens: Sequence[Token]) -> frozenset[str]:
 # ---------------------------------------------------------------- what is a word at all
 
 
-@cache
-def _vocabulary() -> Mapping[str, int]:
-    """Whole words of the shipped tokenizer's vocabulary, about 22,000 -> their number; the more common come first."""
-    from localmcp.config import packaged_data
-
-    stored = json.loads((packaged_data() / "tokenizer.json").read_text(encoding="utf-8"))
-    return {word: number for word, number in stored["model"]["vocab"].items() if word.isalpha()}
-
-
 def telling(word: str) -> float:
     """Return how much a folded word says, 0..1: the words that are said most often mean little."""
-    rank = _vocabulary().get(word, FIRST_WORD + RARE) - FIRST_WORD
+    rank = model_vocabulary().get(word, FIRST_WORD + RARE) - FIRST_WORD
     return min(1.0, math.log1p(max(1, rank) / COMMON) / math.log1p(RARE / COMMON))

@@ -4,10 +4,12 @@ import re
 import unicodedata
 from collections.abc import Iterable
 from functools import cache
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+Value = TypeVar("Value")
 
 LONGEST_WORD = 128
 """Longer words (encoded data) are cut at this many code points, in the index as in queries."""
@@ -29,7 +31,7 @@ SUPPORTED_LANGUAGES = frozenset(
 
 
 def fold(text: str) -> str:
-    """`text` without case, compatibility forms and diacritics: "Città" and "CITTA" become "citta".
+    """Return `text` without case, compatibility forms and diacritics: "Città" and "CITTA" become "citta".
 
     Two marks stay because they make another letter: the breve of Cyrillic "й" and the Japanese voicing marks.
     """
@@ -55,7 +57,7 @@ _UNMARKED = _Unmarked()
 
 
 def _strip_marks(text: str) -> str:
-    """`text` in NFKC without combining marks, its case kept."""
+    """Return `text` in NFKC without combining marks, its case kept."""
     if text.isascii():
         return text
     apart = unicodedata.normalize("NFKD", text).replace("и\u0306", "й").replace("И\u0306", "Й")
@@ -153,65 +155,46 @@ def _take_apart(run: str) -> list[str]:
     return [whole, *parts] if len(parts) <= MOST_PARTS else [whole]
 
 
-class _WordsOfRuns(dict[str, tuple[str, ...]]):
-    """The words of a run, taken apart once."""
+class _Memory(dict[str, Value]):
+    """What a function makes of each word, made once; reading it is quicker than a call of `lru_cache`."""
 
-    def __missing__(self, run: str) -> tuple[str, ...]:
+    def __init__(self, make: "Callable[[str], Value]") -> None:
+        self._make = make
+
+    def __missing__(self, word: str) -> Value:
         if len(self) >= CACHED_WORDS:
             self.clear()
-        parts = _take_apart(run)
-        if not run.isascii():
-            parts = list(dict.fromkeys([*parts, *map(plain_letters, parts)]))
-        self[run] = tuple(parts)
-        return self[run]
+        value = self[word] = self._make(word)
+        return value
 
 
-words_of_run = _WordsOfRuns().__getitem__
+def _words_of_run(run: str) -> tuple[str, ...]:
+    parts = _take_apart(run)
+    return tuple(parts if run.isascii() else dict.fromkeys([*parts, *map(plain_letters, parts)]))
+
+
+words_of_run = _Memory(_words_of_run).__getitem__
 """The folded words of a run: the whole, its parts, and what those are in plain letters."""
 
 
 # Stems.
 
 
-class _Stems(dict[str, str]):
-    """Stems of one language by word, computed once."""
-
-    def __init__(self, language: str) -> None:
-        self._stem = _stemmer(language)
-
-    def __missing__(self, word: str) -> str:
-        if len(self) >= CACHED_WORDS:
-            self.clear()
-        stemmed = self[word] = fold(self._stem(word)) or word if word.isalpha() else word
-        return stemmed
-
-
-class _IndexedRuns(dict[str, str]):
-    """What the index holds for a run, in one language: the stems of its words, separated by spaces."""
-
-    def __init__(self, language: str) -> None:
-        self._stem = _stems_of(language).__getitem__ if language else str
-
-    def __missing__(self, run: str) -> str:
-        if len(self) >= CACHED_WORDS:
-            self.clear()
-        indexed = self[run] = " ".join(map(self._stem, words_of_run(run)))
-        return indexed
-
-
-_stems_of = cache(_Stems)
-_indexed_runs_of = cache(_IndexedRuns)
-
-
-class _Stemmer(Protocol):
-    def stem_word(self, word: str, /) -> str: ...
-
-
-def _stemmer(language: str) -> "Callable[[str], str]":
+@cache
+def _stems_of(language: str) -> _Memory[str]:
+    """Return the stems of one language by word."""
     import py_rust_stemmers  # no type stubs
 
-    stemmer = cast("Callable[[str], _Stemmer]", getattr(py_rust_stemmers, "SnowballStemmer"))  # noqa: B009
-    return stemmer(language).stem_word
+    stemmer: Any = getattr(py_rust_stemmers, "SnowballStemmer")  # noqa: B009
+    stem_word: Callable[[str], str] = stemmer(language).stem_word
+    return _Memory(lambda word: fold(stem_word(word)) or word if word.isalpha() else word)
+
+
+@cache
+def _indexed_runs_of(language: str) -> _Memory[str]:
+    """Return what the index holds for a run, in one language: the stems of its words, separated by spaces."""
+    stemmed = _stems_of(language).__getitem__ if language else str
+    return _Memory(lambda run: " ".join(map(stemmed, words_of_run(run))))
 
 
 def stem(word: str, language: str | None) -> str:

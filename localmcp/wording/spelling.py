@@ -189,16 +189,18 @@ def _neighbors() -> dict[str, set[str]]:
 @cache
 def _dictionary() -> WordList:
     """Return folded words: the default model's vocabulary of whole English words, and the word lists of the machine."""
-    words = set(_model_words())
+    words = {word for word in model_vocabulary() if len(word) >= SHORTEST}
     for path in _word_lists():
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
         words.update(fold(line.partition("/")[0].strip()) for line in lines)
     return WordList(dict.fromkeys(words, 0))
 
 
-def _model_words() -> list[str]:
-    table = json.loads((packaged_data() / "tokenizer.json").read_text(encoding="utf-8"))
-    return [piece for piece in table["model"]["vocab"] if piece.isalpha() and len(piece) >= SHORTEST]
+@cache
+def model_vocabulary() -> dict[str, int]:
+    """Return the default model's whole words, about 22,000 -> their number; the more common come first."""
+    stored = json.loads((packaged_data() / "tokenizer.json").read_text(encoding="utf-8"))
+    return {word: number for word, number in stored["model"]["vocab"].items() if word.isalpha()}
 
 
 def _word_lists() -> Iterator[Path]:

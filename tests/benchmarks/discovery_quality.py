@@ -152,7 +152,7 @@ def answer_with(find: Callable[[str], Found], queries: Iterable[str]) -> tuple[l
 
 def find_names(catalog: list[ToolDescription], finder: ToolFinder, profile: Profile, query: str) -> Found:
     ranked = rank_tools(query, catalog, finder, profile, LONGEST_WAIT)
-    return Found([tool.name for tool, _ in ranked.hits[:5]], ranked.sure)
+    return Found([hit.tool.name for hit in ranked.tools[:5]], ranked.sure)
 
 
 def ask_peer(python: Path, tools: list[dict[str, Any]], queries: list[dict[str, Any]]) -> list[Found]:

@@ -11,7 +11,7 @@ from localmcp.embeddings import open_embedder
 from localmcp.knowledge.drafting import Origin, Reading, draft_source
 from localmcp.knowledge.indexing import Indexer
 from localmcp.knowledge.ledger import Root
-from localmcp.knowledge.reading import Step, Task, chunker_for
+from localmcp.knowledge.reading import Step, Task, window_for
 from localmcp.knowledge.report import Run
 from localmcp.knowledge.walk import Found
 from localmcp.search.collections import ensure_collection
@@ -21,7 +21,7 @@ from localmcp.text.readers import read_text
 
 def step(name: str, text: str) -> Step:
     document = read_text(text, name)
-    draft = draft_source(document, chunker_for(open_embedder("hash")), Origin(1, None, f"/notes/{name}", name, 9))
+    draft = draft_source(document, window_for(open_embedder("hash")), Origin(1, None, f"/notes/{name}", name, 9))
     return Step(Task(Found(f"/notes/{name}", 9, 1), Root("/notes", "folder", 1), None), Reading(draft=draft), last=True)
 
 
