@@ -92,10 +92,10 @@ class Workspace:
 
     def _add_features(self) -> None:
         """Open what is built on the index."""
-        self.knowledge = KnowledgeBase(self.database, self.index, self.federation)
+        self.knowledge = KnowledgeBase(self.federation)
         self.library = Library(self.database, self.embedder, self.settings)
         self.library_tools = LibraryTools(self.library, self.database, self.settings)
-        self.citations = Citations(self.database, self.index, self.federation)
+        self.citations = Citations(self.federation)
         self.inventory = Inventory(self.database)
         self.milvus = open_milvus(self.settings)
         self.replication = Replication(self.database, self.milvus, self.embedder)

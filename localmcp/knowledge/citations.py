@@ -18,12 +18,12 @@ from localmcp.errors import InvalidInput, NotFound
 from localmcp.knowledge.lean_answers import lean_verification
 from localmcp.knowledge.names import resolve_chunk, resolve_source
 from localmcp.knowledge.origins import Id, shown_id
-from localmcp.search.candidates import SearchRequest
+from localmcp.search.candidates import Hit, SearchRequest
 from localmcp.search.collections import visible_collections
 from localmcp.search.federation import Federation
 from localmcp.search.index import Index
 from localmcp.search.passages import Passage, find_passage, passages_of_source
-from localmcp.storage.database import Database, fetch_all
+from localmcp.storage.database import fetch_all
 from localmcp.text.outline import path_at
 from localmcp.tools import Param, hidden_tool
 
@@ -118,7 +118,7 @@ def cite(passage: Passage, highlight: tuple[int, int] | None = None) -> Citation
     if passage.format == "subtitles" and (times := _TIME.findall(body[: start + 12])):
         citation["time"] = times[-1]
     _add_ocr(citation, passage)
-    citation["label"] = _label(passage, citation)
+    citation["label"] = (citation.get("path") or passage.title) + _place(passage, citation)
     return citation
 
 
@@ -159,12 +159,6 @@ def _add_ocr(citation: Citation, passage: Passage) -> None:
     if isinstance(confidence, int | float):
         citation["ocr"] = True
         citation["confidence"] = round(float(confidence), 2)
-
-
-def _label(passage: Passage, citation: Citation) -> str:
-    where = citation.get("path") or passage.title
-    place = _place(passage, citation)
-    return f"{where}{place}" if place else where
 
 
 def _place(passage: Passage, citation: Citation) -> str:
@@ -242,10 +236,8 @@ def _container_freshness(uri: str, mtime_ns: int) -> Freshness:
 class Citations:
     """Checks quotes against the stored text."""
 
-    def __init__(self, database: Database, index: Index, federation: Federation | None = None) -> None:
-        self.database = database
-        self.index = index
-        self.federation = federation or Federation(index)
+    def __init__(self, federation: Federation) -> None:
+        self.federation = federation
 
     @hidden_tool(
         "verify_citation",
@@ -312,9 +304,8 @@ def _nearest(quote: str, index: Index, origin: str | None) -> NearestPassage | N
     from rapidfuzz import fuzz
 
     squeezed = squeeze(quote)[:LOOKED_UP]
-    request = SearchRequest(quote[:LOOKED_UP], mode="keyword", limit=CANDIDATES)
     best: NearestPassage | None = None
-    for hit in index.search(request).hits:
+    for hit in _sharing_words(index, quote):
         text = squeeze(hit.passage.text)
         match = fuzz.partial_ratio_alignment(squeezed, text)
         if match is None or (best is not None and match.score / 100 <= best["similarity"]):
@@ -339,7 +330,9 @@ def _look(
             if holds_quote(passage.text, quote):
                 return True, _verification(index, origin, passage, "exact", quote)
         at_home = {passage.chunk_id for passage in cited}
-        for source_id in dict.fromkeys([*(p.source_id for p in cited), *_likely_sources(index, quote)]):
+        for source_id in dict.fromkeys(
+            [*(p.source_id for p in cited), *(hit.passage.source_id for hit in _sharing_words(index, quote))]
+        ):
             passage = _passage_holding(passages_of_source(connection, source_id), quote)
             if passage:
                 exact = not has_place or passage.chunk_id in at_home
@@ -347,10 +340,9 @@ def _look(
     return bool(cited), None
 
 
-def _likely_sources(index: Index, quote: str) -> list[int]:
-    """Sources of the chunks that share most words with the quote."""
-    request = SearchRequest(quote[:LOOKED_UP], mode="keyword", limit=CANDIDATES)
-    return [hit.passage.source_id for hit in index.search(request).hits]
+def _sharing_words(index: Index, quote: str) -> list[Hit]:
+    """Return the passages that share most words with a quote."""
+    return index.search(SearchRequest(quote[:LOOKED_UP], mode="keyword", limit=CANDIDATES)).hits
 
 
 def _verification(index: Index, origin: str | None, passage: Passage, verdict: Verdict, quote: str) -> Verification:

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import apsw
 
 from localmcp.errors import InvalidInput, LocalMCPError, NotFound
-from localmcp.knowledge.document_answers import context_around, document_of, document_outline
 from localmcp.knowledge.document_parts import (
     CONTEXT_CHARS,
     DOCUMENT_CHARS,
     around,
+    context_around,
+    document_of,
+    document_outline,
     lines_text,
     parse_lines,
     position_of,
     section_around,
     within_lines,
 )
-from localmcp.knowledge.document_records import ContextResult, DocumentResult, SourceItem, SourcesResult, StatsResult
+from localmcp.knowledge.document_records import (
+    CollectionStats,
+    ContextResult,
+    DocumentResult,
+    SourceItem,
+    SourcesResult,
+    StatsResult,
+)
 from localmcp.knowledge.lean_answers import lean_context, lean_document, lean_sources
 from localmcp.knowledge.names import (
     Ambiguous,
@@ -33,8 +42,7 @@ from localmcp.knowledge.result_order import shortened
 from localmcp.knowledge.scans import waiting_pages
 from localmcp.knowledge.search import PassageSearch
 from localmcp.knowledge.source_list import ORDERS, SOURCE, Listing, in_order, list_documents, source_item
-from localmcp.knowledge.statistics import collection_stats, embedded_chunks, mount_stats
-from localmcp.search.collections import visible_collections
+from localmcp.search.collections import Collection, visible_collections
 from localmcp.search.dates import parse_range
 from localmcp.search.index import Index
 from localmcp.search.model_languages import unread_languages
@@ -77,7 +85,7 @@ class KnowledgeBase(PassageSearch):
         def look(index: Index, origin: str | None) -> ContextResult | None:
             with index.database.read() as connection:
                 target = find_passage(connection, identity.uuid.bytes) if identity else None
-                if target is None or not _may_see(connection, target.collection_id):
+                if target is None or not _is_visible(connection, target.collection_id):
                     return None
                 if section:
                     passages = section_around(passages_of_source(connection, target.source_id), target)
@@ -250,8 +258,8 @@ class KnowledgeBase(PassageSearch):
         with self.database.read() as connection:
             collections = visible_collections(connection)
             ids = [collection.id for collection in collections]
-            stats = [collection_stats(connection, collection) for collection in collections]
-            embedded = sum(embedded_chunks(connection, collection) for collection in collections)
+            stats = [_collection_stats(connection, collection) for collection in collections]
+            embedded = sum(_embedded_chunks(connection, collection) for collection in collections)
             by_word_only = word_only_passages(connection, ids)
             pages = waiting_pages(connection, ids)
             marks = ",".join("?" * len(ids))
@@ -286,7 +294,7 @@ class KnowledgeBase(PassageSearch):
             result["scannedPagesWaiting"] = pages
         if current_scope().collections is None:
             result["fileBytes"] = self.database.path.stat().st_size
-        if mounts := list(self.federation.look(mount_stats)):
+        if mounts := list(self.federation.look(_mount_stats)):
             result["mounts"] = mounts
         return result
 
@@ -307,8 +315,49 @@ class KnowledgeBase(PassageSearch):
         )[:1500]
 
 
-# ---------------------------------------------------------------- documents
+# ---------------------------------------------------------------- numbers
 
 
-def _may_see(connection: apsw.Connection, collection_id: int) -> bool:
+def _collection_stats(connection: apsw.Connection, collection: Collection) -> CollectionStats:
+    sources, chunks = fetch_one(
+        connection,
+        """
+        select count(*), coalesce(sum(chunk_count), 0) from sources where collection_id = ? and trashed_at is null
+        """,
+        (collection.id,),
+    )
+    return {
+        "name": collection.name,
+        "description": collection.description,
+        "sources": sources,
+        "chunks": chunks,
+        "model": fetch_one(connection, "select name from models where id = ?", (collection.model_id,)),
+    }
+
+
+def _embedded_chunks(connection: apsw.Connection, collection: Collection) -> int:
+    """Count the chunks that a search by meaning sees: those with a sign code of the collection's model."""
+    sql = "select coalesce(sum(count), 0) from signs where collection_id = ? and model_id = ?"
+    return fetch_one(connection, sql, (collection.id, collection.model_id))
+
+
+def _mount_stats(index: Index, name: str | None) -> dict[str, Any] | None:
+    if name is None:
+        return None
+    with index.database.read() as connection:
+        collections = visible_collections(connection)
+        stats = [_collection_stats(connection, collection) for collection in collections]
+        quickstarts = fetch_one(connection, "select count(*) from quickstarts where deleted_at is null")
+        rules = fetch_one(connection, "select count(*) from rules where retired_at is null")
+    return {
+        "name": name,
+        "sources": sum(stat["sources"] for stat in stats),
+        "chunks": sum(stat["chunks"] for stat in stats),
+        "collections": [collection.name for collection in collections],
+        **({"quickstarts": quickstarts} if quickstarts else {}),
+        **({"rules": rules} if rules else {}),
+    }
+
+
+def _is_visible(connection: apsw.Connection, collection_id: int) -> bool:
     return any(collection.id == collection_id for collection in visible_collections(connection))

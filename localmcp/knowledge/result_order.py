@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
 
+from localmcp.knowledge.origins import shown_id
 from localmcp.search.candidates import Hit
 from localmcp.search.highlight import sentence_parts
 
@@ -40,13 +41,7 @@ def group_by_document(hits: Sequence[Hit]) -> tuple[list[Hit], dict[str, int]]:
     best = {document_of(hit): hit for hit in reversed(hits)}
     counts = Counter(document_of(hit) for hit in hits)
     ordered = [hit for hit in hits if best[document_of(hit)] is hit]
-    more = {_shown_id(document): count - 1 for document, count in counts.items()}
-    return ordered, more
-
-
-def _shown_id(document: tuple[str | None, str]) -> str:
-    origin, identity = document
-    return f"{origin}:{identity}" if origin else identity
+    return ordered, {shown_id(identity, origin): count - 1 for (origin, identity), count in counts.items()}
 
 
 def fitting(texts: Sequence[str], budget: int | None) -> int:

@@ -21,10 +21,8 @@ from localmcp.search.dates import parse_range
 from localmcp.search.federation import Federation
 from localmcp.search.filters import Filters
 from localmcp.search.fusion import MatchType
-from localmcp.search.index import Index
 from localmcp.search.keyword import Term, inverse_frequency
 from localmcp.search.relevance import has_digit, unmentioned
-from localmcp.storage.database import Database
 from localmcp.text.signals import signals
 from localmcp.tools import Param, current_scope, integer_or_string, tool
 from localmcp.wording.normalize import fold, stop_words
@@ -131,10 +129,9 @@ def mode_or_hybrid(_name: str, value: Any) -> Any:
 class PassageSearch:
     """Searches what was ingested."""
 
-    def __init__(self, database: Database, index: Index, federation: Federation | None = None) -> None:
-        self.database = database
-        self.index = index
-        self.federation = federation or Federation(index)
+    def __init__(self, federation: Federation) -> None:
+        self.federation = federation
+        self.database = federation.own.database
 
     @tool(
         "search",

@@ -147,7 +147,7 @@ class Places:
         try:
             self.settle(replica.collection_id)
             [neighbors] = self.milvus.search(
-                replica.name, vector[None, :], depth, partition=partition, condition=condition, exact=request.exact
+                replica.name, vector[None, :], depth, partition=partition, condition=condition
             )
         except Unavailable:
             self._paused_until = time.monotonic() + PAUSE_SECONDS

@@ -59,8 +59,6 @@ class SearchRequest:
     offset: int = 0
     collections: tuple[str, ...] | None = None
     filters: Filters = field(default_factory=Filters)
-    exact: bool = False
-    """Compare every vector instead of the nearest sign codes."""
     unrepaired: frozenset[str] = frozenset()
     """Folded words that are spelt right, though no passage in this file may hold them."""
     sort: Sort = "relevance"

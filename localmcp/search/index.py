@@ -17,14 +17,14 @@ from localmcp.embeddings import LazyEmbedder
 from localmcp.errors import ConfigurationError, ModelUnavailable
 from localmcp.search.adaptation import DEEP, MULTILINGUAL_TRUST, READ_LANGUAGE, Trust, trust_of, weight_for
 from localmcp.search.candidates import ARM_DEPTH, Arms, Clock, Found, SearchOutcome, SearchRequest
-from localmcp.search.collections import Collection, choose_collections, find_model, visible_collections
+from localmcp.search.collections import Collection, choose_collections, find_model, visible_ids
 from localmcp.search.drafts import WORD_ONLY
 from localmcp.search.file_names import first_chunks, named_chunks, named_sources
 from localmcp.search.filters import Filters, allowed_sources
 from localmcp.search.fusion import Weights
 from localmcp.search.fuzzy import Vocabulary
 from localmcp.search.highlight import sentences
-from localmcp.search.keyword import KeywordQuery, build_query, holds_several_languages, mix_neighbors, search_words
+from localmcp.search.keyword import build_query, holds_several_languages, mix_neighbors, search_words
 from localmcp.search.vector import Block, SignIndex, exact_cosines, nearest_chunks
 from localmcp.search.vector_queue import waiting
 from localmcp.storage.database import Database, Generations, fetch_all, fetch_one, read_generations
@@ -91,6 +91,7 @@ class _EmbeddedRequest:
 
     request: SearchRequest
     vector: Vector | None
+    """None when it is not needed or the model is not there, and then the outcome says so."""
     sentences: Sequence[Vector]
     """Those of a long question; none otherwise."""
     remote_hits: RemoteHits
@@ -129,7 +130,10 @@ class Index:
             return embedded.outcome if candidates is None else candidates.page(connection)
 
     def find(self, request: SearchRequest) -> Found | None:
-        """What this file has, not yet in order; None when the caller sees nothing of it. Raises what `search` does."""
+        """Return what this file has, not yet in order; None when the caller sees nothing of it.
+
+        Raises what `search` does.
+        """
         embedded = self._embed_request(request)
         with self.database.read() as connection:
             return self._find(connection, embedded)
@@ -145,19 +149,15 @@ class Index:
             remote_hits = self.vector_server.nearest(request, vector, _depth(request))
             outcome.notices += remote_hits.notices
             clock.lap("elsewhere")
-        return _EmbeddedRequest(
-            request, vector, self._sentence_vectors(request.text, vector), remote_hits, outcome, clock
-        )
+        sentences = self._sentence_vectors(request.text) if vector is not None else ()
+        return _EmbeddedRequest(request, vector, sentences, remote_hits, outcome, clock)
 
     def _find(self, connection: apsw.Connection, embedded: _EmbeddedRequest) -> Found | None:
         names = embedded.request.collections
         collections = choose_collections(connection, list(names) if names else None)
-        if not collections:
-            return None
-        return self._search(connection, embedded, collections)
+        return _Search(self, connection, embedded, collections).run() if collections else None
 
     def _query_vector(self, request: SearchRequest, outcome: SearchOutcome) -> Vector | None:
-        """The embedded query; None when it is not needed or the model is not there, and then the outcome says so."""
         if request.mode == "keyword" or not request.text.strip() or not self._has_vectors(outcome):
             return None
         try:
@@ -167,8 +167,8 @@ class Index:
             return None
         return vector.astype("<f4", copy=False)
 
-    def _sentence_vectors(self, text: str, vector: Vector | None) -> Sequence[Vector]:
-        if vector is None or len(text.split()) < LONG_QUESTION:
+    def _sentence_vectors(self, text: str) -> Sequence[Vector]:
+        if len(text.split()) < LONG_QUESTION:
             return ()
         parts = [text[start:stop] for start, stop in sentences(text[:CHARACTERS_READ])]
         parts = [part for part in parts if len(part.split()) >= SENTENCE_WORDS][:MOST_SENTENCES]
@@ -176,81 +176,13 @@ class Index:
 
     def _has_vectors(self, outcome: SearchOutcome) -> bool:
         with self.database.read() as connection:
-            visible = visible_collections(connection)
-            marks = ",".join("?" * len(visible))
-            sql = f"select 1 from signs where collection_id in ({marks}) limit 1"
-            if fetch_one(connection, sql, [collection.id for collection in visible]):
+            sql = f"select 1 from signs where collection_id in ({visible_ids(connection)}) limit 1"
+            if fetch_one(connection, sql):
                 return True
         outcome.notices.append("Answered by keyword only: no document has vectors yet.")
         return False
 
-    def _search(self, connection: apsw.Connection, embedded: _EmbeddedRequest, collections: list[Collection]) -> Found:
-        request, vector, remote_hits, outcome, clock = (
-            embedded.request, embedded.vector, embedded.remote_hits, embedded.outcome, embedded.clock
-        )  # fmt: skip
-        generations = read_generations(connection)
-        allowed = self._restriction(connection, collections, request.filters, generations.content)
-        outcome.searched = {"collections": len(collections), "chunks": _count_chunks(connection, collections)}
-        if allowed is not None:
-            outcome.searched["sources"] = len(allowed)
-        clock.lap("filters")
-        arms = Arms(_depth(request))
-        ours = self._with_our_vectors(connection, request, collections, outcome) if vector is not None else None
-        trust = trust_of(self.embedder.get().identity.name) if ours is not None else None
-        arms.reads_all = trust is MULTILINGUAL_TRUST
-        if request.mode != "semantic" or ours is None:
-            self._keyword_arm(connection, request, collections, generations, allowed, arms, outcome)
-            clock.lap("keyword")
-        floor = DEFAULT_FLOOR
-        if vector is not None and ours is not None:
-            sentences = embedded.sentences
-            if arms.reads_all and holds_several_languages(connection, ours.collection_ids):
-                from localmcp.embeddings.multilingual_model import without_language
-
-                vector, *sentences = map(without_language, (vector, *sentences))
-            floor = _floor(connection, ours.model_id)
-            near = _live(connection, remote_hits, ours, allowed) if remote_hits.near else []
-            blocks = self._blocks(connection, ours, remote_hits, generations, outcome)
-            _vector_arm(connection, request, ours.model_id, blocks, vector, allowed, arms, near)
-            _count_sentences(connection, ours.model_id, sentences, arms)
-            clock.lap("vector")
-        _count_neighbors(connection, arms)
-        if arms.named.shares:
-            arms.in_named = named_chunks(connection, arms.named.shares, {*arms.keyword_ranks, *arms.cosines})
-        if request.mode != "keyword":
-            self._cover(connection, collections, arms, outcome)
-        if ours is not None and request.mode == "hybrid":
-            language = detect_language(request.text)
-            arms.other_language = _in_other_language(connection, language, [*arms.cosines])
-            if language == READ_LANGUAGE and arms.reads_all and vector is not None:
-                _compare_other_languages(connection, ours.model_id, vector, arms)
-            if self.adaptive and trust:
-                outcome.weights = self._adapted(connection, arms, trust, outcome.query)
-        if ours is None:
-            return Found(request, outcome, "keyword", floor, arms)
-        identity = self.embedder.get().identity
-        signals = trust.signals if trust else None
-        return Found(request, outcome, request.mode, floor, arms, identity.fingerprint, signals)
-
-    def _cover(
-        self, connection: apsw.Connection, collections: list[Collection], arms: Arms, outcome: SearchOutcome
-    ) -> None:
-        """Say how much of what is searched has no vectors yet, and which candidates have none."""
-        queued, total = (
-            waiting(connection, [collection.id for collection in collections]).passages,
-            outcome.searched["chunks"],
-        )
-        if queued and total:
-            outcome.coverage = round(max(1 - queued / total, 0.0), 4)
-            outcome.notices.append(
-                f"{queued:,} of {total:,} passages still wait for their meaning to be read; they are found by word."
-            )
-        if arms.cosines:
-            arms.by_word_only = _without_vectors(
-                connection, [chunk_id for chunk_id in arms.keyword_ranks if chunk_id not in arms.cosines]
-            )
-
-    def _restriction(
+    def restriction(
         self, connection: apsw.Connection, collections: list[Collection], filters: Filters, generation: int
     ) -> Any:
         """Return sorted ids of the sources that may answer; None when every source of the file may."""
@@ -267,54 +199,6 @@ class Index:
                 self._allowed = dict([*self._allowed.items()][1 - KEPT_FILTERS :]) | {key: allowed}
         return allowed
 
-    def _keyword_arm(
-        self, connection: apsw.Connection, request: SearchRequest, collections: list[Collection],
-        generations: Generations, allowed: Any, arms: Arms, outcome: SearchOutcome,
-    ) -> None:  # fmt: skip
-        ids = [collection.id for collection in collections]
-        query = build_query(connection, request.text, ids, self.vocabulary, generations.words, request.unrepaired)
-        outcome.query = query
-        arms.bm25 = search_words(connection, query, DEEPEST, allowed)
-        ids = [*islice(arms.bm25, arms.depth)]
-        arms.named = named_sources(connection, request.text, collections, allowed)
-        for chunk_id in first_chunks(connection, arms.named.shares) if arms.named.shares else ():
-            # A document that is named is found by word, whatever is in it.
-            arms.bm25.setdefault(chunk_id, LEAST_SCORE)
-            ids.append(chunk_id)
-        arms.keyword_ranks = {chunk_id: rank for rank, chunk_id in enumerate(dict.fromkeys(ids), 1)}
-
-    def _with_our_vectors(
-        self, connection: apsw.Connection, request: SearchRequest, collections: list[Collection], outcome: SearchOutcome
-    ) -> _SearchedModel | None:
-        """Return the collections whose vectors our model made; the others are left to the keyword arm, and named."""
-        model_id = find_model(connection, self.embedder.get().identity)
-        ids = [collection.id for collection in collections if model_id is not None and collection.model_id == model_id]
-        foreign = ", ".join(
-            collection.name for collection in collections if collection.model_id not in (None, model_id)
-        )
-        if foreign:
-            left = "Not searched (use mode hybrid)" if request.mode == "semantic" and ids else "Searched by words only"
-            outcome.notices.append(f"{left}, because their vectors come from another model: {foreign}.")
-        return _SearchedModel(model_id, ids) if ids and model_id is not None else None
-
-    def _adapted(self, connection: apsw.Connection, arms: Arms, trust: Trust, query: KeywordQuery | None) -> Weights:
-        """Return the weights of the kinds of text that were found.
-
-        Short questions about code look foreign now and then: a language counts that some passage is in.
-        """
-        by_word, by_meaning = list(islice(arms.keyword_ranks, DEEP)), list(islice(arms.semantic_ranks, DEEP))
-        weight = weight_for(connection, by_word, by_meaning, self.weights.semantic, trust)
-        return Weights(weight if query is None or READ_LANGUAGE in query.languages else min(weight, trust.foreign))
-
-    def _blocks(
-        self, connection: apsw.Connection, ours: _SearchedModel, remote_hits: RemoteHits, generations: Generations,
-        outcome: SearchOutcome,
-    ) -> list[Block]:  # fmt: skip
-        here = [collection_id for collection_id in ours.collection_ids if collection_id not in remote_hits.near]
-        blocks = self.sign_blocks(connection, ours.model_id, generations, here)
-        outcome.searched["vectors"] = sum(len(block.ids) for block in blocks)
-        return blocks
-
     def sign_blocks(
         self, connection: apsw.Connection, model_id: int, generations: Generations, collection_ids: Sequence[int]
     ) -> list[Block]:
@@ -329,43 +213,179 @@ class Index:
             self._signs, self._allowed = {}, {}
 
 
-def _vector_arm(
-    connection: apsw.Connection, request: SearchRequest, model_id: int, blocks: Sequence[Block], vector: Vector,
-    allowed: Any, arms: Arms, remote: Sequence[int] = (),
-) -> None:  # fmt: skip
-    """Find the nearest chunks, and complete the keyword arm's hits with their cosines.
+class _Search:
+    """One search in one snapshot of a file."""
 
-    `remote`: chunks that another server found; their cosines are taken from the file.
-    """
-    nearest = dict(nearest_chunks(connection, model_id, blocks, vector, ARM_DEPTH, allowed, request.exact))
-    if arms.depth > ARM_DEPTH:
-        # Behind the first hundred, which stay as earlier pages showed them.
-        deeper = nearest_chunks(connection, model_id, blocks, vector, arms.depth, allowed, request.exact)
-        nearest |= {chunk_id: cosine for chunk_id, cosine in deeper if chunk_id not in nearest}
-    if remote:
-        nearest |= exact_cosines(connection, model_id, remote, vector)
-        nearest = dict(sorted(nearest.items(), key=lambda pair: (-pair[1], pair[0]))[: arms.depth])
-    arms.semantic_ranks = {chunk_id: rank for rank, chunk_id in enumerate(nearest, 1)}
-    missing = [chunk_id for chunk_id in arms.keyword_ranks if chunk_id not in nearest]
-    arms.cosines = nearest | exact_cosines(connection, model_id, missing, vector)
+    def __init__(
+        self, index: Index, connection: apsw.Connection, embedded: _EmbeddedRequest, collections: list[Collection]
+    ) -> None:
+        self.index = index
+        self.connection = connection
+        self.embedded = embedded
+        self.request, self.outcome, self.clock = embedded.request, embedded.outcome, embedded.clock
+        self.collections = collections
+        self.generations = read_generations(connection)
+        self.allowed = index.restriction(connection, collections, self.request.filters, self.generations.content)
+        """Sorted ids of the sources that may answer; None = all."""
+        self.arms = Arms(_depth(self.request))
 
+    def run(self) -> Found:
+        """Return the candidates of both arms."""
+        self.outcome.searched = {"collections": len(self.collections), "chunks": self._count_chunks()}
+        if self.allowed is not None:
+            self.outcome.searched["sources"] = len(self.allowed)
+        self.clock.lap("filters")
+        vector = self.embedded.vector
+        ours = self._with_our_vectors() if vector is not None else None
+        if ours is None or vector is None:
+            self._search_words()
+            self._complete()
+            return Found(self.request, self.outcome, "keyword", DEFAULT_FLOOR, self.arms)
+        identity = self.index.embedder.get().identity
+        trust = trust_of(identity.name)
+        self.arms.reads_all = trust is MULTILINGUAL_TRUST
+        if self.request.mode != "semantic":
+            self._search_words()
+        vectors = [vector, *self.embedded.sentences]
+        if self.arms.reads_all and holds_several_languages(self.connection, ours.collection_ids):
+            from localmcp.embeddings.multilingual_model import without_language
 
-def _count_neighbors(connection: apsw.Connection, arms: Arms) -> None:
-    """Let the passages beside a candidate count in its keyword score; the first hundred stay the first."""
-    arms.bm25 = mix_neighbors(connection, arms.bm25, [*arms.keyword_ranks, *arms.cosines])
-    arms.keyword_ranks = _ranked(arms.keyword_ranks, arms.bm25)
+            vectors = list(map(without_language, vectors))
+        self._search_vectors(ours, vectors)
+        self._complete()
+        if self.request.mode == "hybrid":
+            self._weigh(ours, vectors[0], trust)
+        floor, signals = _floor(self.connection, ours.model_id), trust.signals if trust else None
+        return Found(self.request, self.outcome, self.request.mode, floor, self.arms, identity.fingerprint, signals)
 
+    # ------------------------------------------------------------ words
 
-def _count_sentences(connection: apsw.Connection, model_id: int, vectors: Sequence[Vector], arms: Arms) -> None:
-    """Let the nearest sentence of a long question count as much as the whole; the first hundred stay the first."""
-    if not vectors:
-        return
-    near = [exact_cosines(connection, model_id, list(arms.cosines), vector) for vector in vectors]
-    arms.cosines = {
-        chunk_id: (cosine + max(cosines.get(chunk_id, cosine) for cosines in near)) / 2
-        for chunk_id, cosine in arms.cosines.items()
-    }
-    arms.semantic_ranks = _ranked(arms.semantic_ranks, arms.cosines)
+    def _search_words(self) -> None:
+        ids = [collection.id for collection in self.collections]
+        arms, vocabulary, words = self.arms, self.index.vocabulary, self.generations.words
+        query = build_query(self.connection, self.request.text, ids, vocabulary, words, self.request.unrepaired)
+        self.outcome.query = query
+        arms.bm25 = search_words(self.connection, query, DEEPEST, self.allowed)
+        chunk_ids = [*islice(arms.bm25, arms.depth)]
+        arms.named = named_sources(self.connection, self.request.text, self.collections, self.allowed)
+        for chunk_id in first_chunks(self.connection, arms.named.shares) if arms.named.shares else ():
+            # A document that is named is found by word, whatever is in it.
+            arms.bm25.setdefault(chunk_id, LEAST_SCORE)
+            chunk_ids.append(chunk_id)
+        arms.keyword_ranks = {chunk_id: rank for rank, chunk_id in enumerate(dict.fromkeys(chunk_ids), 1)}
+        self.clock.lap("keyword")
+
+    # ------------------------------------------------------------ meaning
+
+    def _with_our_vectors(self) -> _SearchedModel | None:
+        """Return the collections whose vectors our model made; the others are left to the keyword arm, and named."""
+        model_id = find_model(self.connection, self.index.embedder.get().identity)
+        ids = [place.id for place in self.collections if model_id is not None and place.model_id == model_id]
+        foreign = ", ".join(place.name for place in self.collections if place.model_id not in (None, model_id))
+        if foreign:
+            by_meaning = self.request.mode == "semantic" and ids
+            left = "Not searched (use mode hybrid)" if by_meaning else "Searched by words only"
+            self.outcome.notices.append(f"{left}, because their vectors come from another model: {foreign}.")
+        return _SearchedModel(model_id, ids) if ids and model_id is not None else None
+
+    def _search_vectors(self, ours: _SearchedModel, vectors: Sequence[Vector]) -> None:
+        """Find the nearest chunks, and complete the keyword arm's hits with their cosines.
+
+        `vectors`: that of the question, then those of its sentences.
+        """
+        vector, *sentences = vectors
+        nearest = self._nearest(ours, vector)
+        self.arms.semantic_ranks = {chunk_id: rank for rank, chunk_id in enumerate(nearest, 1)}
+        missing = [chunk_id for chunk_id in self.arms.keyword_ranks if chunk_id not in nearest]
+        self.arms.cosines = nearest | exact_cosines(self.connection, ours.model_id, missing, vector)
+        if sentences:
+            self._count_sentences(ours.model_id, sentences)
+        self.clock.lap("vector")
+
+    def _nearest(self, ours: _SearchedModel, vector: Vector) -> dict[int, float]:
+        """Return chunk id -> cosine of the nearest chunks, nearest first."""
+        connection, depth, remote = self.connection, self.arms.depth, self.embedded.remote_hits
+        here = [collection_id for collection_id in ours.collection_ids if collection_id not in remote.near]
+        blocks = self.index.sign_blocks(connection, ours.model_id, self.generations, here)
+        self.outcome.searched["vectors"] = sum(len(block.ids) for block in blocks)
+        nearest = dict(nearest_chunks(connection, ours.model_id, blocks, vector, ARM_DEPTH, self.allowed))
+        if depth > ARM_DEPTH:
+            # Behind the first hundred, which stay as earlier pages showed them.
+            deeper = nearest_chunks(connection, ours.model_id, blocks, vector, depth, self.allowed)
+            nearest |= {chunk_id: cosine for chunk_id, cosine in deeper if chunk_id not in nearest}
+        if near := self._live(ours) if remote.near else []:
+            nearest |= exact_cosines(connection, ours.model_id, near, vector)
+            nearest = dict(sorted(nearest.items(), key=lambda pair: (-pair[1], pair[0]))[:depth])
+        return nearest
+
+    def _live(self, ours: _SearchedModel) -> list[int]:
+        """Return what another server found, without what has left the file meanwhile, or is not asked for."""
+        near = self.embedded.remote_hits.near
+        ids = array("q", [chunk_id for place_id in ours.collection_ids for chunk_id in near.get(place_id, ())])
+        if not len(ids) or (self.allowed is not None and not len(self.allowed)):
+            return []
+        sql = f"""
+            select chunks.id from chunks join sources on sources.id = source_id
+            where chunks.id in (select value from carray(:ids)) and trashed_at is null
+                and collection_id in (select value from carray(:collections))
+                {"and source_id in (select value from carray(:allowed))" if self.allowed is not None else ""}
+        """
+        values: dict[str, Any] = {"ids": apsw.carray(ids), "collections": apsw.carray(array("q", ours.collection_ids))}
+        if self.allowed is not None:
+            values["allowed"] = apsw.carray(self.allowed)
+        return [row[0] for row in fetch_all(self.connection, sql, values)]
+
+    def _count_sentences(self, model_id: int, vectors: Sequence[Vector]) -> None:
+        """Let the nearest sentence of a long question count as much as the whole; the first hundred stay the first."""
+        arms = self.arms
+        near = [exact_cosines(self.connection, model_id, list(arms.cosines), vector) for vector in vectors]
+        arms.cosines = {
+            chunk_id: (cosine + max(cosines.get(chunk_id, cosine) for cosines in near)) / 2
+            for chunk_id, cosine in arms.cosines.items()
+        }
+        arms.semantic_ranks = _ranked(arms.semantic_ranks, arms.cosines)
+
+    # ------------------------------------------------------------ both
+
+    def _complete(self) -> None:
+        """Let the passages beside a candidate count in its keyword score, and say what has no vectors yet."""
+        arms = self.arms
+        arms.bm25 = mix_neighbors(self.connection, arms.bm25, [*arms.keyword_ranks, *arms.cosines])
+        arms.keyword_ranks = _ranked(arms.keyword_ranks, arms.bm25)
+        if arms.named.shares:
+            arms.in_named = named_chunks(self.connection, arms.named.shares, {*arms.keyword_ranks, *arms.cosines})
+        if self.request.mode == "keyword":
+            return
+        queued = waiting(self.connection, [collection.id for collection in self.collections]).passages
+        total = self.outcome.searched["chunks"]
+        if queued and total:
+            self.outcome.coverage = round(max(1 - queued / total, 0.0), 4)
+            self.outcome.notices.append(
+                f"{queued:,} of {total:,} passages still wait for their meaning to be read; they are found by word."
+            )
+        if arms.cosines:
+            by_word = [chunk_id for chunk_id in arms.keyword_ranks if chunk_id not in arms.cosines]
+            arms.by_word_only = _without_vectors(self.connection, by_word)
+
+    def _weigh(self, ours: _SearchedModel, vector: Vector, trust: Trust | None) -> None:
+        """Note which candidates are in another language than the question, and weigh the kinds of text."""
+        arms, language = self.arms, detect_language(self.request.text)
+        arms.other_language = _in_other_language(self.connection, language, [*arms.cosines])
+        if language == READ_LANGUAGE and arms.reads_all:
+            _compare_other_languages(self.connection, ours.model_id, vector, arms)
+        if not self.index.adaptive or trust is None:
+            return
+        by_word, by_meaning = list(islice(arms.keyword_ranks, DEEP)), list(islice(arms.semantic_ranks, DEEP))
+        weight = weight_for(self.connection, by_word, by_meaning, self.index.weights.semantic, trust)
+        # Short questions about code look foreign now and then: a language counts that some passage is in.
+        query = self.outcome.query
+        is_foreign = query is not None and READ_LANGUAGE not in query.languages
+        self.outcome.weights = Weights(min(weight, trust.foreign) if is_foreign else weight)
+
+    def _count_chunks(self) -> int:
+        marks = ",".join("?" * len(self.collections))
+        sql = f"select coalesce(sum(chunks), 0) from groups where collection_id in ({marks})"
+        return fetch_one(self.connection, sql, [collection.id for collection in self.collections])
 
 
 def _ranked(ranks: Mapping[int, int], scores: Mapping[int, float]) -> dict[int, int]:
@@ -416,31 +436,6 @@ def _in_other_language(connection: apsw.Connection, language: str | None, chunk_
 
 def _depth(request: SearchRequest) -> int:
     return ARM_DEPTH if request.offset + request.limit <= ARM_DEPTH else DEEPEST
-
-
-def _live(connection: apsw.Connection, remote_hits: RemoteHits, ours: _SearchedModel, allowed: Any) -> list[int]:
-    """Return what another server found, without what has left the file meanwhile, or is not asked for."""
-    ids = array(
-        "q", [chunk_id for collection in ours.collection_ids for chunk_id in remote_hits.near.get(collection, ())]
-    )
-    if not len(ids) or (allowed is not None and not len(allowed)):
-        return []
-    sql = f"""
-        select chunks.id from chunks join sources on sources.id = source_id
-        where chunks.id in (select value from carray(:ids)) and trashed_at is null
-            and collection_id in (select value from carray(:collections))
-            {"and source_id in (select value from carray(:allowed))" if allowed is not None else ""}
-    """
-    bindings: dict[str, Any] = {"ids": apsw.carray(ids), "collections": apsw.carray(array("q", ours.collection_ids))}
-    if allowed is not None:
-        bindings["allowed"] = apsw.carray(allowed)
-    return [row[0] for row in fetch_all(connection, sql, bindings)]
-
-
-def _count_chunks(connection: apsw.Connection, collections: list[Collection]) -> int:
-    marks = ",".join("?" * len(collections))
-    sql = f"select coalesce(sum(chunks), 0) from groups where collection_id in ({marks})"
-    return fetch_one(connection, sql, [collection.id for collection in collections])
 
 
 def _floor(connection: apsw.Connection, model_id: int) -> float:

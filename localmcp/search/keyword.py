@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import re
 from array import array
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -107,12 +108,8 @@ class KeywordQuery:
         return [term for term in self.terms if term.repair is not None]
 
 
-@dataclass(slots=True)
-class _Counts:
-    """How many chunks hold each stem: in the whole file (for idf, as bm25 counts), and where the caller may look."""
-
-    everywhere: dict[str, int] = field(default_factory=dict[str, int])
-    visible: dict[str, int] = field(default_factory=dict[str, int])
+_Counts = tuple[Counter[str], Counter[str]]
+"""How many chunks hold each stem: in the whole file (for idf, as bm25 counts), and where the caller may look."""
 
 
 def attainable(query: KeywordQuery) -> float:
@@ -135,36 +132,67 @@ def build_query(
     languages = _languages(text, sizes)
     others = [language for language in sizes if language not in languages]
     total = fetch_one(connection, "select coalesce(sum(chunks), 0) from groups")
-    counts = _count(connection, _stems(units, languages), collection_ids)
-    terms: list[Term] = []
+    words = _Words(connection, collection_ids, vocabulary, generation, total)
     typed_right = {*unrepaired, *_names(text, languages)}
-    for unit in units:
-        term = _term(unit, languages, counts, total)
-        if not term.chunks and others:
-            # A word of another language of the file, in a question that mixes them or that is too short to tell.
-            term = _term(unit, others, _count(connection, _stems([unit], others), collection_ids), total)
-        if not term.chunks and (plain := tuple(map(plain_letters, unit))) != unit:
-            term = _term(plain, languages, _count(connection, _stems([plain], languages), collection_ids), total)
-        if not term.chunks and len(unit) == 1 and term.word not in typed_right:
-            term = _corrected(connection, term, languages, collection_ids, vocabulary, generation, total)
-        terms.append(term)
+    terms = [
+        term if term.chunks else words.looked_up_otherwise(unit, term, languages, others, typed_right)
+        for unit, term in zip(units, words.terms(units, languages), strict=True)
+    ]
     stops = frozenset[str]().union(*map(stop_words, languages))
     kept, dropped = _without_stop_words(terms, stops)
     absent = [term.word for term in kept if not term.chunks and term.word not in stops]
     kept, expensive = _within_budget([term for term in kept if term.chunks])
     compounding = not COMPOUNDING.isdisjoint(languages)
     unmatched = [
-        (word, WITHIN if compounding and _is_part(connection, word, vocabulary, generation, collection_ids) else ABSENT)
-        for word in dict.fromkeys(absent)
+        (word, WITHIN if compounding and words.hold_within(word) else ABSENT) for word in dict.fromkeys(absent)
     ]
     return KeywordQuery(tuple(kept), languages, (*dropped, *expensive, *unmatched), inverse_frequency(0, total))
 
 
-def _is_part(
-    connection: apsw.Connection, word: str, vocabulary: Vocabulary, generation: int, collection_ids: Sequence[int]
-) -> bool:
-    is_long = len(word) >= LEAST_PART and word.isalpha()
-    return is_long and vocabulary.holds_within(connection, generation, collection_ids, word)
+@dataclass(frozen=True, slots=True)
+class _Words:
+    """The words of the collections that are searched."""
+
+    connection: apsw.Connection
+    collection_ids: Sequence[int]
+    vocabulary: Vocabulary
+    generation: int
+    total: int
+    """Chunks in the file."""
+
+    def terms(self, units: Sequence[tuple[str, ...]], languages: Sequence[str]) -> list[Term]:
+        """Return units of a query as words of these languages."""
+        stems = {part for unit in units for phrase in _alternatives(unit, languages) for part in phrase}
+        counts = _count(self.connection, stems, self.collection_ids)
+        return [_term(unit, languages, counts, self.total) for unit in units]
+
+    def looked_up_otherwise(
+        self, unit: tuple[str, ...], term: Term, languages: Sequence[str], others: Sequence[str],
+        typed_right: Collection[str],
+    ) -> Term:  # fmt: skip
+        """Return a unit that no passage holds as it may be meant: in another language or spelling, or corrected."""
+        if others:
+            # A word of another language of the file, in a question that mixes them or that is too short to tell.
+            [term] = self.terms([unit], others)
+        if not term.chunks and (plain := tuple(map(plain_letters, unit))) != unit:
+            [term] = self.terms([plain], languages)
+        if not term.chunks and len(unit) == 1 and term.word not in typed_right:
+            return self.corrected(term, languages)
+        return term
+
+    def corrected(self, term: Term, languages: Sequence[str]) -> Term:
+        """Return the term as it was probably meant, or as it is; corrections are from texts in its language."""
+        arguments = self.connection, self.generation, self.collection_ids, term.word
+        for correction in self.vocabulary.corrections(*arguments)[:MOST_CORRECTIONS]:
+            [meant] = self.terms([(correction.replacement,)], languages)
+            if meant.chunks and _is_in_language(self.connection, meant, languages, self.collection_ids):
+                return Term(term.word, meant.alternatives, meant.chunks, meant.idf, correction)
+        return term
+
+    def hold_within(self, part: str) -> bool:
+        """Return whether a word contains `part`, which is long enough to be one."""
+        is_long = len(part) >= LEAST_PART and part.isalpha()
+        return is_long and self.vocabulary.holds_within(self.connection, self.generation, self.collection_ids, part)
 
 
 def _languages(text: str, sizes: dict[str, int]) -> tuple[str, ...]:
@@ -177,13 +205,10 @@ def _languages(text: str, sizes: dict[str, int]) -> tuple[str, ...]:
 
 
 def _language_sizes(connection: apsw.Connection, collection_ids: Sequence[int]) -> dict[str, int]:
-    """Language -> chunks, largest first."""
+    """Return language -> chunks, largest first."""
     marks = ",".join("?" * len(collection_ids))
-    sql = f"""
-        select language, sum(chunks) from groups where collection_id in ({marks}) and chunks > 0
-        group by language order by 2 desc, 1
-    """
-    return dict(fetch_all(connection, sql, tuple(collection_ids)))
+    sql = f"select language, sum(chunks) from groups where collection_id in ({marks}) and chunks > 0"
+    return dict(fetch_all(connection, f"{sql} group by language order by 2 desc, 1", tuple(collection_ids)))
 
 
 def holds_several_languages(connection: apsw.Connection, collection_ids: Sequence[int]) -> bool:
@@ -212,15 +237,10 @@ def _other_version(unit: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
         yield (first[1:], *others)
 
 
-def _stems(units: Iterable[tuple[str, ...]], languages: Sequence[str]) -> set[str]:
-    return {part for unit in units for alternative in _alternatives(unit, languages) for part in alternative}
-
-
 def _count(connection: apsw.Connection, terms: set[str], collection_ids: Sequence[int]) -> _Counts:
-    counts = _Counts()
+    everywhere, visible = Counter[str](), Counter[str]()
     if not terms:
-        return counts
-    visible = set(collection_ids)
+        return everywhere, visible
     sql = """
         select collections.id, pattern.value, chunks from collections
         cross join carray(?) as pattern  -- in this order: else every term of the file is read
@@ -228,22 +248,22 @@ def _count(connection: apsw.Connection, terms: set[str], collection_ids: Sequenc
             and term <= replace(pattern.value, '*', char(0x10ffff))
     """
     for collection_id, term, chunks in fetch_all(connection, sql, (apsw.carray(tuple(terms)),)):
-        counts.everywhere[term] = counts.everywhere.get(term, 0) + chunks
-        if collection_id in visible:
-            counts.visible[term] = counts.visible.get(term, 0) + chunks
-    return counts
+        everywhere[term] += chunks
+        if collection_id in collection_ids:
+            visible[term] += chunks
+    return everywhere, visible
 
 
 def _term(unit: tuple[str, ...], languages: Sequence[str], counts: _Counts, total: int) -> Term:
     stem_lists: list[Stems] = []
-    visible = everywhere = 0
+    in_file = in_sight = 0
+    everywhere, visible = counts
     for alternative in _alternatives(unit, languages):
-        rarest = min(counts.visible.get(part, 0) for part in alternative)
-        if rarest:
+        if rarest := min(visible[part] for part in alternative):
             stem_lists.append(alternative)
-            visible += rarest
-            everywhere += min(counts.everywhere.get(part, 0) for part in alternative)
-    return Term(" ".join(unit), tuple(stem_lists), visible, inverse_frequency(everywhere, total))
+            in_sight += rarest
+            in_file += min(everywhere[part] for part in alternative)
+    return Term(" ".join(unit), tuple(stem_lists), in_sight, inverse_frequency(in_file, total))
 
 
 def inverse_frequency(chunks: int, total: int) -> float:
@@ -260,20 +280,6 @@ def _names(text: str, languages: Sequence[str]) -> set[str]:
     if "german" in languages or text.isupper():
         return set()
     return {fold(word) for word in _NAME.findall(text)}
-
-
-def _corrected(
-    connection: apsw.Connection, term: Term, languages: Sequence[str], collection_ids: Sequence[int],
-    vocabulary: Vocabulary, generation: int, total: int,
-) -> Term:  # fmt: skip
-    """Return the term as it was probably meant, or as it is: a correction comes from texts in the query's language."""
-    for correction in vocabulary.corrections(connection, generation, collection_ids, term.word)[:MOST_CORRECTIONS]:
-        unit = (correction.replacement,)
-        counts = _count(connection, _stems([unit], languages), collection_ids)
-        meant = _term(unit, languages, counts, total)
-        if meant.chunks and _is_in_language(connection, meant, languages, collection_ids):
-            return Term(term.word, meant.alternatives, meant.chunks, meant.idf, correction)
-    return term
 
 
 def _is_in_language(
@@ -312,7 +318,7 @@ def _within_budget(terms: list[Term]) -> tuple[list[Term], list[tuple[str, str]]
 
 
 def search_words(connection: apsw.Connection, query: KeywordQuery, depth: int, sources: Any = None) -> dict[int, float]:
-    """Chunk id -> bm25 (higher is better), best first, at most `depth`; `sources` (int64 array) restricts the hits."""
+    """Return chunk id -> bm25 (higher is better), best first, at most `depth`; `sources` (int64 array) restricts it."""
     scores = _bm25(connection, query.exact_terms, depth, sources)
     repaired = _bm25(connection, query.repaired_terms, depth, sources)
     if not repaired:

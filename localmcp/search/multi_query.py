@@ -7,7 +7,7 @@ ten queries then read about as many exact vectors as two.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import nsmallest
 from typing import TYPE_CHECKING, Any
@@ -52,75 +52,58 @@ def nearest_to_any(
     connection: apsw.Connection, model_id: int, blocks: Sequence[Block], queries: Vectors, k: int,
     allowed: Ids | None = None, exact: bool = False,
 ) -> list[Match]:  # fmt: skip
-    """The k chunks nearest to any of the queries, shape (queries, dimension), each chunk once; best first, ties by id.
+    """Return the k chunks nearest to any of the queries, each once; best first, ties by id.
 
-    `allowed` (sorted source ids) restricts them; `exact` compares every vector with every query.
+    `queries` have the shape (queries, dimension); `allowed` (sorted source ids) restricts the chunks; `exact` compares
+    every vector with every query.
     """
     if len(queries) == 1:
         neighbors = nearest_chunks(connection, model_id, blocks, queries[0], k, allowed, exact)
         return [Match(chunk_id, cosine, 0) for chunk_id, cosine in neighbors]
-    best = _Best(max(k, STOOD))
+    most, matches = max(k, STOOD), list[Match]()
     if exact:
         ids = all_ids(blocks, allowed)
         for start in range(0, len(ids), EXACT_STEP):
             part = ids[start : start + EXACT_STEP]
-            best.add((number, exact_cosines(connection, model_id, part, query)) for number, query in enumerate(queries))
-        return best.matches[:k]
-    pairs = _Pairs.of(blocks, queries, allowed)
-    for step in pairs.steps(STEP * min(len(queries), MOST_STEPS)):
-        before = best.matches[:STOOD]
-        best.add((number, exact_cosines(connection, model_id, ids, queries[number])) for number, ids in step)
-        if len(best.matches) >= k and best.matches[:STOOD] == before:
+            cosines = ((number, exact_cosines(connection, model_id, part, row)) for number, row in enumerate(queries))
+            matches = _better(matches, cosines, most)
+        return matches[:k]
+    for step in _steps(blocks, queries, allowed, STEP * min(len(queries), MOST_STEPS)):
+        before = matches[:STOOD]
+        cosines = ((number, exact_cosines(connection, model_id, ids, queries[number])) for number, ids in step)
+        matches = _better(matches, cosines, most)
+        if len(matches) >= k and matches[:STOOD] == before:
             break
-    return best.matches[:k]
+    return matches[:k]
 
 
 def best_matches(cosines: Sequence[Mapping[int, float]], k: int) -> list[Match]:
-    """Of each query's chunk -> cosine, the k best of all, each chunk once; best first, ties by id."""
-    best = _Best(k)
-    best.add(enumerate(cosines))
-    return best.matches
+    """Return of each query's chunk -> cosine the k best of all, each chunk once; best first, ties by id."""
+    return _better([], enumerate(cosines), k)
 
 
-class _Best:
-    """The best matches so far, best first."""
-
-    def __init__(self, most: int) -> None:
-        self.most = most
-        self.matches: list[Match] = []
-
-    def add(self, estimates: Iterable[tuple[int, Mapping[int, float]]]) -> None:
-        """Take in (query, chunk -> cosine); a chunk that is there already keeps its better cosine."""
-        nearest: dict[int, tuple[float, int]] = {match.chunk_id: (match.cosine, match.query) for match in self.matches}
-        for query, cosines in estimates:
-            for chunk_id, cosine in cosines.items():
-                if chunk_id not in nearest or cosine > nearest[chunk_id][0]:
-                    nearest[chunk_id] = (cosine, query)
-        first = nsmallest(self.most, ((-cosine, chunk_id, query) for chunk_id, (cosine, query) in nearest.items()))
-        self.matches = [Match(chunk_id, -cosine, query) for cosine, chunk_id, query in first]
+def _better(matches: Iterable[Match], cosines: Iterable[tuple[int, Mapping[int, float]]], most: int) -> list[Match]:
+    """Return the best of some matches and of (query, chunk -> cosine); a chunk keeps its best cosine."""
+    nearest: dict[int, tuple[float, int]] = {match.chunk_id: (match.cosine, match.query) for match in matches}
+    for query, cosine_by_id in cosines:
+        for chunk_id, cosine in cosine_by_id.items():
+            if chunk_id not in nearest or cosine > nearest[chunk_id][0]:
+                nearest[chunk_id] = (cosine, query)
+    first = nsmallest(most, ((-cosine, chunk_id, query) for chunk_id, (cosine, query) in nearest.items()))
+    return [Match(chunk_id, -cosine, query) for cosine, chunk_id, query in first]
 
 
-@dataclass(frozen=True, slots=True)
-class _Pairs:
-    """Pairs of query and candidate, best estimate first: shape (pairs,) each."""
+def _steps(
+    blocks: Sequence[Block], queries: Vectors, allowed: Ids | None, size: int
+) -> Iterator[list[tuple[int, Any]]]:
+    """Yield (query, chunk ids) of `size` pairs of query and candidate at a time, best estimate first."""
+    import numpy as np
 
-    numbers: Any
-    ids: Any
-
-    @classmethod
-    def of(cls, blocks: Sequence[Block], queries: Vectors, allowed: Ids | None) -> _Pairs:
-        import numpy as np
-
-        codes = restricted_codes(blocks, allowed)
-        estimates = [estimated_candidates(codes, query) for query in queries]
-        numbers = np.repeat(np.arange(len(estimates)), [len(ids) for ids, _ in estimates])
-        order = np.argsort(-np.concatenate([estimated for _, estimated in estimates]))
-        return cls(numbers[order], np.concatenate([ids for ids, _ in estimates])[order])
-
-    def steps(self, size: int) -> Iterable[list[tuple[int, Any]]]:
-        """(query, chunk ids) of `size` pairs at a time."""
-        import numpy as np
-
-        for start in range(0, len(self.ids), size):
-            numbers, ids = self.numbers[start : start + size], self.ids[start : start + size]
-            yield [(int(number), ids[numbers == number]) for number in np.unique(numbers)]
+    codes = restricted_codes(blocks, allowed)
+    estimates = [estimated_candidates(codes, query) for query in queries]
+    order = np.argsort(-np.concatenate([estimated for _, estimated in estimates]))
+    all_numbers = np.repeat(np.arange(len(estimates)), [len(ids) for ids, _ in estimates])[order]
+    all_ids_in_order = np.concatenate([ids for ids, _ in estimates])[order]
+    for start in range(0, len(order), size):
+        numbers, ids = all_numbers[start : start + size], all_ids_in_order[start : start + size]
+        yield [(int(number), ids[numbers == number]) for number in np.unique(numbers)]

@@ -42,8 +42,6 @@ class Pending:
     counts: dict[int, WordCounts] = field(default_factory=lambda: defaultdict[int, WordCounts](WordCounts))
     """By collection."""
     source_ids: list[int] = field(default_factory=list[int])
-    chunk_ids: list[int] = field(default_factory=list[int])
-    """New ones."""
     words: list[tuple[int, IndexedWords]] = field(default_factory=list[tuple[int, IndexedWords]])
     """Of new chunks, by id."""
     groups: dict[tuple[int, str, str], int] = field(default_factory=dict[tuple[int, str, str], int])
@@ -59,7 +57,7 @@ class Pending:
         _shift_groups(connection, self.grouped, 1)
         requeue(connection, self.source_ids)
         bump_generations(connection, "content", "words", "signs")
-        for written in (self.words, self.counts, self.source_ids, self.chunk_ids, self.grouped):
+        for written in (self.words, self.counts, self.source_ids, self.grouped):
             written.clear()
 
 
@@ -77,25 +75,25 @@ def put_source(
         # What it replaces may be in what is still to be written.
         shared.write(connection)
     indexed = _update_source(connection, draft, replaces) if replaces else _insert_source(connection, draft)
-    kept = _match(connection, indexed.source_id, draft.chunks, bool(replaces))
+    kept = _match(connection, indexed.source_id, draft.chunks) if replaces else {}
     if replaces:
         old = set(_chunk_ids(connection, indexed.source_id))
         gone = sorted(old - set(kept.values()))
         _remove_chunks(connection, draft.collection_id, gone)
         indexed.removed = len(gone)
-    for position, chunk_id in kept.items():
-        _move_chunk(connection, chunk_id, position, draft.chunks[position])
+    moved = ((*_place(draft.chunks[position], position), chunk_id) for position, chunk_id in kept.items())
+    connection.executemany(_MOVE_CHUNK, moved)
     new = [(position, chunk) for position, chunk in enumerate(draft.chunks) if position not in kept]
     lists = draft.lists if draft.lists is not None and not kept else WordLists([], [])
     fresh = _insert_chunks(connection, indexed.source_id, draft, new, lists, shared)
     if model_id is not None:
-        missing = _without_vector(connection, model_id, [(kept[p], c) for p, c in enumerate(draft.chunks) if p in kept])
+        pairs = ((chunk_id, draft.chunks[position]) for position, chunk_id in kept.items())
+        missing = [pair for pair in pairs if not _has_vector(connection, model_id, pair[0])]
         _write_vectors(connection, model_id, draft.collection_id, indexed.source_id, [*missing, *fresh], embeddings)
     # Their place, page, metadata or partition may be another.
     note_changes(connection, draft.collection_id, kept.values())
     shared.counts[draft.collection_id].update(lists)
     shared.source_ids.append(indexed.source_id)
-    shared.chunk_ids += [chunk_id for chunk_id, _ in fresh]
     if pending is None:
         shared.write(connection)
     indexed.added, indexed.kept = len(fresh), len(kept)
@@ -153,17 +151,12 @@ def _with_date(draft: SourceDraft) -> dict[str, Any]:
     return {**draft.metadata, "date": draft.date, "dateFrom": draft.date_from}
 
 
-def _match(
-    connection: apsw.Connection, source_id: int, drafts: Sequence[ChunkDraft], replacing: bool
-) -> dict[int, int]:
-    """Position in the new order -> id of the old chunk with the same digest; each old chunk is used once."""
-    if not replacing:
-        return {}
+def _match(connection: apsw.Connection, source_id: int, drafts: Sequence[ChunkDraft]) -> dict[int, int]:
+    """Return position in the new order -> id of the old chunk with the same digest; each old chunk is used once."""
     old: dict[bytes, list[int]] = {}
-    for digest, embedding in fetch_all(
-        connection, "select digest, id from chunks where source_id = ? order by position desc", (source_id,)
-    ):
-        old.setdefault(digest, []).append(embedding)
+    sql = "select digest, id from chunks where source_id = ? order by position desc"
+    for digest, chunk_id in fetch_all(connection, sql, (source_id,)):
+        old.setdefault(digest, []).append(chunk_id)
     return {position: old[chunk.digest].pop() for position, chunk in enumerate(drafts) if old.get(chunk.digest)}
 
 
@@ -228,10 +221,6 @@ _INSERT_CHUNK = f"""
 _MOVE_CHUNK = f"update chunks set {', '.join(f'{name} = ?' for name in _PLACE)} where id = ?"
 
 
-def _move_chunk(connection: apsw.Connection, chunk_id: int, position: int, chunk: ChunkDraft) -> None:
-    connection.execute(_MOVE_CHUNK, (*_place(chunk, position), chunk_id))
-
-
 def _place(chunk: ChunkDraft, position: int) -> tuple[Any, ...]:
     """Return the columns of _PLACE."""
     lines = (chunk.first_line, chunk.last_line, chunk.first_page, chunk.last_page)
@@ -247,15 +236,9 @@ def _headings_json(headings: tuple[str, ...]) -> str:
 # ---------------------------------------------------------------- vectors
 
 
-def _without_vector(
-    connection: apsw.Connection, model_id: int, pairs: Sequence[tuple[int, ChunkDraft]]
-) -> list[tuple[int, ChunkDraft]]:
+def _has_vector(connection: apsw.Connection, model_id: int, chunk_id: int) -> bool:
     sql = "select 1 from vectors where id = ?"
-    return [
-        (chunk_id, chunk)
-        for chunk_id, chunk in pairs
-        if fetch_one(connection, sql, (vector.vector_id(model_id, chunk_id),)) is None
-    ]
+    return fetch_one(connection, sql, (vector.vector_id(model_id, chunk_id),)) is not None
 
 
 def _write_vectors(

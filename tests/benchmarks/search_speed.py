@@ -26,13 +26,20 @@ from typing import Any
 import numpy as np
 
 from localmcp.embeddings import LazyEmbedder, ModelIdentity
-from localmcp.search.candidates import SearchOutcome, SearchRequest
-from localmcp.search.collections import claim_collection, ensure_collection, ensure_model
+from localmcp.search.candidates import SearchRequest
+from localmcp.search.collections import (
+    claim_collection,
+    ensure_collection,
+    ensure_model,
+    find_model,
+    visible_collections,
+)
 from localmcp.search.drafts import ChunkDraft, SourceDraft
 from localmcp.search.filters import Filters
 from localmcp.search.index import Index
 from localmcp.search.sources import put_source
-from localmcp.storage.database import Database
+from localmcp.search.vector import nearest_chunks
+from localmcp.storage.database import Database, read_generations
 from localmcp.wording.normalize import stop_words
 
 DIMENSION, CLUSTERS, SPREAD = 384, 4000, 0.94
@@ -196,19 +203,20 @@ def measure(index: Index, queries: list[str], **options: Any) -> dict[str, float
 
 def measure_recall(index: Index, queries: list[str]) -> float:
     """Share of the ten truly nearest chunks that the vector arm finds."""
-    shares = [
-        len(_ids(index.search(_semantic(text, False))) & _ids(index.search(_semantic(text, True)))) / 10
-        for text in queries
-    ]
+    shares: list[float] = []
+    for text in queries:
+        outcome = index.search(SearchRequest(text, mode="semantic", limit=10))
+        shares.append(len({hit.passage.chunk_id for hit in outcome.hits} & _truly_nearest(index, text)) / 10)
     return statistics.mean(shares)
 
 
-def _semantic(text: str, exact: bool) -> SearchRequest:
-    return SearchRequest(text, mode="semantic", limit=10, exact=exact)
-
-
-def _ids(outcome: SearchOutcome) -> set[int]:
-    return {hit.passage.chunk_id for hit in outcome.hits}
+def _truly_nearest(index: Index, text: str) -> set[int]:
+    with index.database.read() as connection:
+        model_id = find_model(connection, index.embedder.get().identity) or 0
+        ids = [collection.id for collection in visible_collections(connection)]
+        blocks = index.sign_blocks(connection, model_id, read_generations(connection), ids)
+        vector = index.embedder.embed_query(text).astype("<f4", copy=False)
+        return {chunk_id for chunk_id, _ in nearest_chunks(connection, model_id, blocks, vector, 10, exact=True)}
 
 
 def resident_megabytes() -> float:

@@ -18,6 +18,7 @@ from localmcp.embeddings import HashEmbedder, LazyEmbedder
 from localmcp.errors import InvalidInput, NotFound
 from localmcp.knowledge.citations import Citations, check_freshness, cite, holds_quote
 from localmcp.knowledge.ingest import Library as FileLibrary
+from localmcp.search.federation import Federation
 from localmcp.search.passages import passages_of_source
 from localmcp.storage.database import Database, fetch_all
 from localmcp.tools import Registry, Scope, use_scope
@@ -34,7 +35,7 @@ class Desk:
     def __init__(self, database: Database, embedder: HashEmbedder) -> None:
         self.library = Library(database, embedder)
         self.registry = Registry()
-        self.registry.add_service(Citations(database, self.library.index))
+        self.registry.add_service(Citations(Federation(self.library.index)))
 
     def verify(self, quote: str, **arguments: Any) -> dict[str, Any]:
         return self.registry.call("verify_citation", {"quote": quote, **arguments}).value

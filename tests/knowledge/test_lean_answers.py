@@ -15,6 +15,7 @@ from localmcp.embeddings import HashEmbedder
 from localmcp.errors import InvalidInput, NotFound
 from localmcp.knowledge.citations import Citations
 from localmcp.knowledge.documents import KnowledgeBase
+from localmcp.search.federation import Federation
 from localmcp.storage.database import Database
 from localmcp.tools import Answer, Registry, Scope
 
@@ -28,8 +29,8 @@ class Desk:
     def __init__(self, database: Database, embedder: HashEmbedder) -> None:
         self.library = Library(database, embedder)
         self.registry = Registry()
-        self.registry.add_service(KnowledgeBase(database, self.library.index))
-        self.registry.add_service(Citations(database, self.library.index))
+        self.registry.add_service(KnowledgeBase(Federation(self.library.index)))
+        self.registry.add_service(Citations(Federation(self.library.index)))
 
     def add_text(self, title: str, text: str) -> None:
         self.library.put(text, title=title)

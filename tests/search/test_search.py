@@ -12,10 +12,10 @@ from library import Library
 
 from localmcp.embeddings import HashEmbedder, LazyEmbedder
 from localmcp.errors import InvalidInput, LocalMCPError, ModelUnavailable, NotFound
-from localmcp.knowledge.document_answers import JOINT
-from localmcp.knowledge.document_parts import MOST_DOCUMENT_BYTES
+from localmcp.knowledge.document_parts import JOINT, MOST_DOCUMENT_BYTES
 from localmcp.knowledge.documents import KnowledgeBase
 from localmcp.knowledge.search import NOTHING_FOUND
+from localmcp.search.federation import Federation
 from localmcp.search.index import Index
 from localmcp.search.sources import trash_sources
 from localmcp.storage.database import Database
@@ -27,7 +27,7 @@ class Desk:
 
     def __init__(self, database: Database, embedder: Any, index: Index | None = None) -> None:
         self.library = Library(database, embedder)
-        self.knowledge = KnowledgeBase(database, index or self.library.index)
+        self.knowledge = KnowledgeBase(Federation(index or self.library.index))
         self.registry = Registry()
         self.registry.add_service(self.knowledge)
 
