@@ -42,7 +42,7 @@ from localmcp.knowledge.result_order import shortened
 from localmcp.knowledge.scans import waiting_pages
 from localmcp.knowledge.search import PassageSearch
 from localmcp.knowledge.source_list import ORDERS, SOURCE, Listing, in_order, list_documents, source_item
-from localmcp.search.collections import Collection, visible_collections
+from localmcp.search.collections import Collection, visible_collections, visible_ids
 from localmcp.search.dates import parse_range
 from localmcp.search.index import Index
 from localmcp.search.model_languages import unread_languages
@@ -98,7 +98,7 @@ class KnowledgeBase(PassageSearch):
                 result["truncated"] = True
             return result
 
-        for result in self.federation.look(look, identity.origin if identity else None):
+        if result := next(self.federation.look(look, identity.origin if identity else None), None):
             return result
         raise NotFound(f"Chunk not found: {chunkId}", hint="Use an id that search returned.")
 
@@ -258,24 +258,15 @@ class KnowledgeBase(PassageSearch):
         with self.database.read() as connection:
             collections = visible_collections(connection)
             ids = [collection.id for collection in collections]
+            listed = visible_ids(connection)
             stats = [_collection_stats(connection, collection) for collection in collections]
             embedded = sum(_embedded_chunks(connection, collection) for collection in collections)
             by_word_only = word_only_passages(connection, ids)
             pages = waiting_pages(connection, ids)
-            marks = ",".join("?" * len(ids))
-            languages = fetch_all(
-                connection,
-                f"""
-                select language, sum(chunks) from groups where collection_id in ({marks}) and chunks > 0
-                group by language order by 2 desc
-                """,
-                ids,
-            )
-            trashed = fetch_one(
-                connection,
-                f"select count(*) from sources where collection_id in ({marks}) and trashed_at is not null",
-                ids,
-            )
+            sql = f"select language, sum(chunks) from groups where collection_id in ({listed}) and chunks > 0"
+            languages = fetch_all(connection, f"{sql} group by language order by 2 desc")
+            sql = f"select count(*) from sources where collection_id in ({listed}) and trashed_at is not null"
+            trashed = fetch_one(connection, sql)
             unread = unread_languages(connection)
         chunks = sum(stat["chunks"] for stat in stats)
         result: StatsResult = {
@@ -299,7 +290,7 @@ class KnowledgeBase(PassageSearch):
         return result
 
     def instructions(self) -> str:
-        """One paragraph for the assistant that connects: what is here and how to use it."""
+        """Return a paragraph for the assistant that connects: what is here and how to use it."""
         stats = self.get_stats()
         named = ", ".join(f"{c['name']} ({c['sources']} documents)" for c in stats["collections"][:20]) or "none yet"
         if mounts := stats.get("mounts"):

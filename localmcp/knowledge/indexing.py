@@ -287,25 +287,14 @@ def find_place(connection: apsw.Connection, draft: SourceDraft, claimed: set[int
     return Place()
 
 
-@dataclass(frozen=True, slots=True)
-class StoredText:
-    """A text that is in the library already."""
-
-    id: int
-    uuid: str
-    sha256: str
-    chunks: int
-
-    def unchanged(self) -> Indexed:
-        return Indexed(self.id, self.uuid, kept=self.chunks)
-
-
-def find_text(connection: apsw.Connection, collection: Collection, title: str, uri: str | None) -> StoredText | None:
-    """Return the text from that uri, or without one the text of that title."""
+def find_text(
+    connection: apsw.Connection, collection: Collection, title: str, uri: str | None
+) -> tuple[Indexed | None, str]:
+    """Return the text from that uri, or without one the text of that title, as it is stored; and its SHA-256."""
     test = "uri = ?" if uri else "uri is null and title = ?"
-    sql = f"select id, uuid, sha256, chunk_count from sources where collection_id = ? and trashed_at is null and {test}"
+    sql = f"select id, uuid, chunk_count, sha256 from sources where collection_id = ? and trashed_at is null and {test}"
     row = fetch_one(connection, f"{sql} order by id desc limit 1", (collection.id, uri or title))
-    return StoredText(*row) if row else None
+    return (Indexed(row[0], row[1], kept=row[2]), row[3]) if row else (None, "")
 
 
 def _not_stored(step: Step, file: _File) -> Entry:

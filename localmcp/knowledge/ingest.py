@@ -130,12 +130,11 @@ class Library:
         run = Run(progress)
         questions: list[str] = []
         with self._running:
-            with self._database.read() as connection:
-                collections = choose_collections(connection, [collection] if collection else None)
-            for stored_collection in collections:
-                plans = plan_refresh(self._database, stored_collection)
+            collections = self._collections(collection)
+            for place in collections:
+                plans = plan_refresh(self._database, place)
                 questions += [] if confirm_removals else set_aside(plans)
-                self._carry_out(stored_collection, plans, run)
+                self._carry_out(place, plans, run)
             with self._database.write() as connection:
                 trash.purge(connection, self._settings.trash_days)
         return self._finish(run, collections, questions, wait)
@@ -154,9 +153,7 @@ class Library:
         true ends the work.
         """
         run = Run(progress)
-        with self._database.read() as connection:
-            collections = choose_collections(connection, [collection] if collection else None)
-        self._work_off(run, collections, behind=behind, pause=pause)
+        self._work_off(run, self._collections(collection), behind=behind, pause=pause)
         return run.end()
 
     def scanned_pages(self) -> int:
@@ -164,16 +161,18 @@ class Library:
         if not installed_engine():
             return 0
         with self._database.read() as connection:
-            return waiting_pages(connection, [place.id for place in choose_collections(connection, None)])
+            return waiting_pages(connection, [place.id for place in visible_collections(connection)])
 
     def read_scans(self, pause: Callable[[], bool] = lambda: False, *, behind: bool = True) -> int:
         """Read pages of scans that wait until `pause` says true; returns how many.
 
         `behind`: only while no other process reads them.
         """
+        return self._read_scans(Run(), self._collections(), pause, behind=behind)
+
+    def _collections(self, name: str | None = None) -> list[Collection]:
         with self._database.read() as connection:
-            collections = choose_collections(connection, None)
-        return self._read_scans(Run(), collections, pause, behind=behind)
+            return choose_collections(connection, [name] if name else None)
 
     def _read_scans(
         self, run: Run, collections: Sequence[Collection], stop: Callable[[], bool], *, behind: bool
@@ -196,16 +195,17 @@ class Library:
                 self._work_off(run, collections)
         else:
             self._count_waiting(run, collections)
-        _ask(questions)
+        if questions:
+            raise NeedsConfirmation(
+                f"{'; '.join(dict.fromkeys(questions))}. Nothing of that was changed.",
+                hint="If they were deleted on purpose: localmcp refresh --yes (as a tool: confirmRemovals: true).",
+            )
         if run.report.chunks_added:
-            self._note_languages(run)
+            with self._database.read() as connection:
+                unread = unread_languages(connection)
+            if unread is not None:
+                run.report.add_notice(unread.notice)
         return run.end()
-
-    def _note_languages(self, run: Run) -> None:
-        with self._database.read() as connection:
-            unread = unread_languages(connection)
-        if unread is not None:
-            run.report.add_notice(unread.notice)
 
     def _work_off(
         self, run: Run, collections: Sequence[Collection], *, sources: Sequence[int] | None = None,
@@ -395,13 +395,13 @@ class Library:
         place = self._open_collection(collection, partition)
         with self._database.read() as connection:
             partition_id = find_partition(connection, place, partition)
-            before = find_text(connection, place, document.title, uri)
+            before, sha256 = find_text(connection, place, document.title, uri)
         origin = Origin(
             place.id, partition_id, uri, hashlib.sha256(data).hexdigest(), len(data),
             source_type=options.source_type, metadata=options.metadata,
         )  # fmt: skip
-        if before and before.sha256 == origin.sha256:
-            indexed = before.unchanged()
+        if before and sha256 == origin.sha256:
+            indexed = before
         elif before and not replace and uri is None:
             raise InvalidInput(
                 f"'{document.title}' is already in collection '{place.name}' with another text.",
@@ -417,10 +417,10 @@ class Library:
         draft = draft_source(document, window_for(self._model(place, Run())), origin)
         with self._database.write() as connection:
             # Looked up again inside the transaction: another caller may have added it meanwhile.
-            before = find_text(connection, place, draft.title, origin.uri)
-            if before and before.sha256 == draft.sha256:
-                return before.unchanged()
-            return put_source(connection, draft, {}, None, replaces=before.id if before else None)
+            before, sha256 = find_text(connection, place, draft.title, origin.uri)
+            if before and sha256 == draft.sha256:
+                return before
+            return put_source(connection, draft, {}, None, replaces=before.source_id if before else None)
 
     # ------------------------------------------------------------ out, and back
 
@@ -487,11 +487,3 @@ class Library:
 
 def _no_model_notice(error: ModelUnavailable) -> str:
     return f"Found by words only until a refresh finds the model: {error}"
-
-
-def _ask(questions: Sequence[str]) -> None:
-    if questions:
-        raise NeedsConfirmation(
-            f"{'; '.join(dict.fromkeys(questions))}. Nothing of that was changed.",
-            hint="If they were deleted on purpose: localmcp refresh --yes (as a tool: confirmRemovals: true).",
-        )

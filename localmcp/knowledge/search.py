@@ -189,8 +189,7 @@ class PassageSearch:
             raise InvalidInput("Query parameter is required")
         origin, name = parse_collection(collection)
         source = resolve_source(self.federation, "sourceId", sourceId) if sourceId else None
-        dates = parse_range(since, until)
-        filters = replace(_filters(partition, source, sourceType, pathPrefix, metadata), since=dates[0], until=dates[1])
+        filters = _filters(partition, source, sourceType, pathPrefix, metadata, parse_range(since, until))
         names = (name,) if name else None
         origin = origin or (source.origin if source else None)
         page = _Page(query, mode, groupBy, sort, (names, filters, origin) if origin else (names, filters))
@@ -221,20 +220,19 @@ class PassageSearch:
     def _page(
         self, request: SearchRequest, origin: str | None, *, grouped: bool
     ) -> tuple[SearchOutcome, dict[str, int]]:
-        """One page of hits; with `grouped`, the best of each document and how many more each has."""
+        """Return one page of hits; with `grouped`, the best of each document and how many more each has."""
+        end = request.offset + request.limit
         if grouped:
             outcome = self.federation.search(replace(request, limit=GROUPED_HITS, offset=0), origin)
             best, more = group_by_document(outcome.hits)
-            if len(best) < request.offset + request.limit and outcome.total > len(outcome.hits):
+            if len(best) < end and outcome.total > len(outcome.hits):
                 # One long document can fill the first hundred places.
                 outcome = self.federation.search(replace(request, limit=DEEP_HITS, offset=0), origin)
                 best, more = group_by_document(outcome.hits)
-            outcome.hits = best[request.offset : request.offset + request.limit]
-            outcome.total = len(best)
+            outcome.hits, outcome.total = best[request.offset : end], len(best)
             return outcome, more
         if not current_scope().lean or request.filters.source_ids or request.offset >= WINDOW:
             return self.federation.search(request, origin), {}
-        end = request.offset + request.limit
         outcome = self.federation.search(replace(request, limit=max(WINDOW, end), offset=0), origin)
         outcome.hits = spread(outcome.hits)[request.offset : end]
         return outcome, {}
@@ -246,6 +244,7 @@ def _filters(
     source_type: str | None,
     path_prefix: str | None,
     metadata: dict[str, Any] | None,
+    dates: tuple[str | None, str | None],
 ) -> Filters:
     return Filters(
         partitions=(partition,) if partition else (),
@@ -253,6 +252,8 @@ def _filters(
         source_types=(source_type,) if source_type else (),
         path_prefix=path_prefix or None,
         metadata=metadata or {},
+        since=dates[0],
+        until=dates[1],
     )
 
 

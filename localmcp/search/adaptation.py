@@ -11,7 +11,6 @@ import logging
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import apsw
 
@@ -19,15 +18,9 @@ from localmcp.embeddings import MULTILINGUAL_NAME, Embedder
 from localmcp.search.collections import find_model
 from localmcp.search.drafts import WORD_ONLY
 from localmcp.search.relevance import HYBRID, Signals
-from localmcp.search.vector import Block, SignIndex, nearest_chunks
+from localmcp.search.vector import SignIndex, nearest_chunks
 from localmcp.search.vector_queue import waiting
 from localmcp.storage.database import Database, fetch_all, fetch_one, read_generations
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Vector = NDArray[np.float32]
 
 log = logging.getLogger(__name__)
 
@@ -125,16 +118,15 @@ def adapt_weights(database: Database, embedder: Embedder) -> int:
 
 
 def _changed_groups(connection: apsw.Connection, model_id: int) -> list[Group]:
-    """Groups by the passages that have vectors so far: of a collection in the queue, the share that no longer waits."""
+    """Return the groups to measure, with the passages that have vectors so far: the share that no longer waits."""
     sql = f"""
         select groups.id, groups.collection_id, language, chunks, measured_chunks from groups
         join collections on collections.id = groups.collection_id where model_id = ? and groups.kind <> '{WORD_ONLY}'
     """
+    rows = fetch_all(connection, sql, (model_id,))
+    shares = {collection_id: _embedded_share(connection, collection_id) for _, collection_id, *_ in rows}
     changed: list[Group] = []
-    shares: dict[int, float] = {}
-    for group_id, collection_id, language, chunks, measured in fetch_all(connection, sql, (model_id,)):
-        if collection_id not in shares:
-            shares[collection_id] = _embedded_share(connection, collection_id)
+    for group_id, collection_id, language, chunks, measured in rows:
         embedded = int(chunks * shares[collection_id])
         if embedded >= LEAST_CHUNKS and (embedded >= GROWTH * measured or GROWTH * embedded <= measured):
             changed.append(Group(group_id, collection_id, language, embedded))
@@ -148,7 +140,7 @@ def _embedded_share(connection: apsw.Connection, collection_id: int) -> float:
 
 
 def measure_gap(database: Database, embedder: Embedder, group: Group) -> float | None:
-    """Mean difference of the cosines of the nearest and the tenth passage, over windows of the group's own text.
+    """Return the mean difference of the nearest and the tenth cosine, over windows of the group's own text.
 
     The windows' own passages stay in: how surely they are found is what is measured. None for a group whose passages
     are too short or have no vectors.
@@ -165,7 +157,8 @@ def measure_gap(database: Database, embedder: Embedder, group: Group) -> float |
             return None
         # A separate index: a command that only adds documents keeps no index in memory.
         blocks = SignIndex(model_id).blocks(connection, read_generations(connection).signs, [group.collection_id])
-        gaps = [gap for vector in vectors if (gap := _gap(connection, model_id, blocks, vector)) is not None]
+        hits = [nearest_chunks(connection, model_id, blocks, vector, DEEP) for vector in vectors]
+    gaps = [nearest[0][1] - nearest[-1][1] for nearest in hits if len(nearest) == DEEP]
     return sum(gaps) / len(gaps) if gaps else None
 
 
@@ -190,15 +183,10 @@ def _window(text: str, number: int) -> str:
     return " ".join(words[start : start + WINDOW_WORDS])
 
 
-def _gap(connection: apsw.Connection, model_id: int, blocks: Sequence[Block], vector: Vector) -> float | None:
-    nearest = nearest_chunks(connection, model_id, blocks, vector, DEEP)
-    return nearest[0][1] - nearest[-1][1] if len(nearest) == DEEP else None
-
-
 def weight_for(
     connection: apsw.Connection, by_word: Sequence[int], by_meaning: Sequence[int], default: float, trust: Trust
 ) -> float:
-    """The mean weight of the groups that the first ten hits of both arms are in; a hit counts once for each arm.
+    """Return the mean weight of the groups that the first ten hits of both arms are in, once for each arm.
 
     Unmeasured groups count `default`, but no more than a measured one may in their language.
     """

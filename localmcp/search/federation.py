@@ -141,25 +141,23 @@ class Federation:
     def read_mounted(
         self, read: Callable[[MountedFile, apsw.Connection], Result | None], notices: list[str] | None = None
     ) -> list[Result]:
-        """What `read(file, connection)` gives for each mounted file, by name; None is left out. A file that cannot be
-        read, whatever its rows hold, is told in `notices`, or logged where there are none."""
+        """Return what `read(file, connection)` gives for each mounted file, by name; None is left out.
+
+        A file that cannot be read, whatever its rows hold, is told in `notices`, or logged where there are none.
+        """
         mounted, troubles = self.mounted()
         collected_notices = [] if notices is None else notices
         collected_notices += troubles
-        results: list[Result] = []
+        results: list[Result | None] = []
         for file in mounted:
             try:
                 with file.database.read() as connection:
-                    result = read(file, connection)
+                    results.append(read(file, connection))
             except (FileUnavailable, ConfigurationError) as error:
                 collected_notices.append(f"{file.name} (mounted) was not searched: {error.message}")
-                continue
-            if result is not None:
-                results.append(result)
-        if notices is None:
-            for sentence in collected_notices:
-                log.warning("%s", sentence)
-        return results
+        for sentence in collected_notices if notices is None else ():
+            log.warning("%s", sentence)
+        return [result for result in results if result is not None]
 
     def search(self, request: SearchRequest, origin: str | None = None) -> SearchOutcome:
         """Return the best passages of all files; of one mounted file alone with `origin`.

@@ -84,14 +84,11 @@ def _paths(connection: apsw.Connection, text: str, collections: Sequence[Collect
     ways = [[f"%{word}%" for word in words]] if words and is_short else []
     files = [file.rpartition(".") for file in _file_names(text)]
     ways += [[f"%{_pattern(stem)}.{suffix}"] for stem, _, suffix in files]
-    marks = ",".join("?" * len(collections))
-    ids = [collection.id for collection in collections]
+    ids = ",".join(str(collection.id) for collection in collections)
+    sql = f"select id, uri from sources where collection_id in ({ids}) and trashed_at is null and uri is not null"
     for patterns in ways:
-        sql = f"""
-            select id, uri from sources where collection_id in ({marks}) and trashed_at is null and uri is not null
-            {"and uri like ?" * len(patterns)} limit {MOST_FETCHED}
-        """
-        yield from fetch_all(connection, sql, [*ids, *patterns])
+        likes = " and uri like ?" * len(patterns)
+        yield from fetch_all(connection, f"{sql}{likes} limit {MOST_FETCHED}", patterns)
 
 
 def _pattern(word: str) -> str:
