@@ -96,7 +96,7 @@ def rank_tools(
 
 
 def _results_at_most(name: str, value: Any) -> Any:
-    """C1-1 and the original's rule: 0 and less mean the default (None), above 100 means 100."""
+    """Return a limit as the original read it (C1-1): 0 and less are the default (None), above 100 is 100."""
     number = integer_or_string(name, value)
     if not isinstance(number, int):
         return number
@@ -128,7 +128,7 @@ class Discovery:
         return [_full(tool, score) for tool, score in hits]
 
     def _rank(self, query: str, profile: Profile = "best", most: int = 0) -> tuple[list[tuple[Tool, float]], bool]:
-        """Tools and scores, best first, at most `most` (0 = all), and whether that is sure."""
+        """Return tools and scores, best first, at most `most` (0 = all), and whether that is sure."""
         tools = self._searchable()
         described = [self.describe(tool) for tool in tools]
         ranked = rank_tools(query, described, self.finder, profile)
@@ -261,7 +261,7 @@ def _full(hit_tool: Tool, score: float) -> ToolHit:
 
 
 def _as_hit(hit_tool: Tool, score: float, *, full: bool, asked: bool, weak: bool) -> ToolHit:
-    """One hit as tool_search tells it: with its schema, a very long one only if `asked`, or in one line."""
+    """Return a hit as tool_search has it: with its schema, a very long one only if `asked`, or in one line."""
     hit: ToolHit = {"name": hit_tool.name, "description": hit_tool.description, "score": round(score, 4)}
     if hit_tool.notice:
         hit["notice"] = hit_tool.notice
@@ -311,7 +311,7 @@ def _parameter_line(schema: Json) -> str:
 
 
 def _parameters(schema: Json) -> tuple[list[str], list[str]]:
-    """Required and optional parameters, each as `name* (type)`."""
+    """Return required and optional parameters, each as `name* (type)`."""
     properties = properties_of(schema)
     required = [name for name in schema.get("required") or () if name in properties]
     optional = [name for name in properties if name not in required]

@@ -171,7 +171,8 @@ class Router:
         named = _named(ranking)
         best = named or ranking.best
         if best is None:
-            return self._look_up_title(ranking, arguments) or _no_decision(ranking)
+            certainty = ranking.tools[0].certainty if ranking.tools else 0.0
+            return self._look_up_title(ranking, arguments) or Decision(None, {}, certainty, "No tool fits.")
         filled = fill_arguments(ranking.sentence, ranking.tokens, best, arguments)
         vague = best.certainty < SURE_ENOUGH_TO_CHANGE or _searches(best.tool, filled.arguments)
         if (
@@ -285,8 +286,7 @@ def _named(ranking: Ranking) -> RankedTool | None:
 
 
 def _words_alone(ranking: Ranking, best: RankedTool, named: RankedTool | None) -> Json:
-    """The sentence for the parameter that takes a whole one, where nothing else was found in it: a search without
-    words is none, unless the sentence says no more than the tool's name."""
+    """Return the sentence as the argument of a search that got none, unless it only says the tool's name."""
     parameter = bare_parameter(best.tool)
     token_stems = {token.stem for token in ranking.tokens}
     nouns = [word for word in title_words(best.tool.mark.title) if stem(word, "english") not in ASKING]
@@ -322,11 +322,6 @@ def _is_identifier(name: str) -> bool:
 def _explain_parameter(described_tool: Tool, name: str) -> str:
     described = described_tool.input_schema["properties"][name].get("description")
     return f"{name} ({described})" if described else name
-
-
-def _no_decision(ranking: Ranking) -> Decision:
-    certainty = ranking.tools[0].certainty if ranking.tools else 0.0
-    return Decision(None, {}, certainty, "No tool fits.")
 
 
 def _answered(query: str, decision: Decision, answer: Answer, router: str) -> Response:

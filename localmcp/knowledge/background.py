@@ -72,7 +72,7 @@ class Announcement:
             connection.execute(f"{sql} values (?, ?, '{{}}', 'running', ?, ?, ?)", values)
 
     def beat(self, connection: apsw.Connection, files: int) -> None:
-        """So many more files are stored. Part of the caller's write transaction.
+        """Note that so many more files are stored. Part of the caller's write transaction.
 
         Raises:
             Interrupted: somebody has stopped the run.
@@ -127,7 +127,7 @@ def _leased(connection: apsw.Connection, collections: Sequence[int]) -> list[Wor
 
 
 def _copies(connection: apsw.Connection) -> list[Work]:
-    """Copies to Milvus that are being made."""
+    """Return the copies to Milvus that are being made."""
     copying = [copy for copy in replicas(connection) if copy.state == "copying"]
     last = fetch_one(connection, "select max(id) from chunks") if copying else 0
     return [Work("push", copy.copied, last or 0) for copy in copying]

@@ -381,7 +381,7 @@ def holds_quote(text: str, quote: str) -> bool:
 
 
 def squeeze(text: str) -> str:
-    """Runs of white space as one space; letters as they are."""
+    """Return a text with each run of white space as one space."""
     return re.sub(r"\s+", " ", text).strip()
 
 

@@ -40,7 +40,7 @@ STREAMED = ("mailbox", "conversations", "archive")
 
 
 def estimate_tokens(text: str) -> int:
-    """About the WordPieces of a text, rather more than fewer: a third of each word's bytes, and each other sign."""
+    """Estimate the WordPieces of a text, rather too many: a third of each word's bytes, and each other sign."""
     return sum(-(-len(part.encode()) // 3) for part in re.findall(r"\w+|[^\w\s]", text))
 
 
@@ -166,7 +166,7 @@ _BLANK = b" \t\n\r\v\f\0" + BOM_UTF8 + BOM_UTF16_LE
 
 
 def _digest_of(file: BinaryIO) -> tuple[str, bool]:
-    """SHA-256 of a file, and whether it is only white space."""
+    """Return the SHA-256 of a file, and whether it is only white space."""
     file.seek(0)
     digest, blank = hashlib.sha256(), True
     while block := file.read(BLOCK):

@@ -259,7 +259,7 @@ class Library:
             return collection
 
     def _note_absent(self, run: Run, collection: Collection, paths: Sequence[str]) -> None:
-        """A path that does not exist is told and written down; it does not stop the others."""
+        """Report and write down paths that do not exist; they do not stop the others."""
         if not paths:
             return
         for path in paths:
@@ -355,7 +355,7 @@ class Library:
             connection.executemany(sql, ((now, plan.root.id) for plan in plans))
 
     def _adapt_weights(self) -> None:
-        """Measure kinds of text that have grown much since they were last measured; without a model at hand, later."""
+        """Measure kinds of text that have grown much since they were last measured, if the model is loaded."""
         if not self._settings.adaptive_weight or not self._embedder.loaded:
             return
         try:
@@ -378,7 +378,7 @@ class Library:
         uri: str | None = None,
         replace: bool = False,
     ) -> Indexed:
-        """Add a text that comes from no file. Under the same title (or `uri`) again, it gets the vectors that it lacks.
+        """Add a text that comes from no file; added again under its title (or `uri`), it gets missing vectors.
 
         An empty title is taken from the text. A text with a `uri` replaces the one that came from there before.
 
@@ -475,7 +475,7 @@ class Library:
     # ------------------------------------------------------------ what is known
 
     def why(self, path: str | os.PathLike[str]) -> Explanation:
-        """Everything the ledger knows about a path."""
+        """Return everything that the ledger knows about a path."""
         with self._database.read() as connection:
             return ledger.explain(connection, visible_collections(connection), trash.canonical_path(path))
 

@@ -76,7 +76,7 @@ def _lean_hit(hit: Json, folder: str) -> Json:
 
 
 def _unusual(item: Json) -> Json:
-    """The collection and the freshness, where they are not as they mostly are."""
+    """Return the collection and the freshness, where they are not as they mostly are."""
     collection = {"collection": item["collection"]} if item["collection"] != "default" else {}
     return collection | ({"freshness": item["freshness"]} if item["freshness"] in ("changed", "missing") else {})
 
@@ -139,7 +139,7 @@ def _document_line(hit: Json, folder: str) -> str:
 
 
 def _names(item: Json, title: str, path: str, folder: str) -> list[str]:
-    """Title ("" where the path says it), path, and what is unusual of a document."""
+    """Return title ("" where the path says it), path, and what is unusual of a document."""
     place, unusual = path.removeprefix(folder), _unusual(item)
     extra = [f"collection {unusual['collection']}"] if "collection" in unusual else []
     extra += [f"file {unusual['freshness']} since it was read"] if "freshness" in unusual else []

@@ -210,7 +210,7 @@ def forget_purged(connection: apsw.Connection) -> None:
 
 
 def range_below(path: str) -> tuple[str, str]:
-    """Bounds of the paths inside a folder, for the index: `/a/` <= path < `/a0`."""
+    """Return the bounds of the paths inside a folder, for the index: `/a/` <= path < `/a0`."""
     prefix = prefix_of(path)
     return prefix, prefix[:-1] + chr(ord(prefix[-1]) + 1)
 
@@ -251,7 +251,7 @@ class Explanation(TypedDict):
 
 
 def explain(connection: apsw.Connection, collections: Sequence[Collection], path: str) -> Explanation:
-    """Everything that is known about an absolute path, as far as those collections go."""
+    """Return everything that those collections know about an absolute path."""
     names = {collection.id: collection.name for collection in collections}
     rows = _rows_of(connection, path)
     if not rows and (container := _container_of(connection, names, path)):
@@ -295,7 +295,7 @@ def _container_of(connection: apsw.Connection, names: Mapping[int, str], path: s
 def _explain_member(
     connection: apsw.Connection, container: Explanation, names: Mapping[int, str], path: str
 ) -> Explanation:
-    """Tell whether a document in a mail or an archive is indexed, and what became of the file that it is in."""
+    """Return whether a document in a mail or an archive is indexed, and the status of the file that it is in."""
     sql = "select collection_id, title, uuid from sources where uri = ? and trashed_at is null"
     stored = {names[row[0]]: row[1:] for row in fetch_all(connection, sql, (path,)) if row[0] in names}
     for entry in container["entries"]:
@@ -352,7 +352,7 @@ def _sentence(entry: PathEntry) -> str:
 
 
 def _unknown(connection: apsw.Connection, names: Mapping[int, str], path: str) -> str:
-    """Why a path has no entry: a folder above it was passed over, it was not seen yet, or it was never offered."""
+    """Return why a path has no entry: a folder above it was skipped, it was not seen yet, or never offered."""
     folder = os.path.dirname(path)
     while folder != os.path.dirname(folder):
         sql = "select collection_id, status, reason from ledger where path = ?"

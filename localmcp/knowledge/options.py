@@ -61,12 +61,12 @@ def _json(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _without_surrogates(text: str) -> str:
-    """Lone surrogates, which no file can hold, as question marks."""
+    """Replace lone surrogates, which no file can hold, by question marks."""
     return text.encode(errors="replace").decode()
 
 
 def find_targets(paths: Iterable[str | os.PathLike[str]], options: Options) -> dict[str, Kind | None]:
-    """Resolved path -> kind; None for one that does not exist, or whose name the file cannot hold.
+    """Return resolved path -> kind; None for one that does not exist, or whose name the file cannot hold.
 
     Raises:
         NotFound: none exists.

@@ -35,7 +35,7 @@ def is_uuid(text: str) -> bool:
 
 
 def parse_collection(name: str | None) -> tuple[str | None, str | None]:
-    """(mounted file, collection) of `mount:NAME`, `mount:NAME/COLLECTION` or a plain collection.
+    """Return (mounted file, collection) of `mount:NAME`, `mount:NAME/COLLECTION` or a plain collection.
 
     Raises:
         InvalidInput: `mount:` without a name.

@@ -35,8 +35,10 @@ class QueryLine:
 
 
 def parse_query_line(text: str) -> QueryLine:
-    """`kafka lag tag:ops source:"Runbook 7"` as words and filters. What looks like a filter but is none (`http://…`,
-    `std::vector`) is words."""
+    """Return words and filters of a line such as `kafka lag tag:ops source:"Runbook 7"`.
+
+    What looks like a filter but is none (`http://…`, `std::vector`) is words.
+    """
     filters: dict[str, list[str]] = {}
     for name, quoted, plain in _FILTER.findall(text):
         if value := (quoted or plain).strip():

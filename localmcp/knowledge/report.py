@@ -63,7 +63,7 @@ class Estimate:
         return self._settled((total - done) / self._rate, now)
 
     def _settled(self, left: float, now: float) -> float:
-        """What was said before, less the time since; a new estimate only if it is shorter, or half as long again."""
+        """Return the last estimate, less the time since; a new one only if it is shorter, or half as long again."""
         if self._shown is not None:
             expected = max(self._shown[0] - (now - self._shown[1]), 0.0)
             if expected < left < 1.5 * expected:
@@ -110,7 +110,7 @@ class Report:
             self.problems.append((path, reason))
 
     def add_notice(self, text: str) -> None:
-        """Something the person should know, once."""
+        """Keep a sentence that the person should read, once."""
         if text not in self.notices:
             self.notices.append(text)
 
@@ -134,23 +134,23 @@ class Run:
         self._estimate = Estimate()
 
     def expect(self, files: int, size: int) -> None:
-        """So many more files and bytes are to be read."""
+        """Add files and bytes that are to be read."""
         self.total += files
         self.bytes_total += size
 
     def finish_file(self, path: str, size: int) -> None:
-        """A file is done with."""
+        """Count a file as done."""
         self._done += 1
         self._bytes += size
         self._path = path
         self._tell(self._estimate.left(self._bytes, self.bytes_total))
 
     def begin_vectors(self) -> None:
-        """The words are in; vectors follow."""
+        """Begin the phase of vectors: all words are in."""
         self._phase, self._estimate = "meaning", Estimate()
 
     def leave_vectors(self, left: int) -> None:
-        """So many characters still wait; the others have their vectors, whichever process made them."""
+        """Note how many characters still wait; the others have vectors, whichever process made them."""
         self._vectors_total += max(left - self._vectors_left, 0)
         self._vectors_left = left
         self._tell(self._estimate.left(self._vectors_total - left, self._vectors_total))

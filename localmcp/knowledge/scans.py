@@ -143,7 +143,7 @@ class ScanReader:
         return read
 
     def _identity(self, scan: Scan) -> tuple[str, int]:
-        """SHA-256 and size of the scan: of a file as it is now, of a document in a file as that was read."""
+        """Return SHA-256 and size of a scan: of a file as it is now, of a document in a file as it was read."""
         if split_uri(scan.path)[1]:
             return scan.entry.sha256 or "", scan.entry.size or 0
         with open_regular(Path(scan.path)) as file:

@@ -370,7 +370,7 @@ def _explain_term(term: Term, searched_chunks: int) -> dict[str, Any]:
 
 
 def _shown_relevance(relevance: float) -> int:
-    """Round to tens for a caller bound to collections: word statistics span the file, and would tell of the others."""
+    """Round relevance; to tens for a caller bound to collections, as word statistics would tell of the others."""
     bound = current_scope().collections is not None
     return 10 * round(relevance / 10) if bound else round(relevance)
 

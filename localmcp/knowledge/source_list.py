@@ -47,7 +47,7 @@ ORDERS = {
 
 
 def in_order(items: list[SourceItem], order: str) -> list[SourceItem]:
-    """Documents of several files in one order; those of one file come sorted."""
+    """Return documents of several files in one order; those of one file come sorted."""
     if order == "title":
         return sorted(items, key=lambda item: item["title"].casefold())
     field: Literal["createdAt", "changedAt"] = "createdAt" if order == "added" else "changedAt"

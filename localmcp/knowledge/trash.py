@@ -89,7 +89,7 @@ def find_removal(connection: apsw.Connection, collections: Sequence[Collection],
 
 
 def documents_in(connection: apsw.Connection, collection_id: int, path: str) -> list[tuple[int, str]]:
-    """(id, uri) of the documents that came out of a file, as the messages of a mailbox; none for an ordinary file."""
+    """Return (id, uri) of the documents in a file, such as the messages of a mailbox; none for an ordinary file."""
     sql = """
         select id, uri from sources where collection_id = ? and uri >= ? and uri < ? and trashed_at is null
             and metadata ->> '$.container' = ?
@@ -224,7 +224,7 @@ def bring_back(connection: apsw.Connection, collections: Sequence[Collection], s
 
 
 def _note_return(connection: apsw.Connection, source_id: int) -> None:
-    """A file that is still there is watched again; without one the text is kept until it is removed."""
+    """Watch a file again that is still there; without one the text is kept until it is removed."""
     collection_id, uri, size, mtime_ns, sha256 = fetch_one(
         connection, "select collection_id, uri, size, mtime_ns, sha256 from sources where id = ?", (source_id,)
     )

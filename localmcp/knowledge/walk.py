@@ -76,7 +76,7 @@ class WalkRules:
 
 
 def stat_file(path: str) -> Found | Passed:
-    """One path named by the person: rules about names do not apply to it."""
+    """Return a path that the person named; rules about names do not apply to it."""
     try:
         status = os.stat(path)
     except OSError as error:
@@ -106,8 +106,10 @@ class _Rule:
     regex: re.Pattern[str]
 
     def matches(self, relative: str) -> bool:
-        """Return whether it means this very entry: pathspec also matches what is in a folder, but a walk has asked for
-        the folder before."""
+        """Return whether it means this very entry.
+
+        pathspec also matches what is in a folder, but a walk has asked for the folder before.
+        """
         text = self.pattern.removeprefix("!")
         if text.endswith("/**"):
             subject = relative.rstrip("/")
@@ -166,7 +168,7 @@ class _Walk:
             stack.extend(reversed(folders))
 
     def _list(self, folder: str) -> list[os.DirEntry[str]]:
-        """The entries by name; none for a folder that was listed already under another name (mounts, junctions)."""
+        """Return the entries by name; none for a folder already listed under another name (mounts, junctions)."""
         status = os.stat(folder)
         identity = (status.st_dev, status.st_ino)
         if identity in self._visited:

@@ -101,7 +101,7 @@ class Places:
         return name in self.milvus.collections()
 
     def model_of(self, name: str) -> str:
-        """`name#fingerprint` of the model of a collection that is not in the file; empty when the server was not told.
+        """Return `name#fingerprint` of the model of a collection on the server; empty when it was not told.
 
         Asked once, because describing a collection counts what is in it.
         """

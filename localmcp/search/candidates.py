@@ -319,7 +319,7 @@ def _lifted(fused: Fused, arms: Arms, weights: Weights, least: float) -> Fused:
 def _fuse_one_arm(
     ranks: Mapping[int, int], raw: Mapping[int, float], score: Callable[[float], float], found_by: MatchType
 ) -> list[Fused]:
-    """One arm's hits in its order: scores that meet their ceiling do not undo it."""
+    """Return one arm's hits in its order, which scores at their ceiling do not undo."""
     by_meaning = found_by == "semantic_only"
     scores = {chunk_id: score(raw[chunk_id]) for chunk_id in ranks}
     return [

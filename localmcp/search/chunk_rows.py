@@ -60,7 +60,7 @@ def sources_fulfilling(
     connection: apsw.Connection, collection_id: int, partition: str | None, partition_id: int | None,
     condition: Condition | None,
 ) -> Ids:  # fmt: skip
-    """Return sorted ids of the sources that may answer; what is asked of pages is left to `_allowed_chunks`."""
+    """Return sorted ids of the sources that may answer; `chunks_fulfilling` looks at conditions on pages."""
     import numpy as np
 
     tests = ["collection_id = :collection", "trashed_at is null"]
@@ -93,7 +93,7 @@ def chunks_fulfilling(connection: apsw.Connection, collection_id: int, condition
 
 
 def load_rows(connection: apsw.Connection, collection_id: int, ids: Sequence[int]) -> dict[int, Row]:
-    """Chunk id -> what is told of it, in the order asked for; the trash and other collections are left out."""
+    """Return chunk id -> row, in the order asked for; the trash and other collections are left out."""
     sql = f"""
         select chunks.id, text, metadata, uri, title, first_page, format,
             coalesce(partitions.name, '{DEFAULT_PARTITION}')
@@ -113,7 +113,7 @@ def load_rows(connection: apsw.Connection, collection_id: int, ids: Sequence[int
 
 
 def whole_sources(connection: apsw.Connection, collection: Collection, ids: Sequence[int]) -> list[int]:
-    """Ids of the sources that consist of those chunks; unknown ids, and those of other collections, are passed over.
+    """Return ids of the sources that consist of those chunks; ids of other collections are ignored.
 
     Raises:
         InvalidInput: only some of a source's chunks are named.

@@ -102,7 +102,7 @@ _PARTITION_OF_SOURCE = f"""
 
 
 def _model(connection: apsw.Connection, model_id: int | None) -> tuple[str, int]:
-    """`name#fingerprint` and dimension; empty and 0 for none."""
+    """Return `name#fingerprint` and dimension; empty and 0 for none."""
     sql = "select name || '#' || fingerprint, dimension from models where id = ?"
     return fetch_one(connection, sql, (model_id,)) or ("", 0)
 

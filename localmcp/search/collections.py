@@ -32,7 +32,7 @@ class Collection:
 
 
 def visible_collections(connection: apsw.Connection, kind: str = "documents") -> list[Collection]:
-    """The collections of that kind that the current scope may see, by name: every id in a search comes from here."""
+    """Return the collections that the scope may see, by name: every id in a search comes from here."""
     sql = "select id, name, description, model_id from collections where kind = ? order by name"
     rows = fetch_all(connection, sql, (kind,))
     allowed = current_scope().collections
@@ -115,7 +115,7 @@ def _check_name(field: str, name: str) -> None:
 
 
 def ensure_model(connection: apsw.Connection, identity: ModelIdentity) -> int:
-    """The id under which vectors of this model are kept, made if absent. Part of the caller's write transaction."""
+    """Return the id of a model in the file, made if absent. Part of the caller's write transaction."""
     connection.execute(
         """
         insert into models (name, fingerprint, sha256, pooling, query_prefix, passage_prefix, dimension, max_tokens,
@@ -146,7 +146,7 @@ def find_model(connection: apsw.Connection, identity: ModelIdentity) -> int | No
 
 
 def spec_of(name: str, dimension: int = 0) -> str:
-    """The setting that chooses a model by the name that a file gives it, which is returned when it is unknown."""
+    """Return the setting that chooses a model of that name; an unknown name as it is."""
     existing_ids = {
         DEFAULT_NAME: "default",
         MULTILINGUAL_NAME: "multilingual",
@@ -156,7 +156,7 @@ def spec_of(name: str, dimension: int = 0) -> str:
 
 
 def advise_model(name: str, dimension: int) -> str:
-    """The command that makes the model of a collection's vectors the one in use."""
+    """Return the command that makes the model of a collection's vectors the one in use."""
     return f"Set their model with: localmcp config set model {spec_of(name, dimension)}"
 
 

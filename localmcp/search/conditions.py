@@ -101,7 +101,7 @@ def _parse(raw: Any, place: str, depth: int) -> Condition:
 
 
 def _is_long(entries: Mapping[str, Any]) -> bool:
-    """`{"field": "year", "gte": 2020}`; `{"field": "x"}` alone compares a key that is called field."""
+    """Tell `{"field": "year", "gte": 2020}` from `{"field": "x"}`, which compares a key that is called field."""
     return "field" in entries and (len(entries) > 1 or isinstance(entries["field"], list))
 
 
@@ -140,7 +140,7 @@ def _parse_field(raw: Any, place: str) -> tuple[str, ...]:
 
 
 def _is_name(key: str) -> bool:
-    """Quotes and backslashes cannot be written in every backend's paths."""
+    """Return whether every backend's paths can hold a key: without quotes and backslashes."""
     return 0 < len(key) <= 200 and key.isprintable() and not re.search(r"[\"'\\`]", key)
 
 
@@ -161,7 +161,7 @@ def _parse_operator(keys: tuple[str, ...], operator: str, value: Any, place: str
 
 
 def _is_text(value: Any) -> bool:
-    """UTF-8 must be able to write it, and SQLite ends text at NUL."""
+    """Return whether a value is text that UTF-8 can write, without NUL, at which SQLite ends text."""
     return isinstance(value, str) and not re.search("[\0\ud800-\udfff]", value)
 
 
@@ -192,7 +192,7 @@ def comparisons(condition: Condition) -> list[Comparison]:
 
 
 def evaluate(condition: Condition, metadata: Mapping[str, Any]) -> bool:
-    """Whether a record of that metadata fulfils the condition: the meaning that every backend must agree with."""
+    """Return whether metadata fulfil the condition: the meaning that every backend must agree with."""
     if isinstance(condition, And):
         return all(evaluate(part, metadata) for part in condition.parts)
     if isinstance(condition, Or):

@@ -52,7 +52,7 @@ class MountedFile(Protocol):
     def database(self) -> Database: ...
 
     def index(self, mode: Mode) -> Index:
-        """Its index, with the model that made its vectors if that is here.
+        """Return its index, with the model that made its vectors if that is here.
 
         Raises:
             FileUnavailable: the file cannot be read any more.
@@ -66,7 +66,7 @@ def shown_name(name: str | int, origin: str | None) -> str:
 
 
 def split_name(shown: str) -> tuple[str | None, str]:
-    """`team:deploy` as (team, deploy); (None, shown) without a colon. Whether such a file is mounted is not asked."""
+    """Split `team:deploy` into (team, deploy); (None, shown) without a colon. The file need not be mounted."""
     origin, colon, name = shown.partition(":")
     return (origin, name) if colon and origin and name else (None, shown)
 
@@ -416,8 +416,10 @@ def _factor(query: KeywordQuery, joined: dict[str, list[Term]]) -> float:
 
 
 def _align_meaning(parts: Sequence[_Part]) -> None:
-    """Cosines of another model have another range: between the weakest of its hundred nearest and 1 they are
-    stretched to the range of the first model."""
+    """Stretch cosines of other models to the range of the first one.
+
+    The range is from the weakest of the hundred nearest to 1.
+    """
     asked = [part for part in parts if part.ranked.arms.semantic_ranks]
     if not asked:
         return

@@ -37,12 +37,12 @@ class Fused:
 
 
 def semantic_score(cosine: float) -> float:
-    """0..100 from a cosine: 100 x min(cosine / 0.8, 1), never negative."""
+    """Return 0..100 for a cosine: 100 x min(cosine / 0.8, 1), never negative."""
     return 100.0 * min(max(cosine, 0.0) / COSINE_CEILING, 1.0)
 
 
 def keyword_score(bm25: float, full: float) -> float:
-    """0..100 from a bm25 score and the one that counts as 100: the best of this search.
+    """Return 0..100 for a bm25 score; `full`, the best of this search, counts as 100.
 
     Of fifteen collections none gains more than .002 nDCG@10 if a share of what any text could reach is demanded, and
     titles of packages lose .012.
@@ -73,7 +73,7 @@ def fuse(
 
 
 def match_type(by_meaning: bool, by_word: bool) -> MatchType:
-    """`both` when the text holds a query term and its cosine reaches the model's floor."""
+    """Return `both` when the text holds a query term and its cosine reaches the model's floor."""
     if by_meaning and by_word:
         return "both"
     return "keyword_only" if by_word else "semantic_only"

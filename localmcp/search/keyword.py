@@ -267,7 +267,7 @@ def _term(unit: tuple[str, ...], languages: Sequence[str], counts: _Counts, tota
 
 
 def inverse_frequency(chunks: int, total: int) -> float:
-    """idf as FTS5 counts it: ln((N - n + 0.5) / (n + 0.5)), never below 1e-6."""
+    """Return the idf as FTS5 counts it: ln((N - n + 0.5) / (n + 0.5)), never below 1e-6."""
     ratio = (total - chunks + 0.5) / (chunks + 0.5)
     return max(math.log(ratio), 1e-6) if ratio > 0 else 1e-6
 
@@ -410,7 +410,7 @@ def _varints(record: bytes) -> list[int]:
 
 
 def match_expression(terms: Sequence[Term]) -> str:
-    """FTS5 syntax in which every token is quoted: `"fond" OR "kundig" * OR "3 11 7"`."""
+    """Return FTS5 syntax in which every token is quoted: `"fond" OR "kundig" * OR "3 11 7"`."""
     phrases = (" ".join(alternative) for term in terms for alternative in term.alternatives)
     return " OR ".join(f'"{phrase[:-1]}" *' if phrase.endswith("*") else f'"{phrase}"' for phrase in phrases)
 

@@ -68,7 +68,7 @@ def remove_from_index(connection: apsw.Connection, collection_id: int, chunk_ids
 
 
 def indexed_texts(connection: apsw.Connection, chunk_ids: Iterable[int]) -> Iterator[IndexedText]:
-    """Stored chunks as the keyword index sees them, one at a time."""
+    """Yield stored chunks as the keyword index sees them."""
     sql = """
         select chunks.id, sources.title, chunks.headings, chunks.text, groups.language
         from chunks join sources on sources.id = chunks.source_id join groups on groups.id = chunks.group_id

@@ -62,7 +62,7 @@ def read_texts(text: str) -> list[str]:
 
 
 def read_metadata(text: str) -> dict[str, Any]:
-    """Metadata as stored; empty for what somebody else wrote there."""
+    """Return metadata as stored; empty for what somebody else wrote there."""
     parsed: Any = _read_json(text)
     return cast("dict[str, Any]", parsed) if isinstance(parsed, dict) else {}
 
@@ -87,7 +87,7 @@ _PASSAGE = """
 
 
 def load_passages(connection: apsw.Connection, chunk_ids: Iterable[int]) -> dict[int, Passage]:
-    """Chunk id -> passage, in the order asked for."""
+    """Return chunk id -> passage, in the order asked for."""
     ids = array("q", chunk_ids)
     sql = f"{_PASSAGE} where chunks.id in (select value from carray(?))"
     rows = {row[0]: row for row in fetch_all(connection, sql, (apsw.carray(ids),))} if ids else {}

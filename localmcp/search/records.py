@@ -55,7 +55,7 @@ class RecordText:
 def metadata_of(
     metadata_json: str, uri: str | None, title: str, page: int | None, kind: str | None = None
 ) -> dict[str, Any]:
-    """What is told about a chunk: the source's own metadata, then path, title and page where it has no such keys.
+    """Return the metadata of a chunk: the source's own, and path, title and page where they have no such keys.
 
     `kind` is the source's format; the made-up title of a record is not told.
     """
@@ -66,7 +66,7 @@ def metadata_of(
 
 
 def check_metadata(metadata: Mapping[str, Any], place: str = "metadata") -> dict[str, Any]:
-    """Metadata as they can be stored.
+    """Return metadata as they can be stored.
 
     Raises:
         InvalidInput: they are not JSON, or hold text that UTF-8 cannot write.

@@ -123,7 +123,7 @@ def clean(database: Database, collection: Collection) -> int:
 
 
 def unfinished(connection: apsw.Connection) -> list[tuple[str, str]]:
-    """(collection, model) of every run that was begun and has not reached its switch."""
+    """Return (collection, model) of every run that was begun and has not reached its switch."""
     sql = """
         select collections.name, models.name from jobs
         join collections on collections.id = arguments ->> 'collection' join models on models.id = arguments ->> 'to'
@@ -133,7 +133,7 @@ def unfinished(connection: apsw.Connection) -> list[tuple[str, str]]:
 
 
 def spare_vectors(connection: apsw.Connection) -> int:
-    """Return vectors of passages that another model than their collection's made: kept for the way back."""
+    """Count the vectors that another model than their collection's made, which are kept for the way back."""
     sql = """
         select count(*) from vectors join chunks on chunks.id = vectors.id & 1099511627775
         join sources on sources.id = source_id join collections on collections.id = collection_id
@@ -198,7 +198,7 @@ def _missing(database: Database, collection: Collection, identity: ModelIdentity
 
 
 def count_missing(connection: apsw.Connection, collection_id: int, model_id: int) -> int:
-    """Passages of a collection that wait for a vector of the model; those in the trash do not."""
+    """Count the passages of a collection that wait for a vector of the model; those in the trash do not."""
     sql = f"""
         select count(*) from chunks join sources on sources.id = source_id join groups on groups.id = group_id
         where sources.collection_id = ? and trashed_at is null and groups.kind <> '{WORD_ONLY}'

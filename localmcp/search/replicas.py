@@ -83,7 +83,7 @@ def _replica(row: tuple[Any, ...]) -> Replica:
 
 
 def _keeps_replicas(connection: apsw.Connection) -> bool:
-    """False in a read-only file of an older version."""
+    """Return whether the file has the table; a read-only one of an older version has not."""
     return fetch_one(connection, "select 1 from sqlite_schema where type = 'table' and name = 'replicas'") is not None
 
 
@@ -123,7 +123,7 @@ def note_source(connection: apsw.Connection, source_id: int) -> None:
 
 
 def next_changes(connection: apsw.Connection, collection_id: int, limit: int) -> list[tuple[int, int]]:
-    """(change id, chunk id), the oldest first."""
+    """Return (change id, chunk id), the oldest first."""
     sql = "select id, chunk_id from replica_changes where collection_id = ? order by id limit ?"
     return fetch_all(connection, sql, (collection_id, limit))
 
@@ -157,18 +157,18 @@ def end_replica(connection: apsw.Connection, collection_id: int) -> None:
 
 
 def write_copied(connection: apsw.Connection, collection_id: int, chunk_id: int) -> None:
-    """Chunks up to this id have been copied."""
+    """Note that chunks up to this id have been copied."""
     connection.execute("update replicas set copied = ? where collection_id = ?", (chunk_id, collection_id))
 
 
 def write_complete(connection: apsw.Connection, collection_id: int) -> None:
-    """The copy was found complete: from here on searches use it."""
+    """Note that the copy was found complete: from here on searches use it."""
     sql = "update replicas set state = 'following', pushed_at = ?, problem = null where collection_id = ?"
     connection.execute(sql, (utc_now(), collection_id))
 
 
 def write_problem(connection: apsw.Connection, collection_id: int, problem: str | None) -> None:
-    """Why what waits could not be sent; None when it was."""
+    """Note why what waits could not be sent; None when it was."""
     sql = "update replicas set problem = ?, tried_at = ? where collection_id = ?"
     connection.execute(sql, (problem, utc_now(), collection_id))
 

@@ -177,7 +177,7 @@ def _sign_codes(connection: apsw.Connection, model_id: int, chunk_ids: Sequence[
 
 
 def _quantizes(connection: apsw.Connection, key: int) -> bool:
-    """sqlite-vec makes codes of vectors whose dimension is a multiple of 8."""
+    """Return whether sqlite-vec makes the codes: of vectors whose dimension is a multiple of 8."""
     size = fetch_one(connection, "select length(embedding) from vectors where id = ?", (key,))
     return has_sqlite_vec(connection) and size is not None and size % 32 == 0
 
@@ -212,7 +212,7 @@ class SignIndex:
         self._blocks: dict[int, tuple[Block, ...]] = {}
 
     def blocks(self, connection: apsw.Connection, generation: int, collection_ids: Sequence[int]) -> list[Block]:
-        """The blocks of those collections in this snapshot; reads only segments that are new since the last time."""
+        """Return the blocks of those collections in this snapshot; only new segments are read."""
         with self._lock:
             if generation != self._generation:
                 self._blocks = self._refreshed(connection)
@@ -376,7 +376,7 @@ def estimated_candidates(codes: Sequence[Codes], query: Vector) -> tuple[Ids, Ve
 
 
 def estimates(codes: Any, query: Vector) -> Any:
-    """Sum of the query's numbers, each with the sign that a code holds: float32 (n,) for codes (words, n).
+    """Return the sum of the query's numbers, each with the sign that a code holds: float32 (n,) for codes (words, n).
 
     It orders candidates better than the Hamming distance, which takes the query's numbers for signs as well: the first
     400 then hold as many of the true ten as the nearest 1000 (.986, 100,000 chunks, clustered random vectors).
@@ -393,7 +393,7 @@ def estimates(codes: Any, query: Vector) -> Any:
 
 
 def _hamming(bits: Any, words: Any) -> Any:
-    """Differing bits of each column of bits (words, n) with words (words,): uint16 (n,)."""
+    """Count the differing bits of each column of bits (words, n) with words (words,): uint16 (n,)."""
     import numpy as np
 
     count: Any = np.bitwise_count
@@ -421,7 +421,7 @@ def _is_in(sources: Any, allowed: Any) -> Any:
 
 
 def exact_cosines(connection: apsw.Connection, model_id: int, chunk_ids: Any, query: Vector) -> dict[int, float]:
-    """Cosine of the query with each of the chunks that has a vector of this model; 0 for one without a direction."""
+    """Return chunk id -> cosine with the query, of chunks with a vector of this model; 0 for a zero vector."""
     import numpy as np
 
     keys = np.asarray(chunk_ids, dtype=np.int64) + (model_id << VECTOR_ID_BITS)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from localmcp.tool_search.phrases import Phrase, PhraseMatch, Slot, fits, parse_phrase, takes_words, trim, written
+from localmcp.tool_search.phrases import PhraseMatch, Slot, fits, parse_phrase, takes_words, trim, written
 from localmcp.tool_search.sentence_ranking import RankedTool, asks_for, is_telling
 from localmcp.tool_search.verbs import known_verbs
 from localmcp.tools import Tool
@@ -65,12 +65,10 @@ def fill_arguments(sentence: str, tokens: Sequence[Token], ranked: RankedTool, a
 
 def bare_parameter(tool: Tool) -> str | None:
     """Return the parameter that takes a whole sentence, if the tool has an example phrase that is one slot."""
-    phrases = map(parse_phrase, tool.mark.examples)
-    return next((_only_slot(phrase) for phrase in phrases if phrase.is_bare and len(phrase.items) == 1), None)
-
-
-def _only_slot(phrase: Phrase) -> str | None:
-    return next((item.parameter for item in phrase.items if isinstance(item, Slot)), None)
+    for phrase in map(parse_phrase, tool.mark.examples):
+        if len(phrase.items) == 1 and isinstance(slot := phrase.items[0], Slot):
+            return slot.parameter
+    return None
 
 
 @dataclass(slots=True)
@@ -156,7 +154,7 @@ class _Filling:
             self.put(name, written(self.sentence, kept, singular=singular), places)
 
     def _essential(self, run: range) -> Sequence[int]:
-        """Of a run with one path or id, that one; of a quotation and what follows it, or a few words, the quotation."""
+        """Return the one path or id of a run, or the one quotation of a short run or at its beginning."""
         values = [place for place in run if self.tokens[place].kind in ("path", "id")]
         if len(values) == 1:
             return values
@@ -174,7 +172,7 @@ class _Filling:
                 self.put((exact or asking)[0], token.text, [place])
 
     def take_files_and_codes(self) -> None:
-        """Required files (`report.docx`) and ids (`ENG-142`), those beside a word of the parameter's name first."""
+        """Take required files (`report.docx`) and ids (`ENG-142`), first those beside the parameter's name."""
         for name in self.open(needed=True):
             fits_shape = _shape_of(name, self.properties[name]) if takes_words(self.properties[name]) else None
             places = [place for place in self.unused() if fits_shape and fits_shape(self.tokens[place])]
@@ -184,7 +182,7 @@ class _Filling:
                 self.put(name, self.tokens[place].text, [place])
 
     def take_choices(self) -> None:
-        """Values of enumerations, anywhere; a flag whose name is said is set."""
+        """Take values of enumerations, anywhere; set a flag whose name is said."""
         for name in self.open():
             schema = self.properties[name]
             for place in self.unused():
@@ -197,8 +195,10 @@ class _Filling:
                     break
 
     def take_named(self) -> None:
-        """`in the collection recipes`, `tagged storage`: what follows the name of a parameter; of a required one also
-        what precedes it: `the recipes collection`."""
+        """Take what follows the name of a parameter: `in the collection recipes`, `tagged storage`.
+
+        Of a required one also what precedes it: `the recipes collection`.
+        """
         for name in self.open():
             is_required = name in self.required
             if not takes_words(self.properties[name]) or (
@@ -234,7 +234,7 @@ class _Filling:
         return range(start, place) if has_article else ()
 
     def take_numbers(self) -> None:
-        """Required numbers in order; optional ones beside a word of their name or description: `5 results`."""
+        """Take required numbers in order; optional ones beside a word of their name or description: `5 results`."""
         for name in self.open():
             schema = self.properties[name]
             if (
@@ -261,7 +261,7 @@ class _Filling:
             self.put(name, self.tokens[place].text, [place])
 
     def take_rest(self) -> None:
-        """The rest of the sentence, from its first to its last word that does not belong to the tool."""
+        """Take the rest of the sentence, from its first to its last word that does not belong to the tool."""
         name = self._main_text()
         if name is None:
             return
@@ -325,7 +325,7 @@ def typed(token: Token, schema: Json) -> Any:
 
 
 def _plain_number(text: str) -> str:
-    """`1,200.5` and `0,25` with a point alone; a comma before exactly three digits separates thousands."""
+    """Write `1,200.5` and `0,25` with a point alone; a comma before exactly three digits separates thousands."""
     if re.fullmatch(r"[-+]?\d{1,3}(,\d{3})+(\.\d+)?", text):
         return text.replace(",", "")
     return (

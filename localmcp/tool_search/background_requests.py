@@ -39,8 +39,10 @@ def request_vectors(embedder: Embedder, vectors: TextVectors) -> NDArray[np.floa
 
 @cache
 def _shipped() -> tuple[str, NDArray[np.float32]]:
-    """Fingerprint of the model, and its vectors, which are kept in even numbers of -126 to 126: a tenth smaller than in
-    all whole numbers, and cosines move by .002."""
+    """Return the fingerprint of the model, and its vectors.
+
+    They are kept in even numbers of -126 to 126: a tenth smaller than in all whole numbers; cosines move by .002.
+    """
     import numpy as np
 
     from localmcp.config import packaged_data
@@ -61,9 +63,9 @@ def out_of_scope_margin(to_query: NDArray[np.float32], to_tools: NDArray[np.floa
 
 
 def scale_of(requests: NDArray[np.float32]) -> tuple[float, float]:
-    """(factor, offset) that bring a model's cosines to the scale of the default model's, which the weights assume.
+    """Return (factor, offset) that bring a model's cosines to the default model's scale.
 
-    Models differ in how near they put two unrelated texts: e5 at 0.7, MiniLM at 0.1.
+    The weights assume that scale. Models differ in how near they put two unrelated texts: e5 at 0.7, MiniLM at 0.1.
     """
     import numpy as np
 

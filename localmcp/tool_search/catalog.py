@@ -158,13 +158,13 @@ class ToolCatalog:
         return WordList(Counter(surface for tool in self.tools for surface in tool.surfaces))
 
     def rarity(self, holders: int) -> float:
-        """ln(1 + tools / tools that have the word)."""
+        """Return ln(1 + tools / tools that have the word)."""
         return math.log(1 + self._size / (holders + 0.5))
 
     # ------------------------------------------------------------ typing errors
 
     def repair(self, query: Query) -> Query:
-        """The query with the nearest word of a tool in place of each word that is neither English nor any tool's."""
+        """Return the query with the nearest word of a tool for each word that is neither English nor a tool's."""
         # `unblock` is no English word of the vocabulary, and no slip for `block`.
         unknown = [
             word.surface

@@ -31,7 +31,7 @@ class ToolMetadata:
 
 
 def score_query(query: str, metadata: ToolMetadata) -> float:
-    """How well a tool fits a query, 0..1; 0 = not at all, 1 = its name, or an empty query (requirements.md, section 4).
+    """Return how well a tool fits a query, 0..1; 1 = its name, or an empty query (requirements.md, section 4).
 
     Several words are scored one by one: all found, their average x 0.9; else the average over all words x the share
     of words found.
@@ -80,7 +80,7 @@ def _score_description(word: str, description: str) -> float:
 
 
 def _score_likeness(word: str, metadata: ToolMetadata) -> float:
-    """Likeness = 1 - Levenshtein distance / length of the longer, in code points."""
+    """Return the best likeness: 1 - Levenshtein distance / length of the longer, in code points."""
     from rapidfuzz.distance import Levenshtein
 
     weighted = [(0.7, metadata.name), *((0.6, keyword) for keyword in metadata.keywords)]
@@ -126,7 +126,7 @@ def rung_of(query: str, squeezed: str, tool: Rungs) -> float:
 
 
 def squeeze(text: str) -> str:
-    """Letters and digits only."""
+    """Return letters and digits only."""
     return re.sub(r"[\W_]+", "", text)
 
 

@@ -160,7 +160,7 @@ def _shares_a_word(phrase: Phrase, tokens: Sequence[Token]) -> bool:
 
 
 def _align(phrase: Phrase, tokens: Sequence[Token], properties: Mapping[str, Any]) -> list[list[_Step]]:
-    """table[i][j]: the best that items from i on can make of the tokens from j on."""
+    """Return table[i][j]: the best that items from i on can make of the tokens from j on."""
     count = len(tokens)
     table: list[list[_Step]] = [[(0.0, "end", 0)] * (count + 1) for _ in range(len(phrase.items) + 1)]
     for place in range(count - 1, -1, -1):
@@ -289,7 +289,7 @@ _TRAILING = frozenset("as of for from in on to the with at by is are and please 
 
 
 def trim(run: Sequence[Token], own: Collection[str] = ()) -> Sequence[Token]:
-    """What a slot took without articles, prepositions and, before it, the tool's `own` nouns (stems), in lower case.
+    """Return what a slot took, without articles, prepositions and the tool's `own` nouns (stems) before it.
 
     `the quickstart share-a-file` becomes `share-a-file`; a title in capitals keeps its `The`.
     """
@@ -307,7 +307,7 @@ def _is_idle(token: Token, own: Collection[str]) -> bool:
 
 
 def written(sentence: str, run: Sequence[Token], *, singular: bool = False) -> str:
-    """Tokens as they are in the sentence; a single quotation without its marks."""
+    """Return tokens as they are in the sentence; a single quotation without its marks."""
     last = run[-1]
     ending = _singular(last.text) if singular else last.text
     if len(run) == 1:

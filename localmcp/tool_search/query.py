@@ -99,12 +99,13 @@ def take_apart(description: ToolDescription) -> ToolText:
         surfaces.update(stems)
         weights.update(dict.fromkeys(stems.values(), weight))
     name_stems = [stem(word, "english") for word in words(local)]
+    first = [stem(word, "english") for word in words(description.description)[:1]]
     return ToolText(
         Rungs.of(description.metadata),
         weights,
         surfaces,
-        _actions(name_stems, description.description),
-        _verbs(name_stems, description.description),
+        frozenset[str]().union(*map(actions_of, name_stems)) or frozenset[str]().union(*map(actions_of, first)),
+        (known_verbs() & {*name_stems, *first}) or looking(),
         tuple(_name_words(local)),
         tuple(dict.fromkeys(filter(None, _texts(description, namespace, local, examples)))),
     )
@@ -131,17 +132,6 @@ def _name_words(name: str) -> list[str]:
     """Return the parts of an identifier, without the whole that `words` puts before them."""
     runs_of_words = [words(run) for run in re.split(r"[\W_]+", name)]
     return [word for run in runs_of_words for word in (run[1:] if len(run) > 1 else run)] or [name]
-
-
-def _actions(name_stems: Sequence[str], description: str) -> frozenset[str]:
-    actions = frozenset[str]().union(*map(actions_of, name_stems))
-    first = words(description)[:1]
-    return actions or (actions_of(stem(first[0], "english")) if first else actions)
-
-
-def _verbs(name_stems: Sequence[str], description: str) -> frozenset[str]:
-    first = [stem(word, "english") for word in words(description)[:1]]
-    return (known_verbs() & {*name_stems, *first}) or looking()
 
 
 def _parameter_text(schema: Json) -> str:

@@ -65,9 +65,7 @@ class _Candidate:
     tool: ToolDescription
     name_score: float
     odds: float
-    """Log odds that it serves the query."""
-    gain: float
-    """What its use adds to them, 0 .. FAMILIAR."""
+    """Log odds that it serves the query, and what its use adds to them, up to FAMILIAR."""
 
 
 class ToolFinder:
@@ -113,7 +111,7 @@ class ToolFinder:
         odds = judgment.odds
         places = dict.fromkeys((*name_scores, *(-odds).argsort(kind="stable")[:MAX_RANKED].tolist()))
         candidates = [
-            _Candidate(tools[place], name_scores.get(place, 0.0), float(odds[place]), self._gain(tools[place].name))
+            _Candidate(tools[place], name_scores.get(place, 0.0), float(odds[place]) + self._gain(tools[place].name))
             for place in places
         ]
         shown = _shown(candidates, one_word=len(query.split()) == 1)
@@ -183,8 +181,8 @@ class ToolFinder:
 def _shown(candidates: Sequence[_Candidate], *, one_word: bool) -> tuple[Hit, ...]:
     named = any(tool.name_score for tool in candidates)
     highest = MAX_SCORE_OF_WORD if named or one_word else MAX_SCORE
-    scored = [(tool.name_score or highest * probability(tool.odds + tool.gain), tool) for tool in candidates]
-    scored.sort(key=lambda pair: (-round(pair[0], 4), -round(pair[1].odds + pair[1].gain, 1), pair[1].tool.name))
+    scored = [(tool.name_score or highest * probability(tool.odds), tool) for tool in candidates]
+    scored.sort(key=lambda pair: (-round(pair[0], 4), -round(pair[1].odds, 1), pair[1].tool.name))
     best = scored[0][0]
     least = best * (SHARE_SHOWN if best >= CERTAIN else SHARE_OF_FIRST)
     # What a word is part of is what was asked for; tools that are only similar would come between.

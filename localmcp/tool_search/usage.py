@@ -31,7 +31,7 @@ class ToolUsage:
         self._saved_at = time.monotonic()
 
     def count(self, name: str) -> int:
-        """Successful calls of a tool so far."""
+        """Return the successful calls of a tool so far."""
         with self._lock:
             return self._known().get(name, 0)
 

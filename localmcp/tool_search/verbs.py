@@ -24,6 +24,8 @@ _BEFORE_A_THING = frozenset(
     "the a an my this that our your his her their me it him us them all every some these those any one two".split()
 )
 _NO_VERB = frozenset("i we you he she they it on in at for from to of with all about into and or but if".split())
+
+
 # ---------------------------------------------------------------- tools
 
 

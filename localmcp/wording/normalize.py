@@ -298,5 +298,5 @@ def stop_words(language: str) -> frozenset[str]:
 
 
 def is_function_word(word: str, languages: Iterable[str] = ()) -> bool:
-    """Whether a folded word says nothing in one of these languages, or in any that does not share it with English."""
+    """Return whether a folded word says nothing in one of these languages, or anywhere if it is no English word."""
     return word in _ONLY_FUNCTION_WORDS or any(word in stop_words(language) for language in languages)

@@ -175,7 +175,7 @@ def _letter_cost(typed: str, meant: str, first: bool) -> float:
 
 @cache
 def _neighbors() -> dict[str, set[str]]:
-    """Letter -> the letters beside it on a keyboard, and those that sound alike."""
+    """Return letter -> the letters beside it on a keyboard, and those that sound alike."""
     pairs = [pair for row in _ROWS for pair in zip(row, row[1:], strict=False)]
     pairs += [pair for upper, lower in zip(_ROWS, _ROWS[1:], strict=False) for pair in zip(upper, lower, strict=False)]
     pairs += [("c", "s"), ("c", "k"), ("s", "z"), ("d", "t"), ("b", "p"), ("f", "v"), ("g", "j"), ("m", "n")]
