@@ -53,15 +53,12 @@ def _picked(table: Mapping[str, Any], fields: Iterable[str]) -> Json:
 
 def lean_search(result: Any) -> Answer:
     """Return the answer of `search`: hits grouped by document, confidence and corrections first."""
-    structured = _picked(result, _SEARCH_FIELDS)
-    if "explain" in result:
-        structured["results"] = result["results"]
-        return _answer(structured, search_text(result))
-    folder = _shared_folder([hit["citation"].get("path") for hit in result["results"]])
-    if folder:
-        structured["pathsBelow"] = folder
-    structured["results"] = [_lean_hit(hit, folder) for hit in result["results"]]
-    return _answer(structured, search_text(result))
+    structured, hits = _picked(result, _SEARCH_FIELDS), result["results"]
+    if "explain" not in result:
+        folder = _shared_folder([hit["citation"].get("path") for hit in hits])
+        structured |= {"pathsBelow": folder} if folder else {}
+        hits = [_lean_hit(hit, folder) for hit in hits]
+    return _answer({**structured, "results": hits}, search_text(result))
 
 
 def _lean_hit(hit: Json, folder: str) -> Json:
@@ -90,14 +87,16 @@ def _tenth(score: float) -> float:
 def search_text(result: Json) -> str:
     """Return the text of a search: at most a quarter more than the passages themselves."""
     hits: list[Json] = result["results"]
+    corrections = [f"'{r['word']}' was searched as '{r['replacement']}'." for r in result.get("repairs", [])]
+    remarks = [*corrections, *result.get("notices", [])]
     if not hits:
-        return "\n".join([result.get("message", "No results."), *_search_remarks(result)])
+        return "\n".join([result.get("message", "No results."), *remarks])
     folder = _shared_folder([hit["citation"].get("path") for hit in hits])
     documents: dict[str, list[tuple[int, Json]]] = {}
     for number, hit in enumerate(hits, 1):
         documents.setdefault(hit["sourceId"], []).append((number, hit))
     head = f"{_count(len(documents), 'document')}, {_count(len(hits), 'passage')}{_confidence(result)}"
-    blocks = ["\n".join([head + (f" Paths are below {folder}" if folder else ""), *_search_remarks(result)])]
+    blocks = ["\n".join([head + (f" Paths are below {folder}" if folder else ""), *remarks])]
     blocks += [_document_block(passages, folder) for passages in documents.values()]
     more = [f"More: cursor={result['nextCursor']}"] if "nextCursor" in result else []
     return "\n\n".join([*blocks, *more])
@@ -121,13 +120,6 @@ def _confidence(result: Json) -> str:
     if absent:
         return f". Confidence: fair; no document has {absent}."
     return ". Confidence: good." if result["mode"] == "hybrid" else "."
-
-
-def _search_remarks(result: Json) -> list[str]:
-    corrections = [
-        f"'{repair['word']}' was searched as '{repair['replacement']}'." for repair in result.get("repairs", [])
-    ]
-    return [*corrections, *result.get("notices", [])]
 
 
 def _document_line(hit: Json, folder: str) -> str:
@@ -214,16 +206,13 @@ def _shared_folder(paths: Sequence[str | None]) -> str:
 def lean_context(result: Any) -> Answer:
     """Return the answer of `get_context`: the chunks once, and the text as it is read."""
     structured = {name: value for name, value in result.items() if name != "concatenatedContent"}
-    structured["citation"] = _short_citation(result["citation"])
+    citation = result["citation"].items()
+    structured["citation"] = {name: value for name, value in citation if name not in ("start", "stop", "sha256")}
     where = structured["citation"]["label"]
     indexes = [chunk["chunkIndex"] for chunk in result["chunks"]]
     head = f"# {result['sourceTitle']} | {where} | passages {indexes[0]}-{indexes[-1]} of {result['chunkTotal']}"
     head += " | more fits with a larger maxChars" if result.get("truncated") else ""
     return _answer(structured, "\n".join([head, "".join(chunk["content"] for chunk in result["chunks"]).rstrip()]))
-
-
-def _short_citation(citation: Json) -> Json:
-    return {name: value for name, value in citation.items() if name not in ("start", "stop", "sha256")}
 
 
 def lean_document(result: Any) -> Answer:
@@ -235,7 +224,8 @@ def lean_document(result: Any) -> Answer:
     structured = {**{key: value for key, value in result.items() if key != "chunks"}, "source": _lean_source(source)}
     if "outline" in result:
         head += " | first line and heading of each section"
-        return _answer(structured, "\n".join([head, *map(_outline_line, result["outline"]), *_read_on(result)]))
+        lines = [f"{' ' * entry['level']}{entry['startLine']} {entry['heading']}" for entry in result["outline"]]
+        return _answer(structured, "\n".join([head, *lines, *_read_on(result)]))
     text = (
         source["content"].rstrip()
         or "Nothing begins at this offset: offsets come from nextOffset, they count passages."
@@ -250,10 +240,6 @@ def _lean_source(source: Json) -> Json:
     if source["freshness"] in ("changed", "missing"):
         kept["freshness"] = source["freshness"]
     return kept
-
-
-def _outline_line(entry: Json) -> str:
-    return f"{' ' * entry['level']}{entry['startLine']} {entry['heading']}"
 
 
 def _read_on(result: Json) -> list[str]:
@@ -279,9 +265,8 @@ def lean_sources(result: Any) -> Answer:
     lines += result.get("notices", [])
     if "nextOffset" in result:
         lines.append(f"More: offset={result['nextOffset']}")
-    structured = {**{key: value for key, value in result.items() if key != "sources"}}
-    structured["sources"] = [_source_entry(item) for item in items]
-    return _answer(structured, "\n".join(lines))
+    structured = {key: value for key, value in result.items() if key != "sources"}
+    return _answer({**structured, "sources": [_source_entry(item) for item in items]}, "\n".join(lines))
 
 
 def _source_entry(item: Json) -> Json:

@@ -17,7 +17,7 @@ from localmcp.search.chunk_rows import (
     partition_names,
     sources_fulfilling,
 )
-from localmcp.search.collections import Collection, choose_collections
+from localmcp.search.collections import choose_collections
 from localmcp.search.conditions import Condition
 from localmcp.search.index import Index
 from localmcp.search.vector import Block
@@ -37,7 +37,6 @@ FEW = 400
 class Part:
     """What one search may look at, in one snapshot."""
 
-    collection: Collection
     model_id: int
     blocks: list[Block]
     allowed: Ids | None
@@ -72,7 +71,7 @@ def find_part(
         allowed = sources_fulfilling(connection, stored.id, partition, partition_id, condition)
     if condition is not None and asks_for_pages(condition):
         blocks = _only(blocks, chunks_fulfilling(connection, stored.id, condition))
-    return Part(stored, stored.model_id, blocks, allowed, sum(len(block.ids) for block in blocks) <= FEW)
+    return Part(stored.model_id, blocks, allowed, sum(len(block.ids) for block in blocks) <= FEW)
 
 
 def describe_vectors(connection: apsw.Connection, collection: str) -> Space:

@@ -20,7 +20,8 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeGuard, cast, get_args
+from operator import ge, gt, le, lt
+from typing import Any, Literal, cast, get_args
 
 from localmcp.errors import InvalidInput
 
@@ -214,29 +215,16 @@ def _fulfils(stored: Any, comparison: Comparison) -> bool:
     if comparison.operator in ("eq", "in"):
         items = cast("list[Any]", stored) if isinstance(stored, list) else [stored]
         return any(_same_kind(item, value) and item == value for item in items for value in comparison.values)
-    value: Any = comparison.value
-    if not _same_kind(stored, value):
-        return False
-    return _TESTS[comparison.operator](stored, value)
+    return _same_kind(stored, comparison.value) and _TESTS[comparison.operator](stored, comparison.value)
 
 
-_TESTS: dict[str, Callable[[Any, Any], bool]] = {
-    "gt": lambda stored, value: stored > value,
-    "gte": lambda stored, value: stored >= value,
-    "lt": lambda stored, value: stored < value,
-    "lte": lambda stored, value: stored <= value,
-    "prefix": lambda stored, value: stored.startswith(value),
-}
+_TESTS: dict[str, Callable[[Any, Any], bool]] = {"gt": gt, "gte": ge, "lt": lt, "lte": le, "prefix": str.startswith}
 
 
 def _same_kind(stored: Any, value: Any) -> bool:
     if isinstance(value, bool) or isinstance(stored, bool):
         return isinstance(stored, bool) and isinstance(value, bool)
-    return isinstance(stored, str) if isinstance(value, str) else _is_number(stored)
-
-
-def _is_number(value: Any) -> TypeGuard[int | float]:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(stored, str if isinstance(value, str) else (int, float))
 
 
 # ---------------------------------------------------------------- meaning, in SQL
@@ -309,11 +297,9 @@ class _SqlCompiler:
         truths = [value for value in values if isinstance(value, bool)]
         numbers = [value for value in values if not isinstance(value, str | bool)]
         tests = [f"{kind} = '{str(truth).lower()}'" for truth in dict.fromkeys(truths)]
-        for kinds, alternatives in (("('text')", texts), ("('integer', 'real')", numbers)):
-            if alternatives:
-                tests.append(
-                    f"({kind} in {kinds} and {value} in ({', '.join(self._bind(option) for option in alternatives)}))"
-                )
+        for kinds, options in (("('text')", texts), ("('integer', 'real')", numbers)):
+            if options:
+                tests.append(f"({kind} in {kinds} and {value} in ({', '.join(map(self._bind, options))}))")
         return f"({' or '.join(tests)})"
 
     def _bind(self, value: Any) -> str:

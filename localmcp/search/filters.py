@@ -64,16 +64,7 @@ class Filters:
             _check_metadata(f"metadata.{key}", value)
 
     def __bool__(self) -> bool:
-        return bool(
-            self.partitions
-            or self.source_ids
-            or self.source_types
-            or self.path_prefix is not None
-            or self.metadata
-            or self.condition
-            or self.since
-            or self.until
-        )
+        return self != Filters()
 
 
 def allowed_sources(

@@ -228,15 +228,12 @@ class SignIndex:
             segments.setdefault(collection_id, []).append(segment_id)
         return {
             collection_id: tuple(
-                blocks_by_segments.get(part) or _read_block(connection, part)
-                for part in _in_parts(ids, SEGMENTS_IN_BLOCK)
+                blocks_by_segments.get(part := tuple(ids[start : start + SEGMENTS_IN_BLOCK]))
+                or _read_block(connection, part)
+                for start in range(0, len(ids), SEGMENTS_IN_BLOCK)
             )
             for collection_id, ids in segments.items()
         }
-
-
-def _in_parts(ids: list[int], size: int) -> list[tuple[int, ...]]:
-    return [tuple(ids[start : start + size]) for start in range(0, len(ids), size)]
 
 
 def _read_block(connection: apsw.Connection, segments: tuple[int, ...]) -> Block:

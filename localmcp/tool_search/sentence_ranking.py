@@ -202,12 +202,13 @@ def _lacks(tool: Tool, tokens: Sequence[Token], phrase: PhraseMatch | None) -> b
 
 def _unplaced(properties: Mapping[str, Json], tokens: Sequence[Token]) -> float:
     values = [token for token in tokens if token.kind not in ("word", "symbol")]
-    lost = sum(not any(_can_take(schema, token) for schema in properties.values()) for token in values)
+    lost = sum(
+        not any(
+            fits(token, schema) or (takes_words(schema) and token.kind != "number") for schema in properties.values()
+        )
+        for token in values
+    )
     return lost / len(values) if values else 0.0
-
-
-def _can_take(schema: Json, token: Token) -> bool:
-    return fits(token, schema) or (takes_words(schema) and token.kind != "number")
 
 
 _ASKING = {"path": re.compile(r"path|file|folder|url|uri", re.I), "id": re.compile(r"\bids?\b|Id\b|uuid", re.I)}

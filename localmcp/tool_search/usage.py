@@ -58,7 +58,10 @@ class ToolUsage:
                 counts[name] = counts.get(name, 0) + number
             kept = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))[:MOST_TOOLS]
             self._counts, self._unsaved = dict(kept), {}
-            _write(self._path, self._counts)
+            try:
+                write_atomically(self._path, json.dumps(self._counts))
+            except OSError as error:
+                log.info("the counts of calls cannot be kept in %s: %s", self._path, error)
 
     def _known(self) -> dict[str, int]:
         if self._counts is None:
@@ -68,10 +71,3 @@ class ToolUsage:
 
 def _read(path: Path) -> dict[str, int]:
     return {name: value for name, value in read_json_object(path).items() if isinstance(value, int)}
-
-
-def _write(path: Path, counts: dict[str, int]) -> None:
-    try:
-        write_atomically(path, json.dumps(counts))
-    except OSError as error:
-        log.info("the counts of calls cannot be kept in %s: %s", path, error)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
-from functools import cache, lru_cache
+from functools import cache
 from typing import Protocol, cast
 
 from localmcp.config import packaged_data
@@ -49,12 +49,7 @@ def _model() -> _Model:
 def detect_language(text: str) -> str | None:
     """Return the language of the beginning of a text, as the stemmer calls it; None when undecided."""
     # The model reads one line of valid UTF-8; it was trained on running text, where words of capitals are rare.
-    return _detect_in_line(" ".join(text[:CHARACTERS_READ].lower().split()).encode(errors="ignore").decode())
-
-
-# One search asks for its question's language in each arm and each file.
-@lru_cache(maxsize=16)
-def _detect_in_line(line: str) -> str | None:
+    line = " ".join(text[:CHARACTERS_READ].lower().split()).encode(errors="ignore").decode()
     labels, probabilities = _model().predict(line)
     likely = len(probabilities) > 0 and probabilities[0] >= LEAST_PROBABILITY
     return _NAMES.get(labels[0].removeprefix(_LABEL)) if likely else None
