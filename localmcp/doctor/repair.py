@@ -17,7 +17,7 @@ from localmcp.doctor.optimization import remove_dead_rows, truncate_log
 from localmcp.errors import FileUnavailable
 from localmcp.humanize import counted
 from localmcp.search.consistency import disagreements
-from localmcp.search.lexicon import add_to_index, indexed_texts
+from localmcp.search.lexicon import add_to_index
 from localmcp.search.reembedding import KIND as REEMBED
 from localmcp.search.reembedding import rebuild_signs
 from localmcp.search.vector_queue import requeue_collection
@@ -142,7 +142,7 @@ def _rebuild_words(database: Database) -> int:
         for (collection_id,) in fetch_all(connection, "select id from collections"):
             ids = _live_chunks(connection, collection_id)
             for start in range(0, len(ids), AT_ONCE):
-                add_to_index(connection, collection_id, indexed_texts(connection, ids[start : start + AT_ONCE]))
+                add_to_index(connection, collection_id, ids[start : start + AT_ONCE])
             total += len(ids)
         connection.execute("""
             update groups set chunks = (

@@ -152,8 +152,8 @@ class Arms:
     """Candidates that are in one of these: chunk id -> source id."""
 
     def is_deep(self, fused: Fused) -> bool:
-        """Return whether neither arm has it among its first hundred, and it is not named."""
-        if fused.named:
+        """Return whether only a look deeper than the first hundred found it, and it is not named."""
+        if self.depth <= ARM_DEPTH or fused.named:
             return False
         ranks = (self.semantic_ranks.get(fused.id), self.keyword_ranks.get(fused.id))
         return all(rank is None or rank > ARM_DEPTH for rank in ranks)
@@ -192,10 +192,6 @@ class Found:
         demanded = DEMANDED_SHARE * attainable(query) if self.arms.reads_all and query else 0.0
         return _fuse(self.mode, self.arms, (full, max(full, demanded)), self.outcome.weights, self.floor)
 
-    def is_deep(self, fused: Fused) -> bool:
-        """Return whether it comes behind what a look at the first hundred found."""
-        return self.arms.depth > ARM_DEPTH and self.arms.is_deep(fused)
-
     def page(self, connection: apsw.Connection) -> SearchOutcome:
         """Return the page that was asked for, if this is the only file."""
         clock = Clock(self.outcome.milliseconds)
@@ -218,17 +214,25 @@ class Found:
 
     def load(self, connection: apsw.Connection, page: Sequence[Fused]) -> list[Hit]:
         """Return the candidates with their texts; one that has left the file meanwhile is left out."""
-        judge, dates = self.judge(), load_dates(connection, [fused.id for fused in page])
+        judge, ids = self.judge(), [fused.id for fused in page]
+        passages, dates = load_passages(connection, ids), load_dates(connection, ids)
         return [
-            replace(hit, date=dates.get(hit.passage.chunk_id, (None,))[0], relevance=self._relevance(judge, hit))
-            for hit in _load_hits(connection, page, self.arms, self.outcome)
+            self._hit(judge, fused, passages[fused.id], dates.get(fused.id, (None,))[0])
+            for fused in page
+            if fused.id in passages
         ]
 
-    def _relevance(self, judge: Judge, hit: Hit) -> float:
-        chunk_id = hit.passage.chunk_id
-        is_other = chunk_id in self.arms.other_language
-        likely = judge.relevance(self.arms.cosines.get(chunk_id), hit.matched, other_language=is_other)
-        return max(likely, ASKED_FOR) if hit.scores.named and self.arms.named.is_all else likely
+    def _hit(self, judge: Judge, fused: Fused, passage: Passage, date: str | None) -> Hit:
+        arms, query = self.arms, self.outcome.query
+        matched, is_other = _matched(query, passage), fused.id in arms.other_language
+        relevance = judge.relevance(arms.cosines.get(fused.id), matched, other_language=is_other)
+        if fused.named and arms.named.is_all:
+            relevance = max(relevance, ASKED_FOR)
+        semantic = ArmScore(arms.semantic_ranks.get(fused.id), arms.cosines.get(fused.id, 0.0))
+        keyword = ArmScore(arms.keyword_ranks.get(fused.id), arms.bm25.get(fused.id, 0.0))
+        return Hit(
+            passage, fused, semantic, keyword, query, matched, self.outcome.weights, relevance=relevance, date=date
+        )
 
 
 def is_doubtful(first: Iterable[Hit]) -> bool:
@@ -278,8 +282,7 @@ def _fuse(mode: Mode, arms: Arms, scale: tuple[float, float], weights: Weights, 
             )
     if arms.in_named:
         fused = _with_named_first(fused, arms, 1.0 if mode == "keyword" else weights.keyword)
-    # Without a deeper look nothing is deep.
-    return sorted(fused, key=arms.is_deep) if arms.depth > ARM_DEPTH else fused
+    return sorted(fused, key=arms.is_deep)
 
 
 def _with_named_first(fused: list[Fused], arms: Arms, keyword_weight: float) -> list[Fused]:
@@ -325,23 +328,6 @@ def _fuse_one_arm(
     return [
         Fused(chunk_id, value if by_meaning else 0.0, 0.0 if by_meaning else value, value, found_by)
         for chunk_id, value in scores.items()
-    ]
-
-
-def _load_hits(connection: apsw.Connection, page: Sequence[Fused], arms: Arms, outcome: SearchOutcome) -> list[Hit]:
-    passages = load_passages(connection, [fused.id for fused in page])
-    return [
-        Hit(
-            passages[fused.id],
-            fused,
-            ArmScore(arms.semantic_ranks.get(fused.id), arms.cosines.get(fused.id, 0.0)),
-            ArmScore(arms.keyword_ranks.get(fused.id), arms.bm25.get(fused.id, 0.0)),
-            outcome.query,
-            _matched(outcome.query, passages[fused.id]),
-            outcome.weights,
-        )
-        for fused in page
-        if fused.id in passages
     ]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import apsw
@@ -125,14 +125,8 @@ def ensure_model(connection: apsw.Connection, identity: ModelIdentity) -> int:
         on conflict (fingerprint) do nothing
         """,
         {
-            "name": identity.name,
+            **asdict(identity),
             "fingerprint": identity.fingerprint,
-            "sha256": identity.sha256,
-            "pooling": identity.pooling,
-            "query_prefix": identity.query_prefix,
-            "passage_prefix": identity.passage_prefix,
-            "dimension": identity.dimension,
-            "max_tokens": identity.max_tokens,
             "calibration": _CALIBRATIONS.get(identity.name),
             "now": utc_now(),
         },

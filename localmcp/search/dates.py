@@ -77,13 +77,11 @@ def parse_moment(name: str, text: str, today: date, *, end: bool = False) -> str
         InvalidInput: names the field, the value and what is accepted.
     """
     plain = " ".join(text.strip().lower().split())
-    if plain in _NAMED:
-        first = today - timedelta(days=_NAMED[plain])
-        return _moment(first + timedelta(days=1) if end else first)
-    if span := _SPAN.fullmatch(plain):
-        first = today - timedelta(days=int(span[1]) * _DAYS[span[2][0]])
-        return _moment(first + timedelta(days=1) if end else first)
+    span = _SPAN.fullmatch(plain)
+    days = int(span[1]) * _DAYS[span[2][0]] if span else _NAMED.get(plain)
     try:
+        if days is not None:
+            return _moment(today - timedelta(days=days - end))
         if match := _DATE.fullmatch(plain):
             return _moment(_period(match)[1 if end else 0])
         exact = datetime.fromisoformat(text.strip())

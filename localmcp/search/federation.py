@@ -257,7 +257,7 @@ def _join(request: SearchRequest, parts: list[_Part], notices: list[str]) -> Sea
     most = 2 * max(request.offset + request.limit, ARM_DEPTH if request.by_date else LOOKED_AT)
     ordered = sorted(
         (
-            (part.ranked.is_deep(fused), -fused.named, -fused.combined, -_raw(part, fused), number, place, fused)
+            (part.ranked.arms.is_deep(fused), -fused.named, -fused.combined, -_raw(part, fused), number, place, fused)
             for number, part in enumerate(parts)
             for place, fused in enumerate(ranked[number][:most])
         ),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 import apsw
 
@@ -20,21 +19,10 @@ EMBEDDED_TITLE = f"iif(sources.format = '{FORMAT}' and json_type(metadata, '$.ti
 """SQL of the title that is embedded with a chunk: the made-up one of a record is not."""
 
 
-@dataclass(frozen=True, slots=True)
-class IndexedText:
-    """One chunk as the keyword index sees it."""
-
-    chunk_id: int
-    heading: str
-    """Title and heading path; weighs twice the text in bm25."""
-    text: str
-    language: str
-
-
-def add_to_index(connection: apsw.Connection, collection_id: int, texts: Iterable[IndexedText]) -> None:
+def add_to_index(connection: apsw.Connection, collection_id: int, chunk_ids: Iterable[int]) -> None:
     """Index stored chunks for keyword search and count their words. Part of the caller's write transaction."""
     lists = WordLists([], [])
-    rows = [(text.chunk_id, index_words(text.heading, text.text, text.language, lists)) for text in texts]
+    rows = list(_indexed_words(connection, chunk_ids, lists))
     write_words(connection, rows)
     connection.executemany(
         "update chunks set words = ? where id = ?", ((words.length, chunk_id) for chunk_id, words in rows)
@@ -61,22 +49,25 @@ def write_words(connection: apsw.Connection, rows: Iterable[tuple[int, IndexedWo
 def remove_from_index(connection: apsw.Connection, collection_id: int, chunk_ids: Sequence[int]) -> None:
     """Take stored chunks out of the keyword index and the counts. Part of the caller's write transaction."""
     lists = WordLists([], [])
-    for indexed_text in indexed_texts(connection, chunk_ids):
-        index_words(indexed_text.heading, indexed_text.text, indexed_text.language, lists)
+    for _ in _indexed_words(connection, chunk_ids, lists):
+        # Only what is listed counts.
+        pass
     connection.executemany("delete from chunks_fts where rowid = ?", ((row_id,) for row_id in chunk_ids))
     shift_counts(connection, collection_id, WordCounts(*map(Counter, lists)), -1)
 
 
-def indexed_texts(connection: apsw.Connection, chunk_ids: Iterable[int]) -> Iterator[IndexedText]:
-    """Yield stored chunks as the keyword index sees them."""
+def _indexed_words(
+    connection: apsw.Connection, chunk_ids: Iterable[int], lists: WordLists
+) -> Iterator[tuple[int, IndexedWords]]:
+    """Yield stored chunks as the keyword index sees them, and list their words."""
     sql = """
-        select chunks.id, sources.title, chunks.headings, chunks.text, groups.language
+        select sources.title, chunks.headings, chunks.text, groups.language
         from chunks join sources on sources.id = chunks.source_id join groups on groups.id = chunks.group_id
         where chunks.id = ?
     """
-    for row_id in chunk_ids:
-        chunk_id, title, headings, text, language = fetch_one(connection, sql, (row_id,))
-        yield IndexedText(chunk_id, heading_of(title, json.loads(headings)), text, language)
+    for chunk_id in chunk_ids:
+        title, headings, text, language = fetch_one(connection, sql, (chunk_id,))
+        yield chunk_id, index_words(heading_of(title, json.loads(headings)), text, language, lists)
 
 
 def shift_counts(connection: apsw.Connection, collection_id: int, counts: WordCounts, sign: int) -> None:

@@ -17,7 +17,7 @@ import apsw
 from localmcp.errors import InvalidInput
 from localmcp.search import vector
 from localmcp.search.drafts import ChunkDraft, IndexedWords, SourceDraft, WordCounts, WordLists, heading_of, index_words
-from localmcp.search.lexicon import add_to_index, indexed_texts, remove_from_index, shift_counts, write_words
+from localmcp.search.lexicon import add_to_index, remove_from_index, shift_counts, write_words
 from localmcp.search.replicas import note_changes
 from localmcp.search.vector_queue import requeue
 from localmcp.storage.database import bump_generations, fetch_all, fetch_one
@@ -299,7 +299,7 @@ def restore_source(connection: apsw.Connection, source_id: int) -> bool:
         return False
     _check_uri_free(connection, source_id)
     chunk_ids = _chunk_ids(connection, source_id)
-    add_to_index(connection, collection_id, indexed_texts(connection, chunk_ids))
+    add_to_index(connection, collection_id, chunk_ids)
     _shift_groups(connection, _groups_of(connection, chunk_ids), 1)
     model_id = fetch_one(connection, "select model_id from collections where id = ?", (collection_id,))
     if model_id is not None and chunk_ids:

@@ -33,7 +33,7 @@ def test_dates_and_spans_become_moments(text: str, first: str, after: str) -> No
     assert parse_moment("until", text, TODAY, end=True) == after
 
 
-@pytest.mark.parametrize("text", ["soon", "2026-13-01", "99999y", "14.3.2026", "9999"])
+@pytest.mark.parametrize("text", ["soon", "2026-13-01", "99999y", "9999y", "14.3.2026", "9999"])
 def test_what_is_no_date_is_refused_with_what_is_accepted(text: str) -> None:
     with pytest.raises(InvalidInput, match=f"until: '{text}' is no date; use a date such as"):
         parse_moment("until", text, TODAY, end=True)
