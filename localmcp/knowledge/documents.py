@@ -137,9 +137,9 @@ class KnowledgeBase(PassageSearch):
                 source = find_source(connection, bare if mount else name)
                 if source is None:
                     return None
-                row = fetch_one(connection, f"{SOURCE} where sources.id = ?", (source.row_id,))
+                row = fetch_one(connection, f"{SOURCE} where sources.id = ?", (source.id,))
                 item = source_item(row, index.database.adopted, origin)
-                passages = passages_of_source(connection, source.row_id, 0 if span else position_of(offset))
+                passages = passages_of_source(connection, source.id, 0 if span else position_of(offset))
             if outline:
                 return document_outline(item, passages, budget)
             if span and passages and span[0] > passages[-1].last_line:

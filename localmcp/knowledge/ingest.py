@@ -21,13 +21,13 @@ from localmcp.knowledge.background import Announcement
 from localmcp.knowledge.drafting import Origin, draft_source
 from localmcp.knowledge.indexing import Indexer, find_text
 from localmcp.knowledge.ledger import Entry, Explanation, Root
-from localmcp.knowledge.options import check_options, find_partition, find_targets, why_absent
+from localmcp.knowledge.names import SourceRow
+from localmcp.knowledge.options import check_options, find_targets, why_absent
 from localmcp.knowledge.plan import Plan, plan_adding, plan_refresh, set_aside
 from localmcp.knowledge.reading import read_groups, window_for
 from localmcp.knowledge.report import Progress as Progress
 from localmcp.knowledge.report import ProgressCallback, Report, Run
 from localmcp.knowledge.scans import ScanReader, waiting_pages
-from localmcp.knowledge.trash import SourceRow
 from localmcp.search.adaptation import adapt_weights
 from localmcp.search.collections import (
     Collection,
@@ -98,13 +98,13 @@ class Library:
             ModelMismatch: the collection's vectors come from another model; nothing was changed.
             NeedsConfirmation: many files of a folder are gone; they were left as they are (`refresh` can confirm).
         """
-        options = check_options(partition, title, source_type, metadata, include_hidden, patterns)
+        options = check_options(title, source_type, metadata, include_hidden, patterns)
         run = Run(progress)
         targets = find_targets(paths, options)
         with self._running:
-            place = self._open_collection(collection, partition)
+            place, partition_id = self._open_collection(collection, partition)
             self._note_absent(run, place, [path for path, kind in targets.items() if kind is None])
-            plans = plan_adding(self._database, place, targets, options)
+            plans = plan_adding(self._database, place, partition_id, targets, options)
             questions = set_aside(plans)
             self._carry_out(place, plans, run, remember=remember)
         return self._finish(run, [place], questions, wait)
@@ -252,11 +252,11 @@ class Library:
         run.report.waiting = left.passages
         return left.characters
 
-    def _open_collection(self, name: str | None, partition: str | None) -> Collection:
+    def _open_collection(self, name: str | None, partition: str | None) -> tuple[Collection, int | None]:
+        """Return a collection and the id of a partition of it, made if absent."""
         with self._database.write() as connection:
             collection = ensure_collection(connection, name or self._settings.collection)
-            ensure_partition(connection, collection, partition)
-            return collection
+            return collection, ensure_partition(connection, collection, partition)
 
     def _note_absent(self, run: Run, collection: Collection, paths: Sequence[str]) -> None:
         """Report and write down paths that do not exist; they do not stop the others."""
@@ -389,12 +389,11 @@ class Library:
         """
         from localmcp.text.readers import read_text  # 60 ms: every reader
 
-        options = check_options(partition, title, source_type, metadata)
+        options = check_options(title, source_type, metadata)
         document = read_text(text, title)
         data = document.text.encode()
-        place = self._open_collection(collection, partition)
+        place, partition_id = self._open_collection(collection, partition)
         with self._database.read() as connection:
-            partition_id = find_partition(connection, place, partition)
             before, sha256 = find_text(connection, place, document.title, uri)
         origin = Origin(
             place.id, partition_id, uri, hashlib.sha256(data).hexdigest(), len(data),
@@ -460,7 +459,7 @@ class Library:
             InvalidInput: another version of the same file has been added meanwhile.
         """
         with self._database.write() as connection:
-            return trash.bring_back(connection, visible_collections(connection), source)
+            return trash.bring_back(connection, source)
 
     def trashed(self) -> list[tuple[SourceRow, str]]:
         """Return what is in the trash, and since when (ISO 8601 UTC); the latest first."""

@@ -23,9 +23,8 @@ from localmcp.knowledge.library_records import (
     Trash,
     TrashedSource,
 )
-from localmcp.knowledge.names import find_source
+from localmcp.knowledge.names import SourceRow, find_source
 from localmcp.knowledge.report import Progress, Report
-from localmcp.knowledge.trash import SourceRow
 from localmcp.knowledge.walk import below
 from localmcp.schemas import camel_case, nearest
 from localmcp.storage.database import Database

@@ -31,13 +31,18 @@ class Ambiguous(InvalidInput):
 
 
 @dataclass(frozen=True, slots=True)
-class SourceName:
-    """A document that a name means."""
+class SourceRow:
+    """A document, as far as it is named, removed or restored."""
 
-    row_id: int
+    id: int
     uuid: str
+    collection_id: int
     title: str
-    path: str | None
+    uri: str | None
+
+
+SELECT_ROW = "select id, uuid, collection_id, title, uri from sources"
+"""The columns of a `SourceRow`."""
 
 
 def split_mount(name: str) -> tuple[str | None, str]:
@@ -47,7 +52,7 @@ def split_mount(name: str) -> tuple[str | None, str]:
     return (head, rest) if is_id else (None, name)
 
 
-def find_source(connection: apsw.Connection, name: str, *, trashed: bool = False) -> SourceName | None:
+def find_source(connection: apsw.Connection, name: str, *, trashed: bool = False) -> SourceRow | None:
     """Return the visible document of that name, live or in the trash, or None.
 
     Raises:
@@ -58,14 +63,14 @@ def find_source(connection: apsw.Connection, name: str, *, trashed: bool = False
     for test, value in _tests(text):
         rows = fetch_all(
             connection,
-            f"select id, uuid, title, uri from sources where {test} and {where} order by id desc limit 100",
+            f"{SELECT_ROW} where {test} and {where} order by id desc limit 100",
             {"name": value, "last": value + "g"},
         )
         # One file that is in two collections, or was removed twice, is one document.
-        if len({row[3] or row[0] for row in rows}) > 1:
-            raise _ambiguous(text, [SourceName(*row) for row in rows])
+        if len({row[4] or row[0] for row in rows}) > 1:
+            raise _ambiguous(text, [SourceRow(*row) for row in rows])
         if rows:
-            return SourceName(*rows[0])
+            return SourceRow(*rows[0])
     return None
 
 
@@ -87,8 +92,8 @@ def _tests(text: str) -> list[tuple[str, str]]:
     return tests
 
 
-def _ambiguous(name: str, sources: list[SourceName]) -> Ambiguous:
-    places = ", ".join(source.path or source.uuid[:8] for source in sources[:SHOWN])
+def _ambiguous(name: str, sources: list[SourceRow]) -> Ambiguous:
+    places = ", ".join(source.uri or source.uuid[:8] for source in sources[:SHOWN])
     more = f" and {len(sources) - SHOWN} more" if len(sources) > SHOWN else ""
     return Ambiguous(f"'{name}' fits {len(sources)} documents: {places}{more}.", hint="Give one of these paths.")
 

@@ -8,14 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import apsw
-
 from localmcp.errors import InvalidInput, NotFound
 from localmcp.files import unicode_path
 from localmcp.knowledge.ledger import Kind, Root
 from localmcp.knowledge.walk import NOT_UNICODE, below
 from localmcp.search.collections import Collection
-from localmcp.storage.database import fetch_one
 
 SOURCE_TYPES = ("text", "website", "docs", "qa", "notion")
 LONGEST_TITLE = 200
@@ -25,7 +22,6 @@ LONGEST_TITLE = 200
 class Options:
     """What the person says about files; what is not said is inherited from an earlier `add` of the same folder."""
 
-    partition: str | None = None
     title: str | None = None
     source_type: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -34,7 +30,6 @@ class Options:
 
 
 def check_options(
-    partition: str | None = None,
     title: str | None = None,
     source_type: str | None = None,
     metadata: Mapping[str, Any] | None = None,
@@ -49,7 +44,7 @@ def check_options(
     if source_type is not None and source_type not in SOURCE_TYPES:
         raise InvalidInput(f"source type {source_type!r} is unknown; use one of {', '.join(SOURCE_TYPES)}.")
     line = " ".join(_without_surrogates(title or "").split())[:LONGEST_TITLE]
-    return Options(partition, line or None, source_type, _json(metadata or {}), include_hidden, tuple(patterns))
+    return Options(line or None, source_type, _json(metadata or {}), include_hidden, tuple(patterns))
 
 
 def _json(metadata: Mapping[str, Any]) -> dict[str, Any]:
@@ -121,9 +116,3 @@ def make_root(
 def values_of(root: Root) -> tuple[Any, ...]:
     """Return what is stored with every source of a root."""
     return (root.partition_id, root.title, root.source_type, root.metadata)
-
-
-def find_partition(connection: apsw.Connection, collection: Collection, name: str | None) -> int | None:
-    """Return the id of the collection's partition of that name; None if there is none."""
-    sql = "select id from partitions where collection_id = ? and name = ?"
-    return fetch_one(connection, sql, (collection.id, name))

@@ -11,7 +11,7 @@ from pathlib import Path
 from localmcp.humanize import counted
 from localmcp.knowledge.drafting import CANNOT_BE_READ, REACHED_BY_LINK
 from localmcp.knowledge.ledger import Entry, Kind, Root, entries_below, roots_of
-from localmcp.knowledge.options import Options, find_partition, make_root, owner_of, values_of
+from localmcp.knowledge.options import Options, make_root, owner_of, values_of
 from localmcp.knowledge.reading import Task
 from localmcp.knowledge.walk import Found, Passed, WalkRules, below, stat_file, walk
 from localmcp.search.collections import Collection
@@ -67,12 +67,12 @@ def is_mass(vanished: int, held: int) -> bool:
 
 
 def plan_adding(
-    database: Database, collection: Collection, targets: Mapping[str, Kind | None], options: Options
-) -> list[Plan]:
+    database: Database, collection: Collection, partition_id: int | None, targets: Mapping[str, Kind | None],
+    options: Options,
+) -> list[Plan]:  # fmt: skip
     """Return a plan for each path that is added and exists."""
     with database.read() as connection:
         roots = roots_of(connection, [collection.id])
-        partition_id = find_partition(connection, collection, options.partition)
         entries_by_path = {path: entries_below(connection, collection.id, path) for path in targets}
     elsewhere = [*(root.path for root in roots), *targets]
     plans: list[Plan] = []

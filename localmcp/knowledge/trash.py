@@ -20,24 +20,13 @@ from localmcp.knowledge.ledger import (
     range_below,
     roots_of,
 )
-from localmcp.knowledge.names import find_source, nearest_source
+from localmcp.knowledge.names import SELECT_ROW, SourceRow, find_source, nearest_source
 from localmcp.knowledge.origins import is_uuid
 from localmcp.knowledge.walk import below
 from localmcp.search.collections import Collection
 from localmcp.search.sources import purge_sources, restore_source, trash_sources
 from localmcp.storage.database import fetch_all, fetch_one
 from localmcp.storage.times import utc_now
-
-
-@dataclass(frozen=True, slots=True)
-class SourceRow:
-    """A source as the trash sees it."""
-
-    id: int
-    uuid: str
-    collection_id: int
-    title: str
-    uri: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,10 +118,7 @@ def _sources_at(
 def _live_sources(
     connection: apsw.Connection, collections: Sequence[Collection], condition: str, *bindings: str | int
 ) -> list[SourceRow]:
-    sql = f"""
-        select id, uuid, collection_id, title, uri from sources
-        where collection_id = ? and trashed_at is null and {condition} order by id
-    """
+    sql = f"{SELECT_ROW} where collection_id = ? and trashed_at is null and {condition} order by id"
     rows = [row for collection in collections for row in fetch_all(connection, sql, (collection.id, *bindings))]
     return sorted((SourceRow(*row) for row in rows), key=lambda row: row.id)
 
@@ -187,19 +173,17 @@ def bury(
 # ---------------------------------------------------------------- back, or away
 
 
-_TRASHED = """
-    select id, uuid, collection_id, title, uri, trashed_at from sources where trashed_at is not null
-"""
-
-
 def trashed_sources(connection: apsw.Connection, collections: Sequence[Collection]) -> list[tuple[SourceRow, str]]:
     """Return what is in the trash, and since when; the latest first."""
-    sql = f"{_TRASHED} order by trashed_at desc, id desc"
+    sql = """
+        select id, uuid, collection_id, title, uri, trashed_at from sources
+        where trashed_at is not null order by trashed_at desc, id desc
+    """
     collection_ids = {collection.id for collection in collections}
     return [(SourceRow(*row[:5]), row[5]) for row in fetch_all(connection, sql) if row[2] in collection_ids]
 
 
-def bring_back(connection: apsw.Connection, collections: Sequence[Collection], source: str) -> SourceRow:
+def bring_back(connection: apsw.Connection, source: str) -> SourceRow:
     """Restore a source by its id, path or title. Part of the write transaction.
 
     Raises:
@@ -208,11 +192,9 @@ def bring_back(connection: apsw.Connection, collections: Sequence[Collection], s
         InvalidInput: another version of the same file has been added meanwhile.
     """
     source = unicode_path(source)
-    meant = find_source(connection, source, trashed=True)
-    rows = fetch_all(connection, f"{_TRASHED} and id = ?", (meant.row_id,)) if meant else []
-    if not rows or rows[0][2] not in {collection.id for collection in collections}:
+    row = find_source(connection, source, trashed=True)
+    if row is None:
         raise NotFound(f"No document '{source}' in the trash.")
-    row = SourceRow(*rows[0][:5])
     sql = "select uuid from sources where collection_id = ? and uri = ? and trashed_at is null"
     newer = fetch_one(connection, sql, (row.collection_id, row.uri))
     if newer:

@@ -22,9 +22,8 @@ from localmcp.search.drafts import WORD_ONLY
 from localmcp.search.file_names import first_chunks, named_chunks, named_sources
 from localmcp.search.filters import Filters, allowed_sources
 from localmcp.search.fusion import Weights
-from localmcp.search.fuzzy import Vocabulary
 from localmcp.search.highlight import sentences
-from localmcp.search.keyword import build_query, holds_several_languages, mix_neighbors, search_words
+from localmcp.search.keyword import Vocabulary, build_query, holds_several_languages, mix_neighbors, search_words
 from localmcp.search.vector import Block, SignIndex, exact_cosines, nearest_chunks
 from localmcp.search.vector_queue import waiting
 from localmcp.storage.database import Database, Generations, fetch_all, fetch_one, read_generations

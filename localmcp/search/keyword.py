@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import threading
 from array import array
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -13,11 +14,10 @@ from typing import Any
 
 import apsw
 
-from localmcp.search.fuzzy import Vocabulary
 from localmcp.storage.database import fetch_all, fetch_one
 from localmcp.wording.languages import detect_language
 from localmcp.wording.normalize import fold, index_text, phrases, plain_letters, stem, stop_words
-from localmcp.wording.spelling import Correction
+from localmcp.wording.spelling import Correction, WordList, correct
 
 MOST_UNITS = 512
 """Words of a query that are looked at: questions as long as a paragraph often end with what they are about (64 words
@@ -112,6 +112,25 @@ _Counts = tuple[Counter[str], Counter[str]]
 """How many chunks hold each stem: in the whole file (for idf, as bm25 counts), and where the caller may look."""
 
 
+class Vocabulary:
+    """The surface words of each collection, in memory from the first correction on. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._generation = -1
+        self._words: dict[int, WordList] = {}
+
+    def lists(self, connection: apsw.Connection, generation: int, collection_ids: Sequence[int]) -> list[WordList]:
+        """Return the words of each of those collections."""
+        with self._lock:
+            if generation != self._generation:
+                self._generation, self._words = generation, {}
+            for collection_id in {*collection_ids} - self._words.keys():
+                sql = "select word, chunks from words where collection_id = ?"
+                self._words[collection_id] = WordList(dict(fetch_all(connection, sql, (collection_id,))))
+            return [self._words[collection_id] for collection_id in collection_ids]
+
+
 def attainable(query: KeywordQuery) -> float:
     """Return the bm25 score that a text with the heaviest words of a query approaches; absent words count too."""
     idf = {term.word: term.idf for term in query.terms}
@@ -182,8 +201,7 @@ class _Words:
 
     def corrected(self, term: Term, languages: Sequence[str]) -> Term:
         """Return the term as it was probably meant, or as it is; corrections are from texts in its language."""
-        arguments = self.connection, self.generation, self.collection_ids, term.word
-        for correction in self.vocabulary.corrections(*arguments)[:MOST_CORRECTIONS]:
+        for correction in correct(term.word, *self._lists())[:MOST_CORRECTIONS]:
             [meant] = self.terms([(correction.replacement,)], languages)
             if meant.chunks and _is_in_language(self.connection, meant, languages, self.collection_ids):
                 return Term(term.word, meant.alternatives, meant.chunks, meant.idf, correction)
@@ -192,7 +210,10 @@ class _Words:
     def hold_within(self, part: str) -> bool:
         """Return whether a word contains `part`, which is long enough to be one."""
         is_long = len(part) >= LEAST_PART and part.isalpha()
-        return is_long and self.vocabulary.holds_within(self.connection, self.generation, self.collection_ids, part)
+        return is_long and any(part in word for words in self._lists() for word in words.counts)
+
+    def _lists(self) -> list[WordList]:
+        return self.vocabulary.lists(self.connection, self.generation, self.collection_ids)
 
 
 def _languages(text: str, sizes: dict[str, int]) -> tuple[str, ...]:

@@ -156,6 +156,10 @@ _PASSAGE = f"""
     select chunks.id, source_id, sources.collection_id, {EMBEDDED_TITLE}, headings, text, stop - start
     from chunks join sources on sources.id = source_id join groups on groups.id = group_id
 """
+_LACKING = f"""
+    {_PASSAGE} where trashed_at is null and groups.kind <> '{WORD_ONLY}'
+        and not exists (select 1 from vectors where vectors.id = (? << 40 | chunks.id))
+"""
 
 
 def next_passages(
@@ -194,14 +198,10 @@ def _up_to(rows: Iterable[tuple[int, int]], limit: int) -> Iterator[int]:
 
 def _passages_of(connection: apsw.Connection, model_id: int, source_ids: Sequence[int], limit: int) -> list[Passage]:
     """Return the passages without a vector of those documents, in their order."""
-    sql = f"""
-        {_PASSAGE} where source_id = ? and trashed_at is null and groups.kind <> '{WORD_ONLY}'
-            and not exists (select 1 from vectors where vectors.id = (? << 40 | chunks.id))
-        order by position limit ?
-    """
+    sql = f"{_LACKING} and source_id = ? order by position limit ?"
     chosen: list[Passage] = []
     for source_id in source_ids:
-        rows = fetch_all(connection, sql, (source_id, model_id, limit - len(chosen)))
+        rows = fetch_all(connection, sql, (model_id, source_id, limit - len(chosen)))
         chosen += [_passage(*row) for row in rows]
         if len(chosen) >= limit:
             break
@@ -210,12 +210,8 @@ def _passages_of(connection: apsw.Connection, model_id: int, source_ids: Sequenc
 
 def passages_lacking(connection: apsw.Connection, collection_id: int, model_id: int, limit: int) -> list[Passage]:
     """Return passages of a collection without a vector of that model, which need not be the collection's own."""
-    sql = f"""
-        {_PASSAGE} where sources.collection_id = ? and trashed_at is null and groups.kind <> '{WORD_ONLY}'
-            and not exists (select 1 from vectors where vectors.id = (? << 40 | chunks.id))
-        order by chunks.id limit ?
-    """
-    return [_passage(*row) for row in fetch_all(connection, sql, (collection_id, model_id, limit))]
+    sql = f"{_LACKING} and sources.collection_id = ? order by chunks.id limit ?"
+    return [_passage(*row) for row in fetch_all(connection, sql, (model_id, collection_id, limit))]
 
 
 def _passage(

@@ -12,9 +12,8 @@ from library import Library
 from localmcp.search import keyword as keyword_module
 from localmcp.search.candidates import SearchOutcome, SearchRequest
 from localmcp.search.collections import choose_collections
-from localmcp.search.fuzzy import Vocabulary
 from localmcp.search.index import Index
-from localmcp.search.keyword import KeywordQuery, build_query, match_expression, search_words
+from localmcp.search.keyword import KeywordQuery, Vocabulary, build_query, match_expression, search_words
 from localmcp.storage.database import Database, fetch_one, read_generations
 from localmcp.tools import Scope, use_scope
 from localmcp.wording.languages import detect_language
