@@ -10,12 +10,10 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from localmcp.arrays import NDArray, np
 from localmcp.files import write_atomically
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from localmcp.embeddings import Embedder
 
 log = logging.getLogger(__name__)
@@ -69,8 +67,6 @@ class TextVectors:
         Raises:
             ModelUnavailable: the model fails.
         """
-        import numpy as np
-
         rows_by_digest = self.of(texts, embedder)
         return np.stack([rows_by_digest[text] for text in texts])
 
@@ -99,8 +95,6 @@ class TextVectors:
             return
         from zipfile import BadZipFile
 
-        import numpy as np
-
         try:
             with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
                 digests, rows = stored["digests"], stored["vectors"].astype(np.float32)
@@ -112,8 +106,6 @@ class TextVectors:
         path = self._path()
         if path is None:
             return
-        import numpy as np
-
         content = BytesIO()
         np.savez(content, digests=np.array(list(self._known)), vectors=np.stack(list(self._known.values())))
         try:

@@ -6,13 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from localmcp.arrays import Vectors
+
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from localmcp.search.conditions import Condition
-
-    Vectors = NDArray[np.float32]
 
 Json = dict[str, Any]
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import Protocol, cast
 
 import apsw
 
+from localmcp.arrays import Vector
 from localmcp.errors import LocalMCPError, Unavailable
 from localmcp.search.backend import RemoteIndex
 from localmcp.search.candidates import SearchRequest
@@ -19,12 +20,6 @@ from localmcp.search.index import RemoteHits
 from localmcp.search.replicas import Replica, replica_of
 from localmcp.storage.database import Database
 from localmcp.tools import current_scope
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Vector = NDArray[np.float32]
 
 log = logging.getLogger(__name__)
 

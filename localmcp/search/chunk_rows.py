@@ -5,10 +5,11 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import apsw
 
+from localmcp.arrays import Ids, np
 from localmcp.errors import InvalidInput, NotFound
 from localmcp.search.backend import DEFAULT_PARTITION, Json
 from localmcp.search.collections import Collection
@@ -16,12 +17,6 @@ from localmcp.search.conditions import Condition, comparisons, sql_condition
 from localmcp.search.filters import SOURCE_COLUMNS
 from localmcp.search.records import metadata_of
 from localmcp.storage.database import fetch_all, fetch_one
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Ids = NDArray[np.int64]
 
 COLUMNS = {**SOURCE_COLUMNS, "page": "chunks.first_page"}
 
@@ -61,8 +56,6 @@ def sources_fulfilling(
     condition: Condition | None,
 ) -> Ids:  # fmt: skip
     """Return sorted ids of the sources that may answer; `chunks_fulfilling` looks at conditions on pages."""
-    import numpy as np
-
     tests = ["collection_id = :collection", "trashed_at is null"]
     bindings: dict[str, Any] = {"collection": collection_id}
     if partition is not None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import apsw
 
+from localmcp.arrays import Ids, np
 from localmcp.errors import ModelMismatch
 from localmcp.search.backend import DEFAULT_PARTITION, Space
 from localmcp.search.chunk_rows import (
@@ -22,12 +22,6 @@ from localmcp.search.conditions import Condition
 from localmcp.search.index import Index
 from localmcp.search.vector import Block
 from localmcp.storage.database import fetch_all, fetch_one, read_generations
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Ids = NDArray[np.int64]
 
 FEW = 400
 """So many vectors are compared one by one: narrowing them would read as many."""
@@ -80,8 +74,6 @@ def describe_vectors(connection: apsw.Connection, collection: str) -> Space:
     Raises:
         NotFound: no such collection.
     """
-    import numpy as np
-
     [stored] = choose_collections(connection, [collection])
     model, dimension = _model(connection, stored.model_id)
     sql = "select sources from signs where collection_id = ? and model_id = ?"
@@ -108,8 +100,6 @@ def _model(connection: apsw.Connection, model_id: int | None) -> tuple[str, int]
 
 def _only(blocks: Sequence[Block], chunk_ids: Sequence[int]) -> list[Block]:
     """Return the blocks with nothing but those chunks in them."""
-    import numpy as np
-
     kept = [(block, np.isin(block.ids, chunk_ids)) for block in blocks]
     return [
         Block(block.segments, block.ids[stays], block.sources[stays], np.ascontiguousarray(block.bits[:, stays]))

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import apsw
 
+from localmcp.arrays import np
 from localmcp.search.vector import SEGMENT_SIZE
 from localmcp.search.vector_queue import QUEUE_VERSION, miscounted
 from localmcp.storage.database import fetch_all, fetch_one
@@ -89,8 +90,6 @@ def _sign_codes(connection: apsw.Connection) -> Iterator[str]:
 
 def _differing(connection: apsw.Connection, model_id: int, ids: array[int], bits: bytes, dimension: int) -> int:
     """Count the sign codes that are not those of their vectors."""
-    import numpy as np
-
     codes = np.frombuffer(bits, np.uint8).reshape(len(ids), -1)
     sql = "select id & 1099511627775, embedding from vectors where id in (select ? << 40 | value from carray(?))"
     vectors = dict(fetch_all(connection, sql, (model_id, apsw.carray(ids))))

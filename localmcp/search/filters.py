@@ -6,10 +6,11 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import apsw
 
+from localmcp.arrays import NDArray, np
 from localmcp.errors import InvalidInput
 from localmcp.search.backend import DEFAULT_PARTITION
 from localmcp.search.collections import Collection
@@ -17,11 +18,6 @@ from localmcp.search.conditions import Condition, sql_condition
 from localmcp.search.dates import SOURCE_DATE
 from localmcp.search.records import TITLE_COLUMN
 from localmcp.storage.database import fetch_all
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
 
 MOST_KEYS, MOST_VALUES = 50, 1000
 """A query of more conditions than these is one that SQLite refuses."""
@@ -71,8 +67,6 @@ def allowed_sources(
     connection: apsw.Connection, collections: Sequence[Collection], filters: Filters
 ) -> NDArray[np.int64]:
     """Return ids of the sources in those collections that pass the filters, ascending."""
-    import numpy as np
-
     marks = ",".join("?" * len(collections))
     conditions = [f"collection_id in ({marks})", "trashed_at is null"]
     bindings: list[Any] = [collection.id for collection in collections]

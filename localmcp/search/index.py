@@ -9,10 +9,11 @@ from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import apsw
 
+from localmcp.arrays import Vector
 from localmcp.embeddings import LazyEmbedder
 from localmcp.errors import ConfigurationError, ModelUnavailable
 from localmcp.search.adaptation import DEEP, MULTILINGUAL_TRUST, READ_LANGUAGE, Trust, trust_of, weight_for
@@ -28,12 +29,6 @@ from localmcp.search.vector import Block, SignIndex, exact_cosines, nearest_chun
 from localmcp.search.vector_queue import waiting
 from localmcp.storage.database import Database, Generations, fetch_all, fetch_one, read_generations
 from localmcp.wording.languages import detect_language
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Vector = NDArray[np.float32]
 
 log = logging.getLogger(__name__)
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import nsmallest
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import apsw
 
+from localmcp.arrays import Ids, Vectors, np
 from localmcp.search.vector import (
     EXACT_STEP,
     Block,
@@ -23,13 +24,6 @@ from localmcp.search.vector import (
     nearest_chunks,
     restricted_codes,
 )
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Ids = NDArray[np.int64]
-    Vectors = NDArray[np.float32]
 
 STOOD = 10
 """How many of the best must be unchanged for one step; as for a single query."""
@@ -97,8 +91,6 @@ def _steps(
     blocks: Sequence[Block], queries: Vectors, allowed: Ids | None, size: int
 ) -> Iterator[list[tuple[int, Any]]]:
     """Yield (query, chunk ids) of `size` pairs of query and candidate at a time, best estimate first."""
-    import numpy as np
-
     codes = restricted_codes(blocks, allowed)
     estimates = [estimated_candidates(codes, query) for query in queries]
     order = np.argsort(-np.concatenate([estimated for _, estimated in estimates]))

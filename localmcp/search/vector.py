@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import apsw
 
+from localmcp.arrays import Ids, NDArray, Vector, np
 from localmcp.errors import ModelMismatch
 from localmcp.search.replicas import note_changes
 from localmcp.storage.connections import has_sqlite_vec
@@ -21,11 +22,6 @@ from localmcp.storage.database import fetch_all, fetch_one
 from localmcp.storage.migrations import VECTOR_ID_BITS
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Ids = NDArray[np.int64]
-    Vector = NDArray[np.float32]
     Cosines = NDArray[np.float64]
     Codes = tuple[Ids, NDArray[np.uint64]]
     """Chunk ids (n,) and their sign codes (words, n)."""
@@ -81,8 +77,6 @@ def add_signs(
     connection: apsw.Connection, model_id: int, collection_id: int, source_ids: Sequence[int], chunk_ids: Sequence[int]
 ) -> None:
     """Append the sign codes of stored vectors to the collection's last segment, and to new ones when it is full."""
-    import numpy as np
-
     note_changes(connection, collection_id, chunk_ids)
     ids, codes = _sign_codes(connection, model_id, chunk_ids)
     if not len(ids):
@@ -110,8 +104,6 @@ def add_signs(
 
 def remove_signs(connection: apsw.Connection, model_id: int, collection_id: int, chunk_ids: Iterable[int]) -> None:
     """Take chunks out of the segments that hold them. Part of the caller's write transaction, which bumps `signs`."""
-    import numpy as np
-
     gone = np.fromiter(chunk_ids, dtype=np.int64)
     if not len(gone):
         return
@@ -160,8 +152,6 @@ def _insert_segment(
 
 def _sign_codes(connection: apsw.Connection, model_id: int, chunk_ids: Sequence[int]) -> tuple[Any, Any]:
     """Return ids (n,) and codes (n, words) of the chunks' vectors: one bit a dimension, 1 where it is positive."""
-    import numpy as np
-
     keys = np.array([vector_id(model_id, chunk_id) for chunk_id in chunk_ids], dtype=np.int64)
     quantize = "vec_quantize_binary(embedding)" if _quantizes(connection, int(keys[0])) else "embedding"
     sql = f"select id, {quantize} from vectors where id in (select value from carray(?)) order by id"
@@ -184,8 +174,6 @@ def _quantizes(connection: apsw.Connection, key: int) -> bool:
 
 def pack_signs(vector: Vector) -> bytes:
     """Return the sign code of one vector, bit order as `vec_quantize_binary` writes it."""
-    import numpy as np
-
     return np.packbits(vector > 0, bitorder="little").tobytes()
 
 
@@ -237,8 +225,6 @@ class SignIndex:
 
 
 def _read_block(connection: apsw.Connection, segments: tuple[int, ...]) -> Block:
-    import numpy as np
-
     marks = ",".join("?" * len(segments))
     # What has the wrong length is not read: a file from somewhere else may hold anything there.
     sql = f"""
@@ -281,15 +267,11 @@ def nearest_chunks(
 
 def _compared(connection: apsw.Connection, model_id: int, ids: Ids, query: Vector) -> tuple[Ids, Cosines]:
     """Return the ids and their cosines, in the same order; a chunk without a vector has none (nan)."""
-    import numpy as np
-
     cosines = exact_cosines(connection, model_id, ids, query)
     return ids, np.array([cosines.get(chunk_id, np.nan) for chunk_id in ids.tolist()], dtype=np.float64)
 
 
 def _best_of(compared: Sequence[tuple[Ids, Cosines]], k: int) -> list[tuple[int, float]]:
-    import numpy as np
-
     if not compared:
         return []
     ids, cosines = (np.concatenate(part) for part in zip(*compared, strict=True))
@@ -303,8 +285,6 @@ def _hopeful(estimated: Vector, compared: Sequence[tuple[Ids, Cosines]]) -> int:
 
     The vectors that were read tell how a cosine follows from an estimate: a line, and the deviation from it.
     """
-    import numpy as np
-
     cosines = np.concatenate([part for _, part in compared])
     is_compared = ~np.isnan(cosines)
     cosines, promised = cosines[is_compared], estimated[: len(is_compared)][is_compared].astype(np.float64)
@@ -320,8 +300,6 @@ def _hopeful(estimated: Vector, compared: Sequence[tuple[Ids, Cosines]]) -> int:
 
 def all_ids(blocks: Sequence[Block], allowed: Ids | None) -> Ids:
     """Return the ids in the blocks whose source is allowed."""
-    import numpy as np
-
     parts = [block.ids if allowed is None else block.ids[_is_in(block.sources, allowed)] for block in blocks]
     return np.concatenate([np.empty(0, dtype=np.int64), *parts])
 
@@ -333,8 +311,6 @@ def candidates(blocks: Sequence[Block], query: Vector, allowed: Ids | None) -> I
 
 def _ordered(ids: Ids, estimated: Vector, most: int) -> tuple[Ids, Vector]:
     """Return the `most` best, best estimate first."""
-    import numpy as np
-
     if len(ids) > most:
         best = np.sort(np.argpartition(-estimated, most)[:most])
         ids, estimated = ids[best], estimated[best]
@@ -344,8 +320,6 @@ def _ordered(ids: Ids, estimated: Vector, most: int) -> tuple[Ids, Vector]:
 
 def restricted_codes(blocks: Iterable[Block], allowed: Ids | None) -> list[Codes]:
     """Return the codes of each block's chunks whose source is allowed."""
-    import numpy as np
-
     if allowed is None:
         return [(block.ids, block.bits) for block in blocks]
     places = ((block, np.flatnonzero(_is_in(block.sources, allowed))) for block in blocks)
@@ -354,8 +328,6 @@ def restricted_codes(blocks: Iterable[Block], allowed: Ids | None) -> list[Codes
 
 def estimated_candidates(codes: Sequence[Codes], query: Vector) -> tuple[Ids, Vector]:
     """Return the ids (n,) of the codes nearest to the query's code, and their estimates (n,), in no order."""
-    import numpy as np
-
     if not codes:
         return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.float32)
     code = pack_signs(query)
@@ -378,8 +350,6 @@ def estimates(codes: Any, query: Vector) -> Any:
     It orders candidates better than the Hamming distance, which takes the query's numbers for signs as well: the first
     400 then hold as many of the true ten as the nearest 1000 (.986, 100,000 chunks, clustered random vectors).
     """
-    import numpy as np
-
     octets = np.ascontiguousarray(codes.T).view(np.uint8)
     parts = np.zeros(octets.shape[1] * 8, dtype=np.float32)
     parts[: len(query)] = query
@@ -391,8 +361,6 @@ def estimates(codes: Any, query: Vector) -> Any:
 
 def _hamming(bits: Any, words: Any) -> Any:
     """Count the differing bits of each column of bits (words, n) with words (words,): uint16 (n,)."""
-    import numpy as np
-
     count: Any = np.bitwise_count
     distance: Any = np.zeros(bits.shape[1], dtype=np.uint16)
     for row, word in zip(bits, words, strict=True):
@@ -403,8 +371,6 @@ def _hamming(bits: Any, words: Any) -> Any:
 
 def _is_in(sources: Any, allowed: Any) -> Any:
     """Return which of the sources are among the allowed ones, which are sorted: bool (n,)."""
-    import numpy as np
-
     if not len(allowed) or not len(sources):
         return np.zeros(len(sources), dtype=bool)
     first, last = int(sources.min()), int(sources.max())
@@ -419,8 +385,6 @@ def _is_in(sources: Any, allowed: Any) -> Any:
 
 def exact_cosines(connection: apsw.Connection, model_id: int, chunk_ids: Any, query: Vector) -> dict[int, float]:
     """Return chunk id -> cosine with the query, of chunks with a vector of this model; 0 for a zero vector."""
-    import numpy as np
-
     keys = np.asarray(chunk_ids, dtype=np.int64) + (model_id << VECTOR_ID_BITS)
     if not len(keys):
         return {}

@@ -8,13 +8,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from localmcp.arrays import NDArray, np
 from localmcp.tool_search.features import FEATURES, Features
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 SIGNS = ("bias", "relevance", "lead", "verb_not_in_name", "words", "out_of_scope")
 """Of the most relevant tool: its relevance, how far the sixth is behind it, and whether its name lacks the verb of the
@@ -54,8 +50,6 @@ WITHOUT_MODEL = Weights(
 
 def signs_of(relevances: NDArray[np.float32], features: Features) -> tuple[float, ...]:
     """Return the values that the weights of SIGNS belong to."""
-    import numpy as np
-
     best, behind = int(relevances.argmax()), max(0, len(relevances) - FIRST - 1)
     lead = float(relevances[best] - np.partition(relevances, behind)[behind])
     missing = float(features.rows[best, FEATURES.index("verb_not_in_name")])
@@ -76,8 +70,6 @@ class Judgment:
 
 def judge(features: Features) -> Judgment:
     """Weigh what speaks for each tool."""
-    import numpy as np
-
     weights = WITH_MODEL if features.with_model else WITHOUT_MODEL
     # Only differences mean anything: how much likelier in log odds one tool is than another.
     relevances = features.rows @ np.array(weights.order, np.float32) - features.opposed * np.float32(OPPOSED)

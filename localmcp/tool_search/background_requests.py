@@ -5,12 +5,10 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
+from localmcp.arrays import NDArray, np
 from localmcp.tool_search.synonyms import read_lines
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from localmcp.embeddings import Embedder
     from localmcp.text_vectors import TextVectors
 
@@ -43,8 +41,6 @@ def _shipped() -> tuple[str, NDArray[np.float32]]:
 
     They are kept in even numbers of -126 to 126: a tenth smaller than in all whole numbers; cosines move by .002.
     """
-    import numpy as np
-
     from localmcp.config import packaged_data
 
     with np.load(packaged_data() / "general_requests.npz", allow_pickle=False) as stored:
@@ -67,8 +63,6 @@ def scale_of(requests: NDArray[np.float32]) -> tuple[float, float]:
 
     The weights assume that scale. Models differ in how near they put two unrelated texts: e5 at 0.7, MiniLM at 0.1.
     """
-    import numpy as np
-
     rows = requests[::EVERY]
     cosines = (rows @ rows.T)[np.triu_indices(len(rows), 1)]
     factor = min(2.0, max(0.5, SPREAD / max(float(cosines.std()), 1e-6)))

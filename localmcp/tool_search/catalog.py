@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from localmcp.arrays import NDArray, np
 from localmcp.text_vectors import TextVectors
 from localmcp.tool_search.background_requests import EVERY, request_vectors, scale_of
 from localmcp.tool_search.name_match import rung_of, squeeze
@@ -25,9 +26,6 @@ from localmcp.wording.normalize import stem
 from localmcp.wording.spelling import WordList, correct
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from localmcp.embeddings import Embedder
 
 log = logging.getLogger(__name__)
@@ -84,8 +82,6 @@ class ToolCatalog:
     @cached_property
     def holders(self) -> Mapping[str, tuple[NDArray[np.intp], NDArray[np.float32]]]:
         """Stem -> places of the tools that have it, and its weight there."""
-        import numpy as np
-
         postings: dict[str, list[tuple[int, float]]] = {}
         for place, tool in enumerate(self.tools):
             for word, weight in tool.weights.items():
@@ -100,8 +96,6 @@ class ToolCatalog:
 
     def column(self, word: str) -> NDArray[np.float32]:
         """Return what a stem counts at each tool, 0..1: shape (tools,)."""
-        import numpy as np
-
         column = np.zeros(len(self.tools), np.float32)
         if (held := self.holders.get(word)) is not None:
             column[held[0]] = held[1]
@@ -110,8 +104,6 @@ class ToolCatalog:
     @cached_property
     def actions(self) -> NDArray[np.int64]:
         """The kinds of action of each tool, a bit for each kind."""
-        import numpy as np
-
         return np.array([action_bits(tool.actions) for tool in self.tools], np.int64)
 
     @cached_property
@@ -126,8 +118,6 @@ class ToolCatalog:
 
     def named_by(self, verbs: frozenset[str]) -> NDArray[np.bool_]:
         """Return which tools have one of these stems as their verb: shape (tools,)."""
-        import numpy as np
-
         named = np.zeros(len(self.tools), bool)
         for verb in verbs & self._having_the_verb.keys():
             named[self._having_the_verb[verb]] = True
@@ -142,8 +132,6 @@ class ToolCatalog:
 
     def opposed(self, opposites: frozenset[str], verbs: frozenset[str]) -> NDArray[np.bool_]:
         """Return which tools have one of the opposites in their name, and none of the verbs: shape (tools,)."""
-        import numpy as np
-
         opposed = np.zeros(len(self.tools), bool)
         if not opposites:
             return opposed
@@ -205,8 +193,6 @@ class ToolCatalog:
 
 
 def _places_by_stem(stems_by_tool: Iterable[Iterable[str]]) -> dict[str, NDArray[np.intp]]:
-    import numpy as np
-
     places: dict[str, list[int]] = {}
     for place, stems in enumerate(stems_by_tool):
         for stemmed in stems:
@@ -263,8 +249,6 @@ def _make(made: Future[ToolVectors], tools: Sequence[ToolText], embedder: Embedd
 
 
 def _stack(tools: Sequence[ToolText], embedder: Embedder, kept: TextVectors) -> ToolVectors:
-    import numpy as np
-
     rows_by_text = kept.of([text for tool in tools for text in (tool.named, *tool.texts)], embedder)
     first = np.stack([rows_by_text[tool.texts[0]] for tool in tools])
     named = np.stack([rows_by_text[tool.named] for tool in tools])
@@ -282,8 +266,6 @@ def _stack(tools: Sequence[ToolText], embedder: Embedder, kept: TextVectors) -> 
 
 def relate(vectors: ToolVectors, adapter: Adapter | None) -> ToolVectors:
     """Return the vectors with what an adapter adds to them: what is said for such tools, and their hubness."""
-    import numpy as np
-
     requests, sayings, on_axes = vectors.requests[::EVERY], vectors.sayings, vectors.on_axes
     if adapter:
         on_axes = ((vectors.first + vectors.named) @ (adapter.axes * 0.5)).astype(np.float32)

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import TYPE_CHECKING
 
+from localmcp.arrays import NDArray, np
 from localmcp.tool_search.background_requests import out_of_scope_margin
 from localmcp.tool_search.catalog import ToolCatalog, ToolVectors, action_bits
 from localmcp.tool_search.query import Query, telling
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 COSINES = ("cosine", "other_cosine", "name_cosine")
 """Of the query with the tool's server, name and first sentence; with the nearer of its description and examples; with
@@ -51,8 +47,6 @@ class Features:
 
 def word_features(query: Query, catalog: ToolCatalog) -> Features:
     """Compare words only: the columns of the cosines stay 0."""
-    import numpy as np
-
     size = len(catalog.tools)
     columns = [catalog.column(word.stem) for word in query.words]
     shares = np.stack(columns, axis=1) if columns else np.zeros((size, 0), np.float32)
@@ -80,8 +74,6 @@ def request_vector(rows: NDArray[np.float32]) -> NDArray[np.float32]:
         rows: unit vectors of the whole request, then of its clauses if there are several: one of them says what is
             wanted, the others tell of the circumstances.
     """
-    import numpy as np
-
     if len(rows) == 1:
         return rows[0]
     mixed = rows[0] + CLAUSE_SHARE * rows[1:].mean(axis=0)
@@ -90,8 +82,6 @@ def request_vector(rows: NDArray[np.float32]) -> NDArray[np.float32]:
 
 def _nearest_text(vectors: ToolVectors, places: NDArray[np.intp], row: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return the cosine of the nearest description or example, for the tools at these places."""
-    import numpy as np
-
     ends = np.append(vectors.begins[1:], len(vectors.others))
     texts = [list(range(int(vectors.begins[place]), int(ends[place]))) for place in places.tolist()]
     begins = np.cumsum([0, *(len(text) for text in texts[:-1])])
@@ -100,8 +90,6 @@ def _nearest_text(vectors: ToolVectors, places: NDArray[np.intp], row: NDArray[n
 
 def all_features(query: NDArray[np.float32], vectors: ToolVectors, by_words: Features, *, adapted: bool) -> Features:
     """Add what the unit vector of the query says; `adapted`: compared with tools as `request_adapter` moves it."""
-    import numpy as np
-
     rows, adapter = by_words.rows.copy(), vectors.adapter
     freedom = adapter.freedom(query) if adapter else 1.0
     row = adapter.adapt(query, freedom) if adapter and adapted else query

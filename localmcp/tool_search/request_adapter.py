@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+from localmcp.arrays import NDArray, np
 
 FILE = "request_adapter.npz"
 NEAREST, NEAREST_SAYINGS, SHARPNESS = 8, 20, 20.0
@@ -41,8 +38,6 @@ class Adapter:
 
     def adapt(self, requests: NDArray[np.float32], freedom: float = 1.0) -> NDArray[np.float32]:
         """Return the unit vectors (..., dimension) that tools are compared with: r + freedom * r A B."""
-        import numpy as np
-
         moved = requests + freedom * ((requests @ self.down) @ self.up)
         return (moved / np.linalg.norm(moved, axis=-1, keepdims=True)).astype(np.float32)
 
@@ -53,13 +48,9 @@ class Adapter:
 
         Both sides of this comparison are worded as tools are, so it finds what a request cannot be compared with.
         """
-        import numpy as np
-
         return np.concatenate([self._borrow(tools[begin : begin + AT_ONCE]) for begin in range(0, len(tools), AT_ONCE)])
 
     def _borrow(self, tools: NDArray[np.float32]) -> NDArray[np.float32]:
-        import numpy as np
-
         similar = tools @ self.capabilities.T
         nearest = np.argpartition(similar, -NEAREST, axis=1)[:, -NEAREST:]
         shares = np.exp(SHARPNESS * np.take_along_axis(similar, nearest, axis=1))
@@ -71,8 +62,6 @@ class Adapter:
 
         Both sides of this comparison are worded as people speak.
         """
-        import numpy as np
-
         similar = self.sayings @ (request @ self.axes)
         nearest = np.argpartition(similar, -NEAREST_SAYINGS)[-NEAREST_SAYINGS:]
         shares = np.exp(SHARPNESS * similar[nearest])
@@ -82,8 +71,6 @@ class Adapter:
 @cache
 def shipped_adapter() -> Adapter:
     """Return the adapter for the default model; its matrices are kept as whole numbers."""
-    import numpy as np
-
     from localmcp.config import packaged_data
 
     names = ("down", "up", "axes", "sayings", "capabilities", "wording")

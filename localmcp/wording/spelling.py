@@ -9,14 +9,10 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from localmcp.arrays import NDArray, np
 from localmcp.config import packaged_data
 from localmcp.wording.normalize import fold
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 SHORTEST = 4
 """Shorter words have too many neighbors to guess one."""
@@ -63,8 +59,6 @@ class WordList:
 
     def __init__(self, counts: dict[str, int]) -> None:
         """`counts`: word -> how many texts hold it."""
-        import numpy as np
-
         self.counts = counts
         self._words = tuple(counts)
         self._letters = _letter_bits(self._words)
@@ -81,8 +75,6 @@ class WordList:
 
     def _alike(self, word: str) -> list[str]:
         """Return the words of about the same letters: an edit drops one and adds one at most."""
-        import numpy as np
-
         apart = np.bitwise_count(self._letters ^ _letter_bits([word])[0])
         near = (apart <= 2 * MOST_EDITS) & (np.abs(self._lengths - len(word)) <= MOST_EDITS)
         return [self._words[place] for place in np.flatnonzero(near).tolist()]
@@ -90,8 +82,6 @@ class WordList:
 
 def _letter_bits(words: Sequence[str]) -> NDArray[np.uint32]:
     """Return which letters each word has, one bit a letter of the Latin alphabet; others share them: shape (words,)."""
-    import numpy as np
-
     bits = np.zeros(len(words), np.uint32)
     for start in range(0, len(words), WORDS_AT_ONCE):
         part = slice(start, start + WORDS_AT_ONCE)
