@@ -192,7 +192,8 @@ def export_rules(session: Session, kind: str, folder: Path | None, force: bool, 
 def stats(session: Session, result: Json) -> None:
     """Count rules by category and project, and how often they were applied."""
     terminal.echo(f"{terminal.counted(result['rules'], 'rule')} in force, {result['retired']} retired")
-    terminal.echo(f"applied {terminal.counted(result['uses'], 'time')}, {result['notUseful']} times not useful")
+    uses, not_useful = (terminal.counted(result[name], "time") for name in ("uses", "notUseful"))
+    terminal.echo(f"applied {uses}, {not_useful} not useful")
     for name, number in (result["categories"] | result["projects"]).items():
         terminal.echo(f"{number:>6}  {name}")
     for most_applied in result["mostApplied"]:

@@ -281,7 +281,7 @@ def _tie_breakers(rule: Rule, task: Task, categories: Mapping[str, float]) -> li
     if task.files and rule.globs:
         parts.append((FOR_FILES, f"is about files like {_glob_of(rule, task.files)}"))
     if rule.weight > 1:
-        parts.append((FOR_WEIGHT * min(1.0, rule.weight - 1), "marked as important"))
+        parts.append((FOR_WEIGHT * min(1.0, rule.weight - 1), f"its weight is {rule.weight:.3g}"))
     return parts
 
 

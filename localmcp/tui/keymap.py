@@ -150,7 +150,7 @@ KEYS: dict[str, dict[str, Binding]] = {
         "copy": Binding("y", "copy", "Copy command"),
     },
     "form": {
-        "run": Binding("ctrl+r", "run", "Save"),
+        "run": Binding("ctrl+r", "run", "Save or run"),
         "close": Binding("escape", "dismiss", "Cancel"),
     },
 }

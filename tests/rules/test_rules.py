@@ -254,6 +254,14 @@ def test_clauses_are_split_and_single_ones_are_not() -> None:
 # ---------------------------------------------------------------- tie-breakers, filters, budget
 
 
+def test_a_rule_that_proved_useful_is_not_said_to_be_marked_by_somebody(ruled: Workspace) -> None:
+    for _ in range(3):
+        ruled.registry.call("reportRuleUse", {"ruleIds": [1], "useful": True})
+    answer = ask(ruled, "write tests for every new feature", similarityThreshold=-1, maxResults=50)
+    reasons = next(rule["why"] for rule in answer["rules"] if rule["id"] == 1)
+    assert "its weight is 1.15" in reasons
+
+
 def test_use_and_weight_order_equal_rules_but_lift_none_over_the_threshold(workspace: Workspace) -> None:
     first, second = workspace.rules.store(
         [RuleDraft("Write unit tests for new code.", "testing", project=name) for name in ("one", "two")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from textual import on
@@ -242,7 +243,13 @@ def _usage_cells(usage: Usage, *, by: bool = False) -> list[str]:
     name = f"by {usage.key_name or usage.name}" if by else usage.name
     errors = f"{usage.errors:,} ({usage.error_rate:.0%})" if usage.errors else ""
     times = [took(usage.median_seconds), took(usage.p95_seconds)]
-    return [name, f"{usage.calls:,}", errors, *times, size(usage.result_bytes), local_time(usage.last_at)]
+    return [name, f"{usage.calls:,}", errors, *times, size(usage.result_bytes), _short_time(usage.last_at)]
+
+
+def _short_time(moment: str) -> str:
+    """Return the clock of a call of today, else its day: the last of many columns has no space for both."""
+    day, _, clock = local_time(moment).partition(" ")
+    return clock if day == f"{datetime.now():%Y-%m-%d}" else day
 
 
 def asked_words(arguments: dict[str, Any] | None) -> str:
