@@ -1,4 +1,4 @@
-"""One thing that was looked at, and the running of what looks."""
+"""The result of one check, and the running of checks."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ log = logging.getLogger(__name__)
 Status = Literal["ok", "warn", "fail"]
 
 READABLE_FAULTS = (LocalMCPError, apsw.Error, OSError, ValueError, TypeError, LookupError)
-"""What a check may meet in a broken file or configuration; it is then what the check says."""
+"""What a check may raise on a broken file or configuration; its result then says so."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What was found about one thing."""
+    """The result of one check."""
 
     name: str
     status: Status

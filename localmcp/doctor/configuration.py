@@ -1,4 +1,4 @@
-"""The person's configuration: mistakes with file and line, the MCP clients of this machine, and servers it names."""
+"""Checks of the configuration: mistakes with file and line, MCP clients of this machine, and servers it names."""
 
 from __future__ import annotations
 

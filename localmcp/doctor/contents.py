@@ -1,4 +1,4 @@
-"""What is in the file: do indexes agree with documents, documents with the disk, and vectors with the model."""
+"""Checks of the content: indexes against documents, documents against the disk, vectors against the model."""
 
 from __future__ import annotations
 

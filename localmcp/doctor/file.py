@@ -1,4 +1,4 @@
-"""The file itself: is it there, is it ours, may it be written, is every page of it whole."""
+"""Checks of the file itself: whether it exists, is ours, may be written, and is undamaged."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
-"""Whether the program itself is whole: Python, its libraries, SQLite and the extension for vectors."""
+"""Checks of the program itself: Python, its libraries, SQLite and the extension for vectors."""
 
 from __future__ import annotations
 
 import importlib.metadata
 import platform
-import sys
 from collections.abc import Iterator
 from contextlib import closing
 
@@ -16,7 +15,6 @@ from localmcp.doctor.check import Check, fail, ok, warn
 from localmcp.storage.connections import check_levenshtein, has_sqlite_vec, load_sqlite_vec, register_levenshtein
 from localmcp.storage.database import fetch_one
 
-OLDEST_PYTHON = (3, 11)
 OLDEST_SQLITE = (3, 47, 0)
 """Contentless FTS5 tables whose rows can be deleted, and the JSON functions that are used."""
 NEEDED = (
@@ -33,18 +31,12 @@ EXTRAS = {
 
 def check_installation(settings: Settings | None) -> Iterator[Check]:
     """Python, packages, extras and SQLite."""
-    yield _python()
+    system = f"{platform.system()} {platform.machine()}"
+    yield ok("python", f"localmcp {__version__}, Python {platform.python_version()}, {system}")
     yield from _packages()
     yield _extras(settings)
     yield _sqlite()
     yield _extension()
-
-
-def _python() -> Check:
-    says = f"localmcp {__version__}, Python {platform.python_version()}, {platform.system()} {platform.machine()}"
-    if sys.version_info < OLDEST_PYTHON:
-        return fail("python", f"{says}; Python 3.11 or later is needed")
-    return ok("python", says)
 
 
 def _packages() -> Iterator[Check]:

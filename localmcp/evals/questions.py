@@ -1,4 +1,4 @@
-"""What is asked in an evaluation: judged questions from a file, or questions made from the person's own passages."""
+"""Questions of an evaluation: judged ones from a file, or ones made from the person's own passages."""
 
 from __future__ import annotations
 

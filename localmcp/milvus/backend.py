@@ -1,6 +1,6 @@
 """Milvus as a backend: a server, a cluster, or a Milvus Lite file, all behaving alike.
 
-What differs between them, and between their versions, is levelled here; the differences are measured (Milvus Lite
+Differences between them, and between their versions, are evened out here; they are measured (Milvus Lite
 3.2.2, Milvus 2.3.5). Collections that other programs made can be searched and read, not changed; their keys may be
 text, and then an id is that text.
 """

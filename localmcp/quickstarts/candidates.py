@@ -24,8 +24,8 @@ from localmcp.quickstarts.matching import (
     fold_text,
     have_common_stem,
     is_sure,
+    may_mean,
     split_words,
-    stands_for,
     word_budget,
 )
 from localmcp.storage.database import fetch_all, fetch_one
@@ -115,7 +115,7 @@ class CatalogWords:
     def _find_neighbors(self, word: str, connection: apsw.Connection) -> Neighbors:
         near = dict.fromkeys((*self._nearly(word), *self._of_one_stem(word)))
         measured = measure_edits(connection, word, list(near))
-        edits = {other: count for other, count in measured.items() if stands_for(word, other, count)}
+        edits = {other: count for other, count in measured.items() if may_mean(word, other, count)}
         evidence = {edit for edit in edits if is_sure(word, edit, edits[edit]) and not self._is_common(edit)}
         telling = len(self.ids) >= LEAST_TELLING
         known_in = frozenset[Field](

@@ -1,4 +1,4 @@
-"""The catalog of quick starts: in, found, read, worked through, and out again (S0-3, S0-5 to S0-21)."""
+"""The catalog of quick starts: import, search, reading, progress and export (S0-3, S0-5 to S0-21)."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ class Quickstarts:
             raise NotFound(f"{match.name} was removed meanwhile.")
         return row
 
-    # ------------------------------------------------------------ in
+    # ------------------------------------------------------------ importing
 
     @hidden_change(
         "importQuickstarts",
@@ -327,7 +327,7 @@ class Quickstarts:
             store.set_progress(connection, row.id, status or answers.status_of(tasks, task_count(row.content)), tasks)
             return answers.progress_answer(self._find(connection, row.name))
 
-    # ------------------------------------------------------------ out
+    # ------------------------------------------------------------ exporting and removing
 
     @hidden_tool(
         "exportQuickstarts",

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from os.path import commonprefix
 from typing import Literal, NamedTuple
 
 from localmcp.wording.languages import detect_language
@@ -218,9 +219,12 @@ def word_budget(word: str) -> int:
     return 1 if len(word) <= 5 else 2 if len(word) <= 8 else 3
 
 
-def stands_for(word: str, other: str, edits: int) -> bool:
-    """Whether a near word may be meant at all: words up to five letters, and any with three edits, keep their first
-    letter, and no short stop word is read into a typo ("form" is not "from")."""
+def may_mean(word: str, other: str, edits: int) -> bool:
+    """Return whether a near word may be meant at all.
+
+    Words up to five letters, and any with three edits, keep their first letter, and no short stop word is read into a
+    typo ("form" is not "from").
+    """
     if word == other:
         return True
     if (len(word) <= 5 or edits > 2) and word[0] != other[0]:
@@ -229,7 +233,7 @@ def stands_for(word: str, other: str, edits: int) -> bool:
 
 
 def is_sure(word: str, other: str, edits: int) -> bool:
-    """Whether a near word is certainly meant, and means something: the same, a form of it, or a typo in a long word,
+    """Return whether a near word is certainly meant: the same word, a form of it, or a typo in a long word,
     though not in its first letter ("mother" is not "other")."""
     if word.isdigit():
         return False
@@ -245,7 +249,7 @@ def have_common_stem(first: str, second: str) -> bool:
 
     "started" and "start", "config" and "configuring"; not "openings" and "openshift".
     """
-    shared = _common_prefix(first, second)
+    shared = len(commonprefix((first, second)))
     if shared < 4:
         return False
     shorter, longer = sorted((len(first), len(second)))
@@ -254,15 +258,6 @@ def have_common_stem(first: str, second: str) -> bool:
         or stem(first, "english") == stem(second, "english")
         or (shared >= 0.7 * shorter and shared >= 0.5 * longer)
     )
-
-
-def _common_prefix(first: str, second: str) -> int:
-    shared = 0
-    for one, other in zip(first, second, strict=False):
-        if one != other:
-            break
-        shared += 1
-    return shared
 
 
 def _fuzzy_distance(
@@ -292,7 +287,7 @@ def _as_a_whole(
     if any(word_budget(word) == 0 for word in missing):
         return None
     if distance > HARMLESS_SHARE * max(len(text), len(query.text)):
-        if not all(any(_common_prefix(word, field_word) >= 3 for field_word in words) for word in missing):
+        if not all(any(word[:3] == field_word[:3] for field_word in words) for word in missing):
             return None
     return distance, MOST_EXTRA_WORDS
 

@@ -134,7 +134,7 @@ class Collections:
                 ensure_partition(connection, collection, partition_name)
         return {"name": partition_name, "created": before is None and partition_name != DEFAULT_PARTITION}
 
-    # ------------------------------------------------------------ telling
+    # ------------------------------------------------------------ describing
 
     @hidden_tool(
         "list_collections",
@@ -241,7 +241,7 @@ class Collections:
             "searchedIn": "milvus",
         }
 
-    # ------------------------------------------------------------ taking away
+    # ------------------------------------------------------------ dropping
 
     @hidden_change(
         "drop_collection",

@@ -1,4 +1,4 @@
-"""The tools that put records (texts with metadata) into a collection, change them and take them out (S4-13)."""
+"""The tools that insert, change and delete records (texts with metadata) of a collection (S4-13)."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Records:
         self.places = places
         self._remove_documents = remove_documents
 
-    # ------------------------------------------------------------ in
+    # ------------------------------------------------------------ inserting
 
     @hidden_change(
         "insert_records",
@@ -211,7 +211,7 @@ class Records:
                 writing.rewrite_record(connection, target, stored_record, change, draft, embeddings, model_id)
         return {"updated": len(changes), "reembedded": len(embeddings)}
 
-    # ------------------------------------------------------------ out
+    # ------------------------------------------------------------ deleting
 
     @hidden_change(
         "delete_records",
@@ -258,7 +258,7 @@ class Records:
         return result
 
 
-# ---------------------------------------------------------------- taking out
+# ---------------------------------------------------------------- sources of deleted records
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,7 +108,7 @@ class RuleCatalog:
         self.finder = finder
         self._embedder = index.embedder
 
-    # ------------------------------------------------------------ in
+    # ------------------------------------------------------------ adding
 
     @hidden_change(
         "addRule",

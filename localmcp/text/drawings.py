@@ -1,4 +1,4 @@
-"""Reads what is drawn in office files: charts, diagrams (SmartArt) and the text boxes of sheets."""
+"""Reads drawings in office files: charts, diagrams (SmartArt) and the text boxes of sheets."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from localmcp.text.document import one_line
 from localmcp.text.packages import Package
 
 MOST_POINTS = 200
-"""Values of a series that are written."""
+"""Most values of a series that are written."""
 
 
 @dataclass(slots=True)

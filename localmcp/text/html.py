@@ -1,4 +1,4 @@
-"""Turns an HTML page into Markdown, without the frame of the page."""
+"""Turns an HTML page into Markdown, without its navigation, header and footer."""
 
 import re
 from collections import Counter

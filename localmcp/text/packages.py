@@ -38,7 +38,7 @@ HandlerT = TypeVar("HandlerT", bound="XmlHandler")
 
 
 class Package:
-    """The zip archive of an office file or a book; what is unpacked counts each time that it is asked for."""
+    """The zip archive of an office file or a book; members count towards the limit each time they are unpacked."""
 
     def __init__(self, data: bytes, name: str) -> None:
         if data.startswith(OLE_MAGIC):
@@ -88,7 +88,7 @@ class Package:
             walk_xml(member, handler, self.name)
 
     def walk_all(self, paths: Iterable[str], handler: HandlerT) -> HandlerT:
-        """Hand those members that are there to `handler`, and return it."""
+        """Hand the members that exist to `handler`, and return it."""
         for path in paths:
             if path in self:
                 self.walk(path, handler)
@@ -103,7 +103,7 @@ class Package:
 
 
 class XmlHandler(Protocol):
-    """Takes what an XML parser meets; names come without their namespace (`r:id` keeps its prefix)."""
+    """Receives what an XML parser reads; names come without their namespace (`r:id` keeps its prefix)."""
 
     def start(self, tag: str, attributes: dict[str, str], /) -> None: ...
 

@@ -1,4 +1,4 @@
-"""What a reader should know about a text before believing it: hidden characters, and words that pose as instructions.
+"""Warnings about a text for whoever reads it: hidden characters, and words that imitate instructions.
 
 Nothing is blocked or removed: text from documents is data, and these are hints for whoever reads it.
 """

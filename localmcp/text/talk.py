@@ -1,4 +1,4 @@
-"""Reads what was said: subtitles (.srt, .vtt) and conversations with assistants, exported as JSON."""
+"""Reads subtitles (.srt, .vtt) and exported conversations with assistants (JSON)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from localmcp.text.encodings import decode_text
 from localmcp.text.worker import begin_member
 
 PARAGRAPH_SECONDS = 30
-"""What is said in about so long is one paragraph with one time."""
+"""Captions of about this long are one paragraph with one time."""
 
 _CUE = re.compile(r"(?:(\d{1,3}):)?(\d\d?):(\d\d)[.,]\d{1,3}[ \t]+-->")
 _TAGS = re.compile(r"<[^<>\n]{0,200}>|\{\\[^{}\n]{0,50}\}")

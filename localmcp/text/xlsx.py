@@ -22,7 +22,7 @@ _FORMATS = {str(number): shown for number, shown in (_DATES | {9: "percent", 10:
 _LAST_DAY = 2_958_465
 """9999-12-31 as Excel counts."""
 _NO_COLUMN = -1
-"""Where a remark is in a row without values."""
+"""Column of a remark in a row without values."""
 
 RawCell = tuple[str, str, str]
 """Type, number of the style, value, as the file has them."""

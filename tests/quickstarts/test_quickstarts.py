@@ -646,7 +646,7 @@ def near(query: str, field: str) -> dict[str, Neighbors]:
     """The neighbours as a catalogue of one quick start has them."""
     from rapidfuzz.distance import OSA, Levenshtein
 
-    from localmcp.quickstarts.matching import have_common_stem, is_sure, stands_for, word_budget
+    from localmcp.quickstarts.matching import have_common_stem, is_sure, may_mean, word_budget
 
     found: dict[str, Neighbors] = {}
     for word in read_query(query).significant_words:
@@ -654,7 +654,7 @@ def near(query: str, field: str) -> dict[str, Neighbors]:
         for other in split_words(fold_text(field)):
             related = have_common_stem(word, other)
             distance = min(Levenshtein.distance(word, other), 2 if related else 99)
-            if (related or OSA.distance(word, other) <= word_budget(word)) and stands_for(word, other, distance):
+            if (related or OSA.distance(word, other) <= word_budget(word)) and may_mean(word, other, distance):
                 edits[other] = distance
         found[word] = Neighbors(edits, frozenset(each for each in edits if is_sure(word, each, edits[each])))
     return found
