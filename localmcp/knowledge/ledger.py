@@ -186,6 +186,24 @@ def mark(connection: apsw.Connection, collection_id: int, path: str, status: Sta
     )
 
 
+def removed_folders_above(connection: apsw.Connection, collection_id: int, path: str) -> list[str]:
+    """Return the folders above a path that the person removed as a whole, the outermost first."""
+    above: list[str] = []
+    while (folder := os.path.dirname(path)) != path:
+        above.append(path := folder)
+    sql = """
+        select path from ledger
+        where collection_id = ? and status = 'removed' and path in (select value from carray(?))
+    """
+    return sorted(row[0] for row in fetch_all(connection, sql, (collection_id, apsw.carray(tuple(above)))))
+
+
+def holds_removed(connection: apsw.Connection, collection_id: int, folder: str) -> bool:
+    """Return whether something inside a folder is still marked as removed."""
+    sql = "select 1 from ledger where collection_id = ? and status = 'removed' and path >= ? and path < ? limit 1"
+    return fetch_one(connection, sql, (collection_id, *range_below(folder))) is not None
+
+
 def forget(connection: apsw.Connection, collection_id: int, paths: Iterable[str]) -> None:
     """Delete the entries of paths that mean nothing any more."""
     sql = "delete from ledger where path = ? and collection_id = ?"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import apsw
 
@@ -12,15 +12,20 @@ from localmcp.errors import InvalidInput, NotFound
 from localmcp.files import unicode_path
 from localmcp.knowledge.ledger import (
     Status,
+    forget,
     forget_purged,
     forget_root,
     forget_roots,
     forget_skipped,
+    holds_removed,
     mark,
     range_below,
+    removed_folders_above,
     roots_of,
+    save_root,
 )
 from localmcp.knowledge.names import SELECT_ROW, SourceRow, find_source, nearest_source
+from localmcp.knowledge.options import owner_of, values_of
 from localmcp.knowledge.origins import is_uuid
 from localmcp.knowledge.walk import below
 from localmcp.search.collections import Collection
@@ -216,6 +221,28 @@ def _note_return(connection: apsw.Connection, source_id: int) -> None:
         "update ledger set source_id = ?, size = ?, mtime_ns = ?, sha256 = ? where path = ? and collection_id = ?",
         (source_id, size, mtime_ns, sha256, uri, collection_id),
     )
+    if there:
+        _watch_again(connection, collection_id, uri)
+
+
+def _watch_again(connection: apsw.Connection, collection_id: int, path: str) -> None:
+    """Lift the mark on a removed folder above a file when all of it is back; until then the file is watched alone.
+
+    Else the next refresh would put the file into the trash again, with the folder.
+    """
+    roots = roots_of(connection, [collection_id])
+    owner = owner_of(path, roots)
+    folders = removed_folders_above(connection, collection_id, path)
+    if owner is None or not folders:
+        return
+    if any(holds_removed(connection, collection_id, folder) for folder in folders):
+        save_root(connection, replace(owner, path=path, kind="file", title=None, id=None))
+        return
+    forget(connection, collection_id, folders)
+    for root in roots:
+        outer = owner_of(os.path.dirname(root.path), roots)
+        if root.kind == "file" and below(root.path, folders[0]) and outer and values_of(root) == values_of(outer):
+            forget_root(connection, collection_id, root.path)
 
 
 def purge(connection: apsw.Connection, days: float) -> int:

@@ -391,6 +391,28 @@ def test_a_restored_source_whose_file_is_gone_is_kept(library: Library, database
         library.restore(source.uuid)
 
 
+def test_what_comes_back_from_a_removed_folder_stays_and_the_folder_is_watched_again_when_all_is_back(
+    library: Library, database: Database, folder: Path
+) -> None:
+    herbs = folder / "herbs"
+    for name in ("Basil", "Thyme"):
+        write(herbs / f"{name.lower()}.md", f"# {name}\n\nGrows in pots.\n")
+    library.add_paths([folder])
+    library.remove([str(herbs)])
+    library.restore("Basil")
+    write(herbs / "mint.md", "# Mint\n\nGrows everywhere.\n")
+    assert library.refresh().removed == 0
+    assert {"Basil", "Thyme", "Mint"} & set(titles(database)) == {"Basil"}
+
+    write(herbs / "basil.md", "# Basil\n\nGrows on the sill.\n")
+    assert library.refresh().updated == 1
+
+    library.restore("Thyme")
+    library.refresh()
+    assert {"Basil", "Thyme", "Mint"} <= set(titles(database))
+    assert [root.path for root in library.roots()] == [str(folder)]
+
+
 def test_a_version_in_the_trash_does_not_push_out_the_one_in_the_library(
     library: Library, database: Database, folder: Path
 ) -> None:
