@@ -6,7 +6,6 @@ separate handler; none of that happens before the first call, and the last two n
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
 import re
@@ -45,12 +44,6 @@ class Server:
     def is_file(self) -> bool:
         """A Milvus Lite file, served inside this process."""
         return self.uri.endswith(".db")
-
-    @property
-    def key(self) -> str:
-        """Equal for those who may share a client."""
-        secret = hashlib.sha256(self.token.encode()).hexdigest()
-        return "\n".join((self.uri, self.database, self.ca_file, secret, f"{self.timeout:g}"))
 
 
 def read_server(settings: Settings) -> Server | None:
@@ -235,16 +228,14 @@ def _check_file(path: Path) -> None:
         raise ConfigurationError(f"milvus_address = {str(path)!r}: its folder does not exist.", hint="Make it first.")
 
 
-_clients: dict[str, Client] = {}
+_clients: dict[Server, Client] = {}
 _sharing = threading.Lock()
 
 
 def share_client(server: Server) -> Client:
     """Return the client of that server: one for all who have the same address, credentials and database."""
     with _sharing:
-        client = _clients.get(server.key)
-        if client is None:
-            client = _clients[server.key] = Client(server)
+        client = _clients.setdefault(server, Client(server))
         client.users += 1
         return client
 
@@ -255,7 +246,7 @@ def release_client(client: Client) -> None:
         client.users -= 1
         if client.users > 0:
             return
-        del _clients[client.server.key]
+        del _clients[client.server]
         client.close()
         if client.server.is_file and all(other.server.uri != client.server.uri for other in _clients.values()):
             _stop_lite(client.server.uri)

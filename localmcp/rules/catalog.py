@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from heapq import merge
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired
@@ -89,14 +89,6 @@ class RuleStats(TypedDict):
     neverApplied: int
 
 
-@dataclass(frozen=True, slots=True)
-class Twin:
-    """A stored rule that says nearly the same."""
-
-    rule: Rule
-    similarity: float
-
-
 OnDuplicate = Literal["ask", "count", "add"]
 
 
@@ -152,7 +144,7 @@ class RuleCatalog:
         embedder, notice = self._model_or_notice()
         draft = self._with_category(draft, embedder)
         if on_duplicate != "add" and (twin := self._find_twin(draft, embedder)):
-            return self._met_twin(twin, draft, on_duplicate)
+            return self._met_twin(*twin, draft, on_duplicate)
         rule = self.store([draft])[0]
         answer: RuleAnswer = {
             "success": True,
@@ -161,25 +153,23 @@ class RuleCatalog:
         }
         return {**answer, "notice": notice} if notice else answer
 
-    def _met_twin(self, twin: Twin, draft: RuleDraft, on_duplicate: OnDuplicate) -> RuleAnswer:
+    def _met_twin(self, twin: Rule, similarity: float, draft: RuleDraft, on_duplicate: OnDuplicate) -> RuleAnswer:
         if on_duplicate == "ask":
             return {
                 "success": False,
-                "message": f"Rule {twin.rule.id} says nearly the same: “{twin.rule.rule_text.rstrip('.')}”. "
+                "message": f"Rule {twin.id} says nearly the same: “{twin.rule_text.rstrip('.')}”. "
                 "Call again with onDuplicate count (count it instead) or add.",
-                "duplicate": shown_rule(twin.rule),
-                "similarity": round(twin.similarity, 4),
+                "duplicate": shown_rule(twin),
+                "similarity": round(similarity, 4),
             }
         with self.database.write() as connection:
-            rulebook.count_instruction(
-                connection, twin.rule.id, draft.instruction or draft.rule_text, draft.context, draft.origin
-            )
-            rule = require_rule(connection, twin.rule.id)
+            rulebook.count_instruction(connection, twin.id, draft)
+            rule = require_rule(connection, twin.id)
         return {
             "success": True,
             "message": f"Counted towards rule {rule.id}, which says the same.",
             "rule": shown_rule(rule),
-            "similarity": round(twin.similarity, 4),
+            "similarity": round(similarity, 4),
         }
 
     def store(self, drafts: Sequence[RuleDraft]) -> list[Rule]:
@@ -232,12 +222,12 @@ class RuleCatalog:
         [vector] = embedder.embed_passages([f"{draft.context}\n{draft.rule_text}".strip()])
         return replace(draft, category=self.finder.nearest_category(vector))
 
-    def _find_twin(self, draft: RuleDraft, embedder: Embedder | None) -> Twin | None:
-        """Return the stored rule in force that says nearly the same as a draft, if any."""
+    def _find_twin(self, draft: RuleDraft, embedder: Embedder | None) -> tuple[Rule, float] | None:
+        """Return the rule in force that says nearly the same as a draft, if any, and their similarity."""
         with self.database.read() as connection:
             same = rulebook.find_same(connection, draft.rule_text, draft.project)
         if same:
-            return Twin(same, 1.0)
+            return same, 1.0
         if embedder is None:
             return None
         from rapidfuzz import fuzz
@@ -247,7 +237,7 @@ class RuleCatalog:
             # Rules with opposite meaning use the same words: "tabs, not spaces".
             alike = fuzz.token_set_ratio(rule.rule_text.lower(), draft.rule_text.lower())
             if rule.project == draft.project and (cosine >= SAME_RULE or alike >= ALIKE_WORDS):
-                return Twin(rule, cosine)
+                return rule, cosine
         return None
 
     # ------------------------------------------------------------ reading

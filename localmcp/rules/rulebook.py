@@ -238,7 +238,7 @@ def add_rule(connection: apsw.Connection, draft: RuleDraft) -> Rule:
         NotFound: the scope may not see the rules.
     """
     ensure_collection(connection, COLLECTION, kind=KIND)
-    instruction_id = _insert_instruction(connection, draft.instruction or draft.rule_text, draft.context, draft.origin)
+    instruction_id = _insert_instruction(connection, draft)
     rule_id: int = fetch_one(
         connection,
         """
@@ -255,12 +255,11 @@ def add_rule(connection: apsw.Connection, draft: RuleDraft) -> Rule:
     return load_rules(connection, [rule_id])[rule_id]
 
 
-def count_instruction(connection: apsw.Connection, rule_id: int, instruction: str, context: str, origin: str) -> int:
-    """Count an instruction towards a rule that is there; returns the id of the instruction."""
-    instruction_id = _insert_instruction(connection, instruction, context, origin)
+def count_instruction(connection: apsw.Connection, rule_id: int, draft: RuleDraft) -> None:
+    """Count the instruction of a draft towards a rule that is there."""
+    instruction_id = _insert_instruction(connection, draft)
     connection.execute("update user_instructions set rule_id = ? where id = ?", (rule_id, instruction_id))
     connection.execute("update rules set instructions_count = instructions_count + 1 where id = ?", (rule_id,))
-    return instruction_id
 
 
 def change_rule(connection: apsw.Connection, rule: Rule, draft: RuleDraft) -> bool:
@@ -335,11 +334,12 @@ def draft_of(rule: Rule, **changes: Any) -> RuleDraft:
     return replace(same, **changes)
 
 
-def _insert_instruction(connection: apsw.Connection, instruction: str, context: str, origin: str) -> int:
+def _insert_instruction(connection: apsw.Connection, draft: RuleDraft) -> int:
     sql = """
         insert into user_instructions (instruction, context, origin, inserted_at) values (?, ?, ?, ?) returning id
     """
-    return fetch_one(connection, sql, (instruction, context, origin, utc_now()))
+    values = (draft.instruction or draft.rule_text, draft.context, draft.origin, utc_now())
+    return fetch_one(connection, sql, values)
 
 
 def _columns(draft: RuleDraft) -> dict[str, Any]:
