@@ -15,6 +15,8 @@ from localmcp.rules.rulebook import CATEGORIES, RuleDraft
 from localmcp.wording.normalize import runs
 
 if TYPE_CHECKING:
+    from markdown_it.token import Token
+
     from localmcp.rules.rulebook import Rule
 
 Format = Literal["jsonl", "claude", "agents", "cursorrules", "mdc", "copilot", "markdown"]
@@ -295,7 +297,7 @@ def _blocks(text: str) -> Iterator[tuple[str, int, str, int]]:
             opened = token.type
             level = int(token.tag[1:]) if token.type == "heading_open" else level
         elif token.type == "inline" and opened in ("heading_open", "paragraph_open"):
-            content = _one_line(token.content)
+            content = _one_line("".join(_source_of(token.children or ())))
             line = token.map[0] + 1 if token.map else 1
             if opened == "heading_open":
                 yield "heading", level, content, line
@@ -310,7 +312,48 @@ def _blocks(text: str) -> Iterator[tuple[str, int, str, int]]:
 
 
 def _one_line(content: str) -> str:
-    return " ".join(content.replace("**", "").replace("__", "").split())
+    return " ".join(content.split())
+
+
+def _source_of(children: Sequence[Token]) -> Iterator[str]:
+    """Yield the Markdown of a line without the marks of strong emphasis: they say nothing to an assistant."""
+    ends: list[str] = []
+    before = " "
+    for place, child in enumerate(children):
+        if child.type in ("strong_open", "link_open"):
+            start, end = _marks_of(child, before, children[place + 1])
+            ends.append(end)
+            before = start or before
+            yield start
+        elif child.type in ("strong_close", "link_close"):
+            yield ends.pop()
+        else:
+            before = _text_of(child) or before
+            yield _text_of(child)
+
+
+def _marks_of(opening: Token, before: str, following: Token) -> tuple[str, str]:
+    """Return what stands before and behind a link or strong text, of which the marks are left out."""
+    if opening.type == "link_open":
+        return ("<", ">") if opening.info == "auto" else ("[", f"]({opening.attrs['href']})")
+    # The stars of `src/**/a and lib/**/b`, and the name `__init__`, are no emphasis.
+    is_name = opening.markup == "__" and re.fullmatch(r"\w+", following.content) is not None
+    mark = opening.markup if is_name or before[-1] == "/" else ""
+    return mark, mark
+
+
+def _text_of(child: Token) -> str:
+    match child.type:
+        case "code_inline":
+            return f"{child.markup}{child.content}{child.markup}"
+        case "em_open" | "em_close":
+            return child.markup
+        case "softbreak" | "hardbreak":
+            return " "
+        case "image":
+            return f"![{child.content}]({child.attrs['src']})"
+        case _:
+            return child.content
 
 
 # ---------------------------------------------------------------- JSON Lines

@@ -197,6 +197,23 @@ def test_the_rule_files_of_a_project_are_found(tmp_path: Path) -> None:
     assert {path.relative_to(tmp_path).as_posix() for path in find_rule_files(tmp_path)} == set(names)
 
 
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        ("Never import from `__init__.py`", "Never import from `__init__.py`"),
+        ("Use __slots__ in hot classes", "Use __slots__ in hot classes"),
+        ("Match src/**/a and lib/**/b", "Match src/**/a and lib/**/b"),
+        ("Format `src/**/*.py` and `lib/**/*.py`", "Format `src/**/*.py` and `lib/**/*.py`"),
+        ("**Always** run __all of the__ tests", "Always run all of the tests"),
+        ("Read [the **guide**](docs/a__b.md) and <https://example.org/a__b>",
+         "Read [the guide](docs/a__b.md) and <https://example.org/a__b>"),
+        ("Prefer *short*\n  names", "Prefer *short* names"),
+    ],
+)  # fmt: skip
+def test_strong_emphasis_goes_and_names_and_patterns_stay(line: str, text: str) -> None:
+    assert texts(read_text(f"- {line}\n", "CLAUDE.md", "CLAUDE.md")) == [text]
+
+
 # ---------------------------------------------------------------- writing
 
 
@@ -210,6 +227,7 @@ RULES = [
     rule(1, "Write a test for each fix.", "testing", "bug fixes"),
     rule(2, "Never mock the `database`.", "testing"),
     rule(3, "Use early returns where you can.", "style", "Python › functions"),
+    rule(4, "Never edit `__init__.py` below `src/**/gen`.", "style"),
 ]
 
 
