@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from localmcp.cli import terminal
+from localmcp.cli.files import library_path
 from localmcp.cli.options import YES, collection_option
 from localmcp.cli.search import find_document, freshness_words
 from localmcp.cli.session import Session, command, group, pass_session
@@ -73,11 +74,14 @@ def _print_document(session: Session, document: Json) -> None:
 @pass_session
 def sources(session: Session, **options: Any) -> int:
     """List the documents, newest first."""
+    if options["pathPrefix"]:
+        options["pathPrefix"] = library_path(options["pathPrefix"])
     session.asked = {**options, "offset": options["offset"] or 0}
     return session.answer_tool(session.call("list_sources", **session.asked), _print_sources)
 
 
 def _print_sources(session: Session, result: Json) -> None:
+    column, shown_date = ("added", "createdAt") if session.asked["order"] == "added" else ("changed", "changedAt")
     rows = [
         (
             source["title"],
@@ -86,13 +90,14 @@ def _print_sources(session: Session, result: Json) -> None:
             + source["collection"]
             + (f"/{source['partition']}" if "partition" in source else ""),
             f"{source['chunkCount']:,}",
-            source["updatedAt"][:10],
+            source[shown_date][:10],
             freshness_words(source["freshness"]),
         )
         for source in result["sources"]
     ]
-    session.print_table(("title", "path or id", "collection", "passages", "updated", ""), rows, right=(3,))
-    empty = "No documents yet. Begin with: localmcp add FOLDER"
+    session.print_table(("title", "path or id", "collection", "passages", column, ""), rows, right=(3,))
+    is_part = any(session.asked[name] for name in ("collection", "since", "until", "pathPrefix"))
+    empty = "No document fits." if is_part else "No documents yet. Begin with: localmcp add FOLDER"
     session.note_page(session.asked["offset"] + result["count"], result["total"], empty)
 
 

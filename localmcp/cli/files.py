@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
 
 from localmcp.errors import InvalidInput, NotFound
+from localmcp.files import unicode_path
 
 
 def existing_file(file: Path, *, hint: str | None = None) -> Path:
@@ -20,6 +22,12 @@ def existing_file(file: Path, *, hint: str | None = None) -> Path:
     if not path.is_file():
         raise NotFound(f"There is no file {file}.", hint=hint)
     return path
+
+
+def library_path(path: str) -> str:
+    """Return a path as the library knows it if it is there; any other may be a part of one, such as `docs/api`."""
+    expanded = os.path.expanduser(path)
+    return unicode_path(os.path.realpath(expanded)) if os.path.exists(expanded) else path
 
 
 def read_bytes(file: str) -> bytes:

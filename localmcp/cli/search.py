@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import uuid
 from typing import Any
 
 import click
 
 from localmcp.cli import terminal
-from localmcp.cli.files import json_or_text, split_pair
+from localmcp.cli.files import json_or_text, library_path, split_pair
 from localmcp.cli.session import Session, command, pass_session
 from localmcp.cli.tool_options import tool_options
 from localmcp.errors import InvalidInput, NotFound
@@ -41,10 +40,8 @@ def search(session: Session, page: int, meta: tuple[str, ...], explain: bool, **
     """
     if not (arguments["query"] or "").strip():
         raise InvalidInput("QUERY is empty.", hint='Say what to look for, such as: localmcp search "boiler fault"')
-    path = os.path.expanduser(arguments["pathPrefix"] or "")
-    if os.path.exists(path):
-        # Any other may be a part of a path, such as `docs/api`.
-        arguments["pathPrefix"] = os.path.abspath(path)
+    if arguments["pathPrefix"]:
+        arguments["pathPrefix"] = library_path(arguments["pathPrefix"])
     arguments["sourceId"] = find_source_id(session, arguments["sourceId"])
     arguments["metadata"] = parse_metadata(meta) or None
     # People see the words that matched, and those come with the explanation.
@@ -83,8 +80,8 @@ def find_source_id(session: Session, name: str | None) -> str | None:
 
 def find_document(session: Session, name: str, **options: Any) -> Json:
     """Return the answer of `get_document` for an id, a title, or a path as it is typed here."""
-    path = os.path.abspath(os.path.expanduser(name))
-    document = session.call("get_document", sourceId=path, **options).value if os.path.lexists(path) else {}
+    path = library_path(name)
+    document = session.call("get_document", sourceId=path, **options).value if path != name else {}
     return document if "source" in document else session.call("get_document", sourceId=name, **options).value
 
 

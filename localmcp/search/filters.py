@@ -115,7 +115,9 @@ def path_condition(prefix: str) -> tuple[str, list[Any]]:
         in_file = "substr(uri, 1, ?) = ? and instr(sources.metadata, '\"container\"')"
         bindings = [path_below, len(folder), folder, len(member), member]
         return f"(uri = ? or substr(uri, 1, ?) = ? or ({in_file}))", bindings
-    return "instr(uri || ?, ?) > 0", [os.sep, f"{os.sep}{path_below}{os.sep}"]
+    in_file = "instr(uri, ?) and instr(sources.metadata, '\"container\"')"
+    bindings = [os.sep, f"{os.sep}{path_below}{os.sep}", f"{os.sep}{path_below}#"]
+    return f"(instr(uri || ?, ?) or ({in_file}))", bindings
 
 
 def _metadata_condition(key: str, value: Any) -> tuple[str, list[Any]]:

@@ -308,6 +308,20 @@ def test_sources_lists_documents_with_their_places(filled) -> None:
     assert filled("sources", "--json", "-n", "1").json["total"] == 3
 
 
+def test_documents_are_listed_by_where_their_files_are_and_when_these_changed(filled, notes: Path) -> None:
+    box = notes / "box.mbox"
+    box.write_text("From a@b Thu Jan  1 00:00:00 2015\nFrom: a@b\nSubject: Cheese\n\nTwelve a kilo.\n\n" * 2)
+    os.utime(notes / "garden.md", (0, 0))
+    Path("shelf").symlink_to(notes)
+    filled("refresh", "-q")
+    for path in ("notes/box.mbox", "shelf/box.mbox", str(box)):
+        assert filled("sources", "--path", path, "--json").json["total"] == 2
+    assert "1970-01-01" in filled("sources", "--order", "title").out
+    assert "1970-01-01" not in filled("sources", "--order", "added").out
+    assert "No document fits." in filled("sources", "--path", "elsewhere").err
+    assert filled("show", "shelf/garden.md").out == filled("show", "notes/garden.md").out != ""
+
+
 def test_why_tells_what_became_of_a_path(filled, notes: Path) -> None:
     assert "indexed" in filled("why", "notes/garden.md").out
     assert "hidden file" in filled("why", "notes/.secret.md").out
