@@ -180,10 +180,10 @@ def test_a_full_output_is_told(filled, tmp_path: Path, words: tuple[str, ...]) -
 def test_two_interruptions_end_it_without_a_traceback(tmp_path: Path) -> None:
     many = tmp_path / "many"
     many.mkdir()
-    for number in range(800):
+    for number in range(3000):
         (many / f"{number}.md").write_text(f"# Note {number}\n\nWords of note {number}, and some more of them.")
     process = Terminal("add", str(many), cwd=tmp_path)
-    process.read_until("of 800 files")
+    process.read_until("of 3,000 files")
     process.process.send_signal(signal.SIGINT)
     process.process.send_signal(signal.SIGINT)
     seen = process.end()

@@ -67,8 +67,8 @@ def browser(change: Callable[[str], str] = lambda url: url) -> Callable[[str], N
     """A browser that follows redirects; `change` alters the address it is sent back to."""
 
     def visit(url: str) -> None:
-        target = change(httpx2.get(url).headers["location"])
-        httpx2.get(target)
+        target = change(httpx2.get(url, timeout=60).headers["location"])
+        httpx2.get(target, timeout=60)
 
     return lambda url: threading.Thread(target=visit, args=(url,)).start()
 

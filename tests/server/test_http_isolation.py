@@ -10,15 +10,14 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from doors import OpenDoor, open_door
-from federation import wait_until
 from folders import write
 
+from localmcp.discovery import rank_tools
 from localmcp.server.offers import DOCUMENT, RULES_PROMPT, TEMPLATE
 from localmcp.tools import Scope, use_scope
 
@@ -253,6 +252,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoFiles]:
         home = tmp_path_factory.mktemp("home")
         for name in ("STATE", "CONFIG", "DATA", "CACHE"):
             patch.setenv(f"LOCALMCP_{name}_DIR", str(home / name.lower()))
+        # Both files' tools are compared by meaning, however long their vectors take.
+        patch.setattr(rank_tools, "__defaults__", ("best", 60.0))
         folder = tmp_path_factory.mktemp("files").resolve()
         write(folder / "open" / "bees.md", "# Bees\n\nA hive has one queen. This report is about bees.\n")
         write(folder / "vault" / "zeppelin.md", "# The Zeppelin Report\n\nThe zeppelin is moored in hangar seven.\n")
@@ -270,15 +271,8 @@ def test_every_tool_has_its_calls_listed(files: TwoFiles) -> None:
 @pytest.mark.parametrize("tool", ARGUMENTS)
 def test_a_tool_answers_as_if_the_other_collection_were_not_there(files: TwoFiles, tool: str) -> None:
     for arguments in ARGUMENTS[tool]:
-        if tool == "tool_search":
-            # Until the vectors of the tools are made, words alone are compared: one file may be ahead of the other.
-            assert wait_until(partial(same_replies, files, tool, arguments)), arguments
         alone, both = files.ask(tool, arguments)
         assert both == alone, arguments
-
-
-def same_replies(files: TwoFiles, tool: str, arguments: dict[str, Any]) -> bool:
-    return len(set(files.ask(tool, arguments))) == 1
 
 
 def test_the_other_collection_is_untouched_by_all_of_this(files: TwoFiles) -> None:
