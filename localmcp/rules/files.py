@@ -200,7 +200,8 @@ def _split_patterns(text: str) -> list[str]:
 _CHECKBOX = re.compile(r"^\[[ xX]\]\s+")
 _LINK_ONLY = re.compile(r"^!?\[[^\]]*\]\([^)]*\)\.?$")
 _RULE_LIKE = re.compile(
-    r"^(?:always|never|do not|don't|avoid|prefer|use|keep|write|make|ensure|run|put|follow|add|ask|check|answer)\b"
+    r"^(?:\w[\w ]{1,30}:\s+)?"
+    r"(?:always|never|do not|don't|avoid|prefer|use|keep|write|make|ensure|run|put|follow|add|ask|check|answer)\b"
     r"|\b(?:must|should|never|always|shall|siempre|nunca|deben?|immer|nie|niemals|muss|müssen|toujours|jamais|doit|doivent"
     r"|sempre|deve|devono|devem|всегда|никогда|должн\w+)\b|必须|禁止|始终|务必|必ず|반드시",
     re.IGNORECASE,
@@ -243,9 +244,14 @@ def _markdown_rules(text: str, prose: bool) -> Iterator[tuple[str, str, str, int
         if _LINK_ONLY.match(content) or content.startswith("@"):
             continue
         rule = _with_what_forbids(content, [*path[-1:], *above]) if kind == "item" else content
-        # A script without spaces gives one run a character.
-        if len(rule.split()) >= 3 or (not rule.isascii() and len(runs(rule)) >= 6):
+        if _says_enough(rule):
             yield rule, category, context, line
+
+
+def _says_enough(rule: str) -> bool:
+    """Return whether it is more than a name: three words, or "Use tabs."; a script without spaces has none."""
+    count = len(rule.split())
+    return count >= 3 or (count == 2 and bool(_RULE_LIKE.search(rule))) or (not rule.isascii() and len(runs(rule)) >= 6)
 
 
 def _introduces(content: str) -> bool:

@@ -197,6 +197,14 @@ def test_the_rule_files_of_a_project_are_found(tmp_path: Path) -> None:
     assert {path.relative_to(tmp_path).as_posix() for path in find_rule_files(tmp_path)} == set(names)
 
 
+def test_a_short_command_and_a_command_behind_its_subject_are_rules() -> None:
+    assert texts(read_text("- Use tabs.\n- Project overview\n", "CLAUDE.md", "CLAUDE.md")) == ["Use tabs."]
+    text = "- Keep it simple\n\nNaming: Use lowercase with dashes for folders\n\nHistory: it began in 1998\n"
+    assert texts(read_text(text, "CLAUDE.md", "CLAUDE.md")) == [
+        "Keep it simple", "Naming: Use lowercase with dashes for folders"
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("line", "text"),
     [
