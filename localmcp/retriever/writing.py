@@ -34,7 +34,7 @@ EMBEDDED_AT_ONCE = 96
 
 
 @dataclass(frozen=True, slots=True)
-class StoredRecord:
+class RecordRow:
     """A record as it is in the file."""
 
     source_id: int
@@ -97,7 +97,7 @@ def store_record(
     return [row[0] for row in rows]
 
 
-def find_record(connection: apsw.Connection, target: Collection, change: Change) -> StoredRecord:
+def find_record(connection: apsw.Connection, target: Collection, change: Change) -> RecordRow:
     row = fetch_one(
         connection,
         """
@@ -121,15 +121,15 @@ def find_record(connection: apsw.Connection, target: Collection, change: Change)
             f"{change.place}: {change.id} is one of {chunks} chunks of a text that was split; its text and title stay.",
             hint="Delete it and insert it again.",
         )
-    return StoredRecord(source_id, uuid, text, json.loads(metadata), partition, digest, chunks)
+    return RecordRow(source_id, uuid, text, json.loads(metadata), partition, digest, chunks)
 
 
-def _merged(stored: StoredRecord, change: Change) -> Json:
+def _merged(stored: RecordRow, change: Change) -> Json:
     """Return the metadata with the changes; null takes a key away."""
     return without_none({**stored.metadata, **(change.metadata or {})})
 
 
-def redraft(target: Collection, stored: StoredRecord, change: Change) -> tuple[SourceDraft | None, dict[bytes, str]]:
+def redraft(target: Collection, stored: RecordRow, change: Change) -> tuple[SourceDraft | None, dict[bytes, str]]:
     """Return the record as it is to be; None for a split one, of which only metadata and partition change."""
     if stored.chunks > 1:
         return None, {}
@@ -138,7 +138,7 @@ def redraft(target: Collection, stored: StoredRecord, change: Change) -> tuple[S
 
 
 def rewrite_record(
-    connection: apsw.Connection, target: Collection, stored: StoredRecord, change: Change, draft: SourceDraft | None,
+    connection: apsw.Connection, target: Collection, stored: RecordRow, change: Change, draft: SourceDraft | None,
     embeddings: Mapping[bytes, bytes], model_id: int,
 ) -> None:  # fmt: skip
     name = change.partition or stored.partition

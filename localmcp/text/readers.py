@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 from localmcp.errors import LocalMCPError, UnreadableDocument
 from localmcp.files import reason_of
 from localmcp.text.archives import is_archive, read_archive
-from localmcp.text.document import Document, Markup, Reader, SourceType, make_document, one_line, title_among
+from localmcp.text.document import Document, Reader, SourceType, make_document, one_line, title_among
 from localmcp.text.docx import read_docx
 from localmcp.text.encodings import HEAD, decode_text, looks_like_text
 from localmcp.text.epub import read_epub
@@ -223,17 +223,23 @@ def _gunzip(data: bytes, name: str, max_bytes: int) -> bytes:
     return content
 
 
-def _reader_as(
-    kind: str, markup: Markup = "plain", source_type: SourceType = "text", *, language: str = "", within: int = 0
-) -> Reader:
+def _reader_as(kind: str, source_type: SourceType = "text", *, within: int = 0) -> Reader:
     """Return a reader that keeps the text as it is; an underlined title counts in the first `within` characters."""
 
     def reader(data: bytes, name: str) -> Document:
         text, metadata = decode_text(data)
-        if language:
-            metadata["language"] = language
-        title = name if language else _plain_title(text, within)
-        return make_document(name, text, kind, markup, source_type, title=title, metadata=metadata)
+        title = _plain_title(text, within)
+        return make_document(name, text, kind, "plain", source_type, title=title, metadata=metadata)
+
+    return reader
+
+
+def _reader_of_code(language: str) -> Reader:
+    """Return a reader that keeps the text as it is; its metadata names the language."""
+
+    def reader(data: bytes, name: str) -> Document:
+        text, metadata = decode_text(data)
+        return make_document(name, text, "code", "code", "text", title=name, metadata=metadata | {"language": language})
 
     return reader
 
@@ -310,17 +316,10 @@ typescript .ts .tsx .mts .cts | vb .vb .bas | verilog .v .sv | vhdl .vhd .vhdl |
 yaml .yaml .yml | zig .zig
 """
 
-LANGUAGES = {
-    suffix: language
-    for language, *suffixes in (
-        entry.split() for entry in _LANGUAGE_SUFFIXES.replace("\n", "|").split("|") if entry.strip()
-    )
-    for suffix in suffixes
-}
-"""Source-code suffix to the language named in the metadata."""
+_LANGUAGES = [entry.split() for entry in _LANGUAGE_SUFFIXES.replace("\n", "|").split("|") if entry.strip()]
 
 FORMATS: dict[str, Reader] = {
-    **{suffix: _reader_as("code", "code", language=language) for suffix, language in LANGUAGES.items()},
+    **{suffix: _reader_of_code(language) for language, *suffixes in _LANGUAGES for suffix in suffixes},
     **dict.fromkeys((".md", ".markdown", ".mdx", ".mdown", ".mkd", ".qmd", ".rmd"), read_markdown),
     **dict.fromkeys((".txt", ".text", ".log", ".adoc", ".asciidoc"), _read_plain),
     **dict.fromkeys((".srt", ".vtt"), read_subtitles),
@@ -348,13 +347,13 @@ FORMATS: dict[str, Reader] = {
 """Lower-case suffix to reader; any other file that looks like text is read as plain text."""
 
 NAMES: dict[str, Reader] = {
-    **dict.fromkeys(("dockerfile", "containerfile"), _reader_as("code", "code", language="dockerfile")),
-    **dict.fromkeys(("makefile", "gnumakefile", "justfile"), _reader_as("code", "code", language="makefile")),
-    **dict.fromkeys(("gemfile", "rakefile", "vagrantfile", "brewfile"), _reader_as("code", "code", language="ruby")),
+    **dict.fromkeys(("dockerfile", "containerfile"), _reader_of_code("dockerfile")),
+    **dict.fromkeys(("makefile", "gnumakefile", "justfile"), _reader_of_code("makefile")),
+    **dict.fromkeys(("gemfile", "rakefile", "vagrantfile", "brewfile"), _reader_of_code("ruby")),
     **dict.fromkeys(("license", "licence", "copying", "notice", "authors"), _read_plain),
     **dict.fromkeys(("readme", "changelog", "changes", "news", "todo"), _read_plain),
-    "jenkinsfile": _reader_as("code", "code", language="groovy"),
-    "cmakelists.txt": _reader_as("code", "code", language="cmake"),
+    "jenkinsfile": _reader_of_code("groovy"),
+    "cmakelists.txt": _reader_of_code("cmake"),
 }
 """Lower-case name of a well-known file to reader; it wins over the suffix."""
 
