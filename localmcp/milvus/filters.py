@@ -46,7 +46,8 @@ class _Writer:
         path = self._path(comparison.field)
         if path is None or not all(map(_can_be_written, comparison.values)):
             return EVERYTHING
-        if self.lite and comparison.operator in ("eq", "in") and any(map(_is_negative, comparison.values)):
+        negative = any(not isinstance(value, str) and value < 0 for value in comparison.values)
+        if self.lite and comparison.operator in ("eq", "in") and negative:
             # Lite looks for no negative numbers in arrays.
             return EVERYTHING
         test = self._holds(path, comparison)
@@ -135,10 +136,6 @@ def _literal(value: Scalar) -> str:
 def _can_be_written(value: Scalar) -> bool:
     """Lite reads no escapes but those of one letter."""
     return not isinstance(value, str) or not re.search("[\x00-\x08\x0b\x0c\x0e-\x1f]", value)
-
-
-def _is_negative(value: Scalar) -> bool:
-    return not isinstance(value, str) and value < 0
 
 
 def _is_text(value: Scalar) -> bool:

@@ -58,7 +58,8 @@ class Question:
     def neighbors(self, hits: Sequence[Any]) -> list[Neighbor]:
         """Return those that fulfil the condition, best first, equal scores by id."""
         ranked = [
-            Neighbor(_key_of(hit, self.shape), self.score(hit))
+            # Lite names the key after the field, servers call it id.
+            Neighbor(hit["id"] if "id" in hit else hit[self.shape.key], self.score(hit))
             for hit in hits
             if self.condition is None or evaluate(self.condition, _read_metadata(hit["entity"], self.shape))
         ]
@@ -73,11 +74,6 @@ class Question:
         if len(hits) < depth or depth >= DEEPEST:
             return True
         return len(neighbors) >= limit and neighbors[limit - 1].score > self.score(hits[-1])
-
-
-def _key_of(hit: Any, shape: Shape) -> int:
-    """Lite names it after the field, servers call it id."""
-    return hit["id"] if "id" in hit else hit[shape.key]
 
 
 def check_dimension(shape: Shape, collection: str, dimension: int) -> None:

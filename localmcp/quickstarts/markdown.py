@@ -24,6 +24,7 @@ def render(
 ) -> str:
     """Introduction, tasks with their review steps, conclusion and what comes next."""
     spec = mapping_of(content.get("spec"))
+    conclusion = _text(spec.get("conclusion"))
     parts = [
         f"# {_text(spec.get('displayName')) or name}",
         _text(spec.get("description")),
@@ -31,7 +32,7 @@ def render(
         _listed("Before you begin", spec.get("prerequisites")),
         _text(spec.get("introduction")),
         *_tasks(spec, done or {}),
-        _section("Done", spec.get("conclusion")),
+        f"## Done\n\n{conclusion}" if conclusion else "",
         _listed("Next", spec.get("nextQuickStart")),
         _link(mapping_of(spec.get("link"))),
     ]
@@ -72,11 +73,6 @@ def _tasks(spec: Json, done: Mapping[str, str]) -> Iterator[str]:
 def _quoted(title: str, value: Any) -> str:
     text = _text(value)
     return f"> **{title}.** " + text.replace("\n", "\n> ") if text else ""
-
-
-def _section(title: str, value: Any) -> str:
-    text = _text(value)
-    return f"## {title}\n\n{text}" if text else ""
 
 
 def _listed(title: str, value: Any) -> str:
