@@ -145,7 +145,7 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
             module = import_module(f"localmcp.tui.panes.{name}")
             await self.switcher.mount(getattr(module, f"{name.capitalize()}Pane")(id=name))
         self.switcher.current = name
-        self.tab_bar.show_active(name)
+        self.tab_bar.active = name
         self.pane.come_to_front()
         return self.pane
 
@@ -339,8 +339,8 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
 
     def action_connect(self) -> None:
         """Ask for an assistant, show what would be written, and write it after a yes."""
-        from localmcp.tui.command_lists import CONNECT
         from localmcp.tui.commands import start
+        from localmcp.tui.panes.hub import CONNECT
 
         start(self.pane, CONNECT)
 

@@ -44,8 +44,6 @@ class Command:
     """Name -> JSON Schema with `title`, the label; a name that ends with `?` may stay empty."""
     preview: tuple[str, ...] | None = None
     """Added to the words to see what would change; None: there is no preview."""
-    agreed: tuple[str, ...] = ()
-    """Added to the words once the person has agreed."""
     warning: str = ""
     """Asked before it runs; empty = it runs at once, unless there is a preview."""
     shows: bool = False
@@ -189,14 +187,13 @@ def start(widget: Asking, command: Command, then: Callable[[list[str], Output], 
         confirm(widget, f"{command.title}?", "\n".join(lines[:SHOWN_LINES]) + rest, "Do it", lambda: run(line))
 
     def run(line: list[str]) -> None:
-        whole = [*line, *command.agreed]
         title = f"“{command.title}”"
         if (work := command.work) is not None:
             widget.ask("command", lambda: Output(work(session.workspace), 0), partial(finish, []), title)
         elif command.is_long:
-            session.do(command.title, partial(run_command, session, whole), partial(finish, whole))
+            session.do(command.title, partial(run_command, session, line), partial(finish, line))
         else:
-            widget.ask("command", lambda: run_command(session, whole), partial(finish, whole), title)
+            widget.ask("command", lambda: run_command(session, line), partial(finish, line), title)
 
     def finish(line: list[str], output: Output) -> None:
         if then is not None and widget.is_attached:

@@ -59,17 +59,14 @@ class TopLine(Static):
 class TabBar(Static):
     """The names of the panes with their numbers, which are keys."""
 
+    active = reactive("search")
+    """The name of the pane in front."""
+
     def __init__(self, panes: list[tuple[str, str]], **options: Any) -> None:
         """`panes`: (name, title)."""
         super().__init__(**options)
         self._panes = panes
         self.auto_links = False
-        self.active = panes[0][0]
-
-    def show_active(self, name: str) -> None:
-        """Mark the pane in front."""
-        self.active = name
-        self.draw()
 
     def draw(self) -> None:
         """Show as much of the titles as fits beside their numbers; a click turns to a pane."""
@@ -80,7 +77,7 @@ class TabBar(Static):
             parts.append(Content.styled(label, style).stylize(pressed))
         self.update(Content("").join(parts))
 
-    on_resize = draw
+    watch_active = on_resize = draw
 
     def _labels(self, columns: int) -> list[str]:
         titled = [(number % 10, title) for number, (_, title) in enumerate(self._panes, 1)]

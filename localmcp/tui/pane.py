@@ -262,7 +262,7 @@ class FilterLine(TextLine):
 
     @property
     def pane(self) -> Pane:
-        return next(part for part in self.ancestors if isinstance(part, Pane))
+        return self.query_ancestor(Pane)
 
     def on_input_changed(self, message: Input.Changed) -> None:
         """Filter while one types."""

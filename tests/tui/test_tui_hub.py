@@ -14,10 +14,10 @@ from localmcp.config import config_directory, state_directory
 from localmcp.errors import InvalidInput
 from localmcp.knowledge.background import Work
 from localmcp.search.vector_queue import BEHIND, Lease
-from localmcp.tui.command_lists import HUB_COMMANDS, difference_lines
 from localmcp.tui.commands import command_line
 from localmcp.tui.evaluation_view import evaluation_page
 from localmcp.tui.job_strip import Pace, work_words
+from localmcp.tui.panes.hub import COMMANDS, difference_lines
 
 ECHO = {"name": "echo", "description": "Say it again.", "inputSchema": {"type": "object", "properties": {}}}
 
@@ -45,7 +45,7 @@ async def test_a_setting_is_shown_with_its_help_and_changed(tmp_path: Path) -> N
 
 @pytest.mark.skipif(os.name != "posix", reason="single quotes are those of a POSIX shell")
 def test_a_command_keeps_its_quotations_and_can_be_pasted() -> None:
-    connect = next(command for command in HUB_COMMANDS if command.title == "Connect a server")
+    connect = next(command for command in COMMANDS if command.title == "Connect a server")
     line = connect.line({"name": "files", "command": "run '/my files/server.py' --log x"})
     assert line == ["servers", "add", "files", "--", "run", "/my files/server.py", "--log", "x"]
     assert command_line(line) == "localmcp servers add files -- run '/my files/server.py' --log x"

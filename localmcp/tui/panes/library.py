@@ -97,6 +97,7 @@ class LibraryPane(Pane):
     # ------------------------------------------------------------ parts
 
     tree_view = query_one(LibraryTree)
+    stock = query_one("#stock", ContentSwitcher)
 
     @property
     def chosen(self) -> Any:
@@ -106,7 +107,7 @@ class LibraryPane(Pane):
 
     def focus_first(self) -> None:
         """Focus the tree, or what to do when there is nothing to show."""
-        empty = self.query_one("#stock", ContentSwitcher).current == "nothing"
+        empty = self.stock.current == "nothing"
         (self.query_one(Welcome) if empty else self.tree_view).focus()
 
     # ------------------------------------------------------------ the first level
@@ -133,8 +134,9 @@ class LibraryPane(Pane):
             self._update_waiting(contents)
             return
         self._is_due = False
-        stock = self.query_one("#stock", ContentSwitcher)
-        stock.current = "collections" if contents.collections or contents.trashed or self.session.job else "nothing"
+        self.stock.current = (
+            "collections" if contents.collections or contents.trashed or self.session.job else "nothing"
+        )
         tree = self.tree_view
         self._line_to_restore = tree.cursor_line
         opened = {_key(node.data) for node in tree.root.children if node.is_expanded}
@@ -293,7 +295,7 @@ class LibraryPane(Pane):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer nothing for an empty library but adding to it."""
         if action in ("refresh", "mark", "remove", "undo", "empty", "filter", "read", "open", "cite"):
-            return self.query_one("#stock", ContentSwitcher).current != "nothing" if self.is_mounted else True
+            return self.stock.current != "nothing" if self.is_mounted else True
         return super().check_action(action, parameters)
 
     def action_add(self) -> None:

@@ -79,6 +79,7 @@ class SearchPane(Pane):
     line = query_one("#query", Input)
     results = query_one("#results", Choices)
     view = query_one(PassageView)
+    below = query_one("#below", ContentSwitcher)
 
     @property
     def row(self) -> Row | None:
@@ -97,13 +98,13 @@ class SearchPane(Pane):
     # ------------------------------------------------------------ life
 
     def focus_first(self) -> None:
-        if self.query_one("#below", ContentSwitcher).current == "welcome":
+        if self.below.current == "welcome":
             self.query_one(Welcome).focus()
         else:
             self.line.focus()
 
     def focus_filter(self) -> None:
-        self.query_one("#below", ContentSwitcher).current = "found"
+        self.below.current = "found"
         self.line.focus()
 
     def type_query(self, text: str) -> None:
@@ -124,10 +125,9 @@ class SearchPane(Pane):
         return not self.session.look(lambda workspace: workspace.knowledge.get_stats())["totalSources"]
 
     def _show_holdings(self, is_empty: bool) -> None:
-        below = self.query_one("#below", ContentSwitcher)
         current = "welcome" if is_empty and not self.line.value.strip() and not self.session.job else "found"
-        if below.current != current:
-            below.current = current
+        if self.below.current != current:
+            self.below.current = current
             self.focus_first()
         if self.asked is None:
             self.show_nothing_yet()
@@ -206,7 +206,7 @@ class SearchPane(Pane):
 
     def show_result(self, draft: Draft, *, keep: bool = False) -> None:
         """Show the answer; with `keep`, the passage that the person moved to stays highlighted."""
-        self.query_one("#below", ContentSwitcher).current = "found"
+        self.below.current = "found"
         if not keep:
             self.unfolded = set()
         result = draft.answer.value
