@@ -166,7 +166,7 @@ def print_block(session: Session, client: str | None, name: str, launch: Launch)
     answer = {"name": name, "entry": launch.entry, "block": block, "files": [str(target.path) for target in targets]}
     session.answer(answer, lambda _: terminal.echo(block))
     for target in targets:
-        session.remark(f"It belongs into {target.path}")
+        session.remark(f"Put it into {target.path}")
 
 
 def disconnect(session: Session, client: str, name: str, dry_run: bool) -> None:

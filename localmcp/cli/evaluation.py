@@ -69,7 +69,7 @@ def evaluate_search(session: Session, queries: Path | None, **options: Any) -> i
     return int(bool(lost))
 
 
-# The program finds a command by its name in the module.
+# The program looks a command up by its name in the module.
 eval = evaluate_search  # noqa: A001
 
 
@@ -127,7 +127,7 @@ def _load(name: str) -> Evaluation:
     try:
         return evaluation_from(json.loads(place.read_text(encoding="utf-8")))
     except (ValueError, KeyError, TypeError) as error:
-        raise InvalidInput(f"{place} is no baseline of this version.", hint="Make it again with --save.") from error
+        raise InvalidInput(f"{place} is not a baseline of this version.", hint="Make it again with --save.") from error
 
 
 def _write_page(path: Path, evaluation: Evaluation, differences: list[Difference]) -> None:

@@ -78,7 +78,7 @@ def add(session: Session, paths: tuple[str, ...], **options: Any) -> int | None:
         return _add_pages(session, pages, common, allow_private=options["allow_private"])
 
     if addresses := [path for path in paths if re.match(r"[a-z][a-z0-9+.-]+://", path, re.I)]:
-        raise click.UsageError(f"{addresses[0]} is no file, and only http:// and https:// are fetched.")
+        raise click.UsageError(f"{addresses[0]} is not a file, and only http:// and https:// are fetched.")
 
     def work(show: Show | None) -> Report:
         return session.workspace.library.add_paths(
@@ -154,15 +154,15 @@ def refresh(session: Session, collection: str | None, confirmed: bool, no_wait: 
 
 @dataclass(frozen=True, slots=True)
 class Ingest:
-    """An ingest in the terminal: words first, then the meaning."""
+    """An ingest in the terminal: it indexes the words first, then makes the vectors."""
 
     session: Session
     collection: str | None
-    """Whose meaning is waited for; None = all."""
+    """The collection whose vectors are waited for; None = all."""
     wait: bool
 
     def run(self, work: Callable[[Show | None], Report], entries: Callable[[], list[Entry]]) -> int:
-        """Run it and print a summary. The exit code is 1 if a file failed; a skipped one is no failure."""
+        """Run it, print a summary, and return the exit code: 1 if a file failed; skipped files do not count."""
         report, stopped = None, False
         with shown_progress(self.session) as show, ended_by_signals():
             try:
@@ -238,7 +238,7 @@ def ended_by_signals() -> Generator[None]:
 
 
 def finish_vectors(session: Session, collections: Iterable[str | None], *, wait: bool) -> None:
-    """Read the meaning of what waits in those collections, and say how much still waits; None = all collections."""
+    """Make the missing vectors of those collections, and say how many are still missing; None = all."""
     workspace = session.existing()
     names = [name for name in collections if name is not None]
     with workspace.database.read() as connection:
@@ -254,7 +254,7 @@ def finish_vectors(session: Session, collections: Iterable[str | None], *, wait:
 
 
 def report_json(report: Report) -> dict[str, Any]:
-    """Return the report with the kind of names that every other JSON of localmcp has."""
+    """Return the report with names in camelCase, as in all JSON of localmcp."""
     counts = {camel_case(name): value for name, value in asdict(report).items()}
     problems = [{"path": path, "reason": reason} for path, reason in report.problems]
     return {"status": "done", **counts, "problems": problems}

@@ -93,7 +93,7 @@ def _read_behind(session: Session, spec: str) -> None:
         )  # fmt: skip
     session.answer({"model": {"spec": spec}, "process": process.pid, "log": str(log)})
     session.note(f"{spec} reads what is in the file, and is set when it is done; until then the old vectors answer.")
-    session.note(f"What it says is in {log}. Should it be stopped, the same command goes on.")
+    session.note(f"Its log is {log}. If it is stopped, the same command goes on.")
 
 
 @models.command("add")
@@ -156,14 +156,14 @@ def _verified(session: Session, spec: str) -> Json:
     """Return a model opened and tried; never downloads.
 
     Raises:
-        ModelUnavailable: it is not here, is damaged, or answers with something that is no vector.
+        ModelUnavailable: it is not here, is damaged, or answers with something that is not a vector.
     """
     embedder = _open(session, spec)
     identity = embedder.identity
     tried = embedder.embed_passages(["The quick brown fox jumps over the lazy dog.", "Tax returns are due in May."])
     near = float(embedder.embed_query("a fox leaps across a dog") @ tried[0])
     if tried.shape != (2, identity.dimension) or not math.isfinite(near):
-        raise ModelUnavailable(f"{spec} opens, but what it makes of a sentence is no vector.")
+        raise ModelUnavailable(f"{spec} opens, but what it makes of a sentence is not a vector.")
     return {**_described(spec, identity), "fingerprint": identity.fingerprint, "similarity": round(near, 4)}
 
 
@@ -285,14 +285,14 @@ def _chosen(workspace: Workspace, name: str | None) -> list[Collection]:
         return choose_collections(connection, [name]) if name else reembedding.collections_to_reembed(connection)
 
 
-# ---------------------------------------------------------------- there
+# ---------------------------------------------------------------- embed with another model
 
 
 def _reembed(session: Session, collections: list[Collection], spec: str, *, rules: bool, sets: bool = False) -> None:
     from localmcp.workspace import Workspace
 
     session.if_stopped = GOES_ON
-    # A workspace with the model that is changed to: nothing else knows the setting of this command.
+    # Only this workspace uses the other model; the settings keep theirs.
     with Workspace(replace(session.settings, model=spec)) as workspace:
         workspace.database.ensure_writable()
         embedder = workspace.embedder.get()
@@ -341,7 +341,7 @@ def _note_setting(session: Session, spec: str, switched: bool) -> None:
         session.remark("Back: localmcp reembed --rollback   Delete the old vectors: localmcp reembed --clean")
 
 
-# ---------------------------------------------------------------- and back
+# ---------------------------------------------------------------- go back to the old vectors
 
 
 def _roll_back(session: Session, workspace: Workspace, collections: list[Collection]) -> None:

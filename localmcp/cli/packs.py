@@ -115,7 +115,7 @@ def mount(session: Session, file: Path, name: str | None) -> None:
     file.
     """
     workspace = session.workspace
-    # Searching needs a file of the person's, be it empty.
+    # A search needs a file of the person's own, even an empty one.
     with workspace.database.read():
         pass
     entry = workspace.mounts.mount(file, name)

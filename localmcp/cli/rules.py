@@ -89,7 +89,7 @@ def _print_more(title: str, listed: list[Json]) -> None:
         terminal.echo("\n".join(f"  {rule['rule_text']}  {terminal.dim('rule ' + str(rule['id']))}" for rule in listed))
 
 
-# ---------------------------------------------------------------- in
+# ---------------------------------------------------------------- add and import
 
 
 def _changed(session: Session, answer: Json) -> None:
@@ -151,7 +151,7 @@ def _print_import(session: Session, report: Json) -> None:
     session.note(f"{terminal.counted(report['added'], 'rule')} added from {files}{unchanged}.")
 
 
-# ---------------------------------------------------------------- reading
+# ---------------------------------------------------------------- list and export
 
 
 @tool_command(rules, "list", RuleCatalog.list_rules)
@@ -200,7 +200,7 @@ def stats(session: Session, result: Json) -> None:
         terminal.echo(terminal.dim(f"most applied: {most_applied['rule_text']}"))
 
 
-# ---------------------------------------------------------------- changing
+# ---------------------------------------------------------------- change
 
 
 def _without_empty_globs(_session: Session, changes: Json) -> Json:

@@ -1,7 +1,7 @@
 """Output for people: safe text, styles, bars, links and tables.
 
 Text of documents, files and other servers is untrusted: `echo` and `write` are the only way to the terminal, and both
-make everything visible that would command it. Styles vanish by themselves where there is no terminal.
+make visible what would control it. Styles are left out where there is no terminal.
 """
 
 from __future__ import annotations

@@ -149,7 +149,7 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
         self.pane.come_to_front()
         return self.pane
 
-    # ------------------------------------------------------------ what happens
+    # ------------------------------------------------------------ messages
 
     @on(messages.Opened)
     def opened(self, message: messages.Opened) -> None:

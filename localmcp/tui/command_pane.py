@@ -25,7 +25,7 @@ SHOW_SECONDS = 0.25
 
 
 class CommandPane(Pane):
-    """What the panes File and Hub have in common."""
+    """The base of the panes File and Hub."""
 
     COMMANDS: ClassVar[tuple[Command, ...]] = ()
     THINGS: ClassVar[dict[str, Callable[[Session], list[Entry]]]] = {}

@@ -1,4 +1,4 @@
-"""What the panes File and Hub can do: commands of the command line and of this process, with forms and previews."""
+"""The commands of the panes File and Hub, which run `localmcp` or a function, with forms and previews."""
 
 from __future__ import annotations
 

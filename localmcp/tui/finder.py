@@ -21,7 +21,7 @@ MOST_ROWS = 300
 
 
 class FinderPane(Pane):
-    """What the panes Quick starts, Rules and Tools have in common."""
+    """The base of the panes Quick starts, Rules and Tools."""
 
     PLACEHOLDER: ClassVar[str] = ""
     LIST_TITLE: ClassVar[str] = ""
@@ -63,7 +63,7 @@ class FinderPane(Pane):
         return self.rows[int(option.id)] if option is not None and option.id else None
 
     def say_aside(self, text: str) -> None:
-        """A word beside the line."""
+        """Show a word beside the line; empty hides it."""
         aside = self.query_one("#aside", Static)
         aside.update(text)
         aside.set_class(not text, "hidden")
@@ -72,7 +72,7 @@ class FinderPane(Pane):
         self.line.focus()
 
     def focus_first(self) -> None:
-        """The list, so that letters are keys; where it is hidden, the words in its place."""
+        """Focus the list, so that letters are keys; where it is hidden, the words in its place."""
         if self.list.display:
             self.list.focus()
         else:
@@ -147,10 +147,10 @@ class FinderPane(Pane):
         raise NotImplementedError
 
     def show_nothing(self) -> None:
-        """The list is empty: say what belongs here, and how it comes here."""
+        """Say what belongs here, and how to add it, since the list is empty."""
 
     def show_row(self, row: Any) -> None:
-        """A row is highlighted: show it beside the list."""
+        """Show the highlighted row beside the list."""
 
     @on(OptionList.OptionHighlighted)
     def highlighted(self, message: OptionList.OptionHighlighted) -> None:

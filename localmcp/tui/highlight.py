@@ -134,7 +134,7 @@ def best_stretch(text: str, matcher: Matcher, columns: int) -> str:
     best = max(lines, key=lambda line: len({text[start:stop].casefold() for start, stop in line}))
     if not best or best[-1][1] <= columns:
         return text[: columns * 2]
-    # What is left of the line goes before the first word: it is easier to read from where it comes.
+    # The rest of the line goes before the first word, which gives it context.
     (first, _), (_, last) = best[0], best[-1]
     lead = max(first - min((columns - (last - first)) // 2, columns // 3), 0)
     start = text.find(" ", lead, first) + 1 or first

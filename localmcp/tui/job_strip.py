@@ -33,7 +33,7 @@ class Pace:
         self.most = work.total
 
     def left(self, work: Work) -> float | None:
-        """Return the seconds left; None until that can be told."""
+        """Return the seconds left; None until they can be estimated."""
         self.most = max(self.most, work.total)
         seconds, moved = time.monotonic() - self._begin, _place(work) - self._at
         remaining = work.total - work.done
@@ -41,7 +41,7 @@ class Pace:
 
 
 def _place(work: Work) -> int:
-    """Return a number that grows while the work goes on, also where only what is left is counted."""
+    """Return a number that grows with the work; where only the rest is counted, minus the rest."""
     return work.done - work.total if work.kind in ("meaning", "scans") else work.done
 
 

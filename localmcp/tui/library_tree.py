@@ -61,7 +61,7 @@ class UnreadFiles:
 
 @dataclass(frozen=True, slots=True)
 class WaitingFiles:
-    """What of a collection waits for vectors, or for text recognition."""
+    """The documents of a collection that wait for vectors or text recognition."""
 
     collection: CollectionRow
 

@@ -45,7 +45,7 @@ class Failed(Message):
 class Opened(Message):
     """The file was opened, or could not be."""
 
-    error: BaseException | None = None
+    error: BaseException | None
 
 
 @dataclass

@@ -103,7 +103,7 @@ class Asking(ErrorGuard, Widget):
             question.stop()
 
     def ask_after_typing(self, group: str, ask: Callable[[], object]) -> None:
-        """Ask while the person may still be typing, and show the answer once no key came for a while.
+        """Ask while the person may still be typing, but show the answer only after a pause.
 
         The next key stops the question.
         """

@@ -17,6 +17,7 @@ from textual.message import Message
 from textual.widget import Widget
 
 from localmcp.errors import Interrupted, LocalMCPError
+from localmcp.schemas import without_none
 from localmcp.tui import messages
 from localmcp.tui.search_memory import SearchMemory
 
@@ -67,7 +68,7 @@ class Session:
 
     def __init__(self, opener: Callable[[], Workspace], path: Path, post: Callable[[Message], object]) -> None:
         self._opener = opener
-        self._post = post
+        self._send = post
         self.path = path
         self.memory = SearchMemory()
         self.model_loading = True
@@ -83,6 +84,10 @@ class Session:
         self.works: list[background.Work] = []
         """Background work on the file, in any process."""
 
+    def _post(self, message: Message) -> None:
+        if not self._closed.is_set():
+            self._send(message)
+
     # ------------------------------------------------------------ opening
 
     def start(self) -> None:
@@ -97,13 +102,11 @@ class Session:
             self._workspace = self._opener()
         except Exception as error:
             self._error = error
-            self._ready.set()
-            self._post(messages.Opened(error))
-            return
         self._ready.set()
-        self._post(messages.Opened())
-        threading.Thread(target=self._load_model, name="localmcp-tui-model", daemon=True).start()
-        self._watch()
+        self._post(messages.Opened(self._error))
+        if self._workspace is not None:
+            threading.Thread(target=self._load_model, name="localmcp-tui-model", daemon=True).start()
+            self._watch()
 
     def _load_model(self) -> None:
         problem = ""
@@ -113,8 +116,7 @@ class Session:
             problem = str(error)
         self.model_loading = False
         _spare_the_collector()
-        if not self._closed.is_set():
-            self._post(messages.ModelChanged(problem))
+        self._post(messages.ModelChanged(problem))
 
     @property
     def is_open(self) -> bool:
@@ -180,8 +182,7 @@ class Session:
 
     def answer(self, tool: str, **arguments: Any) -> Answer:
         """Call a tool through the registry; arguments that are None are left out."""
-        values = {name: value for name, value in arguments.items() if value is not None}
-        return self.workspace.registry.call(tool, values, self.scope)
+        return self.workspace.registry.call(tool, without_none(arguments), self.scope)
 
     def call(self, tool: str, **arguments: Any) -> dict[str, Any]:
         """Return the structured answer of a tool."""
@@ -193,7 +194,7 @@ class Session:
         Raises:
             LocalMCPError: what the tool raises.
         """
-        values = {name: value for name, value in arguments.items() if value is not None}
+        values = without_none(arguments)
         started, clock = time.time(), time.perf_counter()
         registry = self.workspace.registry
         if registry.refusal is not None:
@@ -235,13 +236,13 @@ class Session:
             try:
                 counters = watch.look()
             except Exception as error:
-                if watch.is_news(error) and not self._closed.is_set():
+                if watch.is_news(error):
                     self._post(messages.Failed(error))
                 continue
-            if counters is not None and not self._closed.is_set():
+            if counters is not None:
                 self._post(messages.FileChanged(counters))
             works = watch.works()
-            if works is not None and not self._closed.is_set():
+            if works is not None:
                 self.works = works
                 self._post(messages.BackgroundChanged(works))
 

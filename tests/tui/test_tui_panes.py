@@ -200,12 +200,11 @@ async def test_every_tool_is_listed_the_hidden_ones_too(tui: RunningTui) -> None
 
 async def test_the_search_for_tools_is_the_assistants_with_its_scores(tui: RunningTui) -> None:
     pane = await tui.go("tools")
+    discovery = tui.app.session.workspace.discovery
+    # Without the vectors of the tools, words alone are compared.
+    discovery.finder.compare("trash", discovery.searchable(), patience=60)
     pane.line.value = "documents in the trash"  # type: ignore[attr-defined]
     await tui.until(lambda: tui.pane.rows and tui.pane.rows[0].score is not None)
-    # Until the vectors of the tools are made, words alone are compared.
-    await tui.until(lambda: tui.app.session.workspace.discovery.finder.remembers)
-    tui.pane.reload()
-    await tui.settle()
     answer = tui.app.session.call("tool_search", query="documents in the trash", max_results=50)
     hits = [(hit["name"], hit["score"]) for hit in answer["tools"]]
     assert [(row.mark.name, row.score) for row in tui.pane.rows] == hits

@@ -269,7 +269,7 @@ class LibraryPane(Pane):
     @on(Tree.NodeHighlighted)
     def look_at(self, message: Tree.NodeHighlighted[Any]) -> None:
         data, origin = message.node.data, origin_of(message.node)
-        # Where there is no space beside the tree, the least that must be seen is below it.
+        # On a narrow screen the details are hidden, so the state is below the tree.
         self._show_marks(_in_short(data) if self.is_narrow else "")
         if isinstance(data, More):
             # Going on with the arrows goes on with the list, unless its page was there already.

@@ -120,7 +120,7 @@ class QuickstartsPane(FinderPane):
             view.scroll_home(animate=False)
 
     def on_option_list_option_selected(self, message: OptionList.OptionSelected) -> None:
-        """Enter: read it, over the whole screen where there is no space beside the list."""
+        """Enter: read it, on a narrow screen over the whole screen."""
         if not self.is_narrow:
             self.query_one("#guide").focus()
             return

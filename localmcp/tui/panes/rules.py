@@ -109,7 +109,7 @@ class RulesPane(FinderPane):
         self.query_one("#rule-text", Static).update(rule_words(row))
 
     def on_option_list_option_selected(self, message: OptionList.OptionSelected) -> None:
-        """Enter: change it; where there is no space beside the list, read it first."""
+        """Enter: change it; on a narrow screen read it first."""
         if not self.is_narrow:
             self.action_edit()
         elif rule := self.chosen:

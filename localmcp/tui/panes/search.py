@@ -95,7 +95,7 @@ class SearchPane(Pane):
             return self.hits[row.number]
         return self.hits[row.numbers[0]] if isinstance(row, FoldedRow) else None
 
-    # ------------------------------------------------------------ life
+    # ------------------------------------------------------------ focus and reload
 
     def focus_first(self) -> None:
         if self.below.current == "welcome":
@@ -305,7 +305,7 @@ class SearchPane(Pane):
     def _around(self, hit: Json) -> Json:
         return cast(Json, self.session.look(lambda workspace: workspace.knowledge.get_context(hit["chunkId"], 1)))
 
-    # ------------------------------------------------------------ the search
+    # ------------------------------------------------------------ actions on the search
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer what is done to a passage only where there is one."""
@@ -401,7 +401,7 @@ class SearchPane(Pane):
             )
             self.line.cursor_position = len(self.line.value)
 
-    # ------------------------------------------------------------ the passage
+    # ------------------------------------------------------------ actions on the passage
 
     @on(OptionList.OptionSelected, "#results")
     def chosen(self) -> None:

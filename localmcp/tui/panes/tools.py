@@ -105,7 +105,7 @@ class ToolsPane(FinderPane):
         self.answer_view.clear()
 
     def on_option_list_option_selected(self, message: OptionList.OptionSelected) -> None:
-        """Enter: into the form; over the whole screen where there is no space beside the list."""
+        """Enter: go into the form, on a narrow screen over the whole screen."""
         if message.option_list is not self.list:
             return
         if self.is_narrow:
