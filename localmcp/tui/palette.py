@@ -12,9 +12,10 @@ from textual.fuzzy import Matcher
 from textual.system_commands import SystemCommandsProvider
 
 from localmcp.knowledge.inventory import file_name
-from localmcp.tui.command_lists import CONNECT, FILE_COMMANDS, HUB_COMMANDS
 from localmcp.tui.highlight import short
 from localmcp.tui.messages import ReadDocument
+from localmcp.tui.panes.file import FilePane
+from localmcp.tui.panes.hub import CONNECT, HubPane
 from localmcp.tui.session import session_of
 
 if TYPE_CHECKING:
@@ -45,15 +46,15 @@ class DocumentCommands(Provider):
 
 
 class PaneCommands(Provider):
-    """What the panes File and Hub do, by words of its title."""
+    """Runs a command of the panes File and Hub whose title holds those letters."""
 
     async def search(self, query: str) -> Hits:
         matcher = self.matcher(query.strip())
-        for pane, commands in {"file": FILE_COMMANDS, "hub": HUB_COMMANDS}.items():
-            for command in commands:
+        for name, pane in {"file": FilePane, "hub": HubPane}.items():
+            for command in pane.COMMANDS:
                 score = matcher.match(command.title)
                 if score > 0 and command is not CONNECT:  # which is one of the app's own
-                    run = partial(_run, cast("LocalMcpApp", self.app), pane, command)
+                    run = partial(_run, cast("LocalMcpApp", self.app), name, command)
                     yield Hit(score, matcher.highlight(command.title), run, help=command.says)
 
 
