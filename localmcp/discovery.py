@@ -148,6 +148,8 @@ class Discovery:
         scope = current_scope()
         tools = [(call, self.registry.find(call.partition("(")[0])) for call in COMMON_CALLS if scope.lean]
         calls = [call for call, common in tools if common is not None and scope.allows(common.mark)]
+        if not scope.names(EXECUTE_TOOL):
+            return ""
         return f"`{EXECUTE_TOOL}` runs without a search: {', '.join(calls)}." if calls else ""
 
     def describe(self, hit_tool: Tool) -> ToolDescription:

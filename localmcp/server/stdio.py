@@ -166,6 +166,9 @@ class Session:
         workspace.start_background()
 
     def _keep_instructions(self, workspace: Workspace) -> None:
+        if self._refusal:
+            # Nothing of the file is told to a client whose profile cannot be used.
+            return
         try:
             with use_scope(self._scope):
                 instructions = without_surrogates(workspace.instructions())

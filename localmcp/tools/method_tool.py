@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, cast, get_type_hints
 
 from localmcp.argument_names import NEAR, canonical_names, fold_name
-from localmcp.errors import InvalidInput, LocalMCPError
+from localmcp.errors import InvalidInput, LocalMCPError, NotFound
 from localmcp.schemas import (
     Json,
     bare_type,
@@ -98,18 +98,29 @@ class MethodTool(Tool):
 
     def call(self, arguments: Json) -> Answer:
         try:
-            # JSON can name half a character, which neither SQLite nor UTF-8 can hold, and models cannot read.
-            json.dumps(arguments, ensure_ascii=False, default=str).encode()
             value = self.method(**self._checked(arguments))
-        except UnicodeEncodeError as error:
-            half = ascii(error.object[error.start : error.start + 1])
-            raise InvalidInput(f"An argument of {self.name} has half a character ({half}); leave it out.") from error
-        except LocalMCPError as error:
-            if self.mark.on_error is None:
+        except Exception as error:
+            self._refuse_half_character(arguments, error)
+            if self.mark.on_error is None or not isinstance(error, LocalMCPError):
                 raise
             return self._failure(self.mark.on_error(error))
         # A tool that runs another one passes that one's answer on whole.
         return value if isinstance(value, Answer) else self._answer(value)
+
+    def _refuse_half_character(self, arguments: Json, error: Exception) -> None:
+        """JSON can name half a character, which neither SQLite, UTF-8 nor a model can hold; a tool that knows says so.
+
+        Raises:
+            InvalidInput: that is why the call failed.
+        """
+        if isinstance(error, InvalidInput | NotFound):
+            return
+        try:
+            json.dumps(arguments, ensure_ascii=False, default=str).encode()
+        except UnicodeEncodeError as encoding:
+            half = ascii(encoding.object[encoding.start : encoding.start + 1])
+            message = f"An argument of {self.name} has half a character ({half}); leave it out."
+            raise InvalidInput(message) from error
 
     def _answer(self, value: Any) -> Answer:
         if tells_failure(value):

@@ -215,8 +215,8 @@ class Registry:
             raise self._unknown(name)
         if not scope.allows(tool.mark):
             raise AccessDenied(
-                f"{name} changes things, and the key of this caller may only read.",
-                hint="Use a key with the scope write.",
+                f"{name} changes things, and this caller may only read.",
+                hint="It takes a key with the scope write, or a profile with the right write.",
             )
         return tool
 

@@ -42,6 +42,10 @@ class Scope:
     lean: bool = False
     """A language model reads the answers: budgets apply, and text blocks are written for reading."""
 
+    def names(self, *tools: str) -> bool:
+        """Return whether the caller may call all these tools, as far as their names decide."""
+        return self.tools is None or self.tools.issuperset(tools)
+
     def allows(self, mark: ToolMark) -> bool:
         """Return whether the caller's rights reach that far; a tool that runs others leaves the question to those."""
         return mark.read_only or mark.proxy or "write" in self.rights

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,26 @@ def test_instructions_and_the_two_tools_name_the_servers_and_nothing_is_started(
             assert "Connected servers: shop." in descriptions["execute_tool"]
             assert "hidden" not in json.dumps(descriptions) and "shop (" not in descriptions["search"]
         assert len(farm.pids("shop")) == 1
+    finally:
+        farm.close()
+
+
+def test_instructions_name_only_tools_and_servers_that_the_caller_may_call(tmp_path: Path) -> None:
+    farm = Farm(tmp_path)
+    try:
+        farm.write(shop=farm.plain("shop"))
+        farm.open()[1].refresh(["shop"])
+        with open_file(tmp_path / "own.db") as opened:
+
+            def instructions(*tools: str) -> str:
+                with use_scope(Scope(caller="stdio", tools=frozenset(tools), lean=True)):
+                    return opened.workspace.instructions()
+
+            assert set(re.findall(r"`(\w+)`", instructions("search", "get_document"))) == {"search", "get_document"}
+            assert "shop" not in instructions("search", "tool_search", "execute_tool")
+            assert "verify_citation" not in instructions("verify_citation")
+            direct = instructions("search", "shop__echo")
+            assert "Connected servers: shop (" in direct and "execute_tool" not in direct
     finally:
         farm.close()
 

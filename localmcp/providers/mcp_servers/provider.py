@@ -14,7 +14,7 @@ from localmcp.errors import ConfigurationError, LocalMCPError
 from localmcp.providers.mcp_servers.catalog import SEPARATOR, exposed_names, shown_address
 from localmcp.providers.mcp_servers.entries import ServerEntry, prepare
 from localmcp.schemas import check_arguments, describe_parameters
-from localmcp.tools import Answer, ReportProgress, Tool, ToolMark, progress_listener
+from localmcp.tools import Answer, ReportProgress, Scope, Tool, ToolMark, progress_listener
 from localmcp.visible_text import visible
 
 if TYPE_CHECKING:
@@ -265,6 +265,10 @@ class McpServer:
         """How many tools it is known to offer; None when it was never listed."""
         tools_by_name = self._cached_tools() if self.usable else {}
         return None if tools_by_name is None else len(tools_by_name)
+
+    def has_tool_for(self, scope: Scope) -> bool:
+        """Return whether the caller may call one of its tools, as far as they are known."""
+        return scope.tools is None or any(name in scope.tools for name in self._cached_tools() or ())
 
     def introduced(self) -> Introduced:
         """Return what assistants are told of it."""

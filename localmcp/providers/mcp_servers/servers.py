@@ -221,7 +221,9 @@ class McpServers:
             return ""
         from localmcp.providers.mcp_servers.introduction import introduce
 
-        seen = [server.introduced() for server in self.reachable()]
+        scope = current_scope()
+        seen = [server.introduced() for server in self.reachable() if server.has_tool_for(scope)]
+        ending = ending and scope.names("tool_search", "execute_tool")
         return introduce(seen, words=words, ending=ending, characters=characters)
 
     def starting(self) -> list[str]:
