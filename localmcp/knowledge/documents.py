@@ -184,6 +184,7 @@ class KnowledgeBase(PassageSearch):
             "which documents do you have|know",
             "list my documents|files",
             "list the first {limit} documents",
+            "list the newest|latest documents {order=added}",
             "list the documents in the collection {collection}",
             "which files are indexed",
             "what is in the knowledge base",

@@ -77,6 +77,7 @@ class Records:
         examples=(
             "insert {texts} into the collection {collection_name}",
             "add the texts {texts} to the collection {collection_name}",
+            "store the text {texts} in the collection {collection_name}",
         ),
         idempotent=False,
     )

@@ -246,7 +246,7 @@ class RuleCatalog:
         "listRules",
         title="List the rules",
         keywords=("rules", "guidelines", "browse", "retired"),
-        examples=("list my rules", "show all rules about {category}"),
+        examples=("list my rules", "show all rules about {category}", "which|what rules do I have about {words}"),
         accepts={"limit": integer_or_string, "offset": integer_or_string},
     )
     def list_rules(

@@ -149,7 +149,7 @@ class RuleEditor:
         "restoreRule",
         title="Restore a retired rule",
         keywords=("rule", "enable", "undo"),
-        examples=("restore rule {id}",),
+        examples=("restore rule {id}", "put rule {id} back"),
         idempotent=True,
         accepts={"id": own_rule_id},
     )
@@ -183,7 +183,11 @@ class RuleEditor:
         "reportRuleUse",
         title="Report that rules were applied",
         keywords=("rule", "applied", "useful", "feedback", "not useful"),
-        examples=("rule {ruleIds} was applied", "rule {ruleIds} was not useful"),
+        examples=(
+            "rule {ruleIds} was applied|useful",
+            "rule {ruleIds} was not useful|helpful {useful=false}",
+            "rule {ruleIds} did not help {useful=false}",
+        ),
         accepts={"ruleIds": own_rule_ids},
     )
     def report_use(
