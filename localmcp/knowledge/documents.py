@@ -52,7 +52,7 @@ from localmcp.storage.database import fetch_all, fetch_one
 from localmcp.tools import Param, current_scope, integer_or_string, tool
 
 LONGEST_NAMES = 300
-"""Characters of the names of collections and mounted files that an assistant is told when it connects."""
+"""Characters of the names of collections and mounted files in the text for an assistant that connects."""
 
 
 class KnowledgeBase(PassageSearch):

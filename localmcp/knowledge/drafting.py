@@ -46,7 +46,7 @@ def estimate_tokens(text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a document comes from and what the person said about it; None and {} leave the document's own words."""
+    """Where a document comes from and what the person set for it; None and {} leave the document's own values."""
 
     collection_id: int
     partition_id: int | None
@@ -73,7 +73,7 @@ class ReadTask:
 
 @dataclass(slots=True)
 class Reading:
-    """What reading a file, or one document in it, came to: a `draft`, or `unchanged`, or the reason why not."""
+    """The result of reading a file, or one document in it: a `draft`, or `unchanged`, or the reason why not."""
 
     size: int = 0
     mtime_ns: int = 0
@@ -92,7 +92,7 @@ class Reading:
 
 
 def read_file(window: Window, max_bytes: int, task: ReadTask, start: Any = None) -> Iterator[Reading]:
-    """Yield what reading a file comes to, one value for each document in it. What goes wrong is in the values."""
+    """Yield the results of reading a file, one for each document in it; a failure is a result too."""
     reading = Reading(mtime_ns=task.origin.mtime_ns or 0, size=task.origin.size)
     begin = time.perf_counter()
     try:

@@ -54,7 +54,7 @@ class Place:
 
 @dataclass(slots=True)
 class _File:
-    """What the documents of one file have come to so far."""
+    """The documents of one file, as far as they are stored."""
 
     source_id: int | None = None
     """Of its first document."""
@@ -83,7 +83,7 @@ class Indexer:
     collection: Collection
     run: Run
     beat: Callable[[apsw.Connection, int], None] = lambda connection, files: None
-    """Told in each write transaction how many more files are stored."""
+    """Called in each write transaction with the number of files that it completes."""
     _claimed: set[int] = field(default_factory=set[int])
     """Sources that a moved file took over in this group: of two copies only one can have moved."""
     _files: dict[str, _File] = field(default_factory=lambda: defaultdict[str, _File](_File))
@@ -135,7 +135,7 @@ class Indexer:
         return Outcome("failed")
 
     def _write(self, connection: apsw.Connection, step: Step, outcome: Outcome, pending: Pending) -> Outcome:
-        """Add what a reading came to to its file, and record the file when it is the last."""
+        """Add the outcome of a reading to its file, and record the file when it is the last."""
         task, reading = step.task, step.reading
         file = self._files[task.file.path]
         file.seconds += reading.seconds
@@ -237,7 +237,7 @@ class Indexer:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one reading came to in a transaction."""
+    """The outcome of one reading in a transaction."""
 
     name: str
     """indexed, updated, moved, restored, unchanged, skipped or failed: a counter of the report."""

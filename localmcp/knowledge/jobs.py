@@ -36,7 +36,7 @@ class Tell(Protocol):
     """What the work says while it runs."""
 
     def __call__(self, done: int, total: int, message: str) -> None:
-        """Say how far it is, and a word on what it is at."""
+        """Report how far it is, and what it works on."""
         ...
 
     def ready(self, result: Json) -> None:
@@ -66,7 +66,7 @@ class JobState:
 
 
 class Jobs:
-    """The jobs in one file; any process may ask for them, and carry on one that nobody works on any more."""
+    """The jobs in one file; any process may ask for them, and resume one that no process works on."""
 
     def __init__(self, database: Database, kinds: Mapping[str, Work]) -> None:
         self._database = database

@@ -23,7 +23,7 @@ _OF_FILE = ("author", "created", "dateFrom", "sheets", "slides", "pages", "langu
 LONGEST_METADATA = 200
 """Characters of a value that is repeated with each passage; `get_document` has longer ones."""
 MOST_LINES = 20
-"""More documents that are removed are told by their titles alone."""
+"""Of more documents that are removed, only the titles are listed."""
 TITLE_CHARS = 1_500
 GROUPED_EXCERPTS = 5
 """Documents of a grouped search that are shown with the words that match; the others are only listed."""

@@ -33,7 +33,7 @@ _OPTIONS = ("title", "source_type", "metadata", "include_hidden", "patterns")
 
 @dataclass(slots=True)
 class Root:
-    """A file or folder that the person added, with what was said about it."""
+    """A file or folder that the person added, with its options."""
 
     path: str
     kind: Kind
@@ -205,7 +205,7 @@ def holds_removed(connection: apsw.Connection, collection_id: int, folder: str) 
 
 
 def forget(connection: apsw.Connection, collection_id: int, paths: Iterable[str]) -> None:
-    """Delete the entries of paths that mean nothing any more."""
+    """Delete the entries of paths that no longer mean anything."""
     sql = "delete from ledger where path = ? and collection_id = ?"
     connection.executemany(sql, ((path, collection_id) for path in paths))
 

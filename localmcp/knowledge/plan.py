@@ -38,7 +38,7 @@ class Plan:
     gone: list[Entry] = field(default_factory=list[Entry])
     """Sources whose files are no longer there; some of them may have moved."""
     stale: list[str] = field(default_factory=list[str])
-    """Paths without a source whose entries mean nothing any more."""
+    """Paths without a source whose entries no longer mean anything."""
     held: int = 0
     """Sources that came from this root."""
     unchanged: list[str] = field(default_factory=list[str])
@@ -133,7 +133,7 @@ def make_plan(
         entries: the ledger's entries at and below the root.
         elsewhere: other roots, which look after their paths themselves.
         again: look once more at files that were skipped or failed, though they have not changed.
-        forced: something else was said about the root, so every file is stored again.
+        forced: the options of the root have changed, so every file is stored again.
         returning: also take what the person had removed.
     """
     plan = Plan(root)

@@ -36,11 +36,11 @@ class Task:
     root: Root
     entry: Entry | None
     forced: bool = False
-    """Store it again even if its bytes are the same: something else was said about it."""
+    """Store it again even if its bytes are the same: the options have changed."""
 
 
 class Step(NamedTuple):
-    """What a file, or one document in it, came to."""
+    """The result of reading a file, or one document in it."""
 
     task: Task
     reading: Reading

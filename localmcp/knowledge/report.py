@@ -74,7 +74,7 @@ class Estimate:
 
 @dataclass(slots=True)
 class Report:
-    """What a run came to, counted in files except where a name says otherwise."""
+    """The result of a run, counted in files except where a name says otherwise."""
 
     indexed: int = 0
     updated: int = 0

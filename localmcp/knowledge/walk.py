@@ -70,7 +70,7 @@ class WalkRules:
     patterns: tuple[str, ...] = ()
     """gitignore syntax; a file is taken if one matches. `!pattern` keeps files and folders out."""
     elsewhere: frozenset[str] = frozenset()
-    """Paths that are looked after by another walk: passed over without a word."""
+    """Paths that another walk covers: ignored, and not reported."""
     removed: frozenset[str] = frozenset()
     """Paths that the person took out of the library."""
 
@@ -178,7 +178,7 @@ class _Walk:
             return sorted(entries, key=lambda entry: entry.name)
 
     def _look(self, entry: os.DirEntry[str], layers: tuple[_Layer, ...], chosen: _Chosen) -> Found | Passed | None:
-        """Return what an entry comes to; None for a folder to go into."""
+        """Return a file, or why an entry is not taken; None for a folder to go into."""
         if not _is_unicode(entry.name):
             return Passed(unicode_path(entry.path), NOT_UNICODE)
         try:

@@ -29,7 +29,7 @@ class Neighbor:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One vector with what is told about it."""
+    """One vector with its text and metadata."""
 
     id: int
     vector: Vectors

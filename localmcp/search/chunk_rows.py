@@ -1,4 +1,4 @@
-"""What is told of the chunks of a collection, and which of them are in a partition or fulfil a condition."""
+"""The rows of a collection's chunks, and which of them are in a partition or fulfil a condition."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COLUMNS = {**SOURCE_COLUMNS, "page": "chunks.first_page"}
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What is told of one chunk."""
+    """One chunk with its metadata."""
 
     id: int
     text: str

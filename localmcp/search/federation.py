@@ -143,7 +143,7 @@ class Federation:
     ) -> list[Result]:
         """Return what `read(file, connection)` gives for each mounted file, by name; None is left out.
 
-        A file that cannot be read, whatever its rows hold, is told in `notices`, or logged where there are none.
+        A file that cannot be read, whatever its rows hold, is named in `notices`, or logged where there are none.
         """
         mounted, troubles = self.mounted()
         collected_notices = [] if notices is None else notices

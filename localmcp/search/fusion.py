@@ -33,7 +33,7 @@ class Fused:
     combined: float
     match_type: MatchType
     named: float = 0.0
-    """How much of its file's name the query holds if it stands for a document that the query names, up to 1."""
+    """How much of its file's name the query holds, up to 1; 0 unless the query names its document."""
 
 
 def semantic_score(cosine: float) -> float:

@@ -41,7 +41,7 @@ LONG_QUESTION, SENTENCE_WORDS, MOST_SENTENCES, CHARACTERS_READ = 20, 3, 12, 5_00
 hybrid search: LISA .500 -> .517, CACM .578 -> .589, manuals asked for by a paragraph .830 -> .838, package titles by
 their descriptions, not looked at before, .687 -> .713). Shorter sentences are ignored."""
 LEAST_SCORE = 1e-6
-"""bm25 of a passage that holds no word of the query, but stands for a document that the query names."""
+"""bm25 of a passage without a word of the query, whose document the query names."""
 MODEL_WAIT_SECONDS = 5.0
 KEPT_FILTERS = 8
 _DOCUMENT_COLLECTIONS = "select count(*) from collections where kind = 'documents'"
@@ -74,9 +74,6 @@ class VectorServer(Protocol):
         It never raises because the server fails: a collection is then left out, and a notice says why.
         """
         ...
-
-
-NO_REMOTE_HITS = RemoteHits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +135,7 @@ class Index:
         clock = Clock(outcome.milliseconds)
         vector = self._query_vector(request, outcome)
         clock.lap("embedding")
-        remote_hits = NO_REMOTE_HITS
+        remote_hits = RemoteHits()
         if self.vector_server is not None and vector is not None:
             remote_hits = self.vector_server.nearest(request, vector, _depth(request))
             outcome.notices += remote_hits.notices

@@ -25,8 +25,8 @@ from localmcp.search.vector import (
     restricted_codes,
 )
 
-STOOD = 10
-"""How many of the best must be unchanged for one step; as for a single query."""
+SETTLED = 10
+"""So many of the best must be unchanged for one step; as for a single query."""
 STEP, MOST_STEPS = 200, 3
 """Exact vectors read at a time: so many times the number of queries, at most this many times. Recall@10 of ten texts is
 then 1.000 at 100,000 chunks (at most twice: .980)."""
@@ -54,7 +54,7 @@ def nearest_to_any(
     if len(queries) == 1:
         neighbors = nearest_chunks(connection, model_id, blocks, queries[0], k, allowed, exact)
         return [Match(chunk_id, cosine, 0) for chunk_id, cosine in neighbors]
-    most, matches = max(k, STOOD), list[Match]()
+    most, matches = max(k, SETTLED), list[Match]()
     if exact:
         ids = all_ids(blocks, allowed)
         for start in range(0, len(ids), EXACT_STEP):
@@ -63,10 +63,10 @@ def nearest_to_any(
             matches = _better(matches, cosines, most)
         return matches[:k]
     for step in _steps(blocks, queries, allowed, STEP * min(len(queries), MOST_STEPS)):
-        before = matches[:STOOD]
+        before = matches[:SETTLED]
         cosines = ((number, exact_cosines(connection, model_id, ids, queries[number])) for number, ids in step)
         matches = _better(matches, cosines, most)
-        if len(matches) >= k and matches[:STOOD] == before:
+        if len(matches) >= k and matches[:SETTLED] == before:
             break
     return matches[:k]
 

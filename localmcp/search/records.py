@@ -20,12 +20,12 @@ LONGEST_RECORD = 254
 TITLE_CHARACTERS = 80
 
 TITLE_COLUMN = f"iif(sources.format = '{FORMAT}', null, sources.title)"
-"""SQL of the title that is told in a chunk's metadata."""
+"""SQL of the title in a chunk's metadata."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordText:
-    """A text and what is said about it."""
+    """A text and its metadata."""
 
     text: str
     metadata: Mapping[str, Any]

@@ -314,7 +314,7 @@ def _remember(connection: apsw.Connection, collection: Collection, old: int, new
         {
             "id": _job_id(collection.id),
             "kind": KIND,
-            # Who may see the job is told in the form of all jobs: only callers that see every collection.
+            # In the form of all jobs: only callers that see every collection may see it.
             "arguments": json.dumps({"collection": collection.id, "from": old, "to": new, "collections": None}),
             "status": status,
             "now": utc_now(),

@@ -26,7 +26,7 @@ from localmcp.storage.times import utc_now
 
 @dataclass(slots=True)
 class Indexed:
-    """What storing a source came to."""
+    """The outcome of storing a source."""
 
     source_id: int
     uuid: str

@@ -455,7 +455,7 @@ class QueueWorker:
             model_id = ensure_model(connection, self.embedder.identity)
             written = write_batch(connection, model_id, batch, blobs)
             if not written:
-                # What the queue says of them is not so: without this they would come again for ever.
+                # The queue is wrong about them: without this they would come again and again.
                 requeue(connection, {passage.source_id for passage in batch})
             return written, lease.take(connection)
 

@@ -11,11 +11,9 @@ from typing import Any
 from localmcp.tool_search.phrases import PhraseMatch, Slot, fits, parse_phrase, takes_words, trim, written
 from localmcp.tool_search.sentence_ranking import RankedTool, asks_for, is_telling
 from localmcp.tool_search.verbs import known_verbs
-from localmcp.tools import Tool
+from localmcp.tools import Json, Tool
 from localmcp.wording.normalize import fold, stem, words
 from localmcp.wording.sentences import Token, function_words
-
-Json = dict[str, Any]
 
 TRUSTED = 0.5
 """A phrase that is matched less fully does not tell where the arguments are."""
@@ -245,11 +243,11 @@ class _Filling:
                 continue
             near = _name_stems(name) | {stem(word, "english") for word in words(str(schema.get("description", "")))}
             for place in self.unused("number"):
-                if name in self.required or self._stands_beside(place, near):
+                if name in self.required or self._is_beside(place, near):
                     self.put(name, typed(self.tokens[place], schema), [place])
                     break
 
-    def _stands_beside(self, place: int, stems: set[str]) -> bool:
+    def _is_beside(self, place: int, stems: set[str]) -> bool:
         beside = [self.tokens[entry] for entry in (place - 1, place + 1) if 0 <= entry < len(self.tokens)]
         return any(is_telling(token) and token.stem in stems for token in beside)
 

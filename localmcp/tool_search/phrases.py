@@ -13,11 +13,10 @@ from functools import cache, lru_cache
 from typing import Any
 
 from localmcp.tool_search.synonyms import read_lines
+from localmcp.tools import Json
 from localmcp.wording.normalize import fold, stem
 from localmcp.wording.sentences import Token, function_words
 from localmcp.wording.spelling import is_slip
-
-Json = dict[str, Any]
 
 FUNCTION_WEIGHT, VERB_WEIGHT, SLOT_WEIGHT = 0.2, 0.6, 0.5
 """What a function word, a verb of asking and a filled slot count for in a phrase; every other word counts 1."""

@@ -12,11 +12,10 @@ from typing import Any, cast
 from localmcp.tool_search.name_match import Rungs, ToolMetadata
 from localmcp.tool_search.synonyms import actions_of, request_words
 from localmcp.tool_search.verbs import known_verbs, looking, opposites_of, verbs_asked
+from localmcp.tools import Json
 from localmcp.wording.normalize import fold, stem, words
 from localmcp.wording.sentences import Token, function_words, tokenize
 from localmcp.wording.spelling import model_vocabulary
-
-Json = dict[str, Any]
 
 NAME, TITLE, KEYWORD, EXAMPLE, NAMESPACE, DESCRIPTION, PARAMETER = 1.0, 0.9, 0.9, 0.8, 0.7, 0.6, 0.4
 """What a word counts by where the tool has it."""

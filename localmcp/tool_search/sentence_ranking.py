@@ -6,16 +6,13 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from localmcp.tool_search.features import COMPARED
 from localmcp.tool_search.phrases import Phrase, PhraseMatch, fits, match_phrase, parse_phrase, takes_words
 from localmcp.tool_search.query import ToolDescription, ToolText
 from localmcp.tool_search.ranking import ToolFinder
-from localmcp.tools import Tool
+from localmcp.tools import Json, Tool
 from localmcp.wording.sentences import Token, tokenize
-
-Json = dict[str, Any]
 
 EVIDENCE = (
     "bias", *COMPARED, "out_of_scope",
