@@ -125,18 +125,17 @@ def resolve_source(federation: Federation, field: str, name: str) -> Id:
         NotFound: no document has that name; names the nearest.
         Ambiguous: several have it.
     """
-    text = name.encode("utf-8", "replace").decode()
-    origin, bare = split_mount(text)
+    origin, bare = split_mount(name)
 
     def look(index: Index, mounted: str | None) -> Id | None:
         with index.database.read() as connection:
-            source = find_source(connection, bare if origin else text)
+            source = find_source(connection, bare if origin else name)
         return Id(uuid.UUID(source.uuid), mounted) if source else None
 
     for identity in federation.look(look, origin):
         return identity
     with federation.own.database.read() as connection:
-        raise NotFound(f"{field}: no document '{name}'.", hint=nearest_hint(connection, text))
+        raise NotFound(f"{field}: no document '{name}'.", hint=nearest_hint(connection, name))
 
 
 def resolve_chunk(federation: Federation, field: str, name: str) -> Id | None:
