@@ -6,17 +6,11 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
+from localmcp.arrays import NDArray, Vector, Vectors, np
 from localmcp.embeddings.tokens import TokenCounter
 from localmcp.errors import InvalidInput
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Vector = Vectors = NDArray[np.float32]
-    """Shape (dimension,); shape (n, dimension)."""
 
 DEFAULT_NAME = "all-MiniLM-L6-v2"
 MULTILINGUAL_NAME = "multilingual-e5-small+all-MiniLM-L6-v2"
@@ -92,8 +86,6 @@ def require_query(text: str) -> str:
 
 def is_unit_vector(value: Any, dimension: int) -> bool:
     """Return whether a blob that anybody may have written holds a vector of length 1 (or 0) and that dimension."""
-    import numpy as np
-
     if not isinstance(value, bytes) or len(value) != 4 * dimension:
         return False
     length = float(np.linalg.norm(np.frombuffer(value, "<f4").astype(np.float64)))
@@ -102,7 +94,5 @@ def is_unit_vector(value: Any, dimension: int) -> bool:
 
 def unit_rows(vectors: NDArray[np.floating[Any]]) -> Vectors:
     """Return each row divided by its Euclidean length, as float32; a zero row stays zero."""
-    import numpy as np
-
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     return (vectors / np.maximum(lengths, 1e-12)).astype(np.float32, copy=False)

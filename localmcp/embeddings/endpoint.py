@@ -5,14 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from localmcp.arrays import Vector, Vectors, np
 from localmcp.embeddings.embedder import ModelIdentity, require_query, unit_rows
 from localmcp.errors import ModelMismatch, ModelUnavailable
 from localmcp.http import EndpointWords, JsonEndpoint
-
-if TYPE_CHECKING:
-    from localmcp.embeddings.embedder import Vector, Vectors
 
 BATCH_SIZE = 64
 
@@ -76,8 +74,6 @@ class EndpointEmbedder:
         Raises:
             ModelUnavailable: the endpoint fails, or answers with something else.
         """
-        import numpy as np
-
         vectors = np.empty((len(texts), self.identity.dimension), np.float32)
         for start in range(0, len(texts), BATCH_SIZE):
             batch = [self.identity.passage_prefix + text for text in texts[start : start + BATCH_SIZE]]
@@ -120,8 +116,6 @@ def _read_vectors(body: bytes, count: int) -> Vectors:
     Raises:
         ValueError, TypeError, KeyError: the response has another form.
     """
-    import numpy as np
-
     data: list[dict[str, Any]] = json.loads(body)["data"]
     rows = {item.get("index", place): item["embedding"] for place, item in enumerate(data)}
     if sorted(rows) != list(range(count)):

@@ -5,13 +5,10 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from localmcp.arrays import Vector, Vectors, np
 from localmcp.embeddings.embedder import ModelIdentity, require_query, unit_rows
 from localmcp.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from localmcp.embeddings.embedder import Vector, Vectors
 
 _WORD = re.compile(r"\w+")
 _LETTERS = bytes(120 if chr(code).isalnum() or code == 95 else 32 for code in range(128)) + bytes(128)
@@ -45,8 +42,6 @@ class HashEmbedder:
 
     def embed_passages(self, texts: Sequence[str]) -> Vectors:
         """Return vectors of shape (n, dimension), unit rows."""
-        import numpy as np
-
         vectors = np.empty((len(texts), self.identity.dimension), np.float32)
         for row, text in enumerate(texts):
             vectors[row] = self._sum_words(text)
@@ -57,8 +52,6 @@ class HashEmbedder:
         return self.embed_passages([require_query(text)])[0]
 
     def _sum_words(self, text: str) -> Vector:
-        import numpy as np
-
         dimension = self.identity.dimension
         # A text of punctuation alone still needs a direction.
         words = [word.encode("utf-8", "surrogatepass") for word in _WORD.findall(text.casefold()) or [""]]

@@ -11,13 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
+from localmcp.arrays import Vector, Vectors, np
 from localmcp.embeddings.embedder import Embedder, require_query
 from localmcp.errors import LocalMCPError, ModelUnavailable
 from localmcp.malloc_trim import return_freed_memory
 
 if TYPE_CHECKING:
-    from localmcp.embeddings.embedder import Vector, Vectors
-
     QueryCache = OrderedDict[str, Future[Vector]]
 
 _log = logging.getLogger(__name__)
@@ -117,8 +116,6 @@ class LazyEmbedder:
             InvalidInput: a text is empty or only white space.
             ModelUnavailable: as `get`.
         """
-        import numpy as np
-
         embedder = self.get(wait)
         for text in texts:
             require_query(text)

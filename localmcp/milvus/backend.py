@@ -11,8 +11,9 @@ import json
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
+from localmcp.arrays import Vectors
 from localmcp.config import Settings
 from localmcp.errors import InvalidInput, LocalMCPError, ModelMismatch, NotFound
 from localmcp.milvus import schema
@@ -31,9 +32,6 @@ from localmcp.milvus.schema import Shape, decode_name, encode_name
 from localmcp.search.backend import DEFAULT_PARTITION, Json, Neighbor, Record, Space
 from localmcp.search.conditions import Condition
 from localmcp.search.replicas import same_model
-
-if TYPE_CHECKING:
-    from localmcp.search.backend import Vectors
 
 HITS_AT_ONCE = 100_000
 """Queries are sent together while they ask for no more hits than this: an answer may have 64 MB."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+from localmcp.arrays import np
 from localmcp.errors import ModelMismatch
 from localmcp.milvus import schema
 from localmcp.milvus.filters import filter_text
@@ -132,8 +133,6 @@ def _write_row(record: Record) -> Json:
 
 
 def read_record(row: Json, shape: Shape) -> StoredRecord:
-    import numpy as np
-
     return StoredRecord(
         row[shape.key],
         np.asarray(row[shape.vector], dtype=np.float32),

@@ -8,10 +8,11 @@ from array import array
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import apsw
 
+from localmcp.arrays import NDArray, np
 from localmcp.quickstarts.matching import (
     COMMON_STEM,
     MOST_EXTRA_WORDS,
@@ -29,9 +30,6 @@ from localmcp.quickstarts.matching import (
     word_budget,
 )
 from localmcp.storage.database import fetch_all, fetch_one
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 Relation = Literal["are", "begin", "end", "hold"]
 FIELDS: tuple[Field, ...] = ("name", "display_name", "description")
@@ -67,14 +65,10 @@ class FieldWords:
 
     def counts(self) -> NDArray[Any]:
         """Return the number of words in each row."""
-        import numpy as np
-
         return np.frombuffer(self.word_counts, dtype=np.uint16).astype(np.int32)
 
     def lengths(self) -> NDArray[Any]:
         """Return the number of characters in each row."""
-        import numpy as np
-
         return np.frombuffer(self.text_lengths, dtype=np.int32)
 
 
@@ -141,8 +135,6 @@ class CatalogWords:
 
     def _similar(self, word: str, budget: int) -> list[str]:
         """Return words of about the same length and letters: an edit changes at most two letters of the set."""
-        import numpy as np
-
         lengths = np.frombuffer(self._lengths, dtype=np.int32)
         letters = np.frombuffer(self._letters, dtype=np.uint64)
         other_letters = np.bitwise_count(letters ^ np.uint64(_letter_set(word)))
@@ -206,8 +198,6 @@ class CatalogWords:
 
     def _holding(self, query: Query, words: FieldWords, allowed: NDArray[Any] | None) -> list[int]:
         """Return rows whose text holds the whole query, the least text around it first."""
-        import numpy as np
-
         cost = np.zeros(len(self.ids), dtype=np.int32)
         for word, relation in zip(query.words, _relations(query), strict=True):
             matching_words = self._words_that(relation, word)
@@ -224,8 +214,6 @@ class CatalogWords:
         self, query: Query, words: FieldWords, neighbors: Mapping[str, Neighbors], allowed: NDArray[Any] | None
     ) -> list[int]:
         """Return rows that hold at least half of the significant words or their neighbors, the least distant first."""
-        import numpy as np
-
         size = len(self.ids)
         distance, hits, subjects, others = (np.zeros(size, dtype=np.int32) for _ in range(4))
         certain = np.zeros(size, dtype=bool)
@@ -253,7 +241,6 @@ class CatalogWords:
         self, query: Query, words: FieldWords, max_distance: int, allowed: NDArray[Any] | None
     ) -> list[int]:
         """Return rows whose whole text may be the query, mistyped."""
-        import numpy as np
         from rapidfuzz import process
         from rapidfuzz.distance import Levenshtein
 
@@ -302,8 +289,6 @@ def _letter_set(word: str) -> int:
 
 def _spread(words: FieldWords, costs: Iterable[tuple[str, int]], otherwise: int, size: int) -> NDArray[Any]:
     """For each row the least cost of the given words that it has."""
-    import numpy as np
-
     spread = np.full(size, otherwise, dtype=np.int32)
     # The least cost is assigned last, so it stays. One assignment: two letters are in tens of thousands of words.
     rows_by_cost = ((cost, rows) for word, cost in costs if (rows := words.rows.get(word)))
@@ -316,15 +301,11 @@ def _spread(words: FieldWords, costs: Iterable[tuple[str, int]], otherwise: int,
 
 
 def _rows_of(words: FieldWords, word: str) -> NDArray[Any]:
-    import numpy as np
-
     return np.frombuffer(words.rows[word], dtype=np.int32) if word in words.rows else np.empty(0, dtype=np.int32)
 
 
 def _least_first(rows: NDArray[Any], bounds: NDArray[Any]) -> list[int]:
     """At most `MOST_CANDIDATES` rows by bound; rows are numbered by length of title and name, so ties are right."""
-    import numpy as np
-
     order = np.argsort(bounds, kind="stable")[:MOST_CANDIDATES]
     return rows[order].tolist()
 

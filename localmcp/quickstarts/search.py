@@ -6,10 +6,11 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import apsw
 
+from localmcp.arrays import NDArray, np
 from localmcp.quickstarts.candidates import FIELDS, CatalogWords, WordCache
 from localmcp.quickstarts.matching import (
     NO_MATCH,
@@ -28,9 +29,6 @@ from localmcp.search.federation import shown_name
 from localmcp.storage.database import fetch_all
 from localmcp.wording.normalize import index_text
 from localmcp.wording.spelling import likeliest_word
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 LOOSENESS_STEPS = 64
 """The registered function packs score and looseness into one number: score x 64 + looseness."""
@@ -146,8 +144,6 @@ def tagged_ids(connection: apsw.Connection, tag: str | None) -> list[int] | None
 def _mask(words: CatalogWords, allowed: list[int] | None) -> NDArray[Any] | None:
     if allowed is None:
         return None
-    import numpy as np
-
     return np.isin(np.frombuffer(words.ids, dtype=np.int64), allowed)
 
 

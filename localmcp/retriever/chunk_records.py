@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import apsw
 
+from localmcp.arrays import np
 from localmcp.milvus.rows import StoredRecord
 from localmcp.search.backend import DEFAULT_PARTITION, Json, Record
 from localmcp.search.drafts import ChunkDraft, SourceDraft
@@ -41,8 +42,6 @@ def load_records(
 
 
 def _record(row: Sequence[Any]) -> StoredRecord:
-    import numpy as np
-
     chunk_id, text, embedding, metadata, partition, chunk_uuid, digest, language, kind, *rest = row
     chunk = dict(zip(_CHUNK, rest, strict=False))
     source = dict(zip(_SOURCE, rest[len(_CHUNK) :], strict=True))
@@ -81,8 +80,6 @@ def draft_document(
     Without `ours` its path may be of another machine, or one that contacts a host when it is looked at: it gets no
     time, and is then never compared with the disk.
     """
-    import numpy as np
-
     ordered = sorted(
         (cast("StoredRecord", record) for record in records), key=lambda record: _chunk(record)["position"]
     )

@@ -10,6 +10,7 @@ from typing import Any
 
 import apsw
 
+from localmcp.arrays import np
 from localmcp.embeddings import ModelIdentity
 from localmcp.errors import InvalidInput, ModelMismatch
 from localmcp.milvus.backend import MilvusBackend
@@ -170,51 +171,43 @@ class Receiver:
             pulled.empty += len(document.records)
             return
         draft, embeddings = made
-        before = _find(connection, place.id, document.uuid, draft)
-        if before is None:
+        source_id, trashed = _find(connection, place.id, document.uuid, draft) or (None, 0)
+        if source_id is None:
             draft = _with_free_identities(connection, draft)
             indexed = put_source(connection, draft, embeddings, model_id)
             _keep_uuid(connection, indexed.source_id, document.uuid)
             pulled.added += 1
-        elif before.trashed:
+        elif trashed:
             pulled.trashed += 1
-        elif before.is_same(connection, draft, model_id):
+        elif _is_same(connection, source_id, draft, model_id):
             pulled.unchanged += 1
         else:
             draft = _with_free_identities(connection, draft)
-            put_source(connection, draft, embeddings, model_id, replaces=before.source_id)
+            put_source(connection, draft, embeddings, model_id, replaces=source_id)
             pulled.updated += 1
 
 
-@dataclass(frozen=True, slots=True)
-class _Here:
-    """The document as the file has it."""
-
-    source_id: int
-    trashed: bool
-
-    def is_same(self, connection: apsw.Connection, draft: SourceDraft, model_id: int) -> bool:
-        """Return the same texts with vectors of that model, metadata and partition."""
-        row = fetch_one(connection, "select title, partition_id, metadata from sources where id = ?", (self.source_id,))
-        if row[:2] != (draft.title, draft.partition_id) or json.loads(row[2]) != dict(draft.metadata):
-            return False
-        sql = """
-            select digest from chunks join vectors on vectors.id = (? << 40 | chunks.id)
-            where source_id = ? order by position
-        """
-        digests = [row[0] for row in fetch_all(connection, sql, (model_id, self.source_id))]
-        return digests == [chunk.digest for chunk in draft.chunks]
+def _is_same(connection: apsw.Connection, source_id: int, draft: SourceDraft, model_id: int) -> bool:
+    """Return whether the file has the same texts with vectors of that model, metadata and partition."""
+    row = fetch_one(connection, "select title, partition_id, metadata from sources where id = ?", (source_id,))
+    if row[:2] != (draft.title, draft.partition_id) or json.loads(row[2]) != dict(draft.metadata):
+        return False
+    sql = """
+        select digest from chunks join vectors on vectors.id = (? << 40 | chunks.id)
+        where source_id = ? order by position
+    """
+    digests = [row[0] for row in fetch_all(connection, sql, (model_id, source_id))]
+    return digests == [chunk.digest for chunk in draft.chunks]
 
 
-def _find(connection: apsw.Connection, collection_id: int, identity: str, draft: SourceDraft) -> _Here | None:
-    """By its id, or by the path that both were read from."""
+def _find(connection: apsw.Connection, collection_id: int, identity: str, draft: SourceDraft) -> tuple[int, int] | None:
+    """Return id and whether it is in the trash of the document with that UUID, or read from the same path."""
     sql = """
         select id, trashed_at is not null from sources
         where collection_id = :collection and (uuid = :uuid or (uri = :uri and trashed_at is null))
         order by uuid = :uuid desc limit 1
     """
-    row = fetch_one(connection, sql, {"collection": collection_id, "uuid": identity, "uri": draft.uri})
-    return _Here(row[0], bool(row[1])) if row else None
+    return fetch_one(connection, sql, {"collection": collection_id, "uuid": identity, "uri": draft.uri})
 
 
 def _draft(
@@ -235,8 +228,6 @@ def _draft(
 
 def _unit(vector: Any) -> bytes:
     """Return the vector at length 1, which other programs' need not have; empty for one that has no direction."""
-    import numpy as np
-
     length = float(np.linalg.norm(vector))
     return (np.asarray(vector) / length).astype("<f4").tobytes() if length > 0 else b""
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from localmcp.arrays import np
 from localmcp.errors import InvalidInput, LocalMCPError, Unavailable
 from localmcp.milvus.backend import MilvusBackend
 from localmcp.retriever.chunk_records import load_records
@@ -198,8 +199,6 @@ class Sender:
 
     def _sample_agrees(self, replica: Replica) -> bool:
         """Read some vectors back, and compare them and their texts with the file's."""
-        import numpy as np
-
         with self._database.read() as connection:
             last = fetch_one(connection, "select coalesce(max(id), 0) from chunks") or 0
             starts = {random.randint(0, last) for _ in range(SAMPLE)}

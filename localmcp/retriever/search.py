@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import apsw
 
+from localmcp.arrays import Vectors, np
 from localmcp.embeddings import LazyEmbedder, ModelIdentity
 from localmcp.errors import InvalidInput, LocalMCPError, ModelMismatch, NotFound
 from localmcp.search.backend_choice import Place, Places
@@ -23,9 +24,6 @@ from localmcp.search.multi_query import Match, best_matches, nearest_to_any
 from localmcp.search.vector import exact_cosines
 from localmcp.storage.database import Database, fetch_one
 from localmcp.tools import Json, Param, integer_or_string, tool, without_none
-
-if TYPE_CHECKING:
-    from localmcp.embeddings.embedder import Vectors
 
 MOST_RESULTS, MOST_TEXTS = 100, 100
 MODEL_WAIT_SECONDS = 30.0
@@ -145,8 +143,6 @@ class Retriever:
 
     def _in_file(self, collection: Collection, question: Question, vectors: Vectors) -> list[Answered]:
         """One snapshot, one pass over the sign codes of all texts."""
-        import numpy as np
-
         with self.database.read() as connection:
             require_our_model(connection, collection, self.embedder.get().identity)
             part = find_part(

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import apsw
 
+from localmcp.arrays import NDArray, Vectors, np
 from localmcp.config import packaged_data
 from localmcp.storage.database import fetch_one
+from localmcp.text_vectors import TextVectors
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from localmcp.embeddings.embedder import Embedder, ModelIdentity, Vectors
+    from localmcp.embeddings.embedder import Embedder, ModelIdentity
 
 SHIPPED_MODELS = ("default", "multilingual")
 """Those whose calibration comes with the package."""
@@ -102,8 +101,6 @@ class ExpectedTasks(NamedTuple):
         Best rule among the first five of all, before and after: .746 and .901 of 71 tasks, .717 and .833 of 60, .805
         and .829 of 41 that are not about software.
         """
-        import numpy as np
-
         own, parts = vectors[:, -self.rules.shape[1] :], asked[-self.rules.shape[1] :]
         own_lengths, lengths = np.linalg.norm(own, axis=1, keepdims=True), np.linalg.norm(parts, axis=0)
         expected = self._expect(own / np.maximum(own_lengths, 1e-6)) @ (parts / np.maximum(lengths, 1e-6))
@@ -112,8 +109,6 @@ class ExpectedTasks(NamedTuple):
 
     def _expect(self, rules: Vectors) -> Vectors:
         """Return unit rows: the tasks of the most similar written rules, weighted."""
-        import numpy as np
-
         cosines = rules @ self.rules.T
         nearest = np.argpartition(-cosines, SIMILAR_RULES, axis=1)[:, :SIMILAR_RULES]
         weights = np.exp(SIMILAR_SLOPE * np.take_along_axis(cosines, nearest, axis=1))
@@ -140,8 +135,6 @@ def _shipped(fingerprint: str) -> _Shipped | None:
 
     The vectors are kept as whole numbers of -127 to 127.
     """
-    import numpy as np
-
     for model in SHIPPED_MODELS:
         with np.load(shipped_path(model), allow_pickle=False) as stored:
             if stored["fingerprint"] == fingerprint:
@@ -151,8 +144,6 @@ def _shipped(fingerprint: str) -> _Shipped | None:
 
 
 def _unit_rows(numbers: NDArray[np.int8]) -> Vectors:
-    import numpy as np
-
     rows = numbers.astype(np.float32)
     return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
@@ -160,8 +151,6 @@ def _unit_rows(numbers: NDArray[np.int8]) -> Vectors:
 @cache
 def find_expected_tasks(fingerprint: str) -> ExpectedTasks | None:
     """Return the written rules and their tasks, where the package has them for the model of this fingerprint."""
-    import numpy as np
-
     if _shipped(fingerprint) is None:
         return None
     with np.load(shipped_path("default"), allow_pickle=False) as stored:
@@ -185,17 +174,7 @@ def _read_lines(name: str) -> list[str]:
     return [line for line in text.splitlines() if line and not line.startswith("#")]
 
 
-class RequestsWithoutRules:
-    """Their vectors, for the model at hand: shipped, else embedded once."""
-
-    def __init__(self) -> None:
-        self._vectors: dict[str, Vectors] = {}
-
-    def vectors(self, embedder: Embedder) -> Vectors:
-        """Return unit vectors (n, dimension), those of the everyday requests first."""
-        fingerprint = embedder.identity.fingerprint
-        if shipped := _shipped(fingerprint):
-            return shipped.vectors
-        if fingerprint not in self._vectors:
-            self._vectors[fingerprint] = embedder.embed_passages(requests_without_rules())
-        return self._vectors[fingerprint]
+def vectors_without_rules(embedder: Embedder, made: TextVectors) -> Vectors:
+    """Return the unit vectors of `requests_without_rules` by this model: shipped with the package, else in `made`."""
+    shipped = _shipped(embedder.identity.fingerprint)
+    return shipped.vectors if shipped else made.rows(requests_without_rules(), embedder)

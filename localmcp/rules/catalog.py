@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired
 import apsw
 from typing_extensions import TypedDict
 
+from localmcp.arrays import Vectors, np
 from localmcp.errors import AccessDenied, InvalidInput, LocalMCPError, ModelMismatch, ModelUnavailable, NotFound
 from localmcp.rules import rulebook
 from localmcp.rules.finder import RuleFinder
@@ -21,7 +22,7 @@ from localmcp.storage.database import Database, fetch_all, fetch_one
 from localmcp.tools import Answer, Param, hidden_change, hidden_tool, integer_or_string
 
 if TYPE_CHECKING:
-    from localmcp.embeddings.embedder import Embedder, Vectors
+    from localmcp.embeddings.embedder import Embedder
 
 SAME_RULE = 0.9
 """Cosine of two rules that say the same."""
@@ -187,8 +188,6 @@ class RuleCatalog:
 
     def _prepared(self, drafts: Sequence[RuleDraft]) -> tuple[list[RuleDraft], Vectors | None]:
         """Return the drafts with their categories, and their vectors; no vectors without a model."""
-        import numpy as np
-
         embedder = self.model()
         drafts = [self._with_category(draft, embedder) for draft in drafts]
         if embedder is None:

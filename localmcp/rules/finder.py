@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, NotRequired, cast
@@ -10,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, NotRequired, cast
 import apsw
 from typing_extensions import TypedDict
 
+from localmcp.arrays import Vector, Vectors
 from localmcp.errors import ConfigurationError, InvalidInput, LocalMCPError, ModelUnavailable
 from localmcp.rules import rulebook
-from localmcp.rules.calibration import RequestsWithoutRules, find_calibration, find_expected_tasks
+from localmcp.rules.calibration import find_calibration, find_expected_tasks, vectors_without_rules
 from localmcp.rules.relevance import Match, Task, category_shares, match_rules, prefer, rate, split_clauses
 from localmcp.rules.rulebook import CATEGORIES, Rule, Selection, digest_of, load_rules
 from localmcp.search.collections import Collection
@@ -20,10 +20,11 @@ from localmcp.search.federation import Federation, MountedFile
 from localmcp.search.index import MODEL_WAIT_SECONDS, Index
 from localmcp.search.vector import Block, nearest_chunks
 from localmcp.storage.database import Database, fetch_all, fetch_one, read_generations
+from localmcp.text_vectors import TextVectors
 from localmcp.tools import Json, Param, current_scope, integer_or_string, tool, without_none
 
 if TYPE_CHECKING:
-    from localmcp.embeddings.embedder import ModelIdentity, Vector, Vectors
+    from localmcp.embeddings.embedder import ModelIdentity
 
 MOST_CHARACTERS = 10_000
 EMPTY_TASK = "Error: taskDescription cannot be empty"
@@ -141,9 +142,7 @@ class RuleFinder:
         self._index = index
         self._max_results = max_results
         self._threshold = threshold
-        self._without_rules = RequestsWithoutRules()
-        self._lock = threading.Lock()
-        self._category_vectors: dict[str, Vectors] = {}
+        self._vectors = TextVectors()
 
     # ------------------------------------------------------------ the tool
 
@@ -253,7 +252,7 @@ class RuleFinder:
         embedder = self._index.embedder.get()
         calibration = find_calibration(connection, embedder.identity)
         if calibration is not None:
-            task.without_rules = self._without_rules.vectors(embedder)
+            task.without_rules = vectors_without_rules(embedder, self._vectors)
             task.expected = find_expected_tasks(embedder.identity.fingerprint)
         matches = self.mounted.match(connection, embedder.identity, task, request.selection, notices)
         if collection:
@@ -303,13 +302,8 @@ class RuleFinder:
 
     def _categories(self) -> Vectors:
         """Return vectors of the nine categories (9, dimension)."""
-        embedder = self._index.embedder.get()
-        fingerprint = embedder.identity.fingerprint
-        with self._lock:
-            if fingerprint not in self._category_vectors:
-                texts = [f"{name}: {words}" for name, words in CATEGORIES.items()]
-                self._category_vectors[fingerprint] = embedder.embed_passages(texts)
-            return self._category_vectors[fingerprint]
+        texts = [f"{name}: {words}" for name, words in CATEGORIES.items()]
+        return self._vectors.rows(texts, self._index.embedder.get())
 
     def nearest_category(self, vector: Vector) -> str:
         """Return the one of the nine categories that a text is nearest to."""

@@ -8,10 +8,11 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import apsw
 
+from localmcp.arrays import Vector, Vectors, np
 from localmcp.embeddings import is_unit_vector
 from localmcp.rules.calibration import Calibration, ExpectedTasks, everyday_requests
 from localmcp.rules.rulebook import CATEGORIES, Rule, Selection, load_rules, rule_ids_of
@@ -19,9 +20,6 @@ from localmcp.search.collections import Collection
 from localmcp.search.passages import read_texts
 from localmcp.search.vector import Block, candidates
 from localmcp.storage.database import fetch_all
-
-if TYPE_CHECKING:
-    from localmcp.embeddings.embedder import Vector, Vectors
 
 NEAREST = 200
 """Rules compared exactly for the whole task; a clause and the conversation get fewer."""
@@ -62,8 +60,6 @@ class Task:
     @property
     def nearest_without_rules(self) -> float:
         """Mean cosine with the five requests without rules that are most like the task."""
-        import numpy as np
-
         return 0.0 if self.without_rules is None else float(np.sort(self.without_rules @ self.vector)[-5:].mean())
 
     def views(self) -> list[tuple[Vector, float, int]]:
@@ -132,8 +128,6 @@ def allowed_rules(
     connection: apsw.Connection, selection: Selection, files: Sequence[str], *, mounted: bool = False
 ) -> Any:
     """Return sorted ids of the rules that may answer; None = all in force."""
-    import numpy as np
-
     if selection == Selection() and not files:
         return None
     condition, bindings = selection.condition()
@@ -189,8 +183,6 @@ def _compare(
     connection: apsw.Connection, collection: Collection, task: Task, rule_ids: Sequence[int], *, mounted: bool
 ) -> dict[int, tuple[float, float, int, float]]:
     """Return the fields of `Match` that come of comparing the vectors of rules with every view of the task."""
-    import numpy as np
-
     if not rule_ids:
         return {}
     rows = fetch_all(

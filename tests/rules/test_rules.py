@@ -14,11 +14,17 @@ import pytest
 from localmcp.config import Settings, load_settings, sample_directory
 from localmcp.embeddings import HashEmbedder, LazyEmbedder, open_embedder
 from localmcp.errors import ConfigurationError, InvalidInput, LocalMCPError, ModelUnavailable, NotFound
-from localmcp.rules.calibration import Calibration, find_calibration, requests_without_rules
+from localmcp.rules.calibration import (
+    Calibration,
+    find_calibration,
+    requests_without_rules,
+    vectors_without_rules,
+)
 from localmcp.rules.learning import Generalized, RuleLearner, normalize, weigh
 from localmcp.rules.relevance import match_globs, split_clauses
 from localmcp.rules.rulebook import RuleDraft
 from localmcp.storage.database import fetch_all, fetch_one
+from localmcp.text_vectors import TextVectors
 from localmcp.tools import Scope
 from localmcp.workspace import Workspace
 
@@ -233,9 +239,7 @@ def test_relevance_falls_with_similarity_and_with_nearness_to_everyday_requests(
 
 
 def test_the_vectors_that_are_shipped_are_those_of_the_shipped_requests(model: Any) -> None:
-    from localmcp.rules.calibration import RequestsWithoutRules
-
-    shipped = RequestsWithoutRules().vectors(model)
+    shipped = vectors_without_rules(model, TextVectors())
     requests = requests_without_rules()
     assert shipped.shape == (len(requests), 384)
     some = [0, len(requests) // 2, len(requests) - 1]
