@@ -276,6 +276,16 @@ async def test_providers_and_their_state(tui: RunningTui) -> None:
 # ---------------------------------------------------------------- activity, keys, doctor
 
 
+async def test_calls_are_added_up_again_only_after_another_call(tui: RunningTui) -> None:
+    pane = await tui.go("activity")
+    add_up = pane._read  # type: ignore[attr-defined]
+    first = add_up()[1]
+    assert add_up()[1] is first
+    tui.app.session.call("get_stats")
+    await tui.until(lambda: add_up()[1].calls > first.calls, "the call in the log")
+    assert add_up()[1].calls == first.calls + 1
+
+
 async def test_calls_of_an_assistant_appear_by_themselves(tui: RunningTui) -> None:
     await tui.go("activity")
     registry = tui.app.session.workspace.registry
