@@ -33,6 +33,14 @@ def reason_of(error: OSError | ValueError) -> str:
     return ((error.strerror if isinstance(error, OSError) else None) or str(error)).lower()
 
 
+_LARGEST = 2**63 - 1
+
+
+def modified_ns(status: os.stat_result) -> int:
+    """Return when a file was changed, in ns since 1970, as SQLite can hold it: the year 2262 stands for all later."""
+    return max(-_LARGEST, min(status.st_mtime_ns, _LARGEST))
+
+
 def unicode_path(path: str) -> str:
     """Return a path that can be stored and shown: each byte of it that is not valid Unicode as U+FFFD."""
     return path.encode(errors="surrogateescape").decode(errors="replace")

@@ -73,10 +73,10 @@ def _print_document(session: Session, document: Json) -> None:
 @tool_options(KnowledgeBase.list_sources, spelled={"pathPrefix": "--path"})
 @pass_session
 def sources(session: Session, **options: Any) -> int:
-    """List the documents, newest first."""
+    """List the documents, the last changed first."""
     if options["pathPrefix"]:
         options["pathPrefix"] = library_path(options["pathPrefix"])
-    session.asked = {**options, "offset": options["offset"] or 0}
+    session.asked = {**options, "offset": options["offset"] or 0, "order": options["order"] or "changed"}
     return session.answer_tool(session.call("list_sources", **session.asked), _print_sources)
 
 

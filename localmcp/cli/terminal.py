@@ -27,6 +27,8 @@ from localmcp.visible_text import visible
 MOST_COLUMNS = 110
 """Longer lines of running text are hard to read."""
 PIPED_COLUMNS = 100
+WIDEST_CELL = 80
+"""Columns of a table; one long title must not spread all its rows."""
 
 _PLAIN_WORD = re.compile(r"[\w@%+=:,./~\\-]+")
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
@@ -104,9 +106,12 @@ def cells(text: str) -> int:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> list[str]:
-    """Lines of a table with a dim head; the columns in `right` are numbers."""
+    """Lines of a table with a dim head; the columns in `right` are numbers.
+
+    A cell that is longer than WIDEST_CELL moves what is behind it in its own row only.
+    """
     rows = [[visible(cell) for cell in row] for row in rows]
-    widths = [max(cells(row[i]) for row in (head, *rows)) for i in range(len(head))]
+    widths = [max(min(cells(row[i]), WIDEST_CELL) for row in (head, *rows)) for i in range(len(head))]
     lines = [_row(row, widths, right) for row in (head, *rows)]
     return [dim(lines[0]), *lines[1:]]
 

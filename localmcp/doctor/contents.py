@@ -12,6 +12,7 @@ import apsw
 from localmcp.doctor.check import Check, fail, ok, warn
 from localmcp.embeddings import describe_arithmetic
 from localmcp.errors import ConfigurationError, LocalMCPError
+from localmcp.files import modified_ns
 from localmcp.humanize import counted
 from localmcp.search import reembedding
 from localmcp.search.collections import spec_of
@@ -129,7 +130,7 @@ def _documents(connection: apsw.Connection) -> Iterator[Check]:
         except (OSError, ValueError):
             gone += 1
             continue
-        changed += (status.st_size, status.st_mtime_ns) != (bytes_, mtime_ns)
+        changed += (status.st_size, modified_ns(status)) != (bytes_, mtime_ns)
     yield from _missing_folders(connection)
     if changed or gone:
         says = f"{changed} files have changed and {gone} are not where they were, of {seen}"

@@ -15,6 +15,7 @@ import apsw
 from typing_extensions import TypedDict
 
 from localmcp.errors import InvalidInput, NotFound
+from localmcp.files import modified_ns
 from localmcp.knowledge.lean_answers import lean_verification
 from localmcp.knowledge.names import resolve_chunk, resolve_source
 from localmcp.knowledge.origins import Id, shown_id
@@ -209,7 +210,7 @@ def check_freshness(uri: str | None, size: int, mtime_ns: int | None, sha256: st
     if not stat.S_ISREG(status.st_mode):
         # A device or a pipe could block, or never end.
         return "unverifiable"
-    if status.st_size == size and status.st_mtime_ns == mtime_ns:
+    if status.st_size == size and modified_ns(status) == mtime_ns:
         return "fresh"
     if status.st_size != size or size > HASH_AT_MOST:
         return "changed"
@@ -229,7 +230,7 @@ def _container_freshness(uri: str, mtime_ns: int) -> Freshness:
         except (OSError, ValueError):
             continue
         if stat.S_ISREG(status.st_mode):
-            return "fresh" if status.st_mtime_ns == mtime_ns else "changed"
+            return "fresh" if modified_ns(status) == mtime_ns else "changed"
     return "missing"
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from localmcp.errors import LocalMCPError, ScannedDocument, UnreadableDocument
+from localmcp.files import modified_ns
 from localmcp.search.drafts import DEFAULT_LANGUAGE, WORD_ONLY, SourceDraft, Window, WordLists, draft_chunk
 from localmcp.text.chunking import MAIL_HEADER, Chunk, split
 from localmcp.text.data_text import is_data, is_data_file
@@ -124,7 +125,7 @@ def _read(reading: Reading, window: Window, max_bytes: int, task: ReadTask, star
     path = Path(task.origin.uri or "")
     with open_regular(path) as file:
         status = os.fstat(file.fileno())
-        reading.size, reading.mtime_ns = status.st_size, status.st_mtime_ns
+        reading.size, reading.mtime_ns = status.st_size, modified_ns(status)
         head = file.read(HEAD)
         streams = container_kind(head, path.name, archive=task.archive) in STREAMED
         if reason := None if streams else _why_skipped(head, path.name, status.st_size, max_bytes):

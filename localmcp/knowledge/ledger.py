@@ -12,6 +12,7 @@ from typing import Any, Literal, NotRequired
 import apsw
 from typing_extensions import TypedDict
 
+from localmcp.files import modified_ns
 from localmcp.knowledge.walk import below, prefix_of
 from localmcp.search.collections import Collection
 from localmcp.search.drafts import WORD_ONLY
@@ -356,7 +357,7 @@ def _compare(path: str, size: int | None, mtime_ns: int | None) -> str:
         status = os.stat(path)
     except OSError:
         return "missing"
-    same = size is None or (status.st_size, status.st_mtime_ns) == (size, mtime_ns)
+    same = size is None or (status.st_size, modified_ns(status)) == (size, mtime_ns)
     return "unchanged" if same else "changed"
 
 

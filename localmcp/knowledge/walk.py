@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from localmcp.errors import InvalidInput
-from localmcp.files import reason_of, unicode_path
+from localmcp.files import modified_ns, reason_of, unicode_path
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
@@ -83,7 +83,7 @@ def stat_file(path: str) -> Found | Passed:
         return Passed(path, reason_of(error), failed=True)
     if not stat.S_ISREG(status.st_mode):
         return Passed(path, "not a regular file")
-    return Found(path, status.st_size, status.st_mtime_ns)
+    return Found(path, status.st_size, modified_ns(status))
 
 
 def walk(root: str, rules: WalkRules = WalkRules()) -> Iterator[Found | Passed]:
@@ -195,7 +195,7 @@ class _Walk:
             return None
         if not stat.S_ISREG(status.st_mode):
             return Passed(entry.path, "not a regular file")
-        return Found(entry.path, status.st_size, status.st_mtime_ns)
+        return Found(entry.path, status.st_size, modified_ns(status))
 
     def _why_not(
         self, entry: os.DirEntry[str], status: os.stat_result, is_folder: bool, layers: tuple[_Layer, ...]

@@ -318,6 +318,7 @@ def test_documents_are_listed_by_where_their_files_are_and_when_these_changed(fi
         assert filled("sources", "--path", path, "--json").json["total"] == 2
     assert "1970-01-01" in filled("sources", "--order", "title").out
     assert "1970-01-01" not in filled("sources", "--order", "added").out
+    assert "garden.md" in filled("sources").out.splitlines()[-1]
     assert "No document fits." in filled("sources", "--path", "elsewhere").err
     assert filled("show", "shelf/garden.md").out == filled("show", "notes/garden.md").out != ""
 
@@ -578,6 +579,12 @@ def test_sizes_times_and_counts_read_naturally() -> None:
     ]  # fmt: skip
     assert [terminal.duration(s) for s in (0.42, 42, 200, 3900)] == ["0.4 s", "42 s", "3 min 20 s", "1 h 5 min"]
     assert [terminal.counted(n, "search") for n in (1, 1204)] == ["1 search", "1,204 searches"]
+
+
+def test_one_long_cell_does_not_spread_a_table() -> None:
+    lines = terminal.table(("title", "path"), [("x" * 200, "a.md"), ("short", "b.md")])
+    assert lines[1] == "x" * 200 + "  a.md"
+    assert lines[2] == "short".ljust(terminal.WIDEST_CELL) + "  b.md"
 
 
 def test_tables_align_wide_letters() -> None:

@@ -614,3 +614,10 @@ def test_equal_passages_of_different_documents_are_embedded_once(
     library.add_paths([tmp_path / "later.md"])
     assert column(database, "select count(*) from vectors") == [21]
     assert len(embedder.embedded) == 1
+
+
+def test_a_file_from_a_time_that_no_database_holds_is_indexed_like_any_other(library: Library, folder: Path) -> None:
+    os.utime(folder / "bees.md", ns=(2**63, 2**63 + 5))
+    assert library.add_paths([folder]).indexed == 3
+    assert library.refresh().unchanged == 3
+    assert library.why(folder / "bees.md")["entries"][0]["onDisk"] == "unchanged"
