@@ -79,14 +79,10 @@ def _read_filters(texts: Sequence[str]) -> Json | None:
 
 def _read_filter(text: str) -> Json:
     if not text.lstrip().startswith("{") and "=" in text:
-        key, _, value = text.partition("=")
-        return {key.strip(): _scalar(value)}
+        key, _, typed = text.partition("=")
+        value = json_or_text(typed)
+        return {key.strip(): value if isinstance(value, str | int | float) else typed}
     return _read_object(text, "--filter", 'such as {"lang": "it"} or lang=it')
-
-
-def _scalar(text: str) -> Any:
-    value = json_or_text(text)
-    return value if isinstance(value, str | int | float) else text
 
 
 def _read_object(text: str, name: str, example: str) -> Json:

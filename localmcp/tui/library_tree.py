@@ -274,17 +274,17 @@ class LibraryTree(Tree[Any]):
         text = Text(arrow, base_style)
         for part, tone in self._parts(node.data, self.size.width - self.guide_depth * _depth(node) - len(arrow)):
             plain = style + Style(bold=True) if tone == "bold" else style
-            text.append(part, plain if tone in ("", "bold") else self._color(tone))
+            text.append(part, plain if tone in ("", "bold") else color(self.app.theme_variables, tone))
         return text
 
     def _parts(self, row: Any, columns: int) -> list[tuple[str, str]]:
         """Return the parts of a row with their tones: a color of the theme, `bold`, or empty for none."""
         match row:
             case Item():
-                mark, _, color = ("✓", "", "accent") if row.id in self.marked else STATE_MARKS[row.state]
+                mark, _, tone = ("✓", "", "accent") if row.id in self.marked else STATE_MARKS[row.state]
                 number = f"  {row.chunks:,}"
                 title = cut_right(row.title, max(columns - len(number) - 4, 8))
-                return [(f"{mark} ", color), (title, ""), (number, "muted")]
+                return [(f"{mark} ", tone), (title, ""), (number, "muted")]
             case CollectionRow():
                 name = f"{row.origin}/{row.name}" if row.origin else row.name
                 read_only = "  read-only" if row.origin else ""
@@ -293,7 +293,7 @@ class LibraryTree(Tree[Any]):
                 return self._folder_parts(row)
             case PassageLine():
                 number = f"{row.position + 1:>3}  "
-                return [(number, "muted"), (cut_right(passage_words(row), max(columns - 8, 8)), "")]
+                return [(number, "muted"), (cut_right(row.heading or row.beginning, max(columns - 8, 8)), "")]
             case WaitingFiles():
                 return [(f"◌ {row.words}", "accent")]
             case UnreadFiles():
@@ -316,15 +316,12 @@ class LibraryTree(Tree[Any]):
             ("◌", state.waiting, "accent"),
         )  # fmt: skip
         name = cut_right(f"{folder.name}{os.sep}", max(self.size.width - 20, 8))
-        marks = [(f"  {mark} {count:,}", color) for mark, count, color in counts if count]
+        marks = [(f"  {mark} {count:,}", tone) for mark, count, tone in counts if count]
         return [(name, ""), (f"  {folder.documents:,}", "muted"), *marks]
 
     def get_label_width(self, node: TreeNode[Any]) -> int:
         """Skip measuring, which would draw every row: rows are truncated anyway."""
         return 1 if isinstance(node.data, Item | Folder | PassageLine | More) else super().get_label_width(node)
-
-    def _color(self, name: str) -> Style:
-        return Style.parse(color(self.app.theme_variables, name))
 
 
 def waits_for(row: WaitingFile) -> str:
@@ -349,11 +346,6 @@ def collection_of(node: TreeNode[Any]) -> CollectionRow | None:
     if isinstance(node.data, CollectionRow):
         return node.data
     return collection_of(node.parent) if node.parent is not None else None
-
-
-def passage_words(passage: PassageLine) -> str:
-    """Return the innermost heading, or how a passage begins."""
-    return passage.heading or passage.beginning
 
 
 def _depth(node: TreeNode[Any]) -> int:

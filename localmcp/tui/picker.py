@@ -36,7 +36,13 @@ ROWS = 12
 
 
 class Picker(Vertical, Asking):
-    """A line, the passages that fit, and what is going on."""
+    """A line, the passages that fit, and a line about them."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "pick", priority=True),
+        Binding("down,ctrl+n", "move(1)", priority=True), Binding("up", "move(-1)", priority=True),
+        Binding("pagedown", "move(4)", priority=True), Binding("pageup", "move(-4)", priority=True),
+    ]  # fmt: skip
 
     line = query_one(Input)
     choices = query_one(Choices)
@@ -44,7 +50,6 @@ class Picker(Vertical, Asking):
     def __init__(self, query: str, mode: str) -> None:
         super().__init__()
         self._query, self._mode = query, mode
-        self.result: Json = {}
         self.draft: Draft | None = None
 
     def compose(self) -> ComposeResult:
@@ -86,7 +91,7 @@ class Picker(Vertical, Asking):
     def show(self, draft: Draft) -> None:
         """Show the passages, best first."""
         self.draft = draft
-        result = self.result = draft.answer.value
+        result = draft.answer.value
         hits = result["results"]
         if hits:
             options = enumerate(HitLines(number, hit, matcher_of(result, hit)) for number, hit in enumerate(hits))
@@ -98,17 +103,19 @@ class Picker(Vertical, Asking):
         repairs = "".join(f" · {replacement} instead of {word}" for replacement, word in words)
         self.say((f"{counted(len(hits), 'passage')}{repairs}" if hits else "Nothing fits.") + " · enter picks")
 
-    def move(self, step: int) -> None:
+    def action_move(self, step: int) -> None:
         """Move in the list while the cursor stays in the line."""
         if self.choices.option_count:
             place = (self.choices.highlighted or 0) + step
             self.choices.highlighted = max(0, min(place, self.choices.option_count - 1))
 
-    @property
-    def chosen(self) -> Json | None:
-        """The passage that is highlighted."""
+    @on(OptionList.OptionSelected)
+    def action_pick(self) -> None:
+        """Leave with the highlighted passage, and log the search as a call."""
         number = self.choices.highlighted
-        return self.result["results"][number] if number is not None and self.result.get("results") else None
+        if number is not None and self.draft is not None:
+            self.session.keep(self.draft)
+            self.app.exit(self.draft.answer.value["results"][number])
 
 
 class PickerApp(theme.ThemedApp[Json]):
@@ -128,11 +135,7 @@ class PickerApp(theme.ThemedApp[Json]):
     #says {{ height: 1; padding: 0 1; }}
     """
     picker = query_one(Picker)
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,ctrl+c,ctrl+q", "give_up", priority=True), Binding("enter", "pick", priority=True),
-        Binding("down,ctrl+n", "move(1)", priority=True), Binding("up", "move(-1)", priority=True),
-        Binding("pagedown", "move(4)", priority=True), Binding("pageup", "move(-4)", priority=True),
-    ]  # fmt: skip
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,ctrl+c,ctrl+q", "quit", priority=True)]
 
     def __init__(
         self, opener: Callable[[], Workspace], path: Path, query: str = "", mode: str = "hybrid",
@@ -166,16 +169,3 @@ class PickerApp(theme.ThemedApp[Json]):
     @on(Failed)
     def failed(self, message: Failed) -> None:
         self.picker.say(f"✗ {first_line(message.error)}")
-
-    @on(OptionList.OptionSelected)
-    def action_pick(self) -> None:
-        if (chosen := self.picker.chosen) is not None:
-            if self.picker.draft is not None:
-                self.session.keep(self.picker.draft)
-            self.exit(chosen)
-
-    def action_give_up(self) -> None:
-        self.exit(None)
-
-    def action_move(self, step: int) -> None:
-        self.picker.move(step)
