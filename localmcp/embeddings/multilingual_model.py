@@ -7,20 +7,14 @@ import math
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
-
+from localmcp.arrays import Vector, Vectors, np
 from localmcp.config import packaged_data
 from localmcp.embeddings.default_model import DEFAULT_SHA256, DefaultEmbedder
 from localmcp.embeddings.e5_model import E5_SHA256, E5Embedder
 from localmcp.embeddings.embedder import MULTILINGUAL_NAME, ModelIdentity, unit_rows
 from localmcp.embeddings.encoder import Arithmetic
 from localmcp.embeddings.encoder_embedder import Trial
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 ENGLISH_WEIGHT, UNDECIDED_WEIGHT, FOREIGN_WEIGHT = 0.5, 0.65, 0.9
 """How much the multilingual half counts, by the language of the question.
@@ -65,12 +59,12 @@ class MultilingualEmbedder:
             max_tokens=MOST_TOKENS,
         )
 
-    def embed_passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
+    def embed_passages(self, texts: Sequence[str]) -> Vectors:
         """Return vectors of shape (n, dimension), unit rows, in the order of `texts`."""
         halves = [self._many.embed_passages(texts), self._english.embed_passages(texts)]
         return np.concatenate(halves, axis=1) * np.float32(HALF_LENGTH)
 
-    def embed_query(self, text: str) -> NDArray[np.float32]:
+    def embed_query(self, text: str) -> Vector:
         """Return the unit vector of shape (dimension,)."""
         weight = _weight_of(text)
         halves = [weight * self._many.embed_query(text), (1 - weight) * self._english.embed_query(text)]
@@ -81,7 +75,7 @@ class MultilingualEmbedder:
         return self._many.passage_arithmetic()
 
 
-def multilingual_half(question: NDArray[np.float32]) -> NDArray[np.float32]:
+def multilingual_half(question: Vectors) -> Vector:
     """Return the unit vector of a question without its English half, shape (dimension,).
 
     Its cosines with passages are those of the multilingual model times HALF_LENGTH.
@@ -91,7 +85,7 @@ def multilingual_half(question: NDArray[np.float32]) -> NDArray[np.float32]:
     return unit_rows(half[None])[0]
 
 
-def without_language(question: NDArray[np.float32]) -> NDArray[np.float32]:
+def without_language(question: Vectors) -> Vector:
     """Return the unit vector of a question less the directions in which translations of one text differ.
 
     Passages in its own language are then not nearer for that alone, and need not lose them too (hybrid search, nDCG@10
@@ -105,7 +99,7 @@ def without_language(question: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 @cache
-def _translation_directions() -> NDArray[np.float32]:
+def _translation_directions() -> Vectors:
     """Return unit vectors of shape (n, dimension of the multilingual half), at right angles."""
     with np.load(packaged_data() / "multilingual_common.npz", allow_pickle=False) as stored:
         return stored["translations"]
