@@ -269,7 +269,19 @@ def read_message(line: bytes) -> _Message | Refusal:
     if isinstance(message, types.JSONRPCNotification) and b'"id"' in line:
         # The SDK takes a request whose id has the wrong type for a notification and stays silent.
         return _read_patiently(line)
-    return message
+    return _refused_call(message) or message
+
+
+def _refused_call(message: _Message) -> Refusal | None:
+    """Return what is wrong with the form of a call, which the SDK refuses without a word about it."""
+    if not isinstance(message, types.JSONRPCRequest) or message.method != "tools/call":
+        return None
+    params = message.params or {}
+    if not isinstance(params.get("name"), str):
+        return Refusal(types.INVALID_PARAMS, "Invalid params: name is required and must be a string", message.id)
+    if not isinstance(params.get("arguments", {}), dict | None):
+        return Refusal(types.INVALID_PARAMS, "Invalid params: arguments must be an object", message.id)
+    return None
 
 
 def _read_patiently(line: bytes) -> _Message | Refusal:

@@ -200,7 +200,10 @@ class MethodTool(Tool):
         if problem["type"] == "extra_forbidden":
             parameters, meant = self.input_schema["properties"], NEAR.get(fold_name(place))
             near = meant if meant in parameters else nearest(place, parameters)
-            return f"{place}: not a parameter" + (f"; did you mean '{near}'?" if near else "")
+            inside = "; what the tool itself takes belongs into 'arguments'" if self.mark.proxy else ""
+            return f"{place}: not a parameter" + (f"; did you mean '{near}'?" if near else inside)
+        if problem["type"] == "dict_type":
+            return f"{place}: should be an object, got {shorten_value(problem['input'])}"
         return f"{place}: {lower_first(problem['msg'])}, got {shorten_value(problem['input'])}"
 
     def signature(self) -> str:

@@ -848,6 +848,21 @@ def test_lone_surrogates_and_invalid_utf8_in_requests_become_replacement_charact
     assert "not a parameter" in lasting.ask(call(5, "echo", **{"\ud800": 1}))["result"]["content"][0]["text"]
 
 
+@pytest.mark.parametrize(
+    ("params", "why"),
+    [
+        ({"name": "echo", "arguments": '{"text": "x"}'}, "arguments must be an object"),
+        ({"name": "echo", "arguments": []}, "arguments must be an object"),
+        ({"arguments": {}}, "name is required and must be a string"),
+        (None, "name is required and must be a string"),
+    ],
+)
+def test_a_call_of_the_wrong_form_is_told_which_field_is_wrong(lasting: Server, params: Any, why: str) -> None:
+    message = {"jsonrpc": "2.0", "id": 9, "method": "tools/call", **({} if params is None else {"params": params})}
+    reply = lasting.ask(message)
+    assert (reply["id"], reply["error"]["code"], reply["error"]["message"]) == (9, -32602, f"Invalid params: {why}")
+
+
 def test_a_byte_order_mark_crlf_and_blank_lines_are_tolerated(server: Server) -> None:
     server.send(b"\xef\xbb\xbf" + json.dumps(initialize(1)).encode() + b"\r\n\r\n\n")
     assert server.receive()["id"] == 1

@@ -494,6 +494,15 @@ def test_wrong_arguments_come_back_with_every_problem_at_once(registry: Registry
         assert problem in caught.value.message
 
 
+def test_arguments_beside_the_name_or_as_a_list_are_told_where_they_belong(registry: Registry) -> None:
+    with pytest.raises(
+        InvalidInput, match="subject: not a parameter; what the tool itself takes belongs into 'arguments'"
+    ):
+        registry.call("execute_tool", {"name": "send_email", "subject": "hi"})
+    with pytest.raises(InvalidInput, match=r"arguments: should be an object, got \[1\]"):
+        registry.call("execute_tool", {"name": "send_email", "arguments": [1]})
+
+
 def test_an_unknown_tool_inside_a_known_one_is_that_tools_own_error(registry: Registry) -> None:
     class Proxy(Made):
         def call(self, arguments: dict[str, Any]) -> Answer:
