@@ -19,14 +19,14 @@ from localmcp.cli.options import collection_option, no_wait
 from localmcp.cli.progress import Show, shown_progress
 from localmcp.cli.search import parse_metadata
 from localmcp.cli.session import Session, command, pass_session
-from localmcp.errors import NeedsConfirmation
+from localmcp.errors import InvalidInput, NeedsConfirmation
 from localmcp.files import database_bytes, unicode_path
 from localmcp.knowledge.ledger import Entry, entries_below
 from localmcp.knowledge.report import Progress, Report
 from localmcp.schemas import camel_case
 from localmcp.search.collections import choose_collections, visible_collections
 from localmcp.search.vector_queue import waiting
-from localmcp.text.encodings import decode_text
+from localmcp.text.encodings import HEAD, decode_text, looks_like_text
 
 if TYPE_CHECKING:
     from localmcp.search.sources import Indexed
@@ -93,7 +93,10 @@ def add(session: Session, paths: tuple[str, ...], **options: Any) -> int | None:
 def _add_stdin(session: Session, options: dict[str, Any], *, replace: bool) -> None:
     if not options["title"]:
         raise click.UsageError("Text on stdin needs a title: --title TITLE")
-    text, _ = decode_text(sys.stdin.buffer.read())
+    data = sys.stdin.buffer.read()
+    if data.startswith(b"%PDF-") or not looks_like_text(data[:HEAD]):
+        raise InvalidInput("stdin does not hold text.", hint="Save it as a file, and add that: localmcp add FILE")
+    text, _ = decode_text(data)
     indexed = session.workspace.library.add_text(text, replace=replace, **options)
     result = {"sourceId": indexed.uuid, "added": indexed.added, "kept": indexed.kept, "removed": indexed.removed}
     session.answer(result, lambda _: _note_indexed(session, options["title"], indexed))

@@ -404,7 +404,7 @@ class Library:
         elif before and not replace and uri is None:
             raise InvalidInput(
                 f"'{document.title}' is already in collection '{place.name}' with another text.",
-                hint="Ask for it to be replaced (replace: true), or choose another title.",
+                hint="To replace it, add --replace (as a tool: replace: true); or choose another title.",
             )
         else:
             indexed = self._put_text(place, document, origin)

@@ -186,6 +186,12 @@ def test_text_on_stdin_is_added_under_its_title(cli) -> None:
     assert found["results"][0]["metadata"] == {"year": 2024}
 
 
+@pytest.mark.parametrize("data", [b"%PDF-1.7\n%\xe2\xe3\n1 0 obj", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + bytes(50)])
+def test_what_is_no_text_is_not_added_from_stdin(cli, data: bytes) -> None:
+    ran = cli("add", "-", "--title", "Bees", stdin=data)
+    assert (ran.code, "does not hold text" in ran.err) == (2, True)
+
+
 def test_text_on_stdin_needs_a_title(cli) -> None:
     ran = cli("add", "-", stdin=b"words")
     assert ran.code == 2 and "--title" in ran.err
