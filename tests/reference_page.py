@@ -17,6 +17,7 @@ from localmcp import __version__
 from localmcp.cli.program import COMMANDS, program
 from localmcp.cli.session import COMMON
 from localmcp.config import Settings, default_database, describe_settings, packaged_data
+from localmcp.schemas import describe_parameters
 from localmcp.tools import MethodTool
 from localmcp.workspace import Workspace
 
@@ -146,7 +147,8 @@ def _tool(tool: MethodTool) -> str:
     mark = tool.mark
     kind = "reads" if mark.read_only else "destroys" if mark.destructive else "changes"
     says = _plain(tool.description).rstrip(".")
-    return f"- `{tool.name}`{'*' if mark.visible else ''} ({kind}): {says}. Parameters: {tool.signature()}."
+    parameters = describe_parameters(tool.input_schema)
+    return f"- `{tool.name}`{'*' if mark.visible else ''} ({kind}): {says}. Parameters: {parameters}."
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ class KnowledgeFile:
 
     @property
     def path(self) -> str:
-        """Where the file is."""
+        """The path of the file."""
         return str(self.workspace.database.path)
 
     # ------------------------------------------------------------ in
@@ -83,10 +83,10 @@ class KnowledgeFile:
         return self.workspace.library.refresh()
 
     def remove(self, *targets: str) -> int:
-        """Put documents into the trash, by id, path or title; how many.
+        """Put documents into the trash, by id, path or title; return how many.
 
         Raises:
-            NotFound: nothing known; nothing was removed.
+            NotFound: there is no such document; nothing was removed.
         """
         return self.workspace.library.remove(targets).removed
 
@@ -105,7 +105,7 @@ class KnowledgeFile:
         metadata: Mapping[str, Any] | None = None,
         explain: bool = False,
     ) -> Results[Hit]:
-        """The passages that answer best, by meaning and by word. The first search waits until the model is loaded.
+        """Return the best passages, by meaning and by word. The first search waits until the model is loaded.
 
         Args:
             limit: 1..100.
@@ -189,23 +189,14 @@ class KnowledgeFile:
         return Results([*rules, *standing], raw=answer, notices=answer.get("notices", []))
 
     def quickstarts(self, text: str, limit: int = 10) -> Results[Quickstart]:
-        """Short guides by name, title or description, with typos forgiven; what does not fit is not returned."""
+        """Return the short guides that fit by name, title or description, with typos forgiven."""
         answer = self.call("searchQuickstarts", name=text, displayName=text, description=text, limit=limit)
-        rules = [
-            Quickstart(
-                result["name"],
-                result["displayName"],
-                result["description"],
-                result["score"],
-                result["matchType"],
-                result,
-            )
-            for result in answer["results"]
-        ]
-        return Results(rules, raw=answer)
+        fields = ("name", "displayName", "description", "score", "matchType")
+        guides = [Quickstart(*(guide[field] for field in fields), raw=guide) for guide in answer["results"]]
+        return Results(guides, raw=answer)
 
     def call(self, tool: str, /, **arguments: Any) -> Json:
-        """Call any tool as an assistant does, the hidden ones and those of other servers too; its structured result.
+        """Return the structured result of any tool, as an assistant calls it, hidden ones and other servers' too.
 
         Arguments that are None are left out.
 
@@ -223,7 +214,7 @@ class KnowledgeFile:
     # ------------------------------------------------------------ life
 
     def close(self) -> None:
-        """Close the file; the object can be used again, and then reopens it."""
+        """Close the file; using the object again reopens it."""
         self.workspace.close()
 
     def __enter__(self) -> KnowledgeFile:
@@ -240,7 +231,7 @@ class KnowledgeFile:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            # Programs written for the workspace itself go on working; type checkers see only what is stable.
+            # Programs written for the workspace itself still work; type checkers see only what is stable.
             if name.startswith("_") or name == "workspace":
                 raise AttributeError(name)
             return getattr(self.workspace, name)
@@ -270,7 +261,7 @@ def _repairs(answer: Json) -> list[str]:
 
 
 def _error_of(tool: str, answer: Answer) -> LocalMCPError:
-    """Return the error that an answer tells of; one with a hint names something that is not there."""
+    """Return the error that an answer reports; with a hint, something named in the call does not exist."""
     value = answer.value
     if value.get("hint"):
         return NotFound(str(value.get("message") or value["error"]), hint=str(value["hint"]))

@@ -62,34 +62,26 @@ def _takes_names(definition: ToolDefinition, handler: Handler) -> bool:
         InvalidInput: it takes neither.
     """
     try:
-        parameters = list(inspect.signature(handler).parameters.values())
+        signature = inspect.signature(handler)
     except (TypeError, ValueError):
-        return False  # A builtin says nothing of its parameters.
-    properties = cast(Json, definition.input_schema.get("properties", {}))
-    names = [
-        parameter.name
-        for parameter in parameters
-        if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
-    ]
-    needed = {
-        parameter.name for parameter in parameters if parameter.name in names and parameter.default is parameter.empty
-    }
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters) or needed <= properties.keys() <= set(
-        names
-    ):
+        return False  # A builtin does not say what it takes.
+    names, properties = list(signature.parameters), cast(Json, definition.input_schema.get("properties", {}))
+    if _binds(signature, **dict.fromkeys(properties)):
         return True
-    places = [
-        parameter
-        for parameter in parameters
-        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
-    ]
-    needed_places = [place for place in places if place.default is place.empty] or places[:1]
-    if len(needed_places) == 1 and needed_places[0].name not in properties:
+    if _binds(signature, {}) and names[0] not in properties:
         return False
     raise InvalidInput(
         f"The handler of {definition.name} takes ({', '.join(names)}), but the tool has ({', '.join(properties)}).",
         hint="Let it take the tool's parameters by name, or one mapping with all of them.",
     )
+
+
+def _binds(signature: inspect.Signature, /, *arguments: Any, **named: Any) -> bool:
+    try:
+        signature.bind(*arguments, **named)
+    except TypeError:
+        return False
+    return True
 
 
 class ProvidedTool(Tool):

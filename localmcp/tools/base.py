@@ -13,7 +13,7 @@ from localmcp.tools.mark import ToolMark
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a call gives back: the structured value, and the text a model reads."""
+    """The result of a call: the structured value, and the text that a model reads."""
 
     value: Json
     text: str
@@ -21,7 +21,7 @@ class Answer:
     content: tuple[Json, ...] | None = None
     """The content blocks of a tool of another MCP server (text, images, ...), which then replace `text`."""
     whole_text: bool = False
-    """The text says all that the structured value does, for whoever reads only one of them."""
+    """The text holds everything that the structured value does, so that a client may read only one of them."""
 
 
 class Tool(ABC):
@@ -30,11 +30,11 @@ class Tool(ABC):
     mark: ToolMark
     description: str
     described: object = None
-    """What the search of tools made of it; a table of weak references would cost a third of a search over 10,000."""
+    """The tool as the search of tools sees it; a table of weak references would take a third of a search of 10,000."""
     notice: str = ""
-    """What a search tells of it besides, such as a warning."""
+    """What a search adds, such as a warning."""
     addition: Callable[[], str] | None = None
-    """What a listing adds to the description, asked anew each time; None adds nothing."""
+    """Returns what each listing adds to the description; None adds nothing."""
 
     @property
     def listed_description(self) -> str:
@@ -71,7 +71,7 @@ class Provider(Protocol):
 
     @property
     def name(self) -> str:
-        """How people and keys call it: `commands`, `queries`, `mcp:github`."""
+        """Its name for people and keys: `commands`, `queries`, `mcp:github`."""
         ...
 
     def tools(self) -> Iterable[Tool]:

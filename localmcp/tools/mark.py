@@ -1,4 +1,4 @@
-"""`@tool(...)`, which marks a public method as a tool, and the leniencies that several tools share."""
+"""`@tool(...)`, which marks a public method as a tool, and the lenient parsing that several tools share."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class ToolMark:
-    """What is said of a tool beside its method; as a decorator it marks a public method as a tool.
+    """What describes a tool besides its method; as a decorator it marks a public method as a tool.
 
     `name` is how it is called on the wire: letters, digits, `_` and `-`, at most 40.
     """
@@ -41,9 +41,9 @@ class ToolMark:
     """None = as `read_only`."""
     open_world: bool = False
     proxy: bool = False
-    """It only runs another tool through the registry, whose rights are then asked for."""
+    """It only runs another tool through the registry, which checks the rights for that tool."""
     stand_in: bool = False
-    """It represents the tools that are not listed, and is not listed where all are."""
+    """It finds or runs the tools that are not listed, so it is not listed where all are."""
     accepts: Mapping[str, Callable[[str, Any], Any]] = field(default_factory=dict[str, Callable[[str, Any], Any]])
     """Parameter -> function(name, value) that turns a lenient value into a strict one (S0-6)."""
     says: Mapping[str, str] = field(default_factory=dict[str, str])

@@ -32,7 +32,7 @@ from localmcp.tools.scope import current_scope
 
 
 def tells_failure(value: Any) -> bool:
-    """Return whether a result says of itself that the call failed: `success` is false, or there is an `error`."""
+    """Return whether a result reports a failure: `success` is false, or there is an `error`."""
     if not isinstance(value, dict):
         return False
     table = cast(Json, value)
@@ -104,7 +104,7 @@ class MethodTool(Tool):
             if self.mark.on_error is None or not isinstance(error, LocalMCPError):
                 raise
             return self._failure(self.mark.on_error(error))
-        # A tool that runs another one passes that one's answer on whole.
+        # A tool that runs another one returns that one's whole answer.
         return value if isinstance(value, Answer) else self._answer(value)
 
     def _refuse_half_character(self, arguments: Json, error: Exception) -> None:
@@ -143,7 +143,7 @@ class MethodTool(Tool):
         return accepted if self._fits_plainly(accepted) else self._validated(accepted)
 
     def _fits_plainly(self, arguments: Json) -> bool:
-        """Return whether the arguments are so plainly right that pydantic, a fifth of a first search, can stay out."""
+        """Return whether the arguments certainly fit, so that pydantic, a fifth of a first search, is not needed."""
         required = {name for name, parameter in self._parameters.items() if parameter.default is parameter.empty}
         return required <= arguments.keys() and all(self._is_plain(*argument) for argument in arguments.items())
 
@@ -165,7 +165,7 @@ class MethodTool(Tool):
         return checked
 
     def _accepted(self, arguments: Json) -> Json:
-        """Return the arguments after the declared leniencies; null represents "not given" where there is a default."""
+        """Return the arguments after the declared leniencies; null means "not given" where there is a default."""
         accepted: Json = {}
         for name, value in canonical_names(arguments, self._parameters).items():
             if name in self.mark.accepts and value is not None:
@@ -183,7 +183,9 @@ class MethodTool(Tool):
         if contract:
             return contract
         lines = [f"- {self._one_problem(p)}" for p in problems[:8]]
-        return "\n".join([f"Invalid arguments for {self.name}:", *lines, f"Parameters: {self.signature()}"])
+        return "\n".join(
+            [f"Invalid arguments for {self.name}:", *lines, f"Parameters: {describe_parameters(self.input_schema)}"]
+        )
 
     def _contract_text(self, problem: Json) -> str | None:
         place = problem["loc"]
@@ -205,10 +207,6 @@ class MethodTool(Tool):
         if problem["type"] == "dict_type":
             return f"{place}: should be an object, got {shorten_value(problem['input'])}"
         return f"{place}: {lower_first(problem['msg'])}, got {shorten_value(problem['input'])}"
-
-    def signature(self) -> str:
-        """Return the parameters in one line, as `describe_parameters`."""
-        return describe_parameters(self.input_schema)
 
 
 def tools_of(service: object) -> list[MethodTool]:

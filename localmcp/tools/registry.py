@@ -53,7 +53,7 @@ class Registry:
         self.show_all = False
         """List the discoverable tools too."""
         self.explain: Callable[[Exception], LocalMCPError | None] = lambda _: None
-        """Says in our words what an unexpected error means; None when it means a mistake of ours."""
+        """Returns our own error for an unexpected one, such as a full disk; None for a bug."""
         self.offers: list[Any] = []
         """Resources and prompts of connected servers (`ServerOffers`)."""
         self.suggest: Callable[[str], list[str]] = lambda _: []
@@ -98,7 +98,7 @@ class Registry:
     def tools(self, *, for_listing: bool = False) -> list[Tool]:
         """Return every tool the current scope may call: registered ones first, then providers, then the request's own.
 
-        `for_listing` passes over providers that say `only_hidden`: clients list tools at every start, and asking other
+        `for_listing` skips providers that are `only_hidden`: clients list tools at every start, and asking other
         servers for tools that the list does not show could take seconds.
         """
         tools_by_name = dict(self._tools)
@@ -119,7 +119,7 @@ class Registry:
         ]
 
     def visible(self) -> list[Tool]:
-        """The tools that tools/list shows: the visible ones; or all, without those that only represent the others."""
+        """Return the tools that tools/list shows: the visible ones; or all, but not the stand-ins for hidden ones."""
         if self.show_all:
             return [tool for tool in self.tools() if not tool.mark.stand_in]
         return [tool for tool in self.tools(for_listing=True) if tool.mark.visible]
@@ -161,8 +161,8 @@ class Registry:
 
     @contextmanager
     def _asking_providers(self) -> Generator[tuple[Provider, ...]]:
-        """Global providers, then the request's, in a scope without the latter: a registry is a provider too (S1-4),
-        and would ask itself for ever."""
+        """Yield global providers, then the request's, in a scope without the latter: a registry among them (S1-4) would
+        ask itself forever."""
         scope = current_scope()
         names = scope.provider_names
         ours = (
@@ -180,8 +180,8 @@ class Registry:
         return UnknownTool(f"Unknown tool: {name}", hint=hint if names else None)
 
     def _nearest_tools(self, name: str) -> list[str]:
-        """The tool that is spelled like the name, or has it after a client's prefix; else those that do what its words
-        say: of two actions on one thing (`get_document`, `delete_document`) none means the other."""
+        """Return the tool that is spelled like the name, or like its end after a client's prefix, else tools that do
+        what its words say. Two actions on one thing (`get_document`, `delete_document`) are not alike."""
         names = [tool.name for tool in self.tools()]
         bare, words = re.split(r"__|[.:/]", name)[-1], _words(name)
         if bare in names:
@@ -221,7 +221,7 @@ class Registry:
         return tool
 
     def _timed(self, name: str, arguments: Json, scope: Scope) -> Answer:
-        """Run it and tell the observers, also of a call that never reached a tool."""
+        """Run it and report it to the observers, even if it never reached a tool."""
         started_at, start = time.time(), time.perf_counter()
         answer: Answer | None = None
         failure: Exception | None = None

@@ -1,4 +1,4 @@
-"""Who calls and what they may reach, and where the running call tells how far it is."""
+"""Who calls, what they may reach, and how the running call reports progress, asks the person and is given up."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ class Scope:
     expires_at: str | None = None
     """When the caller's key ends (ISO 8601, UTC); None = never. What it makes ends no later."""
     lean: bool = False
-    """A language model reads the answers: budgets apply, and text blocks are written for reading."""
+    """A language model reads the answers: they are kept short, and text blocks are written for reading."""
 
     def names(self, *tools: str) -> bool:
         """Return whether the caller may call all these tools, as far as their names decide."""
         return self.tools is None or self.tools.issuperset(tools)
 
     def allows(self, mark: ToolMark) -> bool:
-        """Return whether the caller's rights reach that far; a tool that runs others leaves the question to those."""
+        """Return whether the caller has the right; for a tool that runs others, their rights are checked instead."""
         return mark.read_only or mark.proxy or "write" in self.rights
 
 
@@ -69,24 +69,24 @@ ReportProgress = Callable[[float, float | None, str], None]
 
 
 def _ignore_progress(_done: float, _total: float | None, _message: str) -> None:
-    """Nobody asked how far the call is."""
+    """Nobody wants to know the progress."""
 
 
 _progress: ContextVar[ReportProgress] = ContextVar("localmcp_progress", default=_ignore_progress)
 
 
 def progress_listener() -> ReportProgress:
-    """Return where the running call tells how far it is; a thread that works for the call takes it along."""
+    """Return what the running call reports its progress to; a thread that works for the call needs it passed on."""
     return _progress.get()
 
 
 def use_progress(listener: ReportProgress) -> AbstractContextManager[ReportProgress]:
-    """Tell `listener` how far the calls of this block are."""
+    """Report the progress of the calls in this block to `listener`."""
     return _set_during(_progress, listener)
 
 
 class CallCancellation:
-    """Whether the client has given a call up, and what to do then. Thread-safe."""
+    """Whether the client has given up a call, and what to do then. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -114,15 +114,15 @@ class CallCancellation:
 
 
 AskPerson = Callable[["Json"], "Future[Json]"]
-"""Called with the parameters of `elicitation/create`, from any thread; the future holds the client's result of it, or
-fails where the client cannot show this question. `_meta` may name the answer under INPUT_KEY."""
+"""Called with the parameters of `elicitation/create`, from any thread. The future gets the client's result, or an error
+if the client cannot show this question. `_meta` may name the answer under INPUT_KEY."""
 INPUT_KEY = "localmcp/inputKey"
 
 _ask_person: ContextVar[AskPerson | None] = ContextVar("localmcp_ask_person", default=None)
 
 
 def person_asker() -> AskPerson | None:
-    """Return how the running call can ask the person something; None where the client does not offer that."""
+    """Return what asks the person during the running call; None where the client does not offer that."""
     return _ask_person.get()
 
 
@@ -135,7 +135,7 @@ _cancellation: ContextVar[CallCancellation | None] = ContextVar("localmcp_cancel
 
 
 def call_cancellation() -> CallCancellation | None:
-    """Return what tells that the running call is given up; None where nobody can give it up."""
+    """Return what says whether the running call was given up; None where nobody can give it up."""
     return _cancellation.get()
 
 

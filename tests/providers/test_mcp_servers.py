@@ -26,6 +26,7 @@ from localmcp.discovery import Discovery
 from localmcp.errors import AccessDenied, ConfigurationError, InvalidInput, LocalMCPError, Unavailable, UnknownTool
 from localmcp.providers.mcp_servers import connection, entries, process, provider, servers
 from localmcp.providers.mcp_servers.catalog import exposed_names, usable_schema
+from localmcp.schemas import describe_parameters
 from localmcp.tools import Registry, Scope, use_scope
 
 
@@ -140,7 +141,7 @@ def test_tools_carry_the_annotations_of_their_server_and_those_of_the_specificat
         True,
     )
     assert (echo.mark.visible, echo.mark.keywords, registry.visible()) == (False, ("shop",), [])
-    assert echo.signature() == "text* (string)"
+    assert describe_parameters(echo.input_schema) == "text* (string)"
 
 
 def test_arguments_that_do_not_fit_are_told_before_the_server_is_asked(farm: Farm) -> None:

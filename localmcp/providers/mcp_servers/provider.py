@@ -13,7 +13,7 @@ from localmcp.config import servers_file
 from localmcp.errors import ConfigurationError, LocalMCPError
 from localmcp.providers.mcp_servers.catalog import SEPARATOR, exposed_names, shown_address
 from localmcp.providers.mcp_servers.entries import ServerEntry, prepare
-from localmcp.schemas import check_arguments, describe_parameters
+from localmcp.schemas import check_arguments
 from localmcp.tools import Answer, ReportProgress, Scope, Tool, ToolMark, progress_listener
 from localmcp.visible_text import visible
 
@@ -71,10 +71,6 @@ class RemoteTool(Tool):
         rest = max(0.1, seconds - (time.monotonic() - began))
         result = self._server.call(self.raw["name"], arguments, rest, progress_listener())
         return as_answer(result, self._server.entry.namespace)
-
-    def signature(self) -> str:
-        """Return the parameters in one line, as `MethodTool.signature`."""
-        return describe_parameters(self.input_schema)
 
 
 def _mark(name: str, server: str, raw: Json) -> ToolMark:

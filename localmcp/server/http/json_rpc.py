@@ -106,7 +106,7 @@ class McpEndpoints:
         if exchange.path == ORIGINAL_PATH and session is not None:
             return self._streams.accept(session, exchange, lambda: self._reply_value(exchange, message))
         if method == LISTEN:
-            return _Listening(self.manager.handle_request, exchange.body, self.draining)
+            return self._listening(exchange.body)
         if exchange.path != ORIGINAL_PATH:
             use_lean_answers()
             if _wants_stream(exchange, message):
@@ -125,6 +125,30 @@ class McpEndpoints:
 
         session = exchange.request.headers.get(SESSION_HEADER, "")
         return StreamedCall(ask_sdk, self._questions, str(exchange.key.id), session)
+
+    def _listening(self, body: bytes) -> ASGIApp:
+        """Return a stream of notifications (`subscriptions/listen`), which the server ends when it closes."""
+
+        async def listen(scope: HttpScope, receive: Receive, send: Send) -> None:
+            is_open = False
+
+            async def watched(message: Message) -> None:
+                nonlocal is_open
+                is_open = message["type"] == "http.response.start" or bool(message.get("more_body"))
+                await send(message)
+
+            async def stop() -> None:
+                await self.draining.wait()
+                group.cancel_scope.cancel()
+
+            async with anyio.create_task_group() as group:
+                group.start_soon(stop)
+                await self.manager.handle_request(_for_sdk(scope, body), _replay(body, receive), watched)
+                group.cancel_scope.cancel()
+            if is_open:
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+        return listen
 
     async def _reply_value(self, exchange: Exchange, message: Json) -> Json | None:
         """Return the reply as a stream carries it; None where none is owed."""
@@ -320,34 +344,6 @@ def _wants_stream(exchange: Exchange, message: Json) -> bool:
     wants_progress = isinstance(asked, dict) and "progressToken" in asked
     can_be_asked = capabilities_of(exchange.request.headers.get(SESSION_HEADER, "")) is not None
     return (wants_progress or can_be_asked) and b"\\ud" not in exchange.body.lower()
-
-
-class _Listening:
-    """A stream of notifications (`subscriptions/listen`), which the server ends when it closes."""
-
-    def __init__(self, app: ASGIApp, body: bytes, draining: anyio.Event) -> None:
-        self._app = app
-        self._body = body
-        self._draining = draining
-
-    async def __call__(self, scope: HttpScope, receive: Receive, send: Send) -> None:
-        open_end = False
-
-        async def watched(message: Message) -> None:
-            nonlocal open_end
-            open_end = message["type"] == "http.response.start" or bool(message.get("more_body"))
-            await send(message)
-
-        async with anyio.create_task_group() as group:
-            group.start_soon(self._stop, group.cancel_scope)
-            await self._app(_for_sdk(scope, self._body), _replay(self._body, receive), watched)
-            group.cancel_scope.cancel()
-        if open_end:
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-    async def _stop(self, scope: anyio.CancelScope) -> None:
-        await self._draining.wait()
-        scope.cancel()
 
 
 # ---------------------------------------------------------------- streams of one reply
