@@ -122,6 +122,20 @@ async def test_a_rule_is_added_changed_retired_and_restored(tui: RunningTui) -> 
     await tui.until(lambda: not any("force-push" in str(row) for row in tui.pane.rows))
 
 
+async def test_a_rule_that_is_there_already_is_said_in_the_form_which_stays_open(tui: RunningTui) -> None:
+    tui.app.session.call("addRule", rule_text="Write down every change of the schema.")
+    await tui.go("rules")
+    await tui.press("a")
+    tui.app.screen.query_one("#field-0").text = "Write down every change of the schema"  # type: ignore[attr-defined]
+    await tui.press("ctrl+r")
+    await tui.until(lambda: "says nearly the same" in tui.text(), "the reason")
+    form = tui.app.screen.query_one("ToolForm")
+    assert "onDuplicate" not in tui.text()
+    form.query_one("#field-0").text = "Sort imports by name."  # type: ignore[attr-defined]
+    await tui.press("ctrl+r")
+    await tui.until(lambda: any("Sort imports" in str(row) for row in tui.pane.rows), "the other rule")
+
+
 async def test_what_is_emptied_in_the_form_of_a_rule_is_taken_away(tui: RunningTui) -> None:
     rule = {"rule_text": "Write tests.", "category": "aaa", "globs": ["*.py"], "project": "shop", "alwaysApply": True}
     tui.app.session.call("addRule", **rule, context="unit tests")

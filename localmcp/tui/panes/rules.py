@@ -10,6 +10,7 @@ from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import OptionList, Static
 
+from localmcp.errors import InvalidInput
 from localmcp.search.federation import never_changed
 from localmcp.tui.dialogs import TextScreen, ask_screen, confirm
 from localmcp.tui.finder import FinderPane, left_out
@@ -22,6 +23,10 @@ Json = dict[str, Any]
 MOST_LISTED = 1000
 NEAR = 0.3
 """Relevance from which a rule is shown as near, though the assistant would not get it."""
+DUPLICATE = (
+    "Nothing was added: rule {} says nearly the same: “{}”. On duplicate: count = it counts towards that one, "
+    "add = keep both."
+)
 GIVEN, NOT_GIVEN = "The assistant would get these", "Near, but not relevant enough"
 STANDING = "These hold for every task"
 EMPTY = (
@@ -132,9 +137,15 @@ class RulesPane(FinderPane):
             properties = {name: spec for name, spec in schema_of_tool["properties"].items() if name not in fixed}
             return {**schema_of_tool, "properties": properties}
 
+        def save(arguments: Json) -> Json:
+            answer = self.session.call(tool, **fixed, **arguments)
+            if twin := answer.get("duplicate"):
+                # The form stays open, with what was written.
+                raise InvalidInput(DUPLICATE.format(twin["id"], twin["rule_text"].rstrip(".")))
+            return answer
+
         def open_form(fields: Json) -> None:
-            screen = FormScreen(title, fields, lambda arguments: self.session.call(tool, **fixed, **arguments), values)
-            ask_screen(self, screen, self._changed)
+            ask_screen(self, FormScreen(title, fields, save, values), self._changed)
 
         self.ask("form", schema, open_form)
 
