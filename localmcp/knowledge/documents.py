@@ -126,13 +126,15 @@ class KnowledgeBase(PassageSearch):
         maxChars: Annotated[int | None, Param("Default 8000", minimum=200)] = None,
     ) -> DocumentResult:
         """Return a whole document with all its passages in order. Long ones are cut: read on from nextOffset."""
-        mount, bare = split_mount(sourceId)
+        # JSON can name half a character, which neither SQLite nor the answer can hold.
+        name = sourceId.encode("utf-8", "replace").decode()
+        mount, bare = split_mount(name)
         budget = maxChars or (DOCUMENT_CHARS if current_scope().lean else None)
         span = parse_lines(lines) if lines else None
 
         def look(index: Index, origin: str | None) -> DocumentResult | None:
             with index.database.read() as connection:
-                source = find_source(connection, bare if mount else sourceId)
+                source = find_source(connection, bare if mount else name)
                 if source is None:
                     return None
                 row = fetch_one(connection, f"{SOURCE} where sources.id = ?", (source.id,))
@@ -149,8 +151,8 @@ class KnowledgeBase(PassageSearch):
             for result in self.federation.look(look, mount):
                 return result
         except Ambiguous as error:
-            return {"error": "Ambiguous name", "sourceId": sourceId, "message": error.message, "hint": error.hint or ""}
-        return self._no_document(sourceId)
+            return {"error": "Ambiguous name", "sourceId": name, "message": error.message, "hint": error.hint or ""}
+        return self._no_document(name)
 
     def _no_document(self, name: str) -> DocumentResult:
         with self.database.read() as connection:

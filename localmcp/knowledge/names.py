@@ -125,17 +125,18 @@ def resolve_source(federation: Federation, field: str, name: str) -> Id:
         NotFound: no document has that name; names the nearest.
         Ambiguous: several have it.
     """
-    origin, bare = split_mount(name)
+    text = name.encode("utf-8", "replace").decode()
+    origin, bare = split_mount(text)
 
     def look(index: Index, mounted: str | None) -> Id | None:
         with index.database.read() as connection:
-            source = find_source(connection, bare if origin else name)
+            source = find_source(connection, bare if origin else text)
         return Id(uuid.UUID(source.uuid), mounted) if source else None
 
     for identity in federation.look(look, origin):
         return identity
     with federation.own.database.read() as connection:
-        raise NotFound(f"{field}: no document '{name}'.", hint=nearest_hint(connection, name))
+        raise NotFound(f"{field}: no document '{name}'.", hint=nearest_hint(connection, text))
 
 
 def resolve_chunk(federation: Federation, field: str, name: str) -> Id | None:

@@ -264,7 +264,7 @@ class _Page:
     """Opaque cursors that belong to one query."""
 
     def __init__(self, *question: Any) -> None:
-        self.digest = hashlib.blake2b(repr(question).encode(), digest_size=6).hexdigest()
+        self.digest = hashlib.blake2b(repr(question).encode("utf-8", "replace"), digest_size=6).hexdigest()
 
     def cursor(self, offset: int) -> str:
         return base64.urlsafe_b64encode(f"{self.digest}{offset}".encode()).decode()
