@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from typing import Any
 
 import click
@@ -11,7 +10,7 @@ import click
 from localmcp.cli import terminal
 from localmcp.cli.files import library_path
 from localmcp.cli.options import YES, collection_option
-from localmcp.cli.search import find_document, freshness_words
+from localmcp.cli.search import find_document, freshness_words, no_document
 from localmcp.cli.session import Session, command, group, pass_session
 from localmcp.cli.tool_options import tool_options
 from localmcp.knowledge.documents import KnowledgeBase
@@ -36,9 +35,7 @@ def show(session: Session, name: str, window: int, offset: int) -> int:
         session.answer(around, lambda value: _print_context(session, value))
         return 0
     if "source" not in document and not session.as_json:
-        inside = f" --path {shlex.quote(name)}" if os.path.exists(name) else ""
-        hint = f"List the documents{inside and ' in it'} with: localmcp sources{inside}"
-        return session.fail("not_found", document["message"], hint, 1)
+        raise no_document(session, name, document["message"])
     session.answer(document, lambda value: _print_document(session, value))
     return 0 if "source" in document else 1
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import uuid
 from typing import Any
 
@@ -12,6 +14,7 @@ from localmcp.cli.files import json_or_text, library_path, split_pair
 from localmcp.cli.session import Session, command, pass_session
 from localmcp.cli.tool_options import tool_options
 from localmcp.errors import InvalidInput, NotFound
+from localmcp.knowledge.names import nearest_source
 from localmcp.knowledge.origins import is_uuid
 from localmcp.knowledge.search import PassageSearch
 from localmcp.schemas import Json
@@ -74,7 +77,7 @@ def find_source_id(session: Session, name: str | None) -> str | None:
         return str(uuid.UUID(name))
     document = find_document(session, name)
     if "source" not in document:
-        raise NotFound(document["message"], hint="List the documents with: localmcp sources")
+        raise no_document(session, name, document["message"])
     return document["source"]["id"]
 
 
@@ -83,6 +86,16 @@ def find_document(session: Session, name: str, **options: Any) -> Json:
     path = library_path(name)
     document = session.call("get_document", sourceId=path, **options).value if path != name else {}
     return document if "source" in document else session.call("get_document", sourceId=name, **options).value
+
+
+def no_document(session: Session, name: str, message: str) -> NotFound:
+    """Return the error for a name that no document has."""
+    if os.path.exists(name):
+        return NotFound(message, hint=f"List the documents in it with: localmcp sources --path {shlex.quote(name)}")
+    with session.existing().database.read() as connection:
+        near = nearest_source(connection, name)
+    listing = "List the documents with: localmcp sources"
+    return NotFound(message, hint=f"Did you mean '{near}'?   ({listing})" if near else listing)
 
 
 def parse_metadata(pairs: tuple[str, ...]) -> Json:
