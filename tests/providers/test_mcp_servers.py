@@ -385,6 +385,16 @@ def test_what_a_server_says_reaches_a_model_without_control_characters_and_not_a
     assert "that is ␛[2Jnot allowed" in message and len(message) < 3_000
 
 
+def test_a_handshake_that_leaves_out_what_is_not_needed_is_taken_and_a_garbled_one_is_told_in_few_words(
+    farm: Farm,
+) -> None:
+    farm.write(terse=farm.plain("terse", "--terse"), garbled=farm.plain("garbled", "--garbled"))
+    registry, _ = farm.open()
+    assert registry.call("terse__echo", {"text": "a"}).text == "a"
+    message = failure(registry, "garbled__echo").message
+    assert "does not speak MCP as expected: capabilities: Input should be" in message and "http" not in message
+
+
 def test_a_server_that_fails_again_and_again_is_left_in_peace_for_a_while_and_skipped_in_searches(farm: Farm) -> None:
     farm.write(bad=farm.plain("bad", "--broken"), good=farm.plain("good"))
     registry, opened = farm.open()

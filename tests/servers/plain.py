@@ -148,6 +148,10 @@ def answer(message: dict[str, Any]) -> None:
             "capabilities": {"tools": {"listChanged": True}},
             "serverInfo": {"name": "plain", "version": "1"},
         }
+        if "--terse" in OPTIONS:
+            result = {"protocolVersion": params["protocolVersion"]}
+        if "--garbled" in OPTIONS:
+            result["capabilities"] = "many"
         send({"id": request, "result": result})
     elif method == "tools/list":
         tools = [{"name": name, "inputSchema": OBJECT, **each} for name, each in TOOLS.items()]

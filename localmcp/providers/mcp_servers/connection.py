@@ -412,8 +412,10 @@ class Connection:
         code = error.code if isinstance(error, MCPError) else None
         if isinstance(error, TimeoutError):
             self._probing = asyncio.create_task(self._probe())
-            seconds = f"{self.entry.call_seconds:g} seconds"
-            return self._unavailable(f"did not answer {tool} within {seconds}", "It may need more: set its `timeout`.")
+            listing = tool == "tools/list"
+            seconds = self.entry.start_seconds if listing else self.entry.call_seconds
+            more = f"It may need more: set its `{'startTimeout' if listing else 'timeout'}`."
+            return self._unavailable(f"did not answer {tool} within {seconds:g} seconds", more)
         if self._refusal is not None or self._status == UNAUTHORIZED:
             return self._explain_refusal()
         if isinstance(error, MCPError) and not broke_off(error):
@@ -468,7 +470,8 @@ class Connection:
         if isinstance(error, OSError) and self._child is None:
             what = f"cannot be started: {error.strerror or error}: {error.filename or self.entry.where}"
             return self._unavailable(what, "Is it installed? If so, write its whole path as the command.")
-        return self._unavailable(f"does not speak MCP as expected: {self._log.shown(str(error))[:300]}")
+        reason = malformation_of(error) if isinstance(error, ValueError) else str(error)
+        return self._unavailable(f"does not speak MCP as expected: {self._log.shown(reason)[:300]}")
 
     def _http_status(self) -> str:
         return f" (HTTP {self._status})" if self._status is not None and self._status >= 400 else ""

@@ -41,6 +41,10 @@ class MendedMessages(ObjectReceiveStream[SessionMessage | Exception]):
                 mend_answer(message.result)
             elif isinstance(tools, list):
                 message.result["tools"] = self._mended(cast("list[Any]", tools))
+            elif "protocolVersion" in message.result:
+                # Servers without a library leave these out; what there is is asked for anyway.
+                message.result.setdefault("capabilities", {})
+                message.result.setdefault("serverInfo", {"name": self._server, "version": ""})
         return item
 
     async def aclose(self) -> None:
