@@ -37,6 +37,14 @@ class Param:
     """Advertised as required in spite of its default: the tool itself answers a call without it."""
 
 
+_JSON_KINDS = {"dict": "an object", "list": "a list", "str": "text", "bool": "true or false", "NoneType": "null"}
+
+
+def json_kind(value: Any) -> str:
+    """Return what a value of a JSON file is, in a word for messages."""
+    return _JSON_KINDS.get(type(value).__name__, "a number")
+
+
 def compact_json(value: Any) -> str:
     """Return JSON without spaces or escapes of non-ASCII text."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -16,6 +16,7 @@ from localmcp.connect.json_text import remove_member, set_member
 from localmcp.errors import ConfigurationError, InvalidInput
 from localmcp.providers.client_configuration import ClientFile, read_document
 from localmcp.providers.mcp_servers.adoption import is_localmcp
+from localmcp.schemas import json_kind
 
 Json = dict[str, Any]
 Action = Literal["added", "updated", "unchanged", "removed", "absent"]
@@ -99,7 +100,7 @@ def _table(document: Json, target: ClientFile) -> Json:
     table = document.get(target.table, {})
     if not isinstance(table, dict):
         raise ConfigurationError(
-            f"{target.path}: '{target.table}' must be an object, not {type(table).__name__}.",
+            f"{target.path}: '{target.table}' must be an object, not {json_kind(table)}.",
             hint="Fix it by hand; the file was left untouched.",
         )
     return cast(Json, table)

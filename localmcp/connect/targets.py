@@ -17,7 +17,7 @@ from localmcp.providers.client_configuration import (
     client_names,
     read_document,
 )
-from localmcp.schemas import nearest
+from localmcp.schemas import json_kind, nearest
 
 FILE = "file"
 """The client of a file that no known client is read from."""
@@ -76,7 +76,7 @@ def _table_of(path: Path) -> str:
         document = read_document(path)
         if table := next((table for table in TABLES if table in document), None):
             if not isinstance(document[table], dict):
-                kind = type(document[table]).__name__
+                kind = json_kind(document[table])
                 raise ConfigurationError(f"{path}: '{table}' must be an object, not {kind}.")
             return table
     if path.parent.name in (".vscode", "User"):

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from localmcp.errors import ConfigurationError, InvalidInput, NotFound
 from localmcp.files import reason_of
+from localmcp.schemas import json_kind
 
 Json = dict[str, Any]
 
@@ -171,7 +172,7 @@ def servers_in(document: Json, path: Path) -> dict[str, Any]:
         if table is None:
             continue
         if not isinstance(table, dict):
-            raise ConfigurationError(f"{path}: the table of servers must be an object, not {type(table).__name__}.")
+            raise ConfigurationError(f"{path}: the table of servers must be an object, not {json_kind(table)}.")
         for name, entry in cast(Json, table).items():
             servers_by_name.setdefault(name, _in_our_words(entry))
     return servers_by_name
@@ -231,7 +232,7 @@ def read_document(path: Path) -> Json:
         reason = reason_of(error) if isinstance(error, OSError | UnicodeDecodeError) else error
         raise ConfigurationError(f"{path} cannot be read: {reason}.", hint="Fix or move the file.") from error
     if not isinstance(value, dict):
-        raise ConfigurationError(f"{path} must hold a JSON object, not {type(value).__name__}.")
+        raise ConfigurationError(f"{path} must hold a JSON object, not {json_kind(value)}.")
     return cast(Json, value)
 
 

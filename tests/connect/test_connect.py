@@ -312,7 +312,8 @@ def test_another_program_of_that_name_is_left_alone(tmp_path: Path) -> None:
     [
         ('{"mcpServers": {\n  "a": }}', "line 2 column 8"),
         ("[]", "JSON object"),
-        ('{"mcpServers": []}', "'mcpServers' must be an object"),
+        ('{"mcpServers": []}', "'mcpServers' must be an object, not a list."),
+        ('{"mcpServers": null}', "'mcpServers' must be an object, not null."),
     ],
 )
 def test_a_broken_file_is_refused_with_the_place_and_left_alone(home: Path, run: Run, text: str, says: str) -> None:
