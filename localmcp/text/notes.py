@@ -1,4 +1,4 @@
-"""Reads Org and LaTeX line by line as Markdown, so that the lines of a citation are those of the file."""
+"""Reads Org, AsciiDoc and LaTeX line by line as Markdown, so that the lines of a citation are those of the file."""
 
 from __future__ import annotations
 
@@ -46,6 +46,39 @@ def _org_line(line: str, about: dict[str, str], tags: list[str]) -> str:
 
 def _org_text(text: str) -> str:
     return _ORG_LINK.sub(lambda link: link[2] or link[1], text)
+
+
+_ADOC_HEADING = re.compile(r"(={1,6})[ \t]+(\S.*?)[ \t]*")
+_ADOC_LANGUAGE = re.compile(r"\[source,[ \t]*([\w+-]+)[^\]\n]*\][ \t]*")
+_ADOC_LISTING = re.compile(r"(-{4,}|\.{4,})[ \t]*")
+_ADOC_BORDER = re.compile(r"(?:={4,}|\*{4,}|_{4,}|--)[ \t]*")
+
+
+def read_adoc(data: bytes, name: str) -> Document:
+    """Return an AsciiDoc file: its headings and listings."""
+    text, metadata = decode_text(data)
+    lines: list[str] = []
+    fence = language = ""
+    for line in text.replace("\r\n", "\n").split("\n"):
+        if fence:
+            is_end = line.rstrip() == fence
+            lines.append("```" if is_end else line)
+            fence = "" if is_end else fence
+        elif listing := _ADOC_LISTING.fullmatch(line):
+            fence = listing[1]
+            lines.append(f"```{language}")
+        else:
+            lines.append(_adoc_line(line))
+        source = _ADOC_LANGUAGE.fullmatch(line)
+        language = source[1] if source else ""
+    return _document(name, lines, "asciidoc", metadata, [], "", "")
+
+
+def _adoc_line(line: str) -> str:
+    if heading := _ADOC_HEADING.fullmatch(line):
+        return f"{'#' * len(heading[1])} {heading[2]}"
+    # The border of a block would make a heading of the line above it.
+    return "" if _ADOC_BORDER.fullmatch(line) or _ADOC_LANGUAGE.fullmatch(line) else line
 
 
 _TEX_HEADINGS = {"part": 1, "chapter": 1, "section": 2, "subsection": 3, "subsubsection": 4, "paragraph": 5}

@@ -25,7 +25,7 @@ from localmcp.text.epub import read_epub
 from localmcp.text.html import read_html
 from localmcp.text.mail import looks_like_mail, looks_like_mailbox, read_mail, read_mailbox
 from localmcp.text.markdown import markdown_head, read_markdown, read_notebook
-from localmcp.text.notes import read_org, read_tex
+from localmcp.text.notes import read_adoc, read_org, read_tex
 from localmcp.text.ocr import PICTURES, installed_engine, is_picture, read_picture
 from localmcp.text.opendocument import read_odp, read_ods, read_odt
 from localmcp.text.packages import OLE_MAGIC, in_megabytes, suffix_of
@@ -321,10 +321,11 @@ _LANGUAGES = [entry.split() for entry in _LANGUAGE_SUFFIXES.replace("\n", "|").s
 FORMATS: dict[str, Reader] = {
     **{suffix: _reader_of_code(language) for language, *suffixes in _LANGUAGES for suffix in suffixes},
     **dict.fromkeys((".md", ".markdown", ".mdx", ".mdown", ".mkd", ".qmd", ".rmd"), read_markdown),
-    **dict.fromkeys((".txt", ".text", ".log", ".adoc", ".asciidoc"), _read_plain),
+    **dict.fromkeys((".txt", ".text", ".log"), _read_plain),
     **dict.fromkeys((".srt", ".vtt"), read_subtitles),
     **dict.fromkeys((".tex", ".ltx"), read_tex),
     ".org": read_org,
+    **dict.fromkeys((".adoc", ".asciidoc"), read_adoc),
     **dict.fromkeys((".mhtml", ".mht"), read_mhtml),
     ".webarchive": read_webarchive,
     **dict.fromkeys((".rst", ".rest"), _reader_as("rst", source_type="docs", within=5000)),

@@ -277,3 +277,15 @@ def test_a_formula_of_a_page_is_one_text() -> None:
     )
     text = read_bytes(page.encode(), "a.html").text
     assert text == "So E = m c 2 holds.\n\nSo E=mc^2 holds.\n\nSo E=mc^2 holds."
+
+
+def test_asciidoc_has_its_headings_and_listings() -> None:
+    source = (
+        "= Guide to Bees\nAda <ada@example.org>\n\n== Hives\n\n[source,ruby]\n----\n== not a heading\n----\n\n"
+        "====\nA hive is a box.\n====\n"
+    )
+    document = read_bytes(source.encode(), "bees.adoc")
+    assert (document.title, document.text.count("\n")) == ("Guide to Bees", source.count("\n"))
+    sections = read_outline(document.text, document.markup).sections
+    assert [section.path for section in sections] == [("Guide to Bees",), ("Guide to Bees", "Hives")]
+    assert "```ruby\n== not a heading\n```" in document.text
