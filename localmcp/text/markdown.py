@@ -3,6 +3,7 @@
 import json
 import logging
 import re
+from html import unescape
 from importlib import import_module
 from itertools import pairwise
 from typing import Any, cast
@@ -91,10 +92,19 @@ def _is_tame(yaml: Any, text: str) -> bool:
 
 def first_heading(markdown: str) -> str:
     """Return the first heading as plain text; none if there is none, or it is one of a series."""
-    tokens = pairwise(markdown_parser().parse(markdown))
-    headings = [inline.children or () for opening, inline in tokens if opening.type == "heading_open"]
-    titles = ("".join(part.content for part in parts if part.type != "html_inline").strip() for parts in headings)
-    return title_among(filter(None, titles))
+    tokens = pairwise([*markdown_parser().parse(markdown), None])
+    return title_among(filter(None, (_heading_text(*pair) for pair in tokens)))
+
+
+_HTML_TITLE = re.compile(r"<h1\b[^<>]{0,500}>(.{0,500}?)</h1>", re.I | re.S)
+
+
+def _heading_text(token: Any, following: Any) -> str:
+    """Return the words of a heading, or of a first heading in HTML, with which many a README begins; "" for others."""
+    if token.type == "heading_open":
+        return "".join(part.content for part in following.children or () if part.type != "html_inline").strip()
+    match = _HTML_TITLE.search(token.content) if token.type == "html_block" else None
+    return " ".join(unescape(re.sub(r"<[^<>]*>", " ", match[1])).split()) if match else ""
 
 
 def read_notebook(data: bytes, name: str) -> Document:

@@ -289,3 +289,16 @@ def test_asciidoc_has_its_headings_and_listings() -> None:
     sections = read_outline(document.text, document.markup).sections
     assert [section.path for section in sections] == [("Guide to Bees",), ("Guide to Bees", "Hives")]
     assert "```ruby\n== not a heading\n```" in document.text
+
+
+@pytest.mark.parametrize(
+    ("text", "title"),
+    [
+        ('<h1 align="center">\n  <img src="x.png" alt="logo"> Bees &amp; more\n</h1>\n\n## Features\n', "Bees & more"),
+        ('<div align="center">\n<h1>Bees</h1>\n</div>', "Bees"),
+        ('<h1><img src="x.png"></h1>\n\n# Bees\n', "Bees"),
+        ("```html\n<h1>Wasps</h1>\n```\n\n# Bees\n", "Bees"),
+    ],
+)
+def test_a_first_heading_in_html_is_the_title_of_a_readme(text: str, title: str) -> None:
+    assert read_bytes(text.encode(), "README.md").title == title
