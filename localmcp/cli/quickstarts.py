@@ -164,6 +164,9 @@ def export(
         raise InvalidInput(f"{output} is there already.", hint="Name another file, or replace it with --force.")
     chosen = form or (FORMATS.get(output.suffix.lower(), "yaml") if output else "yaml")
     exported = session.call("exportQuickstarts", names=list(names) or None, format=chosen, tag=tag).value
+    if tag and not exported["count"]:
+        hint = "What there is, with its tags: localmcp quickstarts list"
+        raise NotFound(f"No quick start has the tag '{tag}'.", hint=hint)
     if output is None:
         session.answer(exported, lambda value: terminal.write(value["text"], nl=False))
         return

@@ -222,6 +222,13 @@ def test_an_empty_path_is_refused_and_does_not_mean_the_current_folder(filled, w
     assert filled("sources", "--json").json["total"] == 3
 
 
+def test_an_export_of_a_tag_that_no_quick_start_has_writes_nothing(cli, tmp_path: Path) -> None:
+    assert cli("quickstarts", "import", "--samples").code == 0
+    ran = cli("quickstarts", "export", "--tag", "nope", "-o", str(tmp_path / "mine.yaml"))
+    assert ran.code == 1 and "No quick start has the tag 'nope'." in ran.err
+    assert not (tmp_path / "mine.yaml").exists()
+
+
 @pytest.mark.parametrize("words", [("search", ""), ("search", " "), ("remember", "")], ids=" ".join)
 def test_a_rule_command_without_words_says_so_as_it_was_typed(filled, words: tuple[str, ...]) -> None:
     ran = filled("rules", *words)
