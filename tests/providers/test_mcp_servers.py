@@ -379,6 +379,7 @@ def test_what_a_server_says_reaches_a_model_without_control_characters_and_not_a
     registry, opened = farm.open()
     opened.refresh(["shop"])
     assert registry.get("shop__echo").input_schema["properties"]["text"]["description"] == "Words⟨U+E0042⟩"
+    assert registry.get("shop__echo").mark.title == "Ec⟨U+202E⟩ho"
     description = registry.get("shop__echo").description
     assert description.startswith("Say⟨U+202E⟩ it⟨U+E0041⟩ again.\n␛[31mword") and len(description) < 11_000
     message = failure(registry, "shop__refuse").message

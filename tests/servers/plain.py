@@ -53,6 +53,7 @@ if "--choices" in OPTIONS:
 if (FOLDER / "description").exists():
     TOOLS["echo"]["description"] = (FOLDER / "description").read_text()
     TOOLS["echo"]["inputSchema"]["properties"]["text"]["description"] = "Words\U000e0042"
+    TOOLS["echo"]["title"] = "Ec\u202eho"
 
 if (FOLDER / "harmless").exists():
     TOOLS["fail"]["annotations"] = {"readOnlyHint": True}

@@ -81,7 +81,7 @@ def _mark(name: str, server: str, raw: Json) -> ToolMark:
     read_only = hints.get("readOnlyHint") is True
     return ToolMark(
         name=name,
-        title=_text(raw.get("title")) or _text(hints.get("title")) or _text(raw.get("name")),
+        title=_shown(_text(raw.get("title")) or _text(hints.get("title")) or _text(raw.get("name"))),
         keywords=(server,),
         visible=False,
         read_only=read_only,
