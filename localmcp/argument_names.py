@@ -25,9 +25,9 @@ SAME = (
     ("text", "content", "body", "markdown", "instruction", "rule", "ruleText"),
     ("title", "name", "heading"),
 )  # fmt: skip
-"""Names that mean one thing; where two lines have a word, the first that fits counts."""
+"""Names that mean the same; of two lines with a word, the first with a parameter that is free counts."""
 NEAR = {"startline": "lines", "endline": "lines", "linestart": "lines", "lineend": "lines", "page": "offset"}
-"""Folded names -> the parameter that does it in another form."""
+"""Folded name -> the parameter that takes it in another form."""
 
 
 def fold_name(name: str) -> str:
@@ -42,9 +42,9 @@ _WRAPPERS = frozenset({"arguments", "args", "input", "params", "parameters", "kw
 def canonical_names(arguments: Mapping[str, Any], parameters: Collection[str]) -> dict[str, Any]:
     """Return the arguments under the names that the tool advertises.
 
-    A name in another spelling, or another word for a parameter that is not filled in, is replaced; arguments that are
-    all nested under one name, such as `arguments`, are taken out. Anything else stays as it is and is refused later,
-    with the nearest name.
+    A name in another spelling, or another word for a parameter that is not given, is replaced. Arguments that are all
+    nested under one name, such as `arguments`, are unwrapped. Anything else stays as it is and is refused later, with
+    the nearest name.
     """
     if all(name in parameters for name in arguments):
         return dict(arguments)

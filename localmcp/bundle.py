@@ -34,7 +34,7 @@ PICTURES = "sample_data/pictures/"
 """Only the README on the web shows them."""
 _UNWANTED = ("__pycache__", ".pyc", ".localmcp", "-wal", "-shm", ".DS_Store")
 _EPOCH = (1980, 1, 1, 0, 0, 0)
-"""Every file bears the same time, so that the same sources make the same bundle."""
+"""The time of every file, so that the same sources make the same bundle."""
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -50,7 +50,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def build(out: Path, *, source: Path, owner: str = OWNER, url: str | None = None) -> list[Path]:
-    """Write `localmcp-VERSION.mcpb` and `server.json` into `out`; returns both.
+    """Write `localmcp-VERSION.mcpb` and `server.json` into `out`, and return both.
 
     Raises:
         ConfigurationError: `source` is no clone of this project.
@@ -90,13 +90,13 @@ def _put(archive: zipfile.ZipFile, name: str, data: bytes) -> None:
     entry = zipfile.ZipInfo(name, _EPOCH)
     entry.external_attr = 0o644 << 16
     entry.compress_type = zipfile.ZIP_DEFLATED
-    # What the zip says of the system that made it must not depend on that system.
+    # The same on every system, so that the same sources make the same bundle.
     entry.create_system = 3
     archive.writestr(entry, data)
 
 
 def bundled_files(source: Path) -> Iterator[tuple[str, Path]]:
-    """(name in the bundle, file) of everything but what running and testing leaves behind, by name."""
+    """Yield name in the bundle and file, by name, without what running and testing leaves behind."""
     yield from ((name, source / name) for name in FILES)
     for folder in FOLDERS:
         paths = {path.relative_to(source).as_posix(): path for path in (source / folder).rglob("*") if path.is_file()}

@@ -138,7 +138,7 @@ def _read_call(call: Any) -> ToolCall:
 
 
 def parse_address(spec: str) -> ModelAddress:
-    """`spec` taken apart by the grammar above.
+    """Parse `spec` by the grammar above.
 
     Raises:
         ConfigurationError: it does not follow the grammar; says what is accepted.

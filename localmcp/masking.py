@@ -1,4 +1,4 @@
-"""Secrets taken out of what is kept or shown: by the name they go under, and by how keys look (S0-29)."""
+"""Removing secrets from what is kept or shown: by the names of fields, and by how keys look (S0-29)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SECRET_PARTS = re.compile(
 )
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 
-# A text that was cut in the middle of a secret shows its beginning, so no pattern asks for an end.
+# A text may be cut in the middle of a secret, so no pattern needs its end.
 _LOOKS_SECRET = re.compile(
     r"""
       -----BEGIN[ ][A-Z ]*PRIVATE[ ]KEY-----(?:(?!-----END).)*(?:-----END[ ][A-Z ]*-----)?
@@ -50,7 +50,7 @@ _ASSIGNED = re.compile(
 
 
 def names_secret(name: str) -> bool:
-    """Return whether what goes under this name is a secret: `api_key`, `apiKey`, `Authorization`; not `keywords`."""
+    """Return whether a field of this name holds a secret: `api_key`, `apiKey`, `Authorization`; not `keywords`."""
     words = {word.lower() for word in _WORD.findall(name)}
     return not words.isdisjoint(_SECRET_WORDS) or _SECRET_PARTS.search(name) is not None
 
@@ -63,9 +63,9 @@ def mask_text(text: str) -> str:
 
 
 def mask_secrets(value: Any, name: str = "") -> Any:
-    """A JSON value without its secrets: values under a secret name are removed whole, texts lose what looks like one.
+    """Return a JSON value without its secrets: values of secret fields, and parts of texts that look like secrets.
 
-    Keys of objects are texts too, since a secret can be one. true, false and null hide nothing and stay.
+    Keys of objects are checked as texts too. true, false and null are no secrets and stay.
     """
     if value is None or isinstance(value, bool):
         return value

@@ -1,4 +1,4 @@
-"""Untrusted text for a terminal: characters that would command the terminal, or reorder the line, become visible."""
+"""Untrusted text for a terminal: characters that control the terminal, or reorder the line, become visible."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def visible(text: str, *, newlines: bool = False) -> str:
     With `newlines`, line feeds and tabs stay and CRLF becomes a line feed; without, the result is one line.
     The result is safe to pass again: `visible(visible(text)) == visible(text)`.
     """
-    # What is unsafe is never printable, and most texts are: that is quick to tell.
+    # Unsafe characters are never printable, and most texts are printable, which is quick to check.
     if (text.replace("\n", "") if newlines else text).isprintable():
         return text
     if not newlines:

@@ -33,9 +33,9 @@ PRUNED_AT_ONCE = 5000
 class Activity:
     """What was called, by whom, how long it took and how it ended. Thread-safe.
 
-    A call never waits for its record and never fails because of it (see `WriteBehind`); where a file may not be
-    changed, nothing is kept. Who reads it does so in a scope: without the right `admin` a caller sees only its own
-    calls, and one that is bound to some collections only calls that were about those.
+    A call never waits for its record and never fails because of it (see `WriteBehind`). Nothing is kept in a file that
+    may not be changed. Without the right `admin` a reader sees only its own calls, and one that may see only some
+    collections only calls about those.
     """
 
     def __init__(self, database: Database, settings: Settings) -> None:
@@ -47,7 +47,7 @@ class Activity:
     # ------------------------------------------------------------ writing
 
     def note_call(self, record: CallRecord) -> None:
-        """Observer of the registry: takes a finished call; the writing comes within about a second."""
+        """Take a finished call, as an observer of the registry; it is written within about a second."""
         # A query that was stopped because the person typed on is neither a call nor an error.
         stopped = isinstance(record.error, Interrupted) and not isinstance(record.error, CallGivenUp)
         if not self._settings.log_calls or stopped:
@@ -107,7 +107,7 @@ class Activity:
         )
 
     def _prune_by_size(self, connection: apsw.Connection) -> None:
-        """Down to nine tenths of what is allowed, the oldest first."""
+        """Delete the oldest calls until the log has nine tenths of the allowed size."""
         allowed = self._settings.log_max_mb * 1_000_000
         stored = fetch_one(connection, "select coalesce(sum(stored_bytes), 0) from calls")
         if stored <= allowed:
@@ -137,7 +137,7 @@ class Activity:
         limit: int = 50,
         offset: int = 0,
     ) -> LogPage:
-        """Calls, the latest first.
+        """Return calls, the latest first.
 
         Args:
             key_id: only this caller: the id of a key, or `cli`, `tui`, `stdio`.
@@ -196,13 +196,13 @@ class Activity:
             return Statistics(_usage(connection, "tool", where, values), _usage(connection, "caller", where, values))
 
     def _is_there(self) -> bool:
-        """Reading the log makes no file."""
+        """Return whether there is a file, so that reading the log does not make one."""
         self.flush()
         return self._database.path.exists()
 
 
 def _usage(connection: apsw.Connection, by: str, where: str, values: Json) -> list[Usage]:
-    """Percentiles are nearest ranks: the smallest duration that at least that share of the calls did not exceed."""
+    """Return the usage by tool or caller; a percentile is the smallest duration that so many calls did not exceed."""
     rows = fetch_all(
         connection,
         f"""

@@ -18,7 +18,7 @@ from localmcp.tools import Answer, CallRecord, Json, Scope, compact_json
 MOST_ARGUMENT_BYTES = 2048
 """Of one call, as they are kept (S0-29)."""
 WAITING_CHARACTERS = 2 * MOST_ARGUMENT_BYTES
-"""What waits is cut before secrets are masked, so twice as much is kept: a secret at the end is still whole enough."""
+"""What waits is cut before secrets are masked. Twice as much is kept, so that a secret at the end can be recognized."""
 DEEPEST = 12
 MOST_COLLECTIONS = 20
 DEFAULT = "default"
@@ -59,7 +59,7 @@ class NotedCall:
     arguments: Json
     """Cut to about WAITING_CHARACTERS; secrets are masked when it is written, by the thread that writes."""
     argument_bytes: int | None
-    """None when nothing was cut, so that the arguments themselves tell it."""
+    """None when nothing was cut: then the arguments are counted when the row is written."""
     result_bytes: int
     error_class: str | None
     error_message: str | None
@@ -73,7 +73,7 @@ class NotedCall:
         return self.error_class is None
 
     def row(self, *, keep_arguments: bool) -> Json:
-        """Return the columns of `calls`. A message repeats arguments, so it goes where they go."""
+        """Return the columns of `calls`. A message may repeat arguments, so it is kept only if they are."""
         arguments = kept_json(self.arguments) if keep_arguments else None
         message = _kept_message(self.error_message) if keep_arguments else None
         origin = _kept_origin(self.origin, self.documents if keep_arguments else ())
@@ -126,7 +126,7 @@ def note(record: CallRecord) -> NotedCall:
 
 
 def _collections_of(scope: Scope, arguments: Json, answer: Answer | None) -> list[str] | None:
-    """Return those that the caller is bound to, else the one that it named, else those of what it was given."""
+    """Return the collections that the caller is bound to, else the one it named, else those in the answer."""
     if scope.collections is not None:
         return sorted(scope.collections)
     named = arguments.get("collection") or arguments.get("collection_name")
@@ -167,7 +167,7 @@ def _bytes_in(text: str) -> int:
 
 
 class Clipper:
-    """Copies a JSON value up to a number of characters; `…` marks what was left out."""
+    """Copies a JSON value up to a number of characters; `…` marks what is left out."""
 
     def __init__(self, room: int) -> None:
         self._room = room
@@ -216,7 +216,7 @@ class Clipper:
 
 
 def rough_size(value: Any, depth: int = 0) -> int:
-    """About how many bytes a JSON value takes; of a long array only the beginning is looked at."""
+    """Return about how many bytes a JSON value takes; a long array is judged by its beginning."""
     if isinstance(value, str):
         return len(value) + 2
     if isinstance(value, Mapping):
@@ -266,7 +266,7 @@ def titles_in(value: Any, depth: int = 0) -> tuple[str, ...]:
 
 
 def _kept_origin(origin: CallOrigin | None, documents: tuple[str, ...]) -> str | None:
-    """Return the columns' JSON of where a call came from and what it was given; None when neither is there."""
+    """Return as JSON where a call came from and the titles in its answer; None if there is neither."""
     titles = [mask_text(title) for title in documents]
     if origin is None:
         return _well_formed(compact_json({"documents": titles})) if titles else None

@@ -28,7 +28,7 @@ class KeyInfo:
     scopes: tuple[str, ...]
     """Of `read`, `write`, `admin`, as given."""
     collections: tuple[str, ...] | None
-    """Those it opens; None = all. One that was renamed or dropped since is no longer among them."""
+    """The collections it opens; None = all. One that was renamed or dropped since is left out."""
     tools: tuple[str, ...] | None
     providers: tuple[str, ...] | None
     expires_at: str | None
@@ -78,7 +78,7 @@ class KeyInfo:
 
 @dataclass(frozen=True, slots=True)
 class NewKey:
-    """A key that was just made: the only time it is seen."""
+    """A key that was just made; it is shown only now."""
 
     key: str = field(repr=False)
     info: KeyInfo
@@ -92,7 +92,7 @@ class NewKey:
 
 
 def read_keys(connection: apsw.Connection, where: str, bindings: tuple[Any, ...]) -> list[tuple[KeyInfo, str]]:
-    """Keys with their hashes, the newest first."""
+    """Return keys with their hashes, the newest first."""
     rows = fetch_all(
         connection,
         f"""
@@ -139,7 +139,7 @@ def _strings(text: str | None) -> tuple[str, ...] | None:
 
 
 def _still_there(text: str | None, names: dict[int, str]) -> tuple[str, ...] | None:
-    """Return the collections that still bear the name under which the key was bound to them."""
+    """Return the collections that still have the name under which the key was bound to them."""
     if text is None:
         return None
     bound = [cast(Json, binding) for binding in _parsed(text) if isinstance(binding, dict)]

@@ -1,4 +1,4 @@
-"""One client's configuration file: what a change would make of it, and writing that without losing anything."""
+"""One client's configuration file: planning a change, and writing it without losing anything."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Change:
 
 
 def plan_connection(target: ClientFile, name: str, entry: Mapping[str, Any]) -> Change:
-    """Return what the file becomes when it starts localmcp as `name`; keys that the person added to the entry stay.
+    """Return the change that makes the file start localmcp as `name`; keys that the person added to the entry stay.
 
     Raises:
         ConfigurationError: the file cannot be read; names line and column.
@@ -61,7 +61,7 @@ def plan_connection(target: ClientFile, name: str, entry: Mapping[str, Any]) -> 
 
 
 def plan_removal(target: ClientFile, name: str) -> Change:
-    """Return what the file becomes without localmcp.
+    """Return the change that removes localmcp from the file.
 
     Raises:
         ConfigurationError: the file cannot be read; names line and column.
@@ -126,7 +126,7 @@ def _merged(old: Json, entry: Json) -> Json:
 
 
 def _edited(target: ClientFile, text: str, name: str, entry: Json | None) -> str:
-    """The file's text with that entry, or without it for None."""
+    """Return the file's text with that entry, or without it for None."""
     if target.is_toml:
         return _edit_toml(text, target.table, name, entry)
     mark = BYTE_ORDER_MARK if text.startswith(BYTE_ORDER_MARK) else ""
@@ -138,7 +138,7 @@ def _edited(target: ClientFile, text: str, name: str, entry: Json | None) -> str
 
 
 def _edit_toml(text: str, table: str, name: str, entry: Json | None) -> str:
-    """tomlkit keeps comments and order."""
+    """Return the TOML text with that entry, its comments and order kept."""
     import tomlkit
 
     document = cast("dict[str, Any]", tomlkit.parse(text))
@@ -164,12 +164,12 @@ def _not_editable(target: ClientFile, why: str) -> ConfigurationError:
 
 
 def write_change(change: Change) -> Path | None:
-    """Write the file whole or not at all; returns the copy of what was there before (None for a file that is new).
+    """Write the file whole or not at all; return the copy of the file before (None if it is new).
 
-    A link is followed, so that the file it points to is changed. The new file is read back before it takes its place.
+    A link is followed to the file that it points to. The new file is read back before it replaces the old one.
 
     Raises:
-        ConfigurationError: it is write-protected, its folder too, or another program changed it meanwhile.
+        ConfigurationError: it, or its folder, is write-protected, or another program changed it meanwhile.
     """
     path = change.target.path.resolve()
     try:
@@ -186,7 +186,7 @@ def _replace(path: Path, change: Change) -> Path | None:
         raise ConfigurationError(
             f"{path} is write-protected; it was left untouched.", hint="Allow writing it, or use --print."
         )
-    # The ending stays: it says how the file is read.
+    # The ending stays, because `read_document` goes by it.
     beside = path.with_name(f".{path.stem}.{os.getpid()}.part{path.suffix}")
     try:
         # Keys of other services are in it, so it is the person's alone from its first byte.

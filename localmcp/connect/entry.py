@@ -29,13 +29,13 @@ class Launch:
     entry: Json
     """`command`, `args` and `env`; paths are absolute, because desktop programs do not know a shell's PATH."""
     carried: tuple[str, ...]
-    """Variables of this shell that are in it, so that the client gets the same settings."""
+    """Variables of this shell that are in the entry, so that the client gets the same settings."""
     withheld: tuple[str, ...]
-    """Variables of this shell that do not, because they are secret."""
+    """Variables of this shell that are not, because they are secret."""
 
 
 def make_launch(database: str | None = None, profile: str | None = None) -> Launch:
-    """Return the way to start this very installation.
+    """Return how to start this installation.
 
     Args:
         database: the file; None = the one that the variable LOCALMCP_DB names, else the one of the settings.
@@ -90,7 +90,7 @@ def _absolute(path: str) -> str:
 
 
 def entry_for(target: ClientFile, entry: Mapping[str, Any]) -> Json:
-    """Return the entry with what this client wants besides.
+    """Return the entry with the keys that this client needs besides.
 
     Claude Code (2.1.121 and later) defers the tools of every server behind its own search; the ten that are
     listed here find all others, so they are worth loading at once.

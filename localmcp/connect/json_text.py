@@ -34,7 +34,7 @@ class Span:
     members: tuple[Member, ...]
 
     def find(self, key: str) -> Member | None:
-        """Return the member of that name; of several the last, which is the one that parsers take."""
+        """Return the member of that name; of several the last one, as parsers do."""
         return next((member for member in reversed(self.members) if member.key == key), None)
 
 
@@ -167,7 +167,7 @@ def _cut(text: str, around: Span, member: Member) -> str:
     line = text.rfind("\n", 0, start) + 1
     rest = re.compile(r"[ \t]*\r?\n").match(text, stop)
     if rest and not text[line:start].strip():
-        # It has separate lines.
+        # It has its lines for itself.
         start, stop = line, rest.end()
     if len(around.members) == 1 and not f"{text[around.start + 1 : start]}{text[stop : around.end]}".strip():
         return f"{text[: around.start]}{{}}{text[around.end + 1 :]}"
@@ -195,7 +195,7 @@ def _margin(text: str, at: int) -> str:
 
 
 def _unit(text: str) -> str:
-    """One step of indentation, as the text has it."""
+    """Return one step of indentation, as in the text."""
     match = re.search(r"\n([ \t]+)\S", text)
     return match[1] if match else "  "
 

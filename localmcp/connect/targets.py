@@ -1,4 +1,4 @@
-"""Which files a change goes into: those of a client on this machine, or one that the person names."""
+"""Which files to change: those of a client on this machine, or one that the person names."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from localmcp.providers.client_configuration import (
 from localmcp.schemas import json_kind, nearest
 
 FILE = "file"
-"""The client of a file that no known client is read from."""
+"""The client of a file that belongs to no known client."""
 _ENDINGS = (".json", ".jsonc", ".toml")
 
 
@@ -51,7 +51,7 @@ def is_present(target: ClientFile) -> bool:
     if target.path.is_file():
         return True
     folder = target.path.parent
-    # The store build of Windows makes its folder at its first start, inside the package that is looked for.
+    # The build from Microsoft's store makes this folder only at its first start, but its package is there.
     return (folder.is_dir() and folder != Path.home()) or "LocalCache" in folder.parts
 
 
@@ -61,7 +61,7 @@ def present_clients() -> list[ClientFile]:
 
 
 def file_target(path: Path) -> ClientFile:
-    """Return the file as a target: the key of its servers is known by its path, else by its content."""
+    """Return the file as a target; its path, else its content, says under which key it has its servers."""
     candidates = [*client_files(), *client_files(project=path.parent), *client_files(project=path.parent.parent)]
     for candidate in candidates:
         if candidate.path == path:
