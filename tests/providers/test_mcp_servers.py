@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from federation import PATIENCE, SERVERS, Farm, is_alive, wait_until
@@ -588,6 +588,8 @@ class Forgetful(BaseHTTPRequestHandler):
     session = 1
     status, error = 400, '{"code": -32000, "message": "Bad Request: No valid session ID provided"}'
     protocol_version = "HTTP/1.1"
+    listed: ClassVar[set[int]] = set()
+    """Sessions in which the prompts were listed, the last thing that a client does by itself."""
 
     def log_message(self, *_: Any) -> None: ...
 
@@ -602,6 +604,8 @@ class Forgetful(BaseHTTPRequestHandler):
             self.reply(202, "", "")
         else:
             self.reply(200, request, f'"result": {json.dumps(ANSWERS[message["method"]])}')
+            if message["method"] == "prompts/list":
+                self.listed.add(Forgetful.session)
 
     def reply(self, status: int, request: str, rest: str) -> None:
         body = f'{{"jsonrpc": "2.0", "id": {request}, {rest}}}'.encode() if rest else b""
@@ -642,11 +646,14 @@ def test_a_server_over_http_that_was_started_again_gets_a_new_session(
 ) -> None:
     monkeypatch.setattr(Forgetful, "status", status)
     monkeypatch.setattr(Forgetful, "error", error)
+    monkeypatch.setattr(Forgetful, "listed", set())
     with ThreadingHTTPServer(("127.0.0.1", 0), Forgetful) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         farm.write(bell={"type": "http", "url": f"http://127.0.0.1:{server.server_port}/mcp"})
         registry, opened = farm.open()
         assert registry.call("bell__ring").text == "it rings"
+        # A call that breaks off because another request ends its connection is not repeated.
+        assert wait_until(lambda: 1 in Forgetful.listed)
         monkeypatch.setattr(Forgetful, "session", 2)
         assert registry.call("bell__ring").text == "it rings"
         monkeypatch.setattr(Forgetful, "session", 3)

@@ -106,6 +106,7 @@ class Connection:
         self._status: int | None = None
         self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._leave = asyncio.Event()
+        self._session_lost = False
         self._ended = asyncio.Event()
         self._life: asyncio.Task[None] | None = None
         self._probing: asyncio.Task[None] | None = None
@@ -328,10 +329,11 @@ class Connection:
         try:
             return await self._exchange(method, params, self.entry.call_seconds if seconds is None else seconds)
         except MCPError as error:
+            # Another request may have ended this connection because its session is lost; reading can be repeated.
+            if self._session_lost or (not broke_off(error) and session_is_lost(error, self._status)):
+                raise self._forgotten(method, error) from error
             if broke_off(error):
                 raise await self._explain_end(method) from error
-            if session_is_lost(error, self._status):
-                raise self._forgotten(method, error) from error
             raise InvalidInput(self._refused(method, error)) from error
         except (TimeoutError, ValueError, anyio.ClosedResourceError, RuntimeError) as error:
             raise self._unavailable(f"gave no usable answer to {method}") from error
@@ -437,6 +439,7 @@ class Connection:
 
     def _forgotten(self, what: str, error: MCPError) -> SessionLost:
         """The next request makes a new session; one that is refused in that one too is told as what it is."""
+        self._session_lost = True
         self._leave.set()
         return SessionLost(self._refused(what, error))
 
