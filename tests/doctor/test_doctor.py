@@ -1,4 +1,4 @@
-"""The doctor: every problem is seen, names what mends it, and what is safe is mended."""
+"""The doctor: every problem is seen, names what mends it, and what is safe is repaired."""
 
 from __future__ import annotations
 
@@ -291,7 +291,7 @@ def test_servers_are_asked_only_when_they_are_configured(workspace: Workspace) -
 # ---------------------------------------------------------------- the command, and the terminal house
 
 
-def test_the_command_ends_with_1_when_something_fails_and_with_0_when_it_is_mended(
+def test_the_command_ends_with_1_when_something_fails_and_with_0_when_it_is_repaired(
     workspace: Workspace, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LOCALMCP_MODEL", "hash:64")

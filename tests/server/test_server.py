@@ -698,8 +698,8 @@ def test_a_spoiled_cache_falls_back_to_the_fixed_text(
     monkeypatch.delenv("LOCALMCP_DB", raising=False)
     (tmp_path / "instructions.json").write_bytes(content)
     assert session_cache.cached_instructions() == session_cache.FALLBACK_INSTRUCTIONS
-    session_cache.remember_session(None, "mended")
-    assert session_cache.cached_instructions() == "mended"
+    session_cache.remember_session(None, "repaired")
+    assert session_cache.cached_instructions() == "repaired"
 
 
 def test_the_fixed_instructions_fit() -> None:

@@ -34,7 +34,7 @@ from localmcp.http import LOOPBACK
 from localmcp.providers.mcp_servers.authorization import TokensReplaced, kept_login, login_needed
 from localmcp.providers.mcp_servers.catalog import usable_tools
 from localmcp.providers.mcp_servers.entries import Launch, ServerEntry, prepare
-from localmcp.providers.mcp_servers.mended_messages import MendedMessages
+from localmcp.providers.mcp_servers.repaired_messages import RepairedMessages
 from localmcp.providers.mcp_servers.person_questions import PersonQuestions, required_capability
 from localmcp.providers.mcp_servers.process import Child, Guard, ServerLog, run_child
 from localmcp.providers.mcp_servers.refusals import broke_off, innermost, malformation_of, reason_of, session_is_lost
@@ -187,7 +187,7 @@ class Connection:
             running = run_child(launch, self._log, self._guard, self._leave.set)
             incoming, outgoing, self._child = await stack.enter_async_context(running)
         session = ClientSession(
-            MendedMessages(incoming, self.entry.name),
+            RepairedMessages(incoming, self.entry.name),
             outgoing,
             client_info=types.Implementation(name="localmcp", version=__version__),
             message_handler=self._on_message,

@@ -1,4 +1,4 @@
-"""Messages as servers send them, mended where the SDK would refuse a whole answer for one wrong part of it."""
+"""Messages as servers send them, repaired where the SDK would refuse a whole answer for one wrong part of it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 _BLOCK: TypeAdapter[Any] = TypeAdapter(types.ContentBlock)
 
 
-class MendedMessages(ObjectReceiveStream[SessionMessage | Exception]):
+class RepairedMessages(ObjectReceiveStream[SessionMessage | Exception]):
     """What a server sends: one tool that is described wrongly does not cost its list, nor one block its answer."""
 
     def __init__(self, incoming: Any, server: str) -> None:
@@ -38,9 +38,9 @@ class MendedMessages(ObjectReceiveStream[SessionMessage | Exception]):
         if isinstance(message, types.JSONRPCResponse):
             tools: Any = message.result.get("tools")
             if "content" in message.result or "structuredContent" in message.result:
-                mend_answer(message.result)
+                repair_answer(message.result)
             elif isinstance(tools, list):
-                message.result["tools"] = self._mended(cast("list[Any]", tools))
+                message.result["tools"] = self._repaired(cast("list[Any]", tools))
             elif "protocolVersion" in message.result:
                 # Servers without a library leave these out; what there is is asked for anyway.
                 message.result.setdefault("capabilities", {})
@@ -50,8 +50,8 @@ class MendedMessages(ObjectReceiveStream[SessionMessage | Exception]):
     async def aclose(self) -> None:
         await self._incoming.aclose()
 
-    def _mended(self, tools: list[Any]) -> list[Json]:
-        mended: list[Json] = []
+    def _repaired(self, tools: list[Any]) -> list[Json]:
+        repaired: list[Json] = []
         for tool in tools:
             table = cast(Json, tool) if isinstance(tool, dict) else {}
             if not isinstance(table.get("inputSchema"), dict):
@@ -66,11 +66,11 @@ class MendedMessages(ObjectReceiveStream[SessionMessage | Exception]):
                     "tool %s of the MCP server '%s' is left out: %s: %s", name, self._server, where, first["msg"]
                 )
             else:
-                mended.append(table)
-        return mended
+                repaired.append(table)
+        return repaired
 
 
-def mend_answer(result: Json) -> None:
+def repair_answer(result: Json) -> None:
     """Make the answer of a tool one that every version of the protocol allows, with all that it says.
 
     Structured content that is no object, which 2026-07-28 allows, is kept as text where there is no other text.
