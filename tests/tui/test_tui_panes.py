@@ -394,6 +394,16 @@ async def test_the_doctor_shows_every_check_with_the_command_that_repairs_it(tmp
         assert "The disk is full." in tui.app.clipboard
 
 
+async def test_a_long_check_goes_on_below_its_beginning(tmp_path: Path) -> None:
+    report = Examination([Check("space", "fail", "Disks: the disk is full. " * 6, "")], [])
+    async with open_tui(make_library(tmp_path), (80, 24), examine=lambda _workspace: report) as tui:
+        await tui.go("doctor")
+        await tui.until(lambda: "✗ space" in tui.text())
+        lines = [line for line in tui.text().splitlines() if "disk is full" in line]
+        starts = {len(line) - len(line.lstrip("│✗ space")) for line in lines}
+        assert len(lines) > 1 and len(starts) == 1
+
+
 def test_speeds_in_words() -> None:
     assert speed_words([]) == "No searches yet."
     assert speed_words([float(n) for n in range(100)]) == "100 searches: half below 50 ms, 95 % below 95 ms"

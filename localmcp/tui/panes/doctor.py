@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from textwrap import wrap
 from typing import TYPE_CHECKING, Protocol, cast
 
 from textual.app import ComposeResult
@@ -22,6 +23,8 @@ MARKS = {"ok": ("✓", "$success"), "warn": ("!", "$warning"), "fail": ("✗", "
 SEARCHES = 100
 """Searches whose speed is drawn."""
 WIDEST_BAR = 24
+HANGING, LEAST_SPACE = 18, 20
+"""Cells before what a check says, and those that it gets at least."""
 
 
 class Check(Protocol):
@@ -111,6 +114,11 @@ class DoctorPane(Pane):
         self.query_one("#size-lines", Static).update(Content("\n").join(lines))
         self.query_one("#sizes").set_class(not report.sizes, "hidden")
 
+    def on_resize(self) -> None:
+        """Break the lines anew."""
+        if self.looked is not None:
+            self.call_after_refresh(self._show_checks)
+
     def apply_filter(self, words: str) -> None:
         self.words = words
         if self.looked is not None:
@@ -119,9 +127,11 @@ class DoctorPane(Pane):
     def _show_checks(self) -> None:
         checks = self.looked.examination.checks if self.looked else ()
         # What is wrong comes first: on a small screen the rest is below its edge.
-        lines = map(_check_line, sorted(checks, key=lambda check: check.status == "ok"))
-        fitting = [line for line in lines if self.words.casefold() in line.plain.casefold()]
-        self.query_one("#check-lines", Static).update(Content("\n").join(fitting))
+        words = self.words.casefold()
+        fitting = [check for check in checks if words in f"{check.name} {check.says} {check.fix}".casefold()]
+        space = self.query_one("#check-lines").content_size.width - HANGING
+        lines = [_check_line(check, space) for check in sorted(fitting, key=lambda check: check.status == "ok")]
+        self.query_one("#check-lines", Static).update(Content("\n").join(lines))
 
     def action_copy(self) -> None:
         if self.looked is not None:
@@ -131,10 +141,13 @@ class DoctorPane(Pane):
             self.copy("\n".join([*lines, speed_words(self.looked.speeds)]), "The report is copied.")
 
 
-def _check_line(check: Check) -> Content:
+def _check_line(check: Check, space: int) -> Content:
+    """Return a check; what does not fit into `space` cells goes on below its beginning, not below the mark."""
     mark, style = MARKS.get(check.status, ("·", ""))
-    fix = Content.assemble("\n                  ", ("$ " + check.fix, "$accent")) if check.fix else Content("")
-    return Content.assemble((f"{mark} ", style), (f"{check.name:<15} ", "bold"), check.says) + fix
+    says = wrap(check.says, max(space, LEAST_SPACE), break_on_hyphens=False) or [""]
+    fix = Content.assemble("\n" + " " * HANGING, ("$ " + check.fix, "$accent")) if check.fix else Content("")
+    text = ("\n" + " " * HANGING).join(says)
+    return Content.assemble((f"{mark} ", style), (f"{check.name:<15} ", "bold"), text) + fix
 
 
 def _size_line(name: str, number: int, largest: int) -> Content:
