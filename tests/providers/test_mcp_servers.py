@@ -356,10 +356,10 @@ def test_a_server_killed_in_the_middle_of_a_call_costs_that_call_only(farm: Farm
 
 def test_a_server_that_ended_between_two_calls_is_started_again_without_a_word(farm: Farm) -> None:
     farm.write(shop=farm.plain("shop"))
-    registry, _ = farm.open()
+    registry, opened = farm.open()
     assert registry.call("shop__echo", {"text": "one"}).text == "one"
     os.kill(farm.pids("shop")[0], signal.SIGKILL)
-    assert wait_until(lambda: not is_alive(farm.pids("shop")[0]))
+    assert wait_until(lambda: opened.servers["shop"].condition == "stopped")
     assert registry.call("shop__echo", {"text": "two"}).text == "two"
     assert len(farm.pids("shop")) == 2
 

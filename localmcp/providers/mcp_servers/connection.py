@@ -34,10 +34,10 @@ from localmcp.http import LOOPBACK
 from localmcp.providers.mcp_servers.authorization import TokensReplaced, kept_login, login_needed
 from localmcp.providers.mcp_servers.catalog import usable_tools
 from localmcp.providers.mcp_servers.entries import Launch, ServerEntry, prepare
-from localmcp.providers.mcp_servers.repaired_messages import RepairedMessages
 from localmcp.providers.mcp_servers.person_questions import PersonQuestions, required_capability
 from localmcp.providers.mcp_servers.process import Child, Guard, ServerLog, run_child
 from localmcp.providers.mcp_servers.refusals import broke_off, innermost, malformation_of, reason_of, session_is_lost
+from localmcp.providers.mcp_servers.repaired_messages import RepairedMessages
 from localmcp.schemas import compact_json, without_surrogates
 from localmcp.tools import INPUT_KEY, ReportProgress, person_asker
 from localmcp.version import __version__
