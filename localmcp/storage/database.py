@@ -13,9 +13,10 @@ from typing import Any, Literal, cast
 
 import apsw
 
-from localmcp.errors import FileTooNew, FileUnavailable, Interrupted, LocalMCPError, NotOurFile
+from localmcp.errors import FileTooNew, FileUnavailable, LocalMCPError
 from localmcp.files import PRIVATE_FILE, make_private_folder
 from localmcp.storage.connections import PRACTICES, load_sqlite_vec, register_levenshtein, switch_to_wal
+from localmcp.storage.failures import translate_error
 from localmcp.storage.interruption import interruptible
 from localmcp.storage.migrations import apply_migrations, schema_version
 from localmcp.storage.provenance import (
@@ -433,39 +434,6 @@ def _identity_of(path: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return status.st_dev, status.st_ino
-
-
-_WRITE_FAILURES = (apsw.SQLITE_IOERR_WRITE, apsw.SQLITE_IOERR_TRUNCATE, apsw.SQLITE_IOERR_FSYNC)
-
-
-def translate_error(error: apsw.Error, path: Path) -> LocalMCPError | None:
-    """Return what happened, for the person; None for what only a mistake in our SQL can cause."""
-    if isinstance(error, apsw.BusyError | apsw.LockedError):
-        return FileUnavailable(f"{path} is locked by another program.", hint="Try again when it has finished.")
-    if isinstance(error, apsw.FullError):
-        return FileUnavailable(
-            "The disk is full; what was done before is kept.", hint="Free some space and run it again."
-        )
-    if isinstance(error, apsw.ReadOnlyError):
-        return FileUnavailable(f"{path} is write-protected.", hint="Copy it to a folder you may write.")
-    if isinstance(error, apsw.CantOpenError | apsw.AuthError | apsw.PermissionsError):
-        return FileUnavailable(f"{path} cannot be opened: {error}.", hint="Check that it exists and may be read.")
-    if isinstance(error, apsw.NotADBError):
-        return NotOurFile(f"{path} is not a SQLite database.", hint="Name another with --db.")
-    if isinstance(error, apsw.IOError) and getattr(error, "extendedresult", 0) in _WRITE_FAILURES:
-        return FileUnavailable(
-            f"{path} cannot be written any further; nothing of this change was kept.",
-            hint="Is there a limit on the size of files (ulimit -f), a quota, or a fault of the disk?",
-        )
-    if isinstance(error, apsw.CorruptError | apsw.IOError):
-        return FileUnavailable(
-            f"{path} is damaged or unreadable: {error}.", hint="Restore a backup: localmcp restore FILE"
-        )
-    if isinstance(error, apsw.TooBigError | apsw.NoMemError):
-        return FileUnavailable(f"{path} holds, or would get, a value that is too large.")
-    if isinstance(error, apsw.InterruptError):
-        return Interrupted("The search was interrupted.")
-    return None
 
 
 def open_copy(path: Path | Literal[""]) -> apsw.Connection:
