@@ -149,6 +149,12 @@ def progress(_session: Session, value: Json) -> None:
     terminal.echo(f"{value['name']}: {value['status']} ({done}{failed})")
 
 
+@tool_command(quickstarts, "remove", Quickstarts.remove, arguments={"names": "NAME..."})
+def remove(session: Session, value: Json) -> None:
+    """Remove quick starts; importing one again brings it back, with its mark and progress."""
+    session.note(f"Removed {', '.join(value['removed'])}.")
+
+
 @quickstarts.command("export")
 @click.argument("names", nargs=-1, metavar="[NAME...]")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write this file; its ending says the form.")

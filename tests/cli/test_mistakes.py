@@ -246,6 +246,16 @@ def test_an_export_of_quick_starts_replaces_a_file_only_with_force(cli, tmp_path
     assert "QuickStarts" in place.read_text()
 
 
+def test_quick_starts_are_removed_all_or_none_and_come_back_by_an_import(cli) -> None:
+    assert cli("quickstarts", "import", "--samples").code == 0
+    refused = cli("quickstarts", "remove", "share-a-file", "nope")
+    assert refused.code == 1 and "There is no quick start 'nope'." in refused.err
+    assert cli("quickstarts", "remove", "share-a-file", "--json").json == {"removed": ["share-a-file"]}
+    assert cli("quickstarts", "show", "share-a-file").code == 1
+    assert cli("quickstarts", "import", "--samples").code == 0
+    assert cli("quickstarts", "show", "share-a-file").code == 0
+
+
 UNFIT = (
     (("search", "-word"), "comes after --: localmcp search -- …"),
     (("search", "gr\udcc3\udcbcn"), "Set LC_ALL=C.UTF-8"),
