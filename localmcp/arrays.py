@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 else:
 
     class _Numpy:
-        """Stands for the module."""
+        """numpy, imported when a name of it is first used."""
 
         def __getattr__(self, name: str) -> Any:
             """Return what the module calls so, and keep it: this is asked once for each name."""

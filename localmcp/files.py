@@ -37,7 +37,7 @@ _LARGEST = 2**63 - 1
 
 
 def modified_ns(status: os.stat_result) -> int:
-    """Return when a file was changed, in ns since 1970, as SQLite can hold it: the year 2262 stands for all later."""
+    """Return when a file was changed, in ns since 1970; later than the year 2262 counts as 2262, SQLite's limit."""
     return max(-_LARGEST, min(status.st_mtime_ns, _LARGEST))
 
 

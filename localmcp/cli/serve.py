@@ -36,7 +36,7 @@ def serve(session: Session, profile: str | None, http: bool, **options: Any) -> 
       curl -H "Authorization: Bearer mcp_..." http://127.0.0.1:8080/tools
     """
     if profile == "" or (http and profile is not None):
-        raise click.UsageError("--profile takes a name, and goes without --http: there the key decides.")
+        raise click.UsageError("--profile takes a name, and cannot be used with --http, where the key decides.")
     if http:
         serve_http(session, **options)
     for option, value in options.items():

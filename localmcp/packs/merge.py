@@ -56,7 +56,7 @@ class Conflict:
 
 @dataclass(slots=True)
 class MergeReport:
-    """What came of it, or with a dry run would come."""
+    """What a merge added and left out; after a dry run, what it would."""
 
     added: int = 0
     known: int = 0

@@ -41,7 +41,7 @@ def logging_to_file(level: str) -> Generator[Path]:
 
 @contextmanager
 def separate_screen_stream() -> Generator[None]:
-    """Give the screen a stream of its own, and send what is written to descriptor 2 to the log file.
+    """Give the screen a separate stream, and send what is written to descriptor 2 to the log file.
 
     Textual draws on stderr and measures stdout. Libraries written in C write to stderr as well, and stdout may be a
     pipe that waits for the answer.

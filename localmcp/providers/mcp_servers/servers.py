@@ -148,7 +148,7 @@ class McpServers:
         return any(name.startswith(server.prefix) for server in self.servers.values())
 
     def state(self) -> ProviderState:
-        """Return the state of the file; each server has a state of its own."""
+        """Return the state of the file; each server has a separate state."""
         from localmcp.providers.manifests import ProviderState
 
         problems = tuple(self.check())
