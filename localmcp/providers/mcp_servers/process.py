@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -139,8 +140,11 @@ class Guard:
             return
         with suppress(OSError):
             cast(Any, self._process.stdin).close()
-        with suppress(subprocess.TimeoutExpired):
+        try:
             self._process.wait(0.5)
+        except subprocess.TimeoutExpired:
+            # On a busy machine it ends later; it must not stay as a zombie.
+            threading.Thread(target=self._process.wait, name="localmcp-guard", daemon=True).start()
         self._process = None
 
     def _tell(self, line: str) -> None:
