@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from datetime import datetime
+from typing import Any
 
 
 def counted(number: int, noun: str) -> str:
@@ -49,3 +50,9 @@ def short_path(path: str) -> str:
     except ValueError:
         return path
     return path if relative.startswith("..") else relative
+
+
+def headings_of(hit: dict[str, Any]) -> str:
+    """Return the headings above a passage, without the first where it is the title."""
+    headings = hit["citation"].get("heading", "").split(" › ")
+    return "".join(f" › {heading}" for heading in headings[headings[0] == hit["sourceTitle"] :] if heading)

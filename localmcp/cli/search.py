@@ -14,6 +14,7 @@ from localmcp.cli.files import json_or_text, library_path, split_pair
 from localmcp.cli.session import Session, command, pass_session
 from localmcp.cli.tool_options import tool_options
 from localmcp.errors import InvalidInput, NotFound
+from localmcp.humanize import headings_of
 from localmcp.knowledge.names import nearest_source
 from localmcp.knowledge.origins import is_uuid
 from localmcp.knowledge.search import PassageSearch
@@ -135,17 +136,11 @@ def hit_lines(number: int, hit: Json, result: Json, explain: bool = False) -> li
     matcher = Matcher(searched, hit.get("explain", {}).get("language", "english"))
     score = hit["relevance"]
     bar = terminal.styled(terminal.score_bar(score), fg="green")
-    title = terminal.bold(hit["sourceTitle"]) + terminal.dim(_headings(hit))
+    title = terminal.bold(hit["sourceTitle"]) + terminal.dim(headings_of(hit))
     lines = [f"{number:>2}  {bar} {score:>3.0f}  {title}", f"{MARGIN}{_place(hit)}"]
     shown = excerpt(hit["content"], matcher, terminal.columns() - len(MARGIN))
     lines += [f"{MARGIN}{matcher.mark(line, terminal.highlighted)}" for line in shown]
     return [*lines, *(_explanation_lines(hit) if explain else ()), ""]
-
-
-def _headings(hit: Json) -> str:
-    """Return the headings above a passage, without the first one where it is the title."""
-    headings = hit["citation"].get("heading", "").split(" › ")
-    return "".join(f" › {heading}" for heading in headings[headings[0] == hit["sourceTitle"] :] if heading)
 
 
 def _place(hit: Json) -> str:

@@ -15,6 +15,8 @@ from textual.strip import Strip
 from textual.style import Style
 from textual.visual import RenderOptions, Visual
 
+from localmcp.humanize import headings_of
+
 if TYPE_CHECKING:
     from localmcp.text.excerpt import Matcher
 
@@ -189,12 +191,6 @@ def short(path: str) -> str:
         if path.startswith(folder.rstrip(os.sep) + os.sep):
             return sign + path[len(folder.rstrip(os.sep)) + 1 :]
     return path
-
-
-def headings_of(hit: dict[str, Any]) -> str:
-    """Return the headings above a passage, without the first where it is the title."""
-    headings = hit["citation"].get("heading", "").split(" › ")
-    return "".join(f" › {heading}" for heading in headings[headings[0] == hit["sourceTitle"] :] if heading)
 
 
 def citation_text(title: str, citation: dict[str, Any]) -> str:

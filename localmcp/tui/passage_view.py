@@ -9,8 +9,8 @@ from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.widgets import Static
 
-from localmcp.humanize import counted
-from localmcp.tui.highlight import headings_of, lines_of, marked_passage
+from localmcp.humanize import counted, headings_of
+from localmcp.tui.highlight import lines_of, marked_passage
 
 if TYPE_CHECKING:
     from localmcp.text.excerpt import Matcher
