@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -42,6 +42,7 @@ KNOWN_FILES = (
     ".junie/guidelines.md",
     ".rules",
     "rules.jsonl",
+    "rules.md",
 )
 """What is looked for in a project folder."""
 FILE_NAMES: dict[Format, str] = {
@@ -130,14 +131,15 @@ def read_text(text: str, file_name: str, shown: str) -> Reading:
     prose = file_name.endswith((".mdc", "rules"))
     drafts = [
         RuleDraft(
-            text,
+            rule,
             category,
             " › ".join(part for part in (description, context) if part),
             origin=f"{shown}:{line + first}",
-            globs=globs,
+            globs=rule_globs or globs,
             always_apply=always,
         )
         for text, category, context, line in _markdown_rules(body, prose)
+        for rule, rule_globs in [_split_files(text)]
     ]
     return Reading(drafts)
 
@@ -197,6 +199,7 @@ def _split_patterns(text: str) -> list[str]:
 
 # ---------------------------------------------------------------- Markdown
 
+_ONLY_FOR = re.compile(r" \(only for files (`[^`]+`(?:, `[^`]+`)*)\)$")
 _CHECKBOX = re.compile(r"^\[[ xX]\]\s+")
 _LINK_ONLY = re.compile(r"^!?\[[^\]]*\]\([^)]*\)\.?$")
 _RULE_LIKE = re.compile(
@@ -246,6 +249,12 @@ def _markdown_rules(text: str, prose: bool) -> Iterator[tuple[str, str, str, int
         rule = _with_what_forbids(content, [*path[-1:], *above]) if kind == "item" else content
         if _says_enough(rule):
             yield rule, category, context, line
+
+
+def _split_files(text: str) -> tuple[str, tuple[str, ...]]:
+    """Return a rule without "(only for files `a/*.ts`)" at its end, and the patterns named there."""
+    match = _ONLY_FOR.search(text)
+    return (text[: match.start()], tuple(re.findall("`([^`]+)`", match[1]))) if match else (text, ())
 
 
 def _says_enough(rule: str) -> bool:
@@ -435,7 +444,7 @@ def _sections(rules: Iterable[Rule]) -> str:
     """`## category`, below it `### context`, below that the rules."""
     by_category: dict[str, dict[str, list[str]]] = {}
     for rule in rules:
-        by_category.setdefault(rule.category, {}).setdefault(rule.context, []).append(_one_line(rule.rule_text))
+        by_category.setdefault(rule.category, {}).setdefault(rule.context, []).append(_with_files(rule))
     lines: list[str] = []
     for category, contexts in by_category.items():
         lines += [f"## {category}", ""]
@@ -443,6 +452,12 @@ def _sections(rules: Iterable[Rule]) -> str:
             lines += [f"### {context}", ""] if context else []
             lines += [*(f"- {text}" for text in texts), ""]
     return "\n".join(lines)
+
+
+def _with_files(rule: Rule) -> str:
+    """Return the text of a rule on one line, with its patterns as `_split_files` reads them."""
+    patterns = f" (only for files {', '.join(f'`{glob}`' for glob in rule.globs)})" if rule.globs else ""
+    return _one_line(rule.rule_text) + patterns
 
 
 def _write_mdc(rules: Sequence[Rule]) -> dict[str, str]:
@@ -453,6 +468,7 @@ def _write_mdc(rules: Sequence[Rule]) -> dict[str, str]:
     files: dict[str, str] = {}
     for number, ((globs_json, always), members) in enumerate(groups.items(), 1):
         globs = json.dumps(json.loads(globs_json), ensure_ascii=False)
+        plain = (replace(rule, globs_json="[]") for rule in members)
         front = f"---\ndescription: \nglobs: {globs}\nalwaysApply: {str(always).lower()}\n---\n\n"
-        files[f".cursor/rules/rules-{number}.mdc"] = front + "# Rules\n\n" + _sections(members)
+        files[f".cursor/rules/rules-{number}.mdc"] = front + "# Rules\n\n" + _sections(plain)
     return files

@@ -264,6 +264,24 @@ def test_json_lines_and_mdc_keep_globs_and_standing_rules() -> None:
     assert (draft.globs, draft.always_apply) == (("m/*.sql",), True)
 
 
+@pytest.mark.parametrize("kind", get_args(Format))
+def test_a_rule_for_some_files_says_so_in_every_format_and_reads_back_the_same(kind: Any) -> None:
+    special = rule(1, "Write a way down for migrations.", "style", "SQL", globs_json='["m/*.sql", "db/**/*.{py,sql}"]')
+    ((name, text),) = write_rules([special], kind).items()
+    assert "m/*.sql" in text
+    [draft] = read_text(text, Path(name).name, name).drafts
+    assert (draft.rule_text, draft.context) == (special.rule_text, special.context)
+    assert draft.globs == ("m/*.sql", "db/**/*.{py,sql}")
+
+
+@pytest.mark.parametrize("kind", get_args(Format))
+def test_what_is_exported_to_a_folder_is_found_by_an_import_of_the_folder(kind: Any, tmp_path: Path) -> None:
+    for name, text in write_rules(RULES, kind).items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    assert len(find_rule_files(tmp_path)) == 1
+
+
 # ---------------------------------------------------------------- the tools
 
 
