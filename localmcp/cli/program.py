@@ -17,7 +17,7 @@ import click
 
 from localmcp import __version__
 from localmcp.cli import terminal
-from localmcp.cli.session import INTERRUPTED, Group, Session
+from localmcp.cli.session import COMMAND_OF_TOOL, INTERRUPTED, Group, Session
 from localmcp.errors import LocalMCPError
 
 COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
@@ -178,7 +178,8 @@ def execute(session: Session, arguments: Sequence[str]) -> int:
         return session.fail("failure", error.format_message(), None, error.exit_code)
     except LocalMCPError as error:
         _trace(session)
-        return session.fail(error.code, error.message, error.hint, error.exit_code)
+        hint = re.sub(r"^\w+", lambda name: COMMAND_OF_TOOL.get(name[0], name[0]), error.hint or "") or None
+        return session.fail(error.code, error.message, hint, error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         return session.interrupted()
     except OSError as error:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     Json = dict[str, Any]
 
 INTERRUPTED = 130
+COMMAND_OF_TOOL: dict[str, str] = {}
+"""Tool -> the command that calls it, of the commands that were imported."""
 
 
 class Session:

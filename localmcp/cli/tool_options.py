@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import sys
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -11,7 +12,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 import click
 
 from localmcp.cli.options import YES
-from localmcp.cli.session import Session, pass_session
+from localmcp.cli.session import COMMAND_OF_TOOL, Session, pass_session
 from localmcp.schemas import Json, Param, bare_type, param_of
 
 Function = Callable[..., Any]
@@ -29,6 +30,22 @@ class _Argument(click.Argument):
     def __init__(self, param_decls: Sequence[str], **attributes: Any) -> None:
         super().__init__(param_decls, **attributes)
         self.name = param_decls[0]
+
+
+class _Text(click.ParamType):  # pyright: ignore[reportMissingTypeArgument]
+    """Text whose length is limited; the tool would refuse it in the words of its interface."""
+
+    name = "text"
+
+    def __init__(self, least: int | None, most: int | None) -> None:
+        self.least, self.most = least or 0, most or sys.maxsize
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if len(value.strip()) < self.least:
+            self.fail("it is empty.", param, ctx)
+        if len(value) > self.most:
+            self.fail(f"it has {len(value):,} characters; at most {self.most:,} are allowed.", param, ctx)
+        return value
 
 
 def tool_command(
@@ -55,6 +72,7 @@ def tool_command(
         described: as `tool_options` takes it.
     """
     tool = method.__tool__.name  # pyright: ignore[reportFunctionMemberAccess]
+    COMMAND_OF_TOOL[tool] = f"localmcp {parent.name} {name}"
 
     def decorate(show: Show) -> Show:
         def run(session: Session, **arguments: Any) -> int:
@@ -155,12 +173,14 @@ def _type(hint: Any) -> Any:
     """Return click's type of a hint; a list has the type of its items."""
     kind, param = _bare(hint), param_of(hint) or Param("")
     if get_origin(kind) is list:
-        kind = get_args(kind)[0]
+        kind, param = get_args(kind)[0], Param("")
     if get_origin(kind) is Literal:
         return click.Choice(get_args(kind), case_sensitive=False)
     if kind is int:
         return click.IntRange(_whole(param.minimum), _whole(param.maximum))
-    return click.FloatRange(param.minimum, param.maximum) if kind is float else click.STRING
+    if kind is float:
+        return click.FloatRange(param.minimum, param.maximum)
+    return _Text(param.min_length, param.max_length) if param.min_length or param.max_length else click.STRING
 
 
 def _whole(limit: float | None) -> int | None:
