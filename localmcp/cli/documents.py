@@ -173,8 +173,7 @@ def list_trash(session: Session) -> None:
 @pass_session
 def restore(session: Session, ids: tuple[str, ...]) -> None:
     """Bring documents back by id, path or title, with their vectors."""
-    library = session.existing().library
-    restored = [library.restore(id_) for id_ in ids]
+    restored = session.existing().library.restore_all(ids)
     for row in restored:
         session.note(f"{row.title} is back.")
     if session.as_json:

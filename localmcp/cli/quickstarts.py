@@ -44,6 +44,8 @@ def import_files(session: Session, paths: tuple[str, ...], samples: bool) -> int
     if not paths:
         raise InvalidInput("Name a file or folder, or say --samples.")
     total: Json = {"added": 0, "updated": 0, "unchanged": 0, "skipped": [], "warnings": []}
+    if missing := next((path for path in paths if not os.path.exists(path)), None):
+        raise NotFound(f"There is no file or folder {missing}.")
     for path in paths:
         # The workspace is made if it is not there: importing is a beginning.
         report = session.call_in(session.workspace, "importQuickstarts", {"path": os.path.abspath(path)}).value
@@ -124,6 +126,7 @@ def show(_session: Session, value: Json) -> None:
 @pass_session
 def favourite(session: Session, names: tuple[str, ...], off: bool) -> None:
     """Mark quick starts as favorites."""
+    session.existing().quickstarts.require(names)
     marked: list[Json] = [session.call("favouriteQuickstart", name=name, favourite=not off).value for name in names]
     if session.as_json:
         session.print_json(marked)
@@ -155,9 +158,22 @@ def remove(session: Session, value: Json) -> None:
     session.note(f"Removed {', '.join(value['removed'])}.")
 
 
+def _form_of(output: Path) -> str:
+    """Return the form that the ending of a file says.
+
+    Raises:
+        InvalidInput: it says none.
+    """
+    form = FORMATS.get(output.suffix.lower())
+    if form is None:
+        hint = f"Use one of {', '.join(FORMATS)}, or name the form with --format."
+        raise InvalidInput(f"The ending of {output} says no form.", hint=hint)
+    return form
+
+
 @quickstarts.command("export")
 @click.argument("names", nargs=-1, metavar="[NAME...]")
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write this file; its ending says the form.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write this file: .yaml, .json or .jsonl.")
 @click.option("--format", "form", type=click.Choice(["yaml", "json", "jsonl"]), help="Form; yaml if nothing says.")
 @click.option("--tag", help="Only with this tag: VALUE or KIND:VALUE.")
 @click.option("--force", is_flag=True, help="A file that is there may be replaced.")
@@ -168,7 +184,7 @@ def export(
     """Print quick starts, all or the named ones, so that `import` reads them back without a difference."""
     if output and output.is_file() and not force:
         raise InvalidInput(f"{output} is there already.", hint="Name another file, or replace it with --force.")
-    chosen = form or (FORMATS.get(output.suffix.lower(), "yaml") if output else "yaml")
+    chosen = form or (_form_of(output) if output else "yaml")
     exported = session.call("exportQuickstarts", names=list(names) or None, format=chosen, tag=tag).value
     if tag and not exported["count"]:
         hint = "What there is, with its tags: localmcp quickstarts list"

@@ -15,6 +15,7 @@ from localmcp.errors import InvalidInput
 from localmcp.rules.catalog import RuleCatalog
 from localmcp.rules.editing import RuleEditor
 from localmcp.rules.finder import RuleFinder
+from localmcp.rules.import_export import rule_files_in
 from localmcp.rules.learning import RuleLearner
 from localmcp.schemas import Json
 
@@ -138,7 +139,14 @@ def import_rules(session: Session, paths: tuple[Path, ...], project: str | None)
 
     Files may be Markdown, .mdc or JSON Lines (rule_text, category, context). Rules that are known stay as they are.
     """
-    report: Json = dict(session.workspace.rule_exchange.import_paths(paths, project))
+    # Nothing is imported if one of them cannot be.
+    for path in paths:
+        rule_files_in(path)
+    report: Json = {"added": 0, "known": 0, "files": [], "skipped": []}
+    for path in paths:
+        arguments = {"path": str(path), "project": project}
+        imported = session.call_in(session.workspace, "importRules", arguments).value
+        report = {key: report[key] + imported[key] for key in report}
     session.answer(report, lambda value: _print_import(session, value))
     return 1 if report["skipped"] and not report["added"] and not report["known"] else 0
 

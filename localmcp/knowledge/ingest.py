@@ -452,14 +452,18 @@ class Library:
             return trash.find_removal(connection, collections, target).sources
 
     def restore(self, source: str) -> SourceRow:
-        """Bring a source back from the trash by its id, path or title, with its vectors.
+        """Bring a source back from the trash; as `restore_all`."""
+        return self.restore_all([source])[0]
+
+    def restore_all(self, sources: Iterable[str]) -> list[SourceRow]:
+        """Bring sources back from the trash by their ids, paths or titles, with their vectors; all or none.
 
         Raises:
-            NotFound: it is not in the trash.
+            NotFound: one is not in the trash.
             InvalidInput: another version of the same file has been added meanwhile.
         """
         with self._database.write() as connection:
-            return trash.bring_back(connection, source)
+            return [trash.bring_back(connection, source) for source in sources]
 
     def trashed(self) -> list[tuple[SourceRow, str]]:
         """Return what is in the trash, and since when (ISO 8601 UTC); the latest first."""

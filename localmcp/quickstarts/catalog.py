@@ -294,6 +294,17 @@ class Quickstarts:
             store.set_favourite(connection, row.id, favourite)
         return {"name": row.name, "favourite": favourite}
 
+    def require(self, names: Iterable[str]) -> None:
+        """Check that every name is one of a quick start that may be changed.
+
+        Raises:
+            NotFound: there is no such quick start.
+            AccessDenied: it is in a mounted file.
+        """
+        with self._database.read() as connection:
+            for name in names:
+                self._find_own(connection, name)
+
     @hidden_change(
         "setQuickstartProgress",
         title="Record progress in a quick start",

@@ -55,6 +55,21 @@ class RuleExport(TypedDict):
     files: list[ExportedFile]
 
 
+def rule_files_in(path: Path) -> list[Path]:
+    """Return the file itself, or the rule files of a project folder.
+
+    Raises:
+        NotFound: there is no such path, or the folder holds no rule files.
+    """
+    place = path.expanduser()
+    if not os.path.exists(place):
+        raise NotFound(f"There is no file or folder {place}.")
+    rule_files = find_rule_files(place)
+    if not rule_files:
+        raise NotFound(f"{place} holds no rule files.", hint=f"Looked for are {', '.join(KNOWN_FILES)}.")
+    return rule_files
+
+
 class RuleFiles:
     """Reads and writes files of rules."""
 
@@ -87,20 +102,10 @@ class RuleFiles:
         return self.import_paths([Path(path or "")], project)
 
     def import_paths(self, paths: Iterable[Path], project: str | None = None) -> RuleImport:
-        """Import files, and the rule files of project folders.
-
-        Raises:
-            NotFound: a path does not exist, or a folder holds no rule files.
-        """
+        """Import files, and the rule files of project folders; raises what `rule_files_in` raises."""
         readings: list[tuple[str, Reading]] = []
         for path in paths:
-            place = path.expanduser()
-            if not os.path.exists(place):
-                raise NotFound(f"There is no file or folder {place}.")
-            rule_files = find_rule_files(place)
-            if not rule_files:
-                raise NotFound(f"{place} holds no rule files.", hint=f"Looked for are {', '.join(KNOWN_FILES)}.")
-            readings += [(str(path), read_file(path)) for path in rule_files]
+            readings += [(str(file), read_file(file)) for file in rule_files_in(path)]
         return self._import(readings, project)
 
     def _import(self, readings: list[tuple[str, Reading]], project: str | None) -> RuleImport:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -254,6 +255,52 @@ def test_quick_starts_are_removed_all_or_none_and_come_back_by_an_import(cli) ->
     assert cli("quickstarts", "show", "share-a-file").code == 1
     assert cli("quickstarts", "import", "--samples").code == 0
     assert cli("quickstarts", "show", "share-a-file").code == 0
+
+
+def test_a_command_with_several_names_does_all_or_nothing(filled, tmp_path: Path) -> None:
+    assert filled("quickstarts", "import", "--samples").code == 0
+    assert filled("quickstarts", "favourite", "share-a-file", "nope").code == 1
+    assert filled("quickstarts", "list", "--favourites", "--json").json["total"] == 0
+    assert filled("remove", "notes/garden.md", "--yes").code == 0
+    assert filled("trash", "restore", "Tomatoes", "nope").code == 1
+    assert filled("trash", "list", "--json").json["count"] == 1
+    (tmp_path / "mine.md").write_text("- Write a test for each fix.")
+    (tmp_path / "mine.jsonl").write_text('{"name": "a", "content": {"spec": {"displayName": "A"}}}')
+    assert filled("rules", "import", "mine.md", "nope").code == 1
+    assert filled("rules", "list", "--json").json["total"] == 0
+    assert filled("quickstarts", "import", "mine.jsonl", "nope").code == 1
+    assert filled("quickstarts", "show", "a").code == 1
+
+
+def test_an_export_to_a_file_whose_ending_says_no_form_is_refused_with_what_is_accepted(cli, tmp_path: Path) -> None:
+    assert cli("quickstarts", "import", "--samples").code == 0
+    refused = cli("quickstarts", "export", "-o", "mine.txt")
+    assert refused.code == 2 and ".yaml, .json" in refused.err and not (tmp_path / "mine.txt").exists()
+    assert cli("quickstarts", "export", "-o", "mine.txt", "--format", "json").code == 0
+    assert json.loads((tmp_path / "mine.txt").read_text())
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("rules", "add", ""), "'RULE': it is empty."),
+        (("rules", "edit", "1", "--text", " "), "'--text': it is empty."),
+        (("rules", "add", "x" * 2001), "'RULE': it has 2,001 characters; at most 2,000"),
+        (("collections", "create", ""), "'NAME': it is empty."),
+        (("rules", "retire", "99"), "localmcp rules list shows"),
+        (("quickstarts", "show", "nope"), "localmcp quickstarts list shows"),
+    ],
+    ids=["rule", "edit", "long", "collection", "retire", "show"],
+)
+def test_a_mistake_is_told_in_words_of_the_command_line(filled, words: tuple[str, ...], says: str) -> None:
+    ran = filled(*words)
+    assert ran.code and says in ran.err and "Parameters:" not in ran.err
+
+
+def test_an_import_of_rules_is_in_the_log_of_calls(cli, tmp_path: Path) -> None:
+    (tmp_path / "mine.md").write_text("- Write a test for each fix.")
+    assert cli("rules", "import", "mine.md").code == 0
+    assert "importRules" in cli("log").out
 
 
 UNFIT = (
