@@ -1,6 +1,6 @@
 """A mixed library: English code and notes, Italian letters, German manuals, Spanish mail; questions in four languages.
 
-    python tests/benchmarks/mixed_library.py --workdir DIR [--model multilingual] [--second]
+    python tests/benchmarks/mixed_library.py --workdir DIR [--model multilingual] [--second|--third]
 
 `mixed_library.txt` holds 160 documents written for this, with their questions: the first question of a document is in
 its own language, the second in another one. Beside them stand letters, mails, notes and manuals put together from
@@ -10,6 +10,9 @@ three. `chosen` are 100 questions, a third across languages, `all` every one.
 
 `--second`: 48 other documents, French and Portuguese among them, with one question in their language and two in others,
 in a library of 500 (`mixed_second.txt`).
+
+`--third`: the same in Dutch, Polish, Russian, Swedish, Turkish, Greek and English, with questions in Italian,
+Spanish, German and French too (`mixed_third.txt`).
 """
 
 from __future__ import annotations
@@ -34,6 +37,7 @@ from localmcp.workspace import Workspace
 
 WRITTEN = Path(__file__).with_suffix(".txt")
 SECOND = WRITTEN.with_name("mixed_second.txt")
+THIRD = WRITTEN.with_name("mixed_third.txt")
 MODULES = """
     argparse ast base64 calendar configparser csv datetime difflib email.utils filecmp fileinput fnmatch
     fractions ftplib functools getpass gettext glob gzip heapq html imaplib inspect ipaddress json.decoder
@@ -43,12 +47,19 @@ MODULES = """
     timeit tokenize trace traceback turtle types typing unittest.mock urllib.parse urllib.request uuid
     warnings wave webbrowser xml.dom.minidom zipfile zipimport
 """.split()
-ENDINGS = {"it": "txt", "es": "eml", "de": "md", "en": "md", "fr": "txt", "pt": "txt"}
+ENDINGS = {
+    "it": "txt", "es": "eml", "de": "md", "en": "md", "fr": "txt", "pt": "txt",
+    "nl": "txt", "pl": "md", "ru": "txt", "sv": "md", "tr": "txt", "el": "txt",
+}  # fmt: skip
 NAMES = "Adele Bruno Clara Dario Elena Fabio Greta Hugo Irene Jonas Karin Luis Mina Nora Oskar Paula Quim Rita".split()
-DAYS = {"it": "maggio", "es": "mayo", "de": "Mai", "en": "May", "fr": "mai", "pt": "de maio"}
+DAYS = {
+    "it": "maggio", "es": "mayo", "de": "Mai", "en": "May", "fr": "mai", "pt": "de maio",
+    "nl": "mei", "pl": "maja", "ru": "мая", "sv": "maj", "tr": "Mayıs", "el": "Μαΐου",
+}  # fmt: skip
 OPENINGS = {
     "it": "Cara {name},", "es": "Hola, {name}:", "de": "# {name} {m}", "en": "# Notes, {d}",
-    "fr": "Chère {name},", "pt": "Querida {name},",
+    "fr": "Chère {name},", "pt": "Querida {name},", "nl": "Lieve {name},", "pl": "Cześć, {name}!",
+    "ru": "Привет, {name}!", "sv": "Hej {name}!", "tr": "Sevgili {name},", "el": "Γεια σου, {name}!",
 }  # fmt: skip
 
 
@@ -64,6 +75,12 @@ FIRST_OTHERS = Others({"it": 170, "es": 140, "de": 90, "en": 110}, {"it": 40, "e
 SECOND_OTHERS = Others(
     {"fr": 90, "pt": 90, "de": 60, "en": 60, "it": 30, "es": 30}, {"fr": 30, "pt_BR": 30, "de": 20}, 40
 )
+THIRD_OTHERS = Others(dict.fromkeys(["nl", "pl", "ru", "sv", "tr", "el", "en"], 60), {}, 40)
+LIBRARIES = {
+    "library": (WRITTEN, FIRST_OTHERS),
+    "second": (SECOND, SECOND_OTHERS),
+    "third": (THIRD, THIRD_OTHERS),
+}
 
 
 class Question(NamedTuple):
@@ -186,17 +203,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workdir", type=Path, required=True)
     parser.add_argument("--model", default="multilingual")
-    parser.add_argument("--second", action="store_true", help="the second library")
+    for name in ("second", "third"):
+        parser.add_argument(f"--{name}", action="store_const", dest="library", const=name, help=f"the {name} library")
+    parser.set_defaults(library="library")
     parser.add_argument("--json", type=Path, help="write the rank of every question there")
     options = parser.parse_args()
     os.environ.setdefault("LOCALMCP_STATE_DIR", str(options.workdir / "state"))
-    name, file, others = ("second", SECOND, SECOND_OTHERS) if options.second else ("library", WRITTEN, FIRST_OTHERS)
-    questions = write(options.workdir / name, file, others)
-    database = options.workdir / (f"second_{options.model}.localmcp" if options.second else f"{options.model}.localmcp")
+    first, folder = options.library == "library", options.workdir / options.library
+    questions = write(folder, *LIBRARIES[options.library])
+    database = options.workdir / f"{'' if first else f'{options.library}_'}{options.model}.localmcp"
     with Workspace(Settings(database=database, model=options.model)) as workspace:
-        workspace.library.add_paths([options.workdir / name])
+        workspace.library.add_paths([folder])
         ranks = places(workspace, questions)
-    for label, asked in [*([] if options.second else [("chosen", choose(questions))]), ("all", questions)]:
+    for label, asked in [*([("chosen", choose(questions))] if first else []), ("all", questions)]:
         show(label, [ranks[question] for question in asked])
         for kind in ("one language", "across"):
             show(f"{label}, {kind}", [ranks[question] for question in asked if question.kind == kind])
