@@ -24,6 +24,14 @@ _ICELANDIC = frozenset("áíóú".encode("cp1252"))
 _TURKISH = frozenset("ışğİŞĞ".encode("cp1254"))
 """The same bytes as `ýþðÝÞÐ` in cp1252, which Icelandic has."""
 
+_ASCII = bytes(range(0x20, 0x7F))
+
+_IN_USE = re.compile(
+    "[\t\n\r\f -~\xa0-\u024f\u0300-\u06ff\u0900-\u0e7f\u10a0-\u10ff\u1e00-\u1fff\u2010-\u203a\u20a0-\u20bf\u2100-\u22ff"
+    "\u2500-\u25ff\u3000-\u30ff\u4e00-\u9fa5\uac00-\ud7a3\uff01-\uff9f\U0001f300-\U0001faff]"
+)
+"""Characters of the alphabets and scripts that most texts are written in, and their punctuation."""
+
 _ESCAPED = re.compile(rb"\x1b\$[@B]")
 
 _PAGE_ENCODINGS = re.compile(
@@ -77,12 +85,16 @@ def _encoding_metadata(encoding: str) -> dict[str, Any]:
 
 
 def _wide_encoding(head: bytes) -> str | None:
-    """Recognize UTF-16 without a byte order mark by NULs in every other byte of mostly Latin text."""
-    half = len(head) // 2
-    even, odd = head[0::2].count(0), head[1::2].count(0)
-    if half < 2 or max(even, odd) * 10 < half * 7 or min(even, odd) * 20 > half:
+    """Recognize UTF-16 without a byte order mark: a NUL for each ASCII character, and letters that are in use."""
+    ascii_bytes = len(head) - len(head.translate(None, _ASCII))
+    # Pairs of letters of one byte are Chinese characters in UTF-16: text with a stray NUL must not become Chinese.
+    if b"\0" not in head or len(head) < 4 or ascii_bytes * 4 > len(head) * 3:
         return None
-    return "utf-16-le" if odd > even else "utf-16-be"
+    for encoding in ("utf-16-le", "utf-16-be"):
+        text = head[: len(head) // 2 * 2].decode(encoding, "replace")
+        if "\0" not in text and re.search("[\n -~]", text) and len(_IN_USE.sub("", text)) * 50 <= len(text):
+            return encoding
+    return None
 
 
 def _mostly_utf8(data: bytes) -> str | None:

@@ -21,6 +21,32 @@ def test_text_that_does_not_name_its_encoding_is_recognized(text: str, encoding:
     assert (document.text, document.metadata["encoding"]) == (text, encoding)
 
 
+WIDE = [
+    "Все счастливые семьи похожи друг на друга.\n",
+    "一个人在路上。\n第二行有 2 个数字。\n",
+    "京都の紅葉についてのメモです。\n",
+    "다람쥐 헌 쳇바퀴에 타고파.\n",
+    "كل الناس يولدون أحرارا.\n",
+    "मनुष्य जन्म से स्वतंत्र हैं।\n",
+    "มนุษย์ทั้งหลายเกิดมา\n",
+    "Good morning 🙂 — “hi”.\n",
+]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("text", WIDE)
+def test_text_of_two_bytes_a_character_needs_no_byte_order_mark(text: str, encoding: str) -> None:
+    document = read_bytes((text * 20).encode(encoding), "a.txt")
+    assert (document.text, document.metadata["encoding"]) == (text * 20, encoding)
+
+
+@pytest.mark.parametrize("stray", [b"\0", b"\0\n", b"a\0\0"])
+@pytest.mark.parametrize("encoding", ["utf-8", "cp1252"])
+def test_text_with_a_stray_nul_does_not_become_chinese(stray: bytes, encoding: str) -> None:
+    text = "Perché la città è così? Più libertà.\n" * 20
+    assert text in read_bytes(stray + text.encode(encoding), "a.txt").text
+
+
 DECLARED = [
     ("gb2312", "总理朱镕基昨天会见了外宾。", "gbk"),
     ("shift_jis", "①株式会社㈱ 髙橋", "cp932"),
