@@ -24,6 +24,7 @@ from localmcp.text.encodings import HEAD, decode_text, looks_like_text
 from localmcp.text.epub import read_epub
 from localmcp.text.html import read_html
 from localmcp.text.mail import looks_like_mail, looks_like_mailbox, read_mail, read_mailbox
+from localmcp.text.man_pages import looks_like_man_page, read_man_page
 from localmcp.text.markdown import markdown_head, read_markdown, read_notebook
 from localmcp.text.notes import read_adoc, read_org, read_tex
 from localmcp.text.ocr import PICTURES, installed_engine, is_picture, read_picture
@@ -176,6 +177,8 @@ def _reader_of(data: bytes, named: Reader | None) -> Reader | None:
         return read_pdf
     if named:
         return named
+    if looks_like_man_page(data):
+        return read_man_page
     return read_html if re.match(rb"\s*<(!doctype\s+html|html)\b", data[:HEAD], re.I) else None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import tarfile
@@ -289,6 +290,33 @@ def test_asciidoc_has_its_headings_and_listings() -> None:
     sections = read_outline(document.text, document.markup).sections
     assert [section.path for section in sections] == [("Guide to Bees",), ("Guide to Bees", "Hives")]
     assert "```ruby\n== not a heading\n```" in document.text
+
+
+def test_a_manual_page_is_read_without_what_typesets_it() -> None:
+    source = (
+        '.\\" A note\n.de XX\nunseen\n..\n.TH SNOW 1 2024-05-03 "Winter 2"\n.SH NAME\nsnow \\- make it \\fIwhite\\fP\n'
+        '.SH\nOPTIONS\n.TP\n.BR \\-d ", " \\-\\-depth =\\fICM\\fR\nHow deep; see\n.BR rain (1).\n.IP \\(bu 2\nOne.\n'
+        ".SS Examples\n.nf\n# snow -d 3\n.fi\n.if n It says \\e.\n.ie n \\{\\\nplain\n.\\}\n.el \\{\\\nprinted\n.\\}\n"
+    )
+    document = read_bytes(gzip.compress(source.encode()), "snow.1.gz")
+    assert (document.title, document.date) == ("snow(1)", "2024-05-03")
+    assert [line.rstrip() for line in document.text.split("\n") if line] == (
+        ["# snow(1)", "## NAME", "snow - make it white", "## OPTIONS", "-d, --depth=CM", "How deep; see", "rain(1)."]
+        + ["•", "One.", "### Examples", "    # snow -d 3", "It says \\.", "plain"]
+    )
+    assert document.text.count("\n") == source.count("\n")
+
+
+def test_a_manual_page_of_bsd_is_read() -> None:
+    source = (
+        ".Dd May 3\n.Dt SNOW 8\n.Os\n.Sh NAME\n.Nm snow\n.Nd make it white\n.Sh SYNOPSIS\n.Nm\n.Op Fl d Ar depth\n"
+        ".Sh DESCRIPTION\n.Bl -tag -width Ds\n.It Fl v\nSay more.\n.El\n.Ss Files\n.Pa /etc/snow.conf\n"
+    )
+    lines = read_bytes(source.encode(), "snow.8").text.split("\n")
+    assert [line for line in lines if line] == (
+        ["# snow(8)", "## NAME", "snow", "- make it white", "## SYNOPSIS", "snow", "[-d depth]", "## DESCRIPTION", "-v"]
+        + ["Say more.", "### Files", "/etc/snow.conf"]
+    )
 
 
 @pytest.mark.parametrize(
