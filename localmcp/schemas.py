@@ -230,6 +230,24 @@ def lenient_value(value: Any, spec: Json) -> Any:
     return [value] if kind == "array" and spec.get("items", {}).get("type") == "string" else value
 
 
+def numbers_from_texts(arguments: Json, schema: Json) -> Json:
+    """Return the arguments with the number in place of a text such as "5", where the schema takes nothing else.
+
+    Only a text that is written exactly as the number is counts, so that nothing is lost.
+    """
+    properties = schema.get("properties")
+    specs = cast(Json, properties) if isinstance(properties, dict) else {}
+    return {name: _number_from_text(value, specs.get(name)) for name, value in arguments.items()}
+
+
+def _number_from_text(value: Any, spec: Any) -> Any:
+    if not isinstance(value, str) or not isinstance(spec, dict):
+        return value
+    table = cast(Json, spec)
+    number = lenient_value(value, table) if table.get("type") in ("integer", "number") else value
+    return number if repr(number) == value else value
+
+
 _KINDS: dict[str, tuple[type, ...]] = {
     "integer": (int,),
     "number": (int, float),

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from localmcp.errors import InvalidInput
 from localmcp.providers.fields import Fields
-from localmcp.schemas import Json, check_arguments, shorten_value
+from localmcp.schemas import Json, check_arguments, numbers_from_texts, shorten_value
 
 KINDS: Mapping[str, type | tuple[type, ...]] = {
     "string": str,
@@ -152,7 +152,9 @@ def accept_arguments(tool: str, parameters: Mapping[str, Parameter], arguments: 
         for name, value in arguments.items()
         if value is not None or name not in parameters or parameters[name].required
     }
-    check_arguments(tool, input_schema(parameters), supplied)
+    schema = input_schema(parameters)
+    supplied = numbers_from_texts(supplied, schema)
+    check_arguments(tool, schema, supplied)
     for name, value in supplied.items():
         pattern = parameters[name].pattern
         # `$` of JSON Schema lets a line break through at the end.

@@ -145,6 +145,7 @@ def test_arguments_are_checked_all_at_once_and_defaults_filled_in(workspace: Wor
         + "max_length = 5\n[parameters.times]\ntype = 'integer'\ndefault = 2\nmaximum = 3\n",
     )
     assert workspace.registry.call("greet", {"name": "Ada", "times": None}).text.strip() == "Hello, Ada 2"
+    assert workspace.registry.call("greet", {"name": "Ada", "times": "3"}).text.strip() == "Hello, Ada 3"
     with pytest.raises(InvalidInput) as error:
         workspace.registry.call("greet", {"name": "Adalbert", "times": 9, "tims": 1})
     for part in ("name", "times", "tims: not a parameter; did you mean 'times'?"):

@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 from pydantic import ConfigDict, Field, TypeAdapter
 
 from localmcp.errors import InvalidInput
-from localmcp.schemas import Param, bare_type, check_arguments, describe_parameters, field_limits, is_plain_value
+from localmcp.schemas import (
+    Param,
+    bare_type,
+    check_arguments,
+    describe_parameters,
+    field_limits,
+    is_plain_value,
+    numbers_from_texts,
+)
 
 ISSUE: dict[str, Any] = {
     "$schema": "http://json-schema.org/draft-07/schema#",
@@ -183,3 +191,26 @@ def test_plain_texts_and_numbers_are_not_left_to_pydantic() -> None:
     limit = Annotated[int, Param("Results", minimum=1, maximum=100)]
     assert [is_plain_value(value, limit) for value in (1, 100, 0, 101, True, "5")] == [True, True, *[False] * 4]
     assert is_plain_value("how to keep bees", str | None)
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "meant"),
+    [
+        ({"type": "integer"}, "5", 5),
+        ({"type": "integer"}, "-12", -12),
+        ({"type": "number"}, "0.5", 0.5),
+        ({"type": "integer"}, "5.0", "5.0"),
+        ({"type": "integer"}, "05", "05"),
+        ({"type": "number"}, "0.30000000000000000001", "0.30000000000000000001"),
+        ({"type": "number"}, "NaN", "NaN"),
+        ({"type": "string"}, "5", "5"),
+        ({"type": ["integer", "string"]}, "5", "5"),
+        ({"anyOf": [{"type": "integer"}]}, "5", "5"),
+        (True, "5", "5"),
+    ],
+)
+def test_a_text_becomes_the_number_only_where_nothing_else_fits_and_nothing_is_lost(
+    schema: Any, value: str, meant: Any
+) -> None:
+    changed = numbers_from_texts({"n": value}, {"properties": {"n": schema}})["n"]
+    assert (changed, type(changed)) == (meant, type(meant))

@@ -13,7 +13,7 @@ from localmcp.config import servers_file
 from localmcp.errors import ConfigurationError, LocalMCPError
 from localmcp.providers.mcp_servers.catalog import SEPARATOR, exposed_names, shown_address
 from localmcp.providers.mcp_servers.entries import ServerEntry, prepare
-from localmcp.schemas import check_arguments
+from localmcp.schemas import check_arguments, numbers_from_texts
 from localmcp.tools import Answer, ReportProgress, Scope, Tool, ToolMark, progress_listener
 from localmcp.visible_text import visible
 
@@ -67,6 +67,7 @@ class RemoteTool(Tool):
             Unavailable: the server does not start, ends in the middle, or does not answer in time.
         """
         began, seconds = time.monotonic(), self._server.entry.call_seconds
+        arguments = numbers_from_texts(arguments, self.input_schema)
         check_arguments(self.name, self.input_schema, arguments, seconds=seconds)
         rest = max(0.1, seconds - (time.monotonic() - began))
         result = self._server.call(self.raw["name"], arguments, rest, progress_listener())
