@@ -61,6 +61,10 @@ async def test_progress_of_a_connected_server_reaches_the_client(registry: Regis
     assert heard[0][:2] == (1.0, 3.0)
 
 
+def test_a_number_that_is_given_as_text_reaches_a_connected_server(registry: Registry) -> None:
+    assert not registry.call("sdk__count", {"steps": "1"}).is_error
+
+
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_call_that_the_client_gives_up_is_cancelled_in_the_server(
     registry: Registry, era: Any, tmp_path: Path
@@ -288,3 +292,20 @@ async def test_blocks_of_a_server_that_sends_nothing_structured_come_without_it_
     assert [block.type for block in result.content] == ["text", "image"]
     assert result.structured_content is None
     assert direct.structured_content == {"result": "counted"}
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_server_that_was_only_started_to_list_its_tools_can_ask_a_later_client(
+    asking: Registry, era: Any
+) -> None:
+    assert [tool.name for tool in asking.tools()] == ["questions__paint"]
+    assert "fence: green" in str((await paint(asking, era, choose)).content)
+
+
+async def test_a_server_that_another_client_has_used_is_not_restarted_for_a_question(tmp_path: Path) -> None:
+    farm = Farm(tmp_path)
+    farm.write(questions={"command": sys.executable, "args": [str(SERVERS / "questions.py")]})
+    registry = farm.open()[0]
+    for callback in (None, choose):
+        assert "fence: white" in str((await paint(registry, "auto", callback)).content)
+    farm.close()

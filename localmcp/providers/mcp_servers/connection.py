@@ -96,7 +96,7 @@ class Connection:
             asks: whether the server is told that it may ask the person.
         """
         self.entry = entry
-        self._asks = asks
+        self.asks = asks
         self._questions = PersonQuestions()
         self._log = server_log
         self._guard = guard
@@ -191,7 +191,7 @@ class Connection:
             outgoing,
             client_info=types.Implementation(name="localmcp", version=__version__),
             message_handler=self._on_message,
-            elicitation_callback=self._questions.answer if self._asks else None,
+            elicitation_callback=self._questions.answer if self.asks else None,
         )
         self._session = await stack.enter_async_context(session)
         await self._shake_hands()

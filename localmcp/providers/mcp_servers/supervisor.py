@@ -40,6 +40,8 @@ class Supervisor:
         self._subscribed: set[str] = set()
         """Resources whose changes are reported."""
         self._asks = False
+        self._used: Connection | None = None
+        """The connection that did more than list: its server may remember something."""
         self._failures = 0
         """Starts that failed and connections that broke, since the last call that was answered."""
         self._last_failure = ""
@@ -87,7 +89,7 @@ class Supervisor:
     async def _call_once(
         self, tool: str, arguments: Json, seconds: float | None, progress: ReportProgress | None
     ) -> Json:
-        connection = await self.connect()
+        connection = self._used = await self.connect()
         try:
             return await connection.call_tool(tool, arguments, seconds, progress)
         except SessionLost:
@@ -105,10 +107,12 @@ class Supervisor:
         Raises:
             LocalMCPError: as `Connection.open`, or the server pauses after failures.
         """
-        # The handshake tells the server whether it may ask the person: if any client has offered that by then.
+        # The handshake tells the server whether it may ask the person: if any client has offered that by then. One that
+        # was told no is started again for the first client that offers it, unless it has done something for another.
         self._asks = self._asks or person_asker() is not None
         connection = self._connection
-        if connection is not None and connection.alive:
+        may_ask = connection is None or connection.asks or not self._asks or connection is self._used
+        if connection is not None and connection.alive and may_ask:
             return connection
         if self._opening is None:
             self._refuse_during_pause()
@@ -177,9 +181,13 @@ class Supervisor:
     async def ask(self, method: str, params: Json) -> Json:
         """Return the raw result of a request that calls no tool, as `Connection.ask`."""
         try:
-            return await (await self.connect()).ask(method, params)
+            return await self._ask_once(method, params)
         except SessionLost:
-            return await (await self.connect()).ask(method, params)
+            return await self._ask_once(method, params)
+
+    async def _ask_once(self, method: str, params: Json) -> Json:
+        connection = self._used = await self.connect()
+        return await connection.ask(method, params)
 
     def _opened(self, task: asyncio.Task[Connection]) -> None:
         self._opening = None
@@ -203,7 +211,7 @@ class Supervisor:
 
     async def subscribe(self, uri: str) -> None:
         """Report changes of a resource, over this connection and those that follow."""
-        connection = await self.connect()
+        connection = self._used = await self.connect()
         if uri not in self._subscribed:
             self._subscribed.add(uri)
             await connection.subscribe(uri)
