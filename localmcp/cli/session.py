@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import sys
@@ -30,6 +31,22 @@ COMMAND_OF_TOOL: dict[str, str] = {}
 """Tool -> the command that calls it, of the commands that were imported."""
 
 
+class _Mistakes(logging.Filter):
+    """Keeps mistakes in tool manifests and providers.toml out of the log, and remembers them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.met: set[str] = set()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        from localmcp.providers.fields import Problem
+
+        if not isinstance(record.args, tuple) or not any(isinstance(value, Problem) for value in record.args):
+            return True
+        self.met.add(record.getMessage())
+        return False
+
+
 class Session:
     """One run of the program."""
 
@@ -44,6 +61,7 @@ class Session:
         """What the person can do after stopping the command."""
         self.asked: Json = {}
         """The arguments of the tool that a command calls, for what shows its answer."""
+        self.mistakes = _Mistakes()
         self.color = False if os.environ.get("NO_COLOR") else None
         """False = never, None = on a terminal (no-color.org: any value that is not empty counts)."""
 
@@ -66,8 +84,6 @@ class Session:
     @cached_property
     def workspace(self) -> Workspace:
         """The workspace on the chosen file; makes the file if it is not there."""
-        import logging
-
         from localmcp.workspace import Workspace
 
         handler = logging.StreamHandler(sys.stderr)
@@ -76,6 +92,7 @@ class Session:
         if self.verbosity == 0:
             # The command's own error says what is wrong with the file; the log of calls is not what was asked for.
             logging.getLogger("localmcp.storage.write_behind").setLevel(logging.ERROR)
+            handler.addFilter(self.mistakes)
         workspace = Workspace(self.settings, embedder=self.embedder)
         workspace.embedder.patience = self.seconds_for_model
         return workspace
@@ -116,6 +133,9 @@ class Session:
         """Close the workspace, if one was opened."""
         if "workspace" in vars(self):
             self.workspace.close()
+        if self.mistakes.met:
+            number = terminal.counted(len(self.mistakes.met), "mistake")
+            self.warn(f"{number} in the files of your own tools; list them with: localmcp tools check")
 
     # ------------------------------------------------------------ answering
 

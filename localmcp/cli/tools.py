@@ -324,6 +324,7 @@ def _kind(value: Any) -> str:
 def providers(session: Session) -> None:
     """Show where tools come from: programs, queries, HTTP calls, Python, other servers; nothing is started."""
     states = [provider.state() for provider in inspected_providers(session.reading().providers)]
+    session.mistakes.met.clear()
     if session.as_json:
         listed = [state.as_json() for state in states]
         session.print_json({"configDirectory": str(config_directory()), "count": len(states), "providers": listed})
@@ -348,6 +349,7 @@ def check(session: Session, files: tuple[Path, ...]) -> int:
     """
     workspace = session.reading()
     problems = _check_files(workspace, files) if files else check_all(workspace)
+    session.mistakes.met.clear()
     errors = sum(problem.level == "error" for problem in problems)
     offered = (provider.state().tools for provider in inspected_providers(workspace.providers))
     checked = len(files) or sum(offered)
