@@ -2,6 +2,7 @@
 
 import io
 import zipfile
+from collections.abc import Sequence
 
 from odf.dc import Creator
 from odf.draw import Frame, Page, TextBox
@@ -20,10 +21,11 @@ def make_zip(parts: dict[str, str | bytes]) -> bytes:
     return buffer.getvalue()
 
 
-def make_pdf(pages: list[list[str]], *, info: str = "", trailer: str = "") -> bytes:
+def make_pdf(pages: list[list[str]], *, info: str = "", trailer: str = "", outline: Sequence[str] = ()) -> bytes:
+    """Return a PDF; `outline`: the objects of its bookmarks, the first of which is number 5 + 2 * pages."""
     kids = " ".join(f"{4 + 2 * number} 0 R" for number in range(len(pages)))
     objects = [
-        "<< /Type /Catalog /Pages 2 0 R >>",
+        f"<< /Type /Catalog /Pages 2 0 R {f'/Outlines {5 + 2 * len(pages)} 0 R' if outline else ''} >>",
         f"<< /Type /Pages /Kids [{kids}] /Count {len(pages)} >>",
         "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica /Encoding /WinAnsiEncoding >>",
     ]
@@ -34,15 +36,28 @@ def make_pdf(pages: list[list[str]], *, info: str = "", trailer: str = "") -> by
             " /Resources << /Font << /F1 3 0 R >> >> >>"
         )
         objects.append(f"<< /Length {len(content)} >>\nstream\n{content}\nendstream")
-    objects.append(f"<< {info} >>")
+    objects += [f"<< {info} >>", *outline]
     data, offsets = b"%PDF-1.7\n", list[int]()
     for number, body in enumerate(objects, 1):
         offsets.append(len(data))
         data += f"{number} 0 obj\n{body}\nendobj\n".encode("cp1252")
     table = b"".join(b"%010d 00000 n \n" % offset for offset in offsets)
     size = len(objects) + 1
-    end = f"trailer << /Size {size} /Root 1 0 R /Info {size - 1} 0 R {trailer} >>\nstartxref\n{len(data)}\n%%EOF\n"
+    roots = f"/Root 1 0 R /Info {4 + 2 * len(pages)} 0 R"
+    end = f"trailer << /Size {size} {roots} {trailer} >>\nstartxref\n{len(data)}\n%%EOF\n"
     return data + f"xref\n0 {size}\n0000000000 65535 f \n".encode() + table + end.encode()
+
+
+def make_bookmarks(pages: int, *bookmarks: tuple[str, int | str]) -> list[str]:
+    """Return the objects of nested bookmarks, each inside the one before it."""
+    root = 5 + 2 * pages
+    last = root + len(bookmarks)
+    objects = [f"<< /Type /Outlines /First {root + 1} 0 R /Last {root + 1} 0 R >>"]
+    for number, (title, page) in enumerate(bookmarks, root + 1):
+        inner = f"/First {number + 1} 0 R /Last {number + 1} 0 R" if number < last else ""
+        place = f"/Dest [{4 + 2 * page} 0 R /Fit]" if isinstance(page, int) else page
+        objects.append(f"<< /Title ({title}) /Parent {number - 1} 0 R {place} {inner} >>")
+    return objects
 
 
 CONTAINER = """<container xmlns="urn:oasis:names:tc:opendocument:xmlns:container"><rootfiles>

@@ -145,7 +145,7 @@ def _lines(passage: Passage, body: str, start: int, stop: int) -> tuple[int, int
 
 def _headings(passage: Passage, body: str, start: int) -> Sequence[str]:
     path = tuple(passage.headings)
-    if passage.format in ("code", "json", "jsonl", "csv") or not start:
+    if passage.format in ("code", "json", "jsonl", "csv", "pdf") or not start:
         return path
     return path_at(body, start, path, underlined=passage.format in ("text", "rst", "mail"))
 

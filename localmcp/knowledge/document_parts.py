@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
+from os.path import commonprefix
 from typing import Any, cast
 
 from localmcp.errors import InvalidInput
@@ -193,21 +194,28 @@ def outline_of(passages: Sequence[Passage]) -> list[dict[str, Any]]:
             if entries and line > entries[-1]["startLine"]:
                 entries[-1]["endLine"] = line - 1
             if path != last_path or line != passage.first_line:
-                entries.append(
+                entries += [
                     {
-                        "heading": path[-1] if path else BEGINNING,
-                        "level": max(0, len(path) - 1),
+                        "heading": path[level] if path else BEGINNING,
+                        "level": level,
                         "startLine": line,
                         "endLine": line,
                         "offset": passage.position,
                     }
-                )
+                    for level in _new_levels(path, (last_path or ()) if passage.format == "pdf" else path)
+                ]
             last_path = path
         entries[-1]["endLine"] = passage.last_line
     return entries
 
 
-_ONE_SECTION = frozenset(("code", "json", "jsonl", "csv", "xlsx", "ods", "subtitles"))
+def _new_levels(path: tuple[str, ...], last_path: tuple[str, ...]) -> range:
+    """Return the levels of a path to list: the innermost, and its parents that have no text, as bookmarks have them."""
+    innermost = max(0, len(path) - 1)
+    return range(min(len(commonprefix([path, last_path])), innermost), innermost + 1)
+
+
+_ONE_SECTION = frozenset(("code", "json", "jsonl", "csv", "xlsx", "ods", "subtitles", "pdf"))
 """Formats whose passages hold no headings of their own, or whose lines are rows."""
 
 

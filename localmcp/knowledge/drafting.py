@@ -235,6 +235,7 @@ def draft_source(document: Document, window: Window, origin: Origin) -> SourceDr
         title=title,
         page_starts=document.page_starts,
         row_starts=document.row_starts,
+        headings=document.headings,
         appendix=document.appendix,
         limit=window.limit,
         target=min(200, window.limit),

@@ -83,6 +83,7 @@ def split(
     title: str = "",
     page_starts: Sequence[int] = (),
     row_starts: Sequence[tuple[int, int]] = (),
+    headings: Sequence[tuple[int, Path]] = (),
     appendix: int | None = None,
     target: int = 200,
     limit: int = 254,
@@ -101,10 +102,11 @@ def split(
         raise InvalidInput(f"target and limit must be positive numbers of tokens, not {target} and {limit}.")
     if not text.strip():
         return []
-    outline = read_outline(text, markup, paged=bool(page_starts))
+    outline = read_outline(text, markup, paged=bool(page_starts), headings=headings)
     rows = _Rows(row_starts, outline.line_starts) if row_starts else None
     sheets = [section.start for section in outline.sections] if rows else []
-    borders = _borders(text, [*sheets, *(() if appendix is None else (appendix,))], page_starts)
+    fixed = [*sheets, *(start for start, _ in headings), *(() if appendix is None else (appendix,))]
+    borders = _borders(text, fixed, page_starts)
     budget = _Budget(count_tokens, title, target, limit)
     groups = list(_pack(text, _cut_sections(outline.sections, borders), budget, frozenset(borders)))
     spans = [span for group in groups for span in _fit(text, group, budget, markup, rows)]

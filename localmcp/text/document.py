@@ -37,6 +37,8 @@ class Document:
     """Code-point offset in `text` of page (or slide) 1, 2, 3…; empty when the format has no pages."""
     row_starts: tuple[tuple[int, int], ...] = ()
     """(offset, row): that line is that row of its sheet, and each line after it one more; row 0: a sheet's name."""
+    headings: tuple[tuple[int, tuple[str, ...]], ...] = ()
+    """(offset, path), ascending: where a section begins that the text itself does not mark, as bookmarks do."""
     appendix: int | None = None
     """Offset from which the text only repeats others (quoted replies, signatures): it is found by word only."""
     date: str = ""

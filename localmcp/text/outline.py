@@ -2,7 +2,7 @@
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate, islice, pairwise
@@ -45,21 +45,27 @@ class _Heading:
     title: str
 
 
-def read_outline(text: str, markup: Markup, *, paged: bool = False) -> Outline:
+def read_outline(
+    text: str, markup: Markup, *, paged: bool = False, headings: Sequence[tuple[int, Path]] = ()
+) -> Outline:
     """Headings of Markdown or reStructuredText, or the top-level blocks of code; lines end at LF, CRLF or CR.
 
-    `paged`: the text was printed, where a row of dashes below a line belongs to a table or a listing.
+    `paged`: the text was printed, where a row of dashes below a line belongs to a table or a listing. `headings`: the
+    offset and path of each section of a text that does not mark them.
     """
     line_starts = _line_starts(text)
+    if headings:
+        starts = [(0, ()), *headings, (len(text), ())]
+        return Outline([Section(a, b, path) for (a, path), (b, _) in pairwise(starts) if a < b], [], line_starts)
     if markup == "code":
         return Outline(_read_blocks(text), [], line_starts)
     if markup == "plain":
         plain = iter(()) if paged else _read_plain(text, line_starts, _OUTLINE_MODE)
         return Outline(_nest(text, plain, line_starts), [], line_starts)
-    headings, fences = _read_markdown(text)
+    marked, fences = _read_markdown(text)
     offsets = [*line_starts, len(text)]
     fence_spans = [(offsets[first], offsets[min(last, len(line_starts))]) for first, last in fences]
-    return Outline(_nest(text, headings, line_starts), fence_spans, line_starts)
+    return Outline(_nest(text, marked, line_starts), fence_spans, line_starts)
 
 
 def _line_starts(text: str) -> list[int]:

@@ -3,12 +3,22 @@
 import logging
 import re
 import threading
+from collections.abc import Iterator
 from contextlib import closing
 from importlib import import_module
+from itertools import islice
 from typing import Any
 
 from localmcp.errors import ScannedDocument, UnreadableDocument
-from localmcp.text.document import Document, date_fields, join_pages, make_document, password_protected, set_fields
+from localmcp.text.document import (
+    Document,
+    date_fields,
+    join_pages,
+    make_document,
+    one_line,
+    password_protected,
+    set_fields,
+)
 from localmcp.text.ocr import installed_engine
 
 logger = logging.getLogger(__name__)
@@ -18,6 +28,8 @@ _pdfium = threading.Lock()
 
 _PDF_PASSWORD = 4
 
+MOST_BOOKMARKS = 5000
+
 
 def read_pdf(data: bytes, name: str) -> Document:
     pdfium = import_module("pypdfium2")
@@ -26,6 +38,7 @@ def read_pdf(data: bytes, name: str) -> Document:
             with closing(pdfium.PdfDocument(data)) as pdf:
                 info: dict[str, str] = pdf.get_metadata_dict()
                 pages = _pdf_pages(pdf, name)
+                bookmarks = list(_bookmarks(pdf))
         except pdfium.PdfiumError as error:
             if getattr(error, "err_code", None) == _PDF_PASSWORD:
                 raise password_protected(name) from error
@@ -45,6 +58,7 @@ def read_pdf(data: bytes, name: str) -> Document:
         title="" if named_by_program else title,
         metadata=metadata | {"pages": len(pages)},
         page_starts=starts,
+        headings=_headings(bookmarks, text, starts),
         **date_fields(metadata.get("created", ""), "document properties"),
     )
 
@@ -69,6 +83,48 @@ def _page_text(pdf: Any, number: int) -> str | None:
     # PDFium marks a hyphen that ends a line, and swallows the line end: 'exam\x02ple' is 'exam-' above 'ple'.
     text = re.sub("[\x02\ufffe](?=[a-z\u00df-\u00ff])", "", text)
     return re.sub("[\x02\ufffe]", "-", text).replace("\r\n", "\n")
+
+
+def _bookmarks(pdf: Any) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """Yield the page, from 0, and the path of each bookmark that is in order."""
+    path: tuple[str, ...] = ()
+    last = 0
+    for bookmark in islice(pdf.get_toc(), MOST_BOOKMARKS):
+        place, title = bookmark.get_dest(), _title(bookmark)
+        page = place.get_index() if place else None
+        if title and page is not None and last <= page < len(pdf):
+            path, last = (*path[: bookmark.level], title), page
+            yield page, path
+
+
+def _title(bookmark: Any) -> str:
+    try:
+        return one_line(bookmark.get_title())
+    except UnicodeDecodeError:
+        return ""
+
+
+def _headings(
+    bookmarks: list[tuple[int, tuple[str, ...]]], text: str, starts: tuple[int, ...]
+) -> tuple[tuple[int, tuple[str, ...]], ...]:
+    """Return where the section of each bookmark begins: at its title on that page, else with the page."""
+    sections: list[tuple[int, tuple[str, ...]]] = []
+    end = 0
+    for page, path in bookmarks:
+        begin, stop = max(starts[page], end), (*starts, len(text))[page + 1]
+        words = r"\s+".join(map(re.escape, path[-1].split()))
+        # "2.1 Names", "Chapter 2: Names", and not "Many names".
+        line = rf"^(?:\w{{1,20}}\b)?(?:\d|[^\w\n]){{0,12}}{words}[ ]*$"
+        title = re.compile(line, re.M | re.I).search(text, begin, stop)
+        begin = title.start() if title else begin
+        # The number of a page or the name of the book above a heading is no section.
+        if end <= starts[page] and text.count("\n", starts[page], begin) == 1:
+            begin = starts[page]
+        if sections and not text[end:begin].strip():
+            begin = sections.pop()[0]
+        sections.append((begin, path))
+        end = title.end() if title else begin
+    return tuple(sections)
 
 
 def _pdf_date(value: str) -> str | None:

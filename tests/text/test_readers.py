@@ -14,10 +14,12 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from made_files import make_epub, make_pdf, make_zip
+from made_files import make_bookmarks, make_epub, make_pdf, make_zip
 
 from localmcp.errors import ScannedDocument, UnreadableDocument
 from localmcp.text import packages, readers
+from localmcp.text.chunking import split
+from localmcp.text.outline import read_outline
 from localmcp.text.readers import Document, read_bytes, read_documents, read_text, why_skipped
 
 # --- Small files ------------------------------------------------------------------------------------------------------
@@ -335,6 +337,22 @@ def test_pdf_pages_begin_where_the_document_says() -> None:
     assert document.title == "A study"
     assert document.metadata == {"author": "Ada Rossi", "created": "2024-05-03T10:11:12", "pages": 3}
     assert (document.format, document.markup, document.source_type) == ("pdf", "plain", "docs")
+
+
+def test_bookmarks_of_a_pdf_are_its_headings() -> None:
+    pages = [["Cover"], ["Notes on snow", "1. Snow", "1.1 Dry", "snow", "It is cold."], ["Left over."]]
+    outline = make_bookmarks(3, ("Snow", 1), ("Dry snow", 1), ("Nowhere", ""), ("Elsewhere", 2), ("Too late", 0))
+    document = read_bytes(make_pdf(pages, outline=outline), "a.pdf")
+    sections = read_outline(document.text, "plain", headings=document.headings).sections
+    assert [(document.text[section.start : section.stop].split("\n")[0], section.path) for section in sections] == [
+        ("Cover", ()),
+        ("Notes on snow", ("Snow", "Dry snow")),
+        ("Left over.", ("Snow", "Dry snow", "Elsewhere")),
+    ]
+    broken = [title.replace("(Dry snow)", "<FEFFD800>") for title in outline]
+    assert read_bytes(make_pdf(pages, outline=broken), "a.pdf").headings[0][1] == ("Snow",)
+    chunks = split(document.text, markup="plain", count_tokens=len, limit=2000, headings=document.headings)
+    assert [chunk.headings for chunk in chunks] == [section.path for section in sections]
 
 
 def test_a_pdf_title_left_by_a_program_gives_way_to_the_file_name() -> None:
