@@ -41,6 +41,14 @@ def modified_ns(status: os.stat_result) -> int:
     return max(-_LARGEST, min(status.st_mtime_ns, _LARGEST))
 
 
+Signature = tuple[int, int, int, int]
+
+
+def signature_of(status: os.stat_result) -> Signature:
+    """Return numbers of which one changes with a file; the last tells of an edit that kept its time and size."""
+    return status.st_mtime_ns, status.st_size, status.st_ino, status.st_ctime_ns
+
+
 def unicode_path(path: str) -> str:
     """Return a path that can be stored and shown: each byte of it that is not valid Unicode as U+FFFD."""
     return path.encode(errors="surrogateescape").decode(errors="replace")

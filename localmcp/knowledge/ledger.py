@@ -110,6 +110,7 @@ class Entry:
     mtime_ns: int | None = None
     chunks: int = 0
     seconds: float | None = None
+    seen_at: str = ""
 
     @property
     def holds_source(self) -> bool:
@@ -117,7 +118,7 @@ class Entry:
         return self.source_id is not None and self.status in ("indexed", "failed")
 
 
-_COLUMNS = "path, status, reason, source_id, sha256, size, mtime_ns, chunks, seconds"
+_COLUMNS = "path, status, reason, source_id, sha256, size, mtime_ns, chunks, seconds, seen_at"
 
 
 def is_at(connection: apsw.Connection, entry: Entry) -> bool:

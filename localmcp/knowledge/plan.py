@@ -16,6 +16,7 @@ from localmcp.knowledge.reading import Task
 from localmcp.knowledge.walk import Found, Passed, WalkRules, below, stat_file, walk
 from localmcp.search.collections import Collection
 from localmcp.storage.database import Database
+from localmcp.storage.times import utc_moment
 
 Mark = tuple[object, ...]
 
@@ -180,7 +181,7 @@ def _has_reader(root: Root, file: Found) -> bool:
 def _compare(plan: Plan, file: Found, entry: Entry | None, again: bool, forced: bool) -> None:
     same = entry is not None and (entry.size, entry.mtime_ns) == (file.size, file.mtime_ns)
     status = entry.status if entry and same else None
-    if status == "indexed" and not forced:
+    if status == "indexed" and not forced and not (entry and _may_differ(file, entry)):
         plan.unchanged.append(file.path)
     elif status == "skipped" and not (again and _has_reader(plan.root, file)):
         plan.skipped += 1
@@ -188,6 +189,14 @@ def _compare(plan: Plan, file: Found, entry: Entry | None, again: bool, forced: 
         plan.failed += 1
     else:
         plan.tasks.append(Task(file, plan.root, entry, forced))
+
+
+def _may_differ(file: Found, entry: Entry) -> bool:
+    """Return whether a file of the same size and time was touched after it was recorded: its hash then tells.
+
+    Copying, linking and new permissions touch a file too.
+    """
+    return bool(entry.sha256) and file.ctime_ns > utc_moment(entry.seen_at).timestamp() * 1e9
 
 
 def _is_readable_now(entry: Entry) -> bool:

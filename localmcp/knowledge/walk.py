@@ -50,6 +50,8 @@ class Found:
     path: str
     size: int
     mtime_ns: int
+    ctime_ns: int = 0
+    """When its content or its place on the disk changed, which nobody can set back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,7 @@ def stat_file(path: str) -> Found | Passed:
         return Passed(path, reason_of(error), failed=True)
     if not stat.S_ISREG(status.st_mode):
         return Passed(path, "not a regular file")
-    return Found(path, status.st_size, modified_ns(status))
+    return Found(path, status.st_size, modified_ns(status), status.st_ctime_ns)
 
 
 def walk(root: str, rules: WalkRules = WalkRules()) -> Iterator[Found | Passed]:
@@ -195,7 +197,7 @@ class _Walk:
             return None
         if not stat.S_ISREG(status.st_mode):
             return Passed(entry.path, "not a regular file")
-        return Found(entry.path, status.st_size, modified_ns(status))
+        return Found(entry.path, status.st_size, modified_ns(status), status.st_ctime_ns)
 
     def _why_not(
         self, entry: os.DirEntry[str], status: os.stat_result, is_folder: bool, layers: tuple[_Layer, ...]

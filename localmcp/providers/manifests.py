@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
+from localmcp.files import Signature, signature_of
 from localmcp.providers.fields import Fields, Problem, Source
 from localmcp.providers.parameters import (
     Parameter,
@@ -39,8 +40,6 @@ MOST_BYTES = 256_000
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 State = Literal["ready", "empty", "off", "failing"]
-Signature = tuple[int, int, int]
-"""Time of the last change in nanoseconds, size, inode: they change when the content does."""
 
 
 # ---------------------------------------------------------------- what a provider says of itself
@@ -283,7 +282,7 @@ def _scan(folder: str, depth: int = 3) -> Iterator[tuple[str, Signature]]:
                 seen = entry.stat()
             except OSError:
                 continue  # Gone meanwhile, or a link to nothing.
-            yield entry.path, (seen.st_mtime_ns, seen.st_size, seen.st_ino)
+            yield entry.path, signature_of(seen)
 
 
 def _read_or_warn(path: str) -> Manifest | Problem:

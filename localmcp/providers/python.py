@@ -22,9 +22,10 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from localmcp.errors import LocalMCPError
+from localmcp.files import Signature, signature_of
 from localmcp.providers.fields import Problem
 from localmcp.providers.functions import FunctionTool, what_lacks
-from localmcp.providers.manifests import ProviderState, Signature, State
+from localmcp.providers.manifests import ProviderState, State
 from localmcp.providers.switches import Switches, canonical
 from localmcp.schemas import Json
 from localmcp.tools import Answer, Tool, tools_of
@@ -203,7 +204,7 @@ def _python_files(folder: Path) -> Iterator[tuple[Path, Signature]]:
     for entry in entries:
         if entry.name.endswith(".py") and not entry.name.startswith(("_", ".")) and entry.is_file():
             seen = entry.stat()
-            yield Path(entry.path), (seen.st_mtime_ns, seen.st_size, seen.st_ino)
+            yield Path(entry.path), signature_of(seen)
 
 
 def _entry_points() -> Iterator[tuple[str, EntryPoint]]:

@@ -8,6 +8,7 @@ import threading
 import tomllib
 from pathlib import Path
 
+from localmcp.files import Signature, signature_of
 from localmcp.providers.fields import Fields, Problem, Source
 from localmcp.schemas import Json
 
@@ -25,7 +26,7 @@ class Switches:
     def __init__(self, config_directory: Path) -> None:
         self.path = config_directory / "providers.toml"
         self._lock = threading.Lock()
-        self._signature: tuple[int, int] | None = None
+        self._signature: Signature | None = None
         self._unreadable = False
         self._off: frozenset[str] = frozenset()
         self._folders: tuple[Path, ...] = ()
@@ -63,8 +64,7 @@ class Switches:
 
     def _look(self) -> None:
         try:
-            seen = self.path.stat()
-            signature = (seen.st_mtime_ns, seen.st_size)
+            signature = signature_of(self.path.stat())
         except OSError:
             signature = None
         with self._lock:

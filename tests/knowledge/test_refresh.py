@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -89,6 +90,25 @@ def test_a_deleted_file_goes_into_the_trash_and_comes_back_with_its_vectors(
     write(folder / "bees.md", text)
     assert library.refresh().restored == 1
     assert (ids(database), embedder.embedded) == (before, [])
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows does not tell when a file was touched")
+def test_an_edit_that_keeps_size_and_time_is_seen_and_a_touch_is_not_an_edit(
+    library: Library, database: Database, folder: Path
+) -> None:
+    library.add_paths([folder])
+    bees, modified = folder / "bees.md", (folder / "bees.md").stat().st_mtime_ns
+    time.sleep(0.05)  # The clock of a disk ticks every few milliseconds.
+    text = bees.read_text()
+    bees.write_text(text.swapcase())
+    os.utime(bees, ns=(modified, modified))
+    report = library.refresh()
+    assert (report.updated, report.unchanged) == (1, 2)
+    assert text.swapcase() in column(database, "select text from chunks")
+    bees.chmod(0o600)
+    os.link(folder / "garden" / "roses.md", folder.parent / "linked.txt")
+    report = library.refresh()
+    assert (report.updated, report.unchanged) == (0, 3)
 
 
 def test_a_moved_file_keeps_its_id_and_nothing_is_embedded(

@@ -77,7 +77,8 @@ def test_files_come_folder_by_folder_in_the_order_of_names(tmp_path: Path) -> No
 def test_size_and_time_are_those_of_the_file(tmp_path: Path) -> None:
     make(tmp_path, "a.md")
     status = (tmp_path / "a.md").stat()
-    assert list(walk(str(tmp_path))) == [Found(str(tmp_path / "a.md"), status.st_size, status.st_mtime_ns)]
+    expected = Found(str(tmp_path / "a.md"), status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+    assert list(walk(str(tmp_path))) == [expected]
 
 
 def test_a_gitignore_rule_is_named_in_the_reason(tmp_path: Path) -> None:

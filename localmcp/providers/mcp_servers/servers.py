@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from localmcp.config import servers_file
 from localmcp.errors import ConfigurationError, LocalMCPError, NotFound, Unavailable
+from localmcp.files import Signature, signature_of
 from localmcp.providers.mcp_servers.approval import ApprovedDefinitions
 from localmcp.providers.mcp_servers.catalog import SEPARATOR, CatalogCache
 from localmcp.providers.mcp_servers.offers import ServerOffers
@@ -63,7 +64,7 @@ class McpServers:
         self._registry = registry
         self._lock = threading.Lock()
         self._reading = threading.Lock()
-        self._signature: tuple[int, int, int] | None = None
+        self._signature: Signature | None = None
         self._loop: BackgroundLoop | None = None
         self._guard: Guard | None = None
         self._supervisors: dict[McpServer, Supervisor] = {}
@@ -329,9 +330,8 @@ def with_own_namespaces(entries: Iterable[ServerEntry]) -> list[ServerEntry]:
     return sorted(unique_entries, key=lambda entry: entry.name)
 
 
-def _signature(path: Path) -> tuple[int, int, int] | None:
+def _signature(path: Path) -> Signature | None:
     try:
-        status = path.stat()
+        return signature_of(path.stat())
     except OSError:
         return None
-    return status.st_mtime_ns, status.st_size, status.st_ino
