@@ -1,4 +1,4 @@
-"""Writing files so that nobody reads half of one, and only its owner reads it at all; the size of a database."""
+"""Writing files so that nobody reads half of one, and only its owner reads it at all."""
 
 from __future__ import annotations
 
@@ -99,12 +99,6 @@ def read_json_object(path: Path) -> dict[str, Any]:
         log.warning("%s cannot be read and counts as empty: %s", path, error)
         return {}
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
-
-
-def database_bytes(path: Path) -> int:
-    """Bytes of a database file, together with what SQLite has not yet written back into it."""
-    log = path.with_name(f"{path.name}-wal")
-    return path.stat().st_size + (log.stat().st_size if log.exists() else 0)
 
 
 @contextmanager

@@ -19,7 +19,6 @@ from localmcp.cli.session import Session, command, pass_session
 from localmcp.connect.entry import make_launch
 from localmcp.connect.trial import ask_server
 from localmcp.errors import InvalidInput
-from localmcp.files import database_bytes
 from localmcp.knowledge.report import Report
 from localmcp.schemas import Json
 from localmcp.text.excerpt import Matcher, excerpt
@@ -92,7 +91,7 @@ class Story:
         self.command("add", str(documents), "--db", self.database)
         with shown_progress(self.session) as show:
             report = self.session.workspace.library.add_paths([documents], progress=show)
-        self.tell(f"  {summary(report, database_bytes(Path(self.database)))}")
+        self.tell(f"  {summary(report, self.session.workspace.database.size())}")
         if report.failed:
             self.tell(terminal.warned(f"  {_failures(report)}"))
         self.tell()

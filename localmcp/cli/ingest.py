@@ -20,7 +20,7 @@ from localmcp.cli.progress import Show, shown_progress
 from localmcp.cli.search import parse_metadata
 from localmcp.cli.session import Session, command, pass_session
 from localmcp.errors import InvalidInput, NeedsConfirmation
-from localmcp.files import database_bytes, unicode_path
+from localmcp.files import unicode_path
 from localmcp.knowledge.ledger import Entry, entries_below
 from localmcp.knowledge.report import Progress, Report
 from localmcp.schemas import camel_case
@@ -265,7 +265,7 @@ def report_json(report: Report) -> dict[str, Any]:
 
 def print_summary(session: Session, report: Report, entries: Iterable[Entry]) -> None:
     """The summary, on stderr."""
-    session.note(summary(report, database_bytes(session.workspace.database.path)))
+    session.note(summary(report, session.workspace.database.size()))
     skipped = Counter(reason for entry in entries if (reason := _why_skipped(entry)))
     if report.skipped and skipped:
         session.note(f"Skipped {skipped.total():,}: {grouped(skipped)}")

@@ -8,7 +8,6 @@ from localmcp.cli import terminal
 from localmcp.cli.packs import contents
 from localmcp.cli.session import Session, command, pass_session
 from localmcp.errors import LocalMCPError
-from localmcp.files import database_bytes
 from localmcp.schemas import Json
 
 
@@ -32,7 +31,7 @@ def _file(session: Session) -> Json:
         why_read_only = str(error)
     return {
         "path": str(database.path),
-        "bytes": database_bytes(database.path),
+        "bytes": database.size(),
         "writable": why_read_only is None,
         "whyReadOnly": why_read_only,
     }

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import apsw
 
-from localmcp.files import database_bytes
 from localmcp.search.reembedding import KIND as REEMBED
 from localmcp.search.reembedding import forget_unused_models
 from localmcp.storage.database import Database, fetch_one, open_copy
@@ -50,7 +49,7 @@ def optimize(database: Database, say: Callable[[str], None] = lambda _: None) ->
         FileUnavailable: the file is read-only, locked, or the disk is full; what was done is kept.
     """
     database.ensure_writable()
-    done = Optimized(database_bytes(database.path))
+    done = Optimized(database.size())
     say("Looking for what belongs to nothing")
     done.removed = remove_dead_rows(database)
     for index in INDEXES:
@@ -63,7 +62,7 @@ def optimize(database: Database, say: Callable[[str], None] = lambda _: None) ->
         say("Writing the file anew")
         _vacuum(database, done)
     truncate_log(database.path)
-    done.bytes_after = database_bytes(database.path)
+    done.bytes_after = database.size()
     return done
 
 

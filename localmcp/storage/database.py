@@ -91,6 +91,11 @@ class Database:
         with self.read() as connection:
             return fetch_one(connection, "select id from file")
 
+    def size(self) -> int:
+        """Return the bytes of the file once SQLite has written its log back into it."""
+        with self.read() as connection:
+            return fetch_one(connection, "pragma page_count") * fetch_one(connection, "pragma page_size")
+
     @contextmanager
     def read(self) -> Generator[apsw.Connection]:
         """Yield a connection for one call, inside one snapshot of the file.

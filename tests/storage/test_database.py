@@ -82,6 +82,18 @@ def test_the_file_says_what_it_is(database: Database) -> None:
     assert len(database.file_id) == 32
 
 
+def test_its_size_is_that_of_the_file_once_the_log_is_written_back(tmp_path: Path) -> None:
+    path = tmp_path / "a.localmcp"
+    database = Database(path)
+    with database.write() as connection:
+        connection.execute("insert into collections (name, created_at) values (?, '')", ("x" * 100_000,))
+    with database.write() as connection:
+        connection.execute("update collections set name = upper(name)")
+    told = database.size()
+    database.close()
+    assert told == path.stat().st_size
+
+
 def test_an_empty_file_becomes_a_database(tmp_path: Path) -> None:
     path = tmp_path / "empty.localmcp"
     path.touch()
