@@ -100,6 +100,7 @@ class LibraryTools:
         examples=(
             "index the folder|file {path}",
             "add the file|folder {path} to the knowledge base",
+            "add|import {path} to|into the collection {collection}",
             "import|ingest the documents in {path}",
         ),
         idempotent=True,

@@ -69,6 +69,8 @@ class RuleEditor:
             "set the weight of rule {id} to {weight}",
             "change the category of rule {id} to {category}",
             "set rule {id} weight to {weight}",
+            "make rule {id} more important {weight=1.5}",
+            "make rule {id} less important {weight=0.5}",
             "change rule {id} category to {category}",
         ),
         idempotent=True,

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
-from localmcp.tool_search.phrases import PhraseMatch, Slot, fits, parse_phrase, takes_words, trim, written
-from localmcp.tool_search.sentence_ranking import RankedTool, asks_for, is_telling
+from localmcp.tool_search.phrases import PhraseMatch, Slot, fits, parse_phrase, takes_words, trim, values_from, written
+from localmcp.tool_search.sentence_ranking import RankedTool, asks_for, is_telling, phrases_of
 from localmcp.tool_search.verbs import known_verbs
 from localmcp.tools import Json, Tool
 from localmcp.wording.normalize import fold, stem, words
@@ -69,7 +70,7 @@ def bare_parameter(tool: Tool) -> str | None:
     return None
 
 
-@dataclass(slots=True)
+@dataclass
 class _Filling:
     """Arguments in the making, and which tokens are used up."""
 
@@ -87,7 +88,16 @@ class _Filling:
 
     @property
     def required(self) -> Sequence[str]:
-        return self.tool.input_schema.get("required", ())
+        """Those of the schema; else, until there is any argument, the one that all phrases ask for."""
+        return self.tool.input_schema.get("required") or (() if self.arguments else self._always_said)
+
+    @cached_property
+    def _always_said(self) -> Sequence[str]:
+        """The parameter of the first example phrase, if all phrases of a tool that changes something ask for one."""
+        asked = [
+            [item.parameter for item in phrase.items if isinstance(item, Slot)] for phrase in phrases_of(self.tool)
+        ]
+        return asked[0][:1] if asked and all(asked) and not self.tool.mark.read_only else ()
 
     def open(self, *, needed: bool = False) -> list[str]:
         """Return the parameters without an argument, required ones first."""
@@ -111,8 +121,16 @@ class _Filling:
         return is_telling(token) and fold(token.text) not in _NO_VALUES and token.stem not in self.own
 
     def put(self, name: str, value: Any, places: Iterable[int]) -> None:
-        self.arguments[name] = [value] if self.properties[name].get("type") == "array" else value
+        is_item = self.properties[name].get("type") == "array" and not isinstance(value, list)
+        self.arguments[name] = [value] if is_item else value
         self.used.update(places)
+
+    def put_values(self, name: str, places: Sequence[int]) -> None:
+        """Put a value that is no free text, or the list of all that there are in these places."""
+        schema = self.properties[name]
+        item = schema.get("items", schema)
+        values = [typed(token, item) for place in places if fits(token := self.tokens[place], item)]
+        self.put(name, values if schema.get("type") == "array" else values[0], places)
 
     # ------------------------------------------------------------ what a phrase says
 
@@ -133,7 +151,11 @@ class _Filling:
     def _take_slot(self, name: str, run: range, *, singular: bool) -> None:
         schema = self.properties[name]
         if not takes_words(schema):
-            self.put(name, typed(self.tokens[run[0]], schema), run)
+            self.put_values(name, run)
+            return
+        quoted = [place for place in run if self.tokens[place].kind == "quoted"]
+        if schema.get("type") == "array" and len(quoted) > 1:
+            self.put(name, [self.tokens[place].text for place in quoted], run)
             return
         kept = self._essential(run)
         if not any(map(self.is_value, kept)):
@@ -209,10 +231,16 @@ class _Filling:
                 if not place or self.tokens[place].stem not in cues:
                     continue
                 run = self._run_after(place, is_required) or (self._run_before(place) if is_required else ())
-                if run:
+                if run and not self._is_needed_number(run):
                     self._put_words(name, run)
                     self.used.add(place)
                     break
+
+    def _is_needed_number(self, run: Sequence[int]) -> bool:
+        """Return whether a run is one number, and a required parameter for a number has none yet: `rule 3`."""
+        return len(run) == 1 and any(
+            fits(self.tokens[run[0]], self.properties[name]) for name in self.open(needed=True)
+        )
 
     def _run_after(self, place: int, is_required: bool) -> Sequence[int]:
         """Return the value after a word: one token, or several in capitals or for a required parameter."""
@@ -244,7 +272,7 @@ class _Filling:
             near = _name_stems(name) | {stem(word, "english") for word in words(str(schema.get("description", "")))}
             for place in self.unused("number"):
                 if name in self.required or self._is_beside(place, near):
-                    self.put(name, typed(self.tokens[place], schema), [place])
+                    self.put_values(name, values_from(self.tokens, place, schema))
                     break
 
     def _is_beside(self, place: int, stems: set[str]) -> bool:

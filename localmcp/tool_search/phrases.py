@@ -189,10 +189,7 @@ def _literal_ways(item: Literal, tokens: Sequence[Token], place: int, below: lis
 
 
 def _slot_ways(item: Slot, tokens: Sequence[Token], place: int, below: list[_Step], schema: Json) -> list[_Step]:
-    free = takes_words(schema)
-    if not free and not fits(tokens[place], schema):
-        return []
-    longest = len(tokens) - place if free else 1
+    longest = len(tokens) - place if takes_words(schema) else len(values_from(tokens, place, schema))
     return [
         (below[place + length][0] + SLOT_WEIGHT - CAPTURED * length, "take", length) for length in range(1, longest + 1)
     ]
@@ -278,6 +275,19 @@ def fits(token: Token, schema: Json) -> bool:
         return any(fold(str(value)) == fold(token.text) or stem(fold(str(value)), "english") == token.stem
                    for value in schema["enum"])  # fmt: skip
     return token.kind == "number" and schema.get("type") in ("integer", "number")
+
+
+def values_from(tokens: Sequence[Token], place: int, schema: Json) -> range:
+    """Return the places of the value at a place, none if it does not fit; of a list `3, 4 and 5` as a whole."""
+    stop = place
+    for following in range(place, len(tokens)):
+        if fits(tokens[following], schema):
+            stop = following + 1
+        elif following == place or tokens[following].text != "and":
+            break
+        if schema.get("type") != "array":
+            break
+    return range(place, stop)
 
 
 _LEADING = frozenset(

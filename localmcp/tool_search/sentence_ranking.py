@@ -210,6 +210,9 @@ def _unplaced(properties: Mapping[str, Json], tokens: Sequence[Token]) -> float:
 
 _ASKING = {"path": re.compile(r"path|file|folder|url|uri", re.I), "id": re.compile(r"\bids?\b|Id\b|uuid", re.I)}
 
+_IDENTIFIER = re.compile(r"\w+_\w+")
+"""In a description it names something else: "As add_path returned it" asks for no path."""
+
 
 def asks_for(properties: Mapping[str, Json], token: Token) -> list[str]:
     """Return the parameters whose name or description asks for a path or an id such as `token`."""
@@ -217,5 +220,7 @@ def asks_for(properties: Mapping[str, Json], token: Token) -> list[str]:
     return [
         name
         for name, schema in properties.items()
-        if asking and takes_words(schema) and asking.search(f"{name} {schema.get('description', '')}")
+        if asking
+        and takes_words(schema)
+        and asking.search(f"{name} {_IDENTIFIER.sub('', schema.get('description', ''))}")
     ]

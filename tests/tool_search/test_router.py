@@ -209,6 +209,16 @@ def test_the_name_of_a_tool_calls_it_with_what_stands_beside(workspace: Workspac
             {"collection_name": "papers", "texts": ["hello"]},
         ),
         ("list the newest documents", "list_sources", {"order": "added"}),
+        ("make rule 3 more important", "editRule", {"id": 3, "weight": 1.5}),
+        ("rule 3 was less important", "editRule", {"id": 3, "weight": 0.5}),
+        ("rules 3, 4 and 9 were useful", "reportRuleUse", {"ruleIds": [3, 4, 9]}),
+        ("delete records 3, 4 and 5 from recipes", "delete_records", {"ids": [3, 4, 5], "collection_name": "recipes"}),
+        (
+            "insert the texts 'leek' and 'peas' into recipes",
+            "insert_records",
+            {"texts": ["leek", "peas"], "collection_name": "recipes"},
+        ),
+        ("add all of ~/taxes to the collection taxes", "add_path", {"path": "~/taxes", "collection": "taxes"}),
     ],
 )
 def test_what_is_to_be_changed_is_not_mixed_up(
@@ -217,6 +227,11 @@ def test_what_is_to_be_changed_is_not_mixed_up(
     decision = workspace.router.decide(workspace.router.rank(sentence), {})
     assert decision.tool is not None
     assert (decision.tool.name, dict(decision.arguments)) == (tool_name, arguments)
+
+
+def test_a_path_is_not_taken_for_an_id_because_a_description_names_a_tool(workspace: Workspace) -> None:
+    ranking = workspace.router.rank("index /home/ada/book.epub")
+    assert ranking.tools[0].tool.name == "add_path"
 
 
 def test_limit_goes_only_to_a_tool_that_has_one(workspace: Workspace) -> None:
@@ -249,6 +264,8 @@ def test_an_empty_query_is_an_error(workspace: Workspace, query: str) -> None:
         ("push my collection to milvus", "collection"),
         ("create a partition in the collection papers", "partition_name"),
         ("weigh a hive", "hive"),
+        ("undo that", "sourceId"),
+        ("import the rules", "path"),
     ],
 )
 def test_words_of_the_tool_and_prepositions_are_no_arguments(
