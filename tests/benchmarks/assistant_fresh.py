@@ -73,7 +73,11 @@ def write_library(place: Path, pages: Path) -> Path:
 
 
 def build(place: Path, pages: Path) -> None:
-    library = write_library(place, pages)
+    fill(place, write_library(place, pages))
+
+
+def fill(place: Path, library: Path) -> None:
+    """Write the small servers, and put the library, quick starts, rules and servers into the reader's file."""
     for name, (about, tools) in TOOLS.items():
         (place / f"{name}_server.py").write_text(SERVER.format(name=name, about=about) + tools + "server.run()\n")
     steps = [
