@@ -43,6 +43,8 @@ WEAK_SHARE = 0.2
 """The text of a brief answer only names a tool whose score is less than this share of the best one's."""
 BARE = ("name", "score", "notice")
 """Fields of a tool that is only named."""
+UNREAD, NO_MORE = ("title", "minLength", "maxLength"), ("additionalProperties", False)
+"""Parts of a schema that a brief answer leaves out; `execute_tool` names every mistake."""
 KEPT_DESCRIPTIONS = 20_000
 FEW = 20
 """Hits that are looked up one by one; a table of 10,000 tools takes as long as 50 look-ups."""
@@ -205,7 +207,9 @@ class Discovery:
         whole = max_results if detail == "full" else int(sure and bool(query.strip()))
         least = WEAK_SHARE * ranked[0][1]
         hits = [
-            _as_hit(ranked_tool, score, full=place < whole, asked=detail == "full", weak=score < least)
+            _as_hit(
+                ranked_tool, score, full=place < whole, asked=detail == "full", bare=place >= whole > 0 or score < least
+            )
             for place, (ranked_tool, score) in enumerate(ranked)
         ]
         text = compact_json(hits if detail == "full" else [_in_text(hit, n, least) for n, hit in enumerate(hits)])
@@ -262,8 +266,9 @@ def _full(hit_tool: Tool, score: float) -> ToolHit:
     return hit if schema is None else {**hit, "input_schema": schema, "inputSchema": schema}
 
 
-def _as_hit(hit_tool: Tool, score: float, *, full: bool, asked: bool, weak: bool) -> ToolHit:
-    """Return a hit as tool_search has it: with its schema, a very long one only if `asked`, or in one line."""
+def _as_hit(hit_tool: Tool, score: float, *, full: bool, asked: bool, bare: bool) -> ToolHit:
+    """Return a hit as tool_search has it: with its schema, a very long one only if `asked`, or in one line; `bare`:
+    of the parameters only those that are required."""
     hit: ToolHit = {"name": hit_tool.name, "description": hit_tool.description, "score": round(score, 4)}
     if hit_tool.notice:
         hit["notice"] = hit_tool.notice
@@ -271,9 +276,9 @@ def _as_hit(hit_tool: Tool, score: float, *, full: bool, asked: bool, weak: bool
     if schema is None:
         return hit
     if full and (asked or len(compact_json(schema)) <= LONGEST_SCHEMA):
-        return {**hit, "input_schema": schema if asked else _without_titles(schema)}
+        return {**hit, "input_schema": schema if asked else _to_fill_in(schema)}
     hit["description"] = _cut(first_sentence(hit_tool.description), ONE_LINE)
-    return {**hit, "parameters": required_parameters(schema) if weak else _parameter_line(schema)}
+    return {**hit, "parameters": required_parameters(schema) if bare else _parameter_line(schema)}
 
 
 def _in_text(hit: ToolHit, place: int, least: float) -> Json:
@@ -282,12 +287,12 @@ def _in_text(hit: ToolHit, place: int, least: float) -> Json:
     return {name: part for name, part in hit.items() if whole or name in BARE}
 
 
-def _without_titles(schema: Json) -> Json:
-    """Return a schema without the titles that generators make of names."""
-    bare = {key: value for key, value in schema.items() if key != "title"}
+def _to_fill_in(schema: Json) -> Json:
+    """Return a schema without what nobody needs to fill it in: titles made of names, lengths, a ban on more fields."""
+    bare = {key: value for key, value in schema.items() if key not in UNREAD and (key, value) != NO_MORE}
     properties: Json = schema.get("properties") or {}
     kinds = {
-        name: _without_titles(cast(Json, kind)) if isinstance(kind, dict) else kind for name, kind in properties.items()
+        name: _to_fill_in(cast(Json, kind)) if isinstance(kind, dict) else kind for name, kind in properties.items()
     }
     return bare | ({"properties": kinds} if kinds else {})
 

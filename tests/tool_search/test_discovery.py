@@ -307,7 +307,9 @@ def test_a_brief_answer_has_the_best_tools_schema_and_a_line_for_each_other(regi
     long = "Sends a letter by post. " * 9
     registry.add(Made("send_letter", long, schema={"properties": {"to": {"type": "string"}}, "required": ["to"]}))
     best, other = registry.call("tool_search", {"query": "send"}).value["tools"]
-    assert best["input_schema"] == registry.get(best["name"]).input_schema and "parameters" not in best
+    whole = {**registry.get(best["name"]).input_schema}
+    assert whole.pop("additionalProperties") is False
+    assert best["input_schema"] == whole and "parameters" not in best
     assert other == {
         "name": "send_letter",
         "description": "Sends a letter by post.",
@@ -316,6 +318,19 @@ def test_a_brief_answer_has_the_best_tools_schema_and_a_line_for_each_other(regi
     }
     with pytest.raises(InvalidInput, match="detail"):
         registry.call("tool_search", {"query": "send", "detail": "short"})
+
+
+def test_a_sure_answer_names_only_what_the_tools_after_the_first_require(registry: Registry) -> None:
+    optional: dict[str, Any] = {"note": {"type": "string"}, "copies": {"type": "integer"}}
+    for name in ("atlas_print", "atlas_post"):
+        properties = {"to": {"type": "string", "maxLength": 90}, **optional}
+        registry.add(Made(name, "Maps.", schema={"properties": properties, "required": ["to"]}))
+    answer = registry.call("tool_search", {"query": "atlas_print"})
+    assert answer.value["confidence"] == "high"
+    best, *others = answer.value["tools"]
+    assert "maxLength" not in json.dumps(best) and best["input_schema"]["required"] == ["to"]
+    (post,) = [tool for tool in others if tool["name"] == "atlas_post"]
+    assert post["parameters"] == "to* (string), +2 optional"
 
 
 def test_a_brief_answer_has_no_titles_that_generators_make_of_names(registry: Registry) -> None:
