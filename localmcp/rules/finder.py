@@ -120,8 +120,7 @@ def as_text(answer: Any) -> str:
     rules = result.get("rules", [])
     lines = ["Follow these rules:"] if rules else [NO_RULES]
     lines += [
-        f"- {rule['rule_text']} [rule {rule['id']}, {rule['category']}, {rule['relevance_score']:.2f}: "
-        f"{'; '.join(rule['why'])}]"
+        f"- {rule['rule_text']} [rule {rule['id']}, {rule['category']}, {rule['relevance_score']:.2f}]"
         for rule in rules
     ]
     for title, key in (("For every task:", "always"), ("Often applied together with these:", "combinations")):
@@ -183,7 +182,7 @@ class RuleFinder:
         maxTokens: Annotated[int | None, Param("Room for the rule texts", minimum=1)] = None,
     ) -> RelevantRules:
         """Get the developer's own rules and conventions that matter for a task; call it before starting work. Returns
-        the fitting rules with relevance 0..1 and the reason; none when no rule fits."""
+        the fitting rules with relevance 0..1; none when no rule fits."""
         if not taskDescription.strip():
             raise InvalidInput(EMPTY_TASK)
         if len(taskDescription) > MOST_CHARACTERS:
