@@ -23,6 +23,7 @@ from mcp.server.subscriptions import ToolsListChanged
 import localmcp
 from localmcp import __version__, config
 from localmcp.__main__ import plain_serve
+from localmcp.discovery import COMMON_CALLS
 from localmcp.errors import ConfigurationError
 from localmcp.server import handshake, session_cache
 from localmcp.server.early_call import answer_early
@@ -702,8 +703,9 @@ def test_a_spoiled_cache_falls_back_to_the_fixed_text(
     assert session_cache.cached_instructions() == "repaired"
 
 
-def test_the_fixed_instructions_fit() -> None:
+def test_the_fixed_instructions_fit_and_name_the_common_calls() -> None:
     assert len(session_cache.FALLBACK_INSTRUCTIONS) <= session_cache.MAX_INSTRUCTIONS
+    assert f"`execute_tool` runs without a search: {', '.join(COMMON_CALLS)}." in session_cache.FALLBACK_INSTRUCTIONS
 
 
 @pytest.mark.parametrize(
