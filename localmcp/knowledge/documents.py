@@ -41,7 +41,7 @@ from localmcp.knowledge.origins import is_uuid, parse_collection
 from localmcp.knowledge.result_order import shortened
 from localmcp.knowledge.scans import waiting_pages
 from localmcp.knowledge.search import PassageSearch
-from localmcp.knowledge.source_list import ORDERS, SOURCE, Listing, in_order, list_documents, source_item
+from localmcp.knowledge.source_list import ORDERS, SOURCE, Listing, changed_files, in_order, list_documents, source_item
 from localmcp.search.collections import Collection, visible_collections, visible_ids
 from localmcp.search.dates import parse_range
 from localmcp.search.index import Index
@@ -53,6 +53,8 @@ from localmcp.tools import Param, current_scope, integer_or_string, tool
 
 LONGEST_NAMES = 300
 """Characters of the names of collections and mounted files in the text for an assistant that connects."""
+CHANGED_NAMED = 5
+"""Files that have changed since they were read, in a list of documents."""
 
 
 class KnowledgeBase(PassageSearch):
@@ -209,15 +211,19 @@ class KnowledgeBase(PassageSearch):
         """List the documents in the knowledge base, the last changed first."""
         mount, name = parse_collection(collection)
         missing: list[NotFound] = []
+        changed: list[str] = []
         sorting = order or ("changed" if current_scope().lean else "added")
         listing = Listing(name, sorting, *parse_range(since, until), pathPrefix)
 
         def look(index: Index, origin: str | None) -> tuple[list[SourceItem], int, str | None] | None:
             try:
-                return *list_documents(index.database, listing, offset + limit, origin), origin
+                documents, count = list_documents(index.database, listing, offset + limit, origin)
             except NotFound as error:
                 missing.append(error)
                 return None
+            if current_scope().lean and sorting == "changed" and not offset:
+                changed.extend(changed_files(index.database, name))
+            return documents, count, origin
 
         items: list[SourceItem] = []
         total, part = 0, None
@@ -237,6 +243,8 @@ class KnowledgeBase(PassageSearch):
         if not total and pathPrefix:
             with self.database.read() as connection:
                 result["notices"] = explain_empty_filter(connection, path_prefix=pathPrefix)
+        elif changed:
+            result["notices"] = [_changed_since_read(changed)]
         return result
 
     @tool(
@@ -319,6 +327,12 @@ _ADVICE = {
     ),
 }
 """Names of tools -> what an assistant that may call them is told."""
+
+
+def _changed_since_read(paths: list[str]) -> str:
+    """Return what an assistant does about files that have changed since they were read."""
+    named = ", ".join(paths[:CHANGED_NAMED]) + (", …" if len(paths) > CHANGED_NAMED else "")
+    return f"Changed since they were read: {named}. The tool refresh reads them again."
 
 
 # ---------------------------------------------------------------- numbers

@@ -91,15 +91,29 @@ def search_text(result: Json) -> str:
     remarks = [*corrections, *result.get("notices", [])]
     if not hits:
         return "\n".join([result.get("message", "No results."), *remarks])
-    folder = _shared_folder([hit["citation"].get("path") for hit in hits])
+    folder = _shared_folder([hit["citation"].get("path") for hit in hits if not _is_weak(hit)])
     documents: dict[str, list[tuple[int, Json]]] = {}
     for number, hit in enumerate(hits, 1):
-        documents.setdefault(hit["sourceId"], []).append((number, hit))
-    head = f"{_count(len(documents), 'document')}, {_count(len(hits), 'passage')}{_confidence(result)}"
+        if not _is_weak(hit):
+            documents.setdefault(hit["sourceId"], []).append((number, hit))
+    count = _count(len({hit["sourceId"] for hit in hits}), "document")
+    head = f"{count}, {_count(len(hits), 'passage')}{_confidence(result)}"
     blocks = ["\n".join([head + (f" Paths are below {folder}" if folder else ""), *remarks])]
     blocks += [_document_block(passages, folder) for passages in documents.values()]
-    more = [f"More: cursor={result['nextCursor']}"] if "nextCursor" in result else []
-    return "\n\n".join([*blocks, *more])
+    weak = ", ".join(_line_of(hit) for hit in hits if _is_weak(hit))
+    ends = [f"Of little relevance: {weak}"] if weak else []
+    ends += [f"More: cursor={result['nextCursor']}"] if "nextCursor" in result else []
+    return "\n\n".join([*blocks, *(["\n".join(ends)] if ends else [])])
+
+
+def _is_weak(hit: Json) -> bool:
+    """Return whether nothing of a passage is quoted, because another one answers much better."""
+    return hit.get("excerpt") == ""
+
+
+def _line_of(hit: Json) -> str:
+    """Return the document and the line with which `get_document` reads a passage."""
+    return f"{os.path.basename(hit['citation'].get('path', hit['sourceTitle']))}:{hit['citation']['startLine']}"
 
 
 def _document_block(passages: Sequence[tuple[int, Json]], folder: str) -> str:
@@ -132,10 +146,15 @@ def _document_line(hit: Json, folder: str) -> str:
 
 def _names(item: Json, title: str, path: str, folder: str) -> list[str]:
     """Return title ("" where the path says it), path, and what is unusual of a document."""
-    place, unusual = path.removeprefix(folder), _unusual(item)
-    extra = [f"collection {unusual['collection']}"] if "collection" in unusual else []
-    extra += [f"file {unusual['freshness']} since it was read"] if "freshness" in unusual else []
-    return ["" if place and _is_name_of(title, place) else title, place, *extra]
+    place = path.removeprefix(folder)
+    return ["" if place and _is_name_of(title, place) else title, place, *_remarks(item)]
+
+
+def _remarks(item: Json) -> list[str]:
+    """Return the collection and the freshness in words, where they are not as they mostly are."""
+    unusual = _unusual(item)
+    collection = [f"collection {unusual['collection']}"] if "collection" in unusual else []
+    return collection + ([f"file {unusual['freshness']} since it was read"] if "freshness" in unusual else [])
 
 
 def _is_name_of(title: str, path: str) -> bool:
@@ -220,7 +239,8 @@ def lean_document(result: Any) -> Answer:
     source: Json = result["source"]
     lines = f" | lines {result['startLine']}-{result['endLine']}" if "startLine" in result else ""
     name = source.get("path") or source["title"]
-    head = f"# {source['title']} | {name} | id {short_id(source['id'])}{lines}"
+    unusual = "".join(f" | {part}" for part in _remarks(source))
+    head = f"# {source['title']} | {name}{unusual} | id {short_id(source['id'])}{lines}"
     structured = {**{key: value for key, value in result.items() if key != "chunks"}, "source": _lean_source(source)}
     if "outline" in result:
         head += " | first line and heading of each section"
@@ -294,6 +314,15 @@ def lean_removal(result: Any) -> Answer:
         return _answer(result, f"{head}\n{shortened(', '.join(row['title'] for row in rows), TITLE_CHARS)}")
     lines = [f"{row['title']} | {row['path'] or 'no file'} | id {short_id(row['sourceId'])}" for row in rows]
     return _answer(result, "\n".join([head, *lines]))
+
+
+def lean_restored(result: Any) -> Answer:
+    """Return the answer of `restore_source`: a line per document that is back, and what could not be restored."""
+    rows: list[Json] = result.get("sources", [result])
+    head = f"Restored {_count(result.get('restored', 1), 'document')}."
+    lines = [row["path"] or row["title"] for row in rows[:MOST_LINES]]
+    problems = [f"{problem['path']}: {problem['reason']}" for problem in result.get("problems", [])]
+    return _answer(result, "\n".join([head, *lines, *problems]))
 
 
 def lean_verification(result: Any) -> Answer:

@@ -11,7 +11,7 @@ from localmcp.config import Settings
 from localmcp.errors import AccessDenied, InvalidInput, NotFound
 from localmcp.knowledge.ingest import Library
 from localmcp.knowledge.jobs import WAIT_SECONDS, Jobs, JobState, Tell
-from localmcp.knowledge.lean_answers import lean_removal, lean_report
+from localmcp.knowledge.lean_answers import lean_removal, lean_report, lean_restored
 from localmcp.knowledge.library_records import (
     AddedDocument,
     IngestResult,
@@ -196,6 +196,7 @@ class LibraryTools:
             "take {sourceId} out of the trash",
         ),
         idempotent=False,
+        lean=lean_restored,
     )
     def restore_source(
         self,

@@ -23,13 +23,17 @@ def document_of(hit: Hit) -> tuple[str | None, str]:
 
 
 def spread(hits: Sequence[Hit]) -> list[Hit]:
-    """Return the hits with at most two passages of one document among the first five; the rest keeps its order."""
+    """Return the hits with no text twice and at most two passages of one document among the first five; the rest keeps
+    its order."""
     first: list[Hit] = []
     later: list[Hit] = []
     counts: Counter[tuple[str | None, str]] = Counter()
+    texts: set[str] = set()
     for hit in hits[:WINDOW]:
-        if len(first) < FIRST and counts[document_of(hit)] < PER_DOCUMENT:
+        text = hit.passage.text.strip()
+        if len(first) < FIRST and counts[document_of(hit)] < PER_DOCUMENT and text not in texts:
             counts[document_of(hit)] += 1
+            texts.add(text)
             first.append(hit)
         else:
             later.append(hit)

@@ -24,6 +24,10 @@ SOURCE = """
 """
 
 
+MOST_COMPARED = 20_000
+"""Files that a list compares with what was read."""
+
+
 @dataclass(frozen=True, slots=True)
 class Listing:
     """Which documents to list, and in which order."""
@@ -78,6 +82,21 @@ def list_documents(
         sql = f"{SOURCE} {where} order by {ORDERS[listing.order][1]} limit ?"
         rows = fetch_all(connection, sql, [*bindings, limit])
         return [source_item(row, database.adopted, origin) for row in rows], total
+
+
+def changed_files(database: Database, collection: str | None) -> list[str]:
+    """Return the paths of documents whose files have changed since they were read, of those last changed."""
+    with database.read() as connection:
+        collections = choose_collections(connection, [collection] if collection else None)
+        marks = ",".join("?" * len(collections))
+        sql = f"""
+            select uri, size, mtime_ns, sha256 from sources
+            where collection_id in ({marks}) and trashed_at is null and mtime_ns is not null
+            order by mtime_ns desc limit {MOST_COMPARED}
+        """
+        rows = fetch_all(connection, sql, [each.id for each in collections])
+    adopted = database.adopted
+    return [uri for uri, size, mtime, digest in rows if check_freshness(uri, size, mtime, digest, adopted) == "changed"]
 
 
 def source_item(row: Any, adopted: bool, origin: str | None = None) -> SourceItem:
