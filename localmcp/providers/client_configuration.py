@@ -174,7 +174,7 @@ def servers_in(document: Json, path: Path) -> dict[str, Any]:
         if not isinstance(table, dict):
             raise ConfigurationError(f"{path}: the table of servers must be an object, not {json_kind(table)}.")
         for name, entry in cast(Json, table).items():
-            servers_by_name.setdefault(name, _in_our_words(entry))
+            servers_by_name.setdefault(name, _with_env_file(_in_our_words(entry), path))
     return servers_by_name
 
 
@@ -194,6 +194,17 @@ def _in_our_words(entry: Any) -> Any:
         if old in entry:
             entry.setdefault(new, entry.pop(old))
     return _with_filter(_with_headers_from_variables(entry))
+
+
+def _with_env_file(entry: Any, path: Path) -> Any:
+    """Return the entry with the whole path of its file of variables, which editors look for in the working folder."""
+    env_file: Any = cast(Json, entry).get("envFile") if _is_table(entry) else None
+    if not isinstance(env_file, str) or not env_file.strip():
+        return entry
+    folder = path.parent.parent if path.parent.name in (".vscode", ".cursor") else path.parent
+    in_project = folder is not path.parent
+    env_file = env_file.replace("${workspaceFolder}", str(folder)) if in_project else env_file
+    return {**entry, "envFile": env_file if env_file.startswith(("~", "${")) else str(folder / env_file)}
 
 
 def _with_headers_from_variables(entry: Json) -> Json:

@@ -352,3 +352,35 @@ def test_servers_approve_shows_the_difference_and_accepts_it_only_when_told_to(r
     assert run("approve", "shop", "--yes")[1]["approved"]
     assert [check.status for check in check_servers()] == ["ok"]
     assert run("approve", "shop")[1]["changes"] == {}
+
+
+ENV_FILE = """# Keys of the project
+TOKEN=abc#1 # not this
+export QUOTED = "two words \\"and\\" a\\nline" # nor this
+SINGLE='$as # it is'
+EMPTY=
+not a line
+HOST=example.org
+"""
+
+
+def test_an_import_takes_the_file_of_variables_over_which_is_read_at_the_start(tmp_path: Path, run: Run) -> None:
+    project = tmp_path / "project"
+    write(project / "keys.env", ENV_FILE)
+    servers = {
+        "a": {"command": "a", "envFile": "${workspaceFolder}/keys.env", "env": {"HOST": "localhost"}},
+        "b": {"command": "b", "envFile": "none.env"},
+    }
+    source = write(project / ".vscode" / "mcp.json", {"servers": servers})
+    assert run("import", str(source))[1]["changed"] == 2
+    first, second = read_entries()
+    assert prepare(first).env == {
+        "TOKEN": "abc#1",
+        "QUOTED": 'two words "and" a\nline',
+        "SINGLE": "$as # it is",
+        "EMPTY": "",
+        "HOST": "localhost",
+    }
+    with pytest.raises(ConfigurationError, match=r"'b' takes its variables from .*none\.env, which.*no such file"):
+        prepare(second)
+    assert "abc" not in servers_file().read_text()

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from localmcp.config import servers_file
 from localmcp.errors import ConfigurationError
-from localmcp.files import PRIVATE_FILE, write_atomically
+from localmcp.files import PRIVATE_FILE, reason_of, write_atomically
 from localmcp.providers.client_configuration import MCP_SERVERS, TABLES, read_document, servers_in
 
 Json = dict[str, Any]
@@ -23,10 +23,15 @@ START_SECONDS, CALL_SECONDS = 30.0, 60.0
 MOST_SECONDS = 999.0
 """From 1000 on a time-out is read as milliseconds, which is what other clients write."""
 
-_STARTING_KEYS = ("command", "args", "env", "cwd", "url", "headers", "type")
+_STARTING_KEYS = ("command", "args", "env", "envFile", "cwd", "url", "headers", "type")
 _HTTP = ("http", "streamable-http", "streamable_http", "streamablehttp")
 _VARIABLE = re.compile(r"\$\{(?:env:)?([^}:]+)(?::-([^}]*))?\}")
 _QUESTION = re.compile(r"\$\{input:[^}]*\}")
+_ASSIGNMENT = re.compile(
+    r"^[ \t]*(?:export[ \t]+)?([A-Za-z_][\w.-]*)[ \t]*=[ \t]*"
+    r"""(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|(.*?))[ \t]*(?:[ \t]#.*)?$""",
+    re.MULTILINE,
+)
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9-]+")
 _MOST_NAMESPACE = 24
 
@@ -43,6 +48,8 @@ class ServerEntry:
     command: str = ""
     args: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict[str, str])
+    env_file: str = ""
+    """A file of `NAME=VALUE` lines, read at the start; `env` wins."""
     cwd: str = ""
     url: str = ""
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -105,6 +112,7 @@ def _parse(name: str, raw: Json) -> ServerEntry:
         command="" if url else command,
         args=_texts(raw, "args"),
         env=_named_texts(raw, "env"),
+        env_file=_text(raw, "envFile"),
         cwd=_text(raw, "cwd"),
         url=url,
         headers=_named_texts(raw, "headers"),
@@ -214,7 +222,8 @@ def prepare(entry: ServerEntry) -> Launch:
     """Fill in `${VAR}`, `${env:VAR}` and `${VAR:-default}` from the environment.
 
     Raises:
-        ConfigurationError: a variable without a default is not set, or an editor would ask for it; names its place.
+        ConfigurationError: a variable without a default is not set, an editor would ask for it, or the file of
+            variables cannot be read; names its place.
     """
 
     def filled(key: str) -> Callable[[str], str]:
@@ -222,15 +231,32 @@ def prepare(entry: ServerEntry) -> Launch:
             lambda match: _variable(entry.name, key, match), _unasked(entry.name, key, text)
         )
 
-    cwd = filled("cwd")(entry.cwd)
+    cwd, env_file = filled("cwd")(entry.cwd), filled("envFile")(entry.env_file)
+    env = _read_env_file(entry.name, Path(env_file).expanduser()) if env_file else {}
     return Launch(
         command=os.path.expanduser(filled("command")(entry.command)),
         args=tuple(map(filled("args"), entry.args)),
-        env={name: filled(f"env.{name}")(value) for name, value in entry.env.items()},
+        env=env | {name: filled(f"env.{name}")(value) for name, value in entry.env.items()},
         cwd=os.path.expanduser(cwd) if cwd else None,
         url=filled("url")(entry.url),
         headers={name: filled(f"headers.{name}")(value) for name, value in entry.headers.items()},
     )
+
+
+def _read_env_file(server: str, path: Path) -> dict[str, str]:
+    """Return the variables of a file with lines as a shell has them: quotes, comments and `export` are understood."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(
+            f"The MCP server '{server}' takes its variables from {path}, which cannot be read: {reason_of(error)}.",
+            hint=f"Correct envFile in {servers_file()}.",
+        ) from error
+    return {name: _unescaped(double) + single + plain for name, double, single, plain in _ASSIGNMENT.findall(text)}
+
+
+def _unescaped(text: str) -> str:
+    return re.sub(r"\\(.)", lambda match: {"n": "\n", "t": "\t", "r": "\r"}.get(match[1], match[1]), text)
 
 
 def _unasked(server: str, key: str, text: str) -> str:
