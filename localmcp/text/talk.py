@@ -13,6 +13,7 @@ from typing import Any, BinaryIO, cast
 from localmcp.errors import UnreadableDocument
 from localmcp.text.document import Document, date_fields, make_document, one_line, read_member
 from localmcp.text.encodings import decode_text
+from localmcp.text.markdown import code_fence
 from localmcp.text.worker import begin_member
 
 PARAGRAPH_SECONDS = 30
@@ -115,7 +116,7 @@ def _array_items(file: BinaryIO, name: str) -> Iterator[Any]:
 
 def _conversation(conversation: Any, name: str) -> Document:
     turns = list(_chatgpt_turns(conversation) if "mapping" in conversation else _claude_turns(conversation))
-    text = "\n\n".join(f"{speaker}{f' ({when})' if when else ''}: {words}" for speaker, when, words in turns)
+    text = "\n\n".join(f"{speaker}{f' ({when})' if when else ''}:{_below(words)}" for speaker, when, words in turns)
     created = _moment(conversation.get("create_time") or conversation.get("created_at"))
     date = _moment(conversation.get("update_time") or conversation.get("updated_at")) or created
     metadata = {key: value for key, value in (("date", date), ("created", created)) if value}
@@ -123,6 +124,11 @@ def _conversation(conversation: Any, name: str) -> Document:
     title = str(conversation.get("title") or conversation.get("name") or "")
     fields: dict[str, Any] = {"title": title or "Conversation", "metadata": metadata, **date_fields(date, "export")}
     return make_document(title or name, text, "conversation", "markdown", "text", **fields)
+
+
+def _below(words: str) -> str:
+    """Return words as they follow a speaker: a fence begins a line, else its end would be taken for a beginning."""
+    return f"\n\n{words}" if words.startswith(("```", "~~~")) else f" {words}"
 
 
 def _chatgpt_turns(conversation: Any) -> Iterator[tuple[str, str, str]]:
@@ -167,7 +173,7 @@ def _code_words(text: str, language: str) -> str:
         name, body = canvas.get("name", ""), canvas.get("content") or "\n\n".join(edit["replacement"] for edit in edits)
     except (ValueError, KeyError, TypeError, AttributeError):
         language = "" if language == "unknown" else language
-        return f"```{language}\n{text.strip()}\n```" if text.strip() else ""
+        return code_fence(text.strip(), language) if text.strip() else ""
     return f"{one_line(str(name))}\n\n{body}".strip()
 
 

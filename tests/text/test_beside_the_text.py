@@ -16,6 +16,7 @@ from openpyxl.comments import Comment
 from pptx.chart.data import CategoryChartData
 from pptx.enum.chart import XL_CHART_TYPE
 
+from localmcp.text.outline import read_outline
 from localmcp.text.readers import read_bytes, read_documents
 
 SPACES = {
@@ -150,9 +151,24 @@ def test_code_canvas_and_speech_of_chatgpt_are_read():
     ]
     [document] = read_documents(io.BytesIO(json.dumps(export).encode()), "conversations.json")
     assert document.text == (
-        "User (2024-05-03): Read it aloud\n\nAssistant (2024-05-03): ```python\nprint(6 * 7)\n```\n\n"
-        "Tool (2024-05-03): ```\n42\n```\n\nAssistant (2024-05-03): Letter\n\nDear Sir, the roof leaks."
+        "User (2024-05-03): Read it aloud\n\nAssistant (2024-05-03):\n\n```python\nprint(6 * 7)\n```\n\n"
+        "Tool (2024-05-03):\n\n```\n42\n```\n\nAssistant (2024-05-03): Letter\n\nDear Sir, the roof leaks."
     )
+
+
+def test_code_of_a_conversation_is_one_fence_whatever_is_in_it():
+    code = 'print("""\n```\n# no heading\n```\n""")'
+    export = [
+        chat(
+            ("assistant", {"content_type": "code", "language": "python", "text": code}),
+            ("assistant", {"content_type": "text", "parts": ["Done.\n\n# Next"]}),
+        )
+    ]
+    [document] = read_documents(io.BytesIO(json.dumps(export).encode()), "conversations.json")
+    outline = read_outline(document.text, document.markup)
+    [(start, stop)] = outline.fences
+    assert document.text[start:stop] == f"````python\n{code}\n````\n"
+    assert [section.path for section in outline.sections] == [(), ("Next",)]
 
 
 def test_artifacts_of_claude_are_read():
