@@ -1,4 +1,4 @@
-"""`localmcp connect`: put localmcp into the configuration of an assistant, and import servers from there."""
+"""`localmcp connect`: add localmcp to an assistant's configuration, and import servers from it."""
 
 from __future__ import annotations
 

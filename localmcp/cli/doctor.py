@@ -1,4 +1,4 @@
-"""`localmcp doctor`, `backup`, `restore`, `optimize` and `adopt`: a file that can be trusted for years."""
+"""`localmcp doctor`, `backup`, `restore`, `optimize`, `adopt`: a file to be trusted for years."""
 
 from __future__ import annotations
 

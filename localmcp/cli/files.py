@@ -1,4 +1,4 @@
-"""Read files that are named on the command line, the JSON in them, and the values that are typed there."""
+"""Read files that are named on the command line, the JSON in them, and values typed there."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def existing_file(file: Path, *, hint: str | None = None) -> Path:
 
 
 def library_path(path: str) -> str:
-    """Return a path as the library knows it if it is there; any other may be a part of one, such as `docs/api`."""
+    """Return a path as the library knows it if it is there; any other may be a part of one."""
     expanded = os.path.expanduser(path)
     return unicode_path(os.path.realpath(expanded)) if os.path.exists(expanded) else path
 

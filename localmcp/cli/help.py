@@ -1,4 +1,4 @@
-"""`localmcp help`, `reference` and `completion`: the pages that ship with the package, and the scripts of shells."""
+"""`localmcp help`, `reference`, `completion`: the pages of the package, and scripts of shells."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`localmcp add` and `refresh`: documents go in, with a summary of what was indexed, skipped or failed."""
+"""`localmcp add` and `refresh`: documents go in, and what was indexed or skipped is told."""
 
 from __future__ import annotations
 
@@ -186,7 +186,10 @@ class Ingest:
         return 1 if report.failed else 0
 
     def _read_scans(self, *, stopped: bool) -> None:
-        """Read the pages of scans that wait: last, since a page takes seconds. Once stopped, say how many wait."""
+        """Read the pages of scans that wait: last, since a page takes seconds.
+
+        Once stopped, say how many wait.
+        """
         library = self.session.workspace.library
         pages = library.scanned_pages()
         if not pages:

@@ -80,7 +80,7 @@ def _print_page(session: Session, page: LogPage, offset: int) -> None:
 
 
 def _follow(session: Session, workspace: Workspace, page: LogPage, chosen: dict[str, Any]) -> None:
-    """Print the calls so far, then each new one until the person stops it; with --json one document a line."""
+    """Print the calls so far, then each new one until stopped; with --json one document a line."""
     last = 0
     while True:
         for entry in reversed(page.entries):

@@ -1,4 +1,4 @@
-"""`localmcp models` and `reembed`: list, download and check models, and embed the file with another one."""
+"""`localmcp models` and `reembed`: list, download and check models, embed the file with another."""
 
 from __future__ import annotations
 

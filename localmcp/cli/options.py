@@ -36,7 +36,7 @@ FORM = "30min, 12h, 7d, 2w, 1y, a date like 2027-01-31, or a time like 2027-01-3
 
 
 def parse_time(option: str, text: str | None, *, ahead: bool) -> str | None:
-    """Return the time that far ahead or back, or the time itself, as ISO 8601 in UTC; None without the option.
+    """Return the time that far ahead or back, or the time itself, as ISO 8601 in UTC; or None.
 
     An empty time is an error: a shell variable that is not set must not make a key that never ends.
 

@@ -1,4 +1,4 @@
-"""`localmcp pack`, `verify`, `mount`, `unmount`, `mounts` and `merge`: files to give away, and those received."""
+"""`localmcp pack`, `verify`, `mount`, `unmount`, `mounts`, `merge`: files given and received."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The root command: knows every command by name, imports one when it is used, and turns errors into words."""
+"""The root command: imports a command when it is used, and turns errors into words."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "reference": ("help", "Print every command, option, setting and tool on one page."),
     },
 }
-"""Section -> command -> (module, what it does). The texts are here so that `--help` imports no command."""
+"""Section -> command -> (module, what it does), so that `--help` imports no command."""
 
 
 def modules() -> dict[str, tuple[str, str]]:
@@ -151,7 +151,10 @@ def _interrupt(signal_number: int, frame: FrameType | None) -> NoReturn:
 
 
 def _interrupt_again(unraisable: sys.UnraisableHookArgs) -> None:
-    """Repeat a Ctrl-C that came while Python collected garbage or imported, where no exception gets through."""
+    """Repeat a Ctrl-C that came while Python collected garbage or imported.
+
+    No exception gets through there.
+    """
     if unraisable.exc_type is not KeyboardInterrupt:
         sys.__unraisablehook__(unraisable)
         return
@@ -195,7 +198,10 @@ def execute(session: Session, arguments: Sequence[str]) -> int:
 
 
 def _is_interrupt(error: BaseException | None) -> bool:
-    """Return whether a Ctrl-C caused this error: in a class body, Python 3.11 raises a RuntimeError from it."""
+    """Return whether a Ctrl-C caused this error.
+
+    In a class body, Python 3.11 raises a RuntimeError from it.
+    """
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__cause__
     return error is not None

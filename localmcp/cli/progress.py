@@ -96,7 +96,10 @@ class _Lines:
 
 
 def describe(now: Progress, width: int) -> str:
-    """`12 of 43 files · 210 passages · 14 s left · notes/a.md`, or `Meaning: 12 %, 4 min left; …`, as much as fits."""
+    """Return `12 of 43 files · 210 passages · 14 s left · notes/a.md`, as much as fits.
+
+    Or `Meaning: 12 %, 4 min left; …`.
+    """
     left = "" if now.seconds_left is None else f"{terminal.duration(now.seconds_left)} left"
     if now.phase == "meaning":
         share = f"Meaning: {100 * now.vectors_done // max(now.vectors_total, 1)} %"

@@ -23,7 +23,7 @@ FORMATS = click.Choice(["jsonl", "claude", "agents", "cursorrules", "mdc", "copi
 
 
 class _RuleId(click.ParamType):  # pyright: ignore[reportMissingTypeArgument]
-    """A number; the id of a mounted rule, such as `team:5`, goes to the tool, which says why it cannot be changed."""
+    """A number; the id of a mounted rule (`team:5`) goes to the tool, which says why not."""
 
     name = "integer"
 

@@ -1,4 +1,4 @@
-"""What every command shares: the options that may be anywhere, the open workspace, and answers as text or JSON."""
+"""What every command shares: common options, the open workspace, answers as text or JSON."""
 
 from __future__ import annotations
 

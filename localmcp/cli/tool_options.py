@@ -1,4 +1,4 @@
-"""Commands that call one tool, and their options, made from the tool: types, limits, choices, defaults and help."""
+"""Commands that call one tool, and options made from it: types, limits, choices and help."""
 
 from __future__ import annotations
 
@@ -104,7 +104,9 @@ def tool_options(
     without: Iterable[str] = (),
     instead: Mapping[str, Callable[[Function], Function]] | None = None,
 ) -> Callable[[Function], Function]:
-    """Add an option for every parameter of a tool's method; values arrive under the tool's names, None if left out.
+    """Add an option for every parameter of a tool's method.
+
+    Values arrive under the tool's names, None if left out.
 
     `arguments`: parameter -> metavar of what is written without an option; `...` at its end takes several words, which
     are joined for a parameter that is one text.

@@ -49,7 +49,7 @@ def tui(session: Session, file: Path | None, theme: str | None) -> int:
 
 
 def _prepare_screen(session: Session, name: str, hint: str) -> None:
-    """Refuse to draw where there is no terminal, and let searches answer by words until the model is there.
+    """Refuse to draw where there is no terminal, and let searches go by words until the model is there.
 
     Raises:
         Unavailable: stdin or stderr is not a terminal.

@@ -177,7 +177,7 @@ def answer_text(answer: SearchAnswer) -> str:
 
 
 def lean_answer(answer: SearchAnswer) -> Answer:
-    """Return the answer for a language model: the best match as steps to read, the others by name and title."""
+    """Return the answer for a language model: the best match as steps, the others by name and title."""
     best = answer.get("result")
     if "message" in answer or best is None:
         return Answer(dict(answer), answer_text(answer), whole_text=True)

@@ -213,7 +213,7 @@ class CatalogWords:
     def _resembling(
         self, query: Query, words: FieldWords, neighbors: Mapping[str, Neighbors], allowed: NDArray[Any] | None
     ) -> list[int]:
-        """Return rows that hold at least half of the significant words or their neighbors, the least distant first."""
+        """Return rows with half of the significant words or their neighbors, the least distant first."""
         size = len(self.ids)
         distance, hits, subjects, others = (np.zeros(size, dtype=np.int32) for _ in range(4))
         certain = np.zeros(size, dtype=bool)
@@ -260,7 +260,7 @@ _NOWHERE = 10_000
 
 
 def _relations(query: Query) -> list[Relation]:
-    """For each query word, how a word of the field must relate to it if the field is to hold the whole query."""
+    """Return, by query word, how a word of a field must relate to it if it holds the whole query."""
     relations: list[Relation] = ["are"] * len(query.words)
     if query.only_stop_words:
         return relations
@@ -305,13 +305,19 @@ def _rows_of(words: FieldWords, word: str) -> NDArray[Any]:
 
 
 def _least_first(rows: NDArray[Any], bounds: NDArray[Any]) -> list[int]:
-    """At most `MOST_CANDIDATES` rows by bound; rows are numbered by length of title and name, so ties are right."""
+    """Return at most `MOST_CANDIDATES` rows by bound.
+
+    Rows are numbered by length of title and name, so ties are right.
+    """
     order = np.argsort(bounds, kind="stable")[:MOST_CANDIDATES]
     return rows[order].tolist()
 
 
 def measure_edits(connection: apsw.Connection, word: str, others: Sequence[str]) -> dict[str, int]:
-    """Return each of `others` with its distance by the file's own `levenshtein`; a common stem is at most 2 away."""
+    """Return the distance of each of `others` by the file's own `levenshtein`.
+
+    Words with a common stem are at most 2 away.
+    """
     rows = fetch_all(
         connection,
         "select value, levenshtein(?1, value) from json_each(?2)",

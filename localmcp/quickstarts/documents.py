@@ -71,7 +71,7 @@ def read_path(path: Path) -> Iterator[Reading]:
 
 
 def read_file(path: Path, shown: str) -> Reading:
-    """Read one file with the metadata beside it. A file that cannot be parsed gives one problem and nothing else."""
+    """Read one file with the metadata beside it; one that cannot be parsed gives one problem."""
     try:
         if path.stat().st_size > MOST_BYTES:
             raise Unreadable(f"larger than {MOST_BYTES // 1_000_000} MB")

@@ -1,4 +1,7 @@
-"""How well one field of a quick start answers a query, as a score: lower is better (S0-9 to S0-15). Pure."""
+"""How well one field of a quick start answers a query: lower is better (S0-9 to S0-15).
+
+Nothing here reads the file.
+"""
 
 from __future__ import annotations
 
@@ -174,7 +177,9 @@ def fallback_score(where: Field, distance: int) -> int:
 
 
 def partial_distance(query: Query, text: str) -> int | None:
-    """Return words of the field outside the match plus characters of the touched words outside it; None = no match.
+    """Return the words of the field outside the match, plus characters of the touched words outside it.
+
+    None = no match.
 
     The query may be anywhere in the field; of several places the best counts. Stop words would match by chance: a
     lone one matches nothing ("not" in "notifications"), several only as whole words.
@@ -213,7 +218,7 @@ def _distance_at(query: Query, start: int, stop: int, spans: Sequence[tuple[int,
 
 
 def word_budget(word: str) -> int:
-    """How many edits a query word may be away from a word: 0 for codes and up to 2 letters, then 1 to 5, 2 to 8, 3."""
+    """Return how many edits away a word may be: 0 for codes and up to 2 letters, 1 to 5, 2 to 8, else 3."""
     if len(word) <= 2 or any(character.isdigit() for character in word):
         return 0
     return 1 if len(word) <= 5 else 2 if len(word) <= 8 else 3
@@ -233,8 +238,11 @@ def may_mean(word: str, other: str, edits: int) -> bool:
 
 
 def is_sure(word: str, other: str, edits: int) -> bool:
-    """Return whether a near word is certainly meant: the same word, a form of it, or a typo in a long word,
-    though not in its first letter ("mother" is not "other")."""
+    """Return whether a near word is certainly meant.
+
+    It is the same word, a form of it, or a typo in a long word, but not in its first letter ("mother" is not
+    "other").
+    """
     if word.isdigit():
         return False
     return (
@@ -245,7 +253,9 @@ def is_sure(word: str, other: str, edits: int) -> bool:
 
 
 def have_common_stem(first: str, second: str) -> bool:
-    """Whether two words are forms of one: the same first four letters or more, and endings that only inflect them.
+    """Return whether two words are forms of one.
+
+    They have the same first four letters or more, and endings that only inflect them.
 
     "started" and "start", "config" and "configuring"; not "openings" and "openshift".
     """
@@ -280,7 +290,10 @@ def _fuzzy_distance(
 def _as_a_whole(
     query: Query, words: Sequence[str], text: str, neighbors: Mapping[str, Neighbors], distance: int
 ) -> tuple[int, int] | None:
-    """A field typed wrongly as a whole ("Get started" for "getting started"), unless one word is simply another."""
+    """Match a field typed wrongly as a whole ("Get started" for "getting started").
+
+    Not if one word is simply another.
+    """
     missing = [
         word for word in query.significant_words if not any(field_word in neighbors[word].edits for field_word in words)
     ]
@@ -324,7 +337,7 @@ def _options(word: str, counts: bool, words: Sequence[str], neighbors: Mapping[s
 
 
 def _align(options: Sequence[Sequence[Option]], costs: Sequence[int]) -> list[Option | None]:
-    """The cheapest choice of one option for each query word, no position twice; None, at its cost, for no option."""
+    """Return the cheapest option for each query word, no position twice; None costs what it costs."""
     claims = Counter(position for option in options for position, _ in option)
     chosen: list[Option | None] = [None] * len(options)
     contested: list[int] = []

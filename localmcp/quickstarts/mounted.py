@@ -1,4 +1,4 @@
-"""Quick starts of the files that are mounted beside yours: found, listed and read with it, never changed."""
+"""Quick starts of mounted files: found, listed and read together with yours, never changed."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class MountedQuickstarts:
         return self._read(look)
 
     def find(self, name: str) -> Row | None:
-        """The quick start of that name or title in any mounted file, or of `NAME:name` in the one of that name."""
+        """Return the quick start of that name or title in any mounted file; `NAME:name` is in that one."""
         origin, bare = split_name(name)
 
         def look(mounted_file: MountedFile, theirs: apsw.Connection) -> Row | None:

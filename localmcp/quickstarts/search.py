@@ -1,4 +1,4 @@
-"""Ranking: candidates from memory, scored and ordered by one SQL statement with our registered functions."""
+"""Ranking: candidates from memory, scored and ordered by one SQL statement with our functions."""
 
 from __future__ import annotations
 
@@ -77,7 +77,10 @@ class Found(NamedTuple):
 
 
 def find_quickstarts(connection: apsw.Connection, cache: WordCache, request: Request) -> list[Found]:
-    """Return the best matches, best first; ties as §3 says: more parameters matched, then shorter title, then name."""
+    """Return the best matches, best first.
+
+    Ties as §3 says: more parameters matched, then shorter title, then name.
+    """
     words = cache.read(connection)
     queries: dict[Field, Query] = {where: read_query(text) for where, text in request.texts.items()}
     allowed = tagged_ids(connection, request.tag)
@@ -126,7 +129,7 @@ def find_by_substring(connection: apsw.Connection, request: Request) -> list[Fou
 
 
 def tagged_ids(connection: apsw.Connection, tag: str | None) -> list[int] | None:
-    """Return ids of the quick starts that carry a tag, written `value` or `kind:value`; None for no tag = all."""
+    """Return ids of the quick starts with a tag, `value` or `kind:value`; None for no tag = all."""
     if tag is None:
         return None
     kind, _, value = tag.rpartition(":")
@@ -153,8 +156,11 @@ def _mask(words: CatalogWords, allowed: list[int] | None) -> NDArray[Any] | None
 def _register_functions(
     connection: apsw.Connection, queries: Mapping[Field, Query], neighbors: Mapping[str, Neighbors], max_distance: int
 ) -> None:
-    """The functions of one search: `quickstart_fold(text)`, `quickstart_rank(field, text, levenshtein)` and
-    `quickstart_substring(field, text)`; only top-level SQL may call them."""
+    """Register the functions of one search, which only top-level SQL may call.
+
+    They are `quickstart_fold(text)`, `quickstart_rank(field, text, levenshtein)` and `quickstart_substring(field,
+    text)`.
+    """
 
     def rank(where: Any, text: Any, whole_distance: Any) -> int | None:
         match = match_field(queries[where], where, text, neighbors, whole_distance, max_distance)
@@ -233,7 +239,7 @@ def _in_documents(
     allowed: list[int] | None,
     limit: int,
 ) -> list[Found]:
-    """Quick starts whose whole text holds every word that names the subject, those with most in the title first."""
+    """Return quick starts whose text holds every word of the subject, most in the title first."""
     seen = {match.id for match in matches}
     by_field = [_holding_all(connection, where, query, allowed) for where, query in queries.items()]
     fallbacks: dict[int, Found] = {}

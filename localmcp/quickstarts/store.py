@@ -61,7 +61,10 @@ _SOUND = "length(content) <= 1000000 and iif(json_valid(content), json_type(cont
 
 
 def find_row(connection: apsw.Connection, name: str, origin: str | None = None) -> Row | None:
-    """Return the quick start of that name, or else the only one of that title; `origin` is the mounted file's name."""
+    """Return the quick start of that name, or else the only one of that title.
+
+    `origin` is the mounted file's name.
+    """
     there = f"deleted_at is null and {_SOUND if origin else '1'}"
     rows = fetch_all(connection, f"{_COLUMNS} where name = ? and {there}", (name,)) or fetch_all(
         connection, f"{_COLUMNS} where display_name = ? collate nocase and {there}", (name.strip(),)
@@ -81,7 +84,10 @@ def list_rows(
 def list_mounted_rows(
     connection: apsw.Connection, origin: str, tag: str | None, without: Iterable[str], limit: int
 ) -> tuple[list[Row], int]:
-    """Return the first of a mounted file's catalog by title, and how many there are in all, `without` those names."""
+    """Return the first of a mounted file's catalog by title, and how many there are.
+
+    Names in `without` do not count.
+    """
     which = f"{_SOUND} and name not in (select value from json_each(:without))"
     return _page(connection, tag, which, {"without": json.dumps(list(without))}, limit, 0, origin)
 
@@ -125,7 +131,7 @@ def count_tags(connection: apsw.Connection, without: Sequence[str] = ()) -> dict
 
 
 def contents(connection: apsw.Connection, names: Iterable[str]) -> dict[str, Json]:
-    """Return name -> content of those of `names` that are there and can be read, to compare files with each other."""
+    """Return name -> content of those that are there and readable, to compare files with each other."""
     sql = f"""
         select name, content from quickstarts
         where deleted_at is null and {_SOUND} and name in (select value from json_each(?))

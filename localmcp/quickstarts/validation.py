@@ -18,14 +18,14 @@ _PARTS = (("review", "instructions", "failedTaskHelp"), ("summary", "success", "
 
 
 def is_quickstart(content: Json) -> bool:
-    """Return whether a document is one at all: its kind, in any case and number, or the absence of another kind."""
+    """Return whether a document is a quick start: its kind, in any case and number, or no other kind."""
     kind = content.get("kind")
     kind_is_right = str(kind).lower().rstrip("s") in ("consolequickstart", "quickstart")
     return isinstance(content.get("spec"), dict) and (kind is None or kind_is_right)
 
 
 def check_quickstart(content: Json, name: str) -> list[str]:
-    """Return every way in which a document departs from the data model (§3), each with its path; [] = none.
+    """Return every departure of a document from the data model (§3), with its path; [] = none.
 
     Real catalogs depart from it in many rows, so these are warnings. A link to a manual needs no tasks.
     """

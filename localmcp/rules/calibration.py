@@ -1,4 +1,4 @@
-"""Calibration: the numbers, by model, that turn the similarity of a task and a rule into a relevance of 0..1."""
+"""Calibration: numbers, by model, that make a relevance (0..1) of how similar task and rule are."""
 
 from __future__ import annotations
 
@@ -22,17 +22,19 @@ if TYPE_CHECKING:
 SHIPPED_MODELS = ("default", "multilingual")
 """Those whose calibration comes with the package."""
 RELEVANT = 0.7
-"""The documented default threshold; the maps below are fitted so that a rule reaches it when it should count."""
+"""The documented default threshold; the maps below are fitted so that rules that count reach it."""
 _AT_THRESHOLD = math.log(RELEVANT / (1 - RELEVANT))
 EXPECTED_SHARE = 0.375
 """Weight of the tasks that a rule is expected to be for; the rule itself has the rest."""
 SIMILAR_RULES, SIMILAR_SLOPE = 20, 15.0
-"""How many of the shipped rules say which tasks a rule is for; the weight of each is exp(slope x cosine)."""
+"""How many shipped rules say which tasks a rule is for; each weighs exp(slope x cosine)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """How similarity becomes relevance, for one model. Similarities are cosines, less the rule's generality.
+    """How similarity becomes relevance, for one model.
+
+    Similarities are cosines, less the rule's generality.
 
     Two questions are asked, and the less certain answer counts: does any rule fit this task (`fits`), and is this rule
     one of those that do (`belongs`)? Fitted by `tests/benchmarks/rules_quality.py --calibrate` on judged tasks, the
@@ -70,7 +72,7 @@ def logistic(value: float) -> float:
 
 
 def find_calibration(connection: apsw.Connection, identity: ModelIdentity) -> Calibration | None:
-    """Return the calibration of a model: the one stored in the file, the one shipped with the package, or None."""
+    """Return the calibration of a model: stored in the file, else shipped with the package, else None."""
     sql = "select calibration from models where fingerprint = ?"
     stored = fetch_one(connection, sql, (identity.fingerprint,))
     table = cast("dict[str, Any]", json.loads(stored)).get("rules") if stored else None
@@ -85,7 +87,7 @@ def find_calibration(connection: apsw.Connection, identity: ModelIdentity) -> Ca
 
 
 class ExpectedTasks(NamedTuple):
-    """Rules as teams write them, and of each the mean of four tasks for which it matters: unit rows (n, 384).
+    """Rules as teams write them, and the mean of four tasks for each: unit rows (n, 384).
 
     They are in the vectors of the default model, which are the last numbers of the multilingual one's too.
     """
@@ -125,7 +127,7 @@ class _Shipped(NamedTuple):
 
 
 def shipped_path(model: str) -> Path:
-    """Return the file with the calibration of `default` or `multilingual`, which `rules_quality.py --ship` writes."""
+    """Return the file of `default` or `multilingual` that `rules_quality.py --ship` writes."""
     return packaged_data() / f"rules_{model}.npz"
 
 
@@ -150,7 +152,7 @@ def _unit_rows(numbers: NDArray[np.int8]) -> Vectors:
 
 @cache
 def find_expected_tasks(fingerprint: str) -> ExpectedTasks | None:
-    """Return the written rules and their tasks, where the package has them for the model of this fingerprint."""
+    """Return the written rules and their tasks, if the package has them for the model."""
     if _shipped(fingerprint) is None:
         return None
     with np.load(shipped_path("default"), allow_pickle=False) as stored:
@@ -165,7 +167,7 @@ def everyday_requests() -> list[str]:
 
 @cache
 def requests_without_rules() -> list[str]:
-    """The everyday requests, then what people ask of an assistant at work though hardly any rule matters for it."""
+    """Everyday requests, then those of people at work for which hardly any rule matters."""
     return [*everyday_requests(), *_read_lines("requests_without_rules.txt")]
 
 
@@ -175,6 +177,6 @@ def _read_lines(name: str) -> list[str]:
 
 
 def vectors_without_rules(embedder: Embedder, made: TextVectors) -> Vectors:
-    """Return the unit vectors of `requests_without_rules` by this model: shipped with the package, else in `made`."""
+    """Return the unit vectors of `requests_without_rules`: shipped with the package, else from `made`."""
     shipped = _shipped(embedder.identity.fingerprint)
     return shipped.vectors if shipped else made.rows(requests_without_rules(), embedder)

@@ -174,7 +174,7 @@ class RuleCatalog:
         }
 
     def store(self, drafts: Sequence[RuleDraft]) -> list[Rule]:
-        """Store rules as they are, in one transaction, with vectors if the model is there; categories are chosen.
+        """Store rules in one transaction, with vectors if the model is there; categories are chosen.
 
         Embedding is done before the transaction begins.
         """

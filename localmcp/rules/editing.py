@@ -22,7 +22,7 @@ from localmcp.tools import Param, hidden_change, integer_or_string, without_none
 
 
 def own_rule_id(name: str, value: Any) -> Any:
-    """Return the number of a rule that is to be changed, also as text; a rule of a mounted file (`team:5`) never is."""
+    """Return the number of a rule to be changed, also from text; never of a mounted one (`team:5`)."""
     if _is_mounted(value):
         raise never_changed(f"Rule {value}", value.rpartition(":")[0])
     return integer_or_string(name, value)

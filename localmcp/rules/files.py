@@ -1,4 +1,4 @@
-"""Rules as people keep them in files: CLAUDE.md, AGENTS.md, .cursorrules, .mdc, Copilot, Markdown, JSON Lines."""
+"""Rules in files: CLAUDE.md, AGENTS.md, .cursorrules, .mdc, Copilot, Markdown, JSON Lines."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def _unreadable(where: str, problem: str) -> Reading:
 
 
 def read_text(text: str, file_name: str, shown: str) -> Reading:
-    """Return the rules of a text, read as a file of that name would be; `shown` names it in origins and problems."""
+    """Return the rules of a text in a file of that name; `shown` names it in origins and problems."""
     if file_name.endswith((".jsonl", ".ndjson")):
         return _read_jsonl(text, shown)
     try:
@@ -216,7 +216,10 @@ _FORBIDS = re.compile(
     r"|non(?= )|mai|не|никогда|запрещ\w*)\b|不要|禁止|避免|勿|しない|❌|🚫|⛔",
     re.IGNORECASE,
 )
-"""What a heading or a sentence says that turns the list below it round. A match too many only makes a rule longer."""
+"""Words of a heading or sentence that turn the list below it round.
+
+A match too many only makes a rule longer.
+"""
 
 
 def _markdown_rules(text: str, prose: bool) -> Iterator[tuple[str, str, str, int]]:
@@ -258,7 +261,10 @@ def _split_files(text: str) -> tuple[str, tuple[str, ...]]:
 
 
 def _says_enough(rule: str) -> bool:
-    """Return whether it is more than a name: three words, or "Use tabs."; a script without spaces has none."""
+    """Return whether it is more than a name: three words, or "Use tabs."
+
+    In a script without spaces there are no words to count.
+    """
     count = len(rule.split())
     return count >= 3 or (count == 2 and bool(_RULE_LIKE.search(rule))) or (not rule.isascii() and len(runs(rule)) >= 6)
 
@@ -292,7 +298,9 @@ def _category_of(path: Sequence[str]) -> tuple[str, str]:
 
 
 def _blocks(text: str) -> Iterator[tuple[str, int, str, int]]:
-    """(heading|item|paragraph, level, text on one line, line from 1), in order; code, tables and comments are left out.
+    """Yield (heading|item|paragraph, level, text on one line, line from 1), in order.
+
+    Code, tables and comments are left out.
 
     The level of an item is how many lists it is in.
     """
@@ -418,7 +426,7 @@ def _draft_of_row(row: Any, origin: str) -> RuleDraft:
 
 
 def write_rules(rules: Sequence[Rule], kind: Format) -> dict[str, str]:
-    """File name -> text of the rules in a format; reading them again gives the same texts, categories and contexts.
+    """Return file name -> text of the rules; reading it gives the same texts, categories and contexts.
 
     A Markdown file says what forbids ("Never") before each rule below it.
     """

@@ -315,7 +315,7 @@ def _place(match: Match) -> tuple[float, float, str, int]:
 
 
 def _within_budget(matches: Sequence[Match], max_tokens: int | None, count_tokens: Any) -> list[Match]:
-    """Return the best rules whose texts fit together; a long one is passed over for shorter ones behind it."""
+    """Return the best rules whose texts fit together; shorter ones take the place of one too long."""
     if max_tokens is None:
         return list(matches)
     left, chosen = max_tokens, list[Match]()
@@ -363,7 +363,7 @@ class MountedRules:
     def match(
         self, own: apsw.Connection, identity: ModelIdentity, task: Task, selection: Selection, notices: list[str]
     ) -> list[Match]:
-        """Return the rules of mounted files, read by the model in use, that are near the task; relevance is not set."""
+        """Return rules of mounted files near the task, of the model in use; relevance is not set."""
 
         def look(mounted_file: MountedFile, theirs: apsw.Connection) -> list[Match] | None:
             collection = rulebook.find_collection(theirs)
@@ -399,7 +399,10 @@ class MountedRules:
 
 
 def _holds_text(connection: apsw.Connection, rule: Rule) -> bool:
-    """Whether the same text is here in the same project; also retired, since who retired it wants it from nobody."""
+    """Return whether the same text is in the same project.
+
+    A retired one counts too: who retired it wants it from nobody.
+    """
     sql = "select 1 from rules where digest = ? and project is ? limit 1"
     return bool(fetch_one(connection, sql, (digest_of(rule.rule_text), rule.project)))
 
@@ -407,7 +410,7 @@ def _holds_text(connection: apsw.Connection, rule: Rule) -> bool:
 def _newest(
     connection: apsw.Connection, own: apsw.Connection, origin: str, selection: Selection, limit: int
 ) -> tuple[list[Rule], int]:
-    """Return the newest rules of a mounted file, and how many there are, without those that your file holds."""
+    """Return the newest rules of a mounted file that yours lacks, and how many there are."""
     condition, bindings = selection.condition()
     own_digests = set(fetch_all(own, "select digest, project from rules"))
     rows = fetch_all(connection, f"select id, digest, project from rules where {condition}", bindings)

@@ -1,4 +1,4 @@
-"""`rememberDeveloperInstruction`: what a developer says once becomes a rule, unless it was meant for the moment."""
+"""`rememberDeveloperInstruction`: what is said once becomes a rule, unless meant for the moment."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ LIKENESS_WEIGHT = 4.0
 
 
 def weigh(instruction: str, embedder: Embedder | None) -> tuple[float, str]:
-    """Return how general an instruction is (above 0 = a rule), and the strongest reason for the side it falls on."""
+    """Return how general an instruction is (above 0 = a rule), and the strongest reason for that."""
     general = [(points, reason) for points, reason, pattern in _GENERAL if re.search(pattern, instruction, re.I)]
     momentary = [(points, reason) for points, reason, pattern in _MOMENTARY if re.search(pattern, instruction, re.I)]
     score = sum(points for points, _ in general) - sum(points for points, _ in momentary)
@@ -246,7 +246,7 @@ _REWRITES = (
 
 
 def normalize(instruction: str) -> str:
-    """The instruction as a rule in the imperative: "could you always write tests please" -> "Always write tests."."""
+    """Return the rule in the imperative: "could you always write tests" -> "Always write tests."."""
     text = " ".join(instruction.split()).strip(" \"'“”")
     before = None
     while before != text:

@@ -25,7 +25,7 @@ NEAREST = 200
 """Rules compared exactly for the whole task; a clause and the conversation get fewer."""
 NEAREST_TO_CLAUSE = 80
 COMPARED, WEIGHED = 120, 80
-"""Rules, nearest first, that are compared with the tasks they are expected for, and those that are rated."""
+"""How many of the nearest rules are compared with their expected tasks, and how many are rated."""
 CLAUSE_WEIGHT = 0.85
 """A rule that fits one clause of a task counts nearly as much as one that fits the whole of it."""
 CONVERSATION_WEIGHT = 0.7
@@ -53,7 +53,7 @@ class Task:
     clauses: list[tuple[str, Vector]] = field(default_factory=list[tuple[str, Any]])
     conversation: Vector | None = None
     without_rules: Vectors | None = None
-    """Vectors of requests that need no rule (n, dimension), everyday ones first, where the model is calibrated."""
+    """Vectors of requests that need no rule (n, dimension), everyday ones first; if calibrated."""
     expected: ExpectedTasks | None = None
     files: tuple[str, ...] = ()
 
@@ -142,7 +142,10 @@ def allowed_rules(
 
 
 def _is_tame(globs: str) -> bool:
-    """Return whether untrusted patterns are quick to match: braces multiply patterns, stars multiply attempts."""
+    """Return whether untrusted patterns are quick to match.
+
+    Braces multiply patterns, stars multiply attempts.
+    """
     return len(globs) <= 2000 and all(text.count("*") <= 6 and text.count("{") <= 3 for text in read_texts(globs))
 
 
@@ -182,7 +185,7 @@ def _by_meaning(task: Task, blocks: Sequence[Block], allowed: Any) -> dict[int, 
 def _compare(
     connection: apsw.Connection, collection: Collection, task: Task, rule_ids: Sequence[int], *, mounted: bool
 ) -> dict[int, tuple[float, float, int, float]]:
-    """Return the fields of `Match` that come of comparing the vectors of rules with every view of the task."""
+    """Return the fields of `Match` that come of comparing rules with every view of the task."""
     if not rule_ids:
         return {}
     rows = fetch_all(
@@ -278,7 +281,7 @@ def _tie_breakers(rule: Rule, task: Task, categories: Mapping[str, float]) -> li
 
 
 def _glob_of(rule: Rule, files: Sequence[str]) -> str:
-    """Return the pattern that one of the files fits, the first of all if it takes several of them together."""
+    """Return the pattern that a file fits; the first of all if it takes several of them together."""
     fitting = (glob for glob in rule.globs if any(match_globs([glob], file) for file in files))
     return next(fitting, rule.globs[0])
 

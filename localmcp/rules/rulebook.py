@@ -39,12 +39,12 @@ CATEGORIES: dict[str, str] = {
 COLLECTION, KIND = "developer rules", "rules"
 """Rules are in a collection of a separate kind, bound to one model; no search for documents sees it."""
 _VECTOR_IDS = 1 << 39
-"""A rule's vector has this number plus its id: the upper half of the range of chunk ids, which no chunk reaches."""
+"""A rule's vector has this number plus its id: upper half of the range, above all chunk ids."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A stored rule; the fields are the columns of the query, in order, and the mounted file that it is in."""
+    """A stored rule: the columns of the query, in order, and the mounted file that it is in."""
 
     id: int
     rule_text: str
@@ -143,7 +143,10 @@ MOST_CHARACTERS = 20_000
 
 
 def load_rules(connection: apsw.Connection, rule_ids: Iterable[int], origin: str | None = None) -> dict[int, Rule]:
-    """Return rule id -> rule, in the order asked for; unknown ids are left out. `origin` is the mounted file's name."""
+    """Return rule id -> rule, in the order asked for, without unknown ids.
+
+    `origin` is the mounted file's name.
+    """
     rows = ((row_id, fetch_one(connection, f"{_RULE} where id = ?", (row_id,))) for row_id in rule_ids)
     rules = {rule_id: Rule(*row, origin=origin) for rule_id, row in rows if row}
     return rules if origin is None else {rule_id: rule for rule_id, rule in rules.items() if _is_sound(rule)}
@@ -298,7 +301,7 @@ def restore_rule(connection: apsw.Connection, rule_id: int) -> None:
 
 
 def delete_rule(connection: apsw.Connection, rule_id: int) -> None:
-    """Delete a rule for good, with its vector and what was reported of it; instructions that led to it stay."""
+    """Delete a rule for good, with its vector and what was reported of it; its instructions stay."""
     _forget_vectors(connection, [rule_id])
     # The rule names the instruction it came from, and an instruction the rule it was counted to.
     connection.execute("delete from rules where id = ?", (rule_id,))
@@ -428,7 +431,10 @@ LEAST_WEIGHT, MOST_WEIGHT = 0.5, 1.5
 
 
 def record_use(connection: apsw.Connection, rule_ids: Iterable[int], occasion: str, task: str, useful: bool) -> None:
-    """Note that rules were applied together, or did not help; moves their weight between 0.5 and 1.5 (S2-16)."""
+    """Note that rules were applied together, or did not help (S2-16).
+
+    It moves their weight between 0.5 and 1.5.
+    """
     now = utc_now()
     for rule_id in rule_ids:
         connection.execute(

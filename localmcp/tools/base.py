@@ -21,7 +21,7 @@ class Answer:
     content: tuple[Json, ...] | None = None
     """The content blocks of a tool of another MCP server (text, images, ...), which then replace `text`."""
     whole_text: bool = False
-    """The text holds everything that the structured value does, so that a client may read only one of them."""
+    """The text holds everything that the structured value does: a client may read only one of them."""
 
 
 class Tool(ABC):
@@ -30,7 +30,10 @@ class Tool(ABC):
     mark: ToolMark
     description: str
     described: object = None
-    """The tool as the search of tools sees it; a table of weak references would take a third of a search of 10,000."""
+    """The tool as the search of tools sees it.
+
+    A table of weak references would take a third of a search of 10,000.
+    """
     notice: str = ""
     """What a search adds, such as a warning."""
     addition: Callable[[], str] | None = None
@@ -75,7 +78,7 @@ class Provider(Protocol):
         ...
 
     def tools(self) -> Iterable[Tool]:
-        """Return every tool it offers to the current scope. Raising means the provider is down: searches skip it."""
+        """Return every tool it offers to the current scope; if it raises, searches skip it."""
         ...
 
     def find(self, name: str) -> Tool | None:

@@ -1,4 +1,4 @@
-"""`@tool(...)`, which marks a public method as a tool, and the lenient parsing that several tools share."""
+"""`@tool(...)`, which marks a public method as a tool, and lenient parsing for several tools."""
 
 from __future__ import annotations
 
@@ -29,9 +29,12 @@ class ToolMark:
     keywords: tuple[str, ...] = ()
     """Words under which `tool_search` finds it."""
     examples: tuple[str, ...] = ()
-    """Phrases a person would say. `{p}` captures the argument p, `{p:singular}` in the singular, `{p=value}` represents
-    a constant, `a|b` for alternatives; a phrase that is only `{p}` takes the whole sentence and counts only if the
-    tool then finds something."""
+    """Phrases a person would say.
+
+    `{p}` captures the argument p, `{p:singular}` in the singular, `{p=value}` represents a constant, `a|b` for
+    alternatives. A phrase that is only `{p}` takes the whole sentence and counts only if the tool then finds
+    something.
+    """
     visible: bool = True
     """Listed by tools/list; others are found by `tool_search`."""
     read_only: bool = True
@@ -47,8 +50,10 @@ class ToolMark:
     accepts: Mapping[str, Callable[[str, Any], Any]] = field(default_factory=dict[str, Callable[[str, Any], Any]])
     """Parameter -> function(name, value) that turns a lenient value into a strict one (S0-6)."""
     says: Mapping[str, str] = field(default_factory=dict[str, str])
-    """The contract's own words for a bad argument: `"texts"` for the field, `"texts[]"` for an item (`{index}` is
-    filled in), `"texts required"` when it is missing."""
+    """The contract's own words for a bad argument.
+
+    `"texts"` for the field, `"texts[]"` for an item (`{index}` is filled in), `"texts required"` when it is missing.
+    """
     text: Callable[[Any], str] | None = None
     """Makes the text block of the answer from the result; by default it is the result as compact JSON."""
     lean: Callable[[Any], Answer] | None = None

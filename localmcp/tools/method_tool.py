@@ -1,4 +1,4 @@
-"""A marked method as a tool: its schema from its type hints, its arguments checked, its result as an answer."""
+"""A marked method as a tool: schema from its type hints, arguments checked, result as an answer."""
 
 from __future__ import annotations
 
@@ -108,7 +108,9 @@ class MethodTool(Tool):
         return value if isinstance(value, Answer) else self._answer(value)
 
     def _refuse_half_character(self, arguments: Json, error: Exception) -> None:
-        """JSON can name half a character, which neither SQLite, UTF-8 nor a model can hold; a tool that knows says so.
+        """Refuse half a character, which JSON can name; a tool that knows says so itself.
+
+        Neither SQLite, UTF-8 nor a model can hold it.
 
         Raises:
             InvalidInput: that is why the call failed.
@@ -143,7 +145,7 @@ class MethodTool(Tool):
         return accepted if self._fits_plainly(accepted) else self._validated(accepted)
 
     def _fits_plainly(self, arguments: Json) -> bool:
-        """Return whether the arguments certainly fit, so that pydantic, a fifth of a first search, is not needed."""
+        """Return whether the arguments certainly fit without pydantic, a fifth of a first search."""
         required = {name for name, parameter in self._parameters.items() if parameter.default is parameter.empty}
         return required <= arguments.keys() and all(self._is_plain(*argument) for argument in arguments.items())
 
@@ -210,7 +212,7 @@ class MethodTool(Tool):
 
 
 def tools_of(service: object) -> list[MethodTool]:
-    """Return the tools that an object's marked methods make, in the order they are written, a base class first."""
+    """Return the tools of an object's marked methods, as they are written, a base class first."""
     names = dict.fromkeys(
         name
         for owner in reversed(type(service).__mro__)

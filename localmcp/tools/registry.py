@@ -96,7 +96,7 @@ class Registry:
             self.observers = (*self.observers, observer)
 
     def tools(self, *, for_listing: bool = False) -> list[Tool]:
-        """Return every tool the current scope may call: registered ones first, then providers, then the request's own.
+        """Return every tool the scope may call: registered ones, then providers, then the request's own.
 
         `for_listing` skips providers that are `only_hidden`: clients list tools at every start, and asking other
         servers for tools that the list does not show could take seconds.
@@ -119,7 +119,7 @@ class Registry:
         ]
 
     def visible(self) -> list[Tool]:
-        """Return the tools that tools/list shows: the visible ones; or all, but not the stand-ins for hidden ones."""
+        """Return what tools/list shows: the visible tools; or all but the stand-ins for hidden ones."""
         if self.show_all:
             return [tool for tool in self.tools() if not tool.mark.stand_in]
         return [tool for tool in self.tools(for_listing=True) if tool.mark.visible]
@@ -161,8 +161,10 @@ class Registry:
 
     @contextmanager
     def _asking_providers(self) -> Generator[tuple[Provider, ...]]:
-        """Yield global providers, then the request's, in a scope without the latter: a registry among them (S1-4) would
-        ask itself forever."""
+        """Yield global providers, then the request's, in a scope without the latter.
+
+        A registry among them (S1-4) would ask itself forever.
+        """
         scope = current_scope()
         names = scope.provider_names
         ours = (
@@ -180,8 +182,10 @@ class Registry:
         return UnknownTool(f"Unknown tool: {name}", hint=hint if names else None)
 
     def _nearest_tools(self, name: str) -> list[str]:
-        """Return the tool that is spelled like the name, or like its end after a client's prefix, else tools that do
-        what its words say. Two actions on one thing (`get_document`, `delete_document`) are not alike."""
+        """Return the tool spelled like the name or its end after a client's prefix, else by its words.
+
+        Two actions on one thing (`get_document`, `delete_document`) are not alike.
+        """
         names = [tool.name for tool in self.tools()]
         bare, words = re.split(r"__|[.:/]", name)[-1], _words(name)
         if bare in names:

@@ -1,4 +1,4 @@
-"""Who calls, what they may reach, and how the running call reports progress, asks the person and is given up."""
+"""Who calls, what they may reach, and how a running call reports, asks and is given up."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Scope:
     caller: str = "local"
     """`cli`, `tui`, `stdio`, or the id of an API key."""
     trusted: bool = True
-    """The person at the machine (CLI, TUI); an assistant is not, and may only add files from allowed folders."""
+    """The person at the machine (CLI, TUI); an assistant may only add files from allowed folders."""
     collections: frozenset[str] | None = None
     """Names of the visible collections; None = all."""
     tools: frozenset[str] | None = None
@@ -47,7 +47,10 @@ class Scope:
         return self.tools is None or self.tools.issuperset(tools)
 
     def allows(self, mark: ToolMark) -> bool:
-        """Return whether the caller has the right; for a tool that runs others, their rights are checked instead."""
+        """Return whether the caller has the right.
+
+        For a tool that runs others, their rights are checked instead.
+        """
         return mark.read_only or mark.proxy or "write" in self.rights
 
 
@@ -65,7 +68,7 @@ _scope: ContextVar[Scope] = ContextVar("localmcp_scope", default=EVERYTHING)
 
 
 ReportProgress = Callable[[float, float | None, str], None]
-"""Called with how much is done, of how much (None = unknown), and a word on what is going on; from any thread."""
+"""Called with how much is done, of how much (None = unknown), and a word; from any thread."""
 
 
 def _ignore_progress(_done: float, _total: float | None, _message: str) -> None:
@@ -76,7 +79,10 @@ _progress: ContextVar[ReportProgress] = ContextVar("localmcp_progress", default=
 
 
 def progress_listener() -> ReportProgress:
-    """Return what the running call reports its progress to; a thread that works for the call needs it passed on."""
+    """Return what the running call reports its progress to.
+
+    A thread that works for the call needs it passed on.
+    """
     return _progress.get()
 
 
@@ -114,8 +120,11 @@ class CallCancellation:
 
 
 AskPerson = Callable[["Json"], "Future[Json]"]
-"""Called with the parameters of `elicitation/create`, from any thread. The future gets the client's result, or an error
-if the client cannot show this question. `_meta` may name the answer under INPUT_KEY."""
+"""Called with the parameters of `elicitation/create`, from any thread.
+
+The future gets the client's result, or an error if the client cannot show this question. `_meta` may name the answer
+under INPUT_KEY.
+"""
 INPUT_KEY = "localmcp/inputKey"
 
 _ask_person: ContextVar[AskPerson | None] = ContextVar("localmcp_ask_person", default=None)

@@ -37,7 +37,7 @@ class Adoption:
 def plan_adoption(
     theirs: Mapping[str, Any], ours: Mapping[str, Any], *, only: Collection[str] = (), replace: bool = False
 ) -> list[Adoption]:
-    """Return what importing `theirs` beside `ours` would do, by name. One of ours is overwritten only with `replace`.
+    """Return what importing `theirs` beside `ours` would do; ours is replaced with `replace` only.
 
     Raises:
         InvalidInput: `only` names a server that they do not have.

@@ -1,4 +1,4 @@
-"""Definitions of tools as they were when the person connected their server, to report what has changed since.
+"""Tools as they were when the person connected their server, to report what has changed since.
 
 Connecting a server approves its first list of tools; a tool that is added later is approved as it comes. A description
 or schema that changes afterwards may hold instructions that nobody has read ("rug pull").

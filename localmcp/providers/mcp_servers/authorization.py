@@ -1,4 +1,4 @@
-"""Signing in to remote servers with OAuth: the tokens that are kept, and the address the browser comes back to."""
+"""Sign in to remote servers with OAuth: the tokens kept, and where the browser comes back to."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class BackgroundLoop:
         self._closed = False
 
     def run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
-        """Wait for the coroutine's result; it is cancelled if the caller is interrupted or its client gives up.
+        """Wait for the result; it is cancelled if the caller is interrupted or its client gives up.
 
         Raises:
             CallGivenUp: the client gave up.

@@ -1,4 +1,4 @@
-"""What a server offers: its tools, resources and prompts, kept between runs, and the names under which we show them."""
+"""What a server offers, kept between runs: tools, resources and prompts, and the names shown."""
 
 from __future__ import annotations
 
@@ -104,7 +104,9 @@ def usable_schema(schema: Any) -> Json:
 
 
 def exposed_names(namespace: str, names: Iterable[str]) -> dict[str, str]:
-    """Return shown name -> the server's own name: `ns__tool`, with letters and a length that every client accepts.
+    """Return shown name -> the server's own name.
+
+    `ns__tool`, with letters and a length that every client accepts.
 
     Of two names that become one, the one that needed no change keeps it, and the other gets a digest.
     """

@@ -1,4 +1,4 @@
-"""One live connection to a server, over its pipes or over Streamable HTTP, from the handshake to the end."""
+"""One live connection to a server, over pipes or Streamable HTTP, from handshake to end."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ log = logging.getLogger(__name__)
 
 MOST_PAGES, MOST_OFFER_PAGES = 100, 10
 PROBE_SECONDS, CLOSING_SECONDS = 3.0, 1.6
-"""How long a server may take to answer a ping after a call has timed out, before it counts as stuck; and to end."""
+"""Seconds for a ping after a call has timed out, before a server counts as stuck; and to end."""
 UNAUTHORIZED = 401
 MAX_ANSWER = 5 * 1024 * 1024
 """Characters of one answer as JSON: no model reads more, and every copy of it takes memory."""
@@ -364,7 +364,7 @@ class Connection:
     async def _exchange(
         self, method: str, params: Json, seconds: float, progress: ReportProgress | None = None
     ) -> Json:
-        """Send a request, and again with the person's answers while it asks for some; their time does not count."""
+        """Send a request, and again with the person's answers, whose time does not count."""
         answer = await self._send(method, params, seconds, progress)
         for _ in range(MOST_ROUNDS):
             if answer.get("resultType") != "input_required":
@@ -394,7 +394,7 @@ class Connection:
         return await asyncio.wrap_future(ask({**params, "_meta": {**(params.get("_meta") or {}), INPUT_KEY: key}}))
 
     async def _probe(self) -> None:
-        """After a time-out, end a server that does not even answer a ping, so that the next call starts it again."""
+        """After a time-out, end a server that answers no ping, so that the next call starts it again."""
         try:
             async with asyncio.timeout(PROBE_SECONDS):
                 if self._session.protocol_version in MODERN_PROTOCOL_VERSIONS:

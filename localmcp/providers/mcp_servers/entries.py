@@ -63,7 +63,7 @@ class ServerEntry:
     description: str = ""
     """What it is for, as assistants are told instead of words from its tools' names."""
     oauth: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """For servers with logins: `clientId`, `clientSecret`, `callbackPort` of a client that the person registered."""
+    """Of servers with logins: `clientId`, `clientSecret`, `callbackPort` of a registered client."""
     problem: str = ""
     """Why it cannot be used; empty when it can."""
 
@@ -188,7 +188,7 @@ def _seconds(raw: Json, key: str, default: float) -> float:
 
 
 def normalise_namespace(name: str) -> str:
-    """`My Server!` -> `My_Server`: letters, digits, `-` and single `_`, at most 24 characters, never empty."""
+    """`My Server!` -> `My_Server`: letters, digits, `-`, single `_`, 1 to 24 characters."""
     plain = _NOT_IN_NAMES.sub("_", name).strip("_-")
     if not plain or len(plain) > _MOST_NAMESPACE:
         digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:6]
@@ -260,7 +260,10 @@ def _unescaped(text: str) -> str:
 
 
 def _unasked(server: str, key: str, text: str) -> str:
-    """Return the text, unless it holds a value that an editor asks for, which would be sent as it is written."""
+    """Return the text.
+
+    A value that an editor asks for would be sent as it is written, so it is refused.
+    """
     if question := _QUESTION.search(text):
         raise ConfigurationError(
             f"The MCP server '{server}' needs {question[0]}, which only VS Code asks for ({key} in {servers_file()}).",

@@ -1,4 +1,4 @@
-"""What connected servers are for, in a few words for assistants, made from names that other people chose."""
+"""What connected servers are for, in a few words, made from names that other people chose."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Resources and prompts of connected servers, under their namespaces; listed from what is cached, read from the server.
+"""Resources and prompts of connected servers, under their namespaces.
+
+They are listed from what is cached, and read from the server.
 
 A resource `file:///a` of the server `shop` is `localmcp://server/shop/file%3A%2F%2F%2Fa`, a prompt `greet` is
 `shop__greet`. A template `file:///{path}` is `localmcp://server/shop/=file:///{path}`: what follows `=` is not quoted,

@@ -1,4 +1,4 @@
-"""Questions that a server sends in the middle of a call (`elicitation/create`), handed to the client of that call."""
+"""Questions of a server during a call (`elicitation/create`), handed to the client of that call."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class _RunningCall:
 
 
 class PersonQuestions:
-    """The calls that run on one connection, to find the client that a question is for. Lives in one event loop."""
+    """The calls on one connection, to find whom a question is for. Lives in one event loop."""
 
     def __init__(self) -> None:
         self._calls: list[_RunningCall] = []

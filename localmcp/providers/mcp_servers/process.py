@@ -1,4 +1,4 @@
-"""A server as a child process: messages over its pipes, its stderr in a log, and no process left behind at the end."""
+"""A server as a child process: messages over its pipes, stderr in a log, no process left behind."""
 
 from __future__ import annotations
 
@@ -37,8 +37,10 @@ from localmcp.visible_text import visible
 log = logging.getLogger(__name__)
 
 LEAVING_SECONDS, ENDING_SECONDS = 0.5, 0.5
-"""How long a server may take to end after its stdin has closed, and after SIGTERM. Together they are well below the
-time that clients give localmcp to end."""
+"""Seconds that a server may take to end after its stdin has closed, and after SIGTERM.
+
+Together they are well below the time that clients give localmcp to end.
+"""
 MAX_LINE = 64 * 1024 * 1024
 """Bytes of one message; a server that sends a longer line is given up."""
 MAX_LOG = 1_000_000
@@ -93,7 +95,7 @@ class ServerLog:
         return text
 
     def shown(self, text: str) -> str:
-        """Return a message of the server as people and models get it: no secrets, no control characters, not long."""
+        """Return a message of the server for people and models: short, no secrets or control characters."""
         return visible(self.masked(text[: 2 * MOST_SHOWN]), newlines=True)[:MOST_SHOWN]
 
     def _write(self, text: str) -> None:
@@ -217,7 +219,10 @@ class Child:
 
 
 def _close_pipes(process: Process) -> None:
-    """Close asyncio's transport: nothing public closes it while another process holds the other end of a pipe."""
+    """Close asyncio's transport.
+
+    Nothing public closes it while another process holds the other end of a pipe.
+    """
     transport = getattr(getattr(process, "_process", None), "_transport", None)
     if transport is not None:
         with suppress(PermissionError):
@@ -239,7 +244,7 @@ async def _spawn(launch: Launch) -> Process:
 
 
 def child_environment(launch: Launch) -> dict[str, str]:
-    """Return what the server sees: the machine's own settings, and what its entry adds; not localmcp's environment."""
+    """Return what the server sees: the machine's own settings and those of its entry, not ours."""
     names = [*_INHERITED, *_PROXIES, *(proxy.lower() for proxy in _PROXIES)]
     if sys.platform == "win32":
         names += _WINDOWS
@@ -263,7 +268,7 @@ Outgoing = MemoryObjectSendStream[SessionMessage]
 async def run_child(
     launch: Launch, server_log: ServerLog, guard: Guard, on_end: Callable[[], None]
 ) -> AsyncGenerator[tuple[Incoming, Outgoing, Child]]:
-    """Start the server and carry messages until the block ends; then stop it. `on_end` is called when its output ends.
+    """Run the server during the block, then stop it; `on_end` is called when its output ends.
 
     Raises:
         OSError: it cannot be started.

@@ -1,4 +1,4 @@
-"""One MCP server as a provider of tools: listed from the cache of its last run, started by the first call."""
+"""One MCP server as a provider: listed from the cache of its last run, started by the first call."""
 
 from __future__ import annotations
 
@@ -75,8 +75,10 @@ class RemoteTool(Tool):
 
 
 def _mark(name: str, server: str, raw: Json) -> ToolMark:
-    """Return the server's own annotations, with the defaults of the specification: not read-only, destructive, not
-    idempotent, open world."""
+    """Return the server's own annotations, with the defaults of the specification.
+
+    These are: not read-only, destructive, not idempotent, open world.
+    """
     raw_annotations = raw.get("annotations")
     hints = cast(Json, raw_annotations) if isinstance(raw_annotations, dict) else {}
     read_only = hints.get("readOnlyHint") is True
@@ -93,7 +95,10 @@ def _mark(name: str, server: str, raw: Json) -> ToolMark:
 
 
 def _as_far_as_approved(raw: Json, approved: Json | None) -> Json:
-    """Return the definition without a new claim that the tool only reads, which would open it to more callers."""
+    """Return the definition without a new claim that the tool only reads.
+
+    It would open the tool to more callers.
+    """
     if approved is None or _mark("", "", approved).read_only:
         return raw
     return {**raw, "annotations": approved.get("annotations")}
@@ -104,7 +109,7 @@ def _text(value: Any) -> str:
 
 
 def _shown(description: str) -> str:
-    """Return the description as people and models get it: hidden characters made visible, and not too long."""
+    """Return the description for people and models: hidden characters visible, and not too long."""
     return visible(description[:MOST_DESCRIPTION], newlines=True)
 
 
@@ -120,8 +125,11 @@ def _with_shown_descriptions(schema: Any) -> Any:
 
 
 def as_answer(result: Json, namespace: str) -> Answer:
-    """Return the whole result: its blocks as `content`, its structured content as `value` (empty if there is none), and
-    the text of the blocks for interfaces that show text. Links to its resources become our addresses of them."""
+    """Return the whole result: its blocks as `content`, its structured content as `value`.
+
+    `value` is empty if there is none. Interfaces that show text get that of the blocks. Links to the server's
+    resources become our addresses of them.
+    """
     blocks = tuple(_reachable(block, namespace) for block in cast("list[Json]", result.get("content") or []))
     structured = result.get("structuredContent")
     value = cast(Json, structured) if isinstance(structured, dict) else {}
@@ -224,7 +232,7 @@ class McpServer:
     def call(
         self, tool: str, arguments: Json, seconds: float | None = None, progress: ReportProgress | None = None
     ) -> Json:
-        """Return the raw result of a call of the server's tool, which is started if need be, as `Supervisor.call`."""
+        """Return the raw result of a tool of the server, started if need be, as `Supervisor.call`."""
         return self._runtime.run(self._supervisor().call(tool, arguments, seconds, progress))
 
     # ------------------------------------------------------------ starting and state
@@ -345,8 +353,10 @@ class McpServer:
             listener()
 
     def _named(self, tools: list[Json], old: dict[str, RemoteTool]) -> dict[str, RemoteTool]:
-        """Return the tools that pass the filters, by the names we give them. A tool that did not change stays the same
-        object, so that the ranking keeps what it computed for it."""
+        """Return the tools that pass the filters, by the names we give them.
+
+        A tool that did not change stays the same object, so that the ranking keeps what it computed for it.
+        """
         raws = {tool["name"]: tool for tool in tools if self.entry.offers(tool["name"])}
         shown = {name: raws[own] for name, own in exposed_names(self.entry.namespace, raws).items()}
         return {
@@ -385,7 +395,7 @@ class McpServer:
             self._flag_changes()
 
     def offered(self, kind: str) -> list[Json]:
-        """Return the `resources`, `resourceTemplates` or `prompts` that it is known to have, without starting it."""
+        """Return its known `resources`, `resourceTemplates` or `prompts`, without starting it."""
         needed = {"resources": "uri", "resourceTemplates": "uriTemplate", "prompts": "name"}[kind]
         return [offer for offer in self._cached_offers().get(kind, []) if isinstance(offer.get(needed), str)]
 

@@ -22,14 +22,19 @@ _BROKEN_OFF = re.compile(r"Connection closed|SSE stream (failed|ended)|server an
 
 
 def broke_off(error: BaseException) -> bool:
-    """Return whether the SDK says that no answer can come; its code, -32000, is also how most servers refuse a call."""
+    """Return whether the SDK says that no answer can come.
+
+    Its code, -32000, is also how most servers refuse a call.
+    """
     return (
         isinstance(error, MCPError) and error.code == types.CONNECTION_CLOSED and bool(_BROKEN_OFF.match(error.message))
     )
 
 
 def session_is_lost(error: Exception, status: int | None) -> bool:
-    """Return whether a server that was started again refuses our old session: 404 says the protocol, 400 many servers.
+    """Return whether a server that was started again refuses our old session.
+
+    The protocol says 404, many servers say 400.
 
     With the codes that are left out a server of the other generation answers a call that it has read.
     """

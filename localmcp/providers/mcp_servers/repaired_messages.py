@@ -1,4 +1,4 @@
-"""Messages as servers send them, repaired where the SDK would refuse a whole answer for one wrong part of it."""
+"""Messages of servers, repaired where the SDK would refuse a whole answer for one wrong part."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _BLOCK: TypeAdapter[Any] = TypeAdapter(types.ContentBlock)
 
 
 class RepairedMessages(ObjectReceiveStream[SessionMessage | Exception]):
-    """What a server sends: one tool that is described wrongly does not cost its list, nor one block its answer."""
+    """What a server sends: one wrong tool does not cost its list, nor one wrong block its answer."""
 
     def __init__(self, incoming: Any, server: str) -> None:
         self._incoming = incoming

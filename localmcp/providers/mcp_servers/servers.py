@@ -214,7 +214,7 @@ class McpServers:
         return self._logs / f"mcp-{entry.namespace}.log"
 
     def introduction(self, *, words: int = 5, ending: bool = True, characters: int = 1000) -> str:
-        """Return what the servers that the caller may use are for, in at most 60 words; nothing is started for it.
+        """Return what the caller's servers are for, in at most 60 words; nothing is started for it.
 
         The arguments are those of `introduce`.
         """
@@ -253,7 +253,10 @@ class McpServers:
     # ------------------------------------------------------------ the runtime of the servers
 
     def supervise(self, server: McpServer) -> Supervisor:
-        """Return the supervisor of this server. The first one imports the MCP SDK, which takes most of a second."""
+        """Return the supervisor of this server.
+
+        The first one imports the MCP SDK, which takes most of a second.
+        """
         with self._lock:
             if server.retired:
                 raise Unavailable(f"The MCP server '{server.entry.name}' is no longer in {servers_file()}.")
@@ -312,8 +315,10 @@ async def _close_all(supervisors: list[Supervisor]) -> None:
 
 
 def with_own_namespaces(entries: Iterable[ServerEntry]) -> list[ServerEntry]:
-    """Return the entries, no two with one namespace. Of several, the one whose name is the namespace keeps it, and the
-    others get a digest."""
+    """Return the entries, no two with one namespace.
+
+    Of several, the one whose name is the namespace keeps it, and the others get a digest.
+    """
     import hashlib
     from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Keeps one server connected: from the first call on, again after an end, after failures with growing pauses."""
+"""Keeps one server connected: from the first call, again after an end, with growing pauses."""
 
 from __future__ import annotations
 
