@@ -119,7 +119,7 @@ def cite(passage: Passage, highlight: tuple[int, int] | None = None) -> Citation
     if passage.format == "subtitles" and (times := _TIME.findall(body[: start + 12])):
         citation["time"] = times[-1]
     _add_ocr(citation, passage)
-    citation["label"] = (citation.get("path") or passage.title) + _place(passage, citation)
+    citation["label"] = (citation.get("path") or passage.title) + _member(passage) + _place(passage, citation)
     return citation
 
 
@@ -127,6 +127,12 @@ def container_path(passage: Passage) -> str | None:
     """Return the path of the file that a passage is from; of a mail or a conversation, that of the file it is in."""
     container = passage.metadata.get("container")
     return container if isinstance(container, str) else passage.uri
+
+
+def _member(passage: Passage) -> str:
+    """Return `, notes.md` for a file inside another one; a mail or a conversation is named by its title instead."""
+    container, _, name = (passage.uri or "").partition(f"{passage.metadata.get('container')}#")
+    return f", {name}" if name and not container and passage.format not in _TALK else ""
 
 
 def _lines(passage: Passage, body: str, start: int, stop: int) -> tuple[int, int]:
@@ -189,7 +195,7 @@ _TIME = re.compile(r"(?m)^\[(\d+:\d\d:\d\d)\]")
 _SHEETS = ("xlsx", "ods")
 _SLIDES = ("pptx", "odp")
 _TALK = ("mail", "conversation")
-_RENDERED = ("docx", "odt", "rtf", "epub", "html", "notebook")
+_RENDERED = ("docx", "odt", "rtf", "epub", "html", "notebook", "calendar", "contacts")
 """Formats whose lines are those of the text that was made of them: nobody can look for them in the file."""
 
 

@@ -15,6 +15,7 @@ from typing import Any, BinaryIO, cast
 
 from localmcp.errors import LocalMCPError, UnreadableDocument
 from localmcp.text.archives import is_archive, read_archive
+from localmcp.text.calendars import calendar_text
 from localmcp.text.document import Document, date_fields, failed_member, make_document, one_line, read_member
 from localmcp.text.encodings import decode_text, page_encoding
 from localmcp.text.html import html_markdown
@@ -292,26 +293,6 @@ def _calendar_text(part: EmailMessage, name: str) -> str:
 
 
 _READERS = {"text/html": _html_text, "text/calendar": _calendar_text}
-
-
-_CALENDAR_LINE = re.compile(r"(SUMMARY|DTSTART|DTEND|LOCATION|ORGANIZER|DESCRIPTION)(?:;[^:\n]{0,500})?:(.*)")
-_CALENDAR_NAMES = {"DTSTART": "From", "DTEND": "To"}
-
-
-def calendar_text(calendar: str) -> str:
-    """Return what, when and where of the events in a calendar (RFC 5545), a line each."""
-    events = re.sub(r"\r?\n[ \t]", "", calendar).split("BEGIN:VEVENT")[1:]
-    return "\n\n".join("\n".join(_event_lines(event.partition("END:VEVENT")[0])) for event in events)
-
-
-def _event_lines(event: str) -> Iterator[str]:
-    for match in map(_CALENDAR_LINE.fullmatch, event.replace("\r", "").split("\n")):
-        if match and match[2].strip():
-            value = re.sub(r"\\([,;\\])", r"\1", match[2].replace("\\n", " ").removeprefix("mailto:"))
-            if match[1] in _CALENDAR_NAMES:
-                value = re.sub(r"^(\d{4})(\d\d)(\d\d)", r"\1-\2-\3", value)
-                value = re.sub(r"T(\d\d)(\d\d)(?:00)?", r" \1:\2", value)
-            yield f"{_CALENDAR_NAMES.get(match[1], match[1].capitalize())}: {value}"
 
 
 def _decoded(part: Any) -> str:

@@ -18,6 +18,7 @@ from typing import Any, BinaryIO
 from localmcp.errors import LocalMCPError, UnreadableDocument
 from localmcp.files import reason_of
 from localmcp.text.archives import is_archive, read_archive
+from localmcp.text.calendars import looks_like_calendar, read_calendar
 from localmcp.text.document import Document, Reader, SourceType, make_document, one_line, title_among
 from localmcp.text.docx import read_docx
 from localmcp.text.encodings import HEAD, decode_text, looks_like_text
@@ -179,6 +180,8 @@ def _reader_of(data: bytes, named: Reader | None) -> Reader | None:
         return named
     if looks_like_man_page(data):
         return read_man_page
+    if looks_like_calendar(data):
+        return read_calendar
     return read_html if re.match(rb"\s*<(!doctype\s+html|html)\b", data[:HEAD], re.I) else None
 
 

@@ -71,6 +71,31 @@ def test_an_invitation_without_other_text_says_what_when_and_where() -> None:
     )
 
 
+def test_a_calendar_is_its_events_and_tasks() -> None:
+    alarm = "BEGIN:VALARM\r\nDESCRIPTION:Reminder\r\nEND:VALARM\r\nEND:VEVENT"
+    task = "BEGIN:VTODO\r\nSUMMARY:Order wood\r\nDUE;VALUE=DATE:20250901\r\nEND:VTODO\r\n"
+    source = EVENT.replace("END:VEVENT", alarm).replace("END:VCALENDAR", task + "END:VCALENDAR")
+    assert read_bytes(source.encode(), "home.ics").text == (
+        "## Dentist, upstairs\n\n- From: 2025-03-10 09:00\n- Location: Room 4 of the very long corridor\n\n"
+        "## Order wood\n\n- Due: 2025-09-01"
+    )
+
+
+def test_an_address_book_is_its_people_without_their_pictures() -> None:
+    source = (
+        "BEGIN:VCARD\r\nVERSION:3.0\r\nN:Okafor;Chidi;;;\r\nFN:Chidi Okafor\r\nitem1.TEL;TYPE=CELL:+44 7700 900123\r\n"
+        "NOTE:Knows the sandbanks\\, call early.\\nLate is bad.\r\nPHOTO;ENCODING=b:/9j/4AAQ\r\n  SkZJRg==\r\n"
+        "END:VCARD\r\nBEGIN:VCARD\r\nVERSION:2.1\r\n"
+        "N;CHARSET=UTF-8;ENCODING=QUOTED-PRINTABLE:M=C3=BCl=\r\nler;J=C3=BCrgen\r\nADR;HOME:;;Hafen 3;Kiel;;24103;\r\n"
+        "END:VCARD\r\n"
+    )
+    assert read_bytes(source.encode(), "people.vcf").text == (
+        "## Chidi Okafor\n\n- Phone: +44 7700 900123\n- Note: Knows the sandbanks, call early. Late is bad.\n\n"
+        "## Jürgen Müller\n\n- Address: Hafen 3, Kiel, 24103"
+    )
+    assert read_bytes(b"##fileformat=VCFv4.2\n#CHROM\tPOS\n", "genome.vcf").format == "text"
+
+
 def test_an_archive_in_an_archive_is_read_and_one_in_that_is_not() -> None:
     inner = io.BytesIO()
     with tarfile.open(fileobj=inner, mode="w:gz") as archive:
