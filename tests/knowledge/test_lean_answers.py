@@ -154,6 +154,17 @@ def test_a_text_that_several_documents_hold_is_among_the_first_five_once(
     assert titles.index("Switch") == 1 and sum(title.startswith("Lamp page") for title in titles) == 4
 
 
+def test_where_the_first_passage_has_every_word_of_the_question_others_are_cut(
+    desk: Desk, ask: Callable[..., Answer]
+) -> None:
+    desk.add_text("Lamp", "The copper lamp above the bench hums at night.")
+    desk.add_text("Pots", "Copper pots and a lamp are kept dry in boxes of sand, far from the oven. " * 6)
+    both, pots = ask("search", query="copper lamp bench").value["results"][:2]
+    assert (both["sourceTitle"], pots["sourceTitle"]) == ("Lamp", "Pots")
+    assert pots["content"] not in ask("search", query="copper lamp bench").text
+    assert pots["content"] in ask("search", query="copper lamp").text
+
+
 def test_an_unlikely_passage_of_a_doubtful_answer_is_cut(ask: Callable[..., Answer]) -> None:
     answer = ask("search", query="zeppelins over the Arctic and their masts")
     first = answer.value["results"][0]
