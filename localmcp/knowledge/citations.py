@@ -322,9 +322,16 @@ def _nearest(quote: str, index: Index, origin: str | None) -> NearestPassage | N
             "chunkId": shown_id(hit.passage.chunk_uuid, origin),
             "label": cite(hit.passage, _span_of(hit.passage.text.strip(), words))["label"],
             "similarity": round(match.score / 100, 3),
-            "text": text[max(0, match.dest_start - AROUND) : match.dest_end + AROUND],
+            "text": _whole_words(text, max(0, match.dest_start - AROUND), match.dest_end + AROUND),
         }
     return best
+
+
+def _whole_words(text: str, start: int, stop: int) -> str:
+    """Return that part of the text without the words that it cuts."""
+    begin = text.find(" ", start) + 1 if start else 0
+    end = text.rfind(" ", 0, stop) if stop < len(text) else len(text)
+    return text[begin:end]
 
 
 def _look(

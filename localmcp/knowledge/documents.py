@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
 import apsw
@@ -53,6 +54,7 @@ from localmcp.tools import Param, current_scope, integer_or_string, tool
 
 LONGEST_NAMES = 300
 """Characters of the names of collections and mounted files in the text for an assistant that connects."""
+_CITED = re.compile(r"(.+):(\d{1,7}(-\d{1,7})?)")
 CHANGED_NAMED = 5
 """Files that have changed since they were read, in a list of documents."""
 
@@ -154,6 +156,9 @@ class KnowledgeBase(PassageSearch):
                 return result
         except Ambiguous as error:
             return {"error": "Ambiguous name", "sourceId": name, "message": error.message, "hint": error.hint or ""}
+        if not lines and (cited := _CITED.fullmatch(name)):
+            # A place as answers cite it: `notes.md:12`, `notes.md:12-40`.
+            return self.get_document(cited[1], offset, cited[2] if cited[3] else f"{cited[2]}-", outline, maxChars)
         return self._no_document(name)
 
     def _no_document(self, name: str) -> DocumentResult:

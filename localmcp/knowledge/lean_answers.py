@@ -240,7 +240,10 @@ def lean_document(result: Any) -> Answer:
     lines = f" | lines {result['startLine']}-{result['endLine']}" if "startLine" in result else ""
     name = source.get("path") or source["title"]
     unusual = "".join(f" | {part}" for part in _remarks(source))
-    head = f"# {source['title']} | {name}{unusual} | id {short_id(source['id'])}{lines}"
+    # The text mostly begins with its title.
+    is_said = source["content"].split("\n", 1)[0].lstrip("# ") == source["title"] and "outline" not in result
+    title = "" if is_said else f"{source['title']} | "
+    head = f"# {title}{name}{unusual} | id {short_id(source['id'])}{lines}"
     structured = {**{key: value for key, value in result.items() if key != "chunks"}, "source": _lean_source(source)}
     if "outline" in result:
         head += " | first line and heading of each section"

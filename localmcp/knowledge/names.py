@@ -15,6 +15,7 @@ from localmcp.errors import InvalidInput, NotFound
 from localmcp.knowledge.origins import Id, is_uuid
 from localmcp.schemas import nearest
 from localmcp.search.collections import visible_collections, visible_ids
+from localmcp.search.dates import SOURCE_DATE
 from localmcp.search.federation import Federation
 from localmcp.search.index import Index
 from localmcp.storage.database import fetch_all, fetch_one
@@ -184,6 +185,7 @@ def explain_empty_filter(
     partition: str | None = None,
     path_prefix: str | None = None,
     metadata: Mapping[str, Any] | None = None,
+    dates: tuple[str | None, str | None] = (None, None),
 ) -> list[str]:
     """Return a sentence for each filter that fits no document, with the nearest valid value."""
     where = f"trashed_at is null and sources.collection_id in ({visible_ids(connection)})"
@@ -204,7 +206,16 @@ def explain_empty_filter(
         fields = values("key from sources, json_each(iif(json_valid(metadata), metadata, '{}'))")
         for field in metadata:
             remarks += _unknown_value("metadata field", field, fields)
-    return remarks
+    return remarks + (_outside_dates(connection, where, *dates) if any(dates) else [])
+
+
+def _outside_dates(connection: apsw.Connection, where: str, since: str | None, until: str | None) -> list[str]:
+    """Return the range of all dates if no document is dated in that one."""
+    rows = fetch_all(connection, f"select {SOURCE_DATE} from sources where {where}")
+    dated = [row[0] for row in rows if row[0]]
+    if not dated or any((since or "") <= day and (until is None or day < until) for day in dated):
+        return []
+    return [f"No document is dated so: they are from {min(dated)[:10]} to {max(dated)[:10]}."]
 
 
 def _unknown_value(field: str, value: str, valid: list[str], meant: str | None = None) -> list[str]:
@@ -221,10 +232,11 @@ def _unknown_folder(connection: apsw.Connection, where: str, prefix: str) -> lis
     def holds(folder: str) -> bool:
         return bool(fetch_one(connection, sql, {"folder": folder, "last": folder + chr(0x10FFFF)}))
 
+    exact = f"select count(*) from sources where {where} and uri = ?"
     missing = prefix.rstrip(os.sep)
     if not os.path.isabs(missing):
         return _unknown_tail(connection, where, missing)
-    if holds(missing):
+    if any(holds(missing + end) for end in (os.sep, "#")) or fetch_one(connection, exact, (missing,)):
         return []
     parent = os.path.dirname(missing)
     while len(parent) > 1 and parent != os.path.dirname(parent) and not holds(parent + os.sep):

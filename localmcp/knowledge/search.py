@@ -193,7 +193,8 @@ class PassageSearch:
             raise InvalidInput("Query parameter is required")
         origin, name = parse_collection(collection)
         source = resolve_source(self.federation, "sourceId", sourceId) if sourceId else None
-        filters = _filters(partition, source, sourceType, pathPrefix, metadata, parse_range(since, until))
+        dates = parse_range(since, until)
+        filters = _filters(partition, source, sourceType, pathPrefix, metadata, dates)
         names = (name,) if name else None
         origin = origin or (source.origin if source else None)
         page = _Page(query, mode, groupBy, sort, (names, filters, origin) if origin else (names, filters))
@@ -219,7 +220,7 @@ class PassageSearch:
             result["absentWords"] = absent[:MOST_ABSENT]
         if not outcome.hits and filters:
             with self.database.read() as connection:
-                remarks = explain_empty_filter(connection, sourceType, partition, pathPrefix, metadata)
+                remarks = explain_empty_filter(connection, sourceType, partition, pathPrefix, metadata, dates)
             result["message"] = " ".join(remarks) or NOTHING_FOUND
         return result
 

@@ -226,6 +226,13 @@ def has_rules(connection: apsw.Connection) -> bool:
     return bool(fetch_one(connection, "select 1 from rules where retired_at is null limit 1"))
 
 
+def unknown_category(connection: apsw.Connection, category: str) -> list[str]:
+    """Return which categories there are, if this is none of them."""
+    sql = "select distinct category from rules where retired_at is null order by category"
+    known = [row[0] for row in fetch_all(connection, sql)]
+    return [] if category in known else [f"No rule has the category '{category}'. There are: {', '.join(known)}."]
+
+
 def count_rules(connection: apsw.Connection, selection: Selection) -> int:
     condition, bindings = selection.condition()
     return fetch_one(connection, f"select count(*) from rules where {condition}", bindings)

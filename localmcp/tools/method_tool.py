@@ -184,10 +184,11 @@ class MethodTool(Tool):
         contract = next(filter(None, (self._contract_text(p) for p in problems)), None)
         if contract:
             return contract
-        lines = [f"- {self._one_problem(p)}" for p in problems[:8]]
-        return "\n".join(
-            [f"Invalid arguments for {self.name}:", *lines, f"Parameters: {describe_parameters(self.input_schema)}"]
-        )
+        lines = [f"Invalid arguments for {self.name}:", *(f"- {self._one_problem(p)}" for p in problems[:8])]
+        # Whoever knows the names needs no list of them: what is wrong with a value says what is valid.
+        if any(problem["type"] in ("missing", "extra_forbidden") for problem in problems):
+            lines.append(f"Parameters: {describe_parameters(self.input_schema)}")
+        return "\n".join(lines)
 
     def _contract_text(self, problem: Json) -> str | None:
         place = problem["loc"]

@@ -184,6 +184,24 @@ def test_a_list_and_a_document_tell_of_a_file_that_changed_since_it_was_read(des
     assert "file changed since it was read" in document.splitlines()[0]
 
 
+def test_a_document_is_read_from_the_place_that_an_answer_cites(desk: Desk, tmp_path: Path) -> None:
+    note = tmp_path / "note.md"
+    desk.add_file(note, "One.\nTwo.\nThree.\nFour.\n")
+    read = lambda name: desk.registry.call("get_document", {"sourceId": name}, LEAN)  # noqa: E731
+    assert read(f"{note}:3").value["source"]["content"].strip() == "Three.\nFour."
+    assert read("note.md:2-3").value["source"]["content"].strip() == "Two.\nThree."
+    assert read("nothing.md:3").is_error
+
+
+def test_a_range_of_dates_or_a_folder_that_holds_nothing_is_named(desk: Desk, tmp_path: Path) -> None:
+    (tmp_path / "notes").mkdir()
+    desk.add_file(tmp_path / "notes" / "lamp.md", "The copper lamp hums at night.")
+    late = desk.registry.call("search", {"query": "lamp", "since": "2199-01-01"}, LEAN).text
+    assert re.match(r"No document is dated so: they are from [\d-]{10} to [\d-]{10}\.", late)
+    cut = desk.registry.call("search", {"query": "lamp", "pathPrefix": str(tmp_path / "note")}, LEAN).text
+    assert cut == f"Nothing is below '{tmp_path / 'note'}'. The nearest is '{tmp_path / 'notes'}'."
+
+
 def test_one_document_has_at_most_two_of_the_first_five_passages(ask: Callable[..., Answer]) -> None:
     hits = ask("search", query="boiler manual", limit=5).value["results"]
     sources = [hit["sourceId"] for hit in hits]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -122,6 +123,14 @@ def test_threshold_out_of_range(ruled: Workspace, threshold: float) -> None:
 @pytest.mark.parametrize("results", [1, 3, "2", 100])
 def test_max_results_cuts(ruled: Workspace, results: Any) -> None:
     assert len(ask(ruled, maxResults=results, similarityThreshold=-1)["rules"]) == min(int(results), len(RULES))
+
+
+def test_a_category_that_no_rule_has_is_named_with_those_there_are(ruled: Workspace) -> None:
+    answer = ruled.registry.call("getRelevantRules", {"taskDescription": "write a test", "category": "nope"}).value
+    assert answer["rules"] == []
+    assert re.fullmatch(r"No rule has the category 'nope'\. There are: .*testing.*\.", *answer["notices"])
+    known = {"taskDescription": "bake a cake with plums", "category": "testing"}
+    assert "notices" not in ruled.registry.call("getRelevantRules", known).value
 
 
 def test_the_ends_of_both_ranges_are_taken(ruled: Workspace) -> None:

@@ -256,6 +256,13 @@ def test_one_answer_lists_all_problems_the_nearest_names_and_the_parameters(regi
     ]
 
 
+def test_a_wrong_value_says_what_is_valid_without_the_list_of_parameters(registry: Registry) -> None:
+    assert complaint(registry, "find_books", {"query": "x", "limit": 99}).splitlines() == [
+        "Invalid arguments for find_books:",
+        "- limit: input should be less than or equal to 50, got 99",
+    ]
+
+
 def test_a_complaint_stays_short_whatever_was_sent(registry: Registry) -> None:
     many = {f"unknown_{i}": "x" * 100_000 for i in range(200)}
     assert len(complaint(registry, "find_books", {"query": ["y" * 100_000], **many})) < 2000
