@@ -10,6 +10,7 @@ import click
 
 from localmcp.cli import terminal
 from localmcp.cli.session import Session, command, pass_session
+from localmcp.errors import InvalidInput
 from localmcp.schemas import Json
 
 
@@ -26,6 +27,8 @@ def ask(session: Session, query: tuple[str, ...], limit: int | None, max_distanc
     \b
       localmcp ask "find quickstarts about backups"
     """
+    if not " ".join(query).strip():
+        raise InvalidInput("QUERY is empty.", hint='Say what you want, such as: localmcp ask "list my documents"')
     arguments = {"query": " ".join(query), "limit": limit, "maxDistance": max_distance}
     response: Json = session.call_in(session.reading(), "ask", arguments).value
     session.answer(response, lambda value: print_response(session, value))

@@ -49,6 +49,8 @@ def retrieve(session: Session, texts: list[str], filters: tuple[str, ...], **arg
     \b
       localmcp retrieve papers "neural networks" "deep learning" --filter '{"year": {"gte": 2020}}'
     """
+    if not all(text.strip() for text in texts):
+        raise InvalidInput("A TEXT is empty.", hint="Say what to look for, such as: localmcp retrieve papers ovens")
     arguments |= {"texts": texts, "filter": _read_filters(filters), "matched_text": len(texts) > 1}
     return session.answer_tool(session.call("retriever", **arguments), _print_hits)
 
@@ -300,7 +302,9 @@ def update(
 def _ask_deletion(session: Session, arguments: Json) -> str:
     session.existing()
     ids, filters = arguments["ids"], arguments.pop("filters")
-    what = f"{len(ids)} records" if ids else f"everything that fulfils {' and '.join(filters) or 'nothing'}"
+    if bool(ids) == bool(filters):
+        raise InvalidInput("Say what to delete: IDs, or --filter, not both.")
+    what = terminal.counted(len(ids), "record") if ids else f"everything that fulfils {' and '.join(filters)}"
     arguments["filter"] = _read_filters(filters)
     return f"Put {what} of '{arguments['collection_name']}' into the trash?"
 

@@ -178,6 +178,8 @@ def _type(hint: Any) -> Any:
         kind, param = get_args(kind)[0], Param("")
     if get_origin(kind) is Literal:
         return click.Choice(get_args(kind), case_sensitive=False)
+    if kind is int and param.minimum is None and param.maximum is None:
+        return click.INT
     if kind is int:
         return click.IntRange(_whole(param.minimum), _whole(param.maximum))
     if kind is float:

@@ -289,8 +289,12 @@ def test_an_export_to_a_file_whose_ending_says_no_form_is_refused_with_what_is_a
         (("collections", "create", ""), "'NAME': it is empty."),
         (("rules", "retire", "99"), "localmcp rules list shows"),
         (("quickstarts", "show", "nope"), "localmcp quickstarts list shows"),
+        (("collections", "delete", "default", "--yes"), "Say what to delete: IDs, or --filter, not both."),
+        (("collections", "delete", "default", "a", "--yes"), "'a' is not a valid integer."),
+        (("retrieve", "default", "oven", ""), "A TEXT is empty."),
+        (("ask", " "), "QUERY is empty."),
     ],
-    ids=["rule", "edit", "long", "collection", "retire", "show"],
+    ids=["rule", "edit", "long", "collection", "retire", "show", "nothing", "number", "retrieve", "ask"],
 )
 def test_a_mistake_is_told_in_words_of_the_command_line(filled, words: tuple[str, ...], says: str) -> None:
     ran = filled(*words)
