@@ -24,6 +24,10 @@ _ICELANDIC = frozenset("áíóú".encode("cp1252"))
 _TURKISH = frozenset("ışğİŞĞ".encode("cp1254"))
 """The same bytes as `ýþðÝÞÐ` in cp1252, which Icelandic has."""
 
+_HUNGARIAN = frozenset("őáéö".encode("cp1250"))
+_NOT_HUNGARIAN = frozenset("ãçàèêñ".encode("cp1252"))
+"""Letters of the languages that have `õ`, the same byte as `ő`."""
+
 _ASCII = bytes(range(0x20, 0x7F))
 
 _IN_USE = re.compile(
@@ -116,7 +120,7 @@ def _decode_escaped(data: bytes) -> str:
 def _western(data: bytes) -> str | None:
     """Recognize cp1252: every high byte is a letter or sign of Western European prose, and most letters are ASCII.
 
-    cp1254 when they are those of Turkish too, without the vowels of Icelandic.
+    cp1250 when they are those of Hungarian, cp1254 when they are those of Turkish, without the vowels of Icelandic.
     """
     sample = data[:1_000_000]
     high = [byte for byte in sample if byte > 0x7F]
@@ -124,7 +128,7 @@ def _western(data: bytes) -> str | None:
         return None
     letters = frozenset(high)
     if letters <= _WESTERN:
-        return "cp1252"
+        return "cp1250" if _HUNGARIAN <= letters and not letters & _NOT_HUNGARIAN else "cp1252"
     if not letters <= _WESTERN | _TURKISH:
         return None
     return "cp1252" if letters & _ICELANDIC else "cp1254" if {0xFD, 0xFE} <= letters else None

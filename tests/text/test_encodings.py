@@ -12,6 +12,9 @@ from localmcp.text.readers import read_bytes, read_documents
     ("text", "encoding"),
     [
         ("İstanbul'da çay bahçesi: şekerli çay içilir, güneşli gün. Işık ve ağaç.", "cp1254"),
+        ("Az erdőben a nő és a férfi öt órát sétált; este tűz mellett ült.", "cp1250"),
+        ("Não põe o avião à disposição; até à manhã só há pães e rosé.", "cp1252"),
+        ("Pärast lõunat öeldi, et töö on tehtud õigesti ja rahulikult ära.", "cp1252"),
         ("Það er kalt í dag. Ísland er eyja og þar býr fólk.", "cp1252"),
         ("京都の紅葉についてのメモです。", "iso-2022-jp"),
     ],
