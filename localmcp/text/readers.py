@@ -178,6 +178,9 @@ def _reader_of(data: bytes, named: Reader | None) -> Reader | None:
         return read_pdf
     if named:
         return named
+    if interpreter := _INTERPRETER.match(data):
+        program = interpreter[1].decode()
+        return _reader_of_code(_INTERPRETED.get(program, program))
     if looks_like_man_page(data):
         return read_man_page
     if looks_like_calendar(data):
@@ -259,7 +262,13 @@ def _underlined(text: str) -> Iterator[str]:
     """Yield the lines whose next line is a row of one punctuation sign."""
     lines = [line.rstrip() for line in text.splitlines()]
     for title, row in zip(lines, lines[1:], strict=False):
-        if re.search(r"\w", title) and _ROW.fullmatch(row) and (len(row) >= len(title) or row[0] == "="):
+        # The frame around a comment is no underline.
+        if (
+            re.search(r"\w", title)
+            and title[0] != "#"
+            and _ROW.fullmatch(row)
+            and (len(row) >= len(title) or row[0] == "=")
+        ):
             yield title
 
 
@@ -275,6 +284,12 @@ _NO_READER: dict[str, tuple[str, str | None]] = {
     ".eps": ("PostScript", None),
 }
 """Suffix -> what it is, and what to do instead."""
+
+_INTERPRETER = re.compile(rb"#![ \t]*/\S*/(?:env[ \t]+(?:-S[ \t]+)?)?([a-zA-Z]+)")
+_INTERPRETED = {**dict.fromkeys(("sh", "bash", "dash", "zsh", "ksh", "fish"), "shell"), "node": "javascript"} | {
+    "gawk": "awk", "mawk": "awk", "tclsh": "tcl", "Rscript": "r", "make": "makefile",
+}  # fmt: skip
+"""Program that runs a script -> its language, where they differ."""
 
 _MAILBOX_SUFFIXES = ("", ".mbx", ".mail")
 

@@ -136,6 +136,10 @@ def test_the_title_is_the_first_heading_or_else_the_name(name: str, text: str, t
     assert read_bytes(text.encode(), name).title == title
 
 
+def test_a_framed_comment_is_no_title() -> None:
+    assert read_bytes(b"########\n# Roses #\n########\nx=1\n", "bash profile").title == "bash profile"
+
+
 def test_a_long_title_is_cut_to_one_line_of_200_characters() -> None:
     assert read_bytes(b"# " + b"word " * 100, "a.md").title == ("word " * 40).strip()
 
@@ -223,6 +227,15 @@ def test_data_files_keep_their_exact_text(name: str, kind: str) -> None:
 def test_code_is_recognised_by_suffix_or_well_known_name(name: str, language: str) -> None:
     document = read_bytes(b"x = 1\n", name)
     assert (document.format, document.markup, document.metadata) == ("code", "code", {"language": language})
+
+
+@pytest.mark.parametrize(
+    ("first_line", "language"),
+    [("#!/bin/sh", "shell"), ("#!/usr/bin/env python3", "python"), ("#! /usr/bin/env -S node --x", "javascript")],
+)
+def test_a_script_without_suffix_is_code_of_its_interpreter(first_line: str, language: str) -> None:
+    document = read_bytes(f"{first_line}\n################\n# Prune roses\n################\n".encode(), "prune")
+    assert (document.title, document.format, document.metadata["language"]) == ("prune", "code", language)
 
 
 def test_notebooks_give_their_cells() -> None:
