@@ -154,8 +154,7 @@ def why_unread(head: bytes, name: str, size: int, *, archive: bool = False) -> s
 
 def _read(data: bytes, name: str, max_bytes: int) -> Document:
     if reason := _why_unreadable(data[:HEAD], name):
-        hint = _NO_READER.get(suffix_of(name), ("", None))[1]
-        raise UnreadableDocument(f"{name} cannot be read: {reason}.", hint=hint)
+        raise UnreadableDocument(f"{name} cannot be read: {reason}.")
     if suffix_of(name) == ".gz":
         data, name = _gunzip(data, name, max_bytes), name[:-3]
     reader = _reader_of(data, _reader_for(name)) or _read_plain
@@ -194,7 +193,7 @@ def _why_unreadable(head: bytes, name: str) -> str | None:
         nested = suffix_of(name[:-3]) == ".gz"
         return "compressed file" if nested else _why_unreadable(_inflate_head(head), name[:-3])
     if suffix in _NO_READER:
-        return f"no reader for {suffix} ({_NO_READER[suffix][0]})"
+        return f"no reader for {suffix} ({_NO_READER[suffix]})"
     if is_picture(name) and installed_engine():
         return None
     if FORMATS.get(suffix) in _BINARY_READERS or head.startswith(b"%PDF-"):
@@ -274,14 +273,23 @@ def _underlined(text: str) -> Iterator[str]:
 
 _read_plain = _reader_as("text", within=300)
 
-_NO_READER: dict[str, tuple[str, str | None]] = {
-    ".doc": ("old Word format", "Save it as .docx."),
-    ".xls": ("old Excel format", "Save it as .xlsx."),
-    ".ppt": ("old PowerPoint format", "Save it as .pptx."),
-    ".mobi": ("Kindle book", "Convert it to .epub."),
-    ".azw3": ("Kindle book", "Convert it to .epub."),
-    ".svg": ("SVG image", None),
-    ".eps": ("PostScript", None),
+_NO_READER = {
+    ".doc": "old Word format; save it as .docx",
+    ".xls": "old Excel format; save it as .xlsx",
+    ".xlsb": "binary Excel format; save it as .xlsx",
+    ".ppt": "old PowerPoint format; save it as .pptx",
+    ".msg": "Outlook message; save it as .eml",
+    ".pst": "Outlook mailbox; export it as .mbox",
+    ".pages": "Apple Pages; export it as .docx",
+    ".numbers": "Apple Numbers; export it as .xlsx",
+    ".odg": "LibreOffice drawing; export it as .pdf",
+    ".vsdx": "Visio drawing; export it as .pdf",
+    ".djvu": "DjVu scan; convert it to .pdf",
+    ".chm": "Windows help; unpack it to .html",
+    ".mobi": "Kindle book; convert it to .epub",
+    ".azw3": "Kindle book; convert it to .epub",
+    ".svg": "SVG image",
+    ".eps": "PostScript",
 }
 """Suffix -> what it is, and what to do instead."""
 

@@ -239,7 +239,7 @@ def test_every_file_that_is_not_taken_has_its_reason(library: Library, folder: P
         "big.txt": ("skipped", "larger than 1 MB (setting max_file_mb)"),
         ".env": ("skipped", "hidden file"),
         "node_modules": ("skipped", "ignored by default: node_modules/"),
-        "old.doc": ("skipped", "no reader for .doc (old Word format)"),
+        "old.doc": ("skipped", "no reader for .doc (old Word format; save it as .docx)"),
         "bees.md": ("indexed", ""),
     }
     write(folder / "empty.md", "")
