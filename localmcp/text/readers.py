@@ -177,6 +177,8 @@ def _reader_of(data: bytes, named: Reader | None) -> Reader | None:
         return read_pdf
     if named:
         return named
+    if data.startswith(b"{\\rtf"):
+        return read_rtf
     if interpreter := _INTERPRETER.match(data):
         program = interpreter[1].decode()
         return _reader_of_code(_INTERPRETED.get(program, program))
@@ -192,13 +194,15 @@ def _why_unreadable(head: bytes, name: str) -> str | None:
     if suffix == ".gz":
         nested = suffix_of(name[:-3]) == ".gz"
         return "compressed file" if nested else _why_unreadable(_inflate_head(head), name[:-3])
-    if suffix in _NO_READER:
+    text = looks_like_text(head)
+    # Programs write text, pages and rich text under the endings of others.
+    if suffix in _NO_READER and (not text or suffix in (".svg", ".eps")):
         return f"no reader for {suffix} ({_NO_READER[suffix]})"
     if is_picture(name) and installed_engine():
         return None
     if FORMATS.get(suffix) in _BINARY_READERS or head.startswith(b"%PDF-"):
         return None
-    kind, text = _magic(head), looks_like_text(head)
+    kind = _magic(head)
     if kind and (b"\0" in head or not text or kind == "PostScript"):
         return f"binary file ({kind})"
     if text:

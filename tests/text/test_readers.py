@@ -313,6 +313,7 @@ def test_html_is_decoded_as_the_page_declares() -> None:
 
 
 def test_content_that_announces_itself_needs_no_suffix() -> None:
+    assert read_bytes(rb"{\rtf1 Roses}", "letter.doc").text == "Roses"
     assert read_bytes(b" <!DOCTYPE html><h1>Page</h1>", "stdin").format == "html"
     assert read_bytes(make_pdf([["Hello"]]), "stdin").format == "pdf"
 
@@ -520,6 +521,8 @@ def test_a_file_that_cannot_be_read_says_why() -> None:
         ("a.xyz", bytes(range(32)) * 10, "no reader for .xyz"),
         ("a.txt", b"", "empty file"),
         ("a.svg", b"<svg/>", "no reader for .svg (SVG image)"),
+        ("a.doc", b"{\\rtf1 Roses}", None),
+        ("it.msg", b"int32 roses", None),
         ("a.pages", b"PK\3\4\0", "no reader for .pages (Apple Pages; export it as .docx)"),
         ("a.msg", bytes.fromhex("d0cf11e0a1b11ae1"), "no reader for .msg (Outlook message; save it as .eml)"),
         (
