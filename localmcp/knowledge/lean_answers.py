@@ -101,7 +101,7 @@ def search_text(result: Json) -> str:
     blocks = ["\n".join([head + (f" Paths are below {folder}" if folder else ""), *remarks])]
     blocks += [_document_block(passages, folder) for passages in documents.values()]
     weak = ", ".join(_line_of(hit) for hit in hits if _is_weak(hit))
-    ends = [f"Of little relevance: {weak}"] if weak else []
+    ends = [f"Not quoted: {weak}"] if weak else []
     ends += [f"More: cursor={result['nextCursor']}"] if "nextCursor" in result else []
     return "\n\n".join([*blocks, *(["\n".join(ends)] if ends else [])])
 

@@ -36,7 +36,8 @@ says `maxChars`: 595 questions on 48 articles cost 2,248 characters each, before
 WEAK_CHARS, WEAK_SHARE = 150, 0.2
 """Characters that it gets of a passage whose relevance is less than this share of the best one's, or that lacks a word
 of the question where the first passage has them all. On 397 German questions .3 loses two answers, .2 none. Of 1,822
-questions in English and Spanish, the first passage has all words for 415; for 4 of these another one answers."""
+questions in English and Spanish, the first passage has all words for 415; for 4 of these another one answers, for 3 of
+them the second, which is still quoted."""
 PROBABLE = 50
 """Where the best passage has at least this relevance, a weak one is only listed: that makes 411 of 1,115 questions
 15 % cheaper; of 1,066 answers that were quoted before, one is in a document that is only listed."""
@@ -347,7 +348,7 @@ def _shown_chars(place: int, relevance: int, best: int, *, lesser: bool, doubtfu
         lesser: the first passage holds every word of the question, this one does not.
         doubtful: the answer is marked as of low confidence.
     """
-    if relevance < WEAK_SHARE * best:
+    if relevance < WEAK_SHARE * best or (lesser and place >= WHOLE_PASSAGES):
         return 0 if best >= PROBABLE else WEAK_CHARS
     if lesser:
         return WEAK_CHARS

@@ -1,9 +1,11 @@
 """Calls of a fresh reader against a library of about 190 documents: what a model has to read, call by call.
 
     python tests/benchmarks/assistant_fresh.py PLACE build NPM_DOCS
+    python tests/benchmarks/assistant_fresh.py PLACE tasks
     python tests/benchmarks/assistant_fresh.py PLACE 'search {"query": "..."}' 'get_context {"chunkId": "..."}'
 
 The tasks and their answers are in `assistant_fresh.jsonl`; the reader knows `instructions` and `tools/list` only.
+`tasks` sends the calls that one reader made, and prints the characters of each task and the facts that are missing.
 """
 
 from __future__ import annotations
@@ -73,11 +75,31 @@ def write_library(place: Path, pages: Path) -> Path:
 
 
 def build(place: Path, pages: Path) -> None:
-    fill(place, write_library(place, pages))
+    library = write_library(place, pages)
+    write(place / "extra" / "piano.md", "# Piano\n\nHalvorsen tunes the piano each March; it costs 115 euro.\n")
+    fill(place, library, "First subject", "Second subject")
+    with open(library / "samples" / "travel" / "packing-list.md", "a", encoding="utf-8") as file:
+        file.write("\n- spare bootlaces\n")
 
 
-def fill(place: Path, library: Path) -> None:
-    """Write the small servers, and put the library, quick starts, rules and servers into the reader's file."""
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+def write_repository(folder: Path, subjects: tuple[str, ...]) -> None:
+    """Make a repository with these commits and a file that is in none."""
+    who = ["-c", "user.name=reader", "-c", "user.email=reader@example.org"]
+    subprocess.run(["git", "init", "-q", folder], check=True)
+    for subject in subjects:
+        subprocess.run(["git", "-C", folder, *who, "commit", "-q", "--allow-empty", "-m", subject], check=True)
+    write(folder / "draft.txt", "draft\n")
+
+
+def fill(place: Path, library: Path, *subjects: str) -> None:
+    """Write servers and a repository; put the library, quick starts, rules and servers into the reader's file."""
+    write_repository(place / "repo", subjects)
+    write(place / "config" / "config.toml", f"folders = [{json.dumps(str(place / 'extra'))}]\n")
     for name, (about, tools) in TOOLS.items():
         (place / f"{name}_server.py").write_text(SERVER.format(name=name, about=about) + tools + "server.run()\n")
     steps = [
@@ -108,9 +130,28 @@ async def run(place: Path, calls: list[str]) -> None:
             print(f">>> {call}\n{text}\n<<< {len(text)} characters, structured {size}, error {bool(result.is_error)}\n")
 
 
+async def run_tasks(place: Path, tasks: Path) -> None:
+    """Send the calls of each task in one session, and print what they cost and the facts that no answer held."""
+    parameters = StdioServerParameters(command=sys.executable, args=["-m", "localmcp", "serve"], env=environment(place))
+    total = calls = 0
+    async with Client(parameters) as client:
+        for line in tasks.read_text(encoding="utf-8").splitlines():
+            task, text = json.loads(line), ""
+            for call in task["calls"]:
+                name, _, arguments = call.replace("{place}", str(place)).partition(" ")
+                result: Any = await client.call_tool(name, json.loads(arguments or "{}"))
+                text += "\n".join(getattr(block, "text", "") for block in result.content)
+            missing = [fact for fact in task.get("facts", ()) if fact not in " ".join(text.split())]
+            total, calls = total + len(text), calls + len(task["calls"])
+            print(f"{task['n']:3} {len(text):6} {len(task['calls'])} calls{f', missing: {missing}' if missing else ''}")
+    print(f"{total} characters, {calls} calls")
+
+
 if __name__ == "__main__":
     here, first, *rest = Path(sys.argv[1]), *sys.argv[2:]
     if first == "build":
         build(here, Path(rest[0]))
+    elif first == "tasks":
+        anyio.run(run_tasks, here, Path(__file__).with_suffix(".jsonl"))
     else:
         anyio.run(run, here, [first, *rest])

