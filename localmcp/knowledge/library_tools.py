@@ -99,7 +99,8 @@ class LibraryTools:
         keywords=("index", "folder", "file", "directory", "import", "ingest", "documents"),
         examples=(
             "index the folder|file {path}",
-            "add the file|folder {path} to the knowledge base",
+            "add the file|folder {path}",
+            "add the file|folder {path} to the documents|knowledge base",
             "add|import {path} to|into the collection {collection}",
             "import|ingest the documents in {path}",
         ),
@@ -148,7 +149,7 @@ class LibraryTools:
         title="Remove a document",
         keywords=("delete", "forget", "trash", "document", "file"),
         examples=(
-            "remove the document {sourceId}",
+            "remove|delete the document {sourceId}",
             "forget the folder|file {path}",
             "delete the file {path}",
             "remove {sourceId} from the knowledge base",
