@@ -265,10 +265,10 @@ def _underlined(text: str) -> Iterator[str]:
     """Yield the lines whose next line is a row of one punctuation sign."""
     lines = [line.rstrip() for line in text.splitlines()]
     for title, row in zip(lines, lines[1:], strict=False):
-        # The frame around a comment is no underline.
+        # The frame around a comment or a title is no underline.
         if (
             re.search(r"\w", title)
-            and title[0] != "#"
+            and title[0] not in ("#", row[:1])
             and _ROW.fullmatch(row)
             and (len(row) >= len(title) or row[0] == "=")
         ):

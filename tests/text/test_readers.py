@@ -136,7 +136,8 @@ def test_the_title_is_the_first_heading_or_else_the_name(name: str, text: str, t
     assert read_bytes(text.encode(), name).title == title
 
 
-def test_a_framed_comment_is_no_title() -> None:
+def test_a_framed_line_is_no_title() -> None:
+    assert read_bytes(b"=====\n= Hi =\n=====\nRoses\n", "tutor").title == "tutor"
     assert read_bytes(b"########\n# Roses #\n########\nx=1\n", "bash profile").title == "bash profile"
 
 
