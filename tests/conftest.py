@@ -89,8 +89,8 @@ def remembered_vectors(run_folder: Path) -> Iterator[None]:
     """
     vectors = RememberedVectors(run_folder / "vectors.db")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(EncoderEmbedder, "_run_query", lambda model, text: vectors.run_query(model, text))
-        patch.setattr(EncoderEmbedder, "_embed_long", lambda model, *rest: vectors.embed_long(model, *rest))
+        patch.setattr(EncoderEmbedder, "_query_vector", lambda model, text: vectors.query_vector(model, text))
+        patch.setattr(EncoderEmbedder, "_passage_vector", lambda model, text: vectors.passage_vector(model, text))
         yield
     vectors.close()
 

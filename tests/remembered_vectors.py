@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 import threading
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import numpy as np
 
 from localmcp.embeddings.encoder_embedder import EncoderEmbedder
 
-RUN_QUERY, EMBED_LONG = EncoderEmbedder._run_query, EncoderEmbedder._embed_long
+QUERY_VECTOR, PASSAGE_VECTOR = EncoderEmbedder._query_vector, EncoderEmbedder._passage_vector
 """The model itself."""
 
 
@@ -27,24 +26,15 @@ class RememberedVectors:
         self._file.execute("pragma synchronous = off")
         self._file.execute("create table if not exists vectors (text blob primary key, vector blob) without rowid")
 
-    def run_query(self, model: EncoderEmbedder, text: str) -> Any:
+    def query_vector(self, model: EncoderEmbedder, text: str) -> Any:
         key = self._key(model, text, "query")
         vector = self._find(key)
-        return self._keep(key, RUN_QUERY(model, text)) if vector is None else vector
+        return self._keep(key, QUERY_VECTOR(model, text)) if vector is None else vector
 
-    def embed_long(self, model: EncoderEmbedder, texts: Sequence[str], rows: Sequence[int], vectors: Any) -> None:
-        keys = {row: self._key(model, texts[row], "passage") for row in rows}
-        unread: list[int] = []
-        for row, key in keys.items():
-            vector = self._find(key)
-            if vector is None:
-                unread.append(row)
-            else:
-                vectors[row] = vector
-        if unread:
-            EMBED_LONG(model, texts, unread, vectors)
-        for row in unread:
-            self._keep(keys[row], vectors[row])
+    def passage_vector(self, model: EncoderEmbedder, text: str) -> Any:
+        key = self._key(model, text, "passage")
+        vector = self._find(key)
+        return self._keep(key, PASSAGE_VECTOR(model, text)) if vector is None else vector
 
     def close(self) -> None:
         self._file.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import struct
+from collections.abc import Sequence
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,10 +12,11 @@ from typing import Any
 
 from localmcp.arrays import NDArray, Vector, Vectors, np
 from localmcp.config import packaged_data
-from localmcp.embeddings.encoder import Arithmetic, EncoderShape, FourBitMatrix, Int8Matrix
+from localmcp.embeddings.encoder import Arithmetic, EncoderShape, FourBitMatrix, Int8Matrix, mean_of
 from localmcp.embeddings.encoder_embedder import Common, EncoderEmbedder
 from localmcp.embeddings.native import explained, map_checked, map_file
 from localmcp.embeddings.protobuf import message, number, text
+from localmcp.embeddings.word_outputs import WordCode, word_codes, word_vectors
 from localmcp.errors import ModelUnavailable
 
 E5_NAME = "multilingual-e5-small"
@@ -51,10 +53,12 @@ class E5Embedder(EncoderEmbedder):
     ) -> None:
         """`arithmetic`: that of passages; None tries which is faster here."""
         path = find_e5_file(models_directory)
+        self._pieces = SentencePieces(path)
+        self._last_question: tuple[NDArray[np.int64], Vectors] = (np.empty(0, np.int64), np.empty((0, 0), np.float32))
         with explained(E5_NAME, _INSTALL):
             super().__init__(
                 E5Weights(map_checked(path, E5_SHA256, _REINSTALL)),
-                SentencePieces(path),
+                self._pieces,
                 name=E5_NAME,
                 sha256=E5_SHA256,
                 max_tokens=_MAX_TOKENS,
@@ -64,6 +68,35 @@ class E5Embedder(EncoderEmbedder):
                 arithmetic=arithmetic,
                 common=_read_common(),
             )
+
+    def read_passages(self, texts: Sequence[str]) -> tuple[Vectors, list[list[WordCode]]]:
+        """Return what `embed_passages` does, and the words of each text."""
+        read = self._for_each(self._read_passage, texts)
+        return self._less_common([vector for vector, _ in read]), [words for _, words in read]
+
+    def _read_passage(self, text: str) -> tuple[Vector, list[WordCode]]:
+        ids = self._passage_ids(text)
+        outputs = self._passage_outputs(ids, text)
+        return mean_of(outputs), word_codes(*self._without_prefix(ids, outputs))
+
+    def _query_outputs(self, ids: NDArray[np.int64]) -> Vectors:
+        """Return the outputs for a question, kept for its words."""
+        asked, outputs = self._last_question
+        if not np.array_equal(asked, ids):
+            outputs = super()._query_outputs(ids)
+            self._last_question = ids, outputs
+        return outputs
+
+    def question_words(self, text: str) -> list[tuple[str, Vector]]:
+        """Return the words of a question, with unit vectors of shape (dimension,)."""
+        ids = self._token_ids(self.identity.query_prefix + text)
+        return word_vectors(*self._without_prefix(ids, self._query_outputs(ids)))
+
+    def _without_prefix(self, ids: NDArray[np.int64], outputs: Vectors) -> tuple[list[str], Vectors]:
+        """Return the pieces between prefix and end, and the outputs for them."""
+        pieces = self._pieces.texts(ids[1:-1])
+        start = pieces.index(":") + 1
+        return pieces[start:], outputs[1 + start : -1]
 
 
 def _read_common() -> Common:
@@ -224,6 +257,10 @@ class SentencePieces:
 
         processor, table, _ = self._opened
         return processor.encode(unicodedata.normalize("NFC", text).translate(table))
+
+    def texts(self, ids: NDArray[np.int64]) -> list[str]:
+        """Return the pieces with these numbers."""
+        return self._opened[0].id_to_piece(ids.tolist())
 
     def __call__(self, text: str) -> int:
         return len(self.ids(text))

@@ -71,7 +71,7 @@ class EncoderWeights(Protocol):
 
 
 class Encoder:
-    """Token ids in, one unit vector out: the mean over the tokens. Safe to call from several threads."""
+    """Token ids in, one unit vector out, or one of each token. Safe to call from several threads."""
 
     def __init__(
         self, weights: EncoderWeights, arithmetic: Arithmetic, threads: int, *, layers: int | None = None
@@ -93,11 +93,19 @@ class Encoder:
 
     def run(self, ids: NDArray[np.int64]) -> Vector:
         """Return the unit vector of shape (width,) of a text's token ids, special ones included."""
+        return mean_of(self.outputs(ids))
+
+    def outputs(self, ids: NDArray[np.int64]) -> Vectors:
+        """Return a vector of each token: shape (tokens, width)."""
         inputs = {"embedded": self._weights.embed(ids)[None]}
         with native_calls:
-            hidden: Vectors = self._session.run(None, inputs)[0][0]
-        mean = hidden.mean(axis=0)
-        return mean / np.linalg.norm(mean)
+            return self._session.run(None, inputs)[0][0]
+
+
+def mean_of(outputs: Vectors) -> Vector:
+    """Return the unit vector of a text, of shape (width,), from those of its tokens."""
+    mean = outputs.mean(axis=0)
+    return mean / np.linalg.norm(mean)
 
 
 class _EncoderGraph:

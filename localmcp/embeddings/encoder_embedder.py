@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from localmcp.arrays import NDArray, Vector, Vectors, np
 from localmcp.embeddings.embedder import ModelIdentity, require_query, unit_rows
-from localmcp.embeddings.encoder import Arithmetic, Encoder, EncoderWeights
+from localmcp.embeddings.encoder import Arithmetic, Encoder, EncoderWeights, mean_of
 from localmcp.embeddings.native import native_calls, run_beside, threads_for
 from localmcp.embeddings.tokens import TokenCounter, Tokens
+
+Read = TypeVar("Read")
 
 SHORT_CHARACTERS = 300
 """Texts up to this length are embedded as floats: tools, rules and titles keep their exact vectors."""
@@ -105,29 +108,45 @@ class EncoderEmbedder:
 
         Text past `identity.max_tokens` is not read.
         """
-        vectors = np.empty((len(texts), self.identity.dimension), np.float32)
-        short = [row for row, text in enumerate(texts) if len(text) <= SHORT_CHARACTERS]
-        for row in short:
-            vectors[row] = self._run_query(self.identity.passage_prefix + texts[row])
-        # The longest first, so that no thread begins a long one at the end.
-        long = sorted(set(range(len(texts))).difference(short), key=lambda row: -len(texts[row]))
+        return self._less_common(self._for_each(self._passage_vector, texts))
+
+    def _for_each(self, read: Callable[[str], Read], texts: Sequence[str]) -> list[Read]:
+        """Return what `read` makes of each text, in their order; long ones are read side by side."""
+        made: dict[int, Read] = {}
+
+        def read_row(row: int) -> None:
+            made[row] = read(texts[row])
+
+        long = [row for row, text in enumerate(texts) if len(text) > SHORT_CHARACTERS]
+        for row in sorted({*range(len(texts))}.difference(long)):
+            read_row(row)
         if long:
-            self._embed_long(texts, long, vectors)
-        return vectors if self._common is None else self._common.subtract_from(vectors, self._common.passage)
+            self._passage_encoder()
+            threads = 1 if len(long) <= FEW_PASSAGES else self._threads
+            # The longest first, so that no thread begins a long one at the end.
+            run_beside(read_row, sorted(long, key=lambda row: -len(texts[row])), threads)
+        return [made[row] for row in range(len(texts))]
 
-    def _embed_long(self, texts: Sequence[str], rows: Sequence[int], vectors: Vectors) -> None:
+    def _passage_vector(self, text: str) -> Vector:
+        return mean_of(self._passage_outputs(self._passage_ids(text), text))
+
+    def _passage_ids(self, text: str) -> NDArray[np.int64]:
+        return self._token_ids(self.identity.passage_prefix + text)
+
+    def _passage_outputs(self, ids: NDArray[np.int64], text: str) -> Vectors:
+        if len(text) <= SHORT_CHARACTERS:
+            return self._query_outputs(ids)
         encoder = self._passage_encoder()
+        with self._passage_slots:
+            return encoder.outputs(ids)
 
-        def embed(row: int) -> None:
-            ids = self._token_ids(self.identity.passage_prefix + texts[row])
-            with self._passage_slots:
-                vectors[row] = encoder.run(ids)
-
-        run_beside(embed, rows, 1 if len(rows) <= FEW_PASSAGES else self._threads)
+    def _less_common(self, vectors: Sequence[Vector]) -> Vectors:
+        rows = np.array(vectors, np.float32).reshape(-1, self.identity.dimension)
+        return rows if self._common is None else self._common.subtract_from(rows, self._common.passage)
 
     def embed_query(self, text: str) -> Vector:
         """Return the unit vector of shape (dimension,)."""
-        vector = self._run_query(self.identity.query_prefix + require_query(text))
+        vector = self._query_vector(self.identity.query_prefix + require_query(text))
         return vector if self._common is None else self._common.subtract_from(vector[None], self._common.query)[0]
 
     def passage_arithmetic(self) -> Trial:
@@ -136,10 +155,12 @@ class EncoderEmbedder:
         assert self._trial is not None
         return self._trial
 
-    def _run_query(self, text: str) -> Vector:
-        ids = self._token_ids(text)
+    def _query_vector(self, text: str) -> Vector:
+        return mean_of(self._query_outputs(self._token_ids(text)))
+
+    def _query_outputs(self, ids: NDArray[np.int64]) -> Vectors:
         with self._query_lock:
-            return self._queries.run(ids)
+            return self._queries.outputs(ids)
 
     def _token_ids(self, text: str) -> NDArray[np.int64]:
         return np.array([self._first, *self._tokens.ids(text)[: self._kept], self._last], np.int64)

@@ -15,6 +15,7 @@ from localmcp.embeddings.e5_model import E5_SHA256, E5Embedder
 from localmcp.embeddings.embedder import MULTILINGUAL_NAME, ModelIdentity, unit_rows
 from localmcp.embeddings.encoder import Arithmetic
 from localmcp.embeddings.encoder_embedder import Trial
+from localmcp.embeddings.word_outputs import WordCode
 
 ENGLISH_WEIGHT, UNDECIDED_WEIGHT, FOREIGN_WEIGHT = 0.5, 0.65, 0.9
 """How much the multilingual half counts, by the language of the question.
@@ -63,6 +64,15 @@ class MultilingualEmbedder:
         """Return vectors of shape (n, dimension), unit rows, in the order of `texts`."""
         halves = [self._many.embed_passages(texts), self._english.embed_passages(texts)]
         return np.concatenate(halves, axis=1) * np.float32(HALF_LENGTH)
+
+    def read_passages(self, texts: Sequence[str]) -> tuple[Vectors, list[list[WordCode]]]:
+        """Return what `embed_passages` does, and the words of each text."""
+        many, words = self._many.read_passages(texts)
+        return np.concatenate([many, self._english.embed_passages(texts)], axis=1) * np.float32(HALF_LENGTH), words
+
+    def question_words(self, text: str) -> list[tuple[str, Vector]]:
+        """Return the words of a question, with unit vectors to compare with the codes of passages' words."""
+        return self._many.question_words(text)
 
     def embed_query(self, text: str) -> Vector:
         """Return the unit vector of shape (dimension,)."""

@@ -144,6 +144,8 @@ class Arms:
     """Candidates that have no vector yet, among others that have."""
     other_language: frozenset[int] = frozenset()
     """Candidates in another language than the question."""
+    translated: dict[int, float] = field(default_factory=dict[int, float])
+    """How much a passage has of words that mean those of the question, 0..1 of what the best one has."""
     reads_all: bool = False
     """Whether the model was made for other languages than English."""
     named: Named = field(default_factory=Named)
@@ -315,6 +317,7 @@ def _lifted(fused: Fused, arms: Arms, weights: Weights, least: float) -> Fused:
         return replace(fused, combined=WITHOUT_MEANING * fused.keyword)
     if fused.id not in arms.other_language or not arms.reads_all:
         return fused
+    least = max(least, OTHER_LANGUAGE_KEYWORD * arms.translated.get(fused.id, 0.0) ** 2)
     missing = max(least - fused.keyword, 0.0)
     return replace(fused, combined=fused.combined + weights.keyword * missing)
 

@@ -15,6 +15,7 @@ import apsw
 
 from localmcp.arrays import Vector
 from localmcp.embeddings import LazyEmbedder
+from localmcp.embeddings.word_outputs import WordReader
 from localmcp.errors import ConfigurationError, ModelUnavailable
 from localmcp.search.adaptation import DEEP, MULTILINGUAL_TRUST, READ_LANGUAGE, Trust, trust_of, weight_for
 from localmcp.search.candidates import ARM_DEPTH, Arms, Clock, Found, SearchOutcome, SearchRequest
@@ -27,6 +28,7 @@ from localmcp.search.highlight import sentences
 from localmcp.search.keyword import Vocabulary, build_query, holds_several_languages, mix_neighbors, search_words
 from localmcp.search.vector import Block, SignIndex, exact_cosines, nearest_chunks
 from localmcp.search.vector_queue import waiting
+from localmcp.search.word_vectors import WORDS_VERSION, WordIndex
 from localmcp.storage.database import Database, Generations, fetch_all, fetch_one, read_generations
 from localmcp.wording.languages import detect_language
 
@@ -104,6 +106,7 @@ class Index:
         self.vocabulary = Vocabulary()
         self._lock = threading.Lock()
         self._signs: dict[int, SignIndex] = {}
+        self._words: dict[int, WordIndex] = {}
         self._allowed: dict[tuple[Any, ...], Any] = {}
         """Sources that fulfil the last filters: among 100,000 sources they take 25 ms to find."""
         self.vector_server: VectorServer | None = None
@@ -198,10 +201,15 @@ class Index:
             signs = self._signs.setdefault(model_id, SignIndex(model_id))
         return signs.blocks(connection, generations.signs, collection_ids)
 
+    def word_index(self, model_id: int) -> WordIndex:
+        """Return what that model says of the words of the file."""
+        with self._lock:
+            return self._words.setdefault(model_id, WordIndex(model_id))
+
     def close(self) -> None:
         """Forget what is cached."""
         with self._lock:
-            self._signs, self._allowed = {}, {}
+            self._signs, self._words, self._allowed = {}, {}, {}
 
 
 class _Search:
@@ -361,7 +369,10 @@ class _Search:
     def _weigh(self, ours: _SearchedModel, vector: Vector, trust: Trust | None) -> None:
         """Note which candidates are in another language than the question, and weigh the kinds of text."""
         arms, language = self.arms, detect_language(self.request.text)
-        arms.other_language = _in_other_language(self.connection, language, [*arms.cosines])
+        groups = _groups_in_other_language(self.connection, language, ours.collection_ids)
+        if groups and language and arms.reads_all:
+            self._search_translations(ours, vector, language, groups)
+        arms.other_language = self._in_groups(groups, [*arms.cosines])
         if language == READ_LANGUAGE and arms.reads_all:
             _compare_other_languages(self.connection, ours.model_id, vector, arms)
         if not self.index.adaptive or trust is None:
@@ -372,6 +383,34 @@ class _Search:
         query = self.outcome.query
         is_foreign = query is not None and READ_LANGUAGE not in query.languages
         self.outcome.weights = Weights(min(weight, trust.foreign) if is_foreign else weight)
+
+    def _search_translations(self, ours: _SearchedModel, vector: Vector, language: str, groups: Any) -> None:
+        """Find passages of those groups by words that mean what those of the question do."""
+        arms, embedder = self.arms, self.index.embedder.get()
+        if not isinstance(embedder, WordReader) or self.connection.pragma("user_version") < WORDS_VERSION:
+            return
+        words, total = embedder.question_words(self.request.text), self.outcome.searched["chunks"]
+        arms.translated = self.index.word_index(ours.model_id).shares(
+            self.connection, self.generations.signs, words, language, total
+        )
+        best = sorted(arms.translated, key=lambda chunk_id: (-arms.translated[chunk_id], chunk_id))[:ARM_DEPTH]
+        new = self._in_groups(groups, [chunk_id for chunk_id in best if chunk_id not in arms.cosines])
+        arms.cosines |= exact_cosines(self.connection, ours.model_id, sorted(new), vector)
+        self.clock.lap("translations")
+
+    def _in_groups(self, groups: Any, chunk_ids: Sequence[int]) -> frozenset[int]:
+        """Return those of the chunks that are in one of the groups, and asked for."""
+        if not len(groups) or not chunk_ids:
+            return frozenset()
+        sql = f"""
+            select id from chunks
+            where id in (select value from carray(:ids)) and group_id in (select value from carray(:groups))
+                {"and source_id in (select value from carray(:allowed))" if self.allowed is not None else ""}
+        """
+        values: dict[str, Any] = {"ids": apsw.carray(array("q", chunk_ids)), "groups": apsw.carray(groups)}
+        if self.allowed is not None:
+            values["allowed"] = apsw.carray(self.allowed)
+        return frozenset(row[0] for row in fetch_all(self.connection, sql, values))
 
     def _count_chunks(self) -> int:
         marks = ",".join("?" * len(self.collections))
@@ -410,19 +449,13 @@ def _compare_other_languages(connection: apsw.Connection, model_id: int, vector:
     arms.semantic_ranks = _ranked(arms.semantic_ranks, arms.cosines)
 
 
-def _in_other_language(connection: apsw.Connection, language: str | None, chunk_ids: Sequence[int]) -> frozenset[int]:
-    """Return the chunks in another language than the question's; none where that is undecided."""
-    if language is None:
-        return frozenset()
-    groups = [row[0] for row in fetch_all(connection, "select id from groups where language != ?", (language,))]
-    if not groups or not chunk_ids:
-        return frozenset()
-    sql = """
-        select id from chunks
-        where id in (select value from carray(?)) and group_id in (select value from carray(?))
-    """
-    bindings = (apsw.carray(array("q", chunk_ids)), apsw.carray(array("q", groups)))
-    return frozenset(row[0] for row in fetch_all(connection, sql, bindings))
+def _groups_in_other_language(
+    connection: apsw.Connection, language: str | None, collection_ids: Sequence[int]
+) -> array[int]:
+    """Return the groups of chunks in another language than the question's; none where that is undecided."""
+    sql = "select id from groups where language != ? and chunks > 0 and collection_id in (select value from carray(?))"
+    ids = apsw.carray(array("q", collection_ids))
+    return array("q", (row[0] for row in fetch_all(connection, sql, (language, ids)))) if language else array("q")
 
 
 def _depth(request: SearchRequest) -> int:

@@ -19,6 +19,7 @@ from localmcp.search.replicas import replica_of
 from localmcp.search.vector import add_signs, vector_id
 from localmcp.search.vector_queue import (
     WORD_ONLY,
+    MadeVectors,
     Passage,
     front_lease,
     make_vectors,
@@ -28,6 +29,7 @@ from localmcp.search.vector_queue import (
     still_lacking,
     write_batch,
 )
+from localmcp.search.word_vectors import keep_words
 from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_one
 from localmcp.storage.times import utc_now
 
@@ -184,9 +186,9 @@ def _fill(database: Database, collection: Collection, embedder: Embedder, tell: 
         while passages := _missing(database, collection, embedder.identity):
             for start in range(0, len(passages), BATCH):
                 batch = passages[start : start + BATCH]
-                blobs = make_vectors(database, embedder, batch)
+                vectors = make_vectors(database, embedder, batch)
                 with database.write() as connection:
-                    made += _write(connection, collection, ensure_model(connection, embedder.identity), batch, blobs)
+                    made += _write(connection, collection, ensure_model(connection, embedder.identity), batch, vectors)
                     lease.take(connection)
                 tell(min(made, total), total)
     return made
@@ -209,20 +211,21 @@ def count_missing(connection: apsw.Connection, collection_id: int, model_id: int
 
 def _write(
     connection: apsw.Connection, collection: Collection, model_id: int, passages: Sequence[Passage],
-    blobs: dict[int, bytes],
+    vectors: MadeVectors,
 ) -> int:  # fmt: skip
     if _bound_model(connection, collection) in (None, model_id):
-        return len(write_batch(connection, model_id, passages, blobs))
+        return len(write_batch(connection, model_id, passages, vectors))
     passages = still_lacking(connection, model_id, passages)
     ids = [passage.chunk_id for passage in passages]
     dimension = fetch_one(connection, "select dimension from models where id = ?", (model_id,))
-    if any(len(blobs[row_id]) != 4 * dimension for row_id in ids):
+    if any(len(vectors.by_chunk[row_id]) != 4 * dimension for row_id in ids):
         raise ModelMismatch(f"The model made vectors of another length than the {dimension} numbers it promised.")
-    keys = ((vector_id(model_id, row_id), blobs[row_id]) for row_id in ids)
+    keys = ((vector_id(model_id, row_id), vectors.by_chunk[row_id]) for row_id in ids)
     connection.executemany("insert into vectors (id, embedding) values (?, ?)", keys)
     sql = "update jobs set done = done + ?, heartbeat_at = ? where id = ?"
     connection.execute(sql, (len(ids), utc_now(), _job_id(collection.id)))
     remember_keys(connection, passages)
+    keep_words(connection, model_id, vectors.words)
     return len(ids)
 
 

@@ -26,6 +26,7 @@ from localmcp.search.collections import ensure_model, find_model
 from localmcp.search.drafts import WORD_ONLY
 from localmcp.search.lexicon import EMBEDDED_TITLE
 from localmcp.search.vector import write_vectors
+from localmcp.search.word_vectors import index_words, keep_words, read_passages
 from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_one
 from localmcp.storage.times import utc_now
 from localmcp.text.chunking import put_below, shorten_prefix, without_addresses
@@ -146,6 +147,7 @@ class Passage:
     collection_id: int
     text: str
     """As it is embedded: title and headings, then the passage."""
+    language: str
     key: int
     """Passages of one key share one vector."""
     characters: int
@@ -153,7 +155,7 @@ class Passage:
 
 
 _PASSAGE = f"""
-    select chunks.id, source_id, sources.collection_id, {EMBEDDED_TITLE}, headings, text, stop - start
+    select chunks.id, source_id, sources.collection_id, {EMBEDDED_TITLE}, headings, text, groups.language, stop - start
     from chunks join sources on sources.id = source_id join groups on groups.id = group_id
 """
 _LACKING = f"""
@@ -215,13 +217,13 @@ def passages_lacking(connection: apsw.Connection, collection_id: int, model_id: 
 
 
 def _passage(
-    chunk_id: int, source_id: int, collection_id: int, title: str, headings: str, text: str, characters: int
-) -> Passage:
+    chunk_id: int, source_id: int, collection_id: int, title: str, headings: str, text: str, language: str,
+    characters: int,
+) -> Passage:  # fmt: skip
     bare = without_addresses(text.strip())
     embedded = put_below(shorten_prefix(title, tuple(json.loads(headings))), bare)
-    return Passage(
-        chunk_id, source_id, collection_id, embedded, _key(bare if len(bare) >= SHARED_FROM else embedded), characters
-    )
+    key = _key(bare if len(bare) >= SHARED_FROM else embedded)
+    return Passage(chunk_id, source_id, collection_id, embedded, language, key, characters)
 
 
 def _key(text: str) -> int:
@@ -232,8 +234,18 @@ def _key(text: str) -> int:
 # ---------------------------------------------------------------- vectors
 
 
-def make_vectors(database: Database, embedder: Embedder, passages: Sequence[Passage]) -> dict[int, bytes]:
-    """Return chunk id -> float32 vector, little endian; equal passages are embedded once.
+@dataclass(frozen=True, slots=True)
+class MadeVectors:
+    """What a model has made of some passages."""
+
+    by_chunk: Mapping[int, bytes]
+    """Chunk id -> float32 vector, little endian."""
+    words: Mapping[str, bytes]
+    """Indexed word -> code, if the model says something of each word."""
+
+
+def make_vectors(database: Database, embedder: Embedder, passages: Sequence[Passage]) -> MadeVectors:
+    """Let the model read passages; equal ones are read once.
 
     Raises:
         ModelUnavailable: the model failed.
@@ -241,11 +253,13 @@ def make_vectors(database: Database, embedder: Embedder, passages: Sequence[Pass
     with database.read() as connection:
         model_id = find_model(connection, embedder.identity) or 0
         blobs = _shared_vectors(connection, model_id, {passage.key for passage in passages})
-    fresh = {passage.key: passage.text for passage in passages if passage.key not in blobs}
+    fresh = {passage.key: passage for passage in passages if passage.key not in blobs}
+    words: dict[str, bytes] = {}
     if fresh:
-        vectors = embedder.embed_passages(list(fresh.values())).astype("<f4", copy=False)
-        blobs |= {key: row.tobytes() for key, row in zip(fresh, vectors, strict=True)}
-    return {passage.chunk_id: blobs[passage.key] for passage in passages}
+        vectors, read = read_passages(embedder, [passage.text for passage in fresh.values()])
+        blobs |= {key: row.tobytes() for key, row in zip(fresh, vectors.astype("<f4", copy=False), strict=True)}
+        words = index_words(zip((passage.language for passage in fresh.values()), read, strict=True))
+    return MadeVectors({passage.chunk_id: blobs[passage.key] for passage in passages}, words)
 
 
 def _shared_vectors(connection: apsw.Connection, model_id: int, keys: Iterable[int]) -> dict[int, bytes]:
@@ -281,7 +295,7 @@ def still_lacking(connection: apsw.Connection, model_id: int, passages: Sequence
 
 
 def write_batch(
-    connection: apsw.Connection, model_id: int, passages: Sequence[Passage], blobs: Mapping[int, bytes]
+    connection: apsw.Connection, model_id: int, passages: Sequence[Passage], made: MadeVectors
 ) -> list[Passage]:
     """Store vectors and take their passages out of the queue; returns the passages that still lacked one.
 
@@ -295,9 +309,10 @@ def write_batch(
             continue
         part = still_lacking(connection, model_id, [p for p in passages if p.collection_id == collection_id])
         ids, sources = [p.chunk_id for p in part], [p.source_id for p in part]
-        write_vectors(connection, model_id, collection_id, sources, ids, [blobs[row_id] for row_id in ids])
+        write_vectors(connection, model_id, collection_id, sources, ids, [made.by_chunk[row_id] for row_id in ids])
         written += part
     remember_keys(connection, written)
+    keep_words(connection, model_id, made.words)
     connection.executemany(
         "update vector_queue set passages = passages - 1, characters = characters - ? where source_id = ?",
         ((passage.characters, passage.source_id) for passage in written),
@@ -450,10 +465,10 @@ class QueueWorker:
 
     def _finish(self, lease: Lease, batch: Sequence[Passage]) -> tuple[list[Passage], bool]:
         """Embed and write one batch; also returns whether the lease is still ours."""
-        blobs = make_vectors(self.database, self.embedder, batch)
+        made = make_vectors(self.database, self.embedder, batch)
         with self.database.write() as connection:
             model_id = ensure_model(connection, self.embedder.identity)
-            written = write_batch(connection, model_id, batch, blobs)
+            written = write_batch(connection, model_id, batch, made)
             if not written:
                 # The queue is wrong about them: without this they would come again and again.
                 requeue(connection, {passage.source_id for passage in batch})

@@ -489,3 +489,17 @@ def m008_scanned_pages(connection: apsw.Connection) -> None:
 def m009_no_pending_vectors(connection: apsw.Connection) -> None:
     """Since vectors have a queue, none is made before its text is in the file."""
     connection.execute("drop table pending_vectors")
+
+
+@migration
+def m010_word_vectors(connection: apsw.Connection) -> None:
+    """What a multilingual model says of each word, for questions in another language than the text."""
+    connection.execute("""
+        create table word_vectors (
+            id integer primary key,
+            model_id integer not null references models (id) on delete cascade,
+            word text not null,        -- a stem as it is indexed
+            code blob not null,        -- the signs of its vector where it was first read
+            unique (model_id, word)
+        ) strict;
+    """)

@@ -1,6 +1,6 @@
 """Make localmcp/data/multilingual_common.npz: what all texts have in common for the multilingual model, and languages.
 
-    python tests/benchmarks/multilingual_common.py [--translations]
+    python tests/benchmarks/multilingual_common.py [--translations] [--words]
 
 Cosines of this model are all between .7 and .95, and a text is nearer to any text of its own language than to its
 translation. So two things are taken off every vector: the mean of texts, and the 16 directions in which the means of
@@ -28,6 +28,7 @@ import numpy as np
 
 from localmcp.config import models_directory
 from localmcp.embeddings.e5_model import E5Embedder
+from localmcp.embeddings.word_outputs import _means
 
 TARGET = Path(__file__).resolve().parents[2] / "localmcp" / "data" / "multilingual_common.npz"
 PASSAGES_BY_LANGUAGE, CHARACTERS = 5, 700
@@ -108,9 +109,38 @@ def add_translations() -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--translations", action="store_true", help="keep what is taken off passages")
-    if not parser.parse_args().translations:
+    parser.add_argument("--words", action="store_true", help="make only what is taken off words")
+    options = parser.parse_args()
+    if not (options.translations or options.words):
         make_common()
-    add_translations()
+    if not options.words:
+        add_translations()
+    add_words()
+
+
+def add_words() -> None:
+    """Make the means of the outputs for words, from the texts of which the means of texts are made."""
+    dice = random.Random(0)
+    equally = [texts for texts in messages_by_language().values() for _ in range(PASSAGES_BY_LANGUAGE)]
+    passages = [" ".join(dice.sample(texts, 12))[:CHARACTERS] for texts in equally]
+    questions = [dice.choice(texts)[:80] for texts in equally]
+    english = english_and_code(len(passages))
+    english_questions = [text.strip().splitlines()[0][:80] for text in english if text.strip()]
+    embedder = E5Embedder(models_directory(), arithmetic="int8")
+    passage = (word_mean(embedder, "passage: ", passages) + word_mean(embedder, "passage: ", english)) / 2
+    query = (word_mean(embedder, "query: ", questions) + word_mean(embedder, "query: ", english_questions)) / 2
+    with np.load(TARGET) as stored:
+        arrays = {name: stored[name] for name in stored.files}
+    np.savez(TARGET, **{**arrays, "passage_word": passage, "query_word": query})
+
+
+def word_mean(embedder: E5Embedder, prefix: str, texts: list[str]) -> np.ndarray:
+    means = []
+    for text in texts:
+        ids = embedder._token_ids(prefix + text)
+        outputs = embedder._query_outputs(ids) if prefix == "query: " else embedder._passage_outputs(ids, text)
+        means.append(_means(*embedder._without_prefix(ids, outputs))[1])
+    return np.concatenate(means).mean(axis=0)
 
 
 def make_common() -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from remembered_vectors import EMBED_LONG, RUN_QUERY
+from remembered_vectors import PASSAGE_VECTOR, QUERY_VECTOR
 
 from localmcp.embeddings.encoder_embedder import EncoderEmbedder
 
@@ -11,6 +11,6 @@ from localmcp.embeddings.encoder_embedder import EncoderEmbedder
 @pytest.fixture(scope="module", autouse=True)
 def read_with_the_model() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(EncoderEmbedder, "_run_query", RUN_QUERY)
-        patch.setattr(EncoderEmbedder, "_embed_long", EMBED_LONG)
+        patch.setattr(EncoderEmbedder, "_query_vector", QUERY_VECTOR)
+        patch.setattr(EncoderEmbedder, "_passage_vector", PASSAGE_VECTOR)
         yield

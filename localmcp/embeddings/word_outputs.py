@@ -1,0 +1,78 @@
+"""What the multilingual model says of each word of a text, in which a word and its translation are near each other.
+
+The facts of a letter with several subjects are not in its one vector, but in the model's outputs for its words. (Words
+embedded alone are not near their translations: among the first three .26 of questions across languages instead of .61.)
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import cache
+from typing import Protocol, runtime_checkable
+
+from localmcp.arrays import Vector, Vectors, np
+from localmcp.config import packaged_data
+from localmcp.embeddings.embedder import unit_rows
+
+WORD_CODE_BYTES = 48
+"""One bit a dimension: as good as bytes, in an eighth of the room."""
+_WORD = re.compile(r"[^\W_]+")
+_SPACE = "\u2581"
+"""Stands for a space in pieces."""
+
+WordCode = tuple[str, bytes]
+"""A word as written, and the signs of its vector."""
+
+
+@runtime_checkable
+class WordReader(Protocol):
+    """A model that says something of each word of a text."""
+
+    def read_passages(self, texts: Sequence[str]) -> tuple[Vectors, list[list[WordCode]]]:
+        """Return what `embed_passages` does, and the words of each text."""
+        ...
+
+    def question_words(self, text: str) -> list[tuple[str, Vector]]:
+        """Return the words of a question, with unit vectors to compare with the codes of passages' words."""
+        ...
+
+
+def word_codes(pieces: Sequence[str], outputs: Vectors) -> list[WordCode]:
+    """Return the words of a passage, from its pieces and the outputs for them."""
+    words, vectors = _means(pieces, outputs)
+    rest = _without_language(vectors - _constants()[0])
+    codes = np.packbits(rest > 0, axis=1, bitorder="little")
+    return [(word, code.tobytes()) for word, code in zip(words, codes, strict=True)]
+
+
+def word_vectors(pieces: Sequence[str], outputs: Vectors) -> list[tuple[str, Vector]]:
+    """Return the words of a question with unit vectors, to be compared with the codes of passages' words."""
+    words, vectors = _means(pieces, outputs)
+    return list(zip(words, unit_rows(_without_language(vectors - _constants()[1])), strict=True))
+
+
+def _means(pieces: Sequence[str], outputs: Vectors) -> tuple[list[str], Vectors]:
+    """Return the words, and the mean output of the pieces of each: shape (words, width)."""
+    text = "".join(pieces).replace(_SPACE, " ")
+    found = list(_WORD.finditer(text))
+    ends = np.cumsum([len(piece) for piece in pieces])
+    first = np.searchsorted(ends, [word.start() for word in found], side="right")
+    after = np.searchsorted(ends, [word.end() for word in found], side="left") + 1
+    sums = np.zeros((len(pieces) + 1, outputs.shape[1]), np.float32)
+    np.cumsum(unit_rows(outputs), axis=0, out=sums[1:])
+    means: Vectors = (sums[after] - sums[first]) / (after - first)[:, None].astype(np.float32)
+    return [word[0] for word in found], means
+
+
+def _without_language(vectors: Vectors) -> Vectors:
+    directions = _constants()[2]
+    return vectors - (vectors @ directions.T) @ directions
+
+
+@cache
+def _constants() -> tuple[Vector, Vector, Vectors]:
+    """Return what words of passages and of questions have in common, and the directions in which languages differ."""
+    with np.load(packaged_data() / "multilingual_common.npz", allow_pickle=False) as stored:
+        directions = np.concatenate([stored["directions"], stored["translations"]])
+        return stored["passage_word"], stored["query_word"], directions
