@@ -13,6 +13,7 @@ import apsw
 
 from localmcp.search.reembedding import KIND as REEMBED
 from localmcp.search.reembedding import forget_unused_models
+from localmcp.search.word_vectors import UNUSED_WORDS
 from localmcp.storage.database import Database, fetch_one, open_copy
 from localmcp.storage.times import utc_now
 
@@ -111,6 +112,7 @@ _DEAD = (
     """,
     "delete from words where chunks <= 0 or collection_id not in (select id from collections)",
     "delete from terms where chunks <= 0 or collection_id not in (select id from collections)",
+    UNUSED_WORDS,
     "delete from jobs where finished_at < :finished",
     f"delete from jobs where kind = '{REEMBED}' and arguments ->> 'collection' not in (select id from collections)",
 )

@@ -61,13 +61,13 @@ def _means(pieces: Sequence[str], outputs: Vectors) -> tuple[list[str], Vectors]
     after = np.searchsorted(ends, [word.end() for word in found], side="left") + 1
     sums = np.zeros((len(pieces) + 1, outputs.shape[1]), np.float32)
     np.cumsum(unit_rows(outputs), axis=0, out=sums[1:])
-    means: Vectors = (sums[after] - sums[first]) / (after - first)[:, None].astype(np.float32)
-    return [word[0] for word in found], means
+    counts = (after - first).astype(np.float32)
+    return [word[0] for word in found], (sums[after] - sums[first]) / counts[:, None]
 
 
 def _without_language(vectors: Vectors) -> Vectors:
     directions = _constants()[2]
-    return vectors - (vectors @ directions.T) @ directions
+    return (vectors - (vectors @ directions.T) @ directions).astype(np.float32, copy=False)
 
 
 @cache

@@ -18,6 +18,7 @@ from localmcp.packs.digest import digest_content
 from localmcp.packs.manifest import Manifest, count_contents, seal_of
 from localmcp.packs.places import hide_places
 from localmcp.search.collections import choose_collections
+from localmcp.search.word_vectors import UNUSED_WORDS
 from localmcp.storage.database import Database, fetch_all
 from localmcp.storage.migrations import apply_migrations, expected_schema, schema_of, schema_version
 from localmcp.storage.times import utc_now
@@ -132,6 +133,7 @@ def _reduce(connection: apsw.Connection, unwanted: Sequence[int] | None) -> None
     connection.execute("delete from vector_queue where source_id not in (select id from sources)")
     _forget_history(connection)
     _delete_spare_vectors(connection)
+    connection.execute(UNUSED_WORDS)
     connection.execute(
         "delete from sqlite_sequence where name in (select value from json_each(?))", (json.dumps(PRIVATE_TABLES),)
     )

@@ -9,6 +9,7 @@ import apsw
 from localmcp.errors import InvalidInput
 from localmcp.search.sources import trash_sources
 from localmcp.search.vector import remove_vectors
+from localmcp.search.word_vectors import UNUSED_WORDS
 from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_one
 
 AT_ONCE = 200
@@ -26,6 +27,7 @@ def drop_collection(database: Database, collection_id: int) -> int:
         for table in ("words", "terms", "signs"):
             connection.execute(f"delete from {table} where collection_id = ?", (collection_id,))
         connection.execute("delete from collections where id = ?", (collection_id,))
+        connection.execute(UNUSED_WORDS)
         bump_generations(connection, "content", "words", "signs")
     return count
 
@@ -43,7 +45,8 @@ def drop_partition(database: Database, collection_id: int, partition_id: int) ->
     count = _delete_sources(database, "collection_id = ? and partition_id = ?", (collection_id, partition_id))
     with database.write() as connection:
         connection.execute("delete from partitions where id = ?", (partition_id,))
-        bump_generations(connection, "content")
+        connection.execute(UNUSED_WORDS)
+        bump_generations(connection, "content", "signs")
     return count
 
 

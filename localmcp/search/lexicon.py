@@ -46,14 +46,19 @@ def write_words(connection: apsw.Connection, rows: Iterable[tuple[int, IndexedWo
     connection.executemany(sql, [(chunk_id, words.title, words.text) for chunk_id, words in rows])
 
 
-def remove_from_index(connection: apsw.Connection, collection_id: int, chunk_ids: Sequence[int]) -> None:
-    """Take stored chunks out of the keyword index and the counts. Part of the caller's write transaction."""
+def remove_from_index(connection: apsw.Connection, collection_id: int, chunk_ids: Sequence[int]) -> Counter[str]:
+    """Take stored chunks out of the keyword index and the counts; returns their stems.
+
+    Part of the caller's write transaction.
+    """
     lists = WordLists([], [])
     for _ in _indexed_words(connection, chunk_ids, lists):
         # Only what is listed counts.
         pass
     connection.executemany("delete from chunks_fts where rowid = ?", ((row_id,) for row_id in chunk_ids))
-    shift_counts(connection, collection_id, WordCounts(*map(Counter, lists)), -1)
+    counts = WordCounts(*map(Counter, lists))
+    shift_counts(connection, collection_id, counts, -1)
+    return counts.terms
 
 
 def _indexed_words(

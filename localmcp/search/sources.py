@@ -20,6 +20,7 @@ from localmcp.search.drafts import ChunkDraft, IndexedWords, SourceDraft, WordCo
 from localmcp.search.lexicon import add_to_index, remove_from_index, shift_counts, write_words
 from localmcp.search.replicas import note_changes
 from localmcp.search.vector_queue import requeue
+from localmcp.search.word_vectors import UNUSED_WORDS, forget_words
 from localmcp.storage.database import bump_generations, fetch_all, fetch_one
 from localmcp.storage.times import utc_now
 
@@ -252,18 +253,19 @@ def _write_vectors(
 
 def _remove_chunks(connection: apsw.Connection, collection_id: int, chunk_ids: Sequence[int]) -> None:
     """Remove some chunks of a source that is not in the trash, with all that is known of them."""
-    _hide_chunks(connection, collection_id, chunk_ids)
+    forget_words(connection, _hide_chunks(connection, collection_id, chunk_ids))
     vector.remove_vectors(connection, chunk_ids)
     connection.executemany("delete from chunks where id = ?", ((row_id,) for row_id in chunk_ids))
 
 
-def _hide_chunks(connection: apsw.Connection, collection_id: int, chunk_ids: Sequence[int]) -> None:
-    """Take chunks out of every index; their text and vectors stay."""
-    remove_from_index(connection, collection_id, chunk_ids)
+def _hide_chunks(connection: apsw.Connection, collection_id: int, chunk_ids: Sequence[int]) -> Iterable[str]:
+    """Take chunks out of every index; their text and vectors stay. Returns their stems."""
+    terms = remove_from_index(connection, collection_id, chunk_ids)
     _shift_groups(connection, _groups_of(connection, chunk_ids), -1)
     sql = "select distinct model_id from signs where collection_id = ?"
     for (model_id,) in fetch_all(connection, sql, (collection_id,)):
         vector.remove_signs(connection, model_id, collection_id, chunk_ids)
+    return terms
 
 
 # ---------------------------------------------------------------- trash
@@ -328,6 +330,8 @@ def purge_sources(connection: apsw.Connection, trashed_before: str) -> int:
     for (source_id,) in rows:
         vector.remove_vectors(connection, _chunk_ids(connection, source_id))
         connection.execute("delete from sources where id = ?", (source_id,))
+    if rows:
+        connection.execute(UNUSED_WORDS)
     return len(rows)
 
 
