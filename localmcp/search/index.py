@@ -251,6 +251,8 @@ class _Search:
 
             vectors = list(map(without_language, vectors))
         self._search_vectors(ours, vectors)
+        if self.request.mode == "hybrid":
+            self._search_meanings(ours, vectors[0])
         self._complete()
         if self.request.mode == "hybrid":
             self._weigh(ours, vectors[0], trust)
@@ -320,7 +322,12 @@ class _Search:
     def _live(self, ours: _SearchedModel) -> list[int]:
         """Return what another server found, without what has left the file meanwhile, or is not asked for."""
         near = self.embedded.remote_hits.near
-        ids = array("q", [chunk_id for place_id in ours.collection_ids for chunk_id in near.get(place_id, ())])
+        found = [chunk_id for place_id in ours.collection_ids for chunk_id in near.get(place_id, ())]
+        return self._asked_for(ours, found)
+
+    def _asked_for(self, ours: _SearchedModel, chunk_ids: Sequence[int]) -> list[int]:
+        """Return those of the chunks that are in the file, and asked for."""
+        ids = array("q", chunk_ids)
         if not len(ids) or (self.allowed is not None and not len(self.allowed)):
             return []
         sql = f"""
@@ -369,10 +376,7 @@ class _Search:
     def _weigh(self, ours: _SearchedModel, vector: Vector, trust: Trust | None) -> None:
         """Note which candidates are in another language than the question, and weigh the kinds of text."""
         arms, language = self.arms, detect_language(self.request.text)
-        groups = _groups_in_other_language(self.connection, language, ours.collection_ids)
-        if groups and language and arms.reads_all:
-            self._search_translations(ours, vector, language, groups)
-        arms.other_language = self._in_groups(groups, [*arms.cosines])
+        arms.other_language = _in_other_language(self.connection, language, [*arms.cosines])
         if language == READ_LANGUAGE and arms.reads_all:
             _compare_other_languages(self.connection, ours.model_id, vector, arms)
         if not self.index.adaptive or trust is None:
@@ -384,33 +388,18 @@ class _Search:
         is_foreign = query is not None and READ_LANGUAGE not in query.languages
         self.outcome.weights = Weights(min(weight, trust.foreign) if is_foreign else weight)
 
-    def _search_translations(self, ours: _SearchedModel, vector: Vector, language: str, groups: Any) -> None:
-        """Find passages of those groups by words that mean what those of the question do."""
+    def _search_meanings(self, ours: _SearchedModel, vector: Vector) -> None:
+        """Find passages by words that mean what those of the question do, in any language."""
         arms, embedder = self.arms, self.index.embedder.get()
         if not isinstance(embedder, WordReader) or self.connection.pragma("user_version") < WORDS_VERSION:
             return
-        words, total = embedder.question_words(self.request.text), self.outcome.searched["chunks"]
-        arms.translated = self.index.word_index(ours.model_id).shares(
-            self.connection, self.generations.signs, words, language, total
-        )
-        best = sorted(arms.translated, key=lambda chunk_id: (-arms.translated[chunk_id], chunk_id))[:ARM_DEPTH]
-        new = self._in_groups(groups, [chunk_id for chunk_id in best if chunk_id not in arms.cosines])
-        arms.cosines |= exact_cosines(self.connection, ours.model_id, sorted(new), vector)
-        self.clock.lap("translations")
-
-    def _in_groups(self, groups: Any, chunk_ids: Sequence[int]) -> frozenset[int]:
-        """Return those of the chunks that are in one of the groups, and asked for."""
-        if not len(groups) or not chunk_ids:
-            return frozenset()
-        sql = f"""
-            select id from chunks
-            where id in (select value from carray(:ids)) and group_id in (select value from carray(:groups))
-                {"and source_id in (select value from carray(:allowed))" if self.allowed is not None else ""}
-        """
-        values: dict[str, Any] = {"ids": apsw.carray(array("q", chunk_ids)), "groups": apsw.carray(groups)}
-        if self.allowed is not None:
-            values["allowed"] = apsw.carray(self.allowed)
-        return frozenset(row[0] for row in fetch_all(self.connection, sql, values))
+        words, language = embedder.question_words(self.request.text), detect_language(self.request.text)
+        index, total = self.index.word_index(ours.model_id), self.outcome.searched["chunks"]
+        arms.alike = index.shares(self.connection, self.generations.signs, words, language, total)
+        best = sorted(arms.alike, key=lambda chunk_id: (-arms.alike[chunk_id], chunk_id))[:ARM_DEPTH]
+        new = self._asked_for(ours, [chunk_id for chunk_id in best if chunk_id not in arms.cosines])
+        arms.cosines |= exact_cosines(self.connection, ours.model_id, new, vector)
+        self.clock.lap("meanings of words")
 
     def _count_chunks(self) -> int:
         marks = ",".join("?" * len(self.collections))
@@ -449,13 +438,19 @@ def _compare_other_languages(connection: apsw.Connection, model_id: int, vector:
     arms.semantic_ranks = _ranked(arms.semantic_ranks, arms.cosines)
 
 
-def _groups_in_other_language(
-    connection: apsw.Connection, language: str | None, collection_ids: Sequence[int]
-) -> array[int]:
-    """Return the groups of chunks in another language than the question's; none where that is undecided."""
-    sql = "select id from groups where language != ? and chunks > 0 and collection_id in (select value from carray(?))"
-    ids = apsw.carray(array("q", collection_ids))
-    return array("q", (row[0] for row in fetch_all(connection, sql, (language, ids)))) if language else array("q")
+def _in_other_language(connection: apsw.Connection, language: str | None, chunk_ids: Sequence[int]) -> frozenset[int]:
+    """Return the chunks in another language than the question's; none where that is undecided."""
+    if language is None:
+        return frozenset()
+    groups = [row[0] for row in fetch_all(connection, "select id from groups where language != ?", (language,))]
+    if not groups or not chunk_ids:
+        return frozenset()
+    sql = """
+        select id from chunks
+        where id in (select value from carray(?)) and group_id in (select value from carray(?))
+    """
+    bindings = (apsw.carray(array("q", chunk_ids)), apsw.carray(array("q", groups)))
+    return frozenset(row[0] for row in fetch_all(connection, sql, bindings))
 
 
 def _depth(request: SearchRequest) -> int:

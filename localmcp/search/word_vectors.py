@@ -1,7 +1,7 @@
-"""Passages in another language than the question, found by the words that mean nearly what those of the question do.
+"""Passages found by the words that mean nearly what those of the question do, in any language.
 
-The vector of a passage says little of a fact in the middle of a letter about several subjects. A question in the
-letter's own language finds it by word; one in another language, by what the model says of each word.
+The vector of a passage says little of a fact in the middle of a letter about several subjects. A question that has the
+letter's words finds it by keyword; one in other words, or another language, by what the model says of each word.
 """
 
 from __future__ import annotations
@@ -92,11 +92,11 @@ class WordIndex:
 
     def shares(
         self, connection: apsw.Connection, generation: int, question: Sequence[tuple[str, Vector]],
-        language: str, total: int,
+        language: str | None, total: int,
     ) -> dict[int, float]:  # fmt: skip
         """Return chunk id -> how much of what the best passage has, 0..1, of words that mean those of the question.
 
-        `question`: its words, which are in `language`, with their vectors. `total`: passages in the file.
+        `question`: its words, which are in `language`, with their vectors. `total`: passages that are searched.
         """
         codes = self._read(connection, generation)
         vectors = [vector for word, vector in question if indexed_word(word, language)][:MOST_WORDS]
