@@ -376,7 +376,8 @@ class _Search:
     def _weigh(self, ours: _SearchedModel, vector: Vector, trust: Trust | None) -> None:
         """Note which candidates are in another language than the question, and weigh the kinds of text."""
         arms, language = self.arms, detect_language(self.request.text)
-        arms.other_language = _in_other_language(self.connection, language, [*arms.cosines])
+        others = _groups_in_other_languages(self.connection, language, [place.id for place in self.collections])
+        arms.other_language = _in_groups(self.connection, others, [*arms.cosines])
         if language == READ_LANGUAGE and arms.reads_all:
             _compare_other_languages(self.connection, ours.model_id, vector, arms)
         if not self.index.adaptive or trust is None:
@@ -389,17 +390,29 @@ class _Search:
         self.outcome.weights = Weights(min(weight, trust.foreign) if is_foreign else weight)
 
     def _search_meanings(self, ours: _SearchedModel, vector: Vector) -> None:
-        """Find passages by words that mean what those of the question do, in any language."""
-        arms, embedder = self.arms, self.index.embedder.get()
-        if not isinstance(embedder, WordReader) or self.connection.pragma("user_version") < WORDS_VERSION:
-            return
-        words, language = embedder.question_words(self.request.text), detect_language(self.request.text)
-        index, total = self.index.word_index(ours.model_id), self.outcome.searched["chunks"]
-        arms.alike = index.shares(self.connection, self.generations.signs, words, language, total)
-        best = sorted(arms.alike, key=lambda chunk_id: (-arms.alike[chunk_id], chunk_id))[:ARM_DEPTH]
+        """Find passages by words that mean what those of the question do.
+
+        Where a file is in one language this is only for questions in another one: technical abstracts lose by it.
+        """
+        arms, language = self.arms, detect_language(self.request.text)
+        is_mixed = holds_several_languages(self.connection, ours.collection_ids)
+        others = _groups_in_other_languages(self.connection, language, ours.collection_ids)
+        alike = self._passages_alike(ours, language) if is_mixed or others else {}
+        best = sorted(alike, key=lambda chunk_id: (-alike[chunk_id], chunk_id))[:ARM_DEPTH]
         new = self._asked_for(ours, [chunk_id for chunk_id in best if chunk_id not in arms.cosines])
         arms.cosines |= exact_cosines(self.connection, ours.model_id, new, vector)
+        meant = arms.cosines.keys() if is_mixed else _in_groups(self.connection, others, [*arms.cosines])
+        arms.alike = {chunk_id: alike[chunk_id] for chunk_id in meant & alike.keys()}
         self.clock.lap("meanings of words")
+
+    def _passages_alike(self, ours: _SearchedModel, language: str | None) -> dict[int, float]:
+        """Return chunk id -> how much it has of words that mean those of the question; empty if the model has none."""
+        embedder = self.index.embedder.get()
+        if not isinstance(embedder, WordReader) or self.connection.pragma("user_version") < WORDS_VERSION:
+            return {}
+        words, total = embedder.question_words(self.request.text), self.outcome.searched["chunks"]
+        index = self.index.word_index(ours.model_id)
+        return index.shares(self.connection, self.generations.signs, words, language, total)
 
     def _count_chunks(self) -> int:
         marks = ",".join("?" * len(self.collections))
@@ -438,11 +451,16 @@ def _compare_other_languages(connection: apsw.Connection, model_id: int, vector:
     arms.semantic_ranks = _ranked(arms.semantic_ranks, arms.cosines)
 
 
-def _in_other_language(connection: apsw.Connection, language: str | None, chunk_ids: Sequence[int]) -> frozenset[int]:
-    """Return the chunks in another language than the question's; none where that is undecided."""
-    if language is None:
-        return frozenset()
-    groups = [row[0] for row in fetch_all(connection, "select id from groups where language != ?", (language,))]
+def _groups_in_other_languages(
+    connection: apsw.Connection, language: str | None, collection_ids: Sequence[int]
+) -> Sequence[int]:
+    """Return the groups of chunks in another language than the question's; none where that is undecided."""
+    sql = "select id from groups where language != ? and chunks > 0 and collection_id in (select value from carray(?))"
+    bindings = (language, apsw.carray(array("q", collection_ids)))
+    return [row[0] for row in fetch_all(connection, sql, bindings)] if language else []
+
+
+def _in_groups(connection: apsw.Connection, groups: Sequence[int], chunk_ids: Sequence[int]) -> frozenset[int]:
     if not groups or not chunk_ids:
         return frozenset()
     sql = """
