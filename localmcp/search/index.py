@@ -398,6 +398,8 @@ class _Search:
         is_mixed = holds_several_languages(self.connection, ours.collection_ids)
         others = _groups_in_other_languages(self.connection, language, ours.collection_ids)
         alike = self._passages_alike(ours, language) if is_mixed or others else {}
+        if not alike:
+            return
         best = sorted(alike, key=lambda chunk_id: (-alike[chunk_id], chunk_id))[:ARM_DEPTH]
         new = self._asked_for(ours, [chunk_id for chunk_id in best if chunk_id not in arms.cosines])
         arms.cosines |= exact_cosines(self.connection, ours.model_id, new, vector)
@@ -406,13 +408,17 @@ class _Search:
         self.clock.lap("meanings of words")
 
     def _passages_alike(self, ours: _SearchedModel, language: str | None) -> dict[int, float]:
-        """Return chunk id -> how much it has of words that mean those of the question; empty if the model has none."""
+        """Return chunk id -> how much it has of words that mean those of the question, 0..1 of what the best has."""
         embedder = self.index.embedder.get()
         if not isinstance(embedder, WordReader) or self.connection.pragma("user_version") < WORDS_VERSION:
             return {}
         words, total = embedder.question_words(self.request.text), self.outcome.searched["chunks"]
         index = self.index.word_index(ours.model_id)
-        return index.shares(self.connection, self.generations.signs, words, language, total)
+        sums = index.sums(self.connection, self.generations.signs, words, language, total)
+        if self.allowed is not None:
+            sums = {chunk_id: sums[chunk_id] for chunk_id in self._asked_for(ours, [*sums])}
+        most = max(sums.values(), default=0.0)
+        return {chunk_id: value / most for chunk_id, value in sums.items() if value > 0}
 
     def _count_chunks(self) -> int:
         marks = ",".join("?" * len(self.collections))

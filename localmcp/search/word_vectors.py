@@ -36,6 +36,9 @@ _IS_INDEXED = """
     exists (select 1 from collections cross join terms on terms.collection_id = collections.id and term = {word})
 """
 
+_IS_CODE = f"typeof(code) = 'blob' and length(code) = {WORD_CODE_BYTES} and typeof(word) = 'text'"
+"""A file from somewhere else may hold anything there."""
+
 
 def read_passages(embedder: Embedder, texts: Sequence[str]) -> tuple[Vectors, list[list[WordCode]]]:
     """Return the vectors of passages, and their words if the model knows them."""
@@ -57,7 +60,7 @@ def index_words(read: Iterable[tuple[str, Sequence[WordCode]]]) -> dict[str, byt
 def indexed_word(word: str, language: str | None) -> str | None:
     """Return the stem by which the keyword index finds a word; None for one that says nothing, or for several."""
     parts = runs(word)
-    folded = words_of_run(parts[0])[0] if len(parts) == 1 else ""
+    folded = next(iter(words_of_run(parts[0])), "") if len(parts) == 1 else ""
     is_content = len(folded) > 1 and not is_function_word(folded, (language,) if language else ())
     return stem(folded, language) if is_content else None
 
@@ -90,11 +93,11 @@ class WordIndex:
         self._generation = -1
         self._codes: tuple[Ids, NDArray[np.uint64]] = _no_codes()
 
-    def shares(
+    def sums(
         self, connection: apsw.Connection, generation: int, question: Sequence[tuple[str, Vector]],
         language: str | None, total: int,
     ) -> dict[int, float]:  # fmt: skip
-        """Return chunk id -> how much of what the best passage has, 0..1, of words that mean those of the question.
+        """Return chunk id -> how much it has of words that mean those of the question: likeness times rarity, summed.
 
         `question`: its words, which are in `language`, with their vectors. `total`: passages that are searched.
         """
@@ -102,13 +105,13 @@ class WordIndex:
         vectors = [vector for word, vector in question if indexed_word(word, language)][:MOST_WORDS]
         near = [self._nearest(codes, vector) for vector in vectors] if len(codes[0]) else []
         passages = _passages(connection, {word_id for words in near for word_id in words})
-        return _shares(near, passages, total)
+        return _sums(near, passages, total)
 
     def _read(self, connection: apsw.Connection, generation: int) -> tuple[Ids, NDArray[np.uint64]]:
         with self._lock:
             if generation != self._generation:
-                sql = "select id, code from word_vectors where model_id = ? and length(code) = ? order by id"
-                rows = fetch_all(connection, sql, (self._model_id, WORD_CODE_BYTES))
+                sql = f"select id, code from word_vectors where model_id = ? and {_IS_CODE} order by id"
+                rows = fetch_all(connection, sql, (self._model_id,))
                 ids = np.array([row[0] for row in rows], dtype=np.int64)
                 bits = np.frombuffer(b"".join(row[1] for row in rows), dtype=np.uint64)
                 self._codes = ids, np.ascontiguousarray(bits.reshape(len(ids), -1).T) if rows else _no_codes()[1]
@@ -139,8 +142,8 @@ def _passages(connection: apsw.Connection, word_ids: Iterable[int]) -> dict[int,
     return {word_id: chunk_ids for word_id, chunk_ids in found.items() if len(chunk_ids) <= MOST_PASSAGES}
 
 
-def _shares(near: Sequence[Mapping[int, float]], passages: Mapping[int, Sequence[int]], total: int) -> dict[int, float]:
-    """Return each passage's sum, over the words of the question, of its best likeness times rarity, by the best sum."""
+def _sums(near: Sequence[Mapping[int, float]], passages: Mapping[int, Sequence[int]], total: int) -> dict[int, float]:
+    """Return each passage's sum, over the words of the question, of its best likeness times rarity."""
     sums: dict[int, float] = {}
     for words in near:
         best: dict[int, float] = {}
@@ -151,5 +154,4 @@ def _shares(near: Sequence[Mapping[int, float]], passages: Mapping[int, Sequence
                 best[chunk_id] = max(best.get(chunk_id, 0.0), value)
         for chunk_id, value in best.items():
             sums[chunk_id] = sums.get(chunk_id, 0.0) + value
-    most = max(sums.values(), default=0.0)
-    return {chunk_id: value / most for chunk_id, value in sums.items()} if most > 0 else {}
+    return sums
