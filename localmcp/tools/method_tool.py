@@ -205,7 +205,8 @@ class MethodTool(Tool):
         if problem["type"] == "extra_forbidden":
             parameters, meant = self.input_schema["properties"], NEAR.get(fold_name(place))
             near = meant if meant in parameters else nearest(place, parameters)
-            inside = "; what the tool itself takes belongs into 'arguments'" if self.mark.proxy else ""
+            is_wrapper = self.mark.proxy and "arguments" in parameters
+            inside = "; what the tool itself takes belongs into 'arguments'" if is_wrapper else ""
             return f"{place}: not a parameter" + (f"; did you mean '{near}'?" if near else inside)
         if problem["type"] == "dict_type":
             return f"{place}: should be an object, got {shorten_value(problem['input'])}"

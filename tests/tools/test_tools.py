@@ -263,6 +263,17 @@ def test_a_wrong_value_says_what_is_valid_without_the_list_of_parameters(registr
     ]
 
 
+def test_only_a_tool_that_has_arguments_of_another_is_told_to_put_them_there(registry: Registry) -> None:
+    class Asker:
+        @tool("ask_it", title="Ask", proxy=True)
+        def ask_it(self, query: str) -> Found:
+            """Ask."""
+            return {"hits": [query], "count": 1}
+
+    registry.add_service(Asker())
+    assert "- zzz: not a parameter\n" in complaint(registry, "ask_it", {"query": "x", "zzz": 1})
+
+
 def test_a_complaint_stays_short_whatever_was_sent(registry: Registry) -> None:
     many = {f"unknown_{i}": "x" * 100_000 for i in range(200)}
     assert len(complaint(registry, "find_books", {"query": ["y" * 100_000], **many})) < 2000
