@@ -240,7 +240,8 @@ def _formula(node: "LexborNode") -> str:
 
 def _list_items(node: "LexborNode", *, numbered: bool) -> Iterator[str]:
     items = (child for child in node.iter(include_text=False))
-    for number, item in enumerate(items, 1):
+    start = node.attributes.get("start") or ""
+    for number, item in enumerate(items, int(start) if re.fullmatch(r"\d{1,9}", start, re.A) else 1):
         mark = f"{number}. " if numbered else "- "
         content = _nested(item, "\n")
         if content:

@@ -305,6 +305,11 @@ def test_a_formula_of_a_page_is_one_text() -> None:
     assert text == "So E = m c 2 holds.\n\nSo E=mc^2 holds.\n\nSo E=mc^2 holds."
 
 
+def test_steps_that_go_on_behind_a_picture_keep_their_numbers() -> None:
+    page = '<ol><li>Open it</ol><img src="x.png" alt="Lid"><ol start="2"><li>Fill it<li>Close it</ol>'
+    assert read_bytes(page.encode(), "a.html").text == "1. Open it\n\nLid\n\n2. Fill it\n3. Close it"
+
+
 def test_asciidoc_has_its_headings_and_listings() -> None:
     source = (
         "= Guide to Bees\nAda <ada@example.org>\n\n== Hives\n\n[source,ruby]\n----\n== not a heading\n----\n\n"
