@@ -150,6 +150,8 @@ class Arms:
     """Candidates in another language than the question."""
     alike: dict[int, float] = field(default_factory=dict[int, float])
     """How much a passage has of words that mean what those of the question do: 0..1 of what the best one has."""
+    most_alike: frozenset[int] = frozenset()
+    """The passages that have most of such words."""
     reads_all: bool = False
     """Whether the model was made for other languages than English."""
     named: Named = field(default_factory=Named)
@@ -159,7 +161,7 @@ class Arms:
 
     def is_deep(self, fused: Fused) -> bool:
         """Return whether only a look deeper than the first hundred found it, and it is not named."""
-        if self.depth <= ARM_DEPTH or fused.named:
+        if self.depth <= ARM_DEPTH or fused.named or fused.id in self.most_alike:
             return False
         ranks = (self.semantic_ranks.get(fused.id), self.keyword_ranks.get(fused.id))
         return all(rank is None or rank > ARM_DEPTH for rank in ranks)

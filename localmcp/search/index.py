@@ -404,7 +404,7 @@ class _Search:
         new = self._asked_for(ours, [chunk_id for chunk_id in best if chunk_id not in arms.cosines])
         arms.cosines |= exact_cosines(self.connection, ours.model_id, new, vector)
         meant = arms.cosines.keys() if is_mixed else _in_groups(self.connection, others, [*arms.cosines])
-        arms.alike = {chunk_id: alike[chunk_id] for chunk_id in meant & alike.keys()}
+        arms.alike, arms.most_alike = {chunk_id: alike[chunk_id] for chunk_id in meant & alike.keys()}, frozenset(best)
         self.clock.lap("meanings of words")
 
     def _passages_alike(self, ours: _SearchedModel, language: str | None) -> dict[int, float]:

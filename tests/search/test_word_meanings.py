@@ -27,8 +27,8 @@ LETTERS = {
     " Trieste ho comprato due biglietti. La ricetta delle melanzane è nel quaderno rosso.",
     "garage": "Hallo Jonas, das Auto war in der Werkstatt, die Bremsen sind neu. Der Schlüssel zum Keller liegt unter"
     " dem Blumentopf. Am Freitag kommt der Schornsteinfeger. Die Äpfel habe ich eingelagert.",
-    "schule": "Liebe Karin, der Elternabend ist verschoben. Unsere Tochter hat ihre Brille im Bus vergessen. Das Klavier"
-    " muss gestimmt werden. Im Urlaub hüten die Nachbarn den Hamster.",
+    "schule": "Liebe Karin, der Elternabend ist verschoben. Unsere Tochter hat ihre Brille im Bus vergessen. Das"
+    " Klavier muss gestimmt werden. Im Urlaub hüten die Nachbarn den Hamster.",
 }
 QUESTIONS = {
     "who borrowed our ladder?": "nonna",
@@ -68,6 +68,13 @@ def test_scores_stay_within_a_hundred(letters: Workspace) -> None:
     for question in [*QUESTIONS, *LETTERS.values()]:
         hits = letters.index.search(SearchRequest(question, limit=20)).hits
         assert hits and all(0 <= hit.scores.combined <= 100 for hit in hits)
+
+
+def test_a_page_beyond_the_first_hundred_continues_the_same_order(letters: Workspace) -> None:
+    for question in QUESTIONS:
+        pages = [letters.index.search(SearchRequest(question, limit=limit)).hits for limit in (10, 120)]
+        near, deep = ([hit.passage.chunk_id for hit in page] for page in pages)
+        assert near == deep[:10]
 
 
 def test_what_is_left_out_by_a_filter_is_not_found_by_its_words(letters: Workspace) -> None:
