@@ -16,7 +16,7 @@ from localmcp.embeddings.encoder import Arithmetic, EncoderShape, FourBitMatrix,
 from localmcp.embeddings.encoder_embedder import Common, EncoderEmbedder
 from localmcp.embeddings.native import explained, map_checked, map_file
 from localmcp.embeddings.protobuf import message, number, text
-from localmcp.embeddings.word_outputs import WordCode, word_codes, word_vectors
+from localmcp.embeddings.word_outputs import WordCode, word_codes, word_means, word_vectors
 from localmcp.errors import ModelUnavailable
 
 E5_NAME = "multilingual-e5-small"
@@ -72,12 +72,13 @@ class E5Embedder(EncoderEmbedder):
     def read_passages(self, texts: Sequence[str]) -> tuple[Vectors, list[list[WordCode]]]:
         """Return what `embed_passages` does, and the words of each text."""
         read = self._for_each(self._read_passage, texts)
-        return self._less_common([vector for vector, _ in read]), [words for _, words in read]
+        # Together: numpy's own threads would slow down the model's.
+        return self._less_common([vector for vector, _ in read]), word_codes([words for _, words in read])
 
-    def _read_passage(self, text: str) -> tuple[Vector, list[WordCode]]:
+    def _read_passage(self, text: str) -> tuple[Vector, tuple[list[str], Vectors]]:
         ids = self._passage_ids(text)
         outputs = self._passage_outputs(ids, text)
-        return mean_of(outputs), word_codes(*self._without_prefix(ids, outputs))
+        return mean_of(outputs), word_means(*self._without_prefix(ids, outputs))
 
     def _query_outputs(self, ids: NDArray[np.int64]) -> Vectors:
         """Return the outputs for a question, kept for its words."""

@@ -38,21 +38,20 @@ class WordReader(Protocol):
         ...
 
 
-def word_codes(pieces: Sequence[str], outputs: Vectors) -> list[WordCode]:
-    """Return the words of a passage, from its pieces and the outputs for them."""
-    words, vectors = _means(pieces, outputs)
-    rest = _without_language(vectors - _constants()[0])
-    codes = np.packbits(rest > 0, axis=1, bitorder="little")
-    return [(word, code.tobytes()) for word, code in zip(words, codes, strict=True)]
+def word_codes(read: Sequence[tuple[list[str], Vectors]]) -> list[list[WordCode]]:
+    """Return the words of passages with their codes, from what `word_means` has of each passage."""
+    vectors = np.concatenate([np.empty((0, len(_constants()[0])), np.float32), *(means for _, means in read)])
+    codes = iter(np.packbits(_without_language(vectors - _constants()[0]) > 0, axis=1, bitorder="little"))
+    return [[(word, next(codes).tobytes()) for word in words] for words, _ in read]
 
 
 def word_vectors(pieces: Sequence[str], outputs: Vectors) -> list[tuple[str, Vector]]:
     """Return the words of a question with unit vectors, to be compared with the codes of passages' words."""
-    words, vectors = _means(pieces, outputs)
+    words, vectors = word_means(pieces, outputs)
     return list(zip(words, unit_rows(_without_language(vectors - _constants()[1])), strict=True))
 
 
-def _means(pieces: Sequence[str], outputs: Vectors) -> tuple[list[str], Vectors]:
+def word_means(pieces: Sequence[str], outputs: Vectors) -> tuple[list[str], Vectors]:
     """Return the words, and the mean output of the pieces of each: shape (words, width)."""
     text = "".join(pieces).replace(_SPACE, " ")
     found = list(_WORD.finditer(text))

@@ -28,7 +28,7 @@ import numpy as np
 
 from localmcp.config import models_directory
 from localmcp.embeddings.e5_model import E5Embedder
-from localmcp.embeddings.word_outputs import _means
+from localmcp.embeddings.word_outputs import word_means
 
 TARGET = Path(__file__).resolve().parents[2] / "localmcp" / "data" / "multilingual_common.npz"
 PASSAGES_BY_LANGUAGE, CHARACTERS = 5, 700
@@ -139,7 +139,7 @@ def word_mean(embedder: E5Embedder, prefix: str, texts: list[str]) -> np.ndarray
     for text in texts:
         ids = embedder._token_ids(prefix + text)
         outputs = embedder._query_outputs(ids) if prefix == "query: " else embedder._passage_outputs(ids, text)
-        means.append(_means(*embedder._without_prefix(ids, outputs))[1])
+        means.append(word_means(*embedder._without_prefix(ids, outputs))[1])
     return np.concatenate(means).mean(axis=0)
 
 
