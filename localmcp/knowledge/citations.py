@@ -130,9 +130,9 @@ def container_path(passage: Passage) -> str | None:
 
 
 def _member(passage: Passage) -> str:
-    """Return `, notes.md` for a file inside another one; a mail or a conversation is named by its title instead."""
+    """Return `#notes.md` for a file inside another one; a mail or a conversation is named by its title instead."""
     container, _, name = (passage.uri or "").partition(f"{passage.metadata.get('container')}#")
-    return f", {name}" if name and not container and passage.format not in _TALK else ""
+    return f"#{name}" if name and not container and passage.format not in _TALK else ""
 
 
 def _lines(passage: Passage, body: str, start: int, stop: int) -> tuple[int, int]:

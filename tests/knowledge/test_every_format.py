@@ -46,8 +46,8 @@ FACTS = {
     "bees.vtt": ("When do the bees swarm?", " 0:02:00"),
     "claude/conversations.json": ("Which gutter leaks?", ", Gutters (2024-05-04)"),
     "Maildir/cur/1714723200.M1.host:2,S": ("Who waters the bonsai?", ", Bonsai (2024-05-06)"),
-    "bundle.zip": ("Where is the spare fuse?", ", fuse.md:3"),
-    "bundle.tar.gz": ("What is the hamster called?", ", pet.md:3"),
+    "bundle.zip": ("Where is the spare fuse?", "#fuse.md:3"),
+    "bundle.tar.gz": ("What is the hamster called?", "#pet.md:3"),
 }
 """File -> a question and the end of its citation."""
 
