@@ -2,6 +2,7 @@
 
     python tests/benchmarks/kill_everything.py --kills 200 [--only reembed optimize] [--sections 700] [--seed 1]
     python tests/benchmarks/kill_everything.py --kills 200 --only words meaning
+    python tests/benchmarks/kill_everything.py --kills 60 --model multilingual --sections 40
 
 The kills are shared among add (of files, of mail and archives, of a web page; its words and its meaning alone),
 refresh, cancelling a job, remove, trash, merge, reembed,
@@ -378,13 +379,14 @@ def main() -> int:
     parser.add_argument("--only", nargs="*", help="Names of operations.")
     parser.add_argument("--sections", type=int, default=700, help="Of the large document.")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--model", default=MODEL, help="the embedding model, as in the settings")
     options = parser.parse_args()
     chance, failures, begin = random.Random(options.seed), 0, time.perf_counter()
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
         for kind in ("STATE", "CONFIG", "DATA", "CACHE"):
             os.environ[f"LOCALMCP_{kind}_DIR"] = str(place / kind.lower())
-        os.environ["LOCALMCP_MODEL"] = MODEL
+        os.environ["LOCALMCP_MODEL"] = options.model
         ground = Ground(place, options.sections)
         ground.prepare()
         chosen = [each for each in ground.operations() if not options.only or each.name.split()[0] in options.only]
