@@ -1,6 +1,6 @@
 """A mixed library: English code and notes, Italian letters, German manuals, Spanish mail; questions in four languages.
 
-    python tests/benchmarks/mixed_library.py --workdir DIR [--model multilingual] [--second|--third]
+    python tests/benchmarks/mixed_library.py --workdir DIR [--model multilingual] [--second|--third|--fourth]
 
 `mixed_library.txt` holds 160 documents written for this, with their questions: the first question of a document is in
 its own language, the second in another one. Beside them stand letters, mails, notes and manuals put together from
@@ -13,6 +13,9 @@ in a library of 500 (`mixed_second.txt`).
 
 `--third`: the same in Dutch, Polish, Russian, Swedish, Turkish, Greek and English, with questions in Italian,
 Spanish, German and French too (`mixed_third.txt`).
+
+`--fourth`: 20 documents in Italian, Danish, Czech and Portuguese among 460 others, Finnish, Hungarian and English among
+them, with 20 questions in their language and 40 in eight others (`mixed_fourth.txt`).
 """
 
 from __future__ import annotations
@@ -38,6 +41,7 @@ from localmcp.workspace import Workspace
 WRITTEN = Path(__file__).with_suffix(".txt")
 SECOND = WRITTEN.with_name("mixed_second.txt")
 THIRD = WRITTEN.with_name("mixed_third.txt")
+FOURTH = WRITTEN.with_name("mixed_fourth.txt")
 MODULES = """
     argparse ast base64 calendar configparser csv datetime difflib email.utils filecmp fileinput fnmatch
     fractions ftplib functools getpass gettext glob gzip heapq html imaplib inspect ipaddress json.decoder
@@ -50,16 +54,19 @@ MODULES = """
 ENDINGS = {
     "it": "txt", "es": "eml", "de": "md", "en": "md", "fr": "txt", "pt": "txt",
     "nl": "txt", "pl": "md", "ru": "txt", "sv": "md", "tr": "txt", "el": "txt",
+    "da": "txt", "cs": "md", "fi": "txt", "hu": "md",
 }  # fmt: skip
 NAMES = "Adele Bruno Clara Dario Elena Fabio Greta Hugo Irene Jonas Karin Luis Mina Nora Oskar Paula Quim Rita".split()
 DAYS = {
     "it": "maggio", "es": "mayo", "de": "Mai", "en": "May", "fr": "mai", "pt": "de maio",
     "nl": "mei", "pl": "maja", "ru": "мая", "sv": "maj", "tr": "Mayıs", "el": "Μαΐου",
+    "da": "maj", "cs": "května", "fi": "toukokuuta", "hu": "május",
 }  # fmt: skip
 OPENINGS = {
     "it": "Cara {name},", "es": "Hola, {name}:", "de": "# {name} {m}", "en": "# Notes, {d}",
     "fr": "Chère {name},", "pt": "Querida {name},", "nl": "Lieve {name},", "pl": "Cześć, {name}!",
     "ru": "Привет, {name}!", "sv": "Hej {name}!", "tr": "Sevgili {name},", "el": "Γεια σου, {name}!",
+    "da": "Kære {name}", "cs": "Ahoj, {name}!", "fi": "Hei {name},", "hu": "Szia, {name}!",
 }  # fmt: skip
 
 
@@ -76,10 +83,12 @@ SECOND_OTHERS = Others(
     {"fr": 90, "pt": 90, "de": 60, "en": 60, "it": 30, "es": 30}, {"fr": 30, "pt_BR": 30, "de": 20}, 40
 )
 THIRD_OTHERS = Others(dict.fromkeys(["nl", "pl", "ru", "sv", "tr", "el", "en"], 60), {}, 40)
+FOURTH_OTHERS = Others(dict.fromkeys(["it", "da", "cs", "pt", "fi", "hu", "en"], 60), {}, 40)
 LIBRARIES = {
     "library": (WRITTEN, FIRST_OTHERS),
     "second": (SECOND, SECOND_OTHERS),
     "third": (THIRD, THIRD_OTHERS),
+    "fourth": (FOURTH, FOURTH_OTHERS),
 }
 
 
@@ -203,7 +212,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workdir", type=Path, required=True)
     parser.add_argument("--model", default="multilingual")
-    for name in ("second", "third"):
+    for name in ("second", "third", "fourth"):
         parser.add_argument(f"--{name}", action="store_const", dest="library", const=name, help=f"the {name} library")
     parser.set_defaults(library="library")
     parser.add_argument("--json", type=Path, help="write the rank of every question there")
