@@ -15,7 +15,7 @@ in a library of 500 (`mixed_second.txt`).
 Spanish, German and French too (`mixed_third.txt`).
 
 `--fourth`: 20 documents in Italian, Danish, Czech and Portuguese among 460 others, Finnish, Hungarian and English among
-them, with 20 questions in their language and 40 in eight others (`mixed_fourth.txt`).
+them, with 20 questions in their language and 40 in others (`mixed_fourth.txt`).
 """
 
 from __future__ import annotations
