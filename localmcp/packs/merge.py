@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -12,7 +12,6 @@ from typing import Any, Protocol
 import apsw
 
 from localmcp.embeddings import LazyEmbedder, is_unit_vector
-from localmcp.embeddings.word_outputs import WORD_CODE_BYTES
 from localmcp.errors import InvalidInput, LocalMCPError, ModelMismatch
 from localmcp.packs.incoming import MOST_SKIPPED, Incoming, read_incoming
 from localmcp.packs.own import OwnContents
@@ -27,7 +26,7 @@ from localmcp.search.collections import (
 from localmcp.search.drafts import WORD_ONLY
 from localmcp.search.sources import put_source
 from localmcp.search.vector_queue import QueueWorker, waiting
-from localmcp.search.word_vectors import WORDS_VERSION, keep_words
+from localmcp.search.word_vectors import keep_words, read_words
 from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_one
 from localmcp.storage.migrations import VECTOR_ID_BITS
 
@@ -174,7 +173,7 @@ class Merge:
 
     def _take_words(self, theirs: apsw.Connection, target: _Target) -> None:
         """Keep what the model has said of words in the passages that were taken over."""
-        rows = _their_words(theirs, target.their_model)
+        rows = read_words(theirs, target.their_model)
         while words := dict(islice(rows, WORDS_TOGETHER)):
             with self._database.write() as connection:
                 model_id = fetch_one(connection, "select model_id from collections where name = ?", (target.name,))
@@ -362,14 +361,6 @@ def _their_vectors(theirs: apsw.Connection, target: _Target, incoming: Incoming)
         if is_unit_vector(vector, target.dimension):
             vectors_by_digest[chunk.digest] = vector
     return vectors_by_digest
-
-
-def _their_words(theirs: apsw.Connection, model_id: int | None) -> Iterator[tuple[str, bytes]]:
-    if theirs.pragma("user_version") < WORDS_VERSION:
-        return
-    for word, code in theirs.execute("select word, code from word_vectors where model_id = ?", (model_id,)):
-        if isinstance(word, str) and isinstance(code, bytes) and len(code) == WORD_CODE_BYTES:
-            yield word, code
 
 
 def _free_uri(connection: apsw.Connection, collection_id: int, uri: str | None) -> str | None:

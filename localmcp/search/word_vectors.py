@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import threading
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import apsw
@@ -74,9 +74,19 @@ def keep_words(connection: apsw.Connection, model_id: int, words: Mapping[str, b
     connection.executemany(sql, ((model_id, word, words[word]) for word in sorted(words)))
 
 
+def read_words(connection: apsw.Connection, model_id: int | None) -> Iterator[tuple[str, bytes]]:
+    """Yield the words of a file, which may be somebody else's, with their codes."""
+    if connection.pragma("user_version") >= WORDS_VERSION:
+        yield from connection.execute(
+            f"select word, code from word_vectors where model_id = ? and {_IS_CODE}", (model_id,)
+        )
+
+
 def forget_words(connection: apsw.Connection, words: Iterable[str]) -> None:
     """Delete the codes of those words that are in no passage any more. Part of the caller's write transaction."""
-    sql = f"delete from word_vectors where word = ?1 and not {_IS_INDEXED.format(word='?1')}"
+    # Every model by name: by the word alone, SQLite would read the whole table for each one.
+    is_one = "model_id in (select id from models) and word = ?1"
+    sql = f"delete from word_vectors where {is_one} and not {_IS_INDEXED.format(word='?1')}"
     connection.executemany(sql, ((word,) for word in words))
 
 
