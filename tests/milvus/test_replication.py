@@ -122,14 +122,17 @@ def test_a_copy_that_somebody_damaged_is_put_right_by_the_next_push(
     milvus.delete("default", ids[1:2])
     milvus.upsert("default", [type(record)(999_999, record.vector, "not ours")])
     workspace.replication.push("default")
+    assert milvus.fetch("default", [999_999]) == {}
     assert_same(workspace, milvus)
 
 
 def test_other_vectors_under_the_same_ids_are_noticed(workspace: Workspace, milvus: MilvusBackend) -> None:
     workspace.replication.push("default")
     records = list(milvus.fetch("default", sorted(live_chunks(workspace))).values())
-    milvus.upsert("default", [type(each)(each.id, -each.vector, each.text) for each in records])
+    milvus.upsert("default", [type(record)(record.id, -record.vector, record.text) for record in records])
     workspace.replication.push("default")
+    pushed_again = milvus.fetch("default", [record.id for record in records])
+    assert all(np.allclose(pushed_again[record.id].vector, record.vector, atol=1e-6) for record in records)
     assert_same(workspace, milvus)
 
 

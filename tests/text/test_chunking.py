@@ -95,13 +95,15 @@ titles = st.one_of(st.just("Guide"), st.text(max_size=60), st.sampled_from(["!" 
 @given(documents, st.sampled_from(["markdown", "plain", "code"]), titles, st.lists(st.integers(1, 3000), max_size=4))
 def test_any_text_is_partitioned_within_the_limit(text: str, markup: Markup, title: str, page_lengths: list[int]):
     page_starts = [0, *(sum(page_lengths[: count + 1]) for count in range(len(page_lengths)))]
-    split_checked(text, markup, title, page_starts)
+    chunks = split_checked(text, markup, title, page_starts)
+    assert "".join(chunk.text for chunk in chunks).strip() == text.strip()
 
 
 @settings(max_examples=100, deadline=None)
 @given(documents, st.integers(8, 120), st.integers(60, 600))
 def test_other_targets_and_limits_hold(text: str, target: int, limit: int):
-    split_checked(text, target=target, limit=limit)
+    chunks = split_checked(text, target=target, limit=limit)
+    assert all(count_tokens(chunk.text) <= limit for chunk in chunks)
 
 
 def test_chunks_are_about_as_long_as_the_target():

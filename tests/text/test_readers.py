@@ -572,7 +572,7 @@ def test_a_named_pipe_is_not_waited_for(tmp_path: Path) -> None:
 # --- Hostile bytes ----------------------------------------------------------------------------------------------------
 
 
-def check(data: bytes, name: str) -> None:
+def assert_document_or_refusal(data: bytes, name: str) -> None:
     """A document that keeps its promises, or a deliberate refusal."""
     try:
         document = read_bytes(data, name)
@@ -601,7 +601,7 @@ MARKUP = st.lists(
 @settings(max_examples=400, deadline=None)
 @given(data=st.binary(max_size=300) | ODD_TEXT | MARKUP, name=st.sampled_from(NAMES))
 def test_any_bytes_under_any_name_give_a_document_or_a_refusal(data: bytes, name: str) -> None:
-    check(data, name)
+    assert_document_or_refusal(data, name)
 
 
 @pytest.mark.parametrize("name", ["a.pdf", "a.docx", "a.pptx", "a.xlsx", "a.epub", "a.ipynb", "a.md.gz"])
@@ -611,12 +611,9 @@ def test_damaged_files_give_a_document_or_a_refusal(name: str, data: st.DataObje
     whole = bytearray(SAMPLES[name]())
     for _ in range(data.draw(st.integers(1, 8))):
         whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
-    check(
-        bytes(whole[: data.draw(st.integers(len(whole) // 2, len(whole)))])
-        if data.draw(st.booleans())
-        else bytes(whole),
-        name,
-    )
+    if data.draw(st.booleans()):
+        del whole[data.draw(st.integers(len(whole) // 2, len(whole))) :]
+    assert_document_or_refusal(bytes(whole), name)
 
 
 @pytest.mark.parametrize("name", ["a.docx", "a.pptx", "a.xlsx", "a.epub"])
@@ -625,7 +622,7 @@ def test_packages_with_damaged_parts_give_a_document_or_a_refusal(name: str) -> 
         parts = {part: package.read(part) for part in package.namelist()}
     for part, content in [*parts.items()][:40]:
         for damaged in (b"", b"<x/>", content[: len(content) // 2], content.replace(b'"1"', b'"-99999999999"')):
-            check(make_zip(parts | {part: damaged}), name)
+            assert_document_or_refusal(make_zip(parts | {part: damaged}), name)
 
 
 SAMPLES = {

@@ -44,14 +44,17 @@ json_values = st.recursive(
 
 
 def complaint(schema: dict[str, Any], arguments: dict[str, Any]) -> str:
-    with pytest.raises(InvalidInput) as caught:
+    """Return what is refused; empty if the arguments fit."""
+    try:
         check_arguments("create_issue", schema, arguments)
-    return caught.value.message
+    except InvalidInput as error:
+        return error.message
+    return ""
 
 
 def test_arguments_that_fit_pass() -> None:
-    check_arguments("create_issue", ISSUE, {"title": "Leak", "state": "open", "labels": ["bug"], "due": None})
-    check_arguments("anything", {}, {"whatever": 1})
+    assert complaint(ISSUE, {"title": "Leak", "state": "open", "labels": ["bug"], "due": None}) == ""
+    assert complaint({}, {"whatever": 1}) == ""
 
 
 def test_every_problem_is_told_at_once_with_the_expected_parameters() -> None:
@@ -75,7 +78,7 @@ def test_several_missing_keys_are_each_told_once() -> None:
 
 
 def test_unknown_keys_are_the_tools_own_matter_where_its_schema_allows_them() -> None:
-    check_arguments("open", {"type": "object", "properties": {"a": {"type": "string"}}}, {"b": 1})
+    assert complaint({"type": "object", "properties": {"a": {"type": "string"}}}, {"b": 1}) == ""
 
 
 def test_a_missing_key_is_told_with_the_unknown_one_that_was_given_for_it() -> None:
@@ -85,7 +88,7 @@ def test_a_missing_key_is_told_with_the_unknown_one_that_was_given_for_it() -> N
 
 def test_keys_that_fit_a_pattern_are_known() -> None:
     schema = {"patternProperties": {"^x-": {"type": "string"}}, "additionalProperties": False}
-    check_arguments("headers", schema, {"x-id": "1"})
+    assert complaint(schema, {"x-id": "1"}) == ""
     assert "y-id: not a parameter" in complaint(schema, {"x-id": "1", "y-id": "2"})
 
 

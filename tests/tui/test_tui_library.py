@@ -82,6 +82,7 @@ async def test_refresh_finds_new_files(tui: RunningTui, tmp_path: Path) -> None:
     write(tmp_path / "docs" / "new.md", "# New\n\nWords.\n")
     await tui.press("r")
     await tui.until(lambda: "6 documents" in tui.text(), "the new document")
+    assert "New" in [source["title"] for source in tui.app.session.call("list_sources")["sources"]]
 
 
 @pytest.mark.parametrize("add_instead", [False, True])
@@ -305,4 +306,5 @@ async def test_a_web_page_is_added_by_its_form_which_says_what_is_wrong(tui: Run
     await tui.until(lambda: tui.app.stats["totalSources"] == 6, "the page")
     await tui.press("1")
     tui.pane.type_query("when does the boat leave")
-    await tui.until(lambda: tui.pane.hits and tui.pane.hits[0]["citation"]["path"] == f"{site}/ferry", "its passage")
+    await tui.settle()
+    assert tui.pane.hits[0]["citation"]["path"] == f"{site}/ferry"

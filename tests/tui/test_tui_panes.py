@@ -48,13 +48,13 @@ async def test_a_misspelled_title_is_found_too(tui: RunningTui) -> None:
 async def test_tasks_are_ticked_off_and_begun_again(tui: RunningTui) -> None:
     await tui.go("quickstarts")
     await tui.press("space")
-    await tui.until(lambda: "1 of 2 tasks done" in tui.text())
+    assert "1 of 2 tasks done" in tui.text()
     await tui.press("space")
-    await tui.until(lambda: "✓ done" in tui.text())
+    assert "✓ done" in tui.text()
     await tui.press("r")
-    await tui.until(lambda: "0 of 2 tasks done" in tui.text())
+    assert "0 of 2 tasks done" in tui.text()
     await tui.press("x")
-    await tui.until(lambda: "… begun" in tui.text())
+    assert "… begun" in tui.text()
 
 
 async def test_favourites_can_be_shown_alone(tui: RunningTui) -> None:
@@ -266,7 +266,7 @@ async def test_an_error_of_a_tool_is_its_answer(tui: RunningTui) -> None:
     await tui.press("enter")
     await tui.type("xyz")
     await tui.press("ctrl+r")
-    await tui.until(lambda: "✗ chunkId: 'xyz' is not an id" in tui.text())
+    assert "✗ chunkId: 'xyz' is not an id" in tui.text()
 
 
 async def test_what_may_remove_something_asks_first(tui: RunningTui) -> None:
@@ -367,7 +367,7 @@ async def test_a_key_that_cannot_be_made_says_why(tui: RunningTui) -> None:
     await tui.type("editor")
     tui.app.screen.query_one("#field-2").text = "nowhere"  # type: ignore[attr-defined]
     await tui.press("ctrl+r")
-    await tui.until(lambda: "No collection 'nowhere'" in tui.text())
+    assert "No collection 'nowhere'" in tui.text()
     await tui.press("escape")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tui_driver import check_screen, make_library, open_tui
+from tui_driver import assert_screen, make_library, open_tui
 
 from localmcp.tui.app import PANES
 
@@ -28,31 +28,31 @@ async def test_panes_of_a_file_with_documents(home: Path, size: str) -> None:
         await tui.press("escape")
         if SIZES[size][0] >= 100:
             await tui.press("x")
-        check_screen(f"search-{size}", tui)
+        assert_screen(f"search-{size}", tui)
         await tui.go("library")
         await tui.press("enter", "down", "down", "enter")
-        check_screen(f"library-{size}", tui)
+        assert_screen(f"library-{size}", tui)
         await tui.press("question_mark")
-        check_screen(f"help-{size}", tui)
+        assert_screen(f"help-{size}", tui)
         await tui.press("escape")
         await tui.go("quickstarts")
-        check_screen(f"quickstarts-{size}", tui)
+        assert_screen(f"quickstarts-{size}", tui)
         await tui.go("rules")
-        check_screen(f"rules-{size}", tui)
+        assert_screen(f"rules-{size}", tui)
         await tui.go("tools")
         tui.pane.line.value = "list_sources"
         await tui.settle()
         await tui.press("enter")
-        check_screen(f"tools-{size}", tui)
+        assert_screen(f"tools-{size}", tui)
 
 
 @pytest.mark.parametrize("size", SIZES)
 async def test_panes_of_an_empty_file_say_what_belongs_there(home: Path, size: str) -> None:
     async with open_tui(home / "library.localmcp", SIZES[size]) as tui:
-        check_screen(f"welcome-{size}", tui)
+        assert_screen(f"welcome-{size}", tui)
         for pane in ("library", "quickstarts", "rules", "activity", "keys"):
             await tui.go(pane)
-            check_screen(f"empty-{pane}-{size}", tui)
+            assert_screen(f"empty-{pane}-{size}", tui)
         if size == "80x24":
             for pane in list(PANES)[4:]:
                 await tui.go(pane)

@@ -200,7 +200,7 @@ def _drawn_when_quiet(compositor: Compositor, *_: Any, **__: Any) -> None:
     compositor._dirty_regions.clear()
 
 
-def check_screen(name: str, tui: RunningTui) -> None:
+def assert_screen(name: str, tui: RunningTui) -> None:
     """Compare the screen with `tests/screens/NAME.txt`; with UPDATE_SCREENS=1 write it."""
     path = SCREENS / f"{name}.txt"
     text = _UUID.sub("0" * 36, tui.text()) + "\n"
