@@ -68,21 +68,21 @@ class Generalizer(Protocol):
 
 
 class _Choices:
-    """The two functions, as the model sees them; nobody calls them here."""
+    """The two functions that the model may call."""
 
     @tool("keepRule", title="Keep a rule", read_only=False)
     def keep(
         self,
         rule: Annotated[str, Param("The instruction as a general rule: abstract, imperative, one sentence")],
         category: Annotated[str, Param(f"One of {', '.join(CATEGORIES)}")],
-    ) -> Json:
+    ) -> Generalized:
         """Keep what the developer said as a rule, because it holds beyond the present case."""
-        raise NotImplementedError  # pragma: no cover
+        return Generalized(rule, "", category if category in CATEGORIES else "")
 
     @tool("refuseInstruction", title="Refuse an instruction")
-    def refuse(self, reason: Annotated[str, Param("Why, in a few words")]) -> Json:
+    def refuse(self, reason: Annotated[str, Param("Why, in a few words")]) -> Generalized:
         """Refuse to make a rule, because what the developer said is about one case only."""
-        raise NotImplementedError  # pragma: no cover
+        return Generalized(None, reason)
 
 
 class ModelGeneralizer:
@@ -109,13 +109,17 @@ class ModelGeneralizer:
 
 
 def _read_choice(call: ToolCall) -> Generalized:
-    """Return the call as a decision; neither its name nor its arguments were checked."""
+    """Return what the called function decides; neither its name nor its arguments were checked.
+
+    Raises:
+        ModelUnavailable: it is none of the two functions, or has not their arguments.
+    """
     rule, category, reason = (call.arguments.get(name) for name in ("rule", "category", "reason"))
     if call.name == "refuseInstruction" and isinstance(reason, str):
-        return Generalized(None, reason)
+        return _Choices().refuse(reason)
     if call.name != "keepRule" or not isinstance(rule, str) or not rule.strip():
         raise ModelUnavailable(NO_RULE.format(f"{call.name}({call.arguments!r})"[:120]))
-    return Generalized(rule.strip(), "", category if isinstance(category, str) and category in CATEGORIES else "")
+    return _Choices().keep(rule.strip(), category if isinstance(category, str) else "")
 
 
 # ---------------------------------------------------------------- general, or for the moment?

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -85,9 +86,9 @@ class FinderPane(Pane):
             text = self.text
             self.ask("look up", lambda: self.find(text), self.show_answer)
 
+    @abstractmethod
     def find(self, text: str) -> Any:
         """Return what fits the text; for a thread that may wait."""
-        raise NotImplementedError
 
     def show_answer(self, answer: Any) -> None:
         """Show what `find` returned."""
@@ -142,9 +143,9 @@ class FinderPane(Pane):
         """Return what makes a row the same one after a reload."""
         return row
 
+    @abstractmethod
     def draw(self, row: Any) -> Content:
         """Return a row of the list."""
-        raise NotImplementedError
 
     def show_nothing(self) -> None:
         """Say what belongs here, and how to add it, since the list is empty."""

@@ -13,6 +13,8 @@ import time
 from collections.abc import Callable, Iterable
 from functools import partial
 
+assert sys.platform != "win32"
+
 LEAVING_SECONDS, ENDING_SECONDS = 2.0, 1.0
 """How long a server may take after its stdin has closed, and after SIGTERM."""
 
@@ -29,8 +31,6 @@ def main() -> None:
 
 def end_groups(groups: Iterable[int]) -> None:
     """Wait for the groups to leave, then send SIGTERM, then SIGKILL."""
-    if sys.platform == "win32":
-        raise NotImplementedError("a job object does it there")
     left = _wait(groups, LEAVING_SECONDS)
     for number, seconds in ((signal.SIGTERM, ENDING_SECONDS), (signal.SIGKILL, 0.0)):
         for group in left:
@@ -40,8 +40,6 @@ def end_groups(groups: Iterable[int]) -> None:
 
 def _wait(groups: Iterable[int], seconds: float) -> list[int]:
     """Return the groups that are still there after `seconds`."""
-    if sys.platform == "win32":
-        return []
     end = time.monotonic() + seconds
     while left := [group for group in groups if _tried(partial(os.killpg, group, 0))]:
         if time.monotonic() >= end:
