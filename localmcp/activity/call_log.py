@@ -161,7 +161,8 @@ class Activity:
             raise InvalidInput(f"offset: {offset} must be 0 or more.")
         exact = {"key_id": key_id, "collection": collection, "tool": tool, "after": after}
         where, values = _conditions(**exact, without_caller=without_caller, errors=errors, since=since, words=words)
-        if not self._is_there():
+        self.flush()
+        if not self._database.path.exists():
             return LogPage([], 0)
         with self._database.read() as connection:
             total = fetch_one(connection, f"select count(*) from calls where {where}", values)
@@ -190,15 +191,11 @@ class Activity:
             FileUnavailable: the file cannot be read.
         """
         where, values = _conditions(key_id=key_id, collection=collection, tool=tool, since=since)
-        if not self._is_there():
+        self.flush()
+        if not self._database.path.exists():
             return Statistics([], [])
         with self._database.read() as connection:
             return Statistics(_usage(connection, "tool", where, values), _usage(connection, "caller", where, values))
-
-    def _is_there(self) -> bool:
-        """Return whether there is a file, so that reading the log does not make one."""
-        self.flush()
-        return self._database.path.exists()
 
 
 def _usage(connection: apsw.Connection, by: str, where: str, values: Json) -> list[Usage]:

@@ -1,4 +1,4 @@
-"""What is read from the log: calls, and what they add up to."""
+"""Calls as they are read from the log, and the totals of their use."""
 
 from __future__ import annotations
 

@@ -224,8 +224,8 @@ def rough_size(value: Any, depth: int = 0) -> int:
         return 2 + (sum(len(str(key)) + 4 + rough_size(item, depth + 1) for key, item in items) if depth < 50 else 0)
     if isinstance(value, list | tuple):
         array = cast("list[Any]", value)
-        seen = array[:64] if depth < 50 else []
-        return 2 + int(sum(rough_size(item, depth + 1) + 1 for item in seen) * len(array) / max(len(seen), 1))
+        beginning = array[:64] if depth < 50 else []
+        return 2 + int(sum(rough_size(item, depth + 1) + 1 for item in beginning) * len(array) / max(len(beginning), 1))
     return len(str(value))
 
 

@@ -49,7 +49,7 @@ def excess(info: KeyInfo, own: Scope) -> list[str]:
         "providers": _exceeds(theirs.provider_names, own.provider_names),
         "time": _ends_later(info.expires_at, own.expires_at),
     }
-    return [what for what, is_more in exceeded.items() if is_more]
+    return [part for part, is_more in exceeded.items() if is_more]
 
 
 def _exceeds(names: frozenset[str] | None, own: frozenset[str] | None) -> bool:
@@ -121,7 +121,7 @@ def checked_scopes(scopes: Iterable[str], own: Scope) -> list[str]:
     return [right for right in RIGHTS if right in names]
 
 
-def checked_names(what: str, names: Iterable[str] | None, own: frozenset[str] | None) -> tuple[str, ...] | None:
+def checked_names(field: str, names: Iterable[str] | None, own: frozenset[str] | None) -> tuple[str, ...] | None:
     """Return the names of `tools` or `providers` that a key may have; None = all.
 
     Args:
@@ -132,24 +132,24 @@ def checked_names(what: str, names: Iterable[str] | None, own: frozenset[str] | 
         InvalidInput: no list, an empty one, or what cannot be a name.
         AccessDenied: one that the caller may not use.
     """
-    unique = None if names is None else _usable_names(what, names)
+    unique = None if names is None else _usable_names(field, names)
     if own is None:
         return unique
     beyond = sorted(set(unique or ()) - own)
     if beyond:
-        raise AccessDenied(f"{what}: the key of this caller does not open {', '.join(beyond)}.")
+        raise AccessDenied(f"{field}: the key of this caller does not open {', '.join(beyond)}.")
     return unique or tuple(sorted(own))
 
 
-def _usable_names(what: str, names: Iterable[str]) -> tuple[str, ...]:
+def _usable_names(field: str, names: Iterable[str]) -> tuple[str, ...]:
     if isinstance(names, str):
-        raise InvalidInput(f"{what}: a list of names is needed, not one text.")
+        raise InvalidInput(f"{field}: a list of names is needed, not one text.")
     unique = tuple(dict.fromkeys(str(name) for name in names))
-    wrong = [item for item in unique if not _NAME_FORMS[what].fullmatch(item)]
+    wrong = [item for item in unique if not _NAME_FORMS[field].fullmatch(item)]
     if wrong:
-        raise InvalidInput(f"{what}: {shorten_value(wrong[0])} cannot be a name.")
+        raise InvalidInput(f"{field}: {shorten_value(wrong[0])} cannot be a name.")
     if not unique:
-        raise InvalidInput(f"{what}: name at least one, or leave it out for all.")
+        raise InvalidInput(f"{field}: name at least one, or leave it out for all.")
     return unique
 
 

@@ -1,4 +1,4 @@
-"""What is known of a key, and how it is read from the file."""
+"""What the file holds of a key: everything but the key."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WARNING = "Save this API key now. It will not be shown again."
 
 @dataclass(frozen=True, slots=True)
 class KeyInfo:
-    """All that is known of a key, which is everything but the key."""
+    """A key of the file, without the key itself."""
 
     id: str
     name: str

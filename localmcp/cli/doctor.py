@@ -101,13 +101,13 @@ def _show(session: Session, checks: list[Check], repaired: Repaired | None) -> N
 
 def keep_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add `--keep-keys`, `--keep-watched-folders`, `--keep-jobs` and `--keep-replicas`."""
-    for option, what in (
+    for option, powers in (
         ("--keep-replicas", "its copies on your Milvus server"),
         ("--keep-jobs", "its unfinished jobs"),
         ("--keep-watched-folders", "its watched folders, which refresh then reads on this machine"),
         ("--keep-keys", "its API keys"),
     ):
-        function = click.option(option, is_flag=True, help=f"Keep {what}.")(function)
+        function = click.option(option, is_flag=True, help=f"Keep {powers}.")(function)
     return function
 
 
@@ -159,8 +159,8 @@ def restore(session: Session, file: Path, other: bool, yes: bool, **keep: bool) 
     restored = backups.restore(path, file, other=other, powers=_powers(keep))
     lines = [f"{path} holds what {file} holds.", *_dropped_lines(restored.dropped)]
     session.answer(asdict(restored), lambda _: terminal.echo("\n".join(lines)))
-    if restored.kept:
-        session.note(f"What was in it is kept in {restored.kept}")
+    if restored.previous:
+        session.note(f"What was in it is kept in {restored.previous}")
 
 
 def _check_backup(file: Path) -> None:

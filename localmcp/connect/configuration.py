@@ -52,7 +52,7 @@ def plan_connection(target: ClientFile, name: str, entry: Mapping[str, Any]) -> 
     document, before, text = _read(target.path)
     table = _table(document, target)
     old = table.get(name)
-    merged = _merged(_ours(old, name, target), entry_for(target, entry))
+    merged = _merged(_our_entry(old, name, target), entry_for(target, entry))
     if old == merged:
         return Change(target, name, "unchanged", before, before or b"", document)
     expected = {**document, target.table: {**table, name: merged}}
@@ -71,7 +71,7 @@ def plan_removal(target: ClientFile, name: str) -> Change:
     table = _table(document, target)
     if name not in table:
         return Change(target, name, "absent", before, before or b"", document)
-    _ours(table[name], name, target)
+    _our_entry(table[name], name, target)
     expected = {**document, target.table: {key: value for key, value in table.items() if key != name}}
     if target.is_toml and not expected[target.table]:
         del expected[target.table]
@@ -106,7 +106,7 @@ def _table(document: Json, target: ClientFile) -> Json:
     return cast(Json, table)
 
 
-def _ours(old: Any, name: str, target: ClientFile) -> Json:
+def _our_entry(old: Any, name: str, target: ClientFile) -> Json:
     if old is None:
         return {}
     if isinstance(old, dict) and is_localmcp(cast(Json, old)):
@@ -117,9 +117,9 @@ def _ours(old: Any, name: str, target: ClientFile) -> Json:
 
 def _merged(old: Json, entry: Json) -> Json:
     variables = old.get("env")
-    kept = cast(Json, variables) if isinstance(variables, dict) else {}
+    old_variables = cast(Json, variables) if isinstance(variables, dict) else {}
     chosen = {"alwaysLoad": old["alwaysLoad"]} if "alwaysLoad" in old and "alwaysLoad" in entry else {}
-    return {**old, **entry, **chosen, "env": {**kept, **entry["env"]}}
+    return {**old, **entry, **chosen, "env": {**old_variables, **entry["env"]}}
 
 
 # ---------------------------------------------------------------- text
@@ -197,6 +197,8 @@ def _replace(path: Path, change: Change) -> Path | None:
         if read_document(beside) != change.expected:
             raise _not_editable(change.target, "the result would not mean what it should")
         backup = _back_up(path, change)
+        if backup is not None:
+            shutil.copymode(backup, beside)
         beside.replace(path)
         return backup
     finally:
@@ -209,7 +211,6 @@ def _back_up(path: Path, change: Change) -> Path | None:
         raise ConfigurationError(f"{path} was changed by another program meanwhile.", hint="Run the command again.")
     if current is None:
         return None
-    shutil.copymode(path, path.with_name(f".{path.stem}.{os.getpid()}.part{path.suffix}"))
     backup = _free_name(path)
     shutil.copy2(path, backup)
     return backup

@@ -165,10 +165,10 @@ def _cut(text: str, around: Span, member: Member) -> str:
     stop = comma + 1 if text[comma : comma + 1] == "," else member.stop
     start = member.start
     line = text.rfind("\n", 0, start) + 1
-    rest = re.compile(r"[ \t]*\r?\n").match(text, stop)
-    if rest and not text[line:start].strip():
+    line_end = re.compile(r"[ \t]*\r?\n").match(text, stop)
+    if line_end and not text[line:start].strip():
         # It has its lines for itself.
-        start, stop = line, rest.end()
+        start, stop = line, line_end.end()
     if len(around.members) == 1 and not f"{text[around.start + 1 : start]}{text[stop : around.end]}".strip():
         return f"{text[: around.start]}{{}}{text[around.end + 1 :]}"
     place = around.members.index(member)
@@ -176,7 +176,7 @@ def _cut(text: str, around: Span, member: Member) -> str:
     if member is around.members[-1] and place > 0:
         comma = _skip(text, around.members[place - 1].stop)
         before = text[:comma] + text[comma + 1 : start]
-    if not rest:
+    if not line_end:
         before = before.rstrip(" \t") if text[stop : stop + 1] in ("}", " ") else before
     return before + text[stop:]
 

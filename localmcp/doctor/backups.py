@@ -78,8 +78,8 @@ class Restored:
     """What a restore has done."""
 
     path: Path
-    kept: Path | None
-    """Where the file as it was is kept; None when there was none."""
+    previous: Path | None
+    """The copy of the file as it was; None when there was none."""
     counts: dict[str, int]
     dropped: Dropped
     """Powers of a backup from another machine that were not taken over."""
@@ -110,25 +110,22 @@ def restore(path: Path, backup: Path, *, other: bool = False, powers: KeptPowers
         with closing(Database(backup, read_only=True)) as source:
             source.copy_to(prepared)
         dropped = drop_foreign_powers(prepared, powers or KeptPowers())
-        if not path.exists():
-            _place(prepared, path)
-            return Restored(path, None, counts, dropped)
-        current = _open_current(path)
+        current = _open_current(path) if path.exists() else None
         if current is None:
-            kept = _keep_bytes(path)
-            _place(prepared, path)
-            return Restored(path, kept, counts, dropped)
+            previous = _copy_bytes(path) if path.exists() else None
+            _put_in_place(prepared, path)
+            return Restored(path, previous, counts, dropped)
         with closing(current):
             _check_same_file(current, prepared, backup, other)
-            kept = _free_name(path)
+            previous = _previous_name(path)
 
-            def keep() -> None:
-                current.copy_to(scratch / "kept")
-                os.replace(scratch / "kept", kept)
+            def copy_current() -> None:
+                current.copy_to(scratch / "previous")
+                os.replace(scratch / "previous", previous)
 
-            _overtake(prepared, current)
-            _pour(prepared, path, keep)
-    return Restored(path, kept, counts, dropped)
+            _advance_counters(prepared, current)
+            _replace_content(prepared, path, copy_current)
+    return Restored(path, previous, counts, dropped)
 
 
 def _read_to_its_end(path: Path, otherwise: str, hint: str) -> Verification:
@@ -171,7 +168,7 @@ def _check_same_file(current: Database, prepared: Path, backup: Path, other: boo
         )
 
 
-def _overtake(prepared: Path, current: Database) -> None:
+def _advance_counters(prepared: Path, current: Database) -> None:
     """Lift generations and row ids above those of the file, so that caches of other processes notice the change."""
     counters = current.counters()
     with current.read() as connection:
@@ -189,17 +186,17 @@ def _overtake(prepared: Path, current: Database) -> None:
         connection.execute("commit")
 
 
-def _pour(prepared: Path, path: Path, keep: Callable[[], None]) -> None:
+def _replace_content(prepared: Path, path: Path, copy_current: Callable[[], None]) -> None:
     """Replace the content of a live file in one transaction: a kill leaves either the old content or the new.
 
-    The first page takes the lock for writing, so `keep` copies the last state that was written.
+    The first page takes the lock for writing, so `copy_current` copies the last state that was written.
     """
     try:
         with closing(open_copy(path)) as target, closing(open_copy(prepared)) as source:
             adopt_file(fetch_one(source, "select id from file"))
             with target.backup("main", source, "main") as pages:
                 pages.step(1)
-                keep()
+                copy_current()
                 while not pages.done:
                     pages.step(PAGES_AT_ONCE)
         # Whoever reads the old content meanwhile is not waited for longer.
@@ -216,7 +213,7 @@ def _pour(prepared: Path, path: Path, keep: Callable[[], None]) -> None:
         raise FileUnavailable(f"{path} cannot be written: {error}.") from error
 
 
-def _place(prepared: Path, path: Path) -> None:
+def _put_in_place(prepared: Path, path: Path) -> None:
     """Put the prepared file where none is, or where one is that cannot be read."""
     with closing(open_copy(prepared)) as connection:
         if int(connection.pragma("user_version")) < schema_version():
@@ -230,21 +227,20 @@ def _place(prepared: Path, path: Path) -> None:
     os.replace(prepared, path)
 
 
-def _keep_bytes(path: Path) -> Path:
+def _copy_bytes(path: Path) -> Path:
     """Copy a file that SQLite cannot read, and its log, as they are."""
-    kept = _free_name(path)
+    copy = _previous_name(path)
     for ending in ("", "-wal"):
         broken = path.with_name(f"{path.name}{ending}")
         if broken.exists():
-            shutil.copy2(broken, kept.with_name(f"{kept.name}{ending}"))
-    return kept
+            shutil.copy2(broken, copy.with_name(f"{copy.name}{ending}"))
+    return copy
 
 
-def _free_name(path: Path) -> Path:
-    kept = path.with_name(f"{path.name}.before-restore")
-    if kept.exists():
-        kept = path.with_name(f"{kept.name}-{datetime.now():%Y%m%d-%H%M%S-%f}")
-    return kept
+def _previous_name(path: Path) -> Path:
+    """Return a free name for the copy of the file as it was."""
+    name = path.with_name(f"{path.name}.before-restore")
+    return path.with_name(f"{name.name}-{datetime.now():%Y%m%d-%H%M%S-%f}") if name.exists() else name
 
 
 def _check_free(target: Path) -> None:

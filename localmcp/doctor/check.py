@@ -32,17 +32,17 @@ class Check:
 
 
 def ok(name: str, says: str) -> Check:
-    """Nothing is wrong."""
+    """Return a check that found nothing wrong."""
     return Check(name, "ok", says)
 
 
 def warn(name: str, says: str, fix: str = "") -> Check:
-    """It works, but should be looked at."""
+    """Return a check of what works, but should be looked at."""
     return Check(name, "warn", says, fix)
 
 
 def fail(name: str, says: str, fix: str = "") -> Check:
-    """It does not work."""
+    """Return a check of what does not work."""
     return Check(name, "fail", says, fix)
 
 

@@ -167,8 +167,8 @@ def check_clients() -> Iterator[Check]:
             if isinstance(entry, dict) and is_localmcp(cast("dict[str, Any]", entry)):
                 using.append(client_file.title)
                 yield from _startable(client_file.title, name, cast("dict[str, Any]", entry))
-    seen = f" ({', '.join(dict.fromkeys(present))} found)" if present else ""
-    says = f"no MCP client on this machine starts localmcp yet{seen}; connect one with `localmcp connect`"
+    present_clients = f" ({', '.join(dict.fromkeys(present))} found)" if present else ""
+    says = f"no MCP client on this machine starts localmcp yet{present_clients}; connect one with `localmcp connect`"
     yield ok("clients", f"localmcp is set up in {', '.join(dict.fromkeys(using))}" if using else says)
 
 

@@ -34,9 +34,9 @@ FIX = "localmcp doctor --fix"
 
 
 def check_contents(workspace: Workspace) -> Iterator[Check]:
-    """Everything that is read from tables. Needs a file that opens."""
+    """Check everything that is read from tables. Needs a file that opens."""
     with workspace.database.read() as connection:
-        yield _held(connection)
+        yield _totals(connection)
         yield from _indexes(connection)
         if wrong := count_wrong_counts(connection):
             yield fail("counts", f"{wrong} counts of words or kinds of text are wrong", FIX)
@@ -57,7 +57,7 @@ def _mounts(workspace: Workspace) -> Iterator[Check]:
             yield warn("mounted", says, f"localmcp unmount {mount['name']}")
 
 
-def _held(connection: apsw.Connection) -> Check:
+def _totals(connection: apsw.Connection) -> Check:
     sql = "select count(*), coalesce(sum(chunk_count), 0) from sources where trashed_at is null"
     sources, chunks = fetch_one(connection, sql)
     return ok("holds", f"{counted(sources, 'document')} in {counted(chunks, 'passage')}")
@@ -74,7 +74,7 @@ def _indexes(connection: apsw.Connection) -> Iterator[Check]:
 
 
 def count_wrong_counts(connection: apsw.Connection) -> int:
-    """Signs, which cost little, that words, terms or groups are counted wrongly."""
+    """Return how many rows of words, terms and groups are certainly counted wrongly; costs little."""
     sql = """
         select (select count(*) from words where chunks <= 0) + (select count(*) from terms where chunks <= 0)
             + (select count(*) from groups where chunks <> (
@@ -92,8 +92,8 @@ def _missing_vectors(connection: apsw.Connection) -> Iterator[Check]:
         says = f"{counted(missing, 'passage')} found by word so far; their meaning is read while localmcp runs"
         yield warn("vectors", says, "localmcp refresh")
     else:
-        rest = f", {by_word_only:,} aside that are found by word only" if by_word_only else ""
-        yield ok("vectors", f"every passage has one{rest}")
+        word_only = f", {by_word_only:,} aside that are found by word only" if by_word_only else ""
+        yield ok("vectors", f"every passage has one{word_only}")
 
 
 def _spare_vectors(connection: apsw.Connection) -> Iterator[Check]:
@@ -122,9 +122,9 @@ def _documents(connection: apsw.Connection) -> Iterator[Check]:
         select uri, size, mtime_ns from sources
         where trashed_at is null and uri is not null and mtime_ns is not null order by id
     """
-    changed = gone = seen = 0
+    changed = gone = compared = 0
     for uri, bytes_, mtime_ns in islice(connection.execute(sql), MOST_FILES):
-        seen += 1
+        compared += 1
         try:
             status = os.stat(uri)
         except (OSError, ValueError):
@@ -133,10 +133,10 @@ def _documents(connection: apsw.Connection) -> Iterator[Check]:
         changed += (status.st_size, modified_ns(status)) != (bytes_, mtime_ns)
     yield from _missing_folders(connection)
     if changed or gone:
-        says = f"{changed} files have changed and {gone} are not where they were, of {seen}"
+        says = f"{changed} files have changed and {gone} are not where they were, of {compared}"
         yield warn("freshness", says, "localmcp refresh")
-    elif seen:
-        yield ok("freshness", f"{counted(seen, 'file')} as they were indexed")
+    elif compared:
+        yield ok("freshness", f"{counted(compared, 'file')} as they were indexed")
 
 
 def _missing_folders(connection: apsw.Connection) -> Iterator[Check]:

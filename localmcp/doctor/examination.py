@@ -24,21 +24,21 @@ Look = Callable[[], Iterable[Check]]
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """What was found, and what takes room."""
+    """The results of the checks, and the sizes of the tables."""
 
     checks: Sequence[Check]
     sizes: Sequence[tuple[str, int]] = ()
     """(table, bytes), the largest first."""
 
 
-def run_checks(of: Workspace | Settings, more: Iterable[Look] = ()) -> list[Check]:
-    """Look at everything; changes nothing, and makes no file. Settings are enough, and are all there may be.
+def run_checks(target: Workspace | Settings, more: Iterable[Look] = ()) -> list[Check]:
+    """Run every check; changes nothing, and makes no file. Settings are enough where no file is open.
 
     `more` are checks of what belongs to other interfaces. 1 s for the model, and 3 s for 100,000 passages.
     """
-    if isinstance(of, Workspace):
-        return list(_checks(of, more))
-    with Workspace(of, read_only=True) as workspace:
+    if isinstance(target, Workspace):
+        return list(_checks(target, more))
+    with Workspace(target, read_only=True) as workspace:
         return list(_checks(workspace, more))
 
 
@@ -86,7 +86,7 @@ def check_configuration(more: Iterable[Look] = ()) -> list[Check]:
 
 
 def table_sizes(workspace: Workspace) -> list[tuple[str, int]]:
-    """(table with its indexes, bytes), the largest first; empty when SQLite cannot measure them."""
+    """Return (table with its indexes, bytes), the largest first; empty when SQLite cannot measure them."""
     sql = """
         select tbl_name, sum(pgsize) from dbstat join sqlite_schema on sqlite_schema.name = dbstat.name
         where aggregate = 1 group by 1 order by 2 desc limit 8

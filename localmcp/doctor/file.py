@@ -30,7 +30,7 @@ TIMES = (
 
 
 def check_file(path: Path) -> Iterator[Check]:
-    """Everything about the file as such; the last check fails when nothing of it can be read."""
+    """Check the file as such; the last check fails when nothing of it can be read."""
     if not path.exists():
         yield warn("file", f"{path} does not exist yet", "localmcp add FOLDER")
         return
@@ -92,10 +92,10 @@ def _clock(connection: apsw.Connection) -> Iterator[Check]:
     if now < BEFORE_EVERYTHING:
         yield warn("clock", f"this machine thinks it is {now:%Y-%m-%d}: what is written gets wrong times")
         return
-    for what, sql in TIMES:
+    for kind, sql in TIMES:
         latest = fetch_one(connection, sql)
         if latest and latest > (now + CLOCK_SLACK).isoformat():
-            says = f"{what} is from the future ({latest}): a clock was, or is, wrong. Nothing is lost by it"
+            says = f"{kind} is from the future ({latest}): a clock was, or is, wrong. Nothing is lost by it"
             yield warn("clock", says)
             return
     yield ok("clock", "no time in the file lies in the future")

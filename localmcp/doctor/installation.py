@@ -30,7 +30,7 @@ EXTRAS = {
 
 
 def check_installation(settings: Settings | None) -> Iterator[Check]:
-    """Python, packages, extras and SQLite."""
+    """Check Python, packages, extras and SQLite."""
     system = f"{platform.system()} {platform.machine()}"
     yield ok("python", f"localmcp {__version__}, Python {platform.python_version()}, {system}")
     yield from _packages()
@@ -58,12 +58,12 @@ def _version(distribution: str) -> str | None:
 
 
 def _extras(settings: Settings | None) -> Check:
-    absent = {name: what for name, (needs, what) in EXTRAS.items() if any(_version(need) is None for need in needs)}
+    absent = {name: use for name, (needs, use) in EXTRAS.items() if any(_version(need) is None for need in needs)}
     if "milvus" in absent and settings is not None and settings.milvus_address:
         return fail("extras", "Milvus is configured, but its client is not installed", "pip install 'localmcp[milvus]'")
     if not absent:
         return ok("extras", "all optional parts are installed")
-    return ok("extras", "not installed: " + "; ".join(f"{name} ({what})" for name, what in absent.items()))
+    return ok("extras", "not installed: " + "; ".join(f"{name} ({use})" for name, use in absent.items()))
 
 
 def _sqlite() -> Check:

@@ -1,4 +1,4 @@
-"""Faster searches and a smaller file: merged keyword indexes, no dead rows, no empty pages; may be killed anywhere."""
+"""Merge keyword indexes, delete dead rows and empty pages: faster searches, a smaller file. May be killed anywhere."""
 
 from __future__ import annotations
 
@@ -86,8 +86,10 @@ def merge_index(database: Database, index: str) -> int:
 
 
 def remove_dead_rows(database: Database) -> int:
-    """Delete vectors of no passage, sign codes of no collection or of a model that does not answer, words that nothing
-    counts, and old jobs; returns how many rows."""
+    """Delete rows that belong to nothing, and old jobs; return how many.
+
+    Vectors of no passage, sign codes of no collection or of a model that does not answer, words that nothing counts.
+    """
     removed = 0
     while count := _delete(database, _ORPHAN_VECTORS):
         removed += count
@@ -126,7 +128,7 @@ def _delete(database: Database, sql: str) -> int:
 
 
 def _vacuum(database: Database, done: Optimized) -> None:
-    """Through the log: the old pages stay until the new ones are committed, so it takes twice the file for a while."""
+    """Rewrite the file through the log, which takes twice its size until the new pages are committed."""
     free, needed = shutil.disk_usage(database.path.parent).free, 2 * database.path.stat().st_size
     if free < needed:
         done.notes.append("There is not enough room to write the file anew; it needs twice its size for a moment.")

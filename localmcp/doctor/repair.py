@@ -1,4 +1,4 @@
-"""`doctor --fix`: what is made from the documents is made again. The documents themselves are never touched."""
+"""`doctor --fix`: make again what is made from the documents, which themselves are never touched."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def _delete_wrong_vectors(database: Database) -> int:
 
 
 def _rebuild_words(database: Database) -> int:
-    """All in one transaction: a search in between finds the old index. 20 s of computing for 100,000 passages."""
+    """Rebuild the index in one transaction: a search in between finds the old one. 20 s for 100,000 passages."""
     with database.write() as connection:
         connection.execute("insert into chunks_fts (chunks_fts) values ('delete-all')")
         connection.execute("delete from words")

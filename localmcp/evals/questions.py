@@ -153,9 +153,9 @@ def make_questions(
             )
         counts = _word_counts(connection, passages, inside)
         headings = list(_heading_questions(connection, inside, per_kind, draw))
-        strangers = list(_unanswerable(connection, inside, per_kind, draw))
+        unanswerable = list(_unanswerable(connection, inside, per_kind, draw))
     made = [question for uuid, text in passages for question in _from_passage(uuid, text, counts, draw)]
-    return [*made, *headings, *strangers]
+    return [*made, *headings, *unanswerable]
 
 
 def _inside(connection: apsw.Connection, collections: tuple[str, ...] | None) -> str:

@@ -114,7 +114,7 @@ def _digest(questions: Sequence[Question]) -> str:
 
 
 class _Run:
-    """What one mode has shown so far."""
+    """The measurements of one mode so far."""
 
     def __init__(self) -> None:
         self.scores: dict[str, list[tuple[float, ...]]] = {}
@@ -122,7 +122,8 @@ class _Run:
         self.ndcg_scores: list[float] = []
         self.milliseconds: list[float] = []
         self.laps: dict[str, list[float]] = {}
-        self.strangers: list[bool] = []
+        self.answered: list[bool] = []
+        """Of each unanswerable question: whether it got results that were not marked as doubtful."""
         self.notices: dict[str, None] = {}
 
     def ask(self, index: Index, question: Question, mode: Mode, collections: tuple[str, ...] | None) -> None:
@@ -134,7 +135,7 @@ class _Run:
         for name, lap in outcome.milliseconds.items():
             self.laps.setdefault(name, []).append(lap)
         if not question.answerable:
-            self.strangers.append(bool(outcome.hits) and not outcome.doubtful)
+            self.answered.append(bool(outcome.hits) and not outcome.doubtful)
             return
         passages = [hit.passage for hit in outcome.hits]
         keys = (passage.chunk_uuid.hex() if question.by_passage else passage.source_uuid for passage in passages)
@@ -148,7 +149,7 @@ class _Run:
         return ModeResult(
             overall=_measures(everything),
             kinds={kind: _measures(scores) for kind, scores in self.scores.items()},
-            answered_anyway=round(statistics.fmean(self.strangers), 4) if self.strangers else None,
+            answered_anyway=round(statistics.fmean(self.answered), 4) if self.answered else None,
             p50=round(percentile(self.milliseconds, 0.5), 2),
             p95=round(percentile(self.milliseconds, 0.95), 2),
             arms={name: round(statistics.median(laps), 2) for name, laps in self.laps.items()},
@@ -197,7 +198,7 @@ def compare(before: Evaluation, after: Evaluation) -> list[Difference]:
 
 
 def regressions(differences: Iterable[Difference], tolerance: float) -> list[Difference]:
-    """The modes that lost more than `tolerance` nDCG@10, unless chance explains it: the interval reaches above 0."""
+    """Return the modes that lost more than `tolerance` nDCG@10, unless the interval reaches above 0 (chance)."""
     return [
         difference
         for difference in differences

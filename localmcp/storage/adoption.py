@@ -1,4 +1,4 @@
-"""Taking over a file from elsewhere: its content is kept, the powers in it are dropped unless asked for."""
+"""Adopt a file from elsewhere: its content stays, its powers over this machine are dropped unless asked for."""
 
 from __future__ import annotations
 
@@ -64,13 +64,13 @@ def adopt(path: str | os.PathLike[str], keep: KeptPowers | None = None) -> Dropp
         FileUnavailable: it is damaged, or cannot be read or written.
     """
     with closing(Database(path, read_only=True, foreign=True)) as foreign:
-        file_id, place = foreign.file_id, foreign.path
+        file_id, file = foreign.file_id, foreign.path
         with foreign.read() as connection:
-            check_content(connection, place)
-    dropped = drop_foreign_powers(place, keep or KeptPowers())
+            check_content(connection, file)
+    dropped = drop_foreign_powers(file, keep or KeptPowers())
     # Only now: a kill before this leaves a file without powers that nobody may change yet.
     adopt_file(file_id)
-    with closing(Database(place)) as database, database.write() as connection:
+    with closing(Database(file)) as database, database.write() as connection:
         # What a pack says of itself is no longer true once the file changes.
         connection.execute("delete from manifest")
     return dropped

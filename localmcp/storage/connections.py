@@ -1,4 +1,4 @@
-"""How every connection is set up: limits, a cache, sqlite-vec and `levenshtein`."""
+"""Set up every connection: limits, a cache, sqlite-vec and `levenshtein`."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ def _cache_kilobytes(path: str) -> int:
     return LEAST_CACHE
 
 
-def _keep_promises(connection: apsw.Connection) -> None:
+def _set_pragmas(connection: apsw.Connection) -> None:
     connection.pragma("foreign_keys", True)
     connection.pragma("synchronous", "normal")
     connection.pragma("cache_size", -_cache_kilobytes(connection.filename))
 
 
-PRACTICES: tuple[Callable[[apsw.Connection], None], ...] = (_wait_when_busy, _trust_nothing, _keep_promises)
+PRACTICES: tuple[Callable[[apsw.Connection], None], ...] = (_wait_when_busy, _trust_nothing, _set_pragmas)
 
 
 def load_sqlite_vec(connection: apsw.Connection) -> None:
@@ -106,7 +106,7 @@ def check_levenshtein(connection: apsw.Connection) -> bool:
 
 
 def switch_to_wal(connection: apsw.Connection, path: Path) -> None:
-    """WAL needs the file alone for a moment, and SQLite does not wait for that by itself."""
+    """Switch to WAL mode; it needs the file alone for a moment, and SQLite does not wait for that by itself."""
     for _ in range(100):
         try:
             connection.pragma("journal_mode", "wal")

@@ -1,4 +1,4 @@
-"""SQLite's errors in our words."""
+"""Translate SQLite's errors into errors of localmcp."""
 
 from __future__ import annotations
 

@@ -13,8 +13,10 @@ from localmcp.errors import Interrupted
 
 
 class Interruption:
-    """`with Interruption() as mine:` around calls; `mine.stop()`, from any thread, ends the query that is running and
-    refuses the ones that would follow it. Writing is never interrupted."""
+    """`with Interruption() as mine:` around calls: `mine.stop()`, from any thread, ends the running query.
+
+    Later queries of the block are refused. Writing is never interrupted.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

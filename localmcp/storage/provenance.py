@@ -39,7 +39,7 @@ def check_version(connection: apsw.Connection, path: Path) -> int:
 
 
 def compare_schema(connection: apsw.Connection, version: int, path: Path) -> None:
-    """A file may only hold our objects; plain tables and indexes that a person added are left alone.
+    """Refuse a file with another schema than ours; plain tables and indexes that a person added may be in it.
 
     Raises:
         NotOurFile: an object of ours is missing or differs, or there is a foreign trigger, view or virtual table.
@@ -75,15 +75,15 @@ def check_types(connection: apsw.Connection) -> None:
 
 
 def _row_check(types: list[type | None]) -> Callable[[apsw.Cursor, Any], Any]:
-    sound: set[tuple[type, ...]] = set()
+    checked: set[tuple[type, ...]] = set()
 
     def check(cursor: apsw.Cursor, row: Any) -> Any:
         kinds: tuple[type, ...] = tuple(map(type, row))
-        if kinds not in sound:
+        if kinds not in checked:
             for (name, declared), kind, expected in zip(cursor.get_description(), kinds, types, strict=True):
                 if expected not in (None, kind) and kind is not type(None):
                     raise TypeError(f"the {declared} column {name} holds {kind.__name__}")
-            sound.add(kinds)
+            checked.add(kinds)
         return row
 
     return check
@@ -130,12 +130,12 @@ def adopt_file(file_id: str) -> None:
     """
     if not _is_file_id(file_id):
         raise NotOurFile("The file has no valid id.")
-    place = config.state_directory() / "files"
+    folder = config.state_directory() / "files"
     try:
-        make_private_folder(place)
-        (place / file_id).touch()
+        make_private_folder(folder)
+        (folder / file_id).touch()
     except OSError as error:
-        message = f"{place} cannot be written: {error.strerror}."
+        message = f"{folder} cannot be written: {error.strerror}."
         raise FileUnavailable(message, hint="Name another folder with LOCALMCP_STATE_DIR.") from error
 
 

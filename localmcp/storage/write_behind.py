@@ -43,11 +43,11 @@ class WriteBehind(Generic[Item]):
     that is not there yet, or locked) or is dropped (a file that may not be changed, a full disk). Thread-safe.
     """
 
-    def __init__(self, database: Database, write: Callable[[apsw.Connection, list[Item]], None], what: str) -> None:
-        """`write` stores a batch inside one transaction; `what` names the items in warnings."""
+    def __init__(self, database: Database, write: Callable[[apsw.Connection, list[Item]], None], items: str) -> None:
+        """`write` stores a batch inside one transaction; `items` names them in warnings."""
         self._database = database
         self._write = write
-        self._what = what
+        self._items = items
         self._waiting: deque[Item] = deque()
         self._wake = threading.Event()
         self._ended = threading.Event()
@@ -107,7 +107,7 @@ class WriteBehind(Generic[Item]):
     def _start(self) -> None:
         with self._starting:
             if self._thread is None and not self._ended.is_set():
-                self._thread = threading.Thread(target=self._run, name=f"localmcp-{self._what}", daemon=True)
+                self._thread = threading.Thread(target=self._run, name=f"localmcp-{self._items}", daemon=True)
                 self._thread.start()
 
     def _run(self) -> None:
@@ -139,7 +139,7 @@ class WriteBehind(Generic[Item]):
             self._lose(len(items), str(error))
         except Exception:
             # One odd item must not end the thread, and with it all later writing.
-            log.exception("a batch of the %s could not be written", self._what)
+            log.exception("a batch of the %s could not be written", self._items)
             self._lose(len(items), "see above")
 
     def _take(self) -> list[Item]:
@@ -226,10 +226,10 @@ class WriteBehind(Generic[Item]):
         self._refused = True
         self._waiting.clear()
         self._disconnect()
-        log.info("%s: no %s is kept: %s", self._database.path, self._what, why)
+        log.info("%s: no %s is kept: %s", self._database.path, self._items, why)
 
     def _lose(self, count: int, why: str) -> None:
         self.lost += count
         if count and not self._warned:
             self._warned = True
-            log.warning("%s: part of the %s is lost: %s", self._database.path, self._what, why)
+            log.warning("%s: part of the %s is lost: %s", self._database.path, self._items, why)

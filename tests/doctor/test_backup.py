@@ -97,8 +97,8 @@ def test_a_restore_brings_back_what_was_and_keeps_what_is(workspace: Workspace) 
     workspace.library.remove(["Bees"])
     restored = restore(workspace.database.path, backup)
     assert titles(workspace.database) == ["Bees", "Roses"]
-    assert restored.kept is not None and restored.kept.name.endswith(".before-restore")
-    assert titles(Database(restored.kept, read_only=True)) == ["Roses", "Soil"]
+    assert restored.previous is not None and restored.previous.name.endswith(".before-restore")
+    assert titles(Database(restored.previous, read_only=True)) == ["Roses", "Soil"]
 
 
 def test_whoever_has_the_file_open_sees_the_restored_content_at_the_next_search(workspace: Workspace) -> None:
@@ -126,7 +126,7 @@ def test_what_another_writes_while_a_restore_waits_is_in_the_copy_that_is_kept(w
     backup = back_up(workspace.database).path
     kept: list[Path | None] = []
     with workspace.database.write() as connection:
-        thread = threading.Thread(target=lambda: kept.append(restore(workspace.database.path, backup).kept))
+        thread = threading.Thread(target=lambda: kept.append(restore(workspace.database.path, backup).previous))
         thread.start()
         thread.join(0.5)
         connection.execute("update sources set title = 'Wasps' where title = 'Bees'")
@@ -165,7 +165,7 @@ def test_a_file_that_cannot_be_read_any_more_is_replaced_and_its_bytes_are_kept(
     path.write_bytes(b"garbage" * 1000)
     restored = restore(path, backup)
     assert titles(Database(path)) == ["Bees"]
-    assert restored.kept is not None and restored.kept.read_bytes() == b"garbage" * 1000
+    assert restored.previous is not None and restored.previous.read_bytes() == b"garbage" * 1000
 
 
 def test_a_file_that_is_gone_is_made_again(workspace: Workspace, tmp_path: Path) -> None:
