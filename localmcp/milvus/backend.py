@@ -22,7 +22,7 @@ from localmcp.milvus.failures import is_not_loaded
 from localmcp.milvus.rows import (
     BATCH_ROWS,
     DEEPEST,
-    Question,
+    VectorQuery,
     batches,
     check_dimension,
     our_schema,
@@ -77,23 +77,22 @@ class MilvusBackend:
         return sorted(decode_name(name) for name in self._client.call("list_collections"))
 
     def describe(self, collection: str) -> Space:
-        """Counted exactly, with everything that was ever acknowledged."""
+        """Return what the collection holds, counted exactly, with everything that was ever acknowledged."""
         shape = self._shape(collection, fresh=True)
         names = [str(name) for name in self._client.call("list_partitions", shape.name)]
         count = self._count(shape)
         partitions = {decode_name(name): -1 for name in names}
         if len(names) <= MOST_PARTITIONS and not shape.partition_key:
-            partitions = {decode_name(name): self._count(shape, name) for name in names} if len(names) > 1 else {
-                DEFAULT_PARTITION: count
-            }  # fmt: skip
+            counts = {decode_name(name): self._count(shape, name) for name in names if len(names) > 1}
+            partitions = counts or {DEFAULT_PARTITION: count}
         return Space(collection, shape.dimension, shape.model, count, partitions)
 
     def count(self, collection: str) -> int:
-        """Counted exactly, with everything that was ever acknowledged."""
+        """Return the number of records, counted exactly, with everything that was ever acknowledged."""
         return self._count(self._shape(collection))
 
     def about(self, collection: str) -> Json | None:
-        """What localmcp wrote about the collection when it made it (`model`, `origin`); None if another program did."""
+        """Return what localmcp wrote about a collection that it made (`model`, `origin`); None for others."""
         return self._shape(collection, fresh=True).about
 
     def create(self, collection: str, dimension: int, model: str, *, origin: Json | None = None) -> None:
@@ -126,7 +125,7 @@ class MilvusBackend:
         self._forget(collection)
 
     def _make_partition(self, collection: str, partition: str) -> None:
-        """Make it if it is not there."""
+        """Make the partition if it is not there."""
         name = self._our_shape(collection).name
         encoded = encode_name(partition, "partition")
         if not self._client.call("has_partition", name, encoded):
@@ -171,13 +170,13 @@ class MilvusBackend:
         return max(0, self._count(shape) - sum(int(segment.num_rows) for segment in segments))
 
     def _delete_elsewhere(self, shape: Shape, ids: list[int], partition: str) -> None:
-        """An id is unique within a partition only, on a server."""
+        """Delete the ids from other partitions: on a server an id is unique within a partition only."""
         if len(self._client.call("list_partitions", shape.name)) > 1:
             text = f"{schema.KEY} in {ids} and {schema.PARTITION} != {json.dumps(partition, ensure_ascii=False)}"
             self._loaded(shape, "delete", filter=text)
 
     def delete(self, collection: str, ids: Sequence[int]) -> None:
-        """Unknown ids are passed over."""
+        """Delete records; unknown ids are passed over."""
         shape = self._our_shape(collection)
         for start in range(0, len(ids), BATCH_ROWS):
             self._loaded(shape, "delete", ids=list(ids[start : start + BATCH_ROWS]))
@@ -202,7 +201,7 @@ class MilvusBackend:
         check_dimension(shape, collection, queries.shape[1])
         names = [self._require_partition(shape, partition)] if partition is not None else None
         limit = min(limit, DEEPEST)
-        search = Question(shape, names, condition, exact, self._is_lite() if condition else False)
+        search = VectorQuery(shape, names, condition, exact, self._is_lite() if condition else False)
         neighbors_by_query: list[list[Neighbor]] = [[] for _ in queries]
         waiting, depth = list(range(len(queries))), min(limit + TIES, DEEPEST)
         while waiting and limit > 0:
@@ -216,7 +215,7 @@ class MilvusBackend:
             waiting, depth = unfinished, min(depth * 4, DEEPEST)
         return neighbors_by_query
 
-    def _hits(self, search: Question, queries: list[list[float]], depth: int) -> list[list[Any]]:
+    def _hits(self, search: VectorQuery, queries: list[list[float]], depth: int) -> list[list[Any]]:
         """Milvus' own hits, `depth` a query."""
         at_once = max(1, HITS_AT_ONCE // depth // (10 if search.condition else 1))
         answers: list[list[Any]] = []
@@ -311,8 +310,8 @@ class MilvusBackend:
         encoded = encode_name(partition, "partition")
         names = [str(name) for name in self._client.call("list_partitions", shape.name)]
         if encoded not in names:
-            known_names = ", ".join(decode_name(name) for name in names[:20])
-            raise NotFound(f"partition '{partition}' not found", hint=f"There is: {known_names}.")
+            partition_names = ", ".join(decode_name(name) for name in names[:20])
+            raise NotFound(f"partition '{partition}' not found", hint=f"There is: {partition_names}.")
         return encoded
 
     def _check_same(self, shape: Shape, dimension: int, model: str) -> None:

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 from localmcp.config import Settings
 from localmcp.errors import ConfigurationError, LocalMCPError, MissingExtra
-from localmcp.milvus.failures import in_our_words
+from localmcp.milvus.failures import translate_error
 
 SCHEMES = ("http", "https", "tcp", "unix")
 NO_KEEPALIVE_MS = 2**31 - 1
@@ -162,7 +162,7 @@ class Client:
         try:
             return work()
         except (milvus_error, RpcError) as error:
-            translated = in_our_words(error, self.server.uri, self.server.timeout)
+            translated = translate_error(error, self.server.uri, self.server.timeout)
             if translated.code == "unavailable":
                 # The next call begins with a new connection, so that a server that is back is found at once.
                 self.close()
@@ -207,7 +207,7 @@ class Client:
                 **options,
             )
         except (library.MilvusException, RpcError) as error:
-            raise in_our_words(error, server.uri, server.timeout) from error
+            raise translate_error(error, server.uri, server.timeout) from error
 
     def close(self) -> None:
         """End the connection; a later call makes a new one."""

@@ -1,4 +1,4 @@
-"""What Milvus' errors mean, in our words: its own codes and messages differ between servers, and some mislead."""
+"""Translate Milvus' errors: its own codes and messages differ between servers, and some mislead."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _CONNECTING = 2
 """Milvus' one code for refused, unresolvable, silent and bad credentials; the gRPC status below says which."""
 
 
-def in_our_words(error: Exception, server: str, timeout: float) -> LocalMCPError:
-    """Return the error in our words.
+def translate_error(error: Exception, server: str, timeout: float) -> LocalMCPError:
+    """Return the error of localmcp that Milvus' error means.
 
     Args:
         server: the address, without credentials.
@@ -22,8 +22,8 @@ def in_our_words(error: Exception, server: str, timeout: float) -> LocalMCPError
     """
     status, details = _grpc_status(error)
     code, message = _milvus_code(error), _milvus_message(error)
-    translated = _about_the_connection(status, details, code, message, server, timeout)
-    return translated or _about_the_request(code, message or details, server)
+    translated = _connection_error(status, details, code, message, server, timeout)
+    return translated or _request_error(code, message or details, server)
 
 
 def is_not_loaded(error: Exception) -> bool:
@@ -31,7 +31,7 @@ def is_not_loaded(error: Exception) -> bool:
     return _milvus_code(error) == NOT_LOADED or "not loaded" in _milvus_message(error)
 
 
-def _about_the_connection(
+def _connection_error(
     status: str, details: str, code: int, message: str, server: str, timeout: float
 ) -> LocalMCPError | None:
     if status in ("UNAUTHENTICATED", "PERMISSION_DENIED") or "auth check failure" in message:
@@ -58,7 +58,7 @@ def _about_the_connection(
     return None
 
 
-def _about_the_request(code: int, message: str, server: str) -> LocalMCPError:
+def _request_error(code: int, message: str, server: str) -> LocalMCPError:
     if code == _MISSING_DATABASE or re.search(r"database .*(not found|not exist)", message):
         return NotFound(f"Milvus at {server} has no such database: {message}.", hint="Check milvus_database.")
     if code == _MISSING_COLLECTION or "collection not found" in message:

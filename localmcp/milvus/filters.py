@@ -1,4 +1,4 @@
-"""Conditions on metadata as Milvus' filter text.
+"""Write conditions on metadata as Milvus' filter text.
 
 Servers differ: Milvus Lite takes true for 1 and has no `in` on JSON; a missing field is unknown there and false
 elsewhere; `like` has no escapes; whole numbers in arrays do not equal 1.0. The text therefore lets through everything
@@ -21,7 +21,7 @@ _SIGNS = {"gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
 
 
 def filter_text(condition: Condition, shape: Shape, *, lite: bool) -> str:
-    """Filter text that every record which fulfils the condition passes; empty if none can be written."""
+    """Return filter text that every record which fulfils the condition passes; empty if none can be written."""
     return _Writer(shape, lite).write(condition, affirmed=True)
 
 
@@ -134,7 +134,7 @@ def _literal(value: Scalar) -> str:
 
 
 def _can_be_written(value: Scalar) -> bool:
-    """Lite reads no escapes but those of one letter."""
+    """Return whether Lite can read the value: it knows no escapes but those of one letter."""
     return not isinstance(value, str) or not re.search("[\x00-\x08\x0b\x0c\x0e-\x1f]", value)
 
 

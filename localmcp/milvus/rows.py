@@ -1,4 +1,4 @@
-"""What goes to Milvus and what comes back: rows, questions and hits."""
+"""Rows and queries as they are sent to Milvus, and hits as they come back."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class StoredRecord(Record):
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """One question to a collection, and how Milvus' hits are read."""
+class VectorQuery:
+    """One query of a collection, and how Milvus' hits are read."""
 
     shape: Shape
     partitions: list[str] | None

@@ -87,7 +87,7 @@ def read_shape(described: Mapping[str, Any], index: Mapping[str, Any] | None) ->
         raise LocalMCPError(f"Milvus' collection '{decode_name(name)}' has no field of float vectors.")
     vector = next((vector for vector in vectors if vector["name"] == VECTOR), vectors[0])
     key = next(field for field in fields if field.get("is_primary"))
-    rest = [field for field in fields if field is not key and int(field["type"]) < 100 and not field.get("is_dynamic")]
+    kinds = {field["name"]: int(field["type"]) for field in fields if field is not key and not field.get("is_dynamic")}
     return Shape(
         name,
         key["name"],
@@ -96,7 +96,7 @@ def read_shape(described: Mapping[str, Any], index: Mapping[str, Any] | None) ->
         int(vector["params"]["dim"]),
         str((index or {}).get("metric_type") or "COSINE"),
         str((index or {}).get("index_type") or ""),
-        {field_row["name"]: int(field_row["type"]) for field_row in rest},
+        {name: kind for name, kind in kinds.items() if kind < 100},
         bool(described.get("enable_dynamic_field")),
         any(field.get("is_partition_key") for field in fields),
         _read_about(described),
@@ -126,7 +126,7 @@ _LONGEST = 255
 _ESCAPED = re.compile("_u([0-9a-f]{2,6})_")
 
 
-def encode_name(name: str, what: str = "collection") -> str:
+def encode_name(name: str, kind: str = "collection") -> str:
     """A name as Milvus accepts it: letters, digits and `_` stay, the rest, and a first digit, becomes `_u` hex `_`.
 
     Raises:
@@ -134,7 +134,7 @@ def encode_name(name: str, what: str = "collection") -> str:
     """
     encoded = re.sub("[^A-Za-z0-9_]|^[0-9]", lambda match: f"_u{ord(match[0]):02x}_", name)
     if not 0 < len(encoded) <= _LONGEST:
-        raise InvalidInput(f"{what}: '{name}' cannot be a name in Milvus, which allows {_LONGEST} letters and digits.")
+        raise InvalidInput(f"{kind}: '{name}' cannot be a name in Milvus, which allows {_LONGEST} letters and digits.")
     return encoded
 
 
@@ -165,10 +165,10 @@ def fit_metadata(metadata: Json) -> Json:
     """Return the metadata without its longest values, if all together are more than a JSON field takes."""
     sizes = {key: len(json.dumps(value).encode()) + len(json.dumps(key)) + 4 for key, value in metadata.items()}
     left = MOST_JSON_BYTES
-    kept: Json = {}
-    for key in sorted(sizes, key=lambda size: sizes[size]):
+    fitting: Json = {}
+    for key in sorted(sizes, key=lambda key: sizes[key]):
         left -= sizes[key]
         if left < 0:
             break
-        kept[key] = metadata[key]
-    return kept if len(kept) < len(metadata) else metadata
+        fitting[key] = metadata[key]
+    return fitting if len(fitting) < len(metadata) else metadata

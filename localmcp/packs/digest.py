@@ -1,4 +1,4 @@
-"""One number for everything a file holds: any row that changes, in whatever table, gives another."""
+"""The digest of everything a file holds: it changes with any row of any table."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class _Columns:
 
 
 def digest_content(connection: apsw.Connection) -> str:
-    """sha256 over every row of every table, shadow tables of full-text indexes included; 64 hex digits.
+    """Return sha256 over every row of every table, shadow tables of full-text indexes included; 64 hex digits.
 
     Two files with the same rows have the same digest, however SQLite laid out their pages.
     """

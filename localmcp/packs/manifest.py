@@ -1,4 +1,4 @@
-"""What a pack says of itself, and how much of that is believed."""
+"""The manifest of a pack: what it says of itself, and the checks before that is believed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Manifest:
 
 
 def seal_of(manifest: Manifest) -> str:
-    """sha256 of every field but the seal, as JSON with sorted keys."""
+    """Return sha256 of every field but the seal, as JSON with sorted keys."""
     sealed_fields = {name: value for name, value in asdict(manifest).items() if name != "seal"}
     return hashlib.sha256(json.dumps(sealed_fields, sort_keys=True).encode()).hexdigest()
 
@@ -63,14 +63,14 @@ def has_manifest(connection: apsw.Connection) -> bool:
 
 
 def count_contents(connection: apsw.Connection) -> dict[str, int]:
-    """Table -> rows, of what a person would count; older files lack some tables."""
+    """Return table -> rows, of what a person would count; older files lack some tables."""
     present = {name for kind, name in schema_of(connection) if kind == "table"}
     counted = ("sources", "chunks", "vectors", "quickstarts", "rules")
     return {table: fetch_one(connection, f"select count(*) from {table}") for table in counted if table in present}
 
 
 def list_sources(connection: apsw.Connection) -> Iterator[dict[str, Any]]:
-    """title, place, collection, sha256 and number of passages of each document, by collection and place."""
+    """Yield title, place, collection, sha256 and number of passages of each document, by collection and place."""
     sql = """
         select title, uri, name, sha256, chunk_count from sources join collections on collections.id = collection_id
         where trashed_at is null order by name, uri, title

@@ -1,4 +1,4 @@
-"""`localmcp merge`: what another file holds, taken into yours; what is there already stays as it is."""
+"""`localmcp merge`: copy what another file holds into yours; what is there already stays as it is."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class MergeReport:
         if len(self.skipped) < MOST_SKIPPED:
             self.skipped.append(why)
 
-    def meet(self, conflict: Conflict) -> None:
+    def add_conflict(self, conflict: Conflict) -> None:
         if len(self.conflicts) < MOST_CONFLICTS:
             self.conflicts.append(conflict)
 
@@ -208,20 +208,21 @@ class Merge:
             return None
 
     def _is_new(self, incoming: Incoming, own: OwnContents, report: MergeReport) -> bool:
-        """False for a document that is here; one of the same place or title and other content is a conflict."""
+        """Return whether the content is not here yet; another of the same place or title is a conflict."""
         draft = incoming.draft
         if own.has(draft):
             report.known += 1
             return False
         if same := own.namesake(draft):
-            report.meet(Conflict("document", draft.uri or draft.title, f"other content than {same}; both are kept"))
+            outcome = f"other content than {same}; both are kept"
+            report.add_conflict(Conflict("document", draft.uri or draft.title, outcome))
         own.note(draft)
         return True
 
     def _store(
         self, theirs: apsw.Connection, target: _Target, group: Sequence[Incoming], report: MergeReport, dry_run: bool
     ) -> None:
-        """One transaction; the vectors that they do not bring are made later."""
+        """Store documents in one transaction; the vectors that they do not bring are made later."""
         reused = [_their_vectors(theirs, target, incoming) for incoming in group]
         if not dry_run:
             with self._database.write() as connection:
@@ -259,7 +260,7 @@ class Merge:
         if target.description and not collection.description:
             sql = "update collections set description = ? where id = ?"
             connection.execute(sql, (target.description, collection.id))
-        model_id = self._model(connection, collection, target, report) if embeddings else None
+        model_id = self._model(connection, collection, report) if embeddings else None
         draft = replace(
             incoming.draft,
             collection_id=collection.id,
@@ -268,9 +269,7 @@ class Merge:
         )
         put_source(connection, draft, embeddings if model_id is not None else {}, model_id)
 
-    def _model(
-        self, connection: apsw.Connection, collection: Collection, target: _Target, report: MergeReport
-    ) -> int | None:
+    def _model(self, connection: apsw.Connection, collection: Collection, report: MergeReport) -> int | None:
         """Return the model of the collection, which is bound to it if it was not."""
         if collection.model_id is not None:
             return collection.model_id
@@ -301,7 +300,7 @@ class Merge:
             elif _json(own) == _json(content):
                 report.quickstarts_known += 1
             else:
-                report.meet(Conflict("quick start", str(name)[:100], "yours differs and is kept"))
+                report.add_conflict(Conflict("quick start", str(name)[:100], "yours differs and is kept"))
         report.quickstarts_added += len(missing)
         self._import("importQuickstarts", [] if dry_run else missing, report)
 
@@ -329,7 +328,7 @@ class Merge:
             report.rules_known += 1
             if own != (rule["category"], rule["context"]):
                 outcome = "yours has another category or context, and is kept"
-                report.meet(Conflict("rule", str(rule["rule_text"])[:80], outcome))
+                report.add_conflict(Conflict("rule", str(rule["rule_text"])[:80], outcome))
         report.rules_added += len(missing)
         self._import("importRules", [] if dry_run else missing, report)
 
@@ -351,7 +350,7 @@ class Merge:
 
 
 def _their_vectors(theirs: apsw.Connection, target: _Target, incoming: Incoming) -> dict[bytes, bytes]:
-    """Digest -> vector of their chunks, as far as they can be used here."""
+    """Return digest -> vector of the chunks, as far as the vectors can be used here."""
     if not target.reuses:
         return {}
     vectors_by_digest: dict[bytes, bytes] = {}

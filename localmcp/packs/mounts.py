@@ -58,7 +58,7 @@ class OpenMount:
         self._open_model = open_model
         self._lock = threading.Lock()
         self._index = Index(self.database, embedder, weight, adaptive=adaptive)
-        self._model_known = False
+        self._model_chosen = False
 
     def index(self, mode: Mode) -> Index:
         """Its index, with the model that made its vectors if that is here: the one in use, or another.
@@ -66,7 +66,7 @@ class OpenMount:
         Raises:
             FileUnavailable: the file cannot be read any more.
         """
-        if mode != "keyword" and not self._model_known:
+        if mode != "keyword" and not self._model_chosen:
             with self._lock:
                 self._choose_model()
         return self._index
@@ -108,7 +108,7 @@ class OpenMount:
             own = self._embedder.get(MODEL_WAIT_SECONDS).identity.fingerprint if theirs else ""
         except LocalMCPError:
             return
-        self._model_known = True
+        self._model_chosen = True
         if not theirs or own in theirs:
             return
         (fingerprint, (name, dimension)), *_ = theirs.items()
@@ -253,9 +253,9 @@ class Mounts:
     def _opened(self, entry: Entry) -> OpenMount:
         return OpenMount(entry, self._embedder, self._open_model, self._weight, self._adaptive)
 
-    def _close_all_but(self, kept: dict[str, Path]) -> None:
+    def _close_all_but(self, paths: dict[str, Path]) -> None:
         for name, opened in list(self._open.items()):
-            if kept.get(name) != opened.path:
+            if paths.get(name) != opened.path:
                 self._open.pop(name).close()
 
     # ------------------------------------------------------------ the state directory

@@ -1,4 +1,4 @@
-"""What your collection holds already, to compare incoming documents with."""
+"""The contents of your collection, with which incoming documents are compared."""
 
 from __future__ import annotations
 

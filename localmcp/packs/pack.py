@@ -28,7 +28,7 @@ PRIVATE_TABLES = (
     "api_keys", "calls", "equal_passages", "jobs", "leases", "ledger", "quickstart_favourites",
     "quickstart_progress", "replica_changes", "replicas", "roots", "rule_uses",
 )  # fmt: skip
-"""Who may ask, what was asked, where things lay on this machine, and how far the person got."""
+"""API keys, calls, paths of this machine, and the progress of the person."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ def _reduce(connection: apsw.Connection, unwanted: Sequence[int] | None) -> None
 
 
 def _drop_foreign_tables(connection: apsw.Connection) -> None:
-    """Tables and indexes that the person added by hand, and statistics, which may hold sampled values."""
+    """Drop tables and indexes that the person added by hand, and statistics, which may hold sampled values."""
     ours = expected_schema(schema_version())
     for kind, name in schema_of(connection):
         if (kind, name) not in ours and not name.startswith(("sqlite_sequence", "sqlite_autoindex")):
@@ -206,7 +206,7 @@ def _delete_quickstarts_and_rules(connection: apsw.Connection) -> None:
 
 
 def _delete_spare_vectors(connection: apsw.Connection) -> None:
-    """Vectors and sign codes that an earlier model left behind, and models that then have none."""
+    """Delete vectors and sign codes that an earlier model left behind, and models that then have none."""
     connection.execute("""
         delete from vectors where id not in (
             select collections.model_id << 40 | chunks.id from chunks

@@ -1,4 +1,4 @@
-"""Paths of documents, without anything about the disk of the person who made the pack."""
+"""Make the paths in a pack relative, so that they say nothing of the disk of the person who made it."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _free(place: str, collection_id: int, used_uris: set[tuple[int, str]]) -> st
 
 
 def _cleaned(metadata: str, uri: str | None, place: str | None, roots: Sequence[PurePath]) -> str:
-    """The metadata without paths of this machine; a text that only looks like a path, such as `/api/users`, stays."""
+    """Return the metadata without paths of this machine; what only looks like one, such as `/api/users`, stays."""
     if "/" not in metadata and "\\" not in metadata:
         return metadata
     homes = [*roots, PurePath(Path.home())]

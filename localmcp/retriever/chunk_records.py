@@ -1,4 +1,4 @@
-"""The chunks of the file as records for Milvus, and back again: text, metadata, and position."""
+"""Convert chunks of the file to records for Milvus, and back: text, metadata, and position."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _RECORDS = f"""
 def load_records(
     connection: apsw.Connection, collection_id: int, model_id: int, chunk_ids: Sequence[int]
 ) -> list[StoredRecord]:
-    """The chunks of those ids as Milvus is to hold them, by id; without what is trashed, gone or not embedded."""
+    """Return the chunks of those ids as Milvus is to hold them; those trashed, gone or not embedded are left out."""
     if not chunk_ids:
         return []
     bindings = {"collection": collection_id, "model": model_id, "ids": apsw.carray(array("q", chunk_ids))}
@@ -42,9 +42,9 @@ def load_records(
 
 
 def _record(row: Sequence[Any]) -> StoredRecord:
-    chunk_id, text, embedding, metadata, partition, chunk_uuid, digest, language, kind, *rest = row
-    chunk = dict(zip(_CHUNK, rest, strict=False))
-    source = dict(zip(_SOURCE, rest[len(_CHUNK) :], strict=True))
+    chunk_id, text, embedding, metadata, partition, chunk_uuid, digest, language, kind, *columns = row
+    chunk = dict(zip(_CHUNK, columns, strict=False))
+    source = dict(zip(_SOURCE, columns[len(_CHUNK) :], strict=True))
     shown_metadata = metadata_of(metadata, source["uri"], source["title"], chunk["first_page"], source["format"])
     origin: Json = {
         "source": source,
@@ -96,8 +96,8 @@ def draft_document(
 
 def _own_metadata(record: StoredRecord) -> Json:
     """Return the document's metadata without what was added to every chunk."""
-    told_keys = set(cast("Json", record.origin).get("told", ()))
-    return {key: value for key, value in record.metadata.items() if key not in told_keys}
+    added_keys = set(cast("Json", record.origin).get("told", ()))
+    return {key: value for key, value in record.metadata.items() if key not in added_keys}
 
 
 def _chunk(record: StoredRecord) -> Json:

@@ -171,9 +171,7 @@ class Collections:
             "documents": documents,
             "chunks": chunks,
             "partitions": [row[0] for row in fetch_all(connection, sql, (collection.id,))],
-            "searchedIn": "milvus"
-            if replica is not None and replica.ready and self.places.milvus is not None
-            else "file",
+            "searchedIn": "milvus" if replica and replica.ready and self.places.milvus is not None else "file",
         }
 
     def _copies(self) -> set[str]:
@@ -263,7 +261,7 @@ class Collections:
             documents, chunks = _count(connection, collection.id, None)
             replica = replica_of(connection, collection.id)
         if documents and not confirm:
-            raise _ask(f"Collection '{collection.name}'", documents, chunks)
+            raise _confirmation(f"Collection '{collection.name}'", documents, chunks)
         result: Dropped = {"dropped": collection.name, "documents": documents}
         if replica is not None:
             if self.places.copies is not None:
@@ -295,13 +293,13 @@ class Collections:
         if partition_id is None:
             raise InvalidInput(f"Partition '{DEFAULT_PARTITION}' holds what is in no other; it cannot be dropped.")
         if documents and not confirm:
-            raise _ask(f"Partition '{partition_name}' of '{collection.name}'", documents, chunks)
+            raise _confirmation(f"Partition '{partition_name}' of '{collection.name}'", documents, chunks)
         drop_partition(self.database, collection.id, partition_id)
         return {"dropped": partition_name, "documents": documents}
 
 
 def _counts(connection: apsw.Connection, collection_id: int) -> tuple[int, int]:
-    """Documents and chunks that are not in the trash."""
+    """Return documents and chunks that are not in the trash."""
     return _count(connection, collection_id, None, "and trashed_at is null")
 
 
@@ -315,9 +313,9 @@ def _count(
     return fetch_one(connection, sql, {"collection": collection_id, "partition": partition_id})
 
 
-def _ask(what: str, documents: int, chunks: int) -> NeedsConfirmation:
+def _confirmation(target: str, documents: int, chunks: int) -> NeedsConfirmation:
     return NeedsConfirmation(
-        f"{what} holds {documents} documents ({chunks} chunks; the trash counts, too), which would be deleted for "
+        f"{target} holds {documents} documents ({chunks} chunks; the trash counts, too), which would be deleted for "
         "good. Nothing was done.",
         hint="If that is wanted, say so with confirm: true (--yes).",
     )

@@ -1,11 +1,11 @@
-"""Copying a collection from Milvus into the file: localmcp's own as the documents they were, others as short texts."""
+"""Copy a collection from Milvus into the file: localmcp's own as the documents they were, others as short texts."""
 
 from __future__ import annotations
 
 import json
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import apsw
@@ -38,7 +38,7 @@ _PULLED = uuid.UUID("6c6d6370-0000-5000-8000-6d696c767573")
 
 @dataclass(slots=True)
 class Pulled:
-    """What a pull came to."""
+    """The result of a pull."""
 
     collection: str
     read: int = 0
@@ -93,17 +93,17 @@ class Receiver:
         origin: Json = (about or {}).get("origin") or {}
         ours = origin.get("file") == self._database.file_id
         with self._database.write() as connection:
-            place = ensure_collection(connection, collection)
+            target = ensure_collection(connection, collection)
             model_id = ensure_model(connection, identity)
-            place = claim_collection(connection, place, model_id)
-        pulled, total = Pulled(place.name), self._milvus.count(name)
+            target = claim_collection(connection, target, model_id)
+        pulled, total = Pulled(target.name), self._milvus.count(name)
         group: list[_Document] = []
         for document in self._documents(name, ours, pulled, total, progress):
             group.append(document)
             if sum(len(source.records) for source in group) >= CHUNKS_AT_ONCE:
-                self._store(group, place, model_id, pulled)
+                self._store(group, target, model_id, pulled)
                 group = []
-        self._store(group, place, model_id, pulled)
+        self._store(group, target, model_id, pulled)
         if about is None:
             pulled.notices.append(f"Every text was taken as a vector of {identity.name}.")
         return pulled
@@ -154,24 +154,24 @@ class Receiver:
 
     # ------------------------------------------------------------ writing
 
-    def _store(self, documents: Sequence[_Document], place: Collection, model_id: int, pulled: Pulled) -> None:
+    def _store(self, documents: Sequence[_Document], target: Collection, model_id: int, pulled: Pulled) -> None:
         if not documents:
             return
         with self._database.write() as connection:
             for document in documents:
-                self._put(connection, document, place, model_id, pulled)
+                self._put(connection, document, target, model_id, pulled)
 
     def _put(
-        self, connection: apsw.Connection, document: _Document, place: Collection, model_id: int, pulled: Pulled
+        self, connection: apsw.Connection, document: _Document, target: Collection, model_id: int, pulled: Pulled
     ) -> None:
         partition = document.records[0].partition
-        partition_id = ensure_partition(connection, place, None if partition == DEFAULT_PARTITION else partition)
-        made = _draft(document, place.id, partition_id)
+        partition_id = ensure_partition(connection, target, None if partition == DEFAULT_PARTITION else partition)
+        made = _draft(document, target.id, partition_id)
         if made is None:
             pulled.empty += len(document.records)
             return
         draft, embeddings = made
-        source_id, trashed = _find(connection, place.id, document.uuid, draft) or (None, 0)
+        source_id, trashed = _find(connection, target.id, document.uuid, draft) or (None, 0)
         if source_id is None:
             draft = _with_free_identities(connection, draft)
             indexed = put_source(connection, draft, embeddings, model_id)
@@ -233,9 +233,7 @@ def _unit(vector: Any) -> bytes:
 
 
 def _with_free_identities(connection: apsw.Connection, draft: SourceDraft) -> SourceDraft:
-    """Chunks keep the UUIDs by which they were cited, as far as no other chunk here has them."""
-    from dataclasses import replace
-
+    """Return the draft whose chunks keep the UUIDs by which they were cited, unless another chunk here has them."""
     sql = "select 1 from chunks where uuid = ?"
     chunks = [
         chunk._replace(identity=None) if chunk.identity and fetch_one(connection, sql, (chunk.identity[1],)) else chunk
@@ -245,6 +243,6 @@ def _with_free_identities(connection: apsw.Connection, draft: SourceDraft) -> So
 
 
 def _keep_uuid(connection: apsw.Connection, source_id: int, identity: str) -> None:
-    """The document keeps its id, unless another collection of this file has it."""
+    """Give the document its old id, unless another collection of this file has it."""
     sql = "update sources set uuid = :uuid where id = :id and not exists (select 1 from sources where uuid = :uuid)"
     connection.execute(sql, {"uuid": identity, "id": source_id})

@@ -1,7 +1,7 @@
-"""Copying a collection to Milvus in batches: resumed where it was stopped, checked at the end, then kept up to date.
+"""Copy a collection to Milvus in batches: resumed where it was stopped, checked at the end, then kept up to date.
 
-One process at a time sends to one copy. It reads what the file holds, sends it, and only then crosses it out: a kill
-between the two sends it again, which changes nothing.
+One process at a time sends to one copy. It sends chunks before it deletes them from the queue: after a kill between
+the two they are sent again, which changes nothing.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ OUR_NAME = f"{os.getpid()}:{uuid.uuid4().hex}"
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """What a push came to."""
+    """The result of a push."""
 
     replica: Replica
     total: int
@@ -85,7 +85,7 @@ class Sender:
         """
         resumed = self._prepare(collection, name)
         with self._sending(collection.id, wait=True):
-            sent = self._copy_rest(collection.id, progress)
+            sent = self._copy_remaining(collection.id, progress)
             self._send_changes(collection.id)
             indexed = self._index(collection.id, flush=sent > 0)
             total = self._complete(collection.id)
@@ -94,7 +94,7 @@ class Sender:
         return Copied(self._replica(collection.id), total, sent, resumed, indexed)
 
     def _index(self, collection_id: int, *, flush: bool) -> bool:
-        """Have what was sent indexed, and wait for it; False if that takes too long."""
+        """Let Milvus index what was sent, and wait for it; return False if that takes too long."""
         name = self._replica(collection_id).name
         if flush:
             self._milvus.flush(name)
@@ -108,7 +108,7 @@ class Sender:
         return False
 
     def _prepare(self, collection: Collection, name: str | None) -> bool:
-        """Make the collection in Milvus and the row in the file; True if both were there."""
+        """Make the collection in Milvus and the row in the file; return whether both were there."""
         if collection.model_id is None:
             raise InvalidInput(f"Collection '{collection.name}' has no vectors yet.", hint="Add documents to it first.")
         with self._database.read() as connection:
@@ -129,7 +129,7 @@ class Sender:
         return True
 
     def _make(self, name: str, model: str, origin: dict[str, Any]) -> bool:
-        """Make the collection in Milvus; True if it was there, of this file and this model."""
+        """Make the collection in Milvus; return whether it was there, of this file and this model."""
         if name in self._milvus.collections():
             about = self._milvus.about(name) or {}
             theirs: dict[str, Any] = about.get("origin") or {}
@@ -146,7 +146,7 @@ class Sender:
         self._milvus.create(name, dimension, model, origin=origin)
         return False
 
-    def _copy_rest(self, collection_id: int, progress: Progress | None) -> int:
+    def _copy_remaining(self, collection_id: int, progress: Progress | None) -> int:
         """Send what follows the last chunk that was copied; returns how many."""
         done, total = self._progress(collection_id)
         sent = 0
@@ -277,7 +277,7 @@ class Sender:
 
     @contextmanager
     def _sending(self, collection_id: int, *, wait: bool) -> Generator[bool]:
-        """Be the only sender for the block; without `wait`, False when there is another."""
+        """Be the only sender for the block; without `wait`, yield False when there is another."""
         with self._lock:
             lock = self._locks.setdefault(collection_id, threading.RLock())
         with lock:
@@ -300,12 +300,12 @@ class Sender:
             return replicas.claim_sending(connection, collection_id, OUR_NAME, *self._span(), even_if=gone)
 
     def _renew(self, connection: Any, collection_id: int) -> None:
-        """Part of every transaction of a sender: if another has taken over meanwhile, nothing is crossed out."""
+        """Renew the claim, in every transaction of a sender: if another has taken over, the transaction fails."""
         if not replicas.claim_sending(connection, collection_id, OUR_NAME, *self._span()):
             raise Unavailable("Another process has begun to send this collection to Milvus, or it was stopped.")
 
     def _span(self) -> tuple[str, str]:
-        """Now, and how long a sender that is not heard of again keeps others out."""
+        """Return now, and until when a sender that is not heard of again keeps others out."""
         now = datetime.now(UTC)
         until = now + timedelta(seconds=30 + 3 * self._milvus.server.timeout)
         return now.isoformat(timespec="milliseconds"), until.isoformat(timespec="milliseconds")

@@ -136,7 +136,7 @@ class Records:
             writing.draft_new(record, embedder, split)
 
     def _model_for(self, collection: str) -> Embedder:
-        """The model, if the collection is in the file or can be made there, and holds no vectors of another one."""
+        """Return the model, if the collection is in the file or can be made there, without vectors of another model."""
         with self.database.read() as connection:
             place = self.places.find(connection, collection)
         if place.collection is None and self._is_foreign(collection):

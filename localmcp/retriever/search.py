@@ -32,7 +32,7 @@ NO_TEXTS = "texts field must be an array of strings"
 
 
 def failed(error: LocalMCPError) -> Json:
-    """S4-3: wrong arguments are answered as they are, later failures as a failed query."""
+    """Return the answer to an error (S4-3): wrong arguments as they are, later failures as a failed query."""
     return {"success": False, "error": str(error) if isinstance(error, InvalidInput) else f"query failed: {error}"}
 
 
@@ -142,7 +142,7 @@ class Retriever:
         return self._in_file(place.collection, question, vectors)
 
     def _in_file(self, collection: Collection, question: Question, vectors: Vectors) -> list[Answered]:
-        """One snapshot, one pass over the sign codes of all texts."""
+        """Search the file: one snapshot, one pass over the sign codes for all texts."""
         with self.database.read() as connection:
             require_our_model(connection, collection, self.embedder.get().identity)
             part = find_part(
@@ -179,7 +179,7 @@ class Retriever:
             return _with_rows(connection, collection, matches)[: question.top_k]
 
     def _on_server(self, name: str, question: Question, vectors: Vectors) -> list[Answered]:
-        """Return a collection that only the server has: everything is answered as the server holds it."""
+        """Search a collection that only the server has; text and metadata are the server's."""
         milvus = self.places.milvus
         assert milvus is not None
         theirs, ours = self.places.model_of(name), self.embedder.get().identity
@@ -225,7 +225,7 @@ class Retriever:
 
 
 def require_our_model(connection: apsw.Connection, collection: Collection, ours: ModelIdentity) -> None:
-    """Vectors of two models are not compared.
+    """Refuse to compare vectors of two models.
 
     Raises:
         ModelMismatch: the collection's come from another model; names both, with their dimensions.

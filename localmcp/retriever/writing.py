@@ -1,4 +1,4 @@
-"""Records on their way into the file: drafts, their vectors, and what a change leaves as it was."""
+"""Write records into the file: drafts, their vectors, and changes that keep what they do not name."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def check_length(embedded: str, place: str, window: Window) -> None:
 
 
 def embed_texts(embedder: Embedder, texts: Mapping[bytes, str]) -> dict[bytes, bytes]:
-    """Digest -> float32 vector, little endian."""
+    """Return digest -> float32 vector, little endian."""
     pairs, vectors_by_digest = list(texts.items()), dict[bytes, bytes]()
     for start in range(0, len(pairs), EMBEDDED_AT_ONCE):
         part = pairs[start : start + EMBEDDED_AT_ONCE]
