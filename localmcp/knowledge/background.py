@@ -1,4 +1,4 @@
-"""Work that goes on behind a file, whichever process does it: what it is, how far, and how it is stopped."""
+"""Background work on a file, in whichever process: its kind, its progress, and how to stop it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SILENT_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a process does with the file."""
+    """Work of a process on the file."""
 
     kind: Kind
     done: int = 0
@@ -52,7 +52,7 @@ class Work:
 
 @dataclass(slots=True)
 class Announcement:
-    """A run that reads files, written down while it goes on, so that other processes can show and stop it."""
+    """A run that reads files, recorded in the file so that other processes can show and stop it."""
 
     total: int
     id: str = field(default_factory=lambda: f"{WORDS}:{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex}")
@@ -63,7 +63,7 @@ class Announcement:
         return self.total >= FEWEST_FILES
 
     def begin(self, connection: apsw.Connection) -> None:
-        """Write it down, and forget those whose process was killed. Part of the caller's write transaction."""
+        """Record the run, and delete those whose process was killed. Part of the caller's write transaction."""
         sql = "delete from jobs where kind = ? and (status <> 'running' or heartbeat_at < ?)"
         connection.execute(sql, (WORDS, utc_now(SILENT_SECONDS)))
         if self.is_shown:
@@ -85,7 +85,7 @@ class Announcement:
             raise Interrupted("Stopped from another window; what was read stays, and refresh goes on with the rest.")
 
     def end(self, connection: apsw.Connection) -> None:
-        """Take it back. Part of the caller's write transaction."""
+        """Delete the record. Part of the caller's write transaction."""
         connection.execute("delete from jobs where id = ?", (self.id,))
 
 

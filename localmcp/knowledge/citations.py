@@ -343,13 +343,13 @@ def _look(
         for passage in cited:
             if holds_quote(passage.text, quote):
                 return True, _verification(index, origin, passage, "exact", quote)
-        at_home = {passage.chunk_id for passage in cited}
+        cited_ids = {passage.chunk_id for passage in cited}
         for source_id in dict.fromkeys(
             [*(p.source_id for p in cited), *(hit.passage.source_id for hit in _sharing_words(index, quote))]
         ):
             passage = _passage_holding(passages_of_source(connection, source_id), quote)
             if passage:
-                exact = not has_place or passage.chunk_id in at_home
+                exact = not has_place or passage.chunk_id in cited_ids
                 return bool(cited), _verification(index, origin, passage, "exact" if exact else "moved", quote)
     return bool(cited), None
 

@@ -1,4 +1,4 @@
-"""Documents and passages as they are answered: what fits a budget, some lines, a section, or the outline."""
+"""Parts of documents for answers: what fits a budget, some lines, a section, or the outline."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _LINES = re.compile(r"(\d{1,9})(?:\s*(-|:|\.\.)\s*(\d{1,9})?)?")
 _ROW = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 
 
-def lines_text(name: str, value: Any) -> Any:
+def lines_text(_name: str, value: Any) -> Any:
     """Return a number or a pair of numbers as the text that `parse_lines` reads; anything else as it is."""
     numbers = cast("list[Any]", value if isinstance(value, list) else [value])
     fits = len(numbers) in (1, 2) and all(type(number) is int for number in numbers)
@@ -73,11 +73,11 @@ def within_lines(passages: Sequence[Passage], first: int, last: int) -> list[Pas
     for passage in passages:
         # A passage may begin within a line; only whole line ends count.
         rows = _ROW.findall(passage.text) or [""]
-        kept = [row for number, row in enumerate(rows, line) if first <= number <= last]
-        if kept and first <= line + len(rows) - 1 and line <= last:
+        within = [row for number, row in enumerate(rows, line) if first <= number <= last]
+        if within and first <= line + len(rows) - 1 and line <= last:
             start = max(first, line)
             parts.append(
-                replace(passage, text="".join(kept), first_line=start, last_line=min(last, line + len(rows) - 1))
+                replace(passage, text="".join(within), first_line=start, last_line=min(last, line + len(rows) - 1))
             )
         line += len(rows) - (0 if rows[-1].endswith(("\n", "\r")) else 1)
     return parts
@@ -94,13 +94,13 @@ def from_offset(passages: Sequence[Passage], offset: int) -> tuple[list[Passage]
     An offset is the number of a passage; where one passage is larger than a page, it also says how much was read.
     """
     read, position = offset // _READ, position_of(offset)
-    rest = [passage for passage in passages if passage.position >= position]
-    if not read or not rest or rest[0].position != position or read >= len(rest[0].text):
-        return rest, 0
-    first = rest[0]
+    following = [passage for passage in passages if passage.position >= position]
+    if not read or not following or following[0].position != position or read >= len(following[0].text):
+        return following, 0
+    first = following[0]
     before = _line_ends(first.text[:read])
     begun = replace(first, text=first.text[read:], start=first.start + read, first_line=first.first_line + before)
-    return [begun, *rest[1:]], read
+    return [begun, *following[1:]], read
 
 
 def fitting_passages(
@@ -153,14 +153,14 @@ def around(passages: Sequence[Passage], target: Passage, budget: int | None) -> 
         return list(passages)
     if len(target.text) > budget:
         return [cut_passage(target, budget)]
-    kept: set[int] = set()
+    positions: set[int] = set()
     used = 0
     for passage in sorted(passages, key=lambda passage: (abs(passage.position - target.position), passage.position)):
         used += len(passage.text)
-        if used > budget and kept:
+        if used > budget and positions:
             break
-        kept.add(passage.position)
-    return [passage for passage in passages if passage.position in kept]
+        positions.add(passage.position)
+    return [passage for passage in passages if passage.position in positions]
 
 
 def section_around(passages: Sequence[Passage], target: Passage) -> list[Passage]:
@@ -238,33 +238,33 @@ def document_of(item: SourceItem, passages: list[Passage], offset: int, budget: 
     """Return the document from an offset on, as much of it as fits."""
     origin = item.get("origin")
     begun, read = from_offset(passages, offset)
-    shown, rest = fitting_passages(begun, budget, read)
+    shown, next_offset = fitting_passages(begun, budget, read)
     result: DocumentResult = {
         "source": _document_source(item, shown),
         "chunks": [_document_chunk(p, origin) for p in shown],
     }
-    if seen := signals(item["title"], *(passage.text for passage in shown)):
-        result["source"]["signals"] = seen
+    if signs := signals(item["title"], *(passage.text for passage in shown)):
+        result["source"]["signals"] = signs
     if shown:
         result["startLine"], result["endLine"] = shown[0].first_line, shown[-1].last_line
-    result["truncated"] = rest is not None
-    if rest is not None:
-        result["nextOffset"] = rest
+    result["truncated"] = next_offset is not None
+    if next_offset is not None:
+        result["nextOffset"] = next_offset
     return result
 
 
 def document_outline(item: SourceItem, passages: list[Passage], budget: int | None) -> DocumentResult:
     """Return the headings instead of the text."""
     entries = outline_of(passages)
-    kept = entries[: fitting_entries(entries, budget)]
+    fitting = entries[: fitting_entries(entries, budget)]
     result: DocumentResult = {
         "source": _document_source(item, []),
         "chunks": [],
-        "outline": kept,
-        "truncated": len(kept) < len(entries),
+        "outline": fitting,
+        "truncated": len(fitting) < len(entries),
     }
-    if len(kept) < len(entries):
-        result["nextOffset"] = entries[len(kept)]["offset"]
+    if len(fitting) < len(entries):
+        result["nextOffset"] = entries[len(fitting)]["offset"]
     return result
 
 
@@ -321,8 +321,8 @@ def context_around(target: Passage, around: list[Passage], window: int, origin: 
     }
     if origin is not None:
         result["origin"] = origin
-    if seen := signals(target.title, *(passage.text for passage in around)):
-        result["signals"] = seen
+    if signs := signals(target.title, *(passage.text for passage in around)):
+        result["signals"] = signs
     return result
 
 

@@ -1,4 +1,4 @@
-"""The shapes of what the tools answer that read, list and count documents (S3-5 to S3-8)."""
+"""The answers of the tools that read, list and count documents (S3-5 to S3-8)."""
 
 from __future__ import annotations
 

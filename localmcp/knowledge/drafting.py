@@ -1,4 +1,4 @@
-"""From a file to documents that are ready to be stored: opened safely, read, cut, split into words."""
+"""Turn a file into documents that are ready to be stored: open it safely, read it, cut it, split it into words."""
 
 from __future__ import annotations
 
@@ -97,9 +97,9 @@ def read_file(window: Window, max_bytes: int, task: ReadTask, start: Any = None)
     reading = Reading(mtime_ns=task.origin.mtime_ns or 0, size=task.origin.size)
     begin = time.perf_counter()
     try:
-        for one in _read(reading, window, max_bytes, task, start):
-            one.seconds, begin = time.perf_counter() - begin, time.perf_counter()
-            yield one
+        for member in _read(reading, window, max_bytes, task, start):
+            member.seconds, begin = time.perf_counter() - begin, time.perf_counter()
+            yield member
         return
     except OSError as error:
         reason = f"{CANNOT_BE_READ}: {(error.strerror or str(error)).lower()}"

@@ -1,4 +1,4 @@
-"""Storing what was read: find what is there already, write each group in one transaction. Vectors follow later."""
+"""Store what was read: each group in one transaction, over the versions before. Vectors are made later."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The library: files, folders and texts go in, are kept up to date, and leave through a trash."""
+"""The library: add files, folders and texts, keep them up to date, remove and restore them."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ MANY_FILES = 50
 """From so many on, words are collected in memory."""
 OBJECTS_BETWEEN_COLLECTIONS = 1_000_000
 """What is read has no cycles, and looking for them after every 700 objects is a twentieth of the writing."""
-BURIED_AT_ONCE = 50
+TRASHED_AT_ONCE = 50
 """Sources put into the trash in one transaction."""
 
 
@@ -102,12 +102,12 @@ class Library:
         run = Run(progress)
         targets = find_targets(paths, options)
         with self._running:
-            place, partition_id = self._open_collection(collection, partition)
-            self._note_absent(run, place, [path for path, kind in targets.items() if kind is None])
-            plans = plan_adding(self._database, place, partition_id, targets, options)
+            destination, partition_id = self._open_collection(collection, partition)
+            self._note_absent(run, destination, [path for path, kind in targets.items() if kind is None])
+            plans = plan_adding(self._database, destination, partition_id, targets, options)
             questions = set_aside(plans)
-            self._carry_out(place, plans, run, remember=remember)
-        return self._finish(run, [place], questions, wait)
+            self._carry_out(destination, plans, run, remember=remember)
+        return self._finish(run, [destination], questions, wait)
 
     def refresh(
         self,
@@ -131,10 +131,10 @@ class Library:
         questions: list[str] = []
         with self._running:
             collections = self._collections(collection)
-            for place in collections:
-                plans = plan_refresh(self._database, place)
+            for current in collections:
+                plans = plan_refresh(self._database, current)
                 questions += [] if confirm_removals else set_aside(plans)
-                self._carry_out(place, plans, run)
+                self._carry_out(current, plans, run)
             with self._database.write() as connection:
                 trash.purge(connection, self._settings.trash_days)
         return self._finish(run, collections, questions, wait)
@@ -153,7 +153,7 @@ class Library:
         true ends the work.
         """
         run = Run(progress)
-        self._work_off(run, self._collections(collection), behind=behind, pause=pause)
+        self._make_vectors(run, self._collections(collection), behind=behind, pause=pause)
         return run.end()
 
     def scanned_pages(self) -> int:
@@ -161,7 +161,7 @@ class Library:
         if not installed_engine():
             return 0
         with self._database.read() as connection:
-            return waiting_pages(connection, [place.id for place in visible_collections(connection)])
+            return waiting_pages(connection, [collection.id for collection in visible_collections(connection)])
 
     def read_scans(self, pause: Callable[[], bool] = lambda: False, *, behind: bool = True) -> int:
         """Read pages of scans that wait until `pause` says true; returns how many.
@@ -190,9 +190,9 @@ class Library:
 
     def _finish(self, run: Run, collections: Sequence[Collection], questions: Sequence[str], wait: bool) -> Report:
         if wait:
-            self._work_off(run, collections)
+            self._make_vectors(run, collections)
             if self._read_scans(run, collections, lambda: False, behind=False):
-                self._work_off(run, collections)
+                self._make_vectors(run, collections)
         else:
             self._count_waiting(run, collections)
         if questions:
@@ -207,7 +207,7 @@ class Library:
                 run.report.add_notice(unread.notice)
         return run.end()
 
-    def _work_off(
+    def _make_vectors(
         self, run: Run, collections: Sequence[Collection], *, sources: Sequence[int] | None = None,
         behind: bool = False, pause: Callable[[], bool] = lambda: False,
     ) -> None:  # fmt: skip
@@ -259,7 +259,7 @@ class Library:
             return collection, ensure_partition(connection, collection, partition)
 
     def _note_absent(self, run: Run, collection: Collection, paths: Sequence[str]) -> None:
-        """Report and write down paths that do not exist; they do not stop the others."""
+        """Report and record paths that do not exist; they do not stop the others."""
         if not paths:
             return
         for path in paths:
@@ -278,7 +278,7 @@ class Library:
         with self._database.write() as connection:
             announcement.begin(connection)
             for plan in plans:
-                self._begin(connection, plan, run, remember)
+                self._record_plan(connection, plan, run, remember)
             if len(tasks) >= MANY_FILES:
                 prepare_for_many(connection)
         run.expect(len(tasks), sum(task.file.size for task in tasks))
@@ -293,7 +293,7 @@ class Library:
             if announcement.is_shown:
                 with self._database.write() as connection:
                     announcement.end(connection)
-        self._end(plans, run)
+        self._trash_missing(plans, run)
 
     def _model(self, collection: Collection, run: Run) -> Embedder | None:
         """Return the model, however long it takes to load, or None if there is none.
@@ -317,13 +317,13 @@ class Library:
                 )
         return embedder
 
-    def _begin(self, connection: apsw.Connection, plan: Plan, run: Run, remember: bool) -> None:
-        """Write down the root and everything that is passed over."""
+    def _record_plan(self, connection: apsw.Connection, plan: Plan, run: Run, remember: bool) -> None:
+        """Record the root and everything that is passed over."""
         root, report = plan.root, run.report
         if remember and root.id is None:
             ledger.save_root(connection, root)
         dropped = [(e.source_id, root.collection_id, None) for e in plan.dropped if e.source_id is not None]
-        report.removed += trash.bury(connection, dropped, "skipped", "")
+        report.removed += trash.move_to_trash(connection, dropped, "skipped", "")
         ledger.forget(connection, root.collection_id, plan.stale)
         ledger.record(connection, root.collection_id, root.id, plan.passed)
         for entry in plan.passed:
@@ -333,19 +333,19 @@ class Library:
         report.unchanged += trash.count_documents(connection, root.collection_id, plan.unchanged)
         report.failed += plan.failed
 
-    def _end(self, plans: Sequence[Plan], run: Run) -> None:
-        """Put into the trash what is gone from the disk and has not turned up elsewhere."""
+    def _trash_missing(self, plans: Sequence[Plan], run: Run) -> None:
+        """Put the documents into the trash whose files are gone and were not moved."""
         reason = f"the file is gone; in the trash for {self._settings.trash_days} days"
         gone = [(plan.root, entry) for plan in plans for entry in plan.gone]
-        for start in range(0, len(gone), BURIED_AT_ONCE):
-            part = gone[start : start + BURIED_AT_ONCE]
+        for start in range(0, len(gone), TRASHED_AT_ONCE):
+            part = gone[start : start + TRASHED_AT_ONCE]
             with self._database.write() as connection:
                 rows = [
                     (entry.source_id, root.collection_id, entry.path)
                     for root, entry in part
                     if entry.source_id is not None and ledger.is_at(connection, entry)
                 ]
-                run.report.missing += trash.bury(connection, rows, "missing", reason)
+                run.report.missing += trash.move_to_trash(connection, rows, "missing", reason)
         with self._database.write() as connection:
             for plan in plans:
                 if plan.root_is_gone and plan.gone:
@@ -392,31 +392,31 @@ class Library:
         options = check_options(title, source_type, metadata)
         document = read_text(text, title)
         data = document.text.encode()
-        place, partition_id = self._open_collection(collection, partition)
+        destination, partition_id = self._open_collection(collection, partition)
         with self._database.read() as connection:
-            before, sha256 = find_text(connection, place, document.title, uri)
+            before, sha256 = find_text(connection, destination, document.title, uri)
         origin = Origin(
-            place.id, partition_id, uri, hashlib.sha256(data).hexdigest(), len(data),
+            destination.id, partition_id, uri, hashlib.sha256(data).hexdigest(), len(data),
             source_type=options.source_type, metadata=options.metadata,
         )  # fmt: skip
         if before and sha256 == origin.sha256:
             indexed = before
         elif before and not replace and uri is None:
             raise InvalidInput(
-                f"'{document.title}' is already in collection '{place.name}' with another text.",
+                f"'{document.title}' is already in collection '{destination.name}' with another text.",
                 hint="To replace it, add --replace (as a tool: replace: true); or choose another title.",
             )
         else:
-            indexed = self._put_text(place, document, origin)
+            indexed = self._put_text(destination, document, origin)
         # Also of a text that is there: who added it may have been killed before it had vectors.
-        self._work_off(Run(), [place], sources=[indexed.source_id])
+        self._make_vectors(Run(), [destination], sources=[indexed.source_id])
         return indexed
 
-    def _put_text(self, place: Collection, document: Document, origin: Origin) -> Indexed:
-        draft = draft_source(document, window_for(self._model(place, Run())), origin)
+    def _put_text(self, destination: Collection, document: Document, origin: Origin) -> Indexed:
+        draft = draft_source(document, window_for(self._model(destination, Run())), origin)
         with self._database.write() as connection:
             # Looked up again inside the transaction: another caller may have added it meanwhile.
-            before, sha256 = find_text(connection, place, draft.title, origin.uri)
+            before, sha256 = find_text(connection, destination, draft.title, origin.uri)
             if before and sha256 == draft.sha256:
                 return before
             return put_source(connection, draft, {}, None, replaces=before.source_id if before else None)
@@ -437,12 +437,12 @@ class Library:
             removals = [trash.find_removal(connection, collections, target) for target in targets]
         for removal in removals:
             rows = [(row.id, row.collection_id, removal.path_of(row)) for row in removal.sources]
-            for start in range(0, len(rows), BURIED_AT_ONCE):
+            for start in range(0, len(rows), TRASHED_AT_ONCE):
                 with self._database.write() as connection:
-                    part = rows[start : start + BURIED_AT_ONCE]
-                    run.report.removed += trash.bury(connection, part, "removed", reason)
+                    part = rows[start : start + TRASHED_AT_ONCE]
+                    run.report.removed += trash.move_to_trash(connection, part, "removed", reason)
             with self._database.write() as connection:
-                trash.carry_out(connection, collections, removal, reason)
+                trash.note_removal(connection, collections, removal, reason)
         return run.end()
 
     def removable(self, target: str, *, collection: str | None = None) -> list[SourceRow]:

@@ -1,4 +1,4 @@
-"""What a person browses: documents by name in pages, their passages, and the files that could not be read."""
+"""Lists to browse: documents by name in pages, their passages, and the files that could not be read."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Folder:
 
 @dataclass(frozen=True, slots=True)
 class FolderState:
-    """What is to be told of the documents in a folder and below it."""
+    """How many documents in a folder and below it are changed, missing or waiting."""
 
     changed: int = 0
     """Files that have changed since they were read."""
@@ -121,19 +121,17 @@ class Inventory:
     def _read(self, collection: str) -> Generator[tuple[apsw.Connection, int]]:
         """Yield a connection and the id of a collection. Raises NotFound: no such collection."""
         with self._database.read() as connection:
-            [place] = choose_collections(connection, [collection])
-            yield connection, place.id
+            [chosen] = choose_collections(connection, [collection])
+            yield connection, chosen.id
 
     def folders(self, collection: str, folder: str | None = None) -> list[Folder]:
-        """Return the folders right below `folder`, by name.
-
-        None stands for the folder that holds every file of the collection.
+        """Return the folders right below `folder`, by name; for None, below the folder that holds every file.
 
         Raises:
             NotFound: no such collection.
         """
-        with self._read(collection) as (connection, place_id):
-            values = _folder_values(connection, place_id, folder)
+        with self._read(collection) as (connection, collection_id):
+            values = _folder_values(connection, collection_id, folder)
             counts = dict(fetch_all(connection, _FOLDERS, values))
             failed = dict(fetch_all(connection, _FAILED_FOLDERS, values))
         return [
@@ -149,8 +147,8 @@ class Inventory:
         Raises:
             NotFound: no such collection.
         """
-        with self._read(collection) as (connection, place_id):
-            values = _folder_values(connection, place_id, folder)
+        with self._read(collection) as (connection, collection_id):
+            values = _folder_values(connection, collection_id, folder)
             files = fetch_all(connection, _FILES_BELOW, {**values, "most": LOOKED_AT})
             has_queue = connection.pragma("user_version") >= QUEUE_VERSION
             passages: dict[str, int] = dict(fetch_all(connection, _WAITING_BELOW, values)) if has_queue else {}
@@ -170,22 +168,22 @@ class Inventory:
         Raises:
             NotFound: no such collection.
         """
-        with self._read(collection) as (connection, place_id):
-            pages = waiting_scans(connection, place_id)
+        with self._read(collection) as (connection, collection_id):
+            pages = waiting_scans(connection, collection_id)
             if connection.pragma("user_version") < QUEUE_VERSION:
                 return []
             sql = """
                 select coalesce(uri, title), passages from vector_queue join sources on sources.id = source_id
                 where collection_id = ? order by passages, source_id desc limit ?
             """
-            rows = fetch_all(connection, sql, (place_id, limit))
+            rows = fetch_all(connection, sql, (collection_id, limit))
         scans = [WaitingFile(scan.path, pages=scan.pages - scan.done) for scan in pages]
         return [*scans, *(WaitingFile(*row) for row in rows)][:limit]
 
     def count_waiting(self, collection: str) -> tuple[int, int]:
         """Return how many passages of a collection have no vector, and how many pages of scans are not recognized."""
-        with self._read(collection) as (connection, place_id):
-            return waiting(connection, [place_id]).passages, waiting_pages(connection, [place_id])
+        with self._read(collection) as (connection, collection_id):
+            return waiting(connection, [collection_id]).passages, waiting_pages(connection, [collection_id])
 
     def documents(
         self, collection: str, words: str = "", *, folder: str | None = None, limit: int = 200, offset: int = 0
@@ -199,13 +197,13 @@ class Inventory:
             NotFound: no such collection.
         """
         test, bindings = _holding(words)
-        with self._read(collection) as (connection, place_id):
+        with self._read(collection) as (connection, collection_id):
             if folder is not None:
-                above = folder or _root_folder(connection, place_id)
+                above = folder or _root_folder(connection, collection_id)
                 inside = "(substr(uri, 1, ?) = ? and instr(substr(uri, ?), ?) = 0)"
                 test += f" and (uri is null or {inside})" if not folder else f" and {inside}"
                 bindings += [len(above), above, len(above) + 1, os.sep]
-            where, values = f"collection_id = ? and trashed_at is null {test}", (place_id, *bindings)
+            where, values = f"collection_id = ? and trashed_at is null {test}", (collection_id, *bindings)
             total = fetch_one(connection, f"select count(*) from sources where {where}", values)
             ids = _page_of_ids(connection, where, values, limit, offset)
             # Only the page's own rows are joined.
@@ -233,14 +231,14 @@ class Inventory:
 
     def unread(self, collection: str, *, limit: int = 200) -> list[Unread]:
         """Return the files of a collection that could not be read and hold no earlier version, by path."""
-        with self._read(collection) as (connection, place_id):
-            rows = fetch_all(connection, f"select path, reason {_UNREAD} order by path limit ?", (place_id, limit))
+        with self._read(collection) as (connection, collection_id):
+            rows = fetch_all(connection, f"select path, reason {_UNREAD} order by path limit ?", (collection_id, limit))
         return [Unread(*row) for row in rows]
 
     def count_unread(self, collection: str) -> int:
-        """Return how many there are."""
-        with self._read(collection) as (connection, place_id):
-            return fetch_one(connection, f"select count(*) {_UNREAD}", (place_id,))
+        """Return how many files could not be read and hold no earlier version."""
+        with self._read(collection) as (connection, collection_id):
+            return fetch_one(connection, f"select count(*) {_UNREAD}", (collection_id,))
 
     def roots(self) -> list[tuple[Root, str]]:
         """Return the files and folders that were added, each with its collection's name."""
@@ -308,7 +306,6 @@ _FAILED_FOLDERS = _BELOW.format(
     path="path", table="ledger", test="status = 'failed'", columns="count(*)", end="group by name"
 )
 
-
 _UNREAD = "from ledger where status = 'failed' and source_id is null and collection_id = ?"
 
 
@@ -345,8 +342,8 @@ def _page_of_ids(
     if len(ids) < limit:
         before = fetch_one(connection, f"select count(*) from sources where {with_path}", values)
         sql = f"select id from sources where {where} and uri is null order by title, id limit ? offset ?"
-        rest = fetch_all(connection, sql, (*values, limit - len(ids), max(offset - before, 0)))
-        ids += [row[0] for row in rest]
+        matching = fetch_all(connection, sql, (*values, limit - len(ids), max(offset - before, 0)))
+        ids += [row[0] for row in matching]
     return ids
 
 
@@ -363,8 +360,8 @@ def _escape(text: str) -> str:
 
 def _holds(text: str, letters: str) -> bool:
     """Return whether the letters are in the text in their order."""
-    rest = iter(text.casefold())
-    return all(letter in rest for letter in letters.casefold())
+    remaining = iter(text.casefold())
+    return all(letter in remaining for letter in letters.casefold())
 
 
 def _passage_line(

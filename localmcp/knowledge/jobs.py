@@ -1,4 +1,4 @@
-"""Work that may take longer than a call should: it goes on in a thread, and survives the process that began it."""
+"""Jobs: work that may take longer than a call should. It runs in a thread, and survives the process that began it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ READY_SECONDS = 0.5
 
 
 class Tell(Protocol):
-    """What the work says while it runs."""
+    """Reports of the work while it runs."""
 
     def __call__(self, done: int, total: int, message: str) -> None:
         """Report how far it is, and what it works on."""

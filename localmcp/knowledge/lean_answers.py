@@ -192,8 +192,8 @@ def _place(citation: Json, title: str, content: str, shown: str) -> str:
     *parents, last = citation.get("heading", "").split(" › ")
     # "Bug fixes" says nothing without the release above it, which is not in the passage.
     above = [parent for parent in parents[-1:] if parent != title and parent not in content]
-    is_said = last in ("", title) or (not above and shown.split("\n", 1)[0].lstrip("# ") == last)
-    heading = "" if is_said else f"§ {' › '.join([*above, last])}, "
+    is_shown = last in ("", title) or (not above and shown.split("\n", 1)[0].lstrip("# ") == last)
+    heading = "" if is_shown else f"§ {' › '.join([*above, last])}, "
     inside = citation["label"].removeprefix(citation.get("path", title)).strip(" ,")
     if inside.startswith("›"):
         return f"§ {inside.strip('› ')}"
@@ -209,11 +209,11 @@ def _count(number: int, noun: str) -> str:
 
 def _shared_folder(paths: Sequence[str | None]) -> str:
     """Return the folder that all paths share, with its last separator; empty if naming it once saves nothing."""
-    known_paths = {path for path in paths if path}
-    if len(known_paths) < 2 or None in paths:
+    distinct = {path for path in paths if path}
+    if len(distinct) < 2 or None in paths:
         return ""
     try:
-        folder = os.path.commonpath([os.path.dirname(path) for path in known_paths])
+        folder = os.path.commonpath([os.path.dirname(path) for path in distinct])
     except ValueError:
         return ""
     return folder + os.sep if len(folder) >= SHARED_FOLDER else ""
@@ -241,8 +241,8 @@ def lean_document(result: Any) -> Answer:
     name = source.get("path") or source["title"]
     unusual = "".join(f" | {part}" for part in _remarks(source))
     # The text mostly begins with its title.
-    is_said = source["content"].split("\n", 1)[0].lstrip("# ") == source["title"] and "outline" not in result
-    title = "" if is_said else f"{source['title']} | "
+    is_shown = source["content"].split("\n", 1)[0].lstrip("# ") == source["title"] and "outline" not in result
+    title = "" if is_shown else f"{source['title']} | "
     head = f"# {title}{name}{unusual} | id {short_id(source['id'])}{lines}"
     structured = {**{key: value for key, value in result.items() if key != "chunks"}, "source": _lean_source(source)}
     if "outline" in result:
@@ -257,12 +257,12 @@ def lean_document(result: Any) -> Answer:
 
 
 def _lean_source(source: Json) -> Json:
-    kept = {key: value for key, value in source.items() if key not in ("createdAt", "metadata", "freshness")}
+    lean = {key: value for key, value in source.items() if key not in ("createdAt", "metadata", "freshness")}
     if source["metadata"]:
-        kept["metadata"] = source["metadata"]
+        lean["metadata"] = source["metadata"]
     if source["freshness"] in ("changed", "missing"):
-        kept["freshness"] = source["freshness"]
-    return kept
+        lean["freshness"] = source["freshness"]
+    return lean
 
 
 def _read_on(result: Json) -> list[str]:

@@ -1,4 +1,4 @@
-"""What the person added, and the status of every path that was ever offered."""
+"""The files and folders that the person added, and the status of every path that was ever found."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Root:
 
     @property
     def options(self) -> str:
-        """What is stored of it as JSON."""
+        """The options as JSON, as they are stored."""
         options = {name: getattr(self, name) for name in _OPTIONS}
         return json.dumps({name: value for name, value in options.items() if value}, ensure_ascii=False)
 
@@ -176,7 +176,7 @@ def record_scans(
 
 
 def mark(connection: apsw.Connection, collection_id: int, path: str, status: Status, reason: str) -> None:
-    """Change what is said of a path and keep the rest of its entry."""
+    """Change status and reason of a path, and keep the rest of its entry."""
     connection.execute(
         """
         insert into ledger (path, collection_id, status, reason, seen_at) values (:path, :collection, :status, :reason,

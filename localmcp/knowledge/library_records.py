@@ -1,4 +1,4 @@
-"""What the tools that change the library answer."""
+"""The answers of the tools that change the library."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from localmcp.knowledge.library_records import (
     TrashedSource,
 )
 from localmcp.knowledge.names import SourceRow, find_source
-from localmcp.knowledge.report import Progress, Report
+from localmcp.knowledge.report import Progress, ProgressCallback, Report
 from localmcp.knowledge.walk import below
 from localmcp.schemas import camel_case, nearest
 from localmcp.storage.database import Database
@@ -370,14 +370,14 @@ def _removed_source(row: SourceRow) -> RemovedSource:
     return {"sourceId": row.uuid, "title": row.title, "path": row.uri}
 
 
-def _teller(tell: Tell) -> Any:
-    def progress(now: Progress) -> None:
-        if now.phase == "words":
-            tell(now.done, now.total, now.path)
+def _teller(tell: Tell) -> ProgressCallback:
+    def report(progress: Progress) -> None:
+        if progress.phase == "words":
+            tell(progress.done, progress.total, progress.path)
         else:
-            tell(now.vectors_done, now.vectors_total, "reading the meaning")
+            tell(progress.vectors_done, progress.vectors_total, "reading the meaning")
 
-    return progress
+    return report
 
 
 _COUNTS = (

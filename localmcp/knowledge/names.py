@@ -1,4 +1,4 @@
-"""Which document or passage a name means: an id, its first eight characters, a path, or a title that only one has."""
+"""Find the document or passage that a name means: an id, its first eight characters, a path, or a unique title."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ SELECT_ROW = "select id, uuid, collection_id, title, uri from sources"
 
 def split_mount(name: str) -> tuple[str | None, str]:
     """Return (mounted file, rest) of `team:1f94484f` or `team:<uuid>`; (None, name) for anything else."""
-    head, _, rest = name.strip().rpartition(":")
-    is_id = head and head.lower() != "urn:uuid" and (_SHORT.fullmatch(rest) or is_uuid(rest))
-    return (head, rest) if is_id else (None, name)
+    head, _, local_name = name.strip().rpartition(":")
+    is_id = head and head.lower() != "urn:uuid" and (_SHORT.fullmatch(local_name) or is_uuid(local_name))
+    return (head, local_name) if is_id else (None, name)
 
 
 def find_source(connection: apsw.Connection, name: str, *, trashed: bool = False) -> SourceRow | None:

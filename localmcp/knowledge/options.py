@@ -1,4 +1,4 @@
-"""What the person says about files when adding them, and how an earlier word about the same folder still holds."""
+"""The options with which files are added; those not given are inherited from an earlier `add` of the same folder."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LONGEST_TITLE = 200
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the person says about files; what is not said is inherited from an earlier `add` of the same folder."""
+    """Options of files; None, {} and () are inherited from an earlier `add` of the same folder."""
 
     title: str | None = None
     source_type: str | None = None

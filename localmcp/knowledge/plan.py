@@ -1,4 +1,4 @@
-"""What is to be done about a root: the files on the disk compared with the ledger, nothing read and nothing changed."""
+"""Plan what to do about a root: compare the files on the disk with the ledger; nothing is read or changed."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ class Plan:
     root: Root
     tasks: list[Task] = field(default_factory=list[Task])
     passed: list[Entry] = field(default_factory=list[Entry])
-    """What the ledger does not say yet of paths that are passed over."""
+    """New entries for the ledger, of paths that are passed over."""
     dropped: list[Entry] = field(default_factory=list[Entry])
     """Sources whose files are there, but are passed over from now on."""
     gone: list[Entry] = field(default_factory=list[Entry])
     """Sources whose files are no longer there; some of them may have moved."""
     stale: list[str] = field(default_factory=list[str])
     """Paths without a source whose entries no longer mean anything."""
-    held: int = 0
+    documents: int = 0
     """Sources that came from this root."""
     unchanged: list[str] = field(default_factory=list[str])
     """Paths of the files that are as they were when they were indexed."""
     skipped: int = 0
     failed: int = 0
-    """These two as the ledger says already."""
+    """These two as they are in the ledger already."""
 
     @property
     def root_is_gone(self) -> bool:
@@ -57,14 +57,14 @@ class Plan:
         vanished = sum(not any(mark in new for mark in _marks(e.path, e.size, e.mtime_ns)) for e in self.gone)
         if self.root_is_gone and vanished:
             return f"{self.root.path} is not there; {counted(vanished, 'document')} came from it"
-        if is_mass(vanished, self.held):
-            return f"{vanished} of {self.held} documents in {self.root.path} are no longer there"
+        if is_mass(vanished, self.documents):
+            return f"{vanished} of {self.documents} documents in {self.root.path} are no longer there"
         return None
 
 
-def is_mass(vanished: int, held: int) -> bool:
+def is_mass(vanished: int, documents: int) -> bool:
     """Return whether so many files of so many have hardly been deleted on purpose."""
-    return vanished > max(FEW, MANY * held)
+    return vanished > max(FEW, MANY * documents)
 
 
 def plan_adding(
@@ -83,13 +83,13 @@ def plan_adding(
         owner = owner_of(path, roots)
         root = make_root(path, kind, collection, options, partition_id, owner)
         forced = owner is not None and values_of(root) != values_of(owner)
-        at_home = owner is not None and owner.path == path
+        is_root = owner is not None and owner.path == path
         entries = entries_by_path[path]
         entry = entries.get(path)
-        if owner and not at_home and not forced and kind == "file" and entry and entry.holds_source:
+        if owner and not is_root and not forced and kind == "file" and entry and entry.holds_source:
             # The folder's own walk looks after this file; it needs no separate root.
             root.id = owner.id
-        plans.append(make_plan(root, entries, elsewhere=elsewhere, again=True, forced=forced, returning=not at_home))
+        plans.append(make_plan(root, entries, elsewhere=elsewhere, again=True, forced=forced, returning=not is_root))
     return plans
 
 
@@ -140,19 +140,19 @@ def make_plan(
     plan = Plan(root)
     others = [path for path in elsewhere if path != root.path and below(path, root.path)]
     ours = {path: entry for path, entry in entries.items() if not any(below(path, other) for other in others)}
-    plan.held = sum(entry.holds_source for entry in ours.values())
+    plan.documents = sum(entry.holds_source for entry in ours.values())
     removed = frozenset(e.path for e in ours.values() if e.status == "removed" and not returning)
     passed: dict[str, Passed] = {}
-    seen: set[str] = set()
+    visited: set[str] = set()
     for item in _look(root, WalkRules(root.include_hidden, root.patterns, frozenset(others), removed)):
-        seen.add(item.path)
+        visited.add(item.path)
         if isinstance(item, Found):
             _compare(plan, item, ours.get(item.path), again, forced)
         else:
             passed[item.path] = item
             _pass(plan, item, ours.get(item.path), again)
     # What is said of a scan inside a file is kept as long as the file is there.
-    unseen = (entry for path, entry in ours.items() if path not in seen and not _is_inside(path, seen))
+    unseen = (entry for path, entry in ours.items() if path not in visited and not _is_inside(path, visited))
     _sort_unseen(plan, unseen, passed, returning)
     return plan
 
@@ -216,8 +216,8 @@ def _pass(plan: Plan, passed: Passed, entry: Entry | None, again: bool) -> None:
     if holds and entry:
         plan.dropped.append(entry)
     status = "failed" if passed.failed else "skipped"
-    is_told = entry is not None and not holds and (entry.status, entry.reason) == (status, passed.reason)
-    if not is_told or (passed.failed and again):
+    is_recorded = entry is not None and not holds and (entry.status, entry.reason) == (status, passed.reason)
+    if not is_recorded or (passed.failed and again):
         plan.passed.append(Entry(passed.path, status, passed.reason))
     elif passed.failed:
         plan.failed += 1

@@ -22,7 +22,7 @@ _FILTER = re.compile(rf'(?<!\S)({"|".join(FILTERS)}):(?:"([^"]*)"?|(\S*))', re.I
 
 @dataclass(frozen=True, slots=True)
 class QueryLine:
-    """What was typed, taken apart."""
+    """A typed line, parsed into words and filters."""
 
     words: str
     """What is searched for; quoted phrases stay as they are."""

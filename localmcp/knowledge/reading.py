@@ -1,4 +1,4 @@
-"""Files are read in worker processes, and handed on in groups, each of which becomes one transaction."""
+"""Read files in worker processes, and yield them in groups, each of which becomes one transaction."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def window_for(embedder: Embedder | None) -> Window:
 
 
 def read_groups(tasks: Sequence[Task], window: Window, settings: Settings) -> Iterator[list[Step]]:
-    """Yield what the files come to, in groups that are one transaction each."""
+    """Yield the results of reading the files, in groups that are one transaction each."""
     group: list[Step] = []
     chunks, start, patience = 0, time.monotonic(), FIRST_SECONDS
     for step in _steps(tasks, _read(tasks, window, settings)):
@@ -76,12 +76,12 @@ def read_groups(tasks: Sequence[Task], window: Window, settings: Settings) -> It
 
 
 def _steps(tasks: Sequence[Task], readings: Iterable[tuple[int, Reading | None]]) -> Iterator[Step]:
-    """Say of each reading whether it is the last of its file, so that one transaction completes a file."""
-    held: dict[int, Reading] = {}
+    """Yield each reading with whether it is the last of its file, so that one transaction completes a file."""
+    pending: dict[int, Reading] = {}
     for number, reading in readings:
-        before = held.pop(number, None)
+        before = pending.pop(number, None)
         if reading is not None:
-            held[number] = reading
+            pending[number] = reading
             if before is not None:
                 yield Step(tasks[number], before, last=False)
         else:

@@ -1,4 +1,4 @@
-"""What a run of ingest tells: while it goes on, and at its end."""
+"""Progress of a run of ingest, and the report at its end."""
 
 from __future__ import annotations
 

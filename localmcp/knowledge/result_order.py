@@ -1,4 +1,4 @@
-"""Which hits a page of a search shows: spread over documents, one of each, or as many as fit a budget."""
+"""Order and cut the hits of a page: spread over documents, one of each, or as many as fit a budget."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ FIRST = 5
 PER_DOCUMENT = 2
 
 
-def document_of(hit: Hit) -> tuple[str | None, str]:
-    """Return what tells one document from another: its mounted file and its id."""
+def document_key(hit: Hit) -> tuple[str | None, str]:
+    """Return the identity of a hit's document: its mounted file and its id."""
     return hit.origin, hit.passage.source_uuid
 
 
@@ -31,8 +31,8 @@ def spread(hits: Sequence[Hit]) -> list[Hit]:
     texts: set[str] = set()
     for hit in hits[:WINDOW]:
         text = hit.passage.text.strip()
-        if len(first) < FIRST and counts[document_of(hit)] < PER_DOCUMENT and text not in texts:
-            counts[document_of(hit)] += 1
+        if len(first) < FIRST and counts[document_key(hit)] < PER_DOCUMENT and text not in texts:
+            counts[document_key(hit)] += 1
             texts.add(text)
             first.append(hit)
         else:
@@ -42,9 +42,9 @@ def spread(hits: Sequence[Hit]) -> list[Hit]:
 
 def group_by_document(hits: Sequence[Hit]) -> tuple[list[Hit], dict[str, int]]:
     """Return the best hit of each document, and by source id how many more hits it has."""
-    best = {document_of(hit): hit for hit in reversed(hits)}
-    counts = Counter(document_of(hit) for hit in hits)
-    ordered = [hit for hit in hits if best[document_of(hit)] is hit]
+    best = {document_key(hit): hit for hit in reversed(hits)}
+    counts = Counter(document_key(hit) for hit in hits)
+    ordered = [hit for hit in hits if best[document_key(hit)] is hit]
     return ordered, {shown_id(identity, origin): count - 1 for (origin, identity), count in counts.items()}
 
 

@@ -1,4 +1,4 @@
-"""Scans and pictures: their pages are read by text recognition, one by one, when everything else is done."""
+"""Read the pages of scans and pictures by text recognition, one by one, when everything else is done."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _pages_in(reason: str) -> int:
 
 
 Pages = tuple[str, int, Engine]
-"""Path of a file, the first page that is wanted, and what reads it."""
+"""Path of a file, its first page to read, and the engine that reads it."""
 
 
 class ScanReader:
@@ -99,7 +99,7 @@ class ScanReader:
             FileUnavailable: the file cannot be written.
         """
         with self._database.read() as connection:
-            scans = [(place, scan) for place in collections for scan in waiting_scans(connection, place.id)]
+            scans = [(owner, scan) for owner in collections for scan in waiting_scans(connection, owner.id)]
         if not scans or not installed_engine():
             return 0
         lease, read = Lease(BEHIND if behind else FRONT, LEASE), 0
@@ -126,7 +126,7 @@ class ScanReader:
         except (OSError, LocalMCPError) as error:
             self._give_up(collection, scan, str(error))
             return 0
-        pages = self._kept(scan.path, sha256)
+        pages = self._pages_read(scan.path, sha256)
         read = 0
         first = max(pages, default=0) + 1
         for answer in pool.run([(scan.path, first, installed_engine())]) if first <= scan.pages else ():
@@ -134,7 +134,7 @@ class ScanReader:
                 self._give_up(collection, scan, answer.failure)
                 return read
             if page := _page_of(answer):
-                self._keep(scan.path, sha256, page)
+                self._store_page(scan.path, sha256, page)
                 pages[page.page] = page
                 read += 1
             if stop() and not answer.finished:
@@ -150,13 +150,13 @@ class ScanReader:
             data = file.read(self._max_bytes + 1)
         return hashlib.sha256(data).hexdigest(), len(data)
 
-    def _kept(self, path: str, sha256: str) -> dict[int, PageText]:
+    def _pages_read(self, path: str, sha256: str) -> dict[int, PageText]:
         """Return the pages that were read before, unless the file has changed since."""
         sql = "select page, text, confidence from scanned_pages where path = ? and sha256 = ?"
         with self._database.read() as connection:
             return {row[0]: PageText(*row) for row in fetch_all(connection, sql, (path, sha256))}
 
-    def _keep(self, path: str, sha256: str, page: PageText) -> None:
+    def _store_page(self, path: str, sha256: str, page: PageText) -> None:
         with self._database.write() as connection:
             connection.execute("delete from scanned_pages where path = ? and sha256 <> ?", (path, sha256))
             connection.execute(

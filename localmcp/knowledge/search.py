@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Literal, NotRequired
 
@@ -205,18 +206,14 @@ class PassageSearch:
         texts = [hit.passage.text[: GROUPED_CHARS if groupBy else None] for hit in outcome.hits]
         outcome.hits = outcome.hits[: fitting(texts, budget)]
         result = _search_result(request, outcome, page, explain, self.database.adopted)
-        best = max((hit["relevance"] for hit in result["results"]), default=0)
-        complete = [_holds_every_word(outcome.query, hit) for hit in outcome.hits]
-        for place, hit in enumerate(result["results"], request.offset):
-            if groupBy:
+        if groupBy:
+            for hit in result["results"]:
                 hit["morePassages"] = more.get(hit["sourceId"], 0)
                 _cut(hit, GROUPED_CHARS if current_scope().lean else None)
-            elif len(outcome.hits) == 1:
-                _cut(hit, budget)
-            elif current_scope().lean and maxChars is None and not explain:
-                lesser = complete[0] and not complete[place - request.offset]
-                longest = _shown_chars(place, hit["relevance"], best, lesser=lesser, doubtful=outcome.doubtful)
-                hit["excerpt"] = excerpt_around(hit["content"], longest, _best_place(hit)) if longest != 0 else ""
+        elif len(outcome.hits) == 1:
+            _cut(result["results"][0], budget)
+        elif current_scope().lean and maxChars is None and not explain:
+            _add_excerpts(result["results"], outcome, request.offset)
         if current_scope().lean and (absent := _absent_words(query, outcome)):
             result["absentWords"] = absent[:MOST_ABSENT]
         if not outcome.hits and filters:
@@ -296,7 +293,7 @@ def _search_result(
         "query": request.text,
         "mode": request.mode,
         "count": len(outcome.hits),
-        "results": [_search_hit(hit, outcome, explain, adopted) for hit in outcome.hits],
+        "results": [_search_hit(hit, explain, adopted) for hit in outcome.hits],
         "weights": {"semantic": outcome.weights.semantic, "keyword": round(outcome.weights.keyword, 6)},
     }
     if not outcome.hits:
@@ -336,6 +333,16 @@ def _cut(hit: SearchHit, longest: int | None) -> None:
     if content != hit["content"]:
         hit.pop("highlight", None)  # its place was in the whole passage
     hit["content"] = content
+
+
+def _add_excerpts(hits: Sequence[SearchHit], outcome: SearchOutcome, offset: int) -> None:
+    """Add to each hit what the text for a language model shows of it; "" for a hit that is only listed."""
+    best = max((hit["relevance"] for hit in hits), default=0)
+    complete = [_holds_every_word(outcome.query, hit) for hit in outcome.hits]
+    for place, (hit, is_complete) in enumerate(zip(hits, complete, strict=True), offset):
+        lesser = complete[0] and not is_complete
+        longest = _shown_chars(place, hit["relevance"], best, lesser=lesser, doubtful=outcome.doubtful)
+        hit["excerpt"] = excerpt_around(hit["content"], longest, _best_place(hit)) if longest != 0 else ""
 
 
 def _shown_chars(place: int, relevance: int, best: int, *, lesser: bool, doubtful: bool) -> int | None:
@@ -404,7 +411,7 @@ def _shown_relevance(relevance: float) -> int:
     return 10 * round(relevance / 10) if bound else round(relevance)
 
 
-def _search_hit(hit: Hit, outcome: SearchOutcome, explain: bool, adopted: bool) -> SearchHit:
+def _search_hit(hit: Hit, explain: bool, adopted: bool) -> SearchHit:
     passage, scores = hit.passage, hit.scores
     adopted = adopted and hit.origin is None
     chunk_id = shown_id(passage.chunk_uuid, hit.origin)
@@ -436,8 +443,8 @@ def _search_hit(hit: Hit, outcome: SearchOutcome, explain: bool, adopted: bool) 
         hit_fields["partition"] = passage.partition
     if hit.origin is not None:
         hit_fields["origin"] = hit.origin
-    if seen := signals(passage.title, passage.headings_json, passage.text):
-        hit_fields["signals"] = seen
+    if signs := signals(passage.title, passage.headings_json, passage.text):
+        hit_fields["signals"] = signs
     if explain:
         hit_fields["explain"] = _explain_hit(hit)
     return hit_fields

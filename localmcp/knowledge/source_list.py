@@ -1,4 +1,4 @@
-"""Listing documents: which, in which order, and what a list tells of each."""
+"""List documents: which, in which order, and with which fields."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ SOURCE = """
     join collections on collections.id = sources.collection_id
     left join partitions on partitions.id = sources.partition_id
 """
-
 
 MOST_COMPARED = 20_000
 """Files that a list compares with what was read."""
@@ -94,7 +93,7 @@ def changed_files(database: Database, collection: str | None) -> list[str]:
             where collection_id in ({marks}) and trashed_at is null and mtime_ns is not null
             order by mtime_ns desc limit {MOST_COMPARED}
         """
-        rows = fetch_all(connection, sql, [each.id for each in collections])
+        rows = fetch_all(connection, sql, [collection.id for collection in collections])
     adopted = database.adopted
     return [uri for uri, size, mtime, digest in rows if check_freshness(uri, size, mtime, digest, adopted) == "changed"]
 

@@ -1,4 +1,4 @@
-"""Taking sources out of the library: into the trash, back again, or away for good."""
+"""Move sources to the trash, restore them, or delete them for good."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from localmcp.storage.times import utc_now
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """What one target of `remove` represents."""
+    """The documents that one target of `remove` means."""
 
     sources: list[SourceRow] = field(default_factory=list[SourceRow])
     path: str | None = None
@@ -139,10 +139,10 @@ def _is_of_collections(connection: apsw.Connection, collections: Sequence[Collec
 # ---------------------------------------------------------------- removing
 
 
-def carry_out(connection: apsw.Connection, collections: Sequence[Collection], removal: Removal, reason: str) -> None:
+def note_removal(connection: apsw.Connection, collections: Sequence[Collection], removal: Removal, reason: str) -> None:
     """Note a removal in roots and ledger, so that no later walk brings it back. Part of the write transaction.
 
-    The sources themselves are put into the trash by `bury`.
+    The sources themselves are put into the trash by `move_to_trash`.
     """
     for row in removal.sources:
         if path := removal.path_of(row):
@@ -159,15 +159,15 @@ def carry_out(connection: apsw.Connection, collections: Sequence[Collection], re
             mark(connection, collection.id, removal.path, "removed", reason)
 
 
-def bury(
+def move_to_trash(
     connection: apsw.Connection, sources: Iterable[tuple[int, int, str | None]], status: Status, reason: str
 ) -> int:
-    """Put (source id, collection id, path) into the trash with what came out of that file, and say so in the ledger.
+    """Move sources (id, collection id, path) to the trash with what came out of their files, and note it in the ledger.
 
     Returns how many documents.
     """
     rows = list(sources)
-    inside = [number for _, place, path in rows if path for number, _ in documents_in(connection, place, path)]
+    inside = [number for _, owner, path in rows if path for number, _ in documents_in(connection, owner, path)]
     count = trash_sources(connection, dict.fromkeys([*(source_id for source_id, _, _ in rows), *inside]))
     for _, collection_id, path in rows:
         if path is not None:
@@ -175,7 +175,7 @@ def bury(
     return count
 
 
-# ---------------------------------------------------------------- back, or away
+# ---------------------------------------------------------------- restoring, or deleting for good
 
 
 def trashed_sources(connection: apsw.Connection, collections: Sequence[Collection]) -> list[tuple[SourceRow, str]]:

@@ -1,4 +1,4 @@
-"""Upkeep: while nobody asks anything, look at the added folders again, and make the vectors that are missing."""
+"""Upkeep while nobody asks anything: look at the added folders again, and make the missing vectors."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Upkeep:
         self._last_call = time.monotonic()
 
     def _run(self) -> None:
-        _be_nice()
+        _lower_priority()
         while not self._ended.wait(min(POLL_SECONDS, self._seconds or POLL_SECONDS)):
             try:
                 if self._walk_is_due():
@@ -85,7 +85,7 @@ class Upkeep:
         return self._walk_is_due() or self._ended.is_set()
 
 
-def _be_nice() -> None:
-    """Let every other thread go first. Linux gives each thread a separate priority; elsewhere it is the process's."""
+def _lower_priority() -> None:
+    """Lower the priority of this thread. Linux gives each thread a separate priority; elsewhere it is the process's."""
     if sys.platform == "linux":
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)

@@ -1,4 +1,4 @@
-"""Finding the files below a folder that are worth reading, with the reason for every one that is not."""
+"""Find the files below a folder that are worth reading, with the reason for every one that is not."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ class _Walk:
     _visited: set[tuple[int, int]] = field(default_factory=set[tuple[int, int]])
 
     def run(self) -> Iterator[Found | Passed]:
-        chosen = _Chosen(self.root, self.rules.patterns)
+        patterns = _Patterns(self.root, self.rules.patterns)
         stack: list[tuple[str, tuple[_Layer, ...]]] = [(self.root, _layers_above(self.root))]
         while stack:
             folder, layers = stack.pop()
@@ -162,11 +162,11 @@ class _Walk:
             for entry in entries:
                 if entry.path in self.rules.elsewhere:
                     continue
-                seen = self._look(entry, layers, chosen)
-                if seen is None:
+                item = self._look(entry, layers, patterns)
+                if item is None:
                     folders.append((entry.path, layers))
                 else:
-                    yield seen
+                    yield item
             stack.extend(reversed(folders))
 
     def _list(self, folder: str) -> list[os.DirEntry[str]]:
@@ -179,7 +179,7 @@ class _Walk:
         with os.scandir(folder) as entries:
             return sorted(entries, key=lambda entry: entry.name)
 
-    def _look(self, entry: os.DirEntry[str], layers: tuple[_Layer, ...], chosen: _Chosen) -> Found | Passed | None:
+    def _look(self, entry: os.DirEntry[str], layers: tuple[_Layer, ...], patterns: _Patterns) -> Found | Passed | None:
         """Return a file, or why an entry is not taken; None for a folder to go into."""
         if not _is_unicode(entry.name):
             return Passed(unicode_path(entry.path), NOT_UNICODE)
@@ -190,7 +190,7 @@ class _Walk:
             status = entry.stat(follow_symlinks=False)
         except OSError as error:
             return Passed(entry.path, reason_of(error), failed=True)
-        reason = self._why_not(entry, status, is_folder, layers) or chosen.why_not(entry.path, is_folder)
+        reason = self._why_not(entry, status, is_folder, layers) or patterns.why_not(entry.path, is_folder)
         if reason:
             return Passed(entry.path, reason)
         if is_folder:
@@ -248,24 +248,24 @@ def _saved_page(folder: str) -> str:
 # ---------------------------------------------------------------- patterns
 
 
-class _Chosen:
+class _Patterns:
     """The patterns given with `add`: which files are taken, and with `!` which files and folders are not."""
 
     def __init__(self, root: str, patterns: Sequence[str]) -> None:
         self._root = root
         positive_patterns = [pattern for pattern in patterns if not pattern.startswith("!")]
-        unwanted = [pattern[1:] for pattern in patterns if pattern.startswith("!")]
-        if "" in unwanted:
+        negative_patterns = [pattern[1:] for pattern in patterns if pattern.startswith("!")]
+        if "" in negative_patterns:
             raise InvalidInput("patterns: '!' stands alone.", hint="Write what to leave out behind it: !drafts/")
-        self._wanted = _compile(positive_patterns) if positive_patterns else None
-        self._unwanted = _compile(unwanted) if unwanted else None
+        self._included = _compile(positive_patterns) if positive_patterns else None
+        self._excluded = _compile(negative_patterns) if negative_patterns else None
         self._why_not = f"does not match the patterns given: {' '.join(patterns)}"
 
     def why_not(self, path: str, is_folder: bool) -> str | None:
         relative = _relative(path, self._root, is_folder)
-        if self._unwanted and self._unwanted.match_file(relative):
+        if self._excluded and self._excluded.match_file(relative):
             return self._why_not
-        if self._wanted and not is_folder and not self._wanted.match_file(relative):
+        if self._included and not is_folder and not self._included.match_file(relative):
             return self._why_not
         return None
 
