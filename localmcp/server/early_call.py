@@ -57,7 +57,7 @@ def answer_early(wire: Wire, open_workspace: Callable[[], Workspace], profile: s
         return
     while (line := _waiting_line(wire)) is not None:
         if (call := _read_call(line)) is None:
-            wire.kept.append(line)
+            wire.early_lines.append(line)
             if b"notifications/initialized" not in line:
                 return
             continue
@@ -66,13 +66,13 @@ def answer_early(wire: Wire, open_workspace: Callable[[], Workspace], profile: s
             result = contextvars.copy_context().run(_call, open_workspace, name, arguments, scope, client)
             _send(wire, {"jsonrpc": "2.0", "id": request_id, "result": result})
             continue
-        wire.kept.append(line)
+        wire.early_lines.append(line)
         return
 
 
 def _client_of(wire: Wire) -> Json | None:
     """Return the client as its `initialize` names it; None after another first message."""
-    wire.kept.append(wire.lines.get())
+    wire.early_lines.append(wire.lines.get())
     if wire.answered is None:
         return None
     return json.loads(wire.first)["params"].get("clientInfo")

@@ -252,20 +252,20 @@ class ToolServer(Server[Any]):
 
     # ------------------------------------------------------------ list changes
 
-    def publish_change(self, what: str) -> None:
+    def publish_change(self, changed: str) -> None:
         """Notify the connected clients of a change; may be called from any thread.
 
         Args:
-            what: `tools`, `prompts` or `resources` for a list of them, else the address of a resource.
+            changed: `tools`, `prompts` or `resources` for a list of them, else the address of a resource.
         """
         if self._loop is not None and not self._loop.is_closed():
-            asyncio.run_coroutine_threadsafe(self._publish(what), self._loop)
+            asyncio.run_coroutine_threadsafe(self._publish(changed), self._loop)
 
-    async def _publish(self, what: str) -> None:
-        if what not in _LISTS:
-            await self._offers.publish_update(what)
+    async def _publish(self, changed: str) -> None:
+        if changed not in _LISTS:
+            await self._offers.publish_update(changed)
             return
-        event, send = _LISTS[what]
+        event, send = _LISTS[changed]
         await self._bus.publish(event())
         for session in tuple(self._sessions.values()):
             with contextlib.suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
@@ -364,8 +364,8 @@ def _listed_schema(tool: Tool, schema: Json) -> Json:
         return schema
     listed = {key: value for key, value in schema.items() if key != "additionalProperties"}
     properties: dict[str, Json] = listed["properties"]
-    kept = {name: {key: spec[key] for key in spec if key not in _UNLISTED} for name, spec in properties.items()}
-    return {**listed, "properties": kept}
+    shown = {name: {key: spec[key] for key in spec if key not in _UNLISTED} for name, spec in properties.items()}
+    return {**listed, "properties": shown}
 
 
 def _annotations(mark: ToolMark) -> wire.ToolAnnotations:

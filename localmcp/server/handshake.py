@@ -31,8 +31,10 @@ SERVER_INFO = {"name": "localmcp", "version": __version__}
 
 
 def greet(database: str | None = None, profile: str | None = None) -> Wire:
-    """Claim the wire, read the first line and answer it if it is a handshake; `database` and `profile` choose the
-    instructions."""
+    """Claim the wire, read the first line and answer it if it is a handshake.
+
+    `database` and `profile` choose the instructions.
+    """
     wire = claim_wire()
     wire.instructions = cached_instructions(database, profile)
     wire.offers = cached_offers(database, profile)
@@ -93,7 +95,7 @@ def _initialize(params: dict[str, Any], instructions: str, advertised: dict[str,
 
 def _discover(params: dict[str, Any], instructions: str, advertised: dict[str, Any]) -> dict[str, Any] | None:
     meta = params["_meta"]
-    version, theirs = (meta[f"io.modelcontextprotocol/{key}"] for key in ("protocolVersion", "clientCapabilities"))
+    version, theirs = (meta[_META + key] for key in ("protocolVersion", "clientCapabilities"))
     if version != DISCOVER_VERSION or not isinstance(theirs, dict):
         return None
     return {

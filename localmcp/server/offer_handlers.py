@@ -167,13 +167,13 @@ class OfferHandlers:
     def _first(self, ask: Callable[[Offer], Result | None]) -> Result | None:
         return next((answer for offer in self._offers() if (answer := ask(offer)) is not None), None)
 
-    def _page(self, params: wire.PaginatedRequestParams | None, what: str) -> tuple[list[Json], str | None]:
-        """One page of the first offer that the cursor has not passed; a cursor is `OFFER:OFFSET`."""
+    def _page(self, params: wire.PaginatedRequestParams | None, kind: str) -> tuple[list[Json], str | None]:
+        """Return a page of the first offer that the cursor has not passed; a cursor is `OFFER:OFFSET`."""
         number, offset = _position(params.cursor if params else None)
         for following, offer in enumerate(self._offers()[number:], number + 1):
-            items, rest = getattr(offer, what)(offset)
-            if rest is not None:
-                return items, f"{following - 1}:{rest}"
+            items, next_offset = getattr(offer, kind)(offset)
+            if next_offset is not None:
+                return items, f"{following - 1}:{next_offset}"
             if items:
                 return items, f"{following}:0" if following < len(self._offers()) else None
             offset = 0

@@ -90,8 +90,8 @@ class OwnOffer:
         document = self._call("get_document", sourceId=unquote(parts.path.lstrip("/")), offset=int(offset))
         contents: list[Json] = [{"uri": uri, "mimeType": "text/plain", "text": document["source"]["content"]}]
         if document.get("truncated"):
-            rest = f"{DOCUMENT}{document['source']['id']}?offset={document['nextOffset']}"
-            contents.append({"uri": rest, "mimeType": "text/plain", "text": f"The document goes on at {rest}"})
+            next_uri = f"{DOCUMENT}{document['source']['id']}?offset={document['nextOffset']}"
+            contents.append({"uri": next_uri, "mimeType": "text/plain", "text": f"The document goes on at {next_uri}"})
         return contents
 
     def subscribe(self, uri: str) -> bool:

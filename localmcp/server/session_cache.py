@@ -27,8 +27,10 @@ FALLBACK_INSTRUCTIONS = (
 
 
 def cached_instructions(database: str | None = None, profile: str | None = None) -> str:
-    """Return what the last session with `profile` wrote about `database` (None = that of the settings), else a fixed
-    text."""
+    """Return the instructions of the last session with this file (None = that of the settings) and profile.
+
+    Before any session, a fixed text.
+    """
     text = _entry(database, profile).get("instructions")
     return text if isinstance(text, str) and 0 < len(text) <= MAX_INSTRUCTIONS else FALLBACK_INSTRUCTIONS
 
@@ -54,11 +56,11 @@ def remember_session(database: str | None, text: str, profile: str | None = None
 
     path, key = _instructions_file(), _database_key(database, profile)
     others = {name: old for name, old in _read_sessions().items() if name != key}
-    kept = {**dict(list(others.items())[-19:]), key: {"instructions": text[:MAX_INSTRUCTIONS], "offers": [*offers]}}
+    sessions = {**dict(list(others.items())[-19:]), key: {"instructions": text[:MAX_INSTRUCTIONS], "offers": [*offers]}}
     os.makedirs(os.path.dirname(path), exist_ok=True)
     part = f"{path}.{os.getpid()}-{threading.get_ident()}"
     with open(part, "w", encoding="utf-8") as file:
-        json.dump(kept, file)
+        json.dump(sessions, file)
     os.replace(part, path)
 
 

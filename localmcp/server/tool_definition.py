@@ -52,31 +52,31 @@ class ToolProvider(Protocol):
         ...
 
 
-def _get(thing: Any, *names: str) -> Any:
+def _get(source: Any, *names: str) -> Any:
     """Return the first of these keys or attributes that is there."""
     for name in names:
-        value = cast(Json, thing).get(name) if isinstance(thing, Mapping) else getattr(thing, name, None)
+        value = cast(Json, source).get(name) if isinstance(source, Mapping) else getattr(source, name, None)
         if value is not None:
             return value
     return None
 
 
-def metadata_of(thing: Any) -> ToolMetadata:
+def metadata_of(source: Any) -> ToolMetadata:
     """Return what a provider lists, as one record."""
-    name = thing if isinstance(thing, str) else _get(thing, "name")
+    name = source if isinstance(source, str) else _get(source, "name")
     if not isinstance(name, str) or not name:
-        raise InvalidInput(f"A tool needs a name; got {thing!r}.")
-    if isinstance(thing, str):
+        raise InvalidInput(f"A tool needs a name; got {source!r}.")
+    if isinstance(source, str):
         return ToolMetadata(name)
-    return ToolMetadata(name, _get(thing, "description") or "", tuple(_get(thing, "keywords", "tags") or ()))
+    return ToolMetadata(name, _get(source, "description") or "", tuple(_get(source, "keywords", "tags") or ()))
 
 
-def definition_of(thing: Any, keywords: Sequence[str] = ()) -> ToolDefinition:
+def definition_of(source: Any, keywords: Sequence[str] = ()) -> ToolDefinition:
     """Return a definition in any of its forms, as one record: ours, a mapping, or the `Tool` of the `mcp` package."""
-    metadata = metadata_of(thing)
-    schema = _get(thing, "input_schema", "inputSchema")
+    metadata = metadata_of(source)
+    schema = _get(source, "input_schema", "inputSchema")
     if schema is None:
-        schema = schema_of(_get(thing, "parameters") or {})
+        schema = schema_of(_get(source, "parameters") or {})
     return ToolDefinition(metadata.name, metadata.description, schema, (*metadata.keywords, *keywords))
 
 

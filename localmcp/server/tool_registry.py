@@ -261,11 +261,11 @@ class ToolRegistry:
     def remove_provider(self, provider: Any) -> bool:
         """Take a source away; False if it was not there."""
         with self._lock:
-            pair_found = next((pair for pair in self._adapted if pair[0] is provider), None)
-            if pair_found is None:
+            adapted_pair = next((pair for pair in self._adapted if pair[0] is provider), None)
+            if adapted_pair is None:
                 return False
-            self._adapted.remove(pair_found)
-        return self._registry.remove_provider(pair_found[1])
+            self._adapted.remove(adapted_pair)
+        return self._registry.remove_provider(adapted_pair[1])
 
     # ------------------------------------------------------------ finding and calling
 

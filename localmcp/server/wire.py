@@ -33,7 +33,7 @@ class Wire:
         self.offers: tuple[str, ...] = ()
         """Of `resources` and `prompts`, what the first reply advertises besides tools."""
         self.lines: Queue[bytes]
-        self.kept: list[bytes] = []
+        self.early_lines: list[bytes] = []
         """Lines that were taken from `lines` and are left to the SDK, before the others."""
         self.called = False
         """Whether a call was answered before the SDK was there."""
@@ -44,7 +44,7 @@ class Wire:
         self._prepare: Callable[[], None] | None = None
 
     def read_line(self) -> bytes:
-        """The next line with its end; `Overlong` represents a line that is too long, b"" for the end of input."""
+        """Return the next line with its end; `Overlong` for a line that is too long, b"" for the end of input."""
         try:
             line = self.reader.readline(MAX_LINE + 1)
         except OSError:
@@ -66,13 +66,13 @@ class Wire:
         Raises:
             OSError: the client closed its end.
         """
-        rest = memoryview(data)
-        while rest:
-            rest = rest[os.write(self.out, rest) :]
+        unsent = memoryview(data)
+        while unsent:
+            unsent = unsent[os.write(self.out, unsent) :]
 
     def next_line(self) -> bytes:
         """Wait for the line that is next for the SDK; b"" for the end of input."""
-        return self.kept.pop(0) if self.kept else self.lines.get()
+        return self.early_lines.pop(0) if self.early_lines else self.lines.get()
 
     def before_search(self, prepare: Callable[[], None]) -> None:
         """Call `prepare` as soon as a line that searches is read, at once if one was; perhaps twice."""

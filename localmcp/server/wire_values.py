@@ -1,4 +1,4 @@
-"""What every part of the server needs: the workspace opened once, its changes passed on, incidents in the log."""
+"""Shared by stdio and HTTP: open the workspace once, pass its changes on, log incidents."""
 
 from __future__ import annotations
 

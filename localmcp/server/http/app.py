@@ -75,11 +75,11 @@ class HttpApp:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
-            await self._live(receive, send)
+            await self._run_lifespan(receive, send)
         elif scope["type"] == "http":
             await self._serve(scope, receive, send)
 
-    async def _live(self, receive: Receive, send: Send) -> None:
+    async def _run_lifespan(self, receive: Receive, send: Send) -> None:
         async with AsyncExitStack() as stack:
             await receive()
             await stack.enter_async_context(self._mcp.manager.run())
@@ -88,9 +88,9 @@ class HttpApp:
             await receive()
         await send({"type": "lifespan.shutdown.complete"})
 
-    def publish_change(self, what: str) -> None:
+    def publish_change(self, changed: str) -> None:
         """As `ToolServer.publish_change`."""
-        self._mcp.server.publish_change(what)
+        self._mcp.server.publish_change(changed)
 
     def drain(self) -> None:
         """End the streams, which would stay open for ever; the requests in flight go on."""
@@ -171,8 +171,10 @@ class HttpApp:
         return await self._rest.call_tool(exchange, exchange.path[len(TOOLS) + 1 :])
 
     async def _open_stream(self, exchange: Exchange) -> ASGIApp:
-        """GET `/api/mcp`: the original's stream. Clients of Streamable HTTP, which name their version, want a stream of
-        another kind, which this server does not offer."""
+        """GET `/api/mcp`: the original's stream.
+
+        Clients of Streamable HTTP, which name their version, want another kind of stream, which is not offered.
+        """
         if VERSION_HEADER in exchange.request.headers:
             raise _not_allowed(("POST",))
         if "text/event-stream" not in exchange.request.headers.get("accept", ""):

@@ -1,4 +1,4 @@
-"""Who is calling: the key in the Authorization header, and the scope it gives the request."""
+"""Authentication: the key in the Authorization header, and the scope it gives the request."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Authentication:
         """
         key = bearer_token(request)
         try:
-            info = await anyio.to_thread.run_sync(self._verify, key, limiter=self._lane(key))
+            info = await anyio.to_thread.run_sync(self._verify, key, limiter=self._limiter(key))
         except AccessDenied as error:
             say("Unauthorized", path=request.url.path, reason="invalid key")
             # Only the holder of a key learns that it was revoked or has expired.
@@ -72,7 +72,7 @@ class Authentication:
         _request_scope.set(info.scope())
         return info
 
-    def _lane(self, key: str) -> anyio.CapacityLimiter:
+    def _limiter(self, key: str) -> anyio.CapacityLimiter:
         workspace = self._open_workspace.opened
         if workspace is not None and workspace.api_keys.has_verified(key):
             return self._checks

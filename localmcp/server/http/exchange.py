@@ -71,10 +71,10 @@ class Exchange:
         """Return the seconds since the request was let in."""
         return time.perf_counter() - self.started
 
-    def log_response(self, status: int, what: str = "") -> None:
-        """Log the end of a request; `what` was answered, by default its method and path."""
-        what = what or f"{self.method} {self.path}"
-        say(f"HTTP Transport response: {what}", status=status, ms=round(self.seconds() * 1000, 1))
+    def log_response(self, status: int, request: str = "") -> None:
+        """Log the end of `request`, by default its method and path."""
+        request = request or f"{self.method} {self.path}"
+        say(f"HTTP Transport response: {request}", status=status, ms=round(self.seconds() * 1000, 1))
 
 
 class Calls:

@@ -1,4 +1,4 @@
-"""Which Host and Origin headers are ours: refuses web pages whose host name resolves to this machine."""
+"""Check Host and Origin headers: refuse web pages whose host name resolves to this machine."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ class OwnNames:
             parts = urlsplit(header)
         except ValueError:
             return False
-        place = parts.netloc.rpartition("@")
-        bare = not (place[1] or parts.path or parts.query or parts.fragment)
+        user = "@" in parts.netloc
+        bare = not (user or parts.path or parts.query or parts.fragment)
         return parts.scheme in ("http", "https") and bare and self.allow_host(parts.netloc)
 
     def _is_ours(self, name: str) -> bool:

@@ -174,7 +174,7 @@ class McpEndpoints:
         if name := _tool_name(message):
             say(f"Executing tool: {name}", key=request_scope().caller)
         with anyio.move_on_after(CALL_SECONDS):
-            reply = await _ask(self.manager.handle_request, exchange, body)
+            reply = await _ask_sdk(self.manager.handle_request, exchange, body)
             return _in_original_form(reply, message) if original else reply
         raise Refused(504, f"No answer within {CALL_SECONDS:g} s", code=SERVER_ERROR, request_id=message.get("id"))
 
@@ -221,21 +221,21 @@ def check_message(value: Any, path: str) -> Json:
         raise Refused(400, "Invalid Request: a message is a JSON object")
     message = cast(Json, value)
     request_id = message.get("id")
-    known_id = request_id if type(request_id) in (int, str) else None
+    valid_id = request_id if type(request_id) in (int, str) else None
     if message.get("jsonrpc") != "2.0":
-        raise Refused(400, 'Invalid JSON-RPC version: must be "2.0"', request_id=known_id)
+        raise Refused(400, 'Invalid JSON-RPC version: must be "2.0"', request_id=valid_id)
     if path != ORIGINAL_PATH and "method" not in message and ("result" in message or "error" in message):
         # A reply to a request of ours. The SDK accepts it and ignores it.
         return {**message, "method": ""}
     method = message.get("method")
     if not isinstance(method, str) or not method:
-        raise Refused(400, "Invalid Request: method is required and must be a string", request_id=known_id)
-    if "id" in message and known_id is None:
+        raise Refused(400, "Invalid Request: method is required and must be a string", request_id=valid_id)
+    if "id" in message and valid_id is None:
         raise Refused(400, "Invalid Request: id is required and must be a string or a whole number")
     if "id" not in message and path == ORIGINAL_PATH and not method.startswith("notifications/"):
         raise Refused(400, "Invalid Request: id is required")
     if not isinstance(message.get("params", {}), dict):
-        raise Refused(400, "Invalid params: params must be an object", code=INVALID_PARAMS, request_id=known_id)
+        raise Refused(400, "Invalid params: params must be an object", code=INVALID_PARAMS, request_id=valid_id)
     return message
 
 
@@ -289,7 +289,7 @@ def _in_original_form(reply: Response, message: Json) -> Response:
 # ---------------------------------------------------------------- the SDK behind one message
 
 
-async def _ask(app: ASGIApp, exchange: Exchange, body: bytes) -> Response:
+async def _ask_sdk(app: ASGIApp, exchange: Exchange, body: bytes) -> Response:
     """Return the SDK's reply to a message, as a whole."""
     status, headers, parts = 500, MutableHeaders(), list[bytes]()
 
@@ -302,11 +302,11 @@ async def _ask(app: ASGIApp, exchange: Exchange, body: bytes) -> Response:
 
     await app(_for_sdk(exchange.request.scope, body), _replay(body), send)
     content = b"".join(parts)
-    kept = {name: value for name, value in headers.items() if name not in ("content-length", "content-type")}
+    passed_on = {name: value for name, value in headers.items() if name not in ("content-length", "content-type")}
     if status >= 400 and headers.get("content-type", "").partition(";")[0] != "application/json":
         # 405 and 406 of the SDK have no body, or plain text.
-        raise Refused(status, content.decode("utf-8", "replace") or "Not acceptable", headers=kept)
-    return Response(content, status, kept, headers.get("content-type"))
+        raise Refused(status, content.decode("utf-8", "replace") or "Not acceptable", headers=passed_on)
+    return Response(content, status, passed_on, headers.get("content-type"))
 
 
 def _for_sdk(scope: HttpScope, body: bytes) -> HttpScope:
@@ -323,7 +323,7 @@ def _for_sdk(scope: HttpScope, body: bytes) -> HttpScope:
 def _replay(body: bytes, receive: Receive | None = None) -> Receive:
     sent = False
 
-    async def again() -> Message:
+    async def receive_again() -> Message:
         nonlocal sent
         if not sent:
             sent = True
@@ -333,7 +333,7 @@ def _replay(body: bytes, receive: Receive | None = None) -> Receive:
         await anyio.sleep_forever()
         raise AssertionError("never")
 
-    return again
+    return receive_again
 
 
 def _wants_stream(exchange: Exchange, message: Json) -> bool:
@@ -350,7 +350,7 @@ def _wants_stream(exchange: Exchange, message: Json) -> bool:
 
 
 def _wants_stream_only(exchange: Exchange) -> bool:
-    """C3-1: `Accept: text/event-stream` alone."""
+    """Return whether the client accepts `text/event-stream` alone (C3-1)."""
     accepted = exchange.request.headers.get("accept", "")
     return "text/event-stream" in accepted and "application/json" not in accepted and "*/*" not in accepted
 

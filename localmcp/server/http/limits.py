@@ -1,4 +1,4 @@
-"""What one request and one caller may take: bytes, depth, seconds, and requests a minute."""
+"""Limits of one request and one caller: bytes, depth, seconds, and requests a minute."""
 
 from __future__ import annotations
 

@@ -47,29 +47,29 @@ class ManagementEndpoints:
         for field in ("tools", "providers"):
             asked[field] = _texts(body, field)
         asked["scopes"] = _texts(body, "scopes") or ["read"]
-        collections = [rag, "rules"] if body.get("rules") is True else [rag]
-        new = await self._manage(lambda place: place.api_keys.create(collections=collections, **asked), RAG_UNKNOWN)
+        asked["collections"] = [rag, "rules"] if body.get("rules") is True else [rag]
+        new = await self._manage(lambda workspace: workspace.api_keys.create(**asked), RAG_UNKNOWN)
         say("API key generated", id=new.info.id, ragId=rag, by=request_scope().caller)
         return json_reply(new.as_json())
 
     async def list_keys(self, exchange: Exchange) -> Response:
         """GET `keys/list?ragId=`."""
         rag = _rag(exchange.query.get("ragId"))
-        keys = await self._manage(lambda place: place.api_keys.list(rag), RAG_UNKNOWN)
+        keys = await self._manage(lambda workspace: workspace.api_keys.list(rag), RAG_UNKNOWN)
         exchange.log_response(200)
         return json_reply({"success": True, "keys": [key.as_json() for key in keys]})
 
     async def revoke(self, exchange: Exchange) -> Response:
         """POST `keys/revoke` {keyId}: the key opens nothing any more, and stays listed."""
         key_id = _key_id(exchange)
-        await self._manage(lambda place: place.api_keys.revoke(key_id), KEY_UNKNOWN)
+        await self._manage(lambda workspace: workspace.api_keys.revoke(key_id), KEY_UNKNOWN)
         say("API key revoked", id=key_id, by=request_scope().caller)
         return json_reply({"success": True, "message": "API key revoked successfully"})
 
     async def delete(self, exchange: Exchange) -> Response:
         """DELETE `keys/revoke` {keyId}, or `?keyId=`: the key is gone."""
         key_id = _key_id(exchange)
-        await self._manage(lambda place: place.api_keys.delete(key_id), KEY_UNKNOWN)
+        await self._manage(lambda workspace: workspace.api_keys.delete(key_id), KEY_UNKNOWN)
         say("API key deleted", id=key_id, by=request_scope().caller)
         return json_reply({"success": True, "message": "API key deleted successfully"})
 
@@ -78,7 +78,7 @@ class ManagementEndpoints:
         rag = _rag(exchange.query.get("ragId"))
         limit = min(_whole(exchange, "limit", 50, 1), MOST_LOGS)
         offset = _whole(exchange, "offset", 0, 0)
-        page = await self._manage(lambda place: _logs(place, rag, limit, offset), RAG_UNKNOWN)
+        page = await self._manage(lambda workspace: _logs(workspace, rag, limit, offset), RAG_UNKNOWN)
         exchange.log_response(200)
         return json_reply(page.as_original())
 
@@ -100,10 +100,10 @@ class ManagementEndpoints:
             return work(self._calls.open_workspace())
 
 
-def _logs(place: Workspace, rag: str, limit: int, offset: int) -> LogPage:
-    with place.database.read() as connection:
+def _logs(workspace: Workspace, rag: str, limit: int, offset: int) -> LogPage:
+    with workspace.database.read() as connection:
         [collection] = choose_collections(connection, [rag])
-    return place.activity.logs(collection=collection.name, limit=limit, offset=offset)
+    return workspace.activity.logs(collection=collection.name, limit=limit, offset=offset)
 
 
 # ---------------------------------------------------------------- parameters

@@ -86,13 +86,13 @@ def listen(address: Address) -> socket.socket:
         Unavailable: the address is taken, or not one of this machine.
     """
     try:
-        family, _, _, _, place = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0]
+        family, _, _, _, socket_address = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0]
         # asyncio turns Nagle's algorithm off (40 ms a reply) only for sockets that name their protocol.
         sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         if sys.platform != "win32":
             # On Windows the option would let another program take the same port.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind(place)
+        sock.bind(socket_address)
         sock.listen(512)
     except OSError as error:
         raise Unavailable(
@@ -157,7 +157,7 @@ class HttpServer(uvicorn.Server):
         await super().shutdown(sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """A first signal ends gracefully, a second one at once."""
+        """End gracefully at the first signal, at once at a second SIGINT."""
         self.force_exit = self.should_exit and sig == signal.SIGINT
         self.should_exit = True
 
