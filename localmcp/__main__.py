@@ -40,11 +40,11 @@ def plain_serve(arguments: list[str]) -> tuple[str | None, str | None] | None:
     """
     options: dict[str, str | None] = {"--db": None, "--profile": None}
     words: list[str] = []
-    rest = iter(arguments)
-    for word in rest:
+    unread = iter(arguments)
+    for word in unread:
         name, equals, value = word.partition("=")
         if name in options:
-            options[name] = value if equals else next(rest, "")
+            options[name] = value if equals else next(unread, "")
         else:
             words.append(word)
     database, profile = options.values()

@@ -312,9 +312,9 @@ def _parameter_line(schema: Json) -> str:
     """Return all parameters with their types, required ones first, as many as fit a line."""
     required, optional = _parameters(schema)
     parts = [*required, *optional]
-    kept = next((n for n in range(len(parts), 0, -1) if len(", ".join(parts[:n])) <= LONGEST_PARAMETERS), 1)
-    more = [f"+{len(parts) - kept} more"] if len(parts) > kept else []
-    return ", ".join([*parts[:kept], *more]) or "none"
+    shown = next((n for n in range(len(parts), 0, -1) if len(", ".join(parts[:n])) <= LONGEST_PARAMETERS), 1)
+    more = [f"+{len(parts) - shown} more"] if len(parts) > shown else []
+    return ", ".join([*parts[:shown], *more]) or "none"
 
 
 def _parameters(schema: Json) -> tuple[list[str], list[str]]:
@@ -340,8 +340,8 @@ def _still_starting(names: Sequence[str]) -> str | None:
     """Return which servers' tools cannot be found yet, in one sentence; None if there is none."""
     if not names:
         return None
-    rest = "is still starting: its" if len(names) == 1 else "are still starting: their"
-    return f"{', '.join(names)} {rest} tools are found in a few seconds."
+    ending = "is still starting: its" if len(names) == 1 else "are still starting: their"
+    return f"{', '.join(names)} {ending} tools are found in a few seconds."
 
 
 def _refused(value: Json, sentence: str, hint: str | None) -> Answer:

@@ -99,9 +99,9 @@ class MissingExtra(UnreadableDocument):
 
     exit_code = 3
 
-    def __init__(self, what: str, extra: str) -> None:
+    def __init__(self, feature: str, extra: str) -> None:
         super().__init__(
-            f"{what} needs the optional extra '{extra}'.",
+            f"{feature} needs the optional extra '{extra}'.",
             hint=f"Install it with: pip install 'localmcp[{extra}]'",
         )
         self.extra = extra

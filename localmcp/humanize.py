@@ -29,8 +29,8 @@ def duration(seconds: float) -> str:
     """Seconds as `0.4 s`, `42 s`, `3 min 20 s`, `1 h 5 min`."""
     if seconds < 60:
         return f"{seconds:.1f} s" if seconds < 9.95 else f"{seconds:.0f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+    minutes, seconds_left = divmod(round(seconds), 60)
+    return f"{minutes} min {seconds_left} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def local_time(moment: str) -> str:

@@ -259,8 +259,8 @@ _KINDS: dict[str, tuple[type, ...]] = {
 
 def camel_case(name: str) -> str:
     """`chunks_added` -> `chunksAdded`."""
-    first, *rest = name.split("_")
-    return first + "".join(map(str.capitalize, rest))
+    first, *others = name.split("_")
+    return first + "".join(map(str.capitalize, others))
 
 
 def lower_first(text: str) -> str:

@@ -37,7 +37,7 @@ class TextVectors:
         self._folder = folder
         self._lock = threading.Lock()
         self._model = ""
-        self._known: dict[str, NDArray[np.float32]] = {}
+        self._vectors: dict[str, NDArray[np.float32]] = {}
 
     def of(self, texts: Collection[str], embedder: Embedder) -> dict[str, NDArray[np.float32]]:
         """Return text -> unit vector of shape (dimension,).
@@ -50,7 +50,7 @@ class TextVectors:
         with self._lock:
             self._turn_to(model)
             rows_by_digest = {
-                digest: row for digest in digests.values() if (row := self._known.get(digest)) is not None
+                digest: row for digest in digests.values() if (row := self._vectors.get(digest)) is not None
             }
         missing = {digest: text for text, digest in sorted(digests.items()) if digest not in rows_by_digest}
         for place in range(0, len(missing), TOGETHER):
@@ -79,9 +79,9 @@ class TextVectors:
         with self._lock:
             if model != self._model:
                 return
-            self._known.update(made)
-            for digest in list(self._known)[: max(0, len(self._known) - KEPT_TEXTS)]:
-                del self._known[digest]
+            self._vectors.update(made)
+            for digest in list(self._vectors)[: max(0, len(self._vectors) - KEPT_TEXTS)]:
+                del self._vectors[digest]
             if save:
                 self._save()
 
@@ -89,7 +89,7 @@ class TextVectors:
         """Forget the vectors of another model, and read what the file has for this one."""
         if model == self._model:
             return
-        self._model, self._known = model, {}
+        self._model, self._vectors = model, {}
         path = self._path()
         if path is None or not path.exists():
             return
@@ -98,7 +98,7 @@ class TextVectors:
         try:
             with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
                 digests, rows = stored["digests"], stored["vectors"].astype(np.float32)
-                self._known = dict(zip(digests.tolist(), rows, strict=True))
+                self._vectors = dict(zip(digests.tolist(), rows, strict=True))
         except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
             log.warning("%s cannot be read and is made again: %s", path, error)
 
@@ -107,7 +107,7 @@ class TextVectors:
         if path is None:
             return
         content = BytesIO()
-        np.savez(content, digests=np.array(list(self._known)), vectors=np.stack(list(self._known.values())))
+        np.savez(content, digests=np.array(list(self._vectors)), vectors=np.stack(list(self._vectors.values())))
         try:
             write_atomically(path, content.getvalue())
         except OSError as error:

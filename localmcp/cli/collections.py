@@ -164,8 +164,8 @@ def _ask(session: Session, arguments: Json) -> str:
     arguments["confirm"] = True
     partition = arguments.get("partition_name")
     name = f"'{arguments['collection_name']}'"
-    what = f"partition '{partition}' of {name}" if partition else f"collection {name}"
-    return f"Delete {what} with everything in it for good?"
+    target = f"partition '{partition}' of {name}" if partition else f"collection {name}"
+    return f"Delete {target} with everything in it for good?"
 
 
 @tool_command(collections, "drop", Collections.drop_collection, ask=_ask, arguments=NAME, without=("confirm",))
@@ -304,9 +304,9 @@ def _ask_deletion(session: Session, arguments: Json) -> str:
     ids, filters = arguments["ids"], arguments.pop("filters")
     if bool(ids) == bool(filters):
         raise InvalidInput("Say what to delete: IDs, or --filter, not both.")
-    what = terminal.counted(len(ids), "record") if ids else f"everything that fulfils {' and '.join(filters)}"
+    targets = terminal.counted(len(ids), "record") if ids else f"everything that fulfils {' and '.join(filters)}"
     arguments["filter"] = _read_filters(filters)
-    return f"Put {what} of '{arguments['collection_name']}' into the trash?"
+    return f"Put {targets} of '{arguments['collection_name']}' into the trash?"
 
 
 @tool_command(

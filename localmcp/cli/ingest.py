@@ -212,11 +212,11 @@ class Ingest:
         library, missing = self.session.workspace.library, report.waiting
         before = report.seconds
 
-        def noted(now: Progress) -> None:
-            report.seconds, report.waiting = before + now.seconds, now.waiting
-            report.vectors_added = max(missing - now.waiting - report.chunks_added, 0)
+        def noted(progress: Progress) -> None:
+            report.seconds, report.waiting = before + progress.seconds, progress.waiting
+            report.vectors_added = max(missing - progress.waiting - report.chunks_added, 0)
             if show is not None:
-                show(now)
+                show(progress)
 
         made = library.make_vectors(collection=self.collection, progress=noted)
         report.seconds, report.embed_seconds, report.waiting = before + made.seconds, made.embed_seconds, made.waiting
@@ -328,8 +328,8 @@ def failure_lines(failed: Mapping[str, str]) -> Iterator[str]:
 def grouped(reasons: Counter[str]) -> str:
     """`8 × hidden file; 3 × ignored by .gitignore: *.log; 4 for other reasons`."""
     shown = [f"{count:,} × {reason}" for reason, count in reasons.most_common(SHOWN_REASONS)]
-    rest = reasons.total() - sum(count for _, count in reasons.most_common(SHOWN_REASONS))
-    return "; ".join([*shown, *([f"{rest:,} for other reasons"] if rest else [])])
+    others = reasons.total() - sum(count for _, count in reasons.most_common(SHOWN_REASONS))
+    return "; ".join([*shown, *([f"{others:,} for other reasons"] if others else [])])
 
 
 def _entries(workspace: Workspace, paths: Iterable[str], collection: str | None) -> list[Entry]:

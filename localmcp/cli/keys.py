@@ -143,8 +143,8 @@ def _called(info: KeyInfo) -> str:
 def _opened(info: KeyInfo) -> str:
     """`read, write: collections notes, work; tools search`."""
     parts = [
-        f"{what} {', '.join(names) or 'none'}"
-        for what, names in (("collections", info.collections), ("tools", info.tools), ("providers", info.providers))
+        f"{kind} {', '.join(names) or 'none'}"
+        for kind, names in (("collections", info.collections), ("tools", info.tools), ("providers", info.providers))
         if names is not None
     ]
     rights = ", ".join(info.scopes) or "nothing"

@@ -145,7 +145,7 @@ def _print_usage(session: Session, usage: Statistics) -> None:
     _print_usage_by(session, "caller", usage.callers)
 
 
-def _print_usage_by(session: Session, what: str, usage: Sequence[Usage]) -> None:
+def _print_usage_by(session: Session, heading: str, usage: Sequence[Usage]) -> None:
     rows = [
         (
             row.key_name or row.name,
@@ -158,5 +158,5 @@ def _print_usage_by(session: Session, what: str, usage: Sequence[Usage]) -> None
         )
         for row in usage
     ]
-    head = (what, "calls", "errors", "median", "95 %", "answered", "last")
+    head = (heading, "calls", "errors", "median", "95 %", "answered", "last")
     session.print_table(head, rows, right=(1, 2, 3, 4, 5))

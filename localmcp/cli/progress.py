@@ -34,14 +34,15 @@ def shown_progress(session: Session) -> Generator[Show | None]:
             words = bar.add_task("looking at the files", total=None)
             meaning = bar.add_task("", total=None, visible=False)
 
-            def show(now: Progress) -> None:
-                line = describe(now, max(width - 36, 20))
-                if now.phase == "words":
-                    bar.update(words, total=max(now.bytes_total, 1), completed=now.bytes_done, description=line)
+            def show(progress: Progress) -> None:
+                line = describe(progress, max(width - 36, 20))
+                if progress.phase == "words":
+                    size = max(progress.bytes_total, 1)
+                    bar.update(words, total=size, completed=progress.bytes_done, description=line)
                     return
-                total = max(now.vectors_total, 1)
+                total = max(progress.vectors_total, 1)
                 bar.update(words, total=1, completed=1, description="every document is found by word")
-                bar.update(meaning, total=total, completed=now.vectors_done, visible=True, description=line)
+                bar.update(meaning, total=total, completed=progress.vectors_done, visible=True, description=line)
 
             yield show
 
@@ -80,34 +81,34 @@ class _Lines:
         self._last = time.monotonic()
         self._documents = 0
 
-    def __call__(self, now: Progress) -> None:
-        if now.phase == "words":
-            self._documents = now.documents
+    def __call__(self, progress: Progress) -> None:
+        if progress.phase == "words":
+            self._documents = progress.documents
         moment = time.monotonic()
         if moment - self._last < SECONDS_BETWEEN_LINES:
             return
         self._last = moment
-        line = describe(now, terminal.PIPED_COLUMNS)
-        if now.phase == "meaning":
+        line = describe(progress, terminal.PIPED_COLUMNS)
+        if progress.phase == "meaning":
             documents = terminal.counted(self._documents, "document")
             self._session.note(f"{documents} found by word. {line}" if self._documents else line)
         else:
             self._session.note(line)
 
 
-def describe(now: Progress, width: int) -> str:
+def describe(progress: Progress, width: int) -> str:
     """Return `12 of 43 files · 210 passages · 14 s left · notes/a.md`, as much as fits.
 
     Or `Meaning: 12 %, 4 min left; …`.
     """
-    left = "" if now.seconds_left is None else f"{terminal.duration(now.seconds_left)} left"
-    if now.phase == "meaning":
-        share = f"Meaning: {100 * now.vectors_done // max(now.vectors_total, 1)} %"
+    left = "" if progress.seconds_left is None else f"{terminal.duration(progress.seconds_left)} left"
+    if progress.phase == "meaning":
+        share = f"Meaning: {100 * progress.vectors_done // max(progress.vectors_total, 1)} %"
         return f"{', '.join(filter(None, (share, left)))}; {STOPPABLE}"[:width]
-    parts = [f"{now.done} of {terminal.counted(now.total, 'file')}", terminal.counted(now.chunks, "passage"), left]
-    line = " · ".join(filter(None, parts))
+    files = f"{progress.done} of {terminal.counted(progress.total, 'file')}"
+    line = " · ".join(filter(None, (files, terminal.counted(progress.chunks, "passage"), left)))
     space = width - len(line) - 3
-    path = visible(terminal.short_path(now.path))
+    path = visible(terminal.short_path(progress.path))
     if space < 12:
         return line[:width]
     return f"{line} · {path if len(path) <= space else '…' + path[-space + 1 :]}"

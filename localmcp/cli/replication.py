@@ -78,8 +78,8 @@ def _stop(session: Session, collection: str, drop: bool, yes: bool) -> None:
         session.confirm(f"Delete the copy of '{collection}' in Milvus?", yes)
     replica = session.existing().replication.stop(collection, drop=drop)
     result = {"collection": replica.collection, "name": replica.name, "dropped": drop}
-    what = "deleted" if drop else "left as it is"
-    words = f"'{replica.collection}' is searched in the file again; the copy '{replica.name}' was {what}."
+    outcome = "deleted" if drop else "left as it is"
+    words = f"'{replica.collection}' is searched in the file again; the copy '{replica.name}' was {outcome}."
     session.answer(result, lambda _: session.note(words))
 
 

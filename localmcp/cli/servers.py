@@ -389,8 +389,8 @@ def _note_changes(session: Session, listed: Iterable[McpServer]) -> None:
     """Name the servers whose tools are no longer what the person approved."""
     for server in listed:
         if server.usable and (count := len(server.changes())):
-            what = f"{server.entry.name}: {terminal.counted(count, 'tool')} changed since you approved it; see"
-            session.warn(f"{what}: localmcp servers approve {server.entry.name}")
+            changes = f"{server.entry.name}: {terminal.counted(count, 'tool')} changed since you approved it; see"
+            session.warn(f"{changes}: localmcp servers approve {server.entry.name}")
 
 
 def _print_outcomes(session: Session, outcomes: list[Json]) -> None:

@@ -80,8 +80,8 @@ highlighted = partial(styled, fg="yellow", bold=True)
 def score_bar(score: float, width: int = 8) -> str:
     """0..100 as a bar of `width` cells, drawn in eighths."""
     eighths = round(max(0.0, min(score, 100.0)) / 100 * width * 8)
-    full, rest = divmod(eighths, 8)
-    return ("█" * full + (_EIGHTHS[rest] if rest else "")).ljust(width)
+    full, remainder = divmod(eighths, 8)
+    return ("█" * full + (_EIGHTHS[remainder] if remainder else "")).ljust(width)
 
 
 def quoted(words: Sequence[str]) -> str:

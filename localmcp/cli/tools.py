@@ -96,8 +96,8 @@ def _print_tool(tool: Json) -> None:
     for name in schema.get("properties", {}):
         spec = _parameter(schema, name)
         defined = {key: schema[key] for key in ("$defs", "definitions", "required") if key in schema}
-        one = describe_parameters({**defined, "properties": {name: spec}})
-        terminal.echo(f"  {one}  {terminal.dim(str(spec.get('description', '')))}".rstrip())
+        parameter = describe_parameters({**defined, "properties": {name: spec}})
+        terminal.echo(f"  {parameter}  {terminal.dim(str(spec.get('description', '')))}".rstrip())
     kind = "It only reads." if tool["readOnly"] else "It changes things."
     terminal.echo(terminal.dim("It may remove or overwrite something." if tool["destructive"] else kind))
 

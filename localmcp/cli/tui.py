@@ -76,11 +76,11 @@ def _examine(workspace: Workspace) -> Examination:
     help="By meaning and word, by meaning, or by word.",
 )  # fmt: skip
 @click.option(
-    "--print", "what", type=click.Choice(["place", "path", "text", "id"]), default="place", show_default=True,
+    "--print", "shown_part", type=click.Choice(["place", "path", "text", "id"]), default="place", show_default=True,
     help="What is printed of the passage: path:line, its file, its text, or its id.",
 )  # fmt: skip
 @pass_session
-def find(session: Session, query: tuple[str, ...], mode: str, what: str) -> int:
+def find(session: Session, query: tuple[str, ...], mode: str, shown_part: str) -> int:
     """Pick a passage while you type; the choice goes to stdout.
 
     \b
@@ -103,11 +103,11 @@ def find(session: Session, query: tuple[str, ...], mode: str, what: str) -> int:
         return session.fail("unexpected", "The screen could not be drawn.", None, app.return_code)
     if chosen is None:
         return INTERRUPTED
-    session.answer(chosen, lambda hit: terminal.write(printed(hit, what)))
+    session.answer(chosen, lambda hit: terminal.write(printed(hit, shown_part)))
     return 0
 
 
-def printed(hit: dict[str, Any], what: str) -> str:
+def printed(hit: dict[str, Any], part: str) -> str:
     """Return what `--print` asks for; a text without a file has its title for a path."""
     citation = hit["citation"]
     return {
@@ -115,4 +115,4 @@ def printed(hit: dict[str, Any], what: str) -> str:
         "path": citation.get("path", hit["sourceTitle"]),
         "text": hit["content"],
         "id": hit["chunkId"],
-    }[what]
+    }[part]

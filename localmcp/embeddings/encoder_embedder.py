@@ -50,8 +50,8 @@ class Common:
 
     def subtract_from(self, vectors: Vectors, mean: Vectors) -> Vectors:
         """Return the vectors without what is common, as unit rows of shape (n, dimension)."""
-        rest = vectors - mean
-        return unit_rows(rest - (rest @ self.directions.T) @ self.directions)
+        centered = vectors - mean
+        return unit_rows(centered - (centered @ self.directions.T) @ self.directions)
 
 
 class EncoderEmbedder:
@@ -92,7 +92,7 @@ class EncoderEmbedder:
         self._query_lock = threading.Lock()
         self._passage_slots = threading.BoundedSemaphore(self._threads)
         self._first, self._last = tokens.ends
-        self._kept = max_tokens - 2
+        self._most_tokens = max_tokens - 2
         self.identity = ModelIdentity(
             name=name,
             sha256=sha256,
@@ -100,7 +100,7 @@ class EncoderEmbedder:
             query_prefix=query_prefix,
             passage_prefix=passage_prefix,
             dimension=weights.shape.width,
-            max_tokens=self._kept - self.count_tokens(passage_prefix),
+            max_tokens=self._most_tokens - self.count_tokens(passage_prefix),
         )
 
     def embed_passages(self, texts: Sequence[str]) -> Vectors:
@@ -163,7 +163,7 @@ class EncoderEmbedder:
             return self._queries.outputs(ids)
 
     def _token_ids(self, text: str) -> NDArray[np.int64]:
-        return np.array([self._first, *self._tokens.ids(text)[: self._kept], self._last], np.int64)
+        return np.array([self._first, *self._tokens.ids(text)[: self._most_tokens], self._last], np.int64)
 
     def _passage_encoder(self) -> Encoder:
         with self._loading, native_calls:

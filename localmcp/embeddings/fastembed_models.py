@@ -219,7 +219,7 @@ class FastEmbedModel(OnnxEmbedder):
             with _short_spins():
                 return text_embedding(name, str(cache_dir), local_files_only=local_files_only, **options)
 
-        known_query, known_passage = _card_prefixes(name)
+        card_query_prefix, card_passage_prefix = _card_prefixes(name)
         with native.explained(name, hint if local_files_only else "Check the network, then try again."):
             model = load(native.threads_for(threads))
             inner: Any = model.model
@@ -232,8 +232,8 @@ class FastEmbedModel(OnnxEmbedder):
                 name=described["model"],
                 sha256=native.digest_weights(folder / file for file in files),
                 pooling=_FASTEMBED_POOLINGS.get(type(inner).__name__, type(inner).__name__),
-                query_prefix=known_query if query_prefix is None else query_prefix,
-                passage_prefix=known_passage if passage_prefix is None else passage_prefix,
+                query_prefix=card_query_prefix if query_prefix is None else query_prefix,
+                passage_prefix=card_passage_prefix if passage_prefix is None else passage_prefix,
                 threads=threads,
             )
 

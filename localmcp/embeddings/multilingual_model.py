@@ -104,8 +104,8 @@ def without_language(question: Vectors) -> Vector:
     """
     width, directions = len(question) // 2, _translation_directions()
     many = question[:width]
-    rest = unit_rows((many - (many @ directions.T) @ directions)[None])[0] * np.linalg.norm(many)
-    return np.concatenate([rest, question[width:]]).astype(np.float32, copy=False)
+    remainder = unit_rows((many - (many @ directions.T) @ directions)[None])[0] * np.linalg.norm(many)
+    return np.concatenate([remainder, question[width:]]).astype(np.float32, copy=False)
 
 
 @cache

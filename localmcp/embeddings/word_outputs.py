@@ -54,14 +54,14 @@ def word_vectors(pieces: Sequence[str], outputs: Vectors) -> list[tuple[str, Vec
 def word_means(pieces: Sequence[str], outputs: Vectors) -> tuple[list[str], Vectors]:
     """Return the words, and the mean output of the pieces of each: shape (words, width)."""
     text = "".join(pieces).replace(_SPACE, " ")
-    found = list(_WORD.finditer(text))
+    matches = list(_WORD.finditer(text))
     ends = np.cumsum([len(piece) for piece in pieces])
-    first = np.searchsorted(ends, [word.start() for word in found], side="right")
-    after = np.searchsorted(ends, [word.end() for word in found], side="left") + 1
+    first = np.searchsorted(ends, [word.start() for word in matches], side="right")
+    after = np.searchsorted(ends, [word.end() for word in matches], side="left") + 1
     sums = np.zeros((len(pieces) + 1, outputs.shape[1]), np.float32)
     np.cumsum(unit_rows(outputs), axis=0, out=sums[1:])
     counts = (after - first).astype(np.float32)
-    return [word[0] for word in found], (sums[after] - sums[first]) / counts[:, None]
+    return [word[0] for word in matches], (sums[after] - sums[first]) / counts[:, None]
 
 
 def _without_language(vectors: Vectors) -> Vectors:

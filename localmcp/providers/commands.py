@@ -144,7 +144,7 @@ class Reader:
 
     pipe: IO[bytes]
     most: int
-    kept: bytearray = field(default_factory=bytearray)
+    data: bytearray = field(default_factory=bytearray)
     total: int = 0
     thread: threading.Thread = field(init=False)
 
@@ -155,13 +155,13 @@ class Reader:
     def _read(self) -> None:
         with self.pipe:
             while block := os.read(self.pipe.fileno(), 65536):
-                self.kept += block[: self.most - len(self.kept)]
+                self.data += block[: self.most - len(self.data)]
                 self.total += len(block)
 
     def text(self) -> str:
         """Return what was kept, as text; a character cut in two is left out."""
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        return decoder.decode(bytes(self.kept), final=self.total <= len(self.kept))
+        return decoder.decode(bytes(self.data), final=self.total <= len(self.data))
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +241,7 @@ def _await(process: Popen[bytes], command: Command, stdin: bytes | None) -> Outc
         end_groups([process])
     for reader in (output, errors):
         reader.thread.join(DRAIN_SECONDS)
-    truncated = output.total > len(output.kept)
+    truncated = output.total > len(output.data)
     return Outcome(code, output.text(), errors.text()[:MOST_ERROR], truncated)
 
 

@@ -68,7 +68,7 @@ class Fields:
         self.source = source
         self.place = place
         self._table = table
-        self._known: list[str] = []
+        self._read_keys: list[str] = []
 
     def complain(self, message: str, key: str = "", *, hint: str | None = None, level: Level = "error") -> None:
         """Keep a mistake of this table, or of one of its keys."""
@@ -80,7 +80,7 @@ class Fields:
 
     def raw(self, key: str) -> Any:
         """Return the value as TOML gives it; None when the key is missing."""
-        self._known.append(key)
+        self._read_keys.append(key)
         return self._table.get(key)
 
     def has(self, key: str) -> bool:
@@ -158,9 +158,9 @@ class Fields:
     def refuse_others(self) -> None:
         """Report every key that was not read, with the nearest that is known."""
         for key in self._table:
-            if key not in self._known:
-                near = nearest(key, self._known)
-                hint = f"Did you mean '{near}'?" if near else f"Known: {', '.join(self._known)}."
+            if key not in self._read_keys:
+                near = nearest(key, self._read_keys)
+                hint = f"Did you mean '{near}'?" if near else f"Known: {', '.join(self._read_keys)}."
                 self.complain(f"{self.named(key)} is not a known key.", key, hint=hint)
 
 

@@ -279,10 +279,10 @@ def _scan(folder: str, depth: int = 3) -> Iterator[tuple[str, Signature]]:
             yield from _scan(entry.path, depth - 1)
         elif entry.name.endswith(".toml"):
             try:
-                seen = entry.stat()
+                status = entry.stat()
             except OSError:
                 continue  # Gone meanwhile, or a link to nothing.
-            yield entry.path, signature_of(seen)
+            yield entry.path, signature_of(status)
 
 
 def _read_or_warn(path: str) -> Manifest | Problem:

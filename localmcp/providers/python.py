@@ -203,8 +203,8 @@ def _python_files(folder: Path) -> Iterator[tuple[Path, Signature]]:
         return
     for entry in entries:
         if entry.name.endswith(".py") and not entry.name.startswith(("_", ".")) and entry.is_file():
-            seen = entry.stat()
-            yield Path(entry.path), signature_of(seen)
+            status = entry.stat()
+            yield Path(entry.path), signature_of(status)
 
 
 def _entry_points() -> Iterator[tuple[str, EntryPoint]]:

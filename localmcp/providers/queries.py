@@ -257,12 +257,12 @@ def prepare(connection: apsw.Connection, sql: str) -> Statement:
     Raises:
         InvalidInput: it is empty, more than one, or does more than read.
     """
-    seen: list[tuple[str, Statement, bool]] = []
+    statements: list[tuple[str, Statement, bool]] = []
 
     def look(cursor: apsw.Cursor, text: str, _bindings: Any) -> bool:
         columns = tuple(str(description[0]) for description in cursor.get_description())
         names = tuple(name for name in cursor.bindings_names if name)
-        seen.append((text, Statement(columns, names), cursor.is_readonly))
+        statements.append((text, Statement(columns, names), cursor.is_readonly))
         return False
 
     cursor = connection.cursor()
@@ -273,9 +273,9 @@ def prepare(connection: apsw.Connection, sql: str) -> Statement:
         log.debug("prepared a statement without running it")
     except apsw.BindingsError as error:
         raise InvalidInput("Parameters of the statement need names: write :name, not ?.") from error
-    if not seen or not seen[0][1].columns:
+    if not statements or not statements[0][1].columns:
         raise InvalidInput("The statement is empty, or gives no rows.")
-    text, statement, reads_only = seen[0]
+    text, statement, reads_only = statements[0]
     if _rest_after(text, sql):
         raise InvalidInput("There must be one statement, and this is more than one.")
     if not reads_only:
@@ -292,8 +292,8 @@ class _AnyValue(dict[str, Any]):
 
 def _rest_after(first: str, sql: str) -> bool:
     """Return whether more than comments and semicolons follows the first statement."""
-    rest = sql[sql.find(first) + len(first) :] if first in sql else ""
-    lines = [line.partition("--")[0] for line in rest.splitlines()]
+    following = sql[sql.find(first) + len(first) :] if first in sql else ""
+    lines = [line.partition("--")[0] for line in following.splitlines()]
     return bool("".join(lines).replace(";", "").strip())
 
 

@@ -207,8 +207,8 @@ class CatalogWords:
         if allowed is not None:
             cost[~allowed] = _NOWHERE
         pattern = bare(query.text)
-        held = [row for row in np.flatnonzero(cost < _NOWHERE).tolist() if pattern in words.texts[row]]
-        return _least_first(np.asarray(held, dtype=np.int64), (cost + words.counts())[held])
+        candidates = [row for row in np.flatnonzero(cost < _NOWHERE).tolist() if pattern in words.texts[row]]
+        return _least_first(np.asarray(candidates, dtype=np.int64), (cost + words.counts())[candidates])
 
     def _resembling(
         self, query: Query, words: FieldWords, neighbors: Mapping[str, Neighbors], allowed: NDArray[Any] | None

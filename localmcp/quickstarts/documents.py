@@ -191,9 +191,9 @@ def read_tags(value: Any) -> tuple[Tag, ...]:
     for item in cast("list[Any]", value) if isinstance(value, list) else []:
         tag = cast(Json, item) if isinstance(item, dict) else {"kind": "tag", "value": item}
         values = cast("list[Any]", tag["value"]) if isinstance(tag.get("value"), list) else [tag.get("value")]
-        for one in values:
-            if isinstance(one, str | int | float) and str(one).strip():
-                tags[str(tag.get("kind") or "tag").strip(), str(one).strip()] = None
+        for tag_value in values:
+            if isinstance(tag_value, str | int | float) and str(tag_value).strip():
+                tags[str(tag.get("kind") or "tag").strip(), str(tag_value).strip()] = None
     return tuple(tags)
 
 

@@ -361,10 +361,10 @@ def _settle(
         following: _States = {}
         for used, (cost, choice) in states.items():
             for option in (*(option for option in options[index] if option[0] not in used), None):
-                now = used | {option[0]} if option else used
+                used_now = used | {option[0]} if option else used
                 total = cost + (option[1] if option else costs[index])
-                if now not in following or total < following[now][0]:
-                    following[now] = (total, {**choice, index: option})
+                if used_now not in following or total < following[used_now][0]:
+                    following[used_now] = (total, {**choice, index: option})
         states = dict(sorted(following.items(), key=lambda state: state[1][0])[:MOST_ALTERNATIVES])
     return min(states.values(), key=lambda state: state[0])[1]
 

@@ -240,11 +240,11 @@ def _in_documents(
     limit: int,
 ) -> list[Found]:
     """Return quick starts whose text holds every word of the subject, most in the title first."""
-    seen = {match.id for match in matches}
+    matched_ids = {match.id for match in matches}
     by_field = [_holding_all(connection, where, query, allowed) for where, query in queries.items()]
     fallbacks: dict[int, Found] = {}
     for match in sorted(chain.from_iterable(by_field), key=lambda match: match.place):
-        if match.id not in seen:
+        if match.id not in matched_ids:
             fallbacks.setdefault(match.id, match)
     return list(fallbacks.values())[:limit]
 

@@ -126,9 +126,9 @@ class RuleEditor:
         if source == target:
             raise InvalidInput(f"source and target are both {source}; name two rules.")
         with self._database.write() as connection:
-            gone, kept = require_rule(connection, source), require_rule(connection, target)
-            rulebook.move_history(connection, gone, kept)
-            if gone.retired_at is None:
+            source_rule, target_rule = require_rule(connection, source), require_rule(connection, target)
+            rulebook.move_history(connection, source_rule, target_rule)
+            if source_rule.retired_at is None:
                 rulebook.retire_rule(connection, source)
         return self._catalog.answer(target, f"Rule {source} was merged into rule {target}.")
 

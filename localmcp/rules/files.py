@@ -286,15 +286,15 @@ def _with_what_forbids(rule: str, above: Sequence[str]) -> str:
 
 def _category_of(path: Sequence[str]) -> tuple[str, str]:
     """Return the category that a heading names, and the other headings as context."""
-    rest = list(path)
+    remaining = list(path)
     for title in path:
         plain = title.strip().lower()
         name = plain if plain in CATEGORIES else _ALIASES.get(plain)
         if name:
             if plain == name:
-                rest.remove(title)
-            return name, " › ".join(rest)
-    return "", " › ".join(rest)
+                remaining.remove(title)
+            return name, " › ".join(remaining)
+    return "", " › ".join(remaining)
 
 
 def _blocks(text: str) -> Iterator[tuple[str, int, str, int]]:

@@ -123,14 +123,14 @@ class RuleFiles:
 
     def _unknown(self, drafts: list[RuleDraft]) -> list[RuleDraft]:
         """Return those whose text is neither in the file nor earlier among them."""
-        seen: set[tuple[bytes, str | None]] = set()
+        distinct: set[tuple[bytes, str | None]] = set()
         fresh: list[RuleDraft] = []
         with self._catalog.database.read() as connection:
             for draft in drafts:
                 key = (digest_of(draft.rule_text), draft.project)
-                if key not in seen and rulebook.find_same(connection, draft.rule_text, draft.project) is None:
+                if key not in distinct and rulebook.find_same(connection, draft.rule_text, draft.project) is None:
                     fresh.append(draft)
-                seen.add(key)
+                distinct.add(key)
         return fresh
 
     @hidden_tool(

@@ -229,8 +229,10 @@ def has_rules(connection: apsw.Connection) -> bool:
 def unknown_category(connection: apsw.Connection, category: str) -> list[str]:
     """Return which categories there are, if this is none of them."""
     sql = "select distinct category from rules where retired_at is null order by category"
-    known = [row[0] for row in fetch_all(connection, sql)]
-    return [] if category in known else [f"No rule has the category '{category}'. There are: {', '.join(known)}."]
+    categories = [row[0] for row in fetch_all(connection, sql)]
+    if category in categories:
+        return []
+    return [f"No rule has the category '{category}'. There are: {', '.join(categories)}."]
 
 
 def count_rules(connection: apsw.Connection, selection: Selection) -> int:

@@ -312,8 +312,8 @@ def _with_named_first(fused: list[Fused], arms: Arms, keyword_weight: float) -> 
         else:
             first[candidate.id] = lifted
     lifted_ids = {candidate.id for candidate in first.values()}
-    rest = [candidate for candidate in fused if candidate.id not in lifted_ids]
-    return sorted(first.values(), key=lambda candidate: -candidate.named) + rest
+    others = [candidate for candidate in fused if candidate.id not in lifted_ids]
+    return sorted(first.values(), key=lambda candidate: -candidate.named) + others
 
 
 def _lifted(fused: Fused, arms: Arms, weights: Weights, least: float) -> Fused:
@@ -329,13 +329,13 @@ def _lifted(fused: Fused, arms: Arms, weights: Weights, least: float) -> Fused:
 
 
 def _fuse_one_arm(
-    ranks: Mapping[int, int], raw: Mapping[int, float], score: Callable[[float], float], found_by: MatchType
+    ranks: Mapping[int, int], raw: Mapping[int, float], score: Callable[[float], float], match_type: MatchType
 ) -> list[Fused]:
     """Return one arm's hits in its order, which scores at their ceiling do not undo."""
-    by_meaning = found_by == "semantic_only"
+    by_meaning = match_type == "semantic_only"
     scores = {chunk_id: score(raw[chunk_id]) for chunk_id in ranks}
     return [
-        Fused(chunk_id, value if by_meaning else 0.0, 0.0 if by_meaning else value, value, found_by)
+        Fused(chunk_id, value if by_meaning else 0.0, 0.0 if by_meaning else value, value, match_type)
         for chunk_id, value in scores.items()
     ]
 

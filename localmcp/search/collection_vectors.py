@@ -100,9 +100,9 @@ def _model(connection: apsw.Connection, model_id: int | None) -> tuple[str, int]
 
 def _only(blocks: Sequence[Block], chunk_ids: Sequence[int]) -> list[Block]:
     """Return the blocks with nothing but those chunks in them."""
-    kept = [(block, np.isin(block.ids, chunk_ids)) for block in blocks]
+    masked = [(block, np.isin(block.ids, chunk_ids)) for block in blocks]
     return [
         Block(block.segments, block.ids[stays], block.sources[stays], np.ascontiguousarray(block.bits[:, stays]))
-        for block, stays in kept
+        for block, stays in masked
         if stays.any()
     ]

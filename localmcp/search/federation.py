@@ -71,10 +71,10 @@ def split_name(shown: str) -> tuple[str | None, str]:
     return (origin, name) if colon and origin and name else (None, shown)
 
 
-def never_changed(what: str, origin: str, file: str = "FILE") -> AccessDenied:
+def never_changed(target: str, origin: str, file: str = "FILE") -> AccessDenied:
     """Return the error for who wants to change something in a mounted file; `file` is its path."""
     return AccessDenied(
-        f"{what} is in {origin} (mounted), which is never changed.",
+        f"{target} is in {origin} (mounted), which is never changed.",
         hint=f"What it holds is taken into your file with: localmcp merge {file}",
     )
 

@@ -55,5 +55,5 @@ def sentences(text: str) -> Iterator[tuple[int, int]]:
 
 def _score(query: KeywordQuery, sentence: str, language: str) -> float:
     stems = f" {index_text(sentence, language)} "
-    held = {term.word: term.idf for term in query.terms if holds(stems, term)}
-    return sum(held.values()) * (HEADING_SHARE if sentence.startswith("#") else 1)
+    matched = {term.word: term.idf for term in query.terms if holds(stems, term)}
+    return sum(matched.values()) * (HEADING_SHARE if sentence.startswith("#") else 1)

@@ -322,8 +322,8 @@ class _Search:
     def _live(self, ours: _SearchedModel) -> list[int]:
         """Return what another server found, without what has left the file meanwhile, or is not asked for."""
         near = self.embedded.remote_hits.near
-        found = [chunk_id for place_id in ours.collection_ids for chunk_id in near.get(place_id, ())]
-        return self._asked_for(ours, found)
+        chunk_ids = [chunk_id for place_id in ours.collection_ids for chunk_id in near.get(place_id, ())]
+        return self._asked_for(ours, chunk_ids)
 
     def _asked_for(self, ours: _SearchedModel, chunk_ids: Sequence[int]) -> list[int]:
         """Return those of the chunks that are in the file, and asked for."""

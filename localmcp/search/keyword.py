@@ -158,14 +158,14 @@ def build_query(
         for unit, term in zip(units, words.terms(units, languages), strict=True)
     ]
     stops = frozenset[str]().union(*map(stop_words, languages))
-    kept, dropped = _without_stop_words(terms, stops)
-    absent = [term.word for term in kept if not term.chunks and term.word not in stops]
-    kept, expensive = _within_budget([term for term in kept if term.chunks])
+    searched, dropped = _without_stop_words(terms, stops)
+    absent = [term.word for term in searched if not term.chunks and term.word not in stops]
+    searched, expensive = _within_budget([term for term in searched if term.chunks])
     compounding = not COMPOUNDING.isdisjoint(languages)
     unmatched = [
         (word, WITHIN if compounding and words.hold_within(word) else ABSENT) for word in dict.fromkeys(absent)
     ]
-    return KeywordQuery(tuple(kept), languages, (*dropped, *expensive, *unmatched), inverse_frequency(0, total))
+    return KeywordQuery(tuple(searched), languages, (*dropped, *expensive, *unmatched), inverse_frequency(0, total))
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,21 +318,21 @@ def _is_in_language(
 
 def _without_stop_words(terms: list[Term], stops: Collection[str]) -> tuple[list[Term], list[tuple[str, str]]]:
     """Return the terms without stop words, unless nothing else is left, and what was dropped."""
-    kept = [term for term in terms if term.word not in stops]
-    if not any(term.chunks for term in kept):
+    content_terms = [term for term in terms if term.word not in stops]
+    if not any(term.chunks for term in content_terms):
         return terms, []
-    return kept, [(term.word, "stop word") for term in terms if term not in kept]
+    return content_terms, [(term.word, "stop word") for term in terms if term not in content_terms]
 
 
 def _within_budget(terms: list[Term]) -> tuple[list[Term], list[tuple[str, str]]]:
     """Drop the most frequent terms until the postings fit; the rarest always stays."""
-    spent, kept, budget = 0, set[str](), max(POSTINGS_BUDGET, POSTINGS_A_WORD * len(terms))
+    spent, affordable, budget = 0, set[str](), max(POSTINGS_BUDGET, POSTINGS_A_WORD * len(terms))
     for term in sorted({t.word: t for t in terms}.values(), key=lambda t: t.chunks):
         spent += term.chunks
-        if spent <= budget or not kept:
-            kept.add(term.word)
-    dropped = {term.word: None for term in terms if term.word not in kept}
-    return [term for term in terms if term.word in kept], [(word, "too frequent") for word in dropped]
+        if spent <= budget or not affordable:
+            affordable.add(term.word)
+    dropped = {term.word: None for term in terms if term.word not in affordable}
+    return [term for term in terms if term.word in affordable], [(word, "too frequent") for word in dropped]
 
 
 # ---------------------------------------------------------------- running it

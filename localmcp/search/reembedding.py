@@ -336,8 +336,9 @@ def _model_name(connection: apsw.Connection, model_id: int | None) -> str | None
 
 def collections_to_reembed(connection: apsw.Connection) -> list[Collection]:
     """Return the collections of documents that have passages, as the caller sees them."""
-    held = {row[0] for row in fetch_all(connection, "select distinct collection_id from sources where chunk_count > 0")}
-    return [collection for collection in visible_collections(connection) if collection.id in held]
+    sql = "select distinct collection_id from sources where chunk_count > 0"
+    filled = {row[0] for row in fetch_all(connection, sql)}
+    return [collection for collection in visible_collections(connection) if collection.id in filled]
 
 
 def spec_in_use(connection: apsw.Connection, collection: Collection) -> str:

@@ -90,13 +90,13 @@ class Judge:
         """Return what the map weighs; `matched`: the words of the question that the passage holds."""
         words = self.idf_by_word | self.missing
         total = sum(words.values())
-        held = sum(idf for word, idf in words.items() if word in matched)
+        matched_idf = sum(idf for word, idf in words.items() if word in matched)
         meaning = (cosine or 0.0) + self.shift
         return Signals(
             1.0,
             meaning,
             max(FAR - meaning, 0.0),
-            held / total if total else 0.0,
+            matched_idf / total if total else 0.0,
             float(any(has_digit(word) and word not in matched for word in words)),
             float(other_language),
             math.log(1 + len(words)),

@@ -185,9 +185,9 @@ def next_passages(
     smallest = fetch_all(connection, f"{sql} order by passages, source_id desc limit {ROUND}", values)
     chosen = _passages_of(connection, model_id, [row[0] for row in newest], ROUND // NEWEST_SHARE)
     ids = list(_up_to(smallest, ROUND))
-    seen = {passage.chunk_id for passage in chosen}
-    rest = _passages_of(connection, model_id, ids, ROUND)
-    return [*chosen, *(passage for passage in rest if passage.chunk_id not in seen)]
+    chosen_ids = {passage.chunk_id for passage in chosen}
+    others = _passages_of(connection, model_id, ids, ROUND)
+    return [*chosen, *(passage for passage in others if passage.chunk_id not in chosen_ids)]
 
 
 def _up_to(rows: Iterable[tuple[int, int]], limit: int) -> Iterator[int]:
@@ -392,8 +392,8 @@ def is_alive(holder: str, beat_at: str) -> bool:
 
 def process_of(holder: str) -> int:
     """Return the number of a holder's process; 0 if it is on another machine, or unknown."""
-    host, _, rest = holder.partition(":")
-    process = rest.partition(":")[0]
+    host, _, process_and_thread = holder.partition(":")
+    process = process_and_thread.partition(":")[0]
     return int(process) if host == socket.gethostname() and process.isdigit() else 0
 
 

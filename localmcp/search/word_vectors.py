@@ -145,11 +145,11 @@ def _passages(connection: apsw.Connection, word_ids: Iterable[int]) -> dict[int,
     sql = "select id, word from word_vectors where id in (select value from carray(?))"
     words = fetch_all(connection, sql, (apsw.carray(array("q", word_ids)),)) if word_ids else []
     sql = f"select rowid from chunks_fts where chunks_fts match ? limit {MOST_PASSAGES + 1}"
-    found = {
+    chunk_ids_by_word = {
         word_id: [row[0] for row in fetch_all(connection, sql, (f'"{word.replace(chr(34), "")}"',))]
         for word_id, word in words
     }
-    return {word_id: chunk_ids for word_id, chunk_ids in found.items() if len(chunk_ids) <= MOST_PASSAGES}
+    return {word_id: chunk_ids for word_id, chunk_ids in chunk_ids_by_word.items() if len(chunk_ids) <= MOST_PASSAGES}
 
 
 def _sums(near: Sequence[Mapping[int, float]], passages: Mapping[int, Sequence[int]], total: int) -> dict[int, float]:

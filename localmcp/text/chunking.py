@@ -192,15 +192,15 @@ def shorten_prefix(title: str, headings: Path) -> str:
     title = _cut_bytes(" ".join(title.split()), PREFIX_BYTES // 2)
     path = headings[1:] if headings and headings[0].casefold() == title.casefold() else headings
     room = PREFIX_BYTES - len(title.encode()) - 1
-    kept: list[str] = []
+    headings_shown: list[str] = []
     for heading in reversed(path):
         room -= len(heading.encode()) + len(" > ")
         if room < 0:
             break
-        kept.insert(0, heading)
-    if path and not kept:
-        kept = [_cut_bytes(path[-1], PREFIX_BYTES // 2 - 1)]
-    return "\n".join(filter(None, (title, " > ".join(kept))))
+        headings_shown.insert(0, heading)
+    if path and not headings_shown:
+        headings_shown = [_cut_bytes(path[-1], PREFIX_BYTES // 2 - 1)]
+    return "\n".join(filter(None, (title, " > ".join(headings_shown))))
 
 
 def _cut_bytes(text: str, most: int) -> str:

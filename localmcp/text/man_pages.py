@@ -42,10 +42,10 @@ def read_man_page(data: bytes, name: str) -> Document:
     heading, literal, defined = "", False, False
     for line in text.split("\n"):
         request = _REQUEST.fullmatch(line := _PRINTED_IF.sub("", line))
-        macro, rest = (request[1], request[2]) if request else ("", line)
-        words = "" if defined else _words(macro, rest, program) if request else _plain(line)
-        opens = macro in ("de", "de1", "am", "ig") or (macro == "el" and "\\{" in rest)
-        defined = opens or (defined and macro != "." and not rest.startswith("\\}"))
+        macro, arguments = (request[1], request[2]) if request else ("", line)
+        words = "" if defined else _words(macro, arguments, program) if request else _plain(line)
+        opens = macro in ("de", "de1", "am", "ig") or (macro == "el" and "\\{" in arguments)
+        defined = opens or (defined and macro != "." and not arguments.startswith("\\}"))
         literal, heading = _LITERAL.get(macro, literal), _HEADINGS.get(macro, heading)
         if macro in ("TH", "Dt"):
             words, heading = named, "# "
@@ -56,11 +56,11 @@ def read_man_page(data: bytes, name: str) -> Document:
     return make_note(name, "\n".join(lines), "man page", named, metadata, iso_date(title[2]))
 
 
-def _words(macro: str, rest: str, program: str) -> str:
+def _words(macro: str, argument_text: str, program: str) -> str:
     """Return what a request prints: its arguments; nothing of one that only places or defines."""
     if macro.islower() or not macro.isalpha() or macro in (*_WITHOUT_WORDS, *_LITERAL):
         return ""
-    arguments = _arguments(rest)
+    arguments = _arguments(argument_text)
     if macro == "IP":
         return arguments[0] if arguments else ""
     words = ("" if macro in _TOUCHING else " ").join(arguments)
@@ -70,8 +70,8 @@ def _words(macro: str, rest: str, program: str) -> str:
     return words
 
 
-def _arguments(rest: str) -> list[str]:
-    return [_plain(match[1] or match[2] or "") for match in _ARGUMENT.finditer(re.sub(r'\\".*', "", rest))]
+def _arguments(argument_text: str) -> list[str]:
+    return [_plain(match[1] or match[2] or "") for match in _ARGUMENT.finditer(re.sub(r'\\".*', "", argument_text))]
 
 
 def _plain(text: str) -> str:

@@ -85,7 +85,7 @@ class _Worker:
     process: subprocess.Popen[bytes]
     jobs: deque[_Job] = field(default_factory=deque[_Job])
     """The first is being worked on."""
-    held: int = 0
+    load: int = 0
     """Sum of their shares."""
     pid: int = 0
     """Not that of `process` where a launcher is in between, as in a virtual environment on Windows."""
@@ -175,10 +175,10 @@ class WorkerPool(Generic[Item, Value]):
         """Give each item to the worker that holds least, and start workers while there are items."""
         while True:
             active = [member for member in self._workers if not member.retired]
-            member = min(active, key=lambda member: member.held, default=None)
+            member = min(active, key=lambda member: member.load, default=None)
             if len(active) < self._size and (member is None or member.jobs):
                 member = None
-            elif member is None or member.held >= AHEAD:
+            elif member is None or member.load >= AHEAD:
                 return
             job = again.popleft() if again else next(jobs, None)
             if job is None:
@@ -187,7 +187,7 @@ class WorkerPool(Generic[Item, Value]):
 
     def _assign(self, member: _Worker, job: _Job) -> None:
         member.jobs.append(job)
-        member.held += job.share
+        member.load += job.share
         assert member.process.stdin
         with suppress(OSError):  # A worker that has died ends its output, and the job is handed to another.
             worker.send_to(member.process.stdin, (job.item, job.start))
@@ -204,7 +204,7 @@ class WorkerPool(Generic[Item, Value]):
             yield Answer(member.jobs[0].item, failure=failure, member=event.member)
         elif event.kind == worker.END:
             job = member.jobs.popleft()
-            member.held -= job.share
+            member.load -= job.share
             yield Answer(job.item, finished=True)
             member.retired = member.retired or member.memory > RETIRE_BYTES
             if member.retired and not member.jobs and member.process.stdin:

@@ -157,21 +157,21 @@ class _Filling:
         if schema.get("type") == "array" and len(quoted) > 1:
             self.put(name, [self.tokens[place].text for place in quoted], run)
             return
-        kept = self._essential(run)
-        if not any(map(self.is_value, kept)):
+        essential = self._essential(run)
+        if not any(map(self.is_value, essential)):
             return
-        asking = asks_for(self.properties, self.tokens[kept[0]])
+        asking = asks_for(self.properties, self.tokens[essential[0]])
         if asking and name not in asking:
             # The phrase says "the document X", and X is a path, for which there is another parameter.
             name = asking[0]
-        self._put_words(name, kept, singular=singular)
+        self._put_words(name, essential, singular=singular)
 
     def _put_words(self, name: str, places: Sequence[int], *, singular: bool = False) -> None:
         if fits_shape := _shape_of(name, self.properties[name]):
             places = [place for place in places if fits_shape(self.tokens[place])]
         if places:
-            kept = trim([self.tokens[place] for place in places], _title_stems(self.tool))
-            self.put(name, written(self.sentence, kept, singular=singular), places)
+            trimmed = trim([self.tokens[place] for place in places], _title_stems(self.tool))
+            self.put(name, written(self.sentence, trimmed, singular=singular), places)
 
     def _essential(self, run: range) -> Sequence[int]:
         """Return the one path or id of a run, or the one quotation of a short run or at its beginning."""

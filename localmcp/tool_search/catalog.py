@@ -88,17 +88,17 @@ class ToolCatalog:
                 postings.setdefault(word, []).append((place, weight))
         return {
             word: (
-                np.array([place for place, _ in held], np.intp),
-                np.array([weight for _, weight in held], np.float32),
+                np.array([place for place, _ in rows], np.intp),
+                np.array([weight for _, weight in rows], np.float32),
             )
-            for word, held in postings.items()
+            for word, rows in postings.items()
         }
 
     def column(self, word: str) -> NDArray[np.float32]:
         """Return what a stem counts at each tool, 0..1: shape (tools,)."""
         column = np.zeros(len(self.tools), np.float32)
-        if (held := self.holders.get(word)) is not None:
-            column[held[0]] = held[1]
+        if (posting := self.holders.get(word)) is not None:
+            column[posting[0]] = posting[1]
         return column
 
     @cached_property
@@ -169,7 +169,7 @@ class ToolCatalog:
     # ------------------------------------------------------------ vectors
 
     def vectors(
-        self, embedder: Embedder, kept: TextVectors, wait: float, *, insist: bool = False
+        self, embedder: Embedder, text_vectors: TextVectors, wait: float, *, insist: bool = False
     ) -> ToolVectors | None:
         """Return the tools' vectors for a model, made in the background; None if that takes longer than `wait` seconds.
 
@@ -182,7 +182,7 @@ class ToolCatalog:
             failed = self._made.done() and self._made.exception() is not None
             if failed or self._model != embedder.identity.fingerprint:
                 self._model, self._made, self._waited = embedder.identity.fingerprint, Future(), False
-                work = (self._made, self.tools, embedder, kept)
+                work = (self._made, self.tools, embedder, text_vectors)
                 threading.Thread(target=_make, args=work, name="localmcp-tools", daemon=True).start()
             made, wait = self._made, 0.0 if self._waited and not insist else wait
             self._waited = True
@@ -240,22 +240,22 @@ class ToolVectors:
         return cosines * self.factor + self.offset
 
 
-def _make(made: Future[ToolVectors], tools: Sequence[ToolText], embedder: Embedder, kept: TextVectors) -> None:
+def _make(made: Future[ToolVectors], tools: Sequence[ToolText], embedder: Embedder, text_vectors: TextVectors) -> None:
     try:
-        made.set_result(_stack(tools, embedder, kept))
+        made.set_result(_stack(tools, embedder, text_vectors))
     except Exception as error:
         # Handed to every search that waits for it.
         made.set_exception(error)
 
 
-def _stack(tools: Sequence[ToolText], embedder: Embedder, kept: TextVectors) -> ToolVectors:
-    rows_by_text = kept.of([text for tool in tools for text in (tool.named, *tool.texts)], embedder)
+def _stack(tools: Sequence[ToolText], embedder: Embedder, text_vectors: TextVectors) -> ToolVectors:
+    rows_by_text = text_vectors.of([text for tool in tools for text in (tool.named, *tool.texts)], embedder)
     first = np.stack([rows_by_text[tool.texts[0]] for tool in tools])
     named = np.stack([rows_by_text[tool.named] for tool in tools])
     texts = [[rows_by_text[text] for text in tool.texts[1:] or tool.texts] for tool in tools]
     begins = np.cumsum([0, *(len(text) for text in texts[:-1])])
     others = np.stack([row for text in texts for row in text])
-    requests = request_vectors(embedder, kept)
+    requests = request_vectors(embedder, text_vectors)
     requested = np.max([(requests @ rows.T).max(axis=1) for rows in (first, named, others)], axis=0)
     none = np.zeros((len(first), 0), np.float32)
     scale = scale_of(requests)

@@ -169,23 +169,23 @@ def _align(phrase: Phrase, tokens: Sequence[Token], properties: Mapping[str, Any
         row[count] = (below[count][0], "miss", 0)
         for place in range(count - 1, -1, -1):
             if isinstance(item, Literal):
-                ways = _literal_ways(item, tokens, place, below)
+                steps = _literal_ways(item, tokens, place, below)
             else:
-                ways = _slot_ways(item, tokens, place, below, properties.get(item.parameter, {}))
+                steps = _slot_ways(item, tokens, place, below, properties.get(item.parameter, {}))
             # Of equal ways the first: what can be a slot's is not left to a later one.
-            ways += [(below[place][0], "miss", 0), (row[place + 1][0] - _cost(tokens[place]), "skip", 1)]
-            row[place] = max(ways, key=lambda way: way[0])
+            steps += [(below[place][0], "miss", 0), (row[place + 1][0] - _cost(tokens[place]), "skip", 1)]
+            row[place] = max(steps, key=lambda way: way[0])
     return table
 
 
 def _literal_ways(item: Literal, tokens: Sequence[Token], place: int, below: list[_Step]) -> list[_Step]:
-    ways: list[_Step] = []
+    steps: list[_Step] = []
     quality = likeness(item, tokens, place)
     if quality:
-        ways.append((below[place + 1][0] + item.weight * quality, "match", 1))
+        steps.append((below[place + 1][0] + item.weight * quality, "match", 1))
     if _says_joined(item, tokens, place):
-        ways.append((below[place + 2][0] + item.weight, "match", 2))
-    return ways
+        steps.append((below[place + 2][0] + item.weight, "match", 2))
+    return steps
 
 
 def _slot_ways(item: Slot, tokens: Sequence[Token], place: int, below: list[_Step], schema: Json) -> list[_Step]:

@@ -102,10 +102,10 @@ class ToolFinder:
             return Hits(())
         catalog = self._catalog(tools)
         name_scores = catalog.rungs(query)
-        taken_apart = catalog.repair(take_query_apart(query))
-        if not taken_apart.words and not name_scores:
+        parsed = catalog.repair(take_query_apart(query))
+        if not parsed.words and not name_scores:
             return Hits(())
-        judgment = judge(self.features(catalog, taken_apart, patience))
+        judgment = judge(self.features(catalog, parsed, patience))
         if not name_scores and not judgment.possible:
             return Hits(())
         odds = judgment.odds
@@ -162,8 +162,8 @@ class ToolFinder:
         deadline = time.monotonic() + patience
         try:
             embedder = self._embedder.get(patience)
-            rest = max(0.0, deadline - time.monotonic())
-            vectors = catalog.vectors(embedder, self._vectors, rest, insist=patience > PATIENCE)
+            remaining = max(0.0, deadline - time.monotonic())
+            vectors = catalog.vectors(embedder, self._vectors, remaining, insist=patience > PATIENCE)
             if vectors is None:
                 log.info("tools are searched by words alone until their vectors are made")
                 return by_words

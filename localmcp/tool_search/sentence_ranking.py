@@ -126,11 +126,11 @@ def share_certainty(weighed: Sequence[float]) -> list[float]:
 
 def without_values(sentence: str, tokens: Sequence[Token]) -> str:
     """Return the sentence without quotations, paths, ids and numbers, whose words say nothing about the tool."""
-    kept = sentence
+    shortened = sentence
     for token in reversed(tokens):
         if token.kind in ("quoted", "path", "id", "number"):
-            kept = kept[: token.start] + kept[token.stop :]
-    return " ".join(kept.split()) or sentence
+            shortened = shortened[: token.start] + shortened[token.stop :]
+    return " ".join(shortened.split()) or sentence
 
 
 # ---------------------------------------------------------------- phrases and arguments
@@ -152,8 +152,8 @@ def _judge(tool: Tool, text: ToolText, tokens: Sequence[Token]) -> _Judged:
 def _unknown_words(text: ToolText, tokens: Sequence[Token], phrase: PhraseMatch | None) -> float:
     explained = (phrase.literals | phrase.inside) if phrase and phrase.score >= TRUSTED else frozenset[int]()
     telling = [token.stem for place, token in enumerate(tokens) if is_telling(token) and place not in explained]
-    held = sum(word in text.weights for word in telling)
-    return (len(telling) - held) / max(1, len(telling))
+    matched = sum(word in text.weights for word in telling)
+    return (len(telling) - matched) / max(1, len(telling))
 
 
 def phrases_of(tool: Tool) -> tuple[Phrase, ...]:

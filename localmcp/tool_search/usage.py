@@ -33,14 +33,14 @@ class ToolUsage:
     def count(self, name: str) -> int:
         """Return the successful calls of a tool so far."""
         with self._lock:
-            return self._known().get(name, 0)
+            return self._all_counts().get(name, 0)
 
     def note_call(self, record: CallRecord) -> None:
         """Count a finished call; an observer of the registry."""
         if record.error is not None or record.answer is None or record.answer.is_error:
             return
         with self._lock:
-            counts = self._known()
+            counts = self._all_counts()
             counts[record.tool] = counts.get(record.tool, 0) + 1
             self._unsaved[record.tool] = self._unsaved.get(record.tool, 0) + 1
             due = time.monotonic() - self._saved_at > SAVED_EVERY
@@ -56,14 +56,14 @@ class ToolUsage:
             counts = _read(self._path)
             for name, number in self._unsaved.items():
                 counts[name] = counts.get(name, 0) + number
-            kept = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))[:MOST_TOOLS]
-            self._counts, self._unsaved = dict(kept), {}
+            most_used = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))[:MOST_TOOLS]
+            self._counts, self._unsaved = dict(most_used), {}
             try:
                 write_atomically(self._path, json.dumps(self._counts))
             except OSError as error:
                 log.info("the counts of calls cannot be kept in %s: %s", self._path, error)
 
-    def _known(self) -> dict[str, int]:
+    def _all_counts(self) -> dict[str, int]:
         if self._counts is None:
             self._counts = _read(self._path) if self._path else {}
         return self._counts

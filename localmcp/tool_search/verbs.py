@@ -58,7 +58,7 @@ def verbs_asked(words: Sequence[str]) -> frozenset[str]:
     for other in words[1:REACH]:
         if (verbs := _verbs_for().get(f"{first}_{other}")) is not None:
             return verbs
-    if words[0] in _LIGHT and (verbs := _verbs_for().get(_thing(words[1:]))) is not None:
+    if words[0] in _LIGHT and (verbs := _verbs_for().get(_object_stem(words[1:]))) is not None:
         return verbs | _verbs_for().get(first, frozenset())
     before_a_thing = len(words) > 1 and words[1] in _BEFORE_A_THING
     if (verbs := _verbs_for().get(first)) is not None:
@@ -86,7 +86,7 @@ def _opposites() -> dict[str, frozenset[str]]:
     return stems
 
 
-def _thing(words: Sequence[str]) -> str:
+def _object_stem(words: Sequence[str]) -> str:
     """Return stem of the last of the first words that neither a preposition nor an auxiliary interrupts."""
     last = ""
     for word in words:

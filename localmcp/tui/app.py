@@ -185,7 +185,7 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
         self._waits.append(message.question)
         writer = next((work.process for work in self.session.works if work.kind == "words" and not work.is_ours), 0)
         behind = f", while process {writer} writes" if writer else ""
-        self.top.state, self.top.tone = f"◌ waiting for {message.what}{behind}", "$accent"
+        self.top.state, self.top.tone = f"◌ waiting for {message.waited_for}{behind}", "$accent"
         self.set_timer(LOOK_SECONDS, self._look_whether_it_waits)
 
     def _look_whether_it_waits(self) -> None:
@@ -372,8 +372,8 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
         if not self.session.job and not ours:
             self.exit()
             return
-        what = self.session.job or ours[0]
-        more = f"{what}: it stops. What was done stays, and the rest follows when localmcp has the file open again."
+        job = self.session.job or ours[0]
+        more = f"{job}: it stops. What was done stays, and the rest follows when localmcp has the file open again."
         confirm(self, "Leave while this is running?", more, "Leave", self.exit)
 
     def action_dismiss_error(self) -> None:

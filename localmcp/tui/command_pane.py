@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any, ClassVar
 
 from textual import on
@@ -36,7 +37,7 @@ class CommandPane(Pane):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self.things: dict[str, list[Entry]] = {}
+        self.entries_by_group: dict[str, list[Entry]] = {}
         self.entries: dict[str, Entry] = {}
         """By the id of the row."""
         self._answers: dict[str, Content] = {}
@@ -82,14 +83,14 @@ class CommandPane(Pane):
                          partial(self._take, group))  # fmt: skip
 
     def _take(self, group: str, entries: list[Entry]) -> None:
-        if entries != self.things.get(group):
-            self.things[group] = entries
+        if entries != self.entries_by_group.get(group):
+            self.entries_by_group[group] = entries
             self._fill()
 
     def _fill(self) -> None:
         """Put the rows into the list by group; the one that was highlighted stays so."""
         before = self.list.highlighted_option
-        rows = [*map(entry_of, self.COMMANDS), *(entry for entries in self.things.values() for entry in entries)]
+        rows = [*map(entry_of, self.COMMANDS), *chain.from_iterable(self.entries_by_group.values())]
         groups = dict.fromkeys(row.group for row in rows)
         words = self.words.casefold()
         self.entries = {}
@@ -150,7 +151,7 @@ class CommandPane(Pane):
             return
         command = entry.commands[0]
         if len(entry.commands) > 1:
-            options = [Content.assemble((f" {one.title} ", "bold"), (one.says, "$muted")) for one in entry.commands]
+            options = [Content.assemble((f" {c.title} ", "bold"), (c.says, "$muted")) for c in entry.commands]
             screen = ChoiceScreen(entry.name, options, entry.about if self.is_narrow else None)
             ask_screen(self, screen, lambda number: self._start(entry, entry.commands[number]))
         elif not command.shows:

@@ -183,8 +183,8 @@ def start(widget: Asking, command: Command, then: Callable[[list[str], Output], 
             widget.app.push_screen(TextScreen(command.title, shown(command, output, line)))
             return
         lines = output.text.splitlines()
-        rest = f"\n… {len(lines) - SHOWN_LINES} more lines" if len(lines) > SHOWN_LINES else ""
-        confirm(widget, f"{command.title}?", "\n".join(lines[:SHOWN_LINES]) + rest, "Do it", lambda: run(line))
+        remainder = f"\n… {len(lines) - SHOWN_LINES} more lines" if len(lines) > SHOWN_LINES else ""
+        confirm(widget, f"{command.title}?", "\n".join(lines[:SHOWN_LINES]) + remainder, "Do it", lambda: run(line))
 
     def run(line: list[str]) -> None:
         title = f"“{command.title}”"

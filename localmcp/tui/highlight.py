@@ -156,8 +156,9 @@ def _answering_text(hit: dict[str, Any], columns: int) -> str:
 def _running_text(text: str) -> str:
     """Return a passage as one paragraph without headings, rules and bold marks, if anything is left."""
     lines = [_BOLD.sub(r"\1", line.strip().removeprefix("- ")) for line in text.splitlines()]
-    kept = [_cells(line) if line.startswith("|") else line for line in lines if line[:1] != "#" and line.strip("|:-= ")]
-    return " ".join(" ".join(kept).split()) or " ".join(text.split())
+    shown = (line for line in lines if line[:1] != "#" and line.strip("|:-= "))
+    running = " ".join(_cells(line) if line.startswith("|") else line for line in shown)
+    return " ".join(running.split()) or " ".join(text.split())
 
 
 _BETWEEN_CELLS = re.compile(r"(?<!\\)\|")

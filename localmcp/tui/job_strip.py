@@ -105,17 +105,17 @@ def work_words(work: Work, most: int) -> str:
     if work.kind in ("meaning", "scans"):
         left = counted(work.passages, "passage") if work.kind == "meaning" else counted(work.total, "page")
         return f"{bar(100 * (most - work.total) / most if most else 0, 10)} {left} left"
-    what = "file" if work.kind == "words" else "passage"
-    return f"{bar(100 * work.done / work.total if work.total else 0, 10)} {work.done:,} of {counted(work.total, what)}"
+    unit = "file" if work.kind == "words" else "passage"
+    return f"{bar(100 * work.done / work.total if work.total else 0, 10)} {work.done:,} of {counted(work.total, unit)}"
 
 
 def progress_words(progress: Progress) -> str:
     """Return `▰▰▱▱▱ words: 12 of 40 files · 42 s left`."""
     if progress.phase == "meaning":
-        done, total, what = progress.vectors_done, progress.vectors_total, "vectors"
+        done, total, label = progress.vectors_done, progress.vectors_total, "vectors"
     else:
         done, total = progress.done, progress.total
-        what = f"words: {progress.done:,} of {counted(progress.total, 'file')}"
+        label = f"words: {progress.done:,} of {counted(progress.total, 'file')}"
     waiting = f" · {counted(progress.waiting, 'passage')} without vectors" if progress.waiting else ""
     left = f" · {duration(progress.seconds_left)} left" if progress.seconds_left is not None else ""
-    return f"{bar(100 * done / total if total else 0, 10)} {what}{waiting}{left}"
+    return f"{bar(100 * done / total if total else 0, 10)} {label}{waiting}{left}"

@@ -31,7 +31,7 @@ class Waiting(Message):
     """The answer to a question takes long enough to say so."""
 
     question: Interruption
-    what: str
+    waited_for: str
 
 
 @dataclass

@@ -77,25 +77,25 @@ class Asking(ErrorGuard, Widget):
         return {}
 
     def ask(
-        self, group: str, work: Callable[[], T], then: Callable[[T], object], what: str = "",
+        self, group: str, work: Callable[[], T], then: Callable[[T], object], waited_for: str = "",
         failed: Callable[[LocalMCPError], object] | None = None,
     ) -> None:  # fmt: skip
         """Run `work` in a thread, then `then` with its answer here.
 
-        `what`: shown as what the TUI waits for. `failed`: gets an error of localmcp; others go to the error line.
+        `waited_for`: shown as what the TUI waits for. `failed`: gets an error of localmcp; others go to the error line.
         """
         self.forget(group)
         question = self.questions[group] = Interruption()
-        self.set_timer(PATIENCE_SECONDS, partial(self._say_it_waits, question, group, what))
+        self.set_timer(PATIENCE_SECONDS, partial(self._say_it_waits, question, group, waited_for))
         self.run_worker(
             partial(self._work, group, question, work, then, failed),
             thread=True, exclusive=True, group=f"{self.id or type(self).__name__}:{group}", exit_on_error=False,
         )  # fmt: skip
 
-    def _say_it_waits(self, question: Interruption, group: str, what: str) -> None:
+    def _say_it_waits(self, question: Interruption, group: str, waited_for: str) -> None:
         """Name what is waited for, if the answer is not there yet."""
         if self.questions.get(group) is question:
-            self.app.post_message(Waiting(question, what or WAITED_FOR.get(group, "the answer")))
+            self.app.post_message(Waiting(question, waited_for or WAITED_FOR.get(group, "the answer")))
 
     def forget(self, group: str) -> None:
         """Stop the question of a group, and drop its answer."""

@@ -33,11 +33,11 @@ class Choice:
 
 def with_filter(line: str, name: str, value: str | None) -> str:
     """Return a search line in which that filter has that value alone; None = the line without it."""
-    rest = " ".join(re.sub(rf'(?<!\S){name}:(?:"[^"]*"?|\S*)', " ", line, flags=re.IGNORECASE).split())
+    words = " ".join(re.sub(rf'(?<!\S){name}:(?:"[^"]*"?|\S*)', " ", line, flags=re.IGNORECASE).split())
     if value is None:
-        return rest
+        return words
     shown = f'"{value}"' if re.search(r"\s", value) else value
-    return f"{rest} {name}:{shown}".strip()
+    return f"{words} {name}:{shown}".strip()
 
 
 def notices_of(result: dict[str, Any]) -> str:

@@ -45,9 +45,9 @@ class Welcome(Choices):
         self.add_class("framed")
         self.border_title = "Nothing is indexed yet"
         self.border_subtitle = "from a shell: localmcp add FOLDER"
-        for name, what, why in CHOICES:
+        for name, title, why in CHOICES:
             key = KEYS["welcome"][name].key
-            text = Content.assemble("\n", (f"  {key}  ", "bold $accent"), (what, "bold"), "\n     ", (why, "$muted"))
+            text = Content.assemble("\n", (f"  {key}  ", "bold $accent"), (title, "bold"), "\n     ", (why, "$muted"))
             self.add_option(Option(text, id=name))
 
     async def on_option_list_option_selected(self, message: OptionList.OptionSelected) -> None:

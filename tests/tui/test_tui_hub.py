@@ -32,7 +32,7 @@ async def find(tui: RunningTui, words: str) -> None:
 async def test_a_setting_is_shown_with_its_help_and_changed(tmp_path: Path) -> None:
     async with open_tui(make_library(tmp_path)) as tui:
         await tui.go("file")
-        await tui.until(lambda: "Settings" in tui.pane.things, "the settings")
+        await tui.until(lambda: "Settings" in tui.pane.entries_by_group, "the settings")
         await find(tui, "rules_threshold")
         await tui.until(lambda: "variable" in tui.text() and "0.7" in tui.text(), "its help")
         await tui.press("enter")
@@ -71,7 +71,7 @@ async def test_a_backup_is_made_listed_and_checked(tmp_path: Path) -> None:
         await tui.go("file")
         await find(tui, "make a backup")
         await tui.press("enter")
-        await tui.until(lambda: tui.pane.things.get("Backups"), "the backup")
+        await tui.until(lambda: tui.pane.entries_by_group.get("Backups"), "the backup")
         await find(tui, "library-backup")
         await tui.press("enter")
         await tui.until(lambda: "Restore it" in tui.text(), "what can be done")

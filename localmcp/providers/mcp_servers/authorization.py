@@ -103,18 +103,18 @@ class TokenFile:
             "metadata": context.oauth_metadata,
             "resource": context.protected_resource_metadata,
         }
-        kept = {name: part.model_dump(mode="json", exclude_none=True) for name, part in parts.items() if part}
+        stored = {name: part.model_dump(mode="json", exclude_none=True) for name, part in parts.items() if part}
         expires = time.time() + tokens.expires_in if tokens.expires_in else None
-        self.last = kept["tokens"]
-        write_atomically(self.path, json.dumps({**kept, "expiresAt": expires, "url": self._entry.where}))
+        self.last = stored["tokens"]
+        write_atomically(self.path, json.dumps({**stored, "expiresAt": expires, "url": self._entry.where}))
 
     def expire_early(self) -> bool:
         """Have the next connection refresh the tokens; False if that was tried or there is no refresh token."""
-        kept = self.read()
-        expires = kept.get("expiresAt")
-        if not kept.get("tokens", {}).get("refresh_token") or (expires is not None and expires < time.time()):
+        stored = self.read()
+        expires = stored.get("expiresAt")
+        if not stored.get("tokens", {}).get("refresh_token") or (expires is not None and expires < time.time()):
             return False
-        write_atomically(self.path, json.dumps({**kept, "expiresAt": _LONG_AGO}))
+        write_atomically(self.path, json.dumps({**stored, "expiresAt": _LONG_AGO}))
         return True
 
 
@@ -140,8 +140,8 @@ def kept_login(entry: ServerEntry, url: str, on_refused: Callable[[Unavailable],
     `on_refused` gets the error first, since the SDK's transport may swallow it.
     """
     storage = TokenFile(entry)
-    kept = storage.read()
-    if "tokens" not in kept:
+    stored = storage.read()
+    if "tokens" not in stored:
         return None
 
     async def refuse(_url: str) -> None:
@@ -158,9 +158,9 @@ def kept_login(entry: ServerEntry, url: str, on_refused: Callable[[Unavailable],
     context = provider.context
     try:
         # The SDK does not keep these, and without them it would ask the person instead of refreshing.
-        context.token_expiry_time = kept.get("expiresAt")
-        context.oauth_metadata = OAuthMetadata.model_validate(kept["metadata"]) if "metadata" in kept else None
-        resource = kept.get("resource")
+        context.token_expiry_time = stored.get("expiresAt")
+        context.oauth_metadata = OAuthMetadata.model_validate(stored["metadata"]) if "metadata" in stored else None
+        resource = stored.get("resource")
         context.protected_resource_metadata = ProtectedResourceMetadata.model_validate(resource) if resource else None
     except ValidationError:
         return None

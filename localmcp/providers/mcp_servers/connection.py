@@ -356,8 +356,8 @@ class Connection:
             raise await self._explain_call(tool, error) from error
         size = len(compact_json(answer))
         if size > MAX_ANSWER:
-            what = f"answered {tool} with {size / 1e6:.0f} MB, and at most {MAX_ANSWER >> 20} MB are taken"
-            message = f"The MCP server '{self.entry.name}' {what}."
+            problem = f"answered {tool} with {size / 1e6:.0f} MB, and at most {MAX_ANSWER >> 20} MB are taken"
+            message = f"The MCP server '{self.entry.name}' {problem}."
             raise Unavailable(message, hint="Ask for less: a page, a range, a filter.")
         return answer
 
@@ -388,8 +388,8 @@ class Connection:
             raise self._unavailable(f"asked for {request.get('method')}, which is not passed on")
         ask = person_asker()
         if ask is None:
-            what = "asked the person a question, which this client cannot show"
-            raise MissingCapability(f"The MCP server '{self.entry.name}' {what}.")
+            problem = "asked the person a question, which this client cannot show"
+            raise MissingCapability(f"The MCP server '{self.entry.name}' {problem}.")
         params = cast(Json, request.get("params") or {})
         return await asyncio.wrap_future(ask({**params, "_meta": {**(params.get("_meta") or {}), INPUT_KEY: key}}))
 
@@ -429,19 +429,19 @@ class Connection:
             return (InvalidInput if code == types.INVALID_PARAMS else Unavailable)(message)
         if isinstance(error, ValueError):
             problem = self._log.shown(malformation_of(error))[:200]
-            what = f"answered {tool} with something that is no MCP result ({problem})"
-            return Unavailable(f"The MCP server '{self.entry.name}' {what}.")
+            reason = f"answered {tool} with something that is no MCP result ({problem})"
+            return Unavailable(f"The MCP server '{self.entry.name}' {reason}.")
         return await self._explain_end(tool)
 
-    def _refused(self, what: str, error: MCPError) -> str:
+    def _refused(self, request: str, error: MCPError) -> str:
         reason = self._log.shown(reason_of(error)) + self._http_status()
-        return f"The MCP server '{self.entry.name}' refused {what}: {reason}"
+        return f"The MCP server '{self.entry.name}' refused {request}: {reason}"
 
-    def _forgotten(self, what: str, error: MCPError) -> SessionLost:
+    def _forgotten(self, request: str, error: MCPError) -> SessionLost:
         """The next request makes a new session; one that is refused in that one too is told as what it is."""
         self._session_lost = True
         self._leave.set()
-        return SessionLost(self._refused(what, error))
+        return SessionLost(self._refused(request, error))
 
     def _explain_refusal(self) -> LocalMCPError:
         """Return what to do about a 401. With another process's new tokens the refused call can be repeated."""
@@ -471,22 +471,22 @@ class Connection:
         if isinstance(error, httpx2.HTTPError):
             return self._unavailable(f"cannot be reached at {self.entry.where}: {error or type(error).__name__}")
         if isinstance(error, OSError) and self._child is None:
-            what = f"cannot be started: {error.strerror or error}: {error.filename or self.entry.where}"
-            return self._unavailable(what, "Is it installed? If so, write its whole path as the command.")
+            problem = f"cannot be started: {error.strerror or error}: {error.filename or self.entry.where}"
+            return self._unavailable(problem, "Is it installed? If so, write its whole path as the command.")
         reason = malformation_of(error) if isinstance(error, ValueError) else str(error)
         return self._unavailable(f"does not speak MCP as expected: {self._log.shown(reason)[:300]}")
 
     def _http_status(self) -> str:
         return f" (HTTP {self._status})" if self._status is not None and self._status >= 400 else ""
 
-    def _unavailable(self, what: str, hint: str = "") -> Unavailable:
+    def _unavailable(self, problem: str, hint: str = "") -> Unavailable:
         last = self._log.last_line
         words = [
             hint,
             f"Its last words: {last}" if last else "",
             "" if self.entry.url else f"Its log: {self._log.path}",
         ]
-        return Unavailable(f"The MCP server '{self.entry.name}' {what}.", hint=" ".join(filter(None, words)) or None)
+        return Unavailable(f"The MCP server '{self.entry.name}' {problem}.", hint=" ".join(filter(None, words)) or None)
 
 
 def _forward(listener: ReportProgress) -> ProgressFnT:

@@ -65,7 +65,7 @@ def _fits(text: str, words: int, characters: int) -> bool:
 
 def _entry(server: Introduced, most: int) -> str:
     name = "-".join(_plain(server.name, 3)) or "unnamed"
-    words = _plain(server.description, most) if server.description else _things(server.tools)[:most]
+    words = _plain(server.description, most) if server.description else _common_nouns(server.tools)[:most]
     separator = " " if server.description else ", "
     return f"{name} ({separator.join(words)})" if words else name
 
@@ -75,14 +75,14 @@ def _plain(text: str, most: int) -> list[str]:
     return [word[:24] for word in _PLAIN.sub(" ", text.splitlines()[0] if text else "").split()[:most]]
 
 
-def _things(names: Iterable[str]) -> list[str]:
+def _common_nouns(names: Iterable[str]) -> list[str]:
     """Return the words that most tool names have, without verbs."""
     counts: Counter[str] = Counter()
     stops = stop_words("english")
     for name in names:
         words = [word.lower() for word in _PART.findall(name)]
-        things = {word for word in words if len(word) > 2 and word not in stops}
-        counts.update(word for word in things if not actions_of(stem(word, "english")))
+        nouns = {word for word in words if len(word) > 2 and word not in stops}
+        counts.update(word for word in nouns if not actions_of(stem(word, "english")))
     merged: dict[str, str] = {}
     for word in sorted(counts, key=lambda word: (-counts[word], word)):
         merged.setdefault(stem(word, "english"), word[:24])

@@ -27,18 +27,18 @@ class _RunningCall:
     clock: asyncio.Timeout
     ask: AskPerson | None
     caller: str
-    rest: float | None = None
+    seconds_left: float | None = None
     """Seconds that are left while a question is open."""
 
     def stop_clock(self) -> None:
         if (deadline := self.clock.when()) is not None:
-            self.rest = deadline - asyncio.get_running_loop().time()
+            self.seconds_left = deadline - asyncio.get_running_loop().time()
             self.clock.reschedule(None)
 
     def start_clock(self) -> None:
-        if self.rest is not None:
-            self.clock.reschedule(asyncio.get_running_loop().time() + self.rest)
-            self.rest = None
+        if self.seconds_left is not None:
+            self.clock.reschedule(asyncio.get_running_loop().time() + self.seconds_left)
+            self.seconds_left = None
 
 
 class PersonQuestions:

@@ -69,8 +69,8 @@ class RemoteTool(Tool):
         began, seconds = time.monotonic(), self._server.entry.call_seconds
         arguments = numbers_from_texts(arguments, self.input_schema)
         check_arguments(self.name, self.input_schema, arguments, seconds=seconds)
-        rest = max(0.1, seconds - (time.monotonic() - began))
-        result = self._server.call(self.raw["name"], arguments, rest, progress_listener())
+        remaining = max(0.1, seconds - (time.monotonic() - began))
+        result = self._server.call(self.raw["name"], arguments, remaining, progress_listener())
         return as_answer(result, self._server.entry.namespace)
 
 
@@ -424,9 +424,9 @@ class McpServer:
         for address in tuple(self._addresses.get(uri, ())):
             self._tell(address)
 
-    def _tell(self, what: str) -> None:
+    def _tell(self, changed: str) -> None:
         for listener in self._runtime.offer_listeners:
-            listener(what)
+            listener(changed)
 
     def ask(self, method: str, params: Json) -> Json:
         """Return the raw result of a request about its resources or prompts, as `Connection.ask`."""

@@ -104,16 +104,16 @@ class McpServers:
         from localmcp.providers.mcp_servers.provider import McpServer
 
         old = self.servers
-        kept = {
+        unchanged = {
             entry.name: old[entry.name] for entry in entries if entry.name in old and old[entry.name].entry == entry
         }
-        new = [McpServer(entry, self) for entry in entries if entry.name not in kept]
-        self.servers = {**kept, **{server.entry.name: server for server in new}}
+        new = [McpServer(entry, self) for entry in entries if entry.name not in unchanged]
+        self.servers = {**unchanged, **{server.entry.name: server for server in new}}
         for server in new:
             if self._registry is not None:
                 self._registry.add_provider(server)
         for server in old.values():
-            if server not in kept.values():
+            if server not in unchanged.values():
                 self._retire(server)
         return new
 
@@ -183,7 +183,7 @@ class McpServers:
         """Start these servers side by side and read their tools; return name -> how many, or why not."""
         from concurrent.futures import ThreadPoolExecutor
 
-        def one(name: str) -> int | LocalMCPError:
+        def refresh_server(name: str) -> int | LocalMCPError:
             try:
                 return self.server(name).refresh()
             except LocalMCPError as error:
@@ -191,7 +191,7 @@ class McpServers:
 
         names = list(names)
         with ThreadPoolExecutor(max_workers=max(1, len(names)), thread_name_prefix="localmcp-refresh") as pool:
-            return dict(zip(names, pool.map(one, names), strict=True))
+            return dict(zip(names, pool.map(refresh_server, names), strict=True))
 
     def forget(self, entry: ServerEntry) -> None:
         """Delete what is kept of a server: its tools, their approved definitions, and the login."""
@@ -223,9 +223,9 @@ class McpServers:
         from localmcp.providers.mcp_servers.introduction import introduce
 
         scope = current_scope()
-        seen = [server.introduced() for server in self.reachable() if server.has_tool_for(scope)]
+        introduced = [server.introduced() for server in self.reachable() if server.has_tool_for(scope)]
         ending = ending and scope.names("tool_search", "execute_tool")
-        return introduce(seen, words=words, ending=ending, characters=characters)
+        return introduce(introduced, words=words, ending=ending, characters=characters)
 
     def starting(self) -> list[str]:
         """Return the names of the servers that the caller may use and whose tools are not known yet."""

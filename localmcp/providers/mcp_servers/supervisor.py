@@ -218,22 +218,22 @@ class Supervisor:
 
     # ------------------------------------------------------------ list changes
 
-    def _note_change(self, what: str) -> None:
+    def _note_change(self, changed: str) -> None:
         """List again what has changed; several notices in a row cause one more listing at most."""
-        if what not in ("tools", "offers"):
-            self._server.note_updated(what)
+        if changed not in ("tools", "offers"):
+            self._server.note_updated(changed)
             return
-        self._stale.add(what)
+        self._stale.add(changed)
         if self._listing is None or self._listing.done():
             self._listing = asyncio.create_task(self._list())
 
     async def _list(self) -> None:
         while self._stale and self._connection is not None and self._connection.alive:
-            what = self._stale.pop()
+            changed = self._stale.pop()
             try:
-                if what == "tools":
+                if changed == "tools":
                     self._server.learn(await self._connection.list_tools())
                 else:
                     self._server.learn_offers(await self._connection.list_offers())
             except LocalMCPError as error:
-                log.warning("the changed %s of '%s' cannot be listed: %s", what, self.entry.name, error)
+                log.warning("the changed %s of '%s' cannot be listed: %s", changed, self.entry.name, error)

@@ -118,16 +118,16 @@ class KeysPane(Pane):
     def action_delete(self) -> None:
         self._end("Delete", "It is refused from the next call on, and no longer listed.")
 
-    def _end(self, what: str, more: str) -> None:
+    def _end(self, action: str, more: str) -> None:
         if key := self.chosen:
-            confirm(self, f"{what} “{key.name or key.prefix}”?", more, what, lambda: self._do(what.lower(), key))
+            confirm(self, f"{action} “{key.name or key.prefix}”?", more, action, lambda: self._do(action.lower(), key))
 
-    def _do(self, what: str, key: KeyInfo) -> None:
+    def _do(self, action: str, key: KeyInfo) -> None:
         def done(_info: Any) -> None:
-            self.app.notify(f"{key.name or key.prefix} is {what}d.")
+            self.app.notify(f"{key.name or key.prefix} is {action}d.")
             self.reload()
 
-        self.ask("change", lambda: self.session.look(lambda w: getattr(w.api_keys, what)(key.id)), done)
+        self.ask("change", lambda: self.session.look(lambda w: getattr(w.api_keys, action)(key.id)), done)
 
 
 def _end_after(days: int | None) -> str | None:

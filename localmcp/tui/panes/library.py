@@ -336,13 +336,13 @@ class LibraryPane(Pane):
         if isinstance(data, Item):
             self._confirm_removal(f"“{data.title}”", lambda _: [data.id], None)
         elif isinstance(data, Folder):
-            what = f"{counted(data.documents, 'document')} of {data.name}"
-            self._confirm_removal(what, lambda _: [data.path], collection_of(cast("TreeNode[Any]", node)))
+            documents = f"{counted(data.documents, 'document')} of {data.name}"
+            self._confirm_removal(documents, lambda _: [data.path], collection_of(cast("TreeNode[Any]", node)))
         elif isinstance(data, CollectionRow) and self.words:
             self.ask("matching", lambda: self._matching(data.name), lambda ids: self._remove_matching(data.name, ids))
         elif isinstance(data, CollectionRow):
-            what = f"all {counted(data.documents, 'document')} of {data.name}"
-            self._confirm_removal(what, lambda w: targets_of_collection(w, data.name), data)
+            documents = f"all {counted(data.documents, 'document')} of {data.name}"
+            self._confirm_removal(documents, lambda w: targets_of_collection(w, data.name), data)
         else:
             self.app.notify("This row is none that can be removed: go to a document, a folder or a collection.")
 
@@ -356,7 +356,7 @@ class LibraryPane(Pane):
             self._confirm_removal(what, lambda _: ids, None)
 
     def _confirm_removal(
-        self, what: str, targets: Callable[[Workspace], Sequence[str]], collection: CollectionRow | None
+        self, documents: str, targets: Callable[[Workspace], Sequence[str]], collection: CollectionRow | None
     ) -> None:
         """Ask, then remove in the background, and keep what is needed to undo it."""
         name = collection.name if collection is not None else None
@@ -371,10 +371,10 @@ class LibraryPane(Pane):
         def remove() -> None:
             self.tree_view.marked = {}
             self._show_marks()
-            self.session.do(f"Removing {what}", work)
+            self.session.do(f"Removing {documents}", work)
 
         more = "Into the trash, from where u brings it back. Files on the disk are not touched."
-        confirm(self, f"Remove {what}?", more, "Remove", remove)
+        confirm(self, f"Remove {documents}?", more, "Remove", remove)
 
     def action_undo(self) -> None:
         """Restore what is highlighted in the trash, or all of it; elsewhere, undo the last removal."""
@@ -388,14 +388,14 @@ class LibraryPane(Pane):
         else:
             self.app.notify("Nothing was removed since this window was opened; the trash has what was.")
 
-    def _restore(self, ids: Sequence[str], what: str) -> None:
+    def _restore(self, ids: Sequence[str], documents: str) -> None:
         def restore() -> None:
             for source_id in ids:
                 self.session.workspace.library.restore(source_id)
 
         def done(_result: None) -> None:
             self.undoable = ()
-            self.app.notify(f"{what} restored.")
+            self.app.notify(f"{documents} restored.")
 
         self.ask("restore", restore, done)
 
