@@ -119,7 +119,7 @@ def _variable_of(setting: Field[Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a person can choose. Field names are the keys of `config.toml`."""
+    """The settings. Field names are the keys of `config.toml`."""
 
     database: Path = _setting(default_database, "The one SQLite file.", env="LOCALMCP_DB")
     model: str = _setting(

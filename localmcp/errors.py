@@ -57,7 +57,7 @@ class UnknownTool(InvalidInput):
 
 
 class ToolNotFound(UnknownTool):
-    """What a provider of tools raises for another's name, and a registry for an unknown one (S1-4)."""
+    """Raised by a provider of tools for another's name, and by a registry for an unknown one (S1-4)."""
 
     code = "unknown_tool"
 

@@ -41,7 +41,7 @@ class ModelAddress:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """What a model wants called; neither name nor arguments are checked."""
+    """A call that a model asks for; neither name nor arguments are checked."""
 
     name: str
     arguments: Json

@@ -93,7 +93,7 @@ class Response(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What a sentence was understood to ask, before anything runs."""
+    """The tool and arguments that were understood from a sentence, before anything runs."""
 
     tool: Tool | None
     arguments: Json

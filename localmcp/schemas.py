@@ -1,4 +1,4 @@
-"""The schemas of tools: what a parameter means, and JSON Schema as short as it can be said."""
+"""The schemas of tools: the meaning of parameters, and JSON Schema in its shortest form."""
 
 from __future__ import annotations
 

@@ -177,7 +177,7 @@ class Workspace:
         return Merge(self.database, self.embedder, call)
 
     def instructions(self) -> str:
-        """Return what an assistant is told about this file when it connects."""
+        """Return the instructions about this file for an assistant that connects."""
         more = f"{self.discovery.introduction()} {self.mcp_servers.introduction()}".strip()
         return f"{self.knowledge.instructions()[: 1490 - len(more)]} {more}".rstrip()
 

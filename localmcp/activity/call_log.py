@@ -31,7 +31,7 @@ PRUNED_AT_ONCE = 5000
 
 
 class Activity:
-    """What was called, by whom, how long it took and how it ended. Thread-safe.
+    """The log of calls: which tool, by whom, how long and with which outcome. Thread-safe.
 
     A call never waits for its record and never fails because of it (see `WriteBehind`). Nothing is kept in a file that
     may not be changed. Without the right `admin` a reader sees only its own calls, and one that may see only some

@@ -138,7 +138,7 @@ class LogPage:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What the calls of one tool, or of one caller, add up to."""
+    """Totals of the calls of one tool, or of one caller."""
 
     name: str
     """The tool, or the caller."""

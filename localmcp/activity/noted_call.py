@@ -33,7 +33,7 @@ CUT = "…"
 
 @dataclass(frozen=True, slots=True)
 class CallOrigin:
-    """Where a request over HTTP came from."""
+    """The origin of a request over HTTP."""
 
     ip: str | None = None
     user_agent: str | None = None

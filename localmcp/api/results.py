@@ -1,4 +1,4 @@
-"""What the Python API returns: small typed objects and lists of them.
+"""Results of the Python API: small typed objects and lists of them.
 
 Objects, because a notebook completes and prints them; each keeps the dict that the tool of the same name gives an
 assistant in `raw`, so that nothing is lost.

@@ -1,4 +1,4 @@
-"""What a new key may open: values that can be used, and never more than its maker has."""
+"""Check the rights of a new key: values that can be used, and never more than its maker has."""
 
 from __future__ import annotations
 

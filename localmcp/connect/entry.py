@@ -1,4 +1,4 @@
-"""How a client starts localmcp: program, arguments and variables, so that it finds the same file and settings."""
+"""The entry with which a client starts localmcp: program, arguments and variables, for the same file and settings."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _DATABASE, _FOLDERS = "LOCALMCP_DB", "LOCALMCP_FOLDERS"
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """How a client starts localmcp."""
+    """An entry for a client, and which variables of this shell are in it."""
 
     entry: Json
     """`command`, `args` and `env`; paths are absolute, because desktop programs do not know a shell's PATH."""

@@ -75,7 +75,7 @@ def name_beside(path: Path, note: str) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What a restore has done."""
+    """The result of a restore."""
 
     path: Path
     previous: Path | None

@@ -36,7 +36,7 @@ COPIES = ("{name}.v*-backup", "{name}.before-restore*", "{stem}-backup-*{suffix}
 
 
 def check_place(path: Path) -> Iterator[Check]:
-    """Everything that can be said of the place without opening the file."""
+    """Check the folder and the disk of the file, without opening it."""
     yield _synced(path)
     yield _network(path)
     yield _free(path)

@@ -29,7 +29,7 @@ JOB_DAYS = 7
 
 @dataclass(slots=True)
 class Optimized:
-    """What was done."""
+    """The result of an optimization."""
 
     bytes_before: int
     bytes_after: int = 0
@@ -145,7 +145,7 @@ def _vacuum(database: Database, done: Optimized) -> None:
 
 
 def truncate_log(path: Path, seconds: float = 2.0) -> bool:
-    """Bring the write-ahead log into the file and empty it; False while others read it, or when there is no room."""
+    """Write the log back into the file and empty it; return False while others read, or when the disk is full."""
     until = time.monotonic() + seconds
     with closing(open_copy(path)) as connection:
         connection.set_busy_timeout(200)

@@ -30,7 +30,7 @@ AT_ONCE = 2000
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """What can be made again."""
+    """Damage that can be repaired from the documents."""
 
     words: bool = False
     """The keyword index, or the counts of words and groups."""
@@ -44,7 +44,7 @@ class Damage:
 
 @dataclass(slots=True)
 class Repaired:
-    """What was done."""
+    """The result of a repair."""
 
     backup: Path | None = None
     """The file as it was; None when nothing had to be made again."""

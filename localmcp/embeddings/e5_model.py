@@ -196,7 +196,7 @@ def _interleave(values: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 class _Header:
-    """What comes before the weights: sizes, the tokenizer's pieces and normalizer, and where each tensor is."""
+    """The part of the file before the weights: sizes, the tokenizer's pieces and normalizer, offsets of the tensors."""
 
     def __init__(self, file: mmap.mmap) -> None:
         self._file = file

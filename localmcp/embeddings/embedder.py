@@ -1,4 +1,4 @@
-"""What an embedding model is to the rest of localmcp: an identity and three verbs."""
+"""The interface of an embedding model: an identity and three methods."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ MIN_COSINE = 0.97
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What a trial of int8 on this processor has shown."""
+    """The result of a trial of int8 on this processor."""
 
     arithmetic: Arithmetic
     """How passages are embedded from then on."""
@@ -40,7 +40,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Common:
-    """What the vectors of all texts share, and the directions in which languages differ."""
+    """The mean of all vectors, and the directions in which languages differ."""
 
     query: Vectors
     passage: Vectors

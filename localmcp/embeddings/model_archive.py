@@ -29,7 +29,7 @@ MOST_LIST_BYTES = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class ModelArchive:
-    """What a model's archive holds."""
+    """The contents of a model's archive."""
 
     spec: str
     """The setting that chooses the model."""

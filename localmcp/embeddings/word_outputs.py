@@ -1,4 +1,4 @@
-"""What the multilingual model says of each word of a text, in which a word and its translation are near each other.
+"""Vectors of the multilingual model for each word of a text; those of a word and its translation are near.
 
 The facts of a letter with several subjects are not in its one vector, but in the model's outputs for its words. (Words
 embedded alone are not near their translations: among the first three .26 of questions across languages instead of .61.)

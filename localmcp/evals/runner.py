@@ -167,7 +167,7 @@ def _measures(scores: Sequence[tuple[float, ...]]) -> Measures:
 
 @dataclass(slots=True)
 class Difference:
-    """How one mode changed from one run to another."""
+    """The change of one mode from one run to another."""
 
     mode: str
     before: float

@@ -47,7 +47,7 @@ def estimate_tokens(text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a document comes from and what the person set for it; None and {} leave the document's own values."""
+    """The origin of a document and the options set for it; None and {} leave the document's own values."""
 
     collection_id: int
     partition_id: int | None

@@ -33,7 +33,7 @@ class _OddSource(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a draft belongs."""
+    """The source that a draft replaces, if there is one."""
 
     source_id: int | None = None
     """The source that it replaces."""
@@ -68,7 +68,7 @@ class _File:
 
     @property
     def reason(self) -> str:
-        """What a person should know of a file that is indexed."""
+        """The reason in the ledger for a file that is indexed but not as a whole."""
         if not self.problems:
             return ""
         total = self.documents + len(self.problems)

@@ -98,7 +98,7 @@ def owner_of(path: str, roots: Sequence[Root]) -> Root | None:
 def make_root(
     path: str, kind: Kind, collection: Collection, options: Options, partition_id: int | None, owner: Root | None
 ) -> Root:
-    """Return the root for a path that is added; what was not said is inherited from the root at or above it."""
+    """Return the root for a path that is added; options not given are inherited from the root at or above it."""
     inherited = owner or Root(path, kind)
     return Root(
         path,

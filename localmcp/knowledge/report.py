@@ -16,7 +16,7 @@ EARLIEST_ESTIMATE = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a run is; handed to a callback after each file and each embedded batch."""
+    """Progress of a run; handed to a callback after each file and each embedded batch."""
 
     done: int
     """Files finished, of `total` that are to be read; files known to be unchanged are not among them."""

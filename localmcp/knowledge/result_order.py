@@ -23,8 +23,10 @@ def document_key(hit: Hit) -> tuple[str | None, str]:
 
 
 def spread(hits: Sequence[Hit]) -> list[Hit]:
-    """Return the hits with no text twice and at most two passages of one document among the first five; the rest keeps
-    its order."""
+    """Return the hits with no text twice, and at most two of one document, among the first five.
+
+    The others keep their order.
+    """
     first: list[Hit] = []
     later: list[Hit] = []
     counts: Counter[tuple[str | None, str]] = Counter()

@@ -66,7 +66,7 @@ class Passed:
 
 @dataclass(frozen=True, slots=True)
 class WalkRules:
-    """What the person chose for one walk."""
+    """The options of one walk."""
 
     include_hidden: bool = False
     patterns: tuple[str, ...] = ()

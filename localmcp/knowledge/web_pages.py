@@ -42,7 +42,7 @@ _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What was fetched."""
+    """A fetched page."""
 
     url: str
     """Where it was in the end, after redirects."""

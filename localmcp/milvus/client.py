@@ -30,7 +30,7 @@ often than every 5 minutes, with the call that is just on it. Each call has a ti
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """Where Milvus is, and how to get in."""
+    """The address of Milvus, and the credentials."""
 
     uri: str
     """What pymilvus is given: http(s)://host:port, unix:path, or the path of a Milvus Lite file."""

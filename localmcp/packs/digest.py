@@ -18,7 +18,7 @@ NOT_COUNTED = ("manifest", "sqlite_stat1", "sqlite_stat4")
 
 @dataclass(frozen=True, slots=True)
 class _Columns:
-    """How a table is read: whole numbers and text as one JSON array that SQLite makes, other columns as they are."""
+    """Columns of a table: whole numbers and text are read as one JSON array that SQLite makes, others as they are."""
 
     together: tuple[str, ...]
     alone: tuple[str, ...]

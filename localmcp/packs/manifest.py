@@ -19,7 +19,7 @@ LONGEST = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a pack says of itself."""
+    """The description of a pack, stored in it."""
 
     title: str
     author: str

@@ -59,7 +59,7 @@ class Conflict:
 
 @dataclass(slots=True)
 class MergeReport:
-    """What a merge added and left out; after a dry run, what it would."""
+    """Counts of what a merge added and left out; after a dry run, of what it would."""
 
     added: int = 0
     known: int = 0
@@ -93,7 +93,7 @@ class MergeReport:
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """Where documents of one collection go."""
+    """The collection into which documents are merged."""
 
     name: str
     description: str
@@ -172,7 +172,7 @@ class Merge:
         return target
 
     def _take_words(self, theirs: apsw.Connection, target: _Target) -> None:
-        """Keep what the model has said of words in the passages that were taken over."""
+        """Copy the vectors of words in the passages that were merged."""
         rows = read_words(theirs, target.their_model)
         while words := dict(islice(rows, WORDS_TOGETHER)):
             with self._database.write() as connection:

@@ -33,7 +33,7 @@ OpenModel = Callable[[str, str, int], Embedder | None]
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What is remembered of a mounted file."""
+    """A mounted file, as it is stored in the state directory."""
 
     name: str
     path: Path
@@ -140,7 +140,7 @@ class OpenMount:
 
 
 class Mounts:
-    """What is mounted beside one file. Thread-safe; other processes see a change with their next search."""
+    """The files that are mounted beside one file. Thread-safe; other processes see a change with their next search."""
 
     def __init__(
         self, state: Path, own: Path, embedder: LazyEmbedder, open_model: OpenModel, *, semantic_weight: float = 0.7,

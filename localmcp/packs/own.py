@@ -35,7 +35,7 @@ class OwnContents:
         return own
 
     def has(self, draft: SourceDraft) -> bool:
-        """Return whether the same content is there; records, which share texts, must share what is said of them too."""
+        """Return whether the same content is there; of records, which share texts, with the same metadata."""
         return (draft.sha256, _record_metadata(draft)) in self.contents
 
     def namesake(self, draft: SourceDraft) -> str | None:

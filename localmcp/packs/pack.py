@@ -33,7 +33,7 @@ PRIVATE_TABLES = (
 
 @dataclass(frozen=True, slots=True)
 class PackOptions:
-    """What goes in."""
+    """The contents and the description of a pack."""
 
     collections: tuple[str, ...] | None = None
     """Only these; then quick starts and rules stay out. None = everything."""

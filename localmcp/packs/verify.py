@@ -22,7 +22,7 @@ MOST_SOURCES = 100_000
 
 @dataclass(slots=True)
 class Verification:
-    """What was found."""
+    """The result of a verification."""
 
     path: Path
     manifest: Manifest | None = None

@@ -24,7 +24,7 @@ class NewRecord:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What is to be different about a record; None = stays."""
+    """A change of a record; None = stays."""
 
     id: int
     text: str | None

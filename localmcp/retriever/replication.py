@@ -106,7 +106,7 @@ class Replication:
         Raises:
             NotFound: Milvus has no such collection.
             ModelMismatch: its vectors come from another model than the file's collection, or from an unknown one and
-                `assume_model` (the model at hand) was not said.
+                `assume_model` (the model at hand) is false.
             ConfigurationError, Unavailable, AccessDenied: as for `push`.
         """
         milvus = self._needed(self._milvus)

@@ -38,7 +38,7 @@ def failed(error: LocalMCPError) -> Json:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked of one collection."""
+    """One query of a collection."""
 
     texts: Sequence[str]
     top_k: int

@@ -1,4 +1,4 @@
-"""How much meaning should count in each kind of text: measured on the text itself, used when its passages are found.
+"""Adapt the weight of meaning to each kind of text: it is measured on the text, and used for its passages.
 
 A model that knows a kind of text tells its passages sharply apart, and ten words of a passage lead it back to that one;
 where it does not know the language, everything looks alike. The gap between the nearest passage and the tenth is that

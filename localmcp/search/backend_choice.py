@@ -29,7 +29,7 @@ PAUSE_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the vectors of a collection are searched; both None: there is no such collection."""
+    """The collection and the copy in which vectors are searched; both None: there is no such collection."""
 
     collection: Collection | None = None
     """The file's; None for one that only exists on the server."""

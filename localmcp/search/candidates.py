@@ -1,4 +1,4 @@
-"""What a search found in one file: candidates with the scores of both arms, put in order, judged and loaded."""
+"""The candidates of a search in one file: scored by both arms, ordered, judged and loaded."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ QUESTION_CHARACTERS = 200
 
 @dataclass(frozen=True, slots=True)
 class SearchRequest:
-    """What to search for, and where."""
+    """A search: its text, filters and limits."""
 
     text: str
     mode: Mode = "hybrid"
@@ -71,12 +71,12 @@ class SearchRequest:
 
     @property
     def latest(self) -> Latest | None:
-        """How the question asks for the latest of several documents."""
+        """The part of the question that asks for the latest of several documents."""
         return asks_for_latest(self.text[:QUESTION_CHARACTERS])
 
     @property
     def by_date(self) -> bool:
-        """Whether dates have a say in the order."""
+        """Whether the order depends on dates."""
         return self.sort == "newest" or self.latest is not None
 
 

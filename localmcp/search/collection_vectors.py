@@ -29,7 +29,7 @@ FEW = 400
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one search may look at, in one snapshot."""
+    """The vectors that one search may look at, in one snapshot."""
 
     model_id: int
     blocks: list[Block]

@@ -1,4 +1,4 @@
-"""Whether the indexes of a file agree with its documents; `verify` and `doctor` ask this beside SQLite's own check."""
+"""Check that the indexes of a file agree with its documents, for `verify` and `doctor`."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ _LEAST_PART = 4
 
 
 class Latest(NamedTuple):
-    """What a question for the latest of several documents says."""
+    """A question for the latest of several documents, parsed."""
 
     word: str
     subjects: frozenset[str]
@@ -63,7 +63,7 @@ class Latest(NamedTuple):
 
 
 class Dated(NamedTuple):
-    """What an order by date looks at."""
+    """The fields of a hit that an order by date compares."""
 
     score: float
     date: str

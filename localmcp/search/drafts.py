@@ -27,7 +27,7 @@ LONGEST_WORD = 32
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """How much text one vector can fill."""
+    """The text that fits one vector."""
 
     count_tokens: TokenCounter
     limit: int

@@ -80,7 +80,7 @@ def never_changed(target: str, origin: str, file: str = "FILE") -> AccessDenied:
 
 
 class MountSource(Protocol):
-    """Where mounted files come from."""
+    """The source of the mounted files."""
 
     def files(self) -> tuple[Sequence[MountedFile], Sequence[str]]:
         """Return those that can be opened, by name, and a sentence about each that cannot."""
@@ -89,7 +89,7 @@ class MountSource(Protocol):
 
 @dataclass(slots=True)
 class _Part:
-    """What one of the files found."""
+    """The result of one of the files."""
 
     ranked: Found
     index: Index

@@ -14,7 +14,7 @@ COSINE_CEILING = 0.8
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """How much each arm counts; they add up to 1 (S3-4: 0.7 x 85.5 + 0.3 x 92.3 = 87.5)."""
+    """The weights of both arms; they add up to 1 (S3-4: 0.7 x 85.5 + 0.3 x 92.3 = 87.5)."""
 
     semantic: float = 0.7
 

@@ -52,7 +52,7 @@ _DOCUMENT_COLLECTIONS = "select count(*) from collections where kind = 'document
 
 @dataclass(frozen=True, slots=True)
 class _SearchedModel:
-    """What can be searched by meaning: collections with vectors of the model at hand."""
+    """The collections that can be searched by meaning: with vectors of the model at hand."""
 
     model_id: int
     collection_ids: list[int]
@@ -60,7 +60,7 @@ class _SearchedModel:
 
 @dataclass(frozen=True, slots=True)
 class RemoteHits:
-    """What another server found."""
+    """Hits of a remote server."""
 
     near: Mapping[int, Sequence[int]] = field(default_factory=dict[int, Sequence[int]])
     """Collection id -> chunk ids; a collection that is missing here is searched in the file."""

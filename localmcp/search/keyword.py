@@ -85,7 +85,7 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class KeywordQuery:
-    """What is asked of the keyword index, and why."""
+    """A query of the keyword index, with its dropped words and their reasons."""
 
     terms: tuple[Term, ...]
     """Repeated words stay: a repeat is the only term weight that FTS5 has."""

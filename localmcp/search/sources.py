@@ -38,7 +38,7 @@ class Indexed:
 
 @dataclass(slots=True)
 class Pending:
-    """What several sources of one transaction have in common and is written once, at its end."""
+    """Writes that the sources of one transaction share; done once, at its end."""
 
     counts: dict[int, WordCounts] = field(default_factory=lambda: defaultdict[int, WordCounts](WordCounts))
     """By collection."""

@@ -58,7 +58,7 @@ BEHIND, FRONT = 0, 1
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """How much has no vector yet."""
+    """The passages without a vector yet."""
 
     passages: int = 0
     characters: int = 0
@@ -236,7 +236,7 @@ def _key(text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class MadeVectors:
-    """What a model has made of some passages."""
+    """Vectors of some passages, as a model made them."""
 
     by_chunk: Mapping[int, bytes]
     """Chunk id -> float32 vector, little endian."""

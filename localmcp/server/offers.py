@@ -21,7 +21,7 @@ MOST_COMPLETIONS = 100
 
 
 class OwnOffer:
-    """What this file offers besides tools, in the protocol's own JSON; None and False mean: not ours."""
+    """Resources and prompts of this file, in the protocol's own JSON; None and False mean: not ours."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry

@@ -33,7 +33,7 @@ class ToolDefinition:
 
 
 class ToolProvider(Protocol):
-    """What a source of tools must have (S1-4). Any of the three may be `async`."""
+    """A source of tools (S1-4). Any of the three methods may be `async`."""
 
     def list_tools(self) -> Any:
         """`ToolMetadata` of every tool, or mappings or objects with name, description, keywords."""

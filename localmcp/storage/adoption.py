@@ -31,7 +31,7 @@ class KeptPowers:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """How many rows of each power were removed."""
+    """The number of removed rows of each power."""
 
     keys: int = 0
     watched_folders: int = 0

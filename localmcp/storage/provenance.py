@@ -1,4 +1,4 @@
-"""What makes a localmcp file, and which files this machine may change."""
+"""Check that a file is one of localmcp, and whether this machine may change it."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def calendar_text(calendar: str) -> str:
 
 
 def _entries(text: str) -> Iterator[tuple[str, list[str]]]:
-    """Yield the name of each event or person, and what is said of it."""
+    """Yield the name of each event or person, and its text."""
     text = re.sub(r"\n[ \t]", "", text.replace("\r\n", "\n"))
     while (joined := _SOFT_LINE_END.sub(r"\1", text)) != text:
         text = joined

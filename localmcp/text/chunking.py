@@ -212,7 +212,7 @@ def _cut_bytes(text: str, most: int) -> str:
 
 
 class _Budget:
-    """How many tokens a text has, and how many it may have below its title and headings."""
+    """Counts tokens of a text, and how many it may have below its title and headings."""
 
     def __init__(self, count_tokens: TokenCounter, title: str, target: int, limit: int) -> None:
         self._count_tokens = count_tokens
@@ -229,7 +229,7 @@ class _Budget:
         return self._measured(path)[1]
 
     def fitting(self, path: Path) -> Path:
-        """Return the path without the outer headings that leave no room for text."""
+        """Return the path without the outer headings that would leave no space for text."""
         return self._measured(path)[0]
 
     def _measured(self, path: Path) -> tuple[Path, int]:

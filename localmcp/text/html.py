@@ -128,7 +128,7 @@ def drop_controls(tree: "LexborHTMLParser") -> None:
 
 
 def _in_boilerplate(node: "LexborNode") -> bool:
-    """Whether an element is part of the frame around the text: the header of an article, or with the h1, is not."""
+    """Return whether an element is boilerplate around the text; the header of an article, or with the h1, is not."""
     current: LexborNode | None = node
     while current is not None:
         if current.tag == "nav" or current.attributes.get("role") in ("navigation", "banner", "contentinfo", "search"):

@@ -32,7 +32,7 @@ more time and a third more memory, and read no more words."""
 
 
 class PageText(NamedTuple):
-    """What was recognized on a page."""
+    """The recognized text of a page."""
 
     page: int
     """1-based."""

@@ -1,4 +1,4 @@
-"""What the office formats share: properties, relations between the parts of a file, and blocks of text."""
+"""Shared by the office formats: properties, relations between the parts of a file, and blocks of text."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ else:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What reading one document may cost."""
+    """Limits of reading one document."""
 
     seconds: float = 12.0
     """Processor time."""

@@ -51,7 +51,7 @@ def read_xlsx(data: bytes, name: str) -> Document:
 
 
 class _Book:
-    """What the sheets of a workbook share: strings and formats."""
+    """Strings and formats that the sheets of a workbook share."""
 
     def __init__(self, package: Package, parts: dict[str, Relation]) -> None:
         self.from_1904 = False

@@ -1,4 +1,4 @@
-"""How likely a tool serves a request: an order of the tools, then whether one that serves is among the first five.
+"""Order the tools for a request, then decide whether one that serves it is among the first five.
 
 Fitted as `tests/benchmarks/discovery_fit.py --weights` does: the order to queries over whole catalogs, the rest also to
 queries over parts of them and over catalogs without the very tools that would serve.
@@ -58,7 +58,7 @@ def signs_of(relevances: NDArray[np.float32], features: Features) -> tuple[float
 
 @dataclass(frozen=True, slots=True)
 class Judgment:
-    """What is thought of the tools for one request."""
+    """Scores of the tools for one request, and whether any serves it."""
 
     odds: NDArray[np.float32]
     """Log odds that each tool serves it: the most relevant tool answers for all."""

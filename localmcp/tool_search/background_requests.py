@@ -1,4 +1,4 @@
-"""What people ask of programs in general: a query that is nearer to that than to any tool has no tool."""
+"""General requests to programs: a query that is nearer to these than to any tool has no tool."""
 
 from __future__ import annotations
 

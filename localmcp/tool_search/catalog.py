@@ -210,7 +210,7 @@ def action_bits(kinds: frozenset[str]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ToolVectors:
-    """What meaning is compared by."""
+    """Vectors of the tools, by which meaning is compared."""
 
     first: NDArray[np.float32]
     """Server and name with the first sentence: unit rows (tools, dimension)."""

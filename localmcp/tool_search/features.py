@@ -1,4 +1,4 @@
-"""What speaks for each tool under a query, as numbers."""
+"""Features of each tool for a query, as numbers."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ SHORTEST_INSIDE = 4
 
 @dataclass(frozen=True, slots=True)
 class ToolMetadata:
-    """What a tool is found by (S1-3)."""
+    """The fields by which a tool is found (S1-3)."""
 
     name: str
     description: str = ""

@@ -60,7 +60,7 @@ class Phrase:
 
     @property
     def weight(self) -> float:
-        """What a sentence reaches that says the phrase word for word."""
+        """The score of a sentence that holds the phrase word for word."""
         return sum(item.weight if isinstance(item, Literal) else SLOT_WEIGHT for item in self.items)
 
     @property

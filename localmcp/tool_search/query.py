@@ -40,7 +40,7 @@ _SENTENCE_END = re.compile(r"(?<=[.:;!?])\s|\n")
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class ToolDescription:
-    """What is known of a tool without calling it."""
+    """Description of a tool, as far as it is known without calling it."""
 
     name: str
     description: str = ""
@@ -51,7 +51,7 @@ class ToolDescription:
 
     @property
     def metadata(self) -> ToolMetadata:
-        """What the ladder compares."""
+        """The fields that the name match compares."""
         return ToolMetadata(self.name, self.description, self.keywords)
 
 

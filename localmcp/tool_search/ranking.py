@@ -51,7 +51,7 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Hits:
-    """What fits a query, best first."""
+    """The tools that fit a query, best first."""
 
     tools: tuple[Hit, ...]
     sure: bool = False

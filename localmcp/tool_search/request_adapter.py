@@ -1,4 +1,4 @@
-"""What people say, brought nearer to what tools are called: a map of requests, and what is said for similar tools."""
+"""Move vectors of requests towards those of tools: a linear map, and typical requests for similar tools."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ AT_ONCE = 200
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """What was fitted to pairs of a request and the tool that serves it (`tests/benchmarks/discovery_fit.py`)."""
+    """A map fitted to pairs of a request and the tool that serves it (`tests/benchmarks/discovery_fit.py`)."""
 
     fingerprint: str
     """Of the model that it was fitted to."""

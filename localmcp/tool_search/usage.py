@@ -1,4 +1,4 @@
-"""How often each tool was called on this machine: what settles a close race between two that fit."""
+"""Counts of the calls of each tool on this machine; they decide between tools that fit equally well."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a request wants done: the verbs that a tool for it may have."""
+"""Map the words of a request to the verbs that a tool for it may have."""
 
 from __future__ import annotations
 

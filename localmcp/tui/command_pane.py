@@ -58,7 +58,7 @@ class CommandPane(Pane):
 
     @property
     def chosen(self) -> Entry | None:
-        """What is highlighted."""
+        """The highlighted entry."""
         option = self.list.highlighted_option
         return self.entries[option.id] if option is not None and option.id else None
 

@@ -114,7 +114,7 @@ def entry_of(command: Command) -> Entry:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What a command printed."""
+    """The output of a command."""
 
     text: str
     code: int

@@ -54,7 +54,7 @@ class FinderPane(Pane):
 
     @property
     def text(self) -> str:
-        """What was typed."""
+        """The typed text."""
         return self.line.value.strip()
 
     @property

@@ -26,7 +26,7 @@ EARLIEST_SECONDS = 3.0
 
 
 class Pace:
-    """How fast something that is counted goes."""
+    """The rate of a counter."""
 
     def __init__(self, work: Work) -> None:
         self._begin, self._at = time.monotonic(), _place(work)

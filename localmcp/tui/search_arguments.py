@@ -19,7 +19,7 @@ MOST_SIMILAR_CHARACTERS = 2000
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What was searched for."""
+    """The arguments of a search."""
 
     line: str
     mode: str

@@ -1,4 +1,4 @@
-"""What the TUI remembers between two runs: searches, saved searches, and where a document was left."""
+"""Memory of the TUI between two runs: searches, saved searches, and the last position in each document."""
 
 from __future__ import annotations
 

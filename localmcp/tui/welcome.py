@@ -37,7 +37,7 @@ CHOICES = (
 
 
 class Welcome(Choices):
-    """What to do first."""
+    """The first steps in an empty library."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings("welcome")
 

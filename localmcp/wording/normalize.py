@@ -156,7 +156,7 @@ def _take_apart(run: str) -> list[str]:
 
 
 class _Memory(dict[str, Value]):
-    """What a function makes of each word, made once; reading it is quicker than a call of `lru_cache`."""
+    """A cache of a function of words; reading it is quicker than a call of `lru_cache`."""
 
     def __init__(self, make: "Callable[[str], Value]") -> None:
         self._make = make

@@ -1,4 +1,4 @@
-"""Whether a word looks misspelled, and how likely one word is a slip of the fingers for another."""
+"""Judge whether a word looks misspelled, and how likely it is a typing error for another."""
 
 from __future__ import annotations
 

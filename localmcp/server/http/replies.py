@@ -55,8 +55,12 @@ class Refused(HTTPException):
         request_id: str | int | None = None,
         reason: str | None = None,
     ) -> None:
-        """`code` is the JSON-RPC code for MCP paths; `details` says more than the contract's short text; `reason` is
-        what the log says instead of a message that may repeat arguments."""
+        """
+        Args:
+            code: the JSON-RPC code for MCP paths.
+            details: more than the contract's short text.
+            reason: for the log, instead of a message that may repeat arguments.
+        """
         super().__init__(status, message, headers)
         self.reason = reason or message
         self.code = code
@@ -65,8 +69,10 @@ class Refused(HTTPException):
 
 
 def refused_for(error: LocalMCPError, request_id: str | int | None = None) -> Refused:
-    """Return the answer of `/api/mcp` to an error of a tool (S3-13): 400 if the arguments caused it, 403 if the key
-    forbids it, else 500."""
+    """Return the answer of `/api/mcp` to an error of a tool (S3-13).
+
+    400 if the arguments caused it, 403 if the key forbids it, else 500.
+    """
     status, code = 500, INTERNAL_ERROR
     if isinstance(error, InvalidInput | NotFound | UnreadableDocument):
         status, code = 400, INVALID_PARAMS

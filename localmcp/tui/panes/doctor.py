@@ -54,7 +54,7 @@ class Examination(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Checkup:
-    """What the pane shows."""
+    """The data of the pane."""
 
     examination: Examination
     speeds: list[float]

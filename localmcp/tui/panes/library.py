@@ -101,7 +101,7 @@ class LibraryPane(Pane):
 
     @property
     def chosen(self) -> Any:
-        """What the highlighted node represents."""
+        """The data of the highlighted node."""
         node = self.tree_view.cursor_node
         return node.data if node is not None else None
 
