@@ -156,6 +156,8 @@ class Indexer:
         return outcome
 
     def _put(self, connection: apsw.Connection, task: Task, reading: Reading, pending: Pending) -> Outcome:
+        # Text recognition has read this scan already.
+        reading.unchanged |= task.anew and bool(reading.skipped) and not reading.member
         if reading.unchanged and task.entry and task.entry.source_id is not None:
             return self._touch(connection, task, reading, task.entry.source_id)
         draft = reading.draft
@@ -165,7 +167,7 @@ class Indexer:
             return Outcome("skipped")
         # Looked up again inside the transaction: another process may have stored the file meanwhile.
         place = find_place(connection, draft, self._claimed)
-        if place.same and not task.forced and place.source_id is not None:
+        if place.same and not (task.forced or task.anew) and place.source_id is not None:
             return self._touch(connection, task, reading, place.source_id)
         if place.trashed and place.source_id is not None:
             restore_source(connection, place.source_id)

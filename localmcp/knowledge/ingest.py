@@ -45,6 +45,7 @@ from localmcp.search.sources import Indexed, put_source
 from localmcp.search.vector_queue import BEHIND, FRONT, MOST_BATCH, MOST_BEHIND, QueueWorker, waiting
 from localmcp.storage.database import Database, fetch_one
 from localmcp.storage.times import utc_now
+from localmcp.text.changes import CHANGES
 from localmcp.text.document import Document
 from localmcp.text.ocr import installed_engine
 
@@ -351,8 +352,10 @@ class Library:
                 if plan.root_is_gone and plan.gone:
                     ledger.forget_roots(connection, plan.root.collection_id, plan.root.path)
             now = utc_now()
-            sql = "update roots set walked_at = ? where id = ?"
-            connection.executemany(sql, ((now, plan.root.id) for plan in plans))
+            sql = """
+                update roots set walked_at = ?, options = json_set(options, '$.readers', ?) where id = ? and path = ?
+            """
+            connection.executemany(sql, ((now, len(CHANGES), plan.root.id, plan.root.path) for plan in plans))
 
     def _adapt_weights(self) -> None:
         """Measure kinds of text that have grown much since they were last measured, if the model is loaded."""

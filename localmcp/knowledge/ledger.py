@@ -18,6 +18,7 @@ from localmcp.search.collections import Collection
 from localmcp.search.drafts import WORD_ONLY
 from localmcp.storage.database import fetch_all, fetch_one
 from localmcp.storage.times import utc_now
+from localmcp.text.changes import CHANGES
 from localmcp.text.data_text import RULE as WORD_ONLY_RULE
 
 Status = Literal["indexed", "skipped", "failed", "missing", "moved", "removed", "kept"]
@@ -29,7 +30,7 @@ Kind = Literal["file", "folder"]
 
 # ---------------------------------------------------------------- roots
 
-_OPTIONS = ("title", "source_type", "metadata", "include_hidden", "patterns")
+_OPTIONS = ("title", "source_type", "metadata", "include_hidden", "patterns", "readers")
 
 
 @dataclass(slots=True)
@@ -45,6 +46,9 @@ class Root:
     metadata: dict[str, Any] = field(default_factory=dict[str, Any])
     include_hidden: bool = False
     patterns: tuple[str, ...] = ()
+    readers: int = len(CHANGES)
+    """How many changes of readers there were when all of it was last looked at."""
+    walked_at: str = ""
     id: int | None = None
 
     @property
@@ -56,15 +60,16 @@ class Root:
 
 def roots_of(connection: apsw.Connection, collection_ids: Iterable[int]) -> list[Root]:
     """Return what was added to those collections, outer folders first."""
-    sql = "select path, kind, collection_id, partition_id, options, id from roots order by path"
+    sql = "select path, kind, collection_id, partition_id, options, walked_at, id from roots order by path"
     ids = set(collection_ids)
     return [_root(*row) for row in fetch_all(connection, sql) if row[2] in ids]
 
 
-def _root(path: str, kind: Any, collection_id: int, partition_id: int | None, options: str, root_id: int) -> Root:
-    stored_options = json.loads(options)
+def _root(path: str, kind: Any, collection_id: int, partition_id: int | None, options: str, *rest: Any) -> Root:
+    stored_options: dict[str, Any] = {"readers": 0} | json.loads(options)
     stored_options["patterns"] = tuple(stored_options.get("patterns", ()))
-    return Root(path, kind, collection_id, partition_id, id=root_id, **stored_options)
+    walked_at, root_id = rest
+    return Root(path, kind, collection_id, partition_id, walked_at=walked_at or "", id=root_id, **stored_options)
 
 
 def save_root(connection: apsw.Connection, root: Root) -> None:

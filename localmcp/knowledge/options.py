@@ -110,6 +110,8 @@ def make_root(
         {**inherited.metadata, **options.metadata},
         options.include_hidden or inherited.include_hidden,
         options.patterns or inherited.patterns,
+        inherited.readers,
+        inherited.walked_at,
     )
 
 

@@ -17,6 +17,7 @@ from localmcp.knowledge.walk import Found, Passed, WalkRules, below, stat_file, 
 from localmcp.search.collections import Collection
 from localmcp.storage.database import Database
 from localmcp.storage.times import utc_moment
+from localmcp.text.changes import CHANGES, reads_anew
 
 Mark = tuple[object, ...]
 
@@ -99,7 +100,10 @@ def plan_refresh(database: Database, collection: Collection) -> list[Plan]:
         roots = roots_of(connection, [collection.id])
         entries_by_root = [entries_below(connection, collection.id, root.path) for root in roots]
     elsewhere = [root.path for root in roots]
-    return [make_plan(*pair, elsewhere=elsewhere) for pair in zip(roots, entries_by_root, strict=True)]
+    return [
+        make_plan(root, entries, elsewhere=elsewhere, again=root.readers < len(CHANGES))
+        for root, entries in zip(roots, entries_by_root, strict=True)
+    ]
 
 
 def set_aside(plans: list[Plan]) -> list[str]:
@@ -181,14 +185,21 @@ def _has_reader(root: Root, file: Found) -> bool:
 def _compare(plan: Plan, file: Found, entry: Entry | None, again: bool, forced: bool) -> None:
     same = entry is not None and (entry.size, entry.mtime_ns) == (file.size, file.mtime_ns)
     status = entry.status if entry and same else None
-    if status == "indexed" and not forced and not (entry and _may_differ(file, entry)):
+    anew = status == "indexed" and entry is not None and _reads_anew(plan.root, entry)
+    if status == "indexed" and not (forced or anew) and not (entry and _may_differ(file, entry)):
         plan.unchanged.append(file.path)
     elif status == "skipped" and not (again and _has_reader(plan.root, file)):
         plan.skipped += 1
     elif status == "failed" and entry and not again and not _is_readable_now(entry):
         plan.failed += 1
     else:
-        plan.tasks.append(Task(file, plan.root, entry, forced))
+        plan.tasks.append(Task(file, plan.root, entry, forced, anew))
+
+
+def _reads_anew(root: Root, entry: Entry) -> bool:
+    """Return whether a file was last read by a reader that has changed since; after a kill some are read already."""
+    seen = bool(root.walked_at) and entry.seen_at > root.walked_at
+    return root.readers < len(CHANGES) and not seen and reads_anew(entry.path, root.readers)
 
 
 def _may_differ(file: Found, entry: Entry) -> bool:

@@ -37,6 +37,8 @@ class Task:
     entry: Entry | None
     forced: bool = False
     """Store it again even if its bytes are the same: the options have changed."""
+    anew: bool = False
+    """Also, because its reader has changed."""
 
 
 class Step(NamedTuple):
@@ -137,7 +139,7 @@ def _workers(tasks: Sequence[Task]) -> int:
 
 def _read_task(number: int, task: Task) -> ReadTask:
     root, entry = task.root, task.entry
-    unread = entry.sha256 if entry and entry.status == "indexed" and not task.forced else None
+    unread = entry.sha256 if entry and entry.status == "indexed" and not (task.forced or task.anew) else None
     origin = Origin(
         collection_id=root.collection_id,
         partition_id=root.partition_id,

@@ -111,6 +111,22 @@ def test_an_edit_that_keeps_size_and_time_is_seen_and_a_touch_is_not_an_edit(
     assert (report.updated, report.unchanged) == (0, 3)
 
 
+def test_what_a_newer_version_reads_in_another_way_is_read_again_once(
+    library: Library, database: Database, folder: Path
+) -> None:
+    write(folder / "team.ics", "BEGIN:VCALENDAR\nBEGIN:VEVENT\nSUMMARY:Planning\nEND:VEVENT\nEND:VCALENDAR\n")
+    library.add_paths([folder])
+    assert library.refresh().updated == 0
+    with database.write() as connection:
+        connection.execute("update roots set options = '{}'")  # As an earlier version left it.
+    report = library.refresh()
+    assert (report.updated, report.unchanged) == (1, 3)
+    assert library.refresh().updated == 0
+    with database.write() as connection:
+        connection.execute("update roots set options = '{}', walked_at = '2026-01-01T00:00:00.000Z'")
+    assert library.refresh().updated == 0, "what was read before a kill is read again"
+
+
 def test_a_moved_file_keeps_its_id_and_nothing_is_embedded(
     library: Library, database: Database, embedder: CountingEmbedder, folder: Path
 ) -> None:
