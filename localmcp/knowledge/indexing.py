@@ -267,20 +267,19 @@ def find_place(connection: apsw.Connection, draft: SourceDraft, claimed: set[int
     rows = fetch_all(
         connection,
         """
-        select sources.id, uuid, uri, coalesce(metadata ->> '$.container', uri), trashed_at is not null,
-            coalesce(ledger.status, '')
+        select id, uuid, uri, coalesce(metadata ->> '$.container', uri), trashed_at is not null,
+            (select status from ledger where path = uri and ledger.collection_id = sources.collection_id)
         from sources
-        left join ledger on ledger.path = uri and ledger.collection_id = sources.collection_id
-        where sources.collection_id = :collection and sources.sha256 = :sha256 and uri is not null
+        where collection_id = :collection and sha256 = :sha256 and uri is not null
             and (trashed_at is null or not exists (
                 select 1 from sources as live
                 where live.collection_id = sources.collection_id and live.uri = sources.uri and live.trashed_at is null
             ))
-        order by uri = :uri desc, trashed_at is not null
         """,
-        {"collection": draft.collection_id, "sha256": draft.sha256, "uri": draft.uri},
+        {"collection": draft.collection_id, "sha256": draft.sha256},
     )
-    for source_id, uuid, uri, path, trashed, status in rows:
+    # Not ordered in SQL, because there are none for nearly every file, and SQLite gets ready to sort them.
+    for source_id, uuid, uri, path, trashed, status in sorted(rows, key=lambda row: (row[2] != draft.uri, row[4])):
         # What the person removed comes back only under its own path.
         elsewhere = not os.path.lexists(path) and (not trashed or status == "missing")
         if source_id not in claimed and (uri == draft.uri or elsewhere):

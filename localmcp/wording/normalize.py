@@ -146,12 +146,14 @@ def runs(text: str) -> list[str]:
 
 def _take_apart(run: str) -> list[str]:
     """Return the whole run folded, then its camelCase and snake_case parts if there are several."""
-    if "_" not in run and run[1:] == run[1:].lower():
-        return [fold(run)[:LONGEST_WORD]]
-    parts = [fold(part)[:LONGEST_WORD] for part in _JOINT.split(run) if part]
+    if run[1:] == run[1:].lower():
+        # Only underscores part it, for which no regular expression is needed.
+        parts = [part[:LONGEST_WORD] for part in fold(run).split("_") if part]
+    else:
+        parts = [fold(part)[:LONGEST_WORD] for part in _JOINT.split(run) if part]
     if len(parts) < 2:
         return parts
-    whole = fold(run.replace("_", ""))[:LONGEST_WORD]
+    whole = "".join(parts)[:LONGEST_WORD]
     return [whole, *parts] if len(parts) <= MOST_PARTS else [whole]
 
 
