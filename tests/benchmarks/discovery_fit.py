@@ -120,10 +120,10 @@ def fit_adapter(halves: Sequence[Pairs], without: int | None = None) -> tuple[An
 
     random_numbers = np.random.default_rng(0)
     parts = [
-        (pairs, pairs.targets(), pairs.words[..., : len(WORDS)] @ np.array(WORD_WEIGHTS, np.float32),
-         np.flatnonzero(pairs.good.any(1) & (pairs.folds != without)))
+        (pairs, pairs.targets(), pairs.words[..., : len(WORDS)] @ np.array(WORD_WEIGHTS, np.float32), places)
         for pairs in halves
-    ]  # fmt: skip
+        if len(places := np.flatnonzero(pairs.good.any(1) & (pairs.folds != without)))
+    ]
     dimension = halves[0].requests.shape[1]
     matrix, mean, square = (np.zeros((dimension, dimension), np.float32) for _ in range(3))
     steps, step = EPOCHS * sum(-(-len(places) // BATCH) for *_, places in parts), 0
