@@ -215,33 +215,14 @@ class KnowledgeBase(PassageSearch):
     ) -> SourcesResult:
         """List the documents in the knowledge base, the last changed first."""
         mount, name = parse_collection(collection)
-        missing: list[NotFound] = []
-        changed: list[str] = []
-        sorting = order or ("changed" if current_scope().lean else "added")
+        lean = current_scope().lean
+        sorting = order or ("changed" if lean else "added")
         listing = Listing(name, sorting, *parse_range(since, until), pathPrefix)
-
-        def look(index: Index, origin: str | None) -> tuple[list[SourceItem], int, str | None] | None:
-            try:
-                documents, count = list_documents(index.database, listing, offset + limit, origin)
-            except NotFound as error:
-                missing.append(error)
-                return None
-            if current_scope().lean and sorting == "changed" and not offset:
-                changed.extend(changed_files(index.database, name))
-            return documents, count, origin
-
-        items: list[SourceItem] = []
-        total, part = 0, None
-        for part in self.federation.look(look, mount):
-            items, total = [*items, *part[0]], total + part[1]
-            if name and part[2] is None:
-                # A plain name means a collection of this file where there is one.
-                break
-        if part is None and missing:
-            raise missing[0]
+        compare = lean and sorting == "changed" and not offset
+        items, total, changed = self._listed(listing, mount, offset + limit, compare=compare)
         page = in_order(items, sorting)[offset : offset + limit]
         result: SourcesResult = {"count": len(page), "total": total, "sources": page}
-        if order or current_scope().lean:
+        if order or lean:
             result["order"] = ORDERS[sorting][0]
         if offset + len(page) < total:
             result["nextOffset"] = offset + len(page)
@@ -251,6 +232,38 @@ class KnowledgeBase(PassageSearch):
         elif changed:
             result["notices"] = [_changed_since_read(changed)]
         return result
+
+    def _listed(
+        self, listing: Listing, mount: str | None, limit: int, *, compare: bool
+    ) -> tuple[list[SourceItem], int, list[str]]:
+        """Return the first documents of the files, how many there are, and with `compare` the paths that have changed.
+
+        Raises:
+            NotFound: no file has the collection.
+        """
+        missing: list[NotFound] = []
+        changed: list[str] = []
+
+        def look(index: Index, origin: str | None) -> tuple[list[SourceItem], int, str | None] | None:
+            try:
+                documents, count = list_documents(index.database, listing, limit, origin)
+            except NotFound as error:
+                missing.append(error)
+                return None
+            if compare:
+                changed.extend(changed_files(index.database, listing.collection))
+            return documents, count, origin
+
+        items: list[SourceItem] = []
+        total, part = 0, None
+        for part in self.federation.look(look, mount):
+            items, total = [*items, *part[0]], total + part[1]
+            if listing.collection and part[2] is None:
+                # A plain name means a collection of this file where there is one.
+                break
+        if part is None and missing:
+            raise missing[0]
+        return items, total, changed
 
     @tool(
         "get_stats",

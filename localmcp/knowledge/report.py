@@ -98,14 +98,12 @@ class Report:
     embed_seconds: float = 0.0
     read_seconds: float = 0.0
     problems: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
-    """(path, reason) of the first 50 failures; `problem_count` counts all."""
-    problem_count: int = 0
+    """(path, reason) of the first 50 failures; `failed` counts all."""
     notices: list[str] = field(default_factory=list[str])
 
     def add_problem(self, path: str, reason: str) -> None:
         """Count a failure, and keep it if it is among the first 50."""
         self.failed += 1
-        self.problem_count += 1
         if len(self.problems) < SHOWN_PROBLEMS:
             self.problems.append((path, reason))
 

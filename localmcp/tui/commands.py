@@ -161,48 +161,58 @@ def shown(command: Command, output: Output, line: Sequence[str]) -> Content:
 
 def start(widget: Asking, command: Command, then: Callable[[list[str], Output], object] | None = None) -> None:
     """Ask for what a command needs, show what it would change, and run it after a yes."""
-    session = widget.session
+    run = _Run(widget, command, then)
+    if command.fields:
+        ask_screen(widget, FormScreen(command.title, command.schema(), run.checked, verb="Run"), run.propose)
+    else:
+        run.propose({})
 
-    def checked(values: Json) -> Json:
-        command.line(values)
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """One run of a command, from its form to its answer."""
+
+    widget: Asking
+    command: Command
+    then: Callable[[list[str], Output], object] | None
+
+    def checked(self, values: Json) -> Json:
+        self.command.line(values)
         return values
 
-    def collected(values: Json) -> None:
-        line = command.line(values)
+    def propose(self, values: Json) -> None:
+        command, line = self.command, self.command.line(values)
         if command.preview is not None:
-            widget.app.notify("Looking at what would change …")
-            preview = [*line, *command.preview]
-            widget.ask("preview", lambda: run_command(session, preview), lambda output: _propose(line, output))
+            self.widget.app.notify("Looking at what would change …")
+            preview = partial(run_command, self.widget.session, [*line, *command.preview])
+            self.widget.ask("preview", preview, partial(self.show_preview, line))
         elif command.warning:
-            confirm(widget, f"{command.title}?", command.warning, "Run", lambda: run(line))
+            confirm(self.widget, f"{command.title}?", command.warning, "Run", lambda: self.run(line))
         else:
-            run(line)
+            self.run(line)
 
-    def _propose(line: list[str], output: Output) -> None:
+    def show_preview(self, line: list[str], output: Output) -> None:
+        title = self.command.title
         if output.code:
-            widget.app.push_screen(TextScreen(command.title, shown(command, output, line)))
+            self.widget.app.push_screen(TextScreen(title, shown(self.command, output, line)))
             return
         lines = output.text.splitlines()
         remainder = f"\n… {len(lines) - SHOWN_LINES} more lines" if len(lines) > SHOWN_LINES else ""
-        confirm(widget, f"{command.title}?", "\n".join(lines[:SHOWN_LINES]) + remainder, "Do it", lambda: run(line))
+        text = "\n".join(lines[:SHOWN_LINES]) + remainder
+        confirm(self.widget, f"{title}?", text, "Do it", lambda: self.run(line))
 
-    def run(line: list[str]) -> None:
-        title = f"“{command.title}”"
-        if (work := command.work) is not None:
-            widget.ask("command", lambda: Output(work(session.workspace), 0), partial(finish, []), title)
-        elif command.is_long:
-            session.do(command.title, partial(run_command, session, line), partial(finish, line))
+    def run(self, line: list[str]) -> None:
+        title, session = f"“{self.command.title}”", self.widget.session
+        if (work := self.command.work) is not None:
+            self.widget.ask("command", lambda: Output(work(session.workspace), 0), partial(self.finish, []), title)
+        elif self.command.is_long:
+            session.do(self.command.title, partial(run_command, session, line), partial(self.finish, line))
         else:
-            widget.ask("command", lambda: run_command(session, line), partial(finish, line), title)
+            self.widget.ask("command", partial(run_command, session, line), partial(self.finish, line), title)
 
-    def finish(line: list[str], output: Output) -> None:
-        if then is not None and widget.is_attached:
-            then(line, output)
+    def finish(self, line: list[str], output: Output) -> None:
+        if self.then is not None and self.widget.is_attached:
+            self.then(line, output)
         else:
-            widget.app.push_screen(TextScreen(command.title, shown(command, output, line), copy=output.text))
-
-    if command.fields:
-        screen = FormScreen(command.title, command.schema(), checked, verb="Run")
-        ask_screen(widget, screen, collected)
-    else:
-        collected({})
+            text = shown(self.command, output, line)
+            self.widget.app.push_screen(TextScreen(self.command.title, text, copy=output.text))

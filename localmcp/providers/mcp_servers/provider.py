@@ -55,10 +55,6 @@ class RemoteTool(Tool):
         # With ten thousand tools, equal copies would take memory.
         return raw if shown == raw else shown
 
-    @property
-    def output_schema(self) -> Json | None:
-        return self.raw.get("outputSchema")
-
     def call(self, arguments: Json) -> Answer:
         """Run it there, if the arguments fit its schema; the server is not even started for those that do not.
 

@@ -201,12 +201,12 @@ class McpServers:
 
         forget_login(entry)
 
-    def log_end(self, server: McpServer, lines: int = 12) -> list[str]:
-        """Return the last lines that a server wrote to its log, in any process; none if it wrote nothing."""
+    def log_end(self, server: McpServer) -> list[str]:
+        """Return the last 12 lines that a server wrote to its log, in any process; none if it wrote nothing."""
         try:
             with self._log_of(server.entry).open("rb") as file:
                 file.seek(max(file.seek(0, os.SEEK_END) - MOST_LOG_BYTES, 0))
-                return file.read().decode(errors="replace").splitlines()[-lines:]
+                return file.read().decode(errors="replace").splitlines()[-12:]
         except OSError:
             return []
 
