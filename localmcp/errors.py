@@ -132,8 +132,8 @@ class Unavailable(LocalMCPError):
 class MissingCapability(Unavailable):
     """The client does not offer what the call needs, such as asking the person a question."""
 
-    def __init__(self, message: str, *, hint: str | None = None, capability: str = "elicitation") -> None:
-        super().__init__(message, hint=hint)
+    def __init__(self, message: str, *, capability: str = "elicitation") -> None:
+        super().__init__(message)
         self.capability = capability
         """The name of what is missing in the client's capabilities."""
 

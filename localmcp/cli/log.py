@@ -111,9 +111,9 @@ def _line(entry: LogEntry) -> str:
     return "  ".join(facts)
 
 
-def _brief(arguments: dict[str, Any], most: int = 80) -> str:
+def _brief(arguments: dict[str, Any]) -> str:
     text = " ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in arguments.items())
-    return text if len(text) <= most else text[: most - 1] + "…"
+    return text if len(text) <= 80 else text[:79] + "…"
 
 
 def _milliseconds(seconds: float) -> str:

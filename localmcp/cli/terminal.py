@@ -77,11 +77,10 @@ highlighted = partial(styled, fg="yellow", bold=True)
 """A matched word."""
 
 
-def score_bar(score: float, width: int = 8) -> str:
-    """0..100 as a bar of `width` cells, drawn in eighths."""
-    eighths = round(max(0.0, min(score, 100.0)) / 100 * width * 8)
-    full, remainder = divmod(eighths, 8)
-    return ("█" * full + (_EIGHTHS[remainder] if remainder else "")).ljust(width)
+def score_bar(score: float) -> str:
+    """Return 0..100 as a bar of 8 cells, drawn in eighths."""
+    full, remainder = divmod(round(max(0.0, min(score, 100.0)) / 100 * 64), 8)
+    return ("█" * full + (_EIGHTHS[remainder] if remainder else "")).ljust(8)
 
 
 def quoted(words: Sequence[str]) -> str:

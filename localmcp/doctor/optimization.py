@@ -25,6 +25,8 @@ AT_ONCE = 5000
 EMPTY_SHARE = 0.2
 """From this share of empty pages on, the file is rewritten."""
 JOB_DAYS = 7
+LOG_SECONDS = 2.0
+"""How long readers of the write-ahead log are waited for."""
 
 
 @dataclass(slots=True)
@@ -144,9 +146,9 @@ def _vacuum(database: Database, done: Optimized) -> None:
         done.notes.append("The disk is too full to write the file anew; it is as it was.")
 
 
-def truncate_log(path: Path, seconds: float = 2.0) -> bool:
+def truncate_log(path: Path) -> bool:
     """Write the log back into the file and empty it; return False while others read, or when the disk is full."""
-    until = time.monotonic() + seconds
+    until = time.monotonic() + LOG_SECONDS
     with closing(open_copy(path)) as connection:
         connection.set_busy_timeout(200)
         while time.monotonic() < until:

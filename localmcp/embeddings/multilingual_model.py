@@ -13,7 +13,6 @@ from localmcp.config import packaged_data
 from localmcp.embeddings.default_model import DEFAULT_SHA256, DefaultEmbedder
 from localmcp.embeddings.e5_model import E5_SHA256, E5Embedder
 from localmcp.embeddings.embedder import MULTILINGUAL_NAME, ModelIdentity, unit_rows
-from localmcp.embeddings.encoder import Arithmetic
 from localmcp.embeddings.encoder_embedder import Trial
 from localmcp.embeddings.word_outputs import WordCode
 
@@ -42,12 +41,9 @@ class MultilingualEmbedder:
         ModelUnavailable: a model is not on this machine, or its file is not the pinned one.
     """
 
-    def __init__(
-        self, models_directory: Path, *, threads: int | None = None, arithmetic: Arithmetic | None = None
-    ) -> None:
-        """`arithmetic`: that of passages; None tries which is faster here."""
-        self._many = E5Embedder(models_directory, threads=threads, arithmetic=arithmetic)
-        self._english = DefaultEmbedder(threads=threads, arithmetic=arithmetic)
+    def __init__(self, models_directory: Path, *, threads: int | None = None) -> None:
+        self._many = E5Embedder(models_directory, threads=threads)
+        self._english = DefaultEmbedder(threads=threads)
         self.count_tokens = self._many.count_tokens
         halves = (self._many.identity, self._english.identity)
         self.identity = ModelIdentity(

@@ -45,11 +45,11 @@ def percentile(values: Sequence[float], share: float) -> float:
     return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
 
 
-def paired_interval(first: Sequence[float], second: Sequence[float], seed: int = 0) -> tuple[float, float]:
-    """95 % interval of the mean of `second - first` over the same questions, by bootstrap."""
+def paired_interval(first: Sequence[float], second: Sequence[float]) -> tuple[float, float]:
+    """Return the 95 % interval of the mean of `second - first` over the same questions, by bootstrap."""
     differences = [b - a for a, b in zip(first, second, strict=True)]
     if not differences:
         return 0.0, 0.0
-    draw = random.Random(seed)
+    draw = random.Random(0)
     means = [statistics.fmean(draw.choices(differences, k=len(differences))) for _ in range(BOOTSTRAP_ROUNDS)]
     return round(percentile(means, 0.025), 4), round(percentile(means, 0.975), 4)

@@ -88,10 +88,8 @@ CollectionName = Annotated[str, Param("The collection", min_length=1, max_length
 class ReplicationTools:
     """Replication, as assistants may use it."""
 
-    def __init__(self, replication: Replication, *, wait: float = WAIT_SECONDS) -> None:
-        """`wait`: seconds after which a call answers that the work goes on."""
+    def __init__(self, replication: Replication) -> None:
         self._replication = replication
-        self._wait = wait
         self._tasks: dict[tuple[str, str], _Task] = {}
         self._lock = threading.Lock()
 
@@ -210,7 +208,7 @@ class ReplicationTools:
                 threading.Thread(
                     target=context.run, args=(task.run, work), name=f"localmcp-{kind}", daemon=True
                 ).start()
-        task.finished.wait(self._wait)
+        task.finished.wait(WAIT_SECONDS)
         if task.error is not None:
             raise task.error
         return task

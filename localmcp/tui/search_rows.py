@@ -67,7 +67,7 @@ def rows_of(hits: Sequence[Json], opened: Collection[str]) -> list[Row]:
     return rows
 
 
-def query_rows(saved: Sequence[str], recent: Sequence[str], most: int = 30) -> list[Row]:
-    """Return saved searches, then the recent ones that are not among them."""
-    lines = [*saved, *(line for line in recent if line not in saved)][:most]
+def query_rows(saved: Sequence[str], recent: Sequence[str]) -> list[Row]:
+    """Return saved searches, then the recent ones that are not among them; 30 in all."""
+    lines = [*saved, *(line for line in recent if line not in saved)][:30]
     return [QueryRow(line, number < len(saved), number) for number, line in enumerate(lines)]
