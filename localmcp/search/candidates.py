@@ -68,6 +68,8 @@ class SearchRequest:
     unrepaired: frozenset[str] = frozenset()
     """Folded words that are spelt right, though no passage in this file may hold them."""
     sort: Sort = "relevance"
+    nearest: Mapping[str, tuple[float, ...]] = field(default_factory=dict[str, tuple[float, ...]])
+    """Cosines of the ten nearest passages in the files that were searched before, by the model's fingerprint."""
 
     @property
     def latest(self) -> Latest | None:
@@ -146,6 +148,8 @@ class Arms:
     bm25: dict[int, float] = field(default_factory=dict[int, float])
     semantic_ranks: dict[int, int] = field(default_factory=dict[int, int])
     keyword_ranks: dict[int, int] = field(default_factory=dict[int, int])
+    nearest: tuple[float, ...] = ()
+    """Cosines of the nearest passages with the question as a whole, nearest first."""
     by_word_only: frozenset[int] = frozenset()
     """Candidates that have no vector yet, among others that have."""
     other_language: frozenset[int] = frozenset()

@@ -34,6 +34,7 @@ from localmcp.search.fusion import COSINE_CEILING, Fused
 from localmcp.search.index import Index
 from localmcp.search.keyword import KeywordQuery, Term, inverse_frequency
 from localmcp.search.relevance import LOOKED_AT
+from localmcp.search.vector import BEST
 from localmcp.storage.database import Database, fetch_all
 from localmcp.tools import current_scope
 
@@ -178,7 +179,8 @@ class Federation:
         missing: list[NotFound] = []
         parts = self._ask_own(request, missing) if origin is None else []
         for file in mounted:
-            parts += _ask_mounted(file, request, notices, missing)
+            # What is farther than ten passages of the files before it need not be compared exactly.
+            parts += _ask_mounted(file, replace(request, nearest=_nearest(parts)), notices, missing)
         if not parts and missing:
             raise missing[0]
         return _join(request, [*_respecting_spelling(parts)], [*notices, *troubles])
@@ -225,6 +227,14 @@ def _ask_mounted(file: MountedFile, request: SearchRequest, notices: list[str], 
         return []
     notices += [f"{file.name} (mounted): {notice}" for notice in candidates.outcome.notices]
     return [_Part(candidates, index, file.name)]
+
+
+def _nearest(parts: Sequence[_Part]) -> dict[str, tuple[float, ...]]:
+    """Return the cosines of the ten nearest passages of these files, by the model's fingerprint."""
+    cosines: dict[str, list[float]] = {}
+    for part in parts:
+        cosines.setdefault(part.ranked.model or "", []).extend(part.ranked.arms.nearest)
+    return {model: tuple(sorted(of_model, reverse=True)[:BEST]) for model, of_model in cosines.items()}
 
 
 def _respecting_spelling(parts: Sequence[_Part]) -> Iterator[_Part]:

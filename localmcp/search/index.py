@@ -26,7 +26,7 @@ from localmcp.search.filters import Filters, allowed_sources
 from localmcp.search.fusion import Weights
 from localmcp.search.highlight import sentences
 from localmcp.search.keyword import Vocabulary, build_query, holds_several_languages, mix_neighbors, search_words
-from localmcp.search.vector import Block, SignIndex, exact_cosines, nearest_chunks
+from localmcp.search.vector import BEST, Block, SignIndex, exact_cosines, nearest_chunks
 from localmcp.search.vector_queue import waiting
 from localmcp.search.word_vectors import WORDS_VERSION, WordIndex
 from localmcp.storage.database import Database, Generations, fetch_all, fetch_one, read_generations
@@ -250,7 +250,7 @@ class _Search:
             from localmcp.embeddings.multilingual_model import without_language
 
             vectors = list(map(without_language, vectors))
-        self._search_vectors(ours, vectors)
+        self._search_vectors(ours, vectors, self.request.nearest.get(identity.fingerprint, ()))
         if self.request.mode == "hybrid":
             self._search_meanings(ours, vectors[0])
         self._complete()
@@ -289,13 +289,16 @@ class _Search:
             self.outcome.notices.append(f"{left}, because their vectors come from another model: {foreign}.")
         return _SearchedModel(model_id, ids) if ids and model_id is not None else None
 
-    def _search_vectors(self, ours: _SearchedModel, vectors: Sequence[Vector]) -> None:
+    def _search_vectors(self, ours: _SearchedModel, vectors: Sequence[Vector], elsewhere: Sequence[float]) -> None:
         """Find the nearest chunks, and complete the keyword arm's hits with their cosines.
 
-        `vectors`: that of the question, then those of its sentences.
+        Args:
+            vectors: that of the question, then those of its sentences.
+            elsewhere: cosines of the nearest chunks of other files, nearest first.
         """
         vector, *sentences = vectors
-        nearest = self._nearest(ours, vector)
+        nearest = self._nearest(ours, vector, elsewhere[BEST - 1] if len(elsewhere) >= BEST else -1.0)
+        self.arms.nearest = (*islice(nearest.values(), BEST),)
         self.arms.semantic_ranks = {chunk_id: rank for rank, chunk_id in enumerate(nearest, 1)}
         missing = [chunk_id for chunk_id in self.arms.keyword_ranks if chunk_id not in nearest]
         self.arms.cosines = nearest | exact_cosines(self.connection, ours.model_id, missing, vector)
@@ -303,13 +306,13 @@ class _Search:
             self._count_sentences(ours.model_id, sentences)
         self.clock.lap("vector")
 
-    def _nearest(self, ours: _SearchedModel, vector: Vector) -> dict[int, float]:
+    def _nearest(self, ours: _SearchedModel, vector: Vector, tenth: float) -> dict[int, float]:
         """Return chunk id -> cosine of the nearest chunks, nearest first."""
         connection, depth, remote = self.connection, self.arms.depth, self.embedded.remote_hits
         here = [collection_id for collection_id in ours.collection_ids if collection_id not in remote.near]
         blocks = self.index.sign_blocks(connection, ours.model_id, self.generations, here)
         self.outcome.searched["vectors"] = sum(len(block.ids) for block in blocks)
-        nearest = dict(nearest_chunks(connection, ours.model_id, blocks, vector, ARM_DEPTH, self.allowed))
+        nearest = dict(nearest_chunks(connection, ours.model_id, blocks, vector, ARM_DEPTH, self.allowed, tenth=tenth))
         if depth > ARM_DEPTH:
             # Behind the first hundred, which stay as earlier pages showed them.
             deeper = nearest_chunks(connection, ours.model_id, blocks, vector, depth, self.allowed)

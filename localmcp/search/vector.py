@@ -242,12 +242,13 @@ def _read_block(connection: apsw.Connection, segments: tuple[int, ...]) -> Block
 
 def nearest_chunks(
     connection: apsw.Connection, model_id: int, blocks: Sequence[Block], query: Vector, k: int,
-    allowed: Ids | None = None, exact: bool = False,
+    allowed: Ids | None = None, exact: bool = False, tenth: float = -1.0,
 ) -> list[tuple[int, float]]:  # fmt: skip
     """Return the k chunks nearest to `query` and their cosines, best first, ties by id.
 
     The exact vectors are read in the order of their estimates, until no further one can be expected among the best
-    ten. `allowed` (sorted source ids) restricts them; `exact` compares every vector.
+    ten, whose last has at least the cosine `tenth`. `allowed` (sorted source ids) restricts them; `exact` compares
+    every vector.
     """
     if exact:
         ids = all_ids(blocks, allowed)
@@ -258,7 +259,7 @@ def nearest_chunks(
     ids, estimated = _ordered(*estimated_candidates(codes, query), most)
     read = max(FIRST_READ, k)
     compared = [_compared(connection, model_id, ids[:read], query)]
-    while read < len(ids) and (hopeful := _hopeful(estimated, compared)) > read:
+    while read < len(ids) and (hopeful := _hopeful(estimated, compared, tenth)) > read:
         step = ids[read : min(hopeful, 2 * read)]
         compared.append(_compared(connection, model_id, step, query))
         read += len(step)
@@ -280,7 +281,7 @@ def _best_of(compared: Sequence[tuple[Ids, Cosines]], k: int) -> list[tuple[int,
     return list(zip(ids[order].tolist(), cosines[order].tolist(), strict=True))
 
 
-def _hopeful(estimated: Vector, compared: Sequence[tuple[Ids, Cosines]]) -> int:
+def _hopeful(estimated: Vector, compared: Sequence[tuple[Ids, Cosines]], tenth: float) -> int:
     """Return how many candidates, best estimate first, may still be among the best ten.
 
     The vectors that were read tell how a cosine follows from an estimate: a line, and the deviation from it.
@@ -293,7 +294,7 @@ def _hopeful(estimated: Vector, compared: Sequence[tuple[Ids, Cosines]]) -> int:
     offset, level = promised - promised.mean(), cosines.mean()
     slope = float(offset @ cosines) / max(float(offset @ offset), 1e-12)
     deviation = float(np.std(cosines - level - slope * offset))
-    tenth = np.partition(cosines, -BEST)[-BEST]
+    tenth = max(tenth, np.partition(cosines, -BEST)[-BEST])
     expected = level + slope * (estimated - promised.mean())
     return int(np.count_nonzero(expected + MARGIN * deviation >= tenth))
 

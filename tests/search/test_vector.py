@@ -102,6 +102,19 @@ def test_nearly_all_of_the_true_ten_are_found(database: Database, either_way: st
     assert recall(shelf, vectors[5000:5050]) >= 0.98
 
 
+def test_whatever_is_nearer_than_ten_that_are_known_is_found(database: Database) -> None:
+    vectors = clustered(6000, 72)
+    shelf = Shelf(database, 72)
+    shelf.add(vectors[:5000])
+    near, among_them = 0, 0
+    for query in vectors[5000:5050]:
+        truly = [chunk_id for chunk_id, _ in shelf.scored(query, 10, (1,), exact=True)]
+        tenth = float(shelf.vectors[truly[4]] @ query)
+        near += 4
+        among_them += len({*truly[:4]} & {*shelf.nearest(query, tenth=tenth)})
+    assert among_them >= 0.98 * near
+
+
 @pytest.mark.parametrize("dimension", [3, 12, 72, 384])
 def test_an_exact_search_finds_all_of_them_in_order(database: Database, either_way: str, dimension: int) -> None:
     vectors = clustered(700, dimension)
