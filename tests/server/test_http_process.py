@@ -20,7 +20,7 @@ import pytest
 from doors import OpenDoor, open_door
 from typing_extensions import TypedDict
 
-from localmcp.server.http import serving
+from localmcp.server.http import exchange, serving
 from localmcp.tools import tool
 
 
@@ -96,7 +96,7 @@ def test_a_stream_ends_as_a_whole_when_the_door_closes(door: OpenDoor) -> None:
     connection.close()
 
 
-def test_a_subscription_ends_when_the_door_closes(door: OpenDoor) -> None:
+def open_subscription(door: OpenDoor, key: str) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
     meta = {
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
         "io.modelcontextprotocol/clientCapabilities": {},
@@ -105,7 +105,7 @@ def test_a_subscription_ends_when_the_door_closes(door: OpenDoor) -> None:
     message = {"jsonrpc": "2.0", "id": 1, "method": "subscriptions/listen", "params": params}
     connection = http.client.HTTPConnection("127.0.0.1", door.port, timeout=60)
     headers = {
-        "Authorization": f"Bearer {door.key}",
+        "Authorization": f"Bearer {key}",
         "Content-Type": "application/json",
         "Accept": "application/json, text/event-stream",
         "MCP-Protocol-Version": "2026-07-28",
@@ -114,8 +114,38 @@ def test_a_subscription_ends_when_the_door_closes(door: OpenDoor) -> None:
     connection.request("POST", "/mcp", json.dumps(message), headers)
     stream = connection.getresponse()
     assert (stream.status, stream.getheader("content-type")) == (200, "text/event-stream")
+    return connection, stream
+
+
+def test_a_subscription_ends_when_the_door_closes(door: OpenDoor) -> None:
+    connection, stream = open_subscription(door, door.key)
     first = stream.readline()
     door.server.should_exit = True
+    assert first + stream.read()
+    connection.close()
+
+
+@pytest.fixture
+def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exchange, "KEY_SECONDS", 0.05)
+
+
+def test_a_stream_ends_when_its_key_is_revoked(quick_looks: None, door: OpenDoor) -> None:
+    key = door.make_key()
+    connection = http.client.HTTPConnection("127.0.0.1", door.port, timeout=60)
+    connection.request("GET", "/api/mcp", headers={"Authorization": f"Bearer {key}", "Accept": "text/event-stream"})
+    stream = connection.getresponse()
+    assert stream.readline() == b"event: endpoint\n"
+    door.workspace.api_keys.revoke(door.workspace.api_keys.find(key).id)
+    assert stream.read().startswith(b"data: /api/mcp?sessionId=")
+    connection.close()
+
+
+def test_a_subscription_ends_when_its_key_is_deleted(quick_looks: None, door: OpenDoor) -> None:
+    key = door.make_key()
+    connection, stream = open_subscription(door, key)
+    first = stream.readline()
+    door.workspace.api_keys.delete(door.workspace.api_keys.find(key).id)
     assert first + stream.read()
     connection.close()
 

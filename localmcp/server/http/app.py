@@ -53,7 +53,7 @@ class HttpApp:
         self._per_key = RateLimit(settings.http_key_requests)
         self._per_address = RateLimit(settings.http_address_requests)
         calls = Calls(open_workspace)
-        self._streams = Streams()
+        self._streams = Streams(calls.wait_for_end_of)
         self._mcp = McpEndpoints(calls, self._streams)
         self._rest = RestEndpoints(calls)
         self._routes = self._make_routes(ManagementEndpoints(calls))

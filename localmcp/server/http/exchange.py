@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 PARALLEL_CALLS = 16
 CALL_SECONDS = 300.0
 """After this a call is given up; tools that take long answer within 20 s with the id of a job."""
+KEY_SECONDS = 5.0
+"""How often an open stream looks whether its key is still active."""
 
 
 @dataclass(slots=True)
@@ -98,6 +100,18 @@ class Calls:
         with anyio.move_on_after(seconds):
             return await anyio.to_thread.run_sync(work, limiter=self._limiter, abandon_on_cancel=True)
         raise Refused(504, f"{name} gave no answer within {seconds:g} s", code=SERVER_ERROR)
+
+    async def wait_for_end_of(self, key_id: str) -> None:
+        """Return when the key is revoked, expired or deleted; a file that cannot be read ends no key."""
+        while await anyio.to_thread.run_sync(self._opens, key_id):
+            await anyio.sleep(KEY_SECONDS)
+        say("The key of a stream is no longer active", key=key_id)
+
+    def _opens(self, key_id: str) -> bool:
+        try:
+            return self.open_workspace().api_keys.opens(key_id)
+        except LocalMCPError:
+            return True
 
     def _call(self, name: str, arguments: Json, scope: Scope) -> Answer:
         try:

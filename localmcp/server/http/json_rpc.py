@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import anyio
@@ -106,7 +108,7 @@ class McpEndpoints:
         if exchange.path == ORIGINAL_PATH and session is not None:
             return self._streams.accept(session, exchange, lambda: self._reply_value(exchange, message))
         if method == LISTEN:
-            return self._listening(exchange.body)
+            return self._listening(exchange)
         if exchange.path != ORIGINAL_PATH:
             use_lean_answers()
             if _wants_stream(exchange, message):
@@ -126,8 +128,9 @@ class McpEndpoints:
         session = exchange.request.headers.get(SESSION_HEADER, "")
         return StreamedCall(ask_sdk, self._questions, str(exchange.key.id), session)
 
-    def _listening(self, body: bytes) -> ASGIApp:
-        """Return a stream of notifications (`subscriptions/listen`), which the server ends when it closes."""
+    def _listening(self, exchange: Exchange) -> ASGIApp:
+        """Return a stream of notifications (`subscriptions/listen`), which ends with its key or with the server."""
+        body = exchange.body
 
         async def listen(scope: HttpScope, receive: Receive, send: Send) -> None:
             is_open = False
@@ -137,12 +140,13 @@ class McpEndpoints:
                 is_open = message["type"] == "http.response.start" or bool(message.get("more_body"))
                 await send(message)
 
-            async def stop() -> None:
-                await self.draining.wait()
+            async def stop_after(end: Callable[[], Awaitable[Any]]) -> None:
+                await end()
                 group.cancel_scope.cancel()
 
             async with anyio.create_task_group() as group:
-                group.start_soon(stop)
+                group.start_soon(stop_after, self.draining.wait)
+                group.start_soon(stop_after, partial(self._calls.wait_for_end_of, str(exchange.key.id)))
                 await self.manager.handle_request(_for_sdk(scope, body), _replay(body, receive), watched)
                 group.cancel_scope.cancel()
             if is_open:

@@ -87,7 +87,9 @@ def _event(name: str, data: bytes) -> bytes:
 class Streams:
     """The open streams."""
 
-    def __init__(self) -> None:
+    def __init__(self, wait_for_end_of: Callable[[str], Awaitable[None]]) -> None:
+        """`wait_for_end_of`: returns when the key of that id is no longer active."""
+        self._wait_for_end_of = wait_for_end_of
         self._open: dict[str, Stream] = {}
         self._closing = False
 
@@ -106,12 +108,19 @@ class Streams:
         async def serve(scope: Scope, receive: Receive, send: Send) -> None:
             say("MCP Server connected via SSE", userId=stream.key_id)
             try:
-                await stream(scope, receive, send)
+                async with anyio.create_task_group() as group:
+                    group.start_soon(self._close_with_key, stream)
+                    await stream(scope, receive, send)
+                    group.cancel_scope.cancel()
             finally:
                 stream.close()
                 self._open.pop(stream.id, None)
 
         return serve
+
+    async def _close_with_key(self, stream: Stream) -> None:
+        await self._wait_for_end_of(stream.key_id)
+        stream.close()
 
     def accept(self, session: str, exchange: Exchange, work: Callable[[], Awaitable[Json | None]]) -> ASGIApp:
         """Answer 202 to a message for a stream; its reply, which `work` gives, follows on the stream.
