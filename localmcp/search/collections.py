@@ -69,12 +69,14 @@ def ensure_collection(connection: apsw.Connection, name: str, *, kind: str = "do
     """Return the collection of that name, made if absent. Part of the caller's write transaction.
 
     Raises:
-        InvalidInput: an empty, overlong or unprintable name.
+        InvalidInput: an empty, overlong or unprintable name; a new one that could not be told from another.
         NotFound: the scope may not see it.
     """
     _check_name("collection", name)
     # Names are one when only their case differs; the one that is there decides what the scope may see.
-    stored_name = fetch_one(connection, "select name from collections where name = ?", (name,)) or name
+    stored_name = fetch_one(connection, "select name from collections where name = ?", (name,))
+    if stored_name is None:
+        stored_name = _checked_new_name(name)
     allowed = current_scope().collections
     if allowed is not None and stored_name not in allowed:
         raise NotFound(f"No collection '{name}'.")
@@ -109,6 +111,14 @@ def ensure_partition(connection: apsw.Connection, collection: Collection, name: 
 def _check_name(field: str, name: str) -> None:
     if not name.strip() or len(name) > MAX_NAME or not name.isprintable():
         raise InvalidInput(f"{field}: {name!r} cannot be a name; use 1 to {MAX_NAME} printable characters.")
+
+
+def _checked_new_name(name: str) -> str:
+    if name != name.strip():
+        raise InvalidInput(f"collection: {name!r} begins or ends with a space.", hint=f"Use '{name.strip()}'.")
+    if name.casefold().startswith("mount:"):
+        raise InvalidInput(f"collection: '{name}' cannot be a name: 'mount:' means a mounted file.")
+    return name
 
 
 # ---------------------------------------------------------------- models

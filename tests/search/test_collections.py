@@ -44,6 +44,12 @@ def test_a_name_that_cannot_be_shown_is_refused(database: Database, name: str) -
         ensure_collection(connection, name)
 
 
+@pytest.mark.parametrize("name", [" work", "work ", "mount:bees", "Mount:bees"])
+def test_a_name_that_a_search_would_take_for_another_is_refused(database: Database, name: str) -> None:
+    with database.write() as connection, pytest.raises(InvalidInput, match="space|mounted"):
+        ensure_collection(connection, name)
+
+
 def test_a_name_taken_by_another_kind_is_refused(database: Database) -> None:
     with database.write() as connection:
         ensure_collection(connection, "tools", kind="retriever")
