@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
+import time
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -30,6 +31,8 @@ CANCEL_SECONDS = 10.0
 """How long a cancellation waits for the work to stop."""
 READY_SECONDS = 0.5
 """A call whose result is ready waits so long for the end of the job, which spares the caller a second question."""
+LOOK_SECONDS = 0.3
+"""How often a call that waits for another process's job looks at it."""
 
 
 class Tell(Protocol):
@@ -123,11 +126,20 @@ class Jobs:
         return self.state(job_id)
 
     def state(self, job_id: str, *, wait: float = 0.0) -> JobState:
-        """Return the status of a job, after waiting up to `wait` seconds if it runs here; resume an abandoned one.
+        """Return the status of a job, after waiting up to `wait` seconds for its end; resume an abandoned one.
 
         Raises:
             NotFound: there is no such job that the caller may see.
         """
+        deadline = time.monotonic() + wait
+        state = self._state(job_id, wait)
+        while state.status == "running" and (left := deadline - time.monotonic()) > 0:
+            # Another process works on it; only the file tells how far it is.
+            time.sleep(min(LOOK_SECONDS, left))
+            state = self._state(job_id, max(0.0, deadline - time.monotonic()))
+        return state
+
+    def _state(self, job_id: str, wait: float) -> JobState:
         with self._database.read() as connection:
             sql = "select kind, arguments, status, done, total, message, result, started_at, finished_at, heartbeat_at"
             row = fetch_one(connection, f"{sql} from jobs where id = ?", (job_id,))

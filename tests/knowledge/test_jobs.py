@@ -108,6 +108,13 @@ def test_another_process_sees_where_a_job_stands(jobs: Jobs, database: Database,
         jobs.run("denied", {})
 
 
+def test_a_job_of_another_process_is_waited_for(jobs: Jobs, database: Database, bench: Bench) -> None:
+    other = make(database, Bench())
+    job_id = jobs.run("slow", {}, wait=0).id
+    threading.Timer(0.2, bench.go_on.set).start()
+    assert other.state(job_id, wait=60).status == "done"
+
+
 def test_the_end_of_a_failed_job_is_kept_with_its_reason(jobs: Jobs, database: Database) -> None:
     with pytest.raises(AccessDenied):
         jobs.run("denied", {})
