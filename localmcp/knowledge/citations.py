@@ -41,6 +41,8 @@ LEAST_SIMILARITY = 0.6
 """Below this the nearest words have nothing to do with a quote."""
 AROUND = 40
 """Characters shown before and after the nearest words."""
+_MARKS = frozenset(map(tuple, ("“”", "„“", "«»", "»«", "‘’", '""', "''")))
+"""Pairs of quotation marks."""
 
 
 class Citation(TypedDict):
@@ -282,6 +284,8 @@ class Citations:
             moved = moved or verification
         if cited is not None and not named:
             raise NotFound(f"No passage or document with id {id}.", hint="Use an id that search returned.")
+        if moved is None and (bare := _without_marks(quote)) != quote:
+            return self.verify_citation(bare, id)
         return moved or self._absent(quote)
 
     def _cited(self, name: str) -> Id:
@@ -387,6 +391,13 @@ def _span_of(body: str, quote: str) -> tuple[int, int] | None:
     """Return where the quote is in a passage, white space aside; None when it runs over the end."""
     match = re.search(r"\s+".join(map(re.escape, quote.split())), body)
     return match.span() if match else None
+
+
+def _without_marks(quote: str) -> str:
+    """Return what is between the quotation marks around a quote, if it has such marks and words in between."""
+    text = quote.strip()
+    inside = text[1:-1].strip()
+    return inside if inside and (text[0], text[-1]) in _MARKS else quote
 
 
 def holds_quote(text: str, quote: str) -> bool:

@@ -117,6 +117,12 @@ def test_what_no_document_holds_is_absent(manual: Desk, quote: str) -> None:
     assert (answer["verdict"], answer["message"]) == ("absent", "No indexed document holds these words.")
 
 
+@pytest.mark.parametrize("marks", ["“{}”", "„{}“", "«{}»", '"{}"', " '{}' "])
+def test_quotation_marks_around_a_quote_are_not_part_of_it(manual: Desk, marks: str) -> None:
+    assert manual.verify(marks.format("Turn it twice"))["verdict"] == "exact"
+    assert manual.verify(marks.format("Turn it thrice"))["verdict"] == "absent"
+
+
 @pytest.mark.parametrize("quote", [" ", "\n\t"])
 def test_an_empty_quote_is_refused(manual: Desk, quote: str) -> None:
     with pytest.raises(InvalidInput, match="quote"):
