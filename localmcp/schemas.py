@@ -213,12 +213,18 @@ def shorten_value(value: Any) -> str:
 def lenient_value(value: Any, spec: Json) -> Any:
     """Return the value that was meant: what a text holds (`"5"`, `"true"`, JSON), or the one text in a list.
 
-    Where a list of texts is expected, a text becomes a list of one. What does not fit stays, and is refused later.
+    A choice may be written in any case. Where a list is expected, one text, number or table becomes a list of one.
+    What does not fit stays, and is refused later.
     """
     kind = spec.get("type")
     if kind == "string" and isinstance(value, list):
         items = cast("list[Any]", value)
         return items[0] if len(items) == 1 and isinstance(items[0], str) else items
+    if isinstance(value, str) and "enum" in spec:
+        choices = [choice for choice in spec["enum"] if str(choice).casefold() == value.casefold()]
+        return choices[0] if len(choices) == 1 else value
+    if kind == "array" and not isinstance(value, str):
+        return _lenient_items(value, spec.get("items", {}))
     if not isinstance(value, str) or kind not in _KINDS:
         return value
     try:
@@ -228,6 +234,16 @@ def lenient_value(value: Any, spec: Json) -> Any:
     if type(parsed) in _KINDS[kind]:
         return parsed
     return [value] if kind == "array" and spec.get("items", {}).get("type") == "string" else value
+
+
+def _lenient_items(value: Any, spec: Json) -> Any:
+    """Return a list of whole numbers as it was meant, also for one number; one table as a list of one."""
+    kind = spec.get("type")
+    if kind in ("integer", "object") and type(value) in _KINDS[kind]:
+        return [value]
+    if kind != "integer" or not isinstance(value, list):
+        return value
+    return [lenient_value(item, spec) for item in cast("list[Any]", value)]
 
 
 def numbers_from_texts(arguments: Json, schema: Json) -> Json:

@@ -18,6 +18,7 @@ from localmcp.schemas import (
     describe_parameters,
     field_limits,
     is_plain_value,
+    lenient_value,
     numbers_from_texts,
 )
 
@@ -194,6 +195,25 @@ def test_plain_texts_and_numbers_are_not_left_to_pydantic() -> None:
     limit = Annotated[int, Param("Results", minimum=1, maximum=100)]
     assert [is_plain_value(value, limit) for value in (1, 100, 0, 101, True, "5")] == [True, True, *[False] * 4]
     assert is_plain_value("how to keep bees", str | None)
+
+
+@pytest.mark.parametrize(
+    ("value", "spec", "meant"),
+    [
+        ("CHANGED", {"type": "string", "enum": ["changed", "added"]}, "changed"),
+        ("in progress", {"enum": ["Not started", "In Progress"]}, "In Progress"),
+        ("newest", {"enum": ["changed", "added"]}, "newest"),
+        ("A", {"enum": ["a", "b", "A"]}, "A"),
+        (7, {"type": "array", "items": {"type": "integer"}}, [7]),
+        (["7", 8, "x"], {"type": "array", "items": {"type": "integer"}}, [7, 8, "x"]),
+        ({"text": "a"}, {"type": "array", "items": {"type": "object"}}, [{"text": "a"}]),
+        (True, {"type": "array", "items": {"type": "integer"}}, True),
+        (["7"], {"type": "array", "items": {"type": "string"}}, ["7"]),
+        ([[1]], {"type": "array", "items": {"type": "array"}}, [[1]]),
+    ],
+)
+def test_a_value_that_is_written_in_another_way_is_the_one_that_was_meant(value: Any, spec: Any, meant: Any) -> None:
+    assert lenient_value(value, spec) == meant
 
 
 @pytest.mark.parametrize(
