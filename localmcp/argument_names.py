@@ -9,7 +9,7 @@ SAME = (
     ("query", "queries", "q", "question", "task", "taskDescription", "text", "texts", "prompt", "displayName", "quote"),
     ("limit", "topK", "maxResults", "n", "k", "size", "numResults"),
     ("offset", "skip", "start"),
-    ("pathPrefix", "folder", "directory", "prefix"),
+    ("pathPrefix", "folder", "directory", "prefix", "path"),
     ("sourceId", "path", "document", "documentId", "source", "title", "file", "docId", "id", "filePath", "folder",
      "directory"),
     ("chunkId", "chunk", "passageId", "id", "resultId"),

@@ -61,8 +61,10 @@ def parse_lines(text: str) -> tuple[int, int]:
         raise InvalidInput(f"lines: '{text}' is no range of lines; write 20-80, or 500- for the rest.")
     first = int(match[1])
     last = int(match[3]) if match[3] else (1 << 40 if match[2] else first)
-    if first < 1 or last < first:
-        raise InvalidInput(f"lines: '{text}' ends before it begins; lines are counted from 1.")
+    if first < 1:
+        raise InvalidInput(f"lines: '{text}' begins before the first line; lines are counted from 1.")
+    if last < first:
+        raise InvalidInput(f"lines: '{text}' ends before it begins.")
     return first, last
 
 

@@ -8,11 +8,12 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import apsw
 
 from localmcp.errors import InvalidInput, NotFound
-from localmcp.knowledge.origins import Id, is_uuid
+from localmcp.knowledge.origins import DOCUMENT_URI, Id, is_uuid
 from localmcp.schemas import nearest
 from localmcp.search.collections import visible_collections, visible_ids
 from localmcp.search.dates import SOURCE_DATE
@@ -48,7 +49,7 @@ SELECT_ROW = "select id, uuid, collection_id, title, uri from sources"
 
 def split_mount(name: str) -> tuple[str | None, str]:
     """Return (mounted file, rest) of `team:1f94484f` or `team:<uuid>`; (None, name) for anything else."""
-    head, _, local_name = name.strip().rpartition(":")
+    head, _, local_name = _without_scheme(name.strip()).rpartition(":")
     is_id = head and head.lower() != "urn:uuid" and (_SHORT.fullmatch(local_name) or is_uuid(local_name))
     return (head, local_name) if is_id else (None, name)
 
@@ -59,7 +60,7 @@ def find_source(connection: apsw.Connection, name: str, *, trashed: bool = False
     Raises:
         Ambiguous: several documents have it; the hint lists them.
     """
-    text = name.strip()
+    text = _without_scheme(name.strip())
     where = f"trashed_at is {'not ' if trashed else ''}null and collection_id in ({visible_ids(connection)})"
     for test, value in _tests(text):
         rows = fetch_all(
@@ -73,6 +74,18 @@ def find_source(connection: apsw.Connection, name: str, *, trashed: bool = False
         if rows:
             return SourceRow(*rows[0])
     return None
+
+
+def _without_scheme(name: str) -> str:
+    """Return the id in the address of a resource, the path in a file's; any other name as it is."""
+    if name.startswith(DOCUMENT_URI):
+        return unquote(name.removeprefix(DOCUMENT_URI).partition("?")[0])
+    if not name.startswith("file:///"):
+        return name
+    # It costs 16 ms to import, and few names are addresses.
+    from urllib.request import url2pathname
+
+    return url2pathname(urlsplit(name).path)
 
 
 def _tests(text: str) -> list[tuple[str, str]]:

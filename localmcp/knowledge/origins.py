@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from localmcp.errors import InvalidInput
 
 MOUNT = "mount:"
+DOCUMENT_URI = "localmcp://document/"
+"""Begins the address of a document as a resource."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,10 @@ from typing import Any
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from localmcp.errors import InvalidInput, LocalMCPError, NotFound
+from localmcp.knowledge.origins import DOCUMENT_URI
 from localmcp.tools import Json, Registry
 
-DOCUMENT = "localmcp://document/"
-TEMPLATE = DOCUMENT + "{sourceId}{?offset}"
+TEMPLATE = DOCUMENT_URI + "{sourceId}{?offset}"
 RULES_PROMPT = "rules_for_task"
 PAGE = 50
 """Entries of one page of a list."""
@@ -58,7 +58,7 @@ class OwnOffer:
 
     def state(self, uri: str) -> str | None:
         """Return a value that changes when a document is indexed again; None for one that is not there."""
-        if not uri.startswith(DOCUMENT):
+        if not uri.startswith(DOCUMENT_URI):
             return None
         try:
             document = self._look("get_document", sourceId=unquote(urlsplit(uri).path.lstrip("/")), outline=True)
@@ -81,7 +81,7 @@ class OwnOffer:
 
     def read(self, uri: str) -> list[Json] | None:
         """Return a document, or as much of it as fits and the address of the rest."""
-        if not uri.startswith(DOCUMENT):
+        if not uri.startswith(DOCUMENT_URI):
             return None
         parts = urlsplit(uri)
         offset = parse_qs(parts.query).get("offset", ["0"])[0]
@@ -90,13 +90,13 @@ class OwnOffer:
         document = self._call("get_document", sourceId=unquote(parts.path.lstrip("/")), offset=int(offset))
         contents: list[Json] = [{"uri": uri, "mimeType": "text/plain", "text": document["source"]["content"]}]
         if document.get("truncated"):
-            next_uri = f"{DOCUMENT}{document['source']['id']}?offset={document['nextOffset']}"
+            next_uri = f"{DOCUMENT_URI}{document['source']['id']}?offset={document['nextOffset']}"
             contents.append({"uri": next_uri, "mimeType": "text/plain", "text": f"The document goes on at {next_uri}"})
         return contents
 
     def subscribe(self, uri: str) -> bool:
         """Return whether the resource is a document; changes of documents are found by polling the file."""
-        return uri.startswith(DOCUMENT)
+        return uri.startswith(DOCUMENT_URI)
 
     # ------------------------------------------------------------ prompts
 
@@ -174,7 +174,7 @@ _RULES: Json = {
 
 def _resource(item: Json) -> Json:
     resource: Json = {
-        "uri": DOCUMENT + quote(item["id"], safe=":"),
+        "uri": DOCUMENT_URI + quote(item["id"], safe=":"),
         "name": item["title"],
         "mimeType": "text/plain",
         "annotations": {"lastModified": item["changedAt"]},

@@ -283,6 +283,8 @@ def test_lines_and_an_outline_of_a_document_are_read_alone(ask: Callable[..., An
     assert "Nothing begins at this offset" in ask("get_document", sourceId="Boiler manual 2", offset=8000).text
     with pytest.raises(InvalidInput, match="lines"):
         ask("get_document", sourceId="Boiler manual 2", lines="ten")
+    with pytest.raises(InvalidInput, match="begins before the first line"):
+        ask("get_document", sourceId="Boiler manual 2", lines="0-3")
     with pytest.raises(InvalidInput, match="no range of lines"):
         # In quadratic time it took hours, during which no other call was answered.
         ask("get_document", sourceId="Boiler manual 2", lines=f"1{' ' * 500_000}x")
@@ -378,12 +380,26 @@ def test_a_filter_that_fits_nothing_names_the_valid_values(
         ("get_document", {"path": "Boiler manual 1", "max_chars": 400}),
         ("get_document", {"title": "Boiler manual 1"}),
         ("list_sources", {"max_results": 2}),
+        ("list_sources", {"path": "/"}),
+        ("search", {"query": "boiler", "path": "/"}),
     ],
 )
 def test_other_names_for_arguments_are_accepted(
     ask: Callable[..., Answer], tool: str, arguments: dict[str, Any]
 ) -> None:
     assert not ask(tool, **arguments).is_error
+
+
+def test_a_document_is_named_by_the_address_of_its_resource_or_its_file(desk: Desk, tmp_path: Path) -> None:
+    (tmp_path / "my notes").mkdir()
+    desk.add_file(tmp_path / "my notes" / "a.md", "# A\n\nText.")
+
+    def read(name: str) -> dict[str, Any]:
+        return desk.registry.call("get_document", {"sourceId": name}, LEAN).value["source"]
+
+    source = read(str(tmp_path / "my notes" / "a.md"))
+    assert read(f"localmcp://document/{source['id']}?offset=0") == source
+    assert read((tmp_path / "my notes" / "a.md").as_uri()) == source
 
 
 def test_an_unknown_argument_names_the_nearest(ask: Callable[..., Answer]) -> None:

@@ -18,7 +18,8 @@ from doors import OpenDoor, open_door
 from folders import write
 
 from localmcp.discovery import rank_tools
-from localmcp.server.offers import DOCUMENT, RULES_PROMPT, TEMPLATE
+from localmcp.knowledge.origins import DOCUMENT_URI
+from localmcp.server.offers import RULES_PROMPT, TEMPLATE
 from localmcp.tools import Scope, use_scope
 
 SECRET = "zeppelin"
@@ -316,8 +317,8 @@ def test_what_is_told_at_connecting_names_no_other_collection(files: TwoFiles) -
     [
         ("resources/list", {}),
         ("resources/templates/list", {}),
-        ("resources/read", {"uri": f"{DOCUMENT}<vault_source>"}),
-        ("resources/read", {"uri": f"{DOCUMENT}<vault_file>"}),
+        ("resources/read", {"uri": f"{DOCUMENT_URI}<vault_source>"}),
+        ("resources/read", {"uri": f"{DOCUMENT_URI}<vault_file>"}),
         ("prompts/list", {}),
         ("prompts/get", {"name": RULES_PROMPT, "arguments": {"task": f"moor the {SECRET}"}}),
         ("completion/complete", {"ref": {"type": "ref/resource", "uri": TEMPLATE},

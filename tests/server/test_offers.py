@@ -16,8 +16,9 @@ from mcp import Client, MCPError
 from mcp.server.subscriptions import ResourceUpdated
 
 import localmcp
+from localmcp.knowledge.origins import DOCUMENT_URI
 from localmcp.server.handlers import ToolServer
-from localmcp.server.offers import DOCUMENT, RULES_PROMPT, TEMPLATE
+from localmcp.server.offers import RULES_PROMPT, TEMPLATE
 from localmcp.tools import Scope
 from localmcp.workspace import Workspace
 
@@ -79,10 +80,10 @@ async def test_documents_are_read_as_resources_page_by_page(filled: Workspace, e
             text += contents[0].text
             uri = str(contents[1].uri) if len(contents) > 1 else ""
         assert text == "# Bread\n\n" + "Flour and water are kneaded. " * 800
-        by_title = await client.read_resource(DOCUMENT + "Soup")
+        by_title = await client.read_resource(DOCUMENT_URI + "Soup")
         assert by_title.contents[0].text == "A soup of carrots."  # pyright: ignore
         with pytest.raises(MCPError, match="Cake"):
-            await client.read_resource(DOCUMENT + "Cake")
+            await client.read_resource(DOCUMENT_URI + "Cake")
         with pytest.raises(MCPError, match="Resource not found"):
             await client.read_resource("file:///etc/passwd")
 
@@ -119,11 +120,11 @@ async def test_a_key_reads_no_resource_that_its_tools_and_collections_do_not_ope
         assert client.server_capabilities is not None and client.server_capabilities.resources is None
         assert (await client.list_resources()).resources == []
         with pytest.raises(MCPError):
-            await client.read_resource(DOCUMENT + "Soup")
+            await client.read_resource(DOCUMENT_URI + "Soup")
     stranger = replace(SCOPE, collections=frozenset({"other"}))
     async with serve(filled, "auto", stranger) as client:
         with pytest.raises(MCPError):
-            await client.read_resource(DOCUMENT + "Soup")
+            await client.read_resource(DOCUMENT_URI + "Soup")
 
 
 async def change_the_soup_until(told: anyio.Event, workspace: Workspace) -> None:
@@ -142,7 +143,7 @@ async def change_the_soup_until(told: anyio.Event, workspace: Workspace) -> None
 async def test_a_subscriber_is_told_when_a_document_changes(filled: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("localmcp.server.handlers.WATCH_SECONDS", 0.05)
     told = anyio.Event()
-    uri = DOCUMENT + "Soup"
+    uri = DOCUMENT_URI + "Soup"
 
     async def receive(message: Any) -> None:
         if isinstance(message, types.ResourceUpdatedNotification) and str(message.params.uri) == uri:
@@ -157,7 +158,7 @@ async def test_a_subscriber_is_told_when_a_document_changes(filled: Workspace, m
 
 async def test_a_listener_is_told_when_a_document_changes(filled: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("localmcp.server.handlers.WATCH_SECONDS", 0.05)
-    uri = DOCUMENT + "Soup"
+    uri = DOCUMENT_URI + "Soup"
     async with (
         Client(ToolServer(lambda: filled, SCOPE)) as client,
         client.listen(resource_subscriptions=[uri]) as subscription,
