@@ -356,7 +356,8 @@ class LibraryTools:
         named = ", ".join(sorted(set(folders))[:10]) or "none yet"
         raise AccessDenied(
             f"'{path}' is outside the folders from which an assistant may add files.",
-            hint=f"Allowed: {named}. The person can allow more with the setting 'folders', or run: localmcp add PATH",
+            hint=f"Allowed: {named}. The person can run: localmcp add PATH   "
+            "(or allow more with the setting 'folders', and restart the client)",
         )
 
 

@@ -97,7 +97,7 @@ def test_a_path_outside_is_refused_and_the_allowed_folders_are_named(
     for path in (str(secret), str(allowed / ".." / "secret.md"), str(tmp_path), str(allowed) + "x", "/nowhere"):
         with pytest.raises(AccessDenied, match="outside the folders") as raised:
             at.call("add_path", path=path)
-        assert str(allowed) in str(raised.value)
+        assert str(allowed) in str(raised.value) and "restart the client" in str(raised.value)
 
 
 def test_a_link_does_not_lead_out_of_the_allowed_folders(at: Setting, allowed: Path, tmp_path: Path) -> None:
