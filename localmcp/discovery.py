@@ -137,7 +137,7 @@ class Discovery:
         hits = ranked.tools[:most] if most > 0 else ranked.tools
         if len(hits) <= FEW:
             return [(tools[described.index(hit.tool)], hit.score) for hit in hits], ranked.sure
-        places = {id(description): place for place, description in enumerate(described)}
+        places = {id(description): position for position, description in enumerate(described)}
         return [(tools[places[id(hit.tool)]], hit.score) for hit in hits], ranked.sure
 
     def suggest(self, words: str) -> list[str]:
@@ -208,9 +208,9 @@ class Discovery:
         least = WEAK_SHARE * ranked[0][1]
         hits = [
             _as_hit(
-                ranked_tool, score, full=place < whole, asked=detail == "full", bare=place >= whole > 0 or score < least
+                ranked_tool, score, full=rank < whole, asked=detail == "full", bare=rank >= whole > 0 or score < least
             )
-            for place, (ranked_tool, score) in enumerate(ranked)
+            for rank, (ranked_tool, score) in enumerate(ranked)
         ]
         text = compact_json(hits if detail == "full" else [_in_text(hit, n, least) for n, hit in enumerate(hits)])
         value: Json = {"confidence": "high" if sure else "low", "tools": hits, "count": len(hits)}

@@ -53,12 +53,12 @@ class TextVectors:
                 digest: row for digest in digests.values() if (row := self._vectors.get(digest)) is not None
             }
         missing = {digest: text for text, digest in sorted(digests.items()) if digest not in rows_by_digest}
-        for place in range(0, len(missing), TOGETHER):
-            part = list(missing)[place : place + TOGETHER]
+        for start in range(0, len(missing), TOGETHER):
+            part = list(missing)[start : start + TOGETHER]
             # Not under the lock: hundreds of texts take seconds, and other threads may need only what is there.
             made = dict(zip(part, embedder.embed_passages([missing[digest] for digest in part]), strict=True))
             rows_by_digest.update(made)
-            self._keep(model, made, save=place + TOGETHER >= len(missing))
+            self._keep(model, made, save=start + TOGETHER >= len(missing))
         return {text: rows_by_digest[digest] for text, digest in digests.items()}
 
     def rows(self, texts: Sequence[str], embedder: Embedder) -> NDArray[np.float32]:

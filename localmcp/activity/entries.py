@@ -45,8 +45,8 @@ class LogEntry:
     def from_row(cls, row: Sequence[Any]) -> LogEntry:
         """From the columns of `COLUMNS`."""
         values = list(row)
-        for place in (5, 13, 14):
-            values[place] = _parsed(values[place])
+        for column in (5, 13, 14):
+            values[column] = _parsed(values[column])
         values[8] = values[8] == 1
         origin = values[14]
         titles: list[Any] = []

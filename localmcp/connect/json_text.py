@@ -171,10 +171,10 @@ def _cut(text: str, around: Span, member: Member) -> str:
         start, stop = line, line_end.end()
     if len(around.members) == 1 and not f"{text[around.start + 1 : start]}{text[stop : around.end]}".strip():
         return f"{text[: around.start]}{{}}{text[around.end + 1 :]}"
-    place = around.members.index(member)
+    position = around.members.index(member)
     before = text[:start]
-    if member is around.members[-1] and place > 0:
-        comma = _skip(text, around.members[place - 1].stop)
+    if member is around.members[-1] and position > 0:
+        comma = _skip(text, around.members[position - 1].stop)
         before = text[:comma] + text[comma + 1 : start]
     if not line_end:
         before = before.rstrip(" \t") if text[stop : stop + 1] in ("}", " ") else before

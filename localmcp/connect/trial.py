@@ -53,7 +53,7 @@ async def _connect_and_ask(name: str, entry: Json, ask: Callable[[Connection], A
 
     guard = Guard()
     server_log = ServerLog(state_directory() / "logs" / "connect.log")
-    connection = Connection(parse_entry(name, entry), server_log, guard, lambda what: None)
+    connection = Connection(parse_entry(name, entry), server_log, guard, lambda _changed: None)
     try:
         await connection.open()
         return await ask(connection)

@@ -205,10 +205,10 @@ def check_endpoints(settings: Settings) -> Iterator[Check]:
 
 def _reachable(name: str, url: str) -> Check:
     if url.startswith("unix:") or "://" not in url:
-        place = Path(url.removeprefix("unix:"))
-        if place.exists():
-            return ok(name, f"{place} is there")
-        return warn(name, f"{place} does not exist yet")
+        path = Path(url.removeprefix("unix:"))
+        if path.exists():
+            return ok(name, f"{path} is there")
+        return warn(name, f"{path} does not exist yet")
     parts = urlsplit(url)
     port = parts.port or PORTS.get(parts.scheme, 80)
     where = f"{parts.hostname}:{port}"

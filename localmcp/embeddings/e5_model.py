@@ -281,11 +281,11 @@ class SentencePieces:
 def _read_table(header: _Header) -> dict[int, str]:
     """Return code point -> what it is normalized to; one entry is u32, u8 n, n x u32."""
     table: dict[int, str] = {}
-    data, place = header.normalized, 0
-    while place < len(data):
-        code, count = struct.unpack_from("<IB", data, place)
-        table[code] = bytes(data[place + 5 : place + 5 + 4 * count]).decode("utf-32-le")
-        place += 5 + 4 * count
+    data, offset = header.normalized, 0
+    while offset < len(data):
+        code, count = struct.unpack_from("<IB", data, offset)
+        table[code] = bytes(data[offset + 5 : offset + 5 + 4 * count]).decode("utf-32-le")
+        offset += 5 + 4 * count
     return table
 
 

@@ -117,10 +117,10 @@ def _read_vectors(body: bytes, count: int) -> Vectors:
         ValueError, TypeError, KeyError: the response has another form.
     """
     data: list[dict[str, Any]] = json.loads(body)["data"]
-    rows = {item.get("index", place): item["embedding"] for place, item in enumerate(data)}
+    rows = {item.get("index", position): item["embedding"] for position, item in enumerate(data)}
     if sorted(rows) != list(range(count)):
         raise ValueError(f"{len(data)} vectors for {count} texts")
-    vectors = np.asarray([rows[place] for place in range(count)], np.float64)
+    vectors = np.asarray([rows[position] for position in range(count)], np.float64)
     if vectors.ndim != 2 or not vectors.shape[1]:
         raise ValueError("vectors of unequal or no length")
     if not np.isfinite(vectors).all() or not vectors.any(axis=1).all():

@@ -109,11 +109,11 @@ class OnnxEmbedder:
     def _batches(self, texts: Sequence[str]) -> deque[list[int]]:
         """Places of texts of similar length, the longest first, so that no thread begins a long one at the end."""
         batches: deque[list[int]] = deque()
-        for place in sorted(range(len(texts)), key=lambda place: len(texts[place])):
-            if batches and (len(batches[0]) + 1) * len(texts[place]) <= self.batch_characters:
-                batches[0].append(place)
+        for row in sorted(range(len(texts)), key=lambda row: len(texts[row])):
+            if batches and (len(batches[0]) + 1) * len(texts[row]) <= self.batch_characters:
+                batches[0].append(row)
             else:
-                batches.appendleft([place])
+                batches.appendleft([row])
         return batches
 
     def _model_for_passages(self) -> TextEmbedding:

@@ -38,9 +38,9 @@ class GraphWriter:
 
     def weight(self, name: str, kind: int, shape: Sequence[int]) -> str:
         """Declare a weight of that element type and shape; its values come with the session's options."""
-        place = text(1, "location") + text(2, "none")
+        location = text(1, "location") + text(2, "none")
         dims = b"".join(number(1, size) for size in shape)
-        self._weights[name] = dims + number(2, kind) + text(8, name) + message(13, place) + number(14, _EXTERNAL)
+        self._weights[name] = dims + number(2, kind) + text(8, name) + message(13, location) + number(14, _EXTERNAL)
         return name
 
     def build(self, inputs: Mapping[str, tuple[int, Sequence[str | int]]], outputs: Mapping[str, Any]) -> bytes:

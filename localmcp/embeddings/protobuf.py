@@ -23,13 +23,13 @@ def message(field: int, value: bytes) -> bytes:
 
 def fields(data: memoryview) -> Iterator[tuple[int, Any]]:
     """Yield a message of numbers and bytes as (field number, number or bytes)."""
-    place = 0
-    while place < len(data):
-        key, place = _read_varint(data, place)
-        value, place = _read_varint(data, place)
+    offset = 0
+    while offset < len(data):
+        key, offset = _read_varint(data, offset)
+        value, offset = _read_varint(data, offset)
         if key & 7 == 2:
-            yield key >> 3, data[place : place + value]
-            place += value
+            yield key >> 3, data[offset : offset + value]
+            offset += value
         else:
             yield key >> 3, value
 
@@ -43,11 +43,11 @@ def _varint(value: int) -> bytes:
     return bytes(digits)
 
 
-def _read_varint(data: memoryview, place: int) -> tuple[int, int]:
+def _read_varint(data: memoryview, offset: int) -> tuple[int, int]:
     value = shift = 0
     while True:
-        byte = data[place]
+        byte = data[offset]
         value |= (byte & 127) << shift
-        shift, place = shift + 7, place + 1
+        shift, offset = shift + 7, offset + 1
         if byte < 128:
-            return value, place
+            return value, offset

@@ -220,8 +220,8 @@ def _misspelled(words: list[str], draw: random.Random) -> list[str]:
 
 
 def _slip(word: str, draw: random.Random) -> str:
-    place = draw.randrange(1, len(word) - 1)
-    before, letter, after = word[:place], word[place], word[place + 1 :]
+    position = draw.randrange(1, len(word) - 1)
+    before, letter, after = word[:position], word[position], word[position + 1 :]
     return draw.choice(
         (before + after[:1] + letter + after[1:], before + after, before + letter * 2 + after,
          before + draw.choice(_LETTERS) + after)

@@ -137,17 +137,17 @@ def _confidence(result: Json) -> str:
 
 
 def _document_line(hit: Json, folder: str) -> str:
-    title, place, *extra = _names(hit, hit["sourceTitle"], hit["citation"].get("path", ""), folder)
+    title, path, *extra = _names(hit, hit["sourceTitle"], hit["citation"].get("path", ""), folder)
     extra.append(hit.get("date", "")[:10])
     if hit.get("origin"):
         extra.append(f"in {hit['origin']}")
-    return "# " + " | ".join(part for part in (title, place, *extra) if part)
+    return "# " + " | ".join(part for part in (title, path, *extra) if part)
 
 
 def _names(item: Json, title: str, path: str, folder: str) -> list[str]:
     """Return title ("" where the path says it), path, and what is unusual of a document."""
-    place = path.removeprefix(folder)
-    return ["" if place and _is_name_of(title, place) else title, place, *_remarks(item)]
+    shown_path = path.removeprefix(folder)
+    return ["" if shown_path and _is_name_of(title, shown_path) else title, shown_path, *_remarks(item)]
 
 
 def _remarks(item: Json) -> list[str]:
@@ -298,8 +298,8 @@ def _source_entry(item: Json) -> Json:
 
 
 def _source_line(item: Json, folder: str) -> str:
-    title, place, *extra = _names(item, item["title"], item.get("path", ""), folder)
-    parts = [item["changedAt"][:16].replace("T", " "), place, title, *extra, f"id {short_id(item['id'])}"]
+    title, path, *extra = _names(item, item["title"], item.get("path", ""), folder)
+    parts = [item["changedAt"][:16].replace("T", " "), path, title, *extra, f"id {short_id(item['id'])}"]
     return " | ".join(part for part in parts if part)
 
 

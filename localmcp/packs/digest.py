@@ -57,7 +57,7 @@ def _columns(connection: apsw.Connection, table: str) -> tuple[_Columns, str]:
     rows = fetch_all(connection, "select name, type, pk from pragma_table_info(?)", (table,))
     together = tuple(_quoted(name) for name, kind, _ in rows if kind.upper() in ("INTEGER", "TEXT", "INT"))
     alone = tuple(quoted for name, _, _ in rows if (quoted := _quoted(name)) not in together)
-    keys = [_quoted(name) for name, _, place in sorted(rows, key=lambda row: row[2]) if place]
+    keys = [_quoted(name) for name, _, key_position in sorted(rows, key=lambda row: row[2]) if key_position]
     return _Columns(together, alone), ", ".join(keys) or "rowid"
 
 

@@ -368,7 +368,7 @@ def _free_uri(connection: apsw.Connection, collection_id: int, uri: str | None) 
         return None
     sql = "select 1 from sources where collection_id = ? and uri = ? and trashed_at is null"
     places = (f"{number}/{uri}" if number > 1 else uri for number in range(1, 10_000))
-    return next((place for place in places if not fetch_one(connection, sql, (collection_id, place))), None)
+    return next((candidate for candidate in places if not fetch_one(connection, sql, (collection_id, candidate))), None)
 
 
 def _has_table(connection: apsw.Connection, name: str) -> bool:

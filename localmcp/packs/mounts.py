@@ -274,20 +274,20 @@ class Mounts:
 
     def _remember(self, entry: Entry) -> None:
         content = {"name": entry.name, "path": str(entry.path), "mounted_at": entry.mounted_at, "into": str(self.own)}
-        place = self._folder / f"{entry.name}.json"
+        path = self._folder / f"{entry.name}.json"
         try:
-            write_atomically(place, json.dumps(content, ensure_ascii=False))
+            write_atomically(path, json.dumps(content, ensure_ascii=False))
         except OSError as error:
-            raise FileUnavailable(f"{place} cannot be written: {error.strerror}.") from error
+            raise FileUnavailable(f"{path} cannot be written: {error.strerror}.") from error
 
 
-def _read_entry(place: Path) -> Entry | None:
+def _read_entry(path: Path) -> Entry | None:
     try:
-        raw: Any = json.loads(place.read_text(encoding="utf-8"))
+        raw: Any = json.loads(path.read_text(encoding="utf-8"))
         fields = cast("dict[str, str]", raw)
         return Entry(_check_name(fields["name"]), Path(fields["path"]), fields["mounted_at"])
     except (OSError, ValueError, TypeError, KeyError, LocalMCPError) as error:
-        log.warning("%s is not read: %s", place, error)
+        log.warning("%s is not read: %s", path, error)
         return None
 
 

@@ -332,8 +332,8 @@ class CommandTool(ManifestTool):
         except Unavailable as error:
             source.complain(error.message, ("program",), hint=error.hint, level="warning")
         if not self.command.working_directory.is_dir():
-            place = self.command.working_directory
-            source.complain(f"The working directory {place} does not exist.", ("working_directory",), level="warning")
+            folder = self.command.working_directory
+            source.complain(f"The working directory {folder} does not exist.", ("working_directory",), level="warning")
         for name in self.command.passed_on:
             if name not in os.environ:
                 source.complain(f"The variable {name} is not set here.", ("environment",), level="warning")
@@ -375,8 +375,8 @@ def _find_on_path(name: str) -> str | None:
     """As `shutil.which`, but never in the working directory, which may be anybody's."""
     import shutil
 
-    places = (place for place in os.environ.get("PATH", os.defpath).split(os.pathsep) if os.path.isabs(place))
-    return next(filter(None, (shutil.which(os.path.join(place, name)) for place in places)), None)
+    places = (folder for folder in os.environ.get("PATH", os.defpath).split(os.pathsep) if os.path.isabs(folder))
+    return next(filter(None, (shutil.which(os.path.join(folder, name)) for folder in places)), None)
 
 
 # ---------------------------------------------------------------- reading the manifest

@@ -339,10 +339,10 @@ def shorten(value: Any, most: int) -> tuple[Any, bool]:
     if not isinstance(value, list):
         return text[:most], True
     items, size = cast("list[Any]", value), 2
-    for place, item in enumerate(items):
+    for position, item in enumerate(items):
         size += len(compact_json(item)) + 1
         if size > most:
-            return items[:place], True
+            return items[:position], True
     return items, False
 
 

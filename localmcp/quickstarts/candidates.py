@@ -139,11 +139,11 @@ class CatalogWords:
         letters = np.frombuffer(self._letters, dtype=np.uint64)
         other_letters = np.bitwise_count(letters ^ np.uint64(_letter_set(word)))
         fit = (np.abs(lengths - len(word)) <= budget) & (other_letters <= 2 * budget)
-        return [self.vocabulary[place] for place in np.flatnonzero(fit).tolist()]
+        return [self.vocabulary[row] for row in np.flatnonzero(fit).tolist()]
 
     def _knows(self, word: str) -> bool:
-        place = bisect_left(self.vocabulary, word)
-        return place < len(self.vocabulary) and self.vocabulary[place] == word
+        position = bisect_left(self.vocabulary, word)
+        return position < len(self.vocabulary) and self.vocabulary[position] == word
 
     def _of_one_stem(self, word: str) -> list[str]:
         if len(word) < 4 or word_budget(word) == 0:
@@ -164,11 +164,11 @@ class CatalogWords:
         if len(part) <= 2:
             return [word for word in self.vocabulary if part in word]
         holding: list[str] = []
-        place = self._blob.find(part)
-        while place >= 0:
-            stop = self._blob.find("\n", place)
-            holding.append(self._blob[self._blob.rfind("\n", 0, place) + 1 : stop])
-            place = self._blob.find(part, stop)
+        offset = self._blob.find(part)
+        while offset >= 0:
+            stop = self._blob.find("\n", offset)
+            holding.append(self._blob[self._blob.rfind("\n", 0, offset) + 1 : stop])
+            offset = self._blob.find(part, stop)
         return holding
 
     # ------------------------------------------------------------ rows
@@ -253,7 +253,7 @@ class CatalogWords:
         scored_texts = process.extract(
             query.text, near, scorer=Levenshtein.distance, score_cutoff=most, limit=MOST_CANDIDATES
         )
-        return [rows[place] for _, _, place in scored_texts]
+        return [rows[position] for _, _, position in scored_texts]
 
 
 _NOWHERE = 10_000
@@ -271,11 +271,11 @@ def _relations(query: Query) -> list[Relation]:
 
 
 def _beginning_with(ordered: Sequence[str], beginning: str) -> list[str]:
-    place = bisect_left(ordered, beginning)
+    position = bisect_left(ordered, beginning)
     beginning_words: list[str] = []
-    while place < len(ordered) and ordered[place].startswith(beginning):
-        beginning_words.append(ordered[place])
-        place += 1
+    while position < len(ordered) and ordered[position].startswith(beginning):
+        beginning_words.append(ordered[position])
+        position += 1
     return beginning_words
 
 

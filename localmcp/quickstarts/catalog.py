@@ -183,11 +183,11 @@ class Quickstarts:
         Raises:
             NotFound: there is no such file or folder.
         """
-        place = Path(path).expanduser()
+        expanded = Path(path).expanduser()
         # Unlike `Path.exists` this is false, too, for a name that no file can have.
-        if not os.path.exists(place):
-            raise NotFound(f"There is no file or folder {place}.")
-        return self._import(read_path(place))
+        if not os.path.exists(expanded):
+            raise NotFound(f"There is no file or folder {expanded}.")
+        return self._import(read_path(expanded))
 
     def _import(self, readings: Iterable[Reading]) -> answers.ImportReport:
         report: answers.ImportReport = {"added": 0, "updated": 0, "unchanged": 0, "skipped": [], "warnings": []}

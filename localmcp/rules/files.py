@@ -342,9 +342,9 @@ def _source_of(children: Sequence[Token]) -> Iterator[str]:
     """Yield the Markdown of a line without the marks of strong emphasis: they say nothing to an assistant."""
     ends: list[str] = []
     before = " "
-    for place, child in enumerate(children):
+    for position, child in enumerate(children):
         if child.type in ("strong_open", "link_open"):
-            start, end = _marks_of(child, before, children[place + 1])
+            start, end = _marks_of(child, before, children[position + 1])
             ends.append(end)
             before = start or before
             yield start

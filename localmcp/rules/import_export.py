@@ -61,12 +61,12 @@ def rule_files_in(path: Path) -> list[Path]:
     Raises:
         NotFound: there is no such path, or the folder holds no rule files.
     """
-    place = path.expanduser()
-    if not os.path.exists(place):
-        raise NotFound(f"There is no file or folder {place}.")
-    rule_files = find_rule_files(place)
+    expanded = path.expanduser()
+    if not os.path.exists(expanded):
+        raise NotFound(f"There is no file or folder {expanded}.")
+    rule_files = find_rule_files(expanded)
     if not rule_files:
-        raise NotFound(f"{place} holds no rule files.", hint=f"Looked for are {', '.join(KNOWN_FILES)}.")
+        raise NotFound(f"{expanded} holds no rule files.", hint=f"Looked for are {', '.join(KNOWN_FILES)}.")
     return rule_files
 
 

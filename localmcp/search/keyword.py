@@ -74,7 +74,7 @@ class Term:
     word: str
     """As typed, folded."""
     alternatives: tuple[Stems, ...]
-    """What is looked for: one phrase of stems for each language that may be meant; `kundig*` stands for all stems that
+    """The searched stems: one phrase for each language that may be meant; `kundig*` means all stems that
     begin so."""
     chunks: int
     """How many chunks hold it (of a phrase: its rarest part)."""

@@ -89,10 +89,10 @@ class _Filling:
     @property
     def required(self) -> Sequence[str]:
         """Those of the schema; else, until there is any argument, the one that all phrases ask for."""
-        return self.tool.input_schema.get("required") or (() if self.arguments else self._always_said)
+        return self.tool.input_schema.get("required") or (() if self.arguments else self._implied_parameters)
 
     @cached_property
-    def _always_said(self) -> Sequence[str]:
+    def _implied_parameters(self) -> Sequence[str]:
         """The parameter of the first example phrase, if all phrases of a tool that changes something ask for one."""
         asked = [
             [item.parameter for item in phrase.items if isinstance(item, Slot)] for phrase in phrases_of(self.tool)
@@ -106,31 +106,31 @@ class _Filling:
 
     def unused(self, *kinds: str) -> list[int]:
         return [
-            place
-            for place, token in enumerate(self.tokens)
-            if place not in self.used and (token.kind in kinds or not kinds)
+            position
+            for position, token in enumerate(self.tokens)
+            if position not in self.used and (token.kind in kinds or not kinds)
         ]
 
-    def is_value(self, place: int) -> bool:
+    def is_value(self, position: int) -> bool:
         """Return whether a token can be an argument: no function word, and none of the tool's own."""
-        token = self.tokens[place]
+        token = self.tokens[position]
         if token.kind != "word" or _CODE.search(token.text):
             return token.kind != "symbol"
         if len(token.text) == 1 and token.text.isupper() and token.text != "I":
             return True
         return is_telling(token) and fold(token.text) not in _NO_VALUES and token.stem not in self.own
 
-    def put(self, name: str, value: Any, places: Iterable[int]) -> None:
+    def put(self, name: str, value: Any, positions: Iterable[int]) -> None:
         is_item = self.properties[name].get("type") == "array" and not isinstance(value, list)
         self.arguments[name] = [value] if is_item else value
-        self.used.update(places)
+        self.used.update(positions)
 
-    def put_values(self, name: str, places: Sequence[int]) -> None:
+    def put_values(self, name: str, positions: Sequence[int]) -> None:
         """Put a value that is no free text, or the list of all that there are in these places."""
         schema = self.properties[name]
         item = schema.get("items", schema)
-        values = [typed(token, item) for place in places if fits(token := self.tokens[place], item)]
-        self.put(name, values if schema.get("type") == "array" else values[0], places)
+        values = [typed(token, item) for position in positions if fits(token := self.tokens[position], item)]
+        self.put(name, values if schema.get("type") == "array" else values[0], positions)
 
     # ------------------------------------------------------------ what a phrase says
 
@@ -153,9 +153,9 @@ class _Filling:
         if not takes_words(schema):
             self.put_values(name, run)
             return
-        quoted = [place for place in run if self.tokens[place].kind == "quoted"]
+        quoted = [position for position in run if self.tokens[position].kind == "quoted"]
         if schema.get("type") == "array" and len(quoted) > 1:
-            self.put(name, [self.tokens[place].text for place in quoted], run)
+            self.put(name, [self.tokens[position].text for position in quoted], run)
             return
         essential = self._essential(run)
         if not any(map(self.is_value, essential)):
@@ -166,49 +166,50 @@ class _Filling:
             name = asking[0]
         self._put_words(name, essential, singular=singular)
 
-    def _put_words(self, name: str, places: Sequence[int], *, singular: bool = False) -> None:
+    def _put_words(self, name: str, positions: Sequence[int], *, singular: bool = False) -> None:
         if fits_shape := _shape_of(name, self.properties[name]):
-            places = [place for place in places if fits_shape(self.tokens[place])]
-        if places:
-            trimmed = trim([self.tokens[place] for place in places], _title_stems(self.tool))
-            self.put(name, written(self.sentence, trimmed, singular=singular), places)
+            positions = [position for position in positions if fits_shape(self.tokens[position])]
+        if positions:
+            trimmed = trim([self.tokens[position] for position in positions], _title_stems(self.tool))
+            self.put(name, written(self.sentence, trimmed, singular=singular), positions)
 
     def _essential(self, run: range) -> Sequence[int]:
         """Return the one path or id of a run, or the one quotation of a short run or at its beginning."""
-        values = [place for place in run if self.tokens[place].kind in ("path", "id")]
+        values = [position for position in run if self.tokens[position].kind in ("path", "id")]
         if len(values) == 1:
             return values
-        quoted = [place for place in run if self.tokens[place].kind == "quoted"]
+        quoted = [position for position in run if self.tokens[position].kind == "quoted"]
         return quoted if len(quoted) == 1 and (len(run) <= 5 or quoted[0] == run[0]) else run
 
     # ------------------------------------------------------------ what the sentence itself shows
 
     def take_paths_and_ids(self) -> None:
-        for place in self.unused("path", "id"):
-            token = self.tokens[place]
+        for position in self.unused("path", "id"):
+            token = self.tokens[position]
             asking = [name for name in asks_for(self.properties, token) if name not in self.arguments]
             exact = [name for name in asking if name.lower().endswith(token.kind)]
             if asking:
-                self.put((exact or asking)[0], token.text, [place])
+                self.put((exact or asking)[0], token.text, [position])
 
     def take_files_and_codes(self) -> None:
         """Take required files (`report.docx`) and ids (`ENG-142`), first those beside the parameter's name."""
         for name in self.open(needed=True):
             fits_shape = _shape_of(name, self.properties[name]) if takes_words(self.properties[name]) else None
-            places = [place for place in self.unused() if fits_shape and fits_shape(self.tokens[place])]
-            beside = [place for place in places if place and self.tokens[place - 1].stem in _name_stems(name)]
-            if places:
-                place = min(beside or places, key=lambda place: self.tokens[place].kind == "quoted")
-                self.put(name, self.tokens[place].text, [place])
+            positions = [position for position in self.unused() if fits_shape and fits_shape(self.tokens[position])]
+            stems = _name_stems(name)
+            beside = [position for position in positions if position and self.tokens[position - 1].stem in stems]
+            if positions:
+                position = min(beside or positions, key=lambda position: self.tokens[position].kind == "quoted")
+                self.put(name, self.tokens[position].text, [position])
 
     def take_choices(self) -> None:
         """Take values of enumerations, anywhere; set a flag whose name is said."""
         for name in self.open():
             schema = self.properties[name]
-            for place in self.unused():
-                token = self.tokens[place]
+            for position in self.unused():
+                token = self.tokens[position]
                 if "enum" in schema and fits(token, schema):
-                    self.put(name, typed(token, schema), [place])
+                    self.put(name, typed(token, schema), [position])
                     break
                 if schema.get("type") == "boolean" and token.stem in _name_stems(name):
                     self.put(name, True, [])
@@ -227,13 +228,13 @@ class _Filling:
                 continue
             cues = _name_stems(name) | (_CUES if name in ("title", "name") else frozenset[str]())
             # The first word is what is to be done.
-            for place in self.unused():
-                if not place or self.tokens[place].stem not in cues:
+            for position in self.unused():
+                if not position or self.tokens[position].stem not in cues:
                     continue
-                run = self._run_after(place, is_required) or (self._run_before(place) if is_required else ())
+                run = self._run_after(position, is_required) or (self._run_before(position) if is_required else ())
                 if run and not self._is_needed_number(run):
                     self._put_words(name, run)
-                    self.used.add(place)
+                    self.used.add(position)
                     break
 
     def _is_needed_number(self, run: Sequence[int]) -> bool:
@@ -242,22 +243,22 @@ class _Filling:
             fits(self.tokens[run[0]], self.properties[name]) for name in self.open(needed=True)
         )
 
-    def _run_after(self, place: int, is_required: bool) -> Sequence[int]:
+    def _run_after(self, position: int, is_required: bool) -> Sequence[int]:
         """Return the value after a word: one token, or several in capitals or for a required parameter."""
-        stop = place + 1
+        stop = position + 1
         while stop < len(self.tokens) and stop not in self.used and self.is_value(stop):
-            if stop > place + 1 and not is_required and not self.tokens[stop].text[:1].isupper():
+            if stop > position + 1 and not is_required and not self.tokens[stop].text[:1].isupper():
                 break
             stop += 1
-        return range(place + 1, stop)
+        return range(position + 1, stop)
 
-    def _run_before(self, place: int) -> Sequence[int]:
+    def _run_before(self, position: int) -> Sequence[int]:
         """Return the values between an article and a word."""
-        start = place
+        start = position
         while start and start - 1 not in self.used and self.is_value(start - 1):
             start -= 1
         has_article = start > 0 and self.tokens[start - 1].text.lower() in ("the", "my", "our", "your")
-        return range(start, place) if has_article else ()
+        return range(start, position) if has_article else ()
 
     def take_numbers(self) -> None:
         """Take required numbers in order; optional ones beside a word of their name or description: `5 results`."""
@@ -270,21 +271,21 @@ class _Filling:
             ):
                 continue
             near = _name_stems(name) | {stem(word, "english") for word in words(str(schema.get("description", "")))}
-            for place in self.unused("number"):
-                if name in self.required or self._is_beside(place, near):
-                    self.put_values(name, values_from(self.tokens, place, schema))
+            for position in self.unused("number"):
+                if name in self.required or self._is_beside(position, near):
+                    self.put_values(name, values_from(self.tokens, position, schema))
                     break
 
-    def _is_beside(self, place: int, stems: set[str]) -> bool:
-        beside = [self.tokens[entry] for entry in (place - 1, place + 1) if 0 <= entry < len(self.tokens)]
+    def _is_beside(self, position: int, stems: set[str]) -> bool:
+        beside = [self.tokens[entry] for entry in (position - 1, position + 1) if 0 <= entry < len(self.tokens)]
         return any(is_telling(token) and token.stem in stems for token in beside)
 
     def take_quotations(self) -> None:
         wanting = [name for name in self.open(needed=True) if takes_words(self.properties[name])]
         main = self._main_text()
         names = wanting or ([main] if main else [])
-        for name, place in zip(names, self.unused("quoted"), strict=False):
-            self.put(name, self.tokens[place].text, [place])
+        for name, position in zip(names, self.unused("quoted"), strict=False):
+            self.put(name, self.tokens[position].text, [position])
 
     def take_rest(self) -> None:
         """Take the rest of the sentence, from its first to its last word that does not belong to the tool."""
@@ -295,13 +296,17 @@ class _Filling:
             # `getting started` is a title; nothing in it asks for anything.
             self.put(name, written(self.sentence, self.tokens), range(len(self.tokens)))
             return
-        free = [place for place in self.unused() if self.is_value(place) and (place or not self._begins_with_a_verb())]
+        free = [
+            position
+            for position in self.unused()
+            if self.is_value(position) and (position or not self._begins_with_a_verb())
+        ]
         if not free:
             return
         run = range(free[0], free[-1] + 1)
-        for place in run:
-            if place in self.used:
-                run = range(run.start, place) if place > run.start else range(place + 1, run.stop)
+        for position in run:
+            if position in self.used:
+                run = range(run.start, position) if position > run.start else range(position + 1, run.stop)
                 break
         self._put_words(name, run)
 

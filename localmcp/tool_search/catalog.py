@@ -62,10 +62,10 @@ class ToolCatalog:
     def _names(self) -> Mapping[str, Mapping[int, float]]:
         """Query without spaces -> the tools that it names in full, and the ladder's score."""
         postings: dict[str, dict[int, float]] = {}
-        for place, tool in enumerate(self.tools):
+        for row, tool in enumerate(self.tools):
             own = postings.setdefault(tool.rungs.own_squeezed, {})
-            own[place] = max(own.get(place, 0.0), 0.8)
-            postings.setdefault(tool.rungs.squeezed, {})[place] = 1.0
+            own[row] = max(own.get(row, 0.0), 0.8)
+            postings.setdefault(tool.rungs.squeezed, {})[row] = 1.0
         return postings
 
     def rungs(self, query: str) -> Mapping[int, float]:
@@ -74,8 +74,8 @@ class ToolCatalog:
         squeezed = squeeze(lowered)
         if " " in lowered and squeezed:
             return self._names.get(squeezed, {})
-        scores = ((place, rung_of(lowered, squeezed, tool.rungs)) for place, tool in enumerate(self.tools))
-        return {place: score for place, score in scores if score}
+        scores = ((row, rung_of(lowered, squeezed, tool.rungs)) for row, tool in enumerate(self.tools))
+        return {row: score for row, score in scores if score}
 
     # ------------------------------------------------------------ words
 
@@ -83,12 +83,12 @@ class ToolCatalog:
     def holders(self) -> Mapping[str, tuple[NDArray[np.intp], NDArray[np.float32]]]:
         """Stem -> places of the tools that have it, and its weight there."""
         postings: dict[str, list[tuple[int, float]]] = {}
-        for place, tool in enumerate(self.tools):
+        for row, tool in enumerate(self.tools):
             for word, weight in tool.weights.items():
-                postings.setdefault(word, []).append((place, weight))
+                postings.setdefault(word, []).append((row, weight))
         return {
             word: (
-                np.array([place for place, _ in rows], np.intp),
+                np.array([row for row, _ in rows], np.intp),
                 np.array([weight for _, weight in rows], np.float32),
             )
             for word, rows in postings.items()
@@ -194,9 +194,9 @@ class ToolCatalog:
 
 def _places_by_stem(stems_by_tool: Iterable[Iterable[str]]) -> dict[str, NDArray[np.intp]]:
     places: dict[str, list[int]] = {}
-    for place, stems in enumerate(stems_by_tool):
+    for row, stems in enumerate(stems_by_tool):
         for stemmed in stems:
-            places.setdefault(stemmed, []).append(place)
+            places.setdefault(stemmed, []).append(row)
     return {stemmed: np.array(listed, np.intp) for stemmed, listed in places.items()}
 
 

@@ -86,7 +86,7 @@ class PhraseMatch:
     @property
     def inside(self) -> frozenset[int]:
         """Places of the tokens that are in slots."""
-        return frozenset(place for run in self.captured.values() for place in run)
+        return frozenset(position for run in self.captured.values() for position in run)
 
     def is_singular(self, parameter: str) -> bool:
         """Return whether the phrase wants the argument in the singular."""
@@ -152,9 +152,9 @@ def _shares_a_word(phrase: Phrase, tokens: Sequence[Token]) -> bool:
     # A verb of asking alone tells nothing where the phrase has a noun.
     literals = [literal for literal in literals if literal.weight == telling]
     return any(
-        likeness(literal, tokens, place) or _says_joined(literal, tokens, place)
+        likeness(literal, tokens, position) or _says_joined(literal, tokens, position)
         for literal in literals
-        for place in range(len(tokens))
+        for position in range(len(tokens))
     )
 
 
@@ -162,64 +162,63 @@ def _align(phrase: Phrase, tokens: Sequence[Token], properties: Mapping[str, Any
     """Return table[i][j]: the best that items from i on can make of the tokens from j on."""
     count = len(tokens)
     table: list[list[_Step]] = [[(0.0, "end", 0)] * (count + 1) for _ in range(len(phrase.items) + 1)]
-    for place in range(count - 1, -1, -1):
-        table[-1][place] = (table[-1][place + 1][0] - _cost(tokens[place]), "skip", 1)
+    for position in range(count - 1, -1, -1):
+        table[-1][position] = (table[-1][position + 1][0] - _cost(tokens[position]), "skip", 1)
     for number in range(len(phrase.items) - 1, -1, -1):
         item, row, below = phrase.items[number], table[number], table[number + 1]
         row[count] = (below[count][0], "miss", 0)
-        for place in range(count - 1, -1, -1):
+        for position in range(count - 1, -1, -1):
             if isinstance(item, Literal):
-                steps = _literal_ways(item, tokens, place, below)
+                steps = _literal_steps(item, tokens, position, below)
             else:
-                steps = _slot_ways(item, tokens, place, below, properties.get(item.parameter, {}))
-            # Of equal ways the first: what can be a slot's is not left to a later one.
-            steps += [(below[place][0], "miss", 0), (row[place + 1][0] - _cost(tokens[place]), "skip", 1)]
-            row[place] = max(steps, key=lambda way: way[0])
+                steps = _slot_steps(tokens, position, below, properties.get(item.parameter, {}))
+            # Of equal steps the first: what can be a slot's is not left to a later one.
+            steps += [(below[position][0], "miss", 0), (row[position + 1][0] - _cost(tokens[position]), "skip", 1)]
+            row[position] = max(steps, key=lambda step: step[0])
     return table
 
 
-def _literal_ways(item: Literal, tokens: Sequence[Token], place: int, below: list[_Step]) -> list[_Step]:
+def _literal_steps(item: Literal, tokens: Sequence[Token], position: int, below: list[_Step]) -> list[_Step]:
     steps: list[_Step] = []
-    quality = likeness(item, tokens, place)
+    quality = likeness(item, tokens, position)
     if quality:
-        steps.append((below[place + 1][0] + item.weight * quality, "match", 1))
-    if _says_joined(item, tokens, place):
-        steps.append((below[place + 2][0] + item.weight, "match", 2))
+        steps.append((below[position + 1][0] + item.weight * quality, "match", 1))
+    if _says_joined(item, tokens, position):
+        steps.append((below[position + 2][0] + item.weight, "match", 2))
     return steps
 
 
-def _slot_ways(item: Slot, tokens: Sequence[Token], place: int, below: list[_Step], schema: Json) -> list[_Step]:
-    longest = len(tokens) - place if takes_words(schema) else len(values_from(tokens, place, schema))
-    return [
-        (below[place + length][0] + SLOT_WEIGHT - CAPTURED * length, "take", length) for length in range(1, longest + 1)
-    ]
+def _slot_steps(tokens: Sequence[Token], position: int, below: list[_Step], schema: Json) -> list[_Step]:
+    longest = len(tokens) - position if takes_words(schema) else len(values_from(tokens, position, schema))
+    lengths = range(1, longest + 1)
+    return [(below[position + n][0] + SLOT_WEIGHT - CAPTURED * n, "take", n) for n in lengths]
 
 
 def _follow(phrase: Phrase, table: list[list[_Step]], count: int) -> tuple[dict[str, range], frozenset[int]]:
     """Return what the slots took, and which tokens are words of the phrase, along the best alignment."""
     captured: dict[str, range] = {}
     literal_words: set[int] = set()
-    number = place = 0
-    while number < len(phrase.items) and place < count:
-        _, step, length = table[number][place]
+    number = position = 0
+    while number < len(phrase.items) and position < count:
+        _, step, length = table[number][position]
         item = phrase.items[number]
         if isinstance(item, Slot) and step == "take":
-            captured[item.parameter] = range(place, place + length)
+            captured[item.parameter] = range(position, position + length)
         elif step == "match":
-            literal_words.update(range(place, place + length))
-        place += length
+            literal_words.update(range(position, position + length))
+        position += length
         number += step != "skip"
     return captured, frozenset(literal_words)
 
 
-def likeness(item: Literal, tokens: Sequence[Token], place: int) -> float:
+def likeness(item: Literal, tokens: Sequence[Token], position: int) -> float:
     """Return how well a token says a word of a phrase, 0..1."""
-    token = tokens[place]
+    token = tokens[position]
     if token.stem in item.stems:
         return 1.0
     if token.kind != "word" or item.weight <= FUNCTION_WEIGHT:
         return 0.0
-    return _nearly_said(fold(token.text), token.stem, item.words, item.stems)
+    return _near_match(fold(token.text), token.stem, item.words, item.stems)
 
 
 @cache
@@ -230,7 +229,7 @@ def _groups() -> tuple[frozenset[str], ...]:
 
 
 @lru_cache(maxsize=50_000)
-def _nearly_said(word: str, word_stem: str, words: tuple[str, ...], stems: frozenset[str]) -> float:
+def _near_match(word: str, word_stem: str, words: tuple[str, ...], stems: frozenset[str]) -> float:
     if any(word_stem in group and not group.isdisjoint(stems) for group in _groups()):
         return ALIKE
     if word in function_words():
@@ -238,11 +237,11 @@ def _nearly_said(word: str, word_stem: str, words: tuple[str, ...], stems: froze
     return MISSPELT if any(is_slip(word, other) for other in words) else 0.0
 
 
-def _says_joined(item: Literal, tokens: Sequence[Token], place: int) -> bool:
+def _says_joined(item: Literal, tokens: Sequence[Token], position: int) -> bool:
     """Return whether two tokens written together are the word: `quick start` for quickstart."""
-    if place + 1 == len(tokens) or tokens[place].kind != "word" or tokens[place + 1].kind != "word":
+    if position + 1 == len(tokens) or tokens[position].kind != "word" or tokens[position + 1].kind != "word":
         return False
-    return _same_noun(tokens[place].text + tokens[place + 1].text, item.words)
+    return _same_noun(tokens[position].text + tokens[position + 1].text, item.words)
 
 
 @lru_cache(maxsize=50_000)
@@ -277,17 +276,17 @@ def fits(token: Token, schema: Json) -> bool:
     return token.kind == "number" and schema.get("type") in ("integer", "number")
 
 
-def values_from(tokens: Sequence[Token], place: int, schema: Json) -> range:
+def values_from(tokens: Sequence[Token], position: int, schema: Json) -> range:
     """Return the places of the value at a place, none if it does not fit; of a list `3, 4 and 5` as a whole."""
-    stop = place
-    for following in range(place, len(tokens)):
+    stop = position
+    for following in range(position, len(tokens)):
         if fits(tokens[following], schema):
             stop = following + 1
-        elif following == place or tokens[following].text != "and":
+        elif following == position or tokens[following].text != "and":
             break
         if schema.get("type") != "array":
             break
-    return range(place, stop)
+    return range(position, stop)
 
 
 _LEADING = frozenset(

@@ -192,9 +192,9 @@ def take_query_apart(query: str) -> Query:
     """Return the words of a query that can point to a tool, courtesies and values left out."""
     tokens = tokenize(query)
     words_by_stem: dict[str, QueryWord] = {}
-    for place, token in enumerate(tokens):
+    for position, token in enumerate(tokens):
         if token.kind == "word":
-            is_name = place > 0 and token.text[:1].isupper() and not token.text.isupper()
+            is_name = position > 0 and token.text[:1].isupper() and not token.text.isupper()
             for word in _words_of(token):
                 words_by_stem.setdefault(stem(word, "english"), QueryWord(stem(word, "english"), word, is_name))
     telling = tuple(item for item in words_by_stem.values() if item.surface not in _left_out())

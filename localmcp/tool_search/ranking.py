@@ -189,6 +189,6 @@ def _shown(candidates: Sequence[_Candidate], *, one_word: bool) -> tuple[Hit, ..
     by_name = one_word and named
     return tuple(
         Hit(tool.tool, score)
-        for place, (score, tool) in enumerate(scored)
-        if score >= (least if place < FIRST else best * SHARE_SHOWN) and (tool.name_score or not by_name)
+        for rank, (score, tool) in enumerate(scored)
+        if score >= (least if rank < FIRST else best * SHARE_SHOWN) and (tool.name_score or not by_name)
     )

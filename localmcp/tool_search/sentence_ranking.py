@@ -151,7 +151,7 @@ def _judge(tool: Tool, text: ToolText, tokens: Sequence[Token]) -> _Judged:
 
 def _unknown_words(text: ToolText, tokens: Sequence[Token], phrase: PhraseMatch | None) -> float:
     explained = (phrase.literals | phrase.inside) if phrase and phrase.score >= TRUSTED else frozenset[int]()
-    telling = [token.stem for place, token in enumerate(tokens) if is_telling(token) and place not in explained]
+    telling = [token.stem for position, token in enumerate(tokens) if is_telling(token) and position not in explained]
     matched = sum(word in text.weights for word in telling)
     return (len(telling) - matched) / max(1, len(telling))
 
@@ -178,8 +178,8 @@ def _lacks(tool: Tool, tokens: Sequence[Token], phrase: PhraseMatch | None) -> b
     literals = phrase.literals if phrase else frozenset[int]()
     numbers = sum(token.kind == "number" for token in tokens)
     free = any(
-        token.kind not in ("word", "symbol") or (is_telling(token) and place not in literals)
-        for place, token in enumerate(tokens)
+        token.kind not in ("word", "symbol") or (is_telling(token) and position not in literals)
+        for position, token in enumerate(tokens)
     )
     for name in tool.input_schema.get("required", ()):
         schema = properties.get(name, {})

@@ -122,13 +122,13 @@ class FinderPane(Pane):
         If it was removed, the one in its place is highlighted; after other words the first.
         """
         before = self.identity(self.chosen) if self.chosen is not None else None
-        place = self.list.highlighted if before is not None and self.text == self._rows_are_for else None
+        index = self.list.highlighted if before is not None and self.text == self._rows_are_for else None
         self.rows, self._rows_are_for = rows[:MOST_ROWS], self.text
         drawn = (row if isinstance(row, str) else self.draw(row) for row in self.rows)
         self.list.set_options(list_option(row, str(number)) for number, row in enumerate(drawn))
         places = [n for n, row in enumerate(self.rows) if not isinstance(row, str)]
         same = [n for n in places if before is not None and self.identity(self.rows[n]) == before]
-        behind = [n for n in places if place is not None and n >= place] or (places[-1:] if place else [])
+        behind = [n for n in places if index is not None and n >= index] or (places[-1:] if index else [])
         self.list.highlighted = (same or behind or places or [None])[0]
         total = sum(not isinstance(row, str) for row in rows)
         cut = f" of {total:,}" if total > len(places) else ""

@@ -49,8 +49,8 @@ def marked(text: str, matcher: Matcher | None, style: str = "") -> Content:
 def marked_passage(text: str, hit: dict[str, Any], matcher: Matcher) -> Content:
     """Return the text of a hit with the searched words marked, and the sentence that answers in bold."""
     content = marked(text, matcher)
-    place = hit.get("highlight")
-    sentence = hit["content"][place["start"] : place["stop"]] if place else ""
+    span = hit.get("highlight")
+    sentence = hit["content"][span["start"] : span["stop"]] if span else ""
     start = text.find(sentence)
     return content.stylize("bold", start, start + len(sentence)) if sentence and start >= 0 else content
 

@@ -228,17 +228,17 @@ class LibraryTree(Tree[Any]):
             more = More(window.end, window.total - window.end, False)
             node.add_leaf("", data=more)
 
-    def _add(self, node: TreeNode[Any], row: Any, place: int | None) -> TreeNode[Any]:
+    def _add(self, node: TreeNode[Any], row: Any, index: int | None) -> TreeNode[Any]:
         """Add a row at a place of its branch, None for the end, and return its node."""
         branch = isinstance(row, Item) and row.chunks > 0
-        where = place if place is not None and place < len(node.children) else None
+        where = index if index is not None and index < len(node.children) else None
         return node.add("", data=row, before=where, allow_expand=branch)
 
     def put_folders(self, node: TreeNode[Any], folders: Sequence[Folder]) -> None:
         """Show the folders of a branch, closed."""
         first = fixed_rows(node)
-        for place, folder in enumerate(folders):
-            where = first + place
+        for index, folder in enumerate(folders):
+            where = first + index
             node.add("", data=folder, before=where if where < len(node.children) else None)
 
     def add_collection(self, collection: CollectionRow) -> TreeNode[Any]:

@@ -327,11 +327,11 @@ class Choices(OptionList):
 
     async def _on_click(self, event: events.Click) -> None:
         """Highlight at the first click where a view beside the list shows the row; open at the second."""
-        place: int | None = event.style.meta.get("option")
-        if self.has_class("left") and place is not None and place != self.highlighted:
+        option: int | None = event.style.meta.get("option")
+        if self.has_class("left") and option is not None and option != self.highlighted:
             event.prevent_default()
-            if not self.options[place].disabled:
-                self.highlighted = place
+            if not self.options[option].disabled:
+                self.highlighted = option
 
     def keep_highlight(self, identity: str | None, fallback: int = 0) -> None:
         """Highlight the option of that id again after the options were replaced."""

@@ -106,8 +106,8 @@ class Picker(Vertical, Asking):
     def action_move(self, step: int) -> None:
         """Move in the list while the cursor stays in the line."""
         if self.choices.option_count:
-            place = (self.choices.highlighted or 0) + step
-            self.choices.highlighted = max(0, min(place, self.choices.option_count - 1))
+            index = (self.choices.highlighted or 0) + step
+            self.choices.highlighted = max(0, min(index, self.choices.option_count - 1))
 
     @on(OptionList.OptionSelected)
     def action_pick(self) -> None:

@@ -69,7 +69,7 @@ class Welcome(Choices):
         rows = [Content.assemble((f" {query}  ", "bold"), (why, "$muted")) for query, why in FIRST_QUERIES]
         above = Content("They are read in the background, and what is read can be searched at once:\n")
         screen = ChoiceScreen("Search the samples", rows, above, "enter searches")
-        ask_screen(self, screen, lambda place: self.app.post_message(SearchFor(FIRST_QUERIES[place][0])))
+        ask_screen(self, screen, lambda index: self.app.post_message(SearchFor(FIRST_QUERIES[index][0])))
 
     def action_add(self) -> None:
         from localmcp.tui.dialogs import ask_for_folder

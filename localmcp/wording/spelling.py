@@ -77,7 +77,7 @@ class WordList:
         """Return the words of about the same letters: an edit drops one and adds one at most."""
         apart = np.bitwise_count(self._letters ^ _letter_bits([word])[0])
         near = (apart <= 2 * MOST_EDITS) & (np.abs(self._lengths - len(word)) <= MOST_EDITS)
-        return [self._words[place] for place in np.flatnonzero(near).tolist()]
+        return [self._words[row] for row in np.flatnonzero(near).tolist()]
 
 
 def _letter_bits(words: Sequence[str]) -> NDArray[np.uint32]:
@@ -132,7 +132,7 @@ def _most_cost(word: str) -> float:
 @lru_cache(maxsize=20_000)
 def slip_cost(typed: str, meant: str) -> float:
     """Return how unlikely it is that somebody who means one word types the other, 0 for the same word."""
-    gaps = [_gap_cost(meant, place) for place in range(len(meant))]
+    gaps = [_gap_cost(meant, position) for position in range(len(meant))]
     rows = [[0.0, *accumulate(gaps)]]
     for i, letter in enumerate(typed):
         gap = _gap_cost(typed, i)
@@ -147,12 +147,12 @@ def slip_cost(typed: str, meant: str) -> float:
     return round(rows[-1][-1], 3)
 
 
-def _gap_cost(word: str, place: int) -> float:
+def _gap_cost(word: str, position: int) -> float:
     """Return the cost of leaving out or putting in one letter."""
-    if place and word[place] == word[place - 1]:
+    if position and word[position] == word[position - 1]:
         return DOUBLED
-    cost = VOWEL if word[place] in _VOWELS else KEY
-    return cost if place else cost + FIRST_LETTER
+    cost = VOWEL if word[position] in _VOWELS else KEY
+    return cost if position else cost + FIRST_LETTER
 
 
 def _letter_cost(typed: str, meant: str, first: bool) -> float:

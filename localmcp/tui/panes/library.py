@@ -352,8 +352,8 @@ class LibraryPane(Pane):
 
     def _remove_matching(self, name: str, ids: list[str]) -> None:
         if ids:
-            what = f"the {counted(len(ids), 'document')} of {name} that hold “{self.words}”"
-            self._confirm_removal(what, lambda _: ids, None)
+            documents = f"the {counted(len(ids), 'document')} of {name} that hold “{self.words}”"
+            self._confirm_removal(documents, lambda _: ids, None)
 
     def _confirm_removal(
         self, documents: str, targets: Callable[[Workspace], Sequence[str]], collection: CollectionRow | None

@@ -358,7 +358,7 @@ class SearchPane(Pane):
         active = {(name, value) for name, values in parsed.filters.items() for value in values} | {(STATE, self.state)}
         rows = filter_rows(choices, active)
         screen = ChoiceScreen("Filter the search", [row for row, _ in rows], says="enter sets or clears")
-        ask_screen(self, screen, lambda place: self._set_filter(rows[place][1]))
+        ask_screen(self, screen, lambda index: self._set_filter(rows[index][1]))
 
     def _set_filter(self, choice: Choice | None) -> None:
         if choice is not None and choice.name == STATE:
@@ -421,7 +421,7 @@ class SearchPane(Pane):
             return
         self.unfolded ^= {hit["sourceId"]}
         self._show_rows(rows_of(self.hits, self.unfolded))
-        best = next(place for place, row in enumerate(self.rows) if self._is_best_of(row, hit["sourceId"]))
+        best = next(index for index, row in enumerate(self.rows) if self._is_best_of(row, hit["sourceId"]))
         self.results.highlighted = best + 1 if opens and best + 1 < len(self.rows) else best
 
     def _is_best_of(self, row: Row, source_id: str) -> bool:
