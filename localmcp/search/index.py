@@ -251,11 +251,12 @@ class _Search:
 
             vectors = list(map(without_language, vectors))
         self._search_vectors(ours, vectors, self.request.nearest.get(identity.fingerprint, ()))
+        language = detect_language(self.request.text)
         if self.request.mode == "hybrid":
-            self._search_meanings(ours, vectors[0])
+            self._search_meanings(ours, vectors[0], language)
         self._complete()
         if self.request.mode == "hybrid":
-            self._weigh(ours, vectors[0], trust)
+            self._weigh(ours, vectors[0], language, trust)
         floor, signals = _floor(self.connection, ours.model_id), trust.signals if trust else None
         return Found(self.request, self.outcome, self.request.mode, floor, self.arms, identity.fingerprint, signals)
 
@@ -376,9 +377,9 @@ class _Search:
             by_word = [chunk_id for chunk_id in arms.keyword_ranks if chunk_id not in arms.cosines]
             arms.by_word_only = _without_vectors(self.connection, by_word)
 
-    def _weigh(self, ours: _SearchedModel, vector: Vector, trust: Trust | None) -> None:
+    def _weigh(self, ours: _SearchedModel, vector: Vector, language: str | None, trust: Trust | None) -> None:
         """Note which candidates are in another language than the question, and weigh the kinds of text."""
-        arms, language = self.arms, detect_language(self.request.text)
+        arms = self.arms
         others = _groups_in_other_languages(self.connection, language, [place.id for place in self.collections])
         arms.other_language = _in_groups(self.connection, others, [*arms.cosines])
         if language == READ_LANGUAGE and arms.reads_all:
@@ -392,15 +393,17 @@ class _Search:
         is_foreign = query is not None and READ_LANGUAGE not in query.languages
         self.outcome.weights = Weights(min(weight, trust.foreign) if is_foreign else weight)
 
-    def _search_meanings(self, ours: _SearchedModel, vector: Vector) -> None:
+    def _search_meanings(self, ours: _SearchedModel, vector: Vector, language: str | None) -> None:
         """Find passages by words that mean what those of the question do.
 
         Where a file is in one language this is only for questions in another one: technical abstracts lose by it.
         """
-        arms, language = self.arms, detect_language(self.request.text)
-        is_mixed = holds_several_languages(self.connection, ours.collection_ids)
+        embedder = self.index.embedder.get()
+        if not isinstance(embedder, WordReader) or self.connection.pragma("user_version") < WORDS_VERSION:
+            return
+        arms, is_mixed = self.arms, holds_several_languages(self.connection, ours.collection_ids)
         others = _groups_in_other_languages(self.connection, language, ours.collection_ids)
-        alike = self._passages_alike(ours, language) if is_mixed or others else {}
+        alike = self._passages_alike(embedder, ours, language) if is_mixed or others else {}
         if not alike:
             return
         best = sorted(alike, key=lambda chunk_id: (-alike[chunk_id], chunk_id))[:ARM_DEPTH]
@@ -410,11 +413,8 @@ class _Search:
         arms.alike, arms.most_alike = {chunk_id: alike[chunk_id] for chunk_id in meant & alike.keys()}, frozenset(best)
         self.clock.lap("meanings of words")
 
-    def _passages_alike(self, ours: _SearchedModel, language: str | None) -> dict[int, float]:
+    def _passages_alike(self, embedder: WordReader, ours: _SearchedModel, language: str | None) -> dict[int, float]:
         """Return chunk id -> how much it has of words that mean those of the question, 0..1 of what the best has."""
-        embedder = self.index.embedder.get()
-        if not isinstance(embedder, WordReader) or self.connection.pragma("user_version") < WORDS_VERSION:
-            return {}
         words, total = embedder.question_words(self.request.text), self.outcome.searched["chunks"]
         index = self.index.word_index(ours.model_id)
         sums = index.sums(self.connection, self.generations.signs, words, language, total)
