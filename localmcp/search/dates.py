@@ -32,7 +32,7 @@ NEAR = 0.75
 _SPAN = re.compile(r"(\d{1,4}) ?(d|w|m|y|days?|weeks?|months?|years?)(?: ago)?")
 _DAYS = {"d": 1, "w": 7, "m": 30, "y": 365}
 _NAMED = {"today": 0, "yesterday": 1, "last week": 7, "last month": 30, "last year": 365}
-_DATE = re.compile(r"(\d{4})(?:-(\d{1,2})(?:-(\d{1,2}))?)?")
+_DATE = re.compile(r"(\d{4})(?:[-/](\d{1,2})(?:[-/](\d{1,2}))?)?")
 
 _NEWEST = frozenset(
     (
@@ -92,10 +92,11 @@ def parse_moment(name: str, text: str, today: date, *, end: bool = False) -> str
 
 def parse_range(since: str | None, until: str | None) -> tuple[str | None, str | None]:
     """Return the first moment of a range of dates and the first after it. Raises what `parse_moment` raises."""
-    today = datetime.now(UTC).date()
+    # Moments are in UTC, days that documents name are local: where it is another day, the range holds both.
+    days = (datetime.now(UTC).date(), datetime.now().date())
     return (
-        parse_moment("since", since, today) if since else None,
-        parse_moment("until", until, today, end=True) if until else None,
+        parse_moment("since", since, min(days)) if since else None,
+        parse_moment("until", until, max(days), end=True) if until else None,
     )
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import date
+import time
+from datetime import UTC, date, datetime, timedelta, timezone
 
 import pytest
 from library import Library
 
 from localmcp.errors import InvalidInput
 from localmcp.search.candidates import SearchRequest
-from localmcp.search.dates import Dated, asks_for_latest, order_by_date, parse_moment
+from localmcp.search.dates import Dated, asks_for_latest, order_by_date, parse_moment, parse_range
 from localmcp.search.filters import Filters
 from localmcp.storage.database import Database
 
@@ -20,6 +21,7 @@ TODAY = date(2026, 6, 15)
     ("text", "first", "after"),
     [
         ("2026-03-14", "2026-03-14 00:00:00", "2026-03-15 00:00:00"),
+        ("2026/3/14", "2026-03-14 00:00:00", "2026-03-15 00:00:00"),
         ("2026-12", "2026-12-01 00:00:00", "2027-01-01 00:00:00"),
         ("2025", "2025-01-01 00:00:00", "2026-01-01 00:00:00"),
         ("30d", "2026-05-16 00:00:00", "2026-05-17 00:00:00"),
@@ -31,6 +33,21 @@ TODAY = date(2026, 6, 15)
 def test_dates_and_spans_become_moments(text: str, first: str, after: str) -> None:
     assert parse_moment("since", text, TODAY) == first
     assert parse_moment("until", text, TODAY, end=True) == after
+
+
+@pytest.mark.skipif(not hasattr(time, "tzset"), reason="the time zone cannot be changed here")
+@pytest.mark.parametrize(("zone", "hours"), [("<-12>12", -12), ("<+14>-14", 14)])
+def test_today_is_the_day_here_and_the_day_in_utc(monkeypatch: pytest.MonkeyPatch, zone: str, hours: int) -> None:
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    try:
+        first, after = parse_range("today", "today")
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    now = datetime.now(UTC)
+    days = sorted((now.date(), now.astimezone(timezone(timedelta(hours=hours))).date()))
+    assert (first, after) == (f"{days[0]} 00:00:00", f"{days[1] + timedelta(days=1)} 00:00:00")
 
 
 @pytest.mark.parametrize("text", ["soon", "2026-13-01", "99999y", "9999y", "14.3.2026", "9999"])
