@@ -199,7 +199,8 @@ class Library:
         if questions:
             raise NeedsConfirmation(
                 f"{'; '.join(dict.fromkeys(questions))}. Nothing of that was changed.",
-                hint="If they were deleted on purpose: localmcp refresh --yes (as a tool: confirmRemovals: true).",
+                hint="If they were deleted on purpose: localmcp refresh --yes (as a tool: confirmRemovals: true). "
+                "If they were moved, add the new place: localmcp add FOLDER",
             )
         if run.report.chunks_added:
             with self._database.read() as connection:

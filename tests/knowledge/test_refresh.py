@@ -179,6 +179,7 @@ def test_a_folder_watched_for_two_collections_is_missed_once(library: Library, f
     with pytest.raises(NeedsConfirmation) as asked:
         library.refresh()
     assert asked.value.message.count("is not there") == 1
+    assert "moved, add the new place" in str(asked.value.hint)
     assert library.why(folder)["explanation"] == "a watched folder that is not there now"
 
 
