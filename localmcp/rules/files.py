@@ -389,6 +389,9 @@ def _read_jsonl(text: str, shown: str) -> Reading:
             continue
         try:
             reading.drafts.append(_draft_of_row(json.loads(line), f"{shown}:{number}"))
+        except json.JSONDecodeError as error:
+            problem = f"not JSON: {error.msg} at column {error.colno}"
+            reading.problems.append({"where": f"{shown}:{number}", "problem": problem})
         except (ValueError, TypeError) as error:
             reading.problems.append({"where": f"{shown}:{number}", "problem": str(error)})
     return reading

@@ -160,6 +160,7 @@ def test_json_lines_are_taken_line_by_line_and_broken_ones_reported() -> None:
     first = reading.drafts[0]
     assert (first.category, first.context, first.weight, first.globs) == ("style", "dates", 1.5, ("*.py",))
     assert [problem["where"] for problem in reading.problems] == [f"rules.jsonl:{n}" for n in (2, 4, 5, 6, 7, 8)]
+    assert reading.problems[0]["problem"].startswith("not JSON: ")
 
 
 def test_a_file_that_is_no_text_is_reported(tmp_path: Path) -> None:
