@@ -24,7 +24,7 @@ from localmcp.knowledge.ledger import (
     roots_of,
     save_root,
 )
-from localmcp.knowledge.names import SELECT_ROW, SourceRow, find_source, nearest_source
+from localmcp.knowledge.names import SELECT_ROW, Ambiguous, SourceRow, find_source, nearest_source
 from localmcp.knowledge.options import owner_of, values_of
 from localmcp.knowledge.origins import is_uuid
 from localmcp.knowledge.walk import below
@@ -77,9 +77,18 @@ def find_removal(connection: apsw.Connection, collections: Sequence[Collection],
         ids = ", ".join(row.uuid for row in matching[:5])
         raise InvalidInput(f"'{target}' is the title of {len(matching)} documents.", hint=f"Name one by its id: {ids}.")
     if not matching:
+        if _is_trashed(connection, target):
+            raise NotFound(f"'{target}' is in the trash already.")
         near = nearest_source(connection, target)
         raise NotFound(f"No document '{target}'.", hint=f"Did you mean '{near}'?" if near else None)
     return Removal(matching)
+
+
+def _is_trashed(connection: apsw.Connection, name: str) -> bool:
+    try:
+        return find_source(connection, name, trashed=True) is not None
+    except Ambiguous:
+        return True
 
 
 def documents_in(connection: apsw.Connection, collection_id: int, path: str) -> list[tuple[int, str]]:

@@ -145,6 +145,8 @@ def test_a_document_is_removed_and_restored(at: Setting) -> None:
     item = {"sourceId": source, "title": "Shopping", "path": None}
     assert at.call("remove_source", sourceId=source) == {"removed": 1, "trashDays": 30, "sources": [item]}
     assert at.call("list_trash")["sources"][0]["sourceId"] == source
+    with pytest.raises(NotFound, match="'Shopping' is in the trash already"):
+        at.call("remove_source", sourceId="Shopping")
     assert at.call("restore_source", sourceId=source) == {"sourceId": source, "title": "Shopping", "path": None}
     with pytest.raises(NotFound):
         at.call("restore_source", sourceId=source)
