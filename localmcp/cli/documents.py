@@ -146,8 +146,11 @@ def remove(session: Session, targets: tuple[str, ...], collection: str | None, y
     session.confirm(f"Put {documents} ({', '.join(targets)}) into the trash?", yes)
     report = library.remove(targets, collection=collection)
     removed_words = f"{terminal.counted(report.removed, 'document')} put into the trash."
+    if not report.removed:
+        removed_words = f"Nothing of {', '.join(targets)} was in the file; it is no longer looked at."
     session.answer({"removed": report.removed}, lambda _: session.note(removed_words))
-    session.remark("Bring one back with: localmcp trash restore ID   (localmcp trash list)")
+    if report.removed:
+        session.remark("Bring one back with: localmcp trash restore ID   (localmcp trash list)")
 
 
 @group()

@@ -353,6 +353,14 @@ def test_refresh_asks_before_it_buries_a_folder_that_is_gone(filled, notes: Path
     assert filled("refresh", "--confirm-removals", "--json").json["missing"] == 3
 
 
+def test_a_folder_that_was_moved_is_removed_from_where_it_was(filled, notes: Path, tmp_path: Path) -> None:
+    notes.rename(tmp_path / "moved")
+    assert filled("add", str(tmp_path / "moved")).code == 0
+    removed = filled("remove", str(notes), "--yes")
+    assert "no longer looked at" in removed.err and "trash" not in removed.err
+    assert filled("status", "--json").json["stats"]["totalSources"] == 3
+
+
 def test_removed_documents_go_to_the_trash_and_come_back(filled) -> None:
     assert filled("remove", "notes/garden.md", "--yes").code == 0
     assert filled("search", "calcium", "-m", "keyword", "--json").json["count"] == 0
