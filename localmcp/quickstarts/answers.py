@@ -196,9 +196,12 @@ def search_params(texts: dict[Field, str], max_distance: int) -> SearchParams:
     )
 
 
-def nothing_found(params: SearchParams) -> str:
+def nothing_found(params: SearchParams, tag: str | None) -> str:
+    """`tag`: the one that was asked for; without it there may be matches."""
     criteria = ", ".join(f"{key}='{text}'" for key, text in params.items() if key != "maxDistance")
-    return f"No quickstarts found matching ({criteria}) with Levenshtein distance ≤{params['maxDistance']}"
+    return f"No quickstarts found matching ({criteria}) with Levenshtein distance ≤{params['maxDistance']}" + (
+        f"\nOnly those with the tag '{tag}' were searched; listQuickstarts shows the tags." if tag else ""
+    )
 
 
 def empty_answer(params: SearchParams, message: str) -> SearchAnswer:

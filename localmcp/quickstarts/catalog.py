@@ -132,7 +132,7 @@ class Quickstarts:
         if matches:
             answer = answers.search_answer(self._row_of(connection, matches[0]), matches, params)
         else:
-            answer = answers.empty_answer(params, answers.nothing_found(params))
+            answer = answers.empty_answer(params, answers.nothing_found(params, request.tag))
         if notices:
             answer["notices"] = notices
         if not works:

@@ -362,7 +362,8 @@ def test_a_tag_narrows_search_and_list(quickstarts: Quickstarts) -> None:
     assert names(quickstarts.search(displayName="kiln", tag="room:cellar")) == ["kiln-a"]
     assert set(names(quickstarts.search(displayName="kiln", tag="cellar"))) == {"kiln-a", "kiln-b"}
     assert names(quickstarts.search(displayName="kiln", tag="hot")) == ["kiln-b"]
-    assert names(quickstarts.search(displayName="kiln", tag="nowhere")) == []
+    nowhere = quickstarts.search(displayName="kiln", tag="nowhere")
+    assert names(nowhere) == [] and "with the tag 'nowhere'" in nowhere["message"]
     listed: Any = quickstarts.list_quickstarts(tag="cellar")
     assert [each["name"] for each in listed["quickstarts"]] == ["kiln-a", "kiln-b"]
     assert listed["tags"] == {"owner:cellar": 1, "room:cellar": 1, "tag:hot": 1}
