@@ -133,7 +133,7 @@ def _documents(connection: apsw.Connection) -> Iterator[Check]:
         changed += (status.st_size, modified_ns(status)) != (bytes_, mtime_ns)
     yield from _missing_folders(connection)
     if changed or gone:
-        says = f"{changed} files have changed and {gone} are not where they were, of {compared}"
+        says = f"{counted(changed, 'file')} changed and {gone:,} not where they were, of {compared:,}"
         yield warn("freshness", says, "localmcp refresh")
     elif compared:
         yield ok("freshness", f"{counted(compared, 'file')} as they were indexed")

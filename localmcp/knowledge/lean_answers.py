@@ -228,8 +228,8 @@ def lean_context(result: Any) -> Answer:
     citation = result["citation"].items()
     structured["citation"] = {name: value for name, value in citation if name not in ("start", "stop", "sha256")}
     where = structured["citation"]["label"]
-    indexes = [chunk["chunkIndex"] for chunk in result["chunks"]]
-    head = f"# {result['sourceTitle']} | {where} | passages {indexes[0]}-{indexes[-1]} of {result['chunkTotal']}"
+    first, last = (result["chunks"][end]["chunkIndex"] + 1 for end in (0, -1))
+    head = f"# {result['sourceTitle']} | {where} | passages {first}-{last} of {result['chunkTotal']}"
     head += " | more fits with a larger maxChars" if result.get("truncated") else ""
     return _answer(structured, "\n".join([head, "".join(chunk["content"] for chunk in result["chunks"]).rstrip()]))
 

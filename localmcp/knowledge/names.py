@@ -7,6 +7,7 @@ import re
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -82,10 +83,9 @@ def _without_scheme(name: str) -> str:
         return unquote(name.removeprefix(DOCUMENT_URI).partition("?")[0])
     if not name.startswith("file:///"):
         return name
-    # It costs 16 ms to import, and few names are addresses.
-    from urllib.request import url2pathname
-
-    return url2pathname(urlsplit(name).path)
+    path = unquote(urlsplit(name).path)
+    # Windows: "/C:/notes" is C:\notes.
+    return str(PurePath(path[1:] if path[2:3] == ":" else path))
 
 
 def _tests(text: str) -> list[tuple[str, str]]:

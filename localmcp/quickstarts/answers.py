@@ -10,6 +10,7 @@ from typing import Any, Literal, NotRequired, cast
 from typing_extensions import TypedDict
 
 from localmcp.errors import InvalidInput
+from localmcp.humanize import counted
 from localmcp.quickstarts import store
 from localmcp.quickstarts.markdown import render, task_count
 from localmcp.quickstarts.matching import Field, MatchType
@@ -310,7 +311,7 @@ def record_task(row: Row, task: int | None, passed: bool, status: Status | None)
     """Return the state of each task after a report."""
     count = task_count(row.content)
     if task is not None and task > count:
-        raise InvalidInput(f"task: {row.name} has {count} tasks, so there is no task {task}.")
+        raise InvalidInput(f"task: {row.name} has {counted(count, 'task')}, so there is no task {task}.")
     if status == "Not started":
         return {}
     tasks = {str(number): "done" for number in range(1, count + 1)} if status == "Complete" else dict(row.tasks)

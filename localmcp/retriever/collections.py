@@ -8,6 +8,7 @@ import apsw
 from typing_extensions import TypedDict
 
 from localmcp.errors import InvalidInput, LocalMCPError, NeedsConfirmation, NotFound
+from localmcp.humanize import counted
 from localmcp.search.backend import DEFAULT_PARTITION
 from localmcp.search.backend_choice import Place, Places
 from localmcp.search.chunk_rows import find_partition
@@ -314,8 +315,8 @@ def _count(
 
 
 def _confirmation(target: str, documents: int, chunks: int) -> NeedsConfirmation:
+    content = f"{counted(documents, 'document')} ({counted(chunks, 'chunk')}; the trash counts, too)"
     return NeedsConfirmation(
-        f"{target} holds {documents} documents ({chunks} chunks; the trash counts, too), which would be deleted for "
-        "good. Nothing was done.",
+        f"{target} holds {content}, which would be deleted for good. Nothing was done.",
         hint="If that is wanted, say so with confirm: true (--yes).",
     )

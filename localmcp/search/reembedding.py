@@ -14,6 +14,7 @@ import apsw
 
 from localmcp.embeddings import Embedder, ModelIdentity
 from localmcp.errors import ModelMismatch, NotFound
+from localmcp.humanize import counted
 from localmcp.search.collections import Collection, ensure_model, find_model, spec_of, visible_collections
 from localmcp.search.replicas import replica_of
 from localmcp.search.vector import add_signs, vector_id
@@ -261,7 +262,8 @@ def _let_answer(connection: apsw.Connection, collection: Collection, model_id: i
     bump_generations(connection, "content")
     done.missing = count_missing(connection, collection.id, model_id)
     if done.missing:
-        done.notes.append(f"{done.missing} passages of '{collection.name}' have no vector of {done.model}.")
+        passages = counted(done.missing, "passage")
+        done.notes.append(f"{passages} of '{collection.name}' without a vector of {done.model}.")
     replica = replica_of(connection, collection.id)
     if replica is not None and not replica.current:
         done.notes.append(

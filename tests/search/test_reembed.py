@@ -139,7 +139,7 @@ def test_a_rollback_says_which_passages_the_old_model_has_not_read(workspace: Wo
     with open_workspace(database.path, model="hash:128") as later:
         later.library.add_text("A lantern by the river.", "Lantern")
     back = roll_back(database, default_collection(database))
-    assert back.missing == 1 and "1 passages" in back.notes[0]
+    assert back.missing == 1 and "1 passage of" in back.notes[0]
     report = workspace.library.refresh()
     assert report.vectors_added == 1
 

@@ -13,6 +13,7 @@ from textual.getters import query_one
 from textual.widget import Widget
 from textual.widgets import OptionList, Static
 
+from localmcp.humanize import counted
 from localmcp.tui.answer_view import AnswerView
 from localmcp.tui.dialogs import TextScreen, confirm
 from localmcp.tui.finder import FinderPane
@@ -182,7 +183,7 @@ def _provider_lines(workspace: Workspace) -> Content:
     lines: list[Content] = []
     for state in states:
         mark, style = PROVIDER_MARKS.get(state.state, ("·", ""))
-        tools = f"{state.tools} tools" if state.tools else state.state
+        tools = counted(state.tools, "tool") if state.tools else state.state
         says = f"  {state.says}" if state.says else ""
         lines.append(Content.assemble((f"{mark} ", style), (f"{state.name:<12}", "bold"), f"{tools}{says}"))
         lines += [Content.styled(f"    {problem}", "$warning") for problem in state.problems]
