@@ -57,6 +57,7 @@ def test_a_fact_on_a_scanned_page_is_found_and_marked(tmp_path, file):
     assert (citation["startPage"], citation["ocr"]) == (2, True) and 0.6 < citation["confidence"] <= 1
     assert citation["label"] == f"{scan} p. 2"
     assert "scannedPagesWaiting" not in file.call("get_stats")
+    file.refresh()
     with file.workspace.database.write() as connection:
         connection.execute("update roots set options = '{}'")  # As an earlier version left it.
     file.workspace.library.refresh(wait=False)
