@@ -300,10 +300,10 @@ def update(
 
 
 def _ask_deletion(session: Session, arguments: Json) -> str:
-    session.existing()
     ids, filters = arguments["ids"], arguments.pop("filters")
     if bool(ids) == bool(filters):
         raise InvalidInput("Say what to delete: IDs, or --filter, not both.")
+    session.call("describe_collection", collection_name=arguments["collection_name"])
     targets = terminal.counted(len(ids), "record") if ids else f"everything that fulfils {' and '.join(filters)}"
     arguments["filter"] = _read_filters(filters)
     return f"Put {targets} of '{arguments['collection_name']}' into the trash?"

@@ -73,10 +73,11 @@ def test_remove_asks_with_the_number_of_documents(filled, notes: Path) -> None:
     assert "Put 3 documents" in filled("remove", str(notes)).err
 
 
-def test_drop_looks_before_it_asks(filled) -> None:
-    ran = filled("collections", "drop", "nope")
+@pytest.mark.parametrize("words", [("drop", "nope"), ("delete", "nope", "1")], ids=" ".join)
+def test_collections_are_looked_for_before_it_asks(filled, words: tuple[str, ...]) -> None:
+    ran = filled("collections", *words)
     assert ran.code == 1
-    assert "for good?" not in ran.err
+    assert "No collection 'nope'" in ran.err and "?" not in ran.err
 
 
 MISSING = (
