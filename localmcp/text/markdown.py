@@ -129,9 +129,13 @@ def _cell_markdown(cell: dict[str, Any], language: str) -> str:
 
 
 def code_fence(code: str, language: str = "") -> str:
-    longest = max((len(run) for run in re.findall("`{3,}", code)), default=2)
-    marks = "`" * (longest + 1)
+    marks = fence_around(code)
     return f"{marks}{language}\n{code}\n{marks}"
+
+
+def fence_around(code: str) -> str:
+    """Return a fence that nothing in the code ends."""
+    return "`" * (1 + max((len(run) for run in re.findall("`{3,}", code)), default=2))
 
 
 def pipe_table(rows: list[list[str]]) -> str:

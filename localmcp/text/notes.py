@@ -8,7 +8,7 @@ from typing import Any
 
 from localmcp.text.document import Document, iso_date, make_note
 from localmcp.text.encodings import decode_text
-from localmcp.text.markdown import first_heading
+from localmcp.text.markdown import fence_around, first_heading
 
 _ORG_HEADING = re.compile(
     r"(\*{1,6})[ \t]+(?:(?:TODO|DONE|NEXT|WAITING|CANCELLED)[ \t]+)?(.*?)[ \t]*(:[\w@:]+:)?[ \t]*"
@@ -23,19 +23,20 @@ def read_org(data: bytes, name: str) -> Document:
     text, metadata = decode_text(data)
     about: dict[str, str] = {}
     tags: list[str] = []
-    lines = [_org_line(line, about, tags) for line in text.replace("\r\n", "\n").split("\n")]
+    marks = fence_around(text)
+    lines = [_org_line(line, marks, about, tags) for line in text.replace("\r\n", "\n").split("\n")]
     tags += about.get("filetags", "").strip(":").split(":")
     metadata |= {key: about[key] for key in ("author",) if about.get(key)}
     return _document(name, lines, "org", metadata, tags, about.get("title", ""), about.get("date", ""))
 
 
-def _org_line(line: str, about: dict[str, str], tags: list[str]) -> str:
+def _org_line(line: str, marks: str, about: dict[str, str], tags: list[str]) -> str:
     if line.startswith("*") and (heading := _ORG_HEADING.fullmatch(line)):
         tags += (heading[3] or "").strip(":").split(":")
         return f"{'#' * len(heading[1])} {_org_text(heading[2])}"
     if block := _ORG_BLOCK.match(line):
         code = block[2].lower() in ("src", "example", "export")
-        return f"```{block[3] if block[1].lower() == 'begin' else ''}" if code else ""
+        return f"{marks}{block[3] if block[1].lower() == 'begin' else ''}" if code else ""
     if keyword := _ORG_KEYWORD.match(line):
         about.setdefault(keyword[1].lower(), keyword[2].strip())
         return keyword[2].strip() if keyword[1].lower() in ("title", "subtitle", "caption") else ""
@@ -59,14 +60,15 @@ def read_adoc(data: bytes, name: str) -> Document:
     text, metadata = decode_text(data)
     lines: list[str] = []
     fence = language = ""
+    marks = fence_around(text)
     for line in text.replace("\r\n", "\n").split("\n"):
         if fence:
             is_end = line.rstrip() == fence
-            lines.append("```" if is_end else line)
+            lines.append(marks if is_end else line)
             fence = "" if is_end else fence
         elif listing := _ADOC_LISTING.fullmatch(line):
             fence = listing[1]
-            lines.append(f"```{language}")
+            lines.append(f"{marks}{language}")
         else:
             lines.append(_adoc_line(line))
         source = _ADOC_LANGUAGE.fullmatch(line)

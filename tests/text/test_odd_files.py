@@ -322,6 +322,16 @@ def test_asciidoc_has_its_headings_and_listings() -> None:
     assert "```ruby\n== not a heading\n```" in document.text
 
 
+@pytest.mark.parametrize(
+    ("name", "begin", "end"), [("bees.adoc", "----", "----"), ("bees.org", "#+begin_src md", "#+end_src")]
+)
+def test_a_fence_inside_a_listing_does_not_end_it(name: str, begin: str, end: str) -> None:
+    source = f"{begin}\n```sh\n# not a heading\n```\n# nor this\n{end}\n\nWords.\n"
+    document = read_bytes(source.encode(), name)
+    assert [section.path for section in read_outline(document.text, document.markup).sections] == [()]
+    assert document.text.count("\n") == source.count("\n")
+
+
 def test_a_manual_page_is_read_without_what_typesets_it() -> None:
     source = (
         '.\\" A note\n.de XX\nunseen\n..\n.TH SNOW 1 2024-05-03 "Winter 2"\n.SH NAME\nsnow \\- make it \\fIwhite\\fP\n'
