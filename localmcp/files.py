@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import os
@@ -39,6 +40,22 @@ _LARGEST = 2**63 - 1
 def modified_ns(status: os.stat_result) -> int:
     """Return when a file was changed, in ns since 1970; later than the year 2262 counts as 2262, SQLite's limit."""
     return max(-_LARGEST, min(status.st_mtime_ns, _LARGEST))
+
+
+HASH_AT_MOST = 20_000_000
+"""Larger files are not read to see whether they have changed."""
+
+
+def holds_other_bytes(path: str, size: int, sha256: str) -> bool:
+    """Return whether a regular file of that size, if it is not too large to look, has another SHA-256.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    if size > HASH_AT_MOST:
+        return False
+    with open(path, "rb") as file:
+        return hashlib.sha256(file.read(HASH_AT_MOST + 1)).hexdigest() != sha256
 
 
 Signature = tuple[int, int, int, int]

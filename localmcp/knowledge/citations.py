@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 import stat
 import uuid
@@ -15,7 +14,7 @@ import apsw
 from typing_extensions import TypedDict
 
 from localmcp.errors import InvalidInput, NotFound
-from localmcp.files import modified_ns
+from localmcp.files import HASH_AT_MOST, holds_other_bytes, modified_ns
 from localmcp.knowledge.lean_answers import lean_verification
 from localmcp.knowledge.names import resolve_chunk, resolve_source
 from localmcp.knowledge.origins import Id, shown_id
@@ -30,9 +29,6 @@ from localmcp.tools import Param, hidden_tool
 
 Freshness = Literal["fresh", "changed", "missing", "unverifiable"]
 Verdict = Literal["exact", "moved", "changed", "absent"]
-
-HASH_AT_MOST = 20_000_000
-"""Larger files whose time differs are called changed without reading them during a search."""
 
 LOOKED_UP = 500
 """Characters of a quote that are searched for; a longer one is found by its beginning."""
@@ -201,9 +197,12 @@ _RENDERED = ("docx", "odt", "rtf", "epub", "html", "notebook", "calendar", "cont
 """Formats whose lines are those of the text that was made of them: nobody can look for them in the file."""
 
 
-def check_freshness(uri: str | None, size: int, mtime_ns: int | None, sha256: str, adopted: bool) -> Freshness:
+def check_freshness(
+    uri: str | None, size: int, mtime_ns: int | None, sha256: str, adopted: bool, *, closely: bool = False
+) -> Freshness:
     """Return whether the file still is what was indexed: by size and time, then by content.
 
+    `closely`: by content in any case, for an edit can keep size and time; too much for each hit of a search.
     A database from somewhere else (not `adopted`) names paths of another machine, or ones that it wants to be asked
     about; looking at `\\\\host\\share` would contact a host. None of them is touched.
     """
@@ -218,14 +217,13 @@ def check_freshness(uri: str | None, size: int, mtime_ns: int | None, sha256: st
     if not stat.S_ISREG(status.st_mode):
         # A device or a pipe could block, or never end.
         return "unverifiable"
-    if status.st_size == size and modified_ns(status) == mtime_ns:
+    same_time = modified_ns(status) == mtime_ns
+    if status.st_size == size and same_time and not closely:
         return "fresh"
-    if status.st_size != size or size > HASH_AT_MOST:
+    if status.st_size != size or (size > HASH_AT_MOST and not same_time):
         return "changed"
     try:
-        with open(uri, "rb") as file:
-            content = file.read(HASH_AT_MOST + 1)
-        return "fresh" if hashlib.sha256(content).hexdigest() == sha256 else "changed"
+        return "changed" if holds_other_bytes(uri, size, sha256) else "fresh"
     except OSError:
         return "unverifiable"
 
@@ -365,7 +363,7 @@ def _sharing_words(index: Index, quote: str) -> list[Hit]:
 
 def _verification(index: Index, origin: str | None, passage: Passage, verdict: Verdict, quote: str) -> Verification:
     adopted = index.database.adopted
-    freshness = check_freshness(passage.uri, passage.size, passage.mtime_ns, passage.sha256, adopted)
+    freshness = check_freshness(passage.uri, passage.size, passage.mtime_ns, passage.sha256, adopted, closely=True)
     if verdict == "exact" and freshness in ("changed", "missing"):
         verdict = "changed"
     messages = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -12,7 +13,7 @@ from typing import Any, Literal, NotRequired
 import apsw
 from typing_extensions import TypedDict
 
-from localmcp.files import modified_ns
+from localmcp.files import holds_other_bytes, modified_ns
 from localmcp.knowledge.walk import below, prefix_of
 from localmcp.search.collections import Collection
 from localmcp.search.drafts import WORD_ONLY
@@ -297,7 +298,7 @@ def _rows_of(connection: apsw.Connection, path: str) -> list[tuple[Any, ...]]:
         connection,
         """
         select ledger.collection_id, ledger.status, ledger.reason, sources.title, sources.uuid, ledger.chunks,
-            ledger.size, ledger.mtime_ns, ledger.seen_at, roots.path, (
+            ledger.size, ledger.mtime_ns, ledger.sha256, ledger.seen_at, roots.path, (
                 select count(*) from chunks join groups on groups.id = group_id
                 where chunks.source_id = ledger.source_id and kind = :word_only
             )
@@ -333,7 +334,7 @@ def _explain_member(
 
 
 def _path_entry(path: str, collection: str, row: tuple[Any, ...]) -> PathEntry:
-    _, status, reason, title, uuid, chunks, size, mtime_ns, seen_at, root, word_only = row
+    _, status, reason, title, uuid, chunks, size, mtime_ns, sha256, seen_at, root, word_only = row
     entry: PathEntry = {
         "collection": collection,
         "status": status,
@@ -341,7 +342,7 @@ def _path_entry(path: str, collection: str, row: tuple[Any, ...]) -> PathEntry:
         "chunks": chunks,
         "size": size,
         "modified": _iso(mtime_ns),
-        "onDisk": _compare(path, size, mtime_ns),
+        "onDisk": _compare(path, size, mtime_ns, sha256),
         "seenAt": seen_at,
         "addedAs": root,
     }
@@ -358,12 +359,14 @@ def _iso(mtime_ns: int | None) -> str | None:
     return datetime.fromtimestamp(mtime_ns / 1e9, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
-def _compare(path: str, size: int | None, mtime_ns: int | None) -> str:
+def _compare(path: str, size: int | None, mtime_ns: int | None, sha256: str | None) -> str:
     try:
         status = os.stat(path)
     except OSError:
         return "missing"
     same = size is None or (status.st_size, modified_ns(status)) == (size, mtime_ns)
+    if size and sha256 and same and stat.S_ISREG(status.st_mode) and os.access(path, os.R_OK):
+        same = not holds_other_bytes(path, size, sha256)
     return "unchanged" if same else "changed"
 
 

@@ -66,6 +66,15 @@ def test_a_quote_that_stands_where_it_was_cited_is_exact(manual: Desk) -> None:
     assert answer["citation"]["label"].endswith("manual.md:1")
 
 
+def test_an_edit_that_keeps_size_and_time_is_seen_where_one_document_is_looked_at(manual: Desk, tmp_path: Path) -> None:
+    file = tmp_path / "manual.md"
+    modified = file.stat().st_mtime_ns
+    file.write_text(TEXT.swapcase())
+    os.utime(file, ns=(modified, modified))
+    answer = manual.verify("The valve is on the left.", id=manual.chunk_ids()[0])
+    assert (answer["verdict"], answer["freshness"]) == ("changed", "changed")
+
+
 def test_white_space_is_not_compared_but_letters_are(manual: Desk) -> None:
     chunk = manual.chunk_ids()[1]
     assert manual.verify(" Turn it twice, slowly, to\n\nclose ", id=chunk)["verdict"] == "exact"

@@ -102,6 +102,7 @@ def test_an_edit_that_keeps_size_and_time_is_seen_and_a_touch_is_not_an_edit(
     text = bees.read_text()
     bees.write_text(text.swapcase())
     os.utime(bees, ns=(modified, modified))
+    assert library.why(bees)["entries"][0]["onDisk"] == "changed"
     report = library.refresh()
     assert (report.updated, report.unchanged) == (1, 2)
     assert text.swapcase() in column(database, "select text from chunks")
