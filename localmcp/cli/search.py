@@ -181,10 +181,11 @@ def _explanation_lines(hit: Json) -> list[str]:
 def _formula(hit: Json, meaning: Json, words: Json) -> str:
     """Return the sum that makes the score; with one arm alone, that arm."""
     score = hit["combinedScore"]
-    total = meaning["weight"] * meaning["score"] + words["weight"] * words["score"]
-    if abs(total - score) < 0.02:
-        first, second = (f"{arm['weight']:.2g} × {arm['score']:.1f}" for arm in (meaning, words))
-        return f"{first} (meaning) + {second} (words) = {score:.1f}"
+    parts = {"meaning": meaning["score"], "words": words["score"], **words.get("added", {})}
+    weights = dict.fromkeys(parts, words["weight"]) | {"meaning": meaning["weight"]}
+    if abs(sum(weights[name] * points for name, points in parts.items()) - score) < 0.02:
+        terms = (f"{weights[name]:.2g} × {points:.1f} ({name})" for name, points in parts.items())
+        return f"{' + '.join(terms)} = {score:.1f}"
     return f"{score:.1f} ({'meaning' if meaning['score'] == score else 'words'} alone)"
 
 

@@ -328,8 +328,10 @@ def _lifted(fused: Fused, arms: Arms, weights: Weights, least: float) -> Fused:
     if fused.id in arms.by_word_only:
         return replace(fused, combined=WITHOUT_MEANING * fused.keyword)
     keyword = max(fused.keyword, least) if arms.reads_all and fused.id in arms.other_language else fused.keyword
-    keyword = min(keyword + LIKE_WORDS * arms.alike.get(fused.id, 0.0) ** 2, 100.0)
-    return replace(fused, combined=fused.combined + weights.keyword * (keyword - fused.keyword))
+    meanings = min(LIKE_WORDS * arms.alike.get(fused.id, 0.0) ** 2, 100.0 - keyword)
+    language = keyword - fused.keyword
+    combined = fused.combined + weights.keyword * (language + meanings)
+    return replace(fused, combined=combined, for_language=language, for_meanings=meanings)
 
 
 def _fuse_one_arm(

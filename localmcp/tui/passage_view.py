@@ -107,12 +107,11 @@ def explanation_of(result: Json, hit: Json) -> Content:
 def _formula(hit: Json, meaning: Json, words: Json) -> str:
     """Return the sum that makes the score; with one arm alone, that arm."""
     score = hit["combinedScore"]
-    total = meaning["weight"] * meaning["score"] + words["weight"] * words["score"]
-    if abs(total - score) < 0.02:
-        return (
-            f"{score:.1f} = {meaning['weight']:.2g} × {meaning['score']:.1f} meaning + "
-            f"{words['weight']:.2g} × {words['score']:.1f} words"
-        )
+    parts = {"meaning": meaning["score"], "words": words["score"], **words.get("added", {})}
+    weights = dict.fromkeys(parts, words["weight"]) | {"meaning": meaning["weight"]}
+    if abs(sum(weights[name] * points for name, points in parts.items()) - score) < 0.02:
+        terms = (f"{weights[name]:.2g} × {points:.1f} {name}" for name, points in parts.items())
+        return f"{score:.1f} = {' + '.join(terms)}"
     return f"{score:.1f} by {'meaning' if meaning['score'] == score else 'words'} alone"
 
 

@@ -70,6 +70,17 @@ def test_scores_stay_within_a_hundred(letters: Workspace) -> None:
         assert hits and all(0 <= hit.scores.combined <= 100 for hit in hits)
 
 
+def test_an_explanation_has_the_points_of_words_of_like_meaning(letters: Workspace) -> None:
+    answer = letters.registry.call("search", {"query": "who borrowed our ladder?", "explain": True}).value
+    for hit in answer["results"]:
+        meaning, words = hit["explain"]["semantic"], hit["explain"]["keyword"]
+        points = words["score"] + sum(words.get("added", {}).values())
+        assert hit["combinedScore"] == pytest.approx(
+            meaning["weight"] * meaning["score"] + words["weight"] * points, abs=0.02
+        )
+    assert answer["results"][0]["explain"]["keyword"]["added"]["words of like meaning"] > 0
+
+
 def test_a_page_beyond_the_first_hundred_continues_the_same_order(letters: Workspace) -> None:
     for question in QUESTIONS:
         pages = [letters.index.search(SearchRequest(question, limit=limit)).hits for limit in (10, 120)]
