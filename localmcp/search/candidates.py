@@ -311,8 +311,9 @@ def _with_named_first(fused: list[Fused], arms: Arms, keyword_weight: float) -> 
             continue
         lifted = replace(candidate, named=arms.named.shares[source_id])
         if arms.named.is_all:
-            combined = candidate.combined + keyword_weight * (100.0 - candidate.keyword)
-            first[source_id] = replace(lifted, keyword=100.0, combined=combined)
+            counted = candidate.keyword + candidate.for_language + candidate.for_meanings
+            combined = candidate.combined + keyword_weight * (100.0 - counted)
+            first[source_id] = replace(lifted, keyword=100.0, combined=combined, for_language=0.0, for_meanings=0.0)
         else:
             first[candidate.id] = lifted
     lifted_ids = {candidate.id for candidate in first.values()}

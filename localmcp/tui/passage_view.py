@@ -107,7 +107,8 @@ def explanation_of(result: Json, hit: Json) -> Content:
 def _formula(hit: Json, meaning: Json, words: Json) -> str:
     """Return the sum that makes the score; with one arm alone, that arm."""
     score = hit["combinedScore"]
-    parts = {"meaning": meaning["score"], "words": words["score"], **words.get("added", {})}
+    parts = {"meaning": meaning["score"], "words": words["score"]}
+    parts |= {added["reason"]: added["points"] for added in words.get("added", ())}
     weights = dict.fromkeys(parts, words["weight"]) | {"meaning": meaning["weight"]}
     if abs(sum(weights[name] * points for name, points in parts.items()) - score) < 0.02:
         terms = (f"{weights[name]:.2g} × {points:.1f} {name}" for name, points in parts.items())

@@ -74,11 +74,12 @@ def test_an_explanation_has_the_points_of_words_of_like_meaning(letters: Workspa
     answer = letters.registry.call("search", {"query": "who borrowed our ladder?", "explain": True}).value
     for hit in answer["results"]:
         meaning, words = hit["explain"]["semantic"], hit["explain"]["keyword"]
-        points = words["score"] + sum(words.get("added", {}).values())
+        points = words["score"] + sum(added["points"] for added in words.get("added", ()))
         assert hit["combinedScore"] == pytest.approx(
             meaning["weight"] * meaning["score"] + words["weight"] * points, abs=0.02
         )
-    assert answer["results"][0]["explain"]["keyword"]["added"]["words of like meaning"] > 0
+    best = answer["results"][0]["explain"]["keyword"]["added"]
+    assert [added["reason"] for added in best if added["points"] > 0] == ["words of like meaning"]
 
 
 def test_a_page_beyond_the_first_hundred_continues_the_same_order(letters: Workspace) -> None:
