@@ -384,3 +384,9 @@ def test_an_import_takes_the_file_of_variables_over_which_is_read_at_the_start(t
     with pytest.raises(ConfigurationError, match=r"'b' takes its variables from .*none\.env, which.*no such file"):
         prepare(second)
     assert "abc" not in servers_file().read_text()
+
+
+def test_a_file_of_variables_is_looked_for_beside_the_file_of_servers() -> None:
+    write(servers_file().parent / "ours.env", "TOKEN=ours")
+    write(servers_file(), {"mcpServers": {"a": {"command": "a", "envFile": "ours.env"}}})
+    assert prepare(read_entries()[0]).env == {"TOKEN": "ours"}

@@ -232,7 +232,7 @@ def prepare(entry: ServerEntry) -> Launch:
         )
 
     cwd, env_file = filled("cwd")(entry.cwd), filled("envFile")(entry.env_file)
-    env = _read_env_file(entry.name, Path(env_file).expanduser()) if env_file else {}
+    env = _read_env_file(entry.name, servers_file().parent / Path(env_file).expanduser()) if env_file else {}
     return Launch(
         command=os.path.expanduser(filled("command")(entry.command)),
         args=tuple(map(filled("args"), entry.args)),
