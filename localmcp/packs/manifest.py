@@ -11,7 +11,7 @@ from typing import Any, cast
 import apsw
 
 from localmcp.storage.database import fetch_one
-from localmcp.storage.migrations import schema_of
+from localmcp.storage.schema import schema_of
 
 LONGEST = 1_000_000
 """Characters of a manifest; ours have a few hundred a collection."""

@@ -20,7 +20,8 @@ from localmcp.packs.places import hide_places
 from localmcp.search.collections import choose_collections
 from localmcp.search.word_vectors import UNUSED_WORDS
 from localmcp.storage.database import Database, fetch_all
-from localmcp.storage.migrations import apply_migrations, expected_schema, schema_of, schema_version
+from localmcp.storage.migrations import apply_migrations, schema_version
+from localmcp.storage.schema import expected_schema, schema_of
 from localmcp.storage.times import utc_now
 from localmcp.text.chunking import CHUNKER_VERSION
 

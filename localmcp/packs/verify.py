@@ -14,7 +14,7 @@ from localmcp.packs.digest import digest_content
 from localmcp.packs.manifest import Manifest, count_contents, has_manifest, list_sources, read_manifest, seal_of
 from localmcp.search.consistency import disagreements
 from localmcp.storage.database import MAX_FOREIGN_VALUE_BYTES, UNREADABLE_ROWS, Database, fetch_all
-from localmcp.storage.migrations import expected_schema, schema_of
+from localmcp.storage.schema import expected_schema, schema_of
 
 MOST_PROBLEMS = 20
 MOST_SOURCES = 100_000

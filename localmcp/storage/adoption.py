@@ -11,8 +11,8 @@ import apsw
 
 from localmcp.storage.database import Database, fetch_one, open_copy
 from localmcp.storage.failures import translate_error
-from localmcp.storage.migrations import schema_of
 from localmcp.storage.provenance import adopt_file, check_content, is_adopted
+from localmcp.storage.schema import schema_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
-from contextlib import closing
 
 import apsw
 
@@ -30,20 +29,6 @@ def apply_migrations(connection: apsw.Connection, version: int) -> None:
     for step in MIGRATIONS[version:]:
         step(connection)
     connection.pragma("user_version", schema_version())
-
-
-def expected_schema(version: int) -> dict[tuple[str, str], str]:
-    """(type, name) -> SQL of every object that a file of that version has."""
-    with closing(apsw.Connection(":memory:")) as connection:
-        for step in MIGRATIONS[:version]:
-            step(connection)
-        return schema_of(connection)
-
-
-def schema_of(connection: apsw.Connection) -> dict[tuple[str, str], str]:
-    """(type, name) -> SQL of every object in the file; a trigger may bear the name of a table."""
-    rows = connection.execute("select type, name, coalesce(sql, '') from sqlite_schema")
-    return {(kind, name): sql for kind, name, sql in rows}
 
 
 @migration

@@ -12,7 +12,8 @@ import apsw
 from localmcp import config
 from localmcp.errors import FileTooNew, FileUnavailable, NotOurFile
 from localmcp.files import make_private_folder
-from localmcp.storage.migrations import APPLICATION_ID, expected_schema, schema_of, schema_version
+from localmcp.storage.migrations import APPLICATION_ID, schema_version
+from localmcp.storage.schema import expected_schema, schema_of
 
 
 def is_blank(connection: apsw.Connection) -> bool:

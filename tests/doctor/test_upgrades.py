@@ -13,7 +13,8 @@ import pytest
 import localmcp
 from localmcp.errors import FileTooNew, FileUnavailable
 from localmcp.storage.adoption import adopt
-from localmcp.storage.migrations import expected_schema, schema_version
+from localmcp.storage.migrations import schema_version
+from localmcp.storage.schema import expected_schema
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 VERSIONS = sorted(int(each.name[1:].split(".")[0]) for each in FIXTURES.glob("v*.localmcp.gz"))

@@ -22,7 +22,8 @@ from localmcp.packs.manifest import read_manifest
 from localmcp.packs.pack import PackOptions, write_pack
 from localmcp.packs.verify import verify
 from localmcp.storage.database import Database, fetch_all, fetch_one, open_copy
-from localmcp.storage.migrations import MIGRATIONS, expected_schema, schema_version
+from localmcp.storage.migrations import MIGRATIONS, schema_version
+from localmcp.storage.schema import expected_schema
 from localmcp.tools import Scope
 from localmcp.workspace import Workspace
 

@@ -1,0 +1,23 @@
+"""The tables, indexes and triggers of a file, and those that a version should have."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import apsw
+
+from localmcp.storage.migrations import MIGRATIONS
+
+
+def expected_schema(version: int) -> dict[tuple[str, str], str]:
+    """Return (type, name) -> SQL of every object that a file of that version has."""
+    with closing(apsw.Connection(":memory:")) as connection:
+        for step in MIGRATIONS[:version]:
+            step(connection)
+        return schema_of(connection)
+
+
+def schema_of(connection: apsw.Connection) -> dict[tuple[str, str], str]:
+    """Return (type, name) -> SQL of every object in the file; a trigger may bear the name of a table."""
+    rows = connection.execute("select type, name, coalesce(sql, '') from sqlite_schema")
+    return {(kind, name): sql for kind, name, sql in rows}
