@@ -309,14 +309,14 @@ class Citations:
 
 
 def _nearest(quote: str, index: Index, origin: str | None) -> NearestPassage | None:
-    """Return the words of one file that are most like the quote, among the passages that share most words with it."""
+    """Return the words of one file that are most like the quote, in any case, among passages that share its words."""
     from rapidfuzz import fuzz
 
     squeezed = squeeze(quote)[:LOOKED_UP]
     best: NearestPassage | None = None
     for hit in _sharing_words(index, quote):
         text = squeeze(hit.passage.text)
-        match = fuzz.partial_ratio_alignment(squeezed, text)
+        match = fuzz.partial_ratio_alignment(squeezed.lower(), text.lower())
         if match is None or (best is not None and match.score / 100 <= best["similarity"]):
             continue
         words = text[match.dest_start : match.dest_end]

@@ -126,6 +126,12 @@ def test_what_no_document_holds_is_absent(manual: Desk, quote: str) -> None:
     assert (answer["verdict"], answer["message"]) == ("absent", "No indexed document holds these words.")
 
 
+def test_a_quote_in_another_case_is_absent_and_shows_the_words_as_they_are(manual: Desk) -> None:
+    answer = manual.verify("THE VALVE IS ON THE LEFT.")
+    assert answer["verdict"] == "absent"
+    assert "The valve is on the left." in answer["nearest"]["text"] and answer["nearest"]["similarity"] == 1.0
+
+
 @pytest.mark.parametrize("marks", ["“{}”", "„{}“", "«{}»", '"{}"', " '{}' "])
 def test_quotation_marks_around_a_quote_are_not_part_of_it(manual: Desk, marks: str) -> None:
     assert manual.verify(marks.format("Turn it twice"))["verdict"] == "exact"
