@@ -165,6 +165,9 @@ def _print_import(session: Session, report: Json) -> None:
 @tool_command(rules, "list", RuleCatalog.list_rules)
 def list_rules(session: Session, result: Json) -> None:
     """List the rules, newest first."""
+    if "notices" in result:
+        session.warn(*result["notices"])
+        return
     for rule in result["rules"]:
         facts = [rule["category"], rule["context"], rule.get("project", ""), ", ".join(rule.get("globs", []))]
         terminal.echo(f"{rule['id']:>4}  {rule['rule_text']}  {terminal.dim(' · '.join(filter(None, facts)))}")
@@ -182,6 +185,7 @@ def list_rules(session: Session, result: Json) -> None:
 def export_rules(session: Session, kind: str, folder: Path | None, force: bool, **options: Any) -> None:
     """Print the rules in a form that can be imported again, or write them to files."""
     result = session.call("exportRules", format=kind, **options).value
+    session.warn(*result.get("notices", ()))
     if folder is None:
         session.answer(result, lambda value: terminal.write("".join(file["text"] for file in value["files"]), nl=False))
         return

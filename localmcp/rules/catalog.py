@@ -73,6 +73,7 @@ class RuleList(TypedDict):
     count: int
     total: int
     rules: list[ShownRule]
+    notices: NotRequired[list[str]]
 
 
 class RuleStats(TypedDict):
@@ -266,12 +267,14 @@ class RuleCatalog:
             passed = 0 if mounted else offset
             rules = rulebook.select_rules(connection, selection, offset + limit - passed, passed)
             total = rulebook.count_rules(connection, selection) + sum(number for _, number in mounted)
+            notices = rulebook.unknown_category(connection, selection.category) if not total else []
         if mounted:
             newest = merge(
                 rules, *(mounted_rules for mounted_rules, _ in mounted), key=lambda rule: rule.inserted_at, reverse=True
             )
             rules = list(islice(newest, offset, offset + limit))
-        return {"count": len(rules), "total": total, "rules": [shown_rule(rule) for rule in rules]}
+        result: RuleList = {"count": len(rules), "total": total, "rules": [shown_rule(rule) for rule in rules]}
+        return {**result, "notices": notices} if notices else result
 
     @hidden_tool(
         "ruleStats",

@@ -217,7 +217,7 @@ class RuleFinder:
             matches = self._matches(connection, task, collection, request, notices)
             if collection is not None:
                 notices += self._notices(connection, collection)
-            if request.selection.category and not matches and not self.mounted.are_there(notices):
+            if not matches and not self.mounted.are_there(notices):
                 notices += rulebook.unknown_category(connection, request.selection.category)
             return _with_notices(self._answer(connection, matches, request, notices), notices)
 

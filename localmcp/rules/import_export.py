@@ -53,6 +53,7 @@ class RuleExport(TypedDict):
     count: int
     format: str
     files: list[ExportedFile]
+    notices: NotRequired[list[str]]
 
 
 def rule_files_in(path: Path) -> list[Path]:
@@ -152,12 +153,14 @@ class RuleFiles:
         with self._catalog.database.read() as connection:
             hidden = rulebook.is_hidden(connection)
             rules = [] if hidden else rulebook.select_rules(connection, selection)
+            notices = [] if hidden or rules else rulebook.unknown_category(connection, selection.category)
         files = write_rules(rules[::-1], format)
-        return {
+        result: RuleExport = {
             "count": len(rules),
             "format": format,
             "files": [{"name": name, "text": text} for name, text in files.items()],
         }
+        return {**result, "notices": notices} if notices else result
 
 
 def _empty(name: str, reading: Reading) -> list[ImportProblem]:

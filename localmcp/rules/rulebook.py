@@ -226,11 +226,11 @@ def has_rules(connection: apsw.Connection) -> bool:
     return bool(fetch_one(connection, "select 1 from rules where retired_at is null limit 1"))
 
 
-def unknown_category(connection: apsw.Connection, category: str) -> list[str]:
+def unknown_category(connection: apsw.Connection, category: str | None) -> list[str]:
     """Return which categories there are, if this is none of them."""
     sql = "select distinct category from rules where retired_at is null order by category"
     categories = [row[0] for row in fetch_all(connection, sql)]
-    if category in categories:
+    if not category or not categories or category in categories:
         return []
     return [f"No rule has the category '{category}'. There are: {', '.join(categories)}."]
 

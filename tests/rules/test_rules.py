@@ -129,6 +129,9 @@ def test_a_category_that_no_rule_has_is_named_with_those_there_are(ruled: Worksp
     answer = ruled.registry.call("getRelevantRules", {"taskDescription": "write a test", "category": "nope"}).value
     assert answer["rules"] == []
     assert re.fullmatch(r"No rule has the category 'nope'\. There are: .*testing.*\.", *answer["notices"])
+    for tool in ("listRules", "exportRules"):
+        assert ruled.registry.call(tool, {"category": "nope"}).value["notices"] == answer["notices"]
+        assert "notices" not in ruled.registry.call(tool, {"category": "testing"}).value
     known = {"taskDescription": "bake a cake with plums", "category": "testing"}
     assert "notices" not in ruled.registry.call("getRelevantRules", known).value
 
