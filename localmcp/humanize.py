@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 
 def counted(number: int, noun: str) -> str:
@@ -56,3 +56,27 @@ def headings_of(hit: dict[str, Any]) -> str:
     """Return the headings above a passage, without the first where it is the title."""
     headings = hit["citation"].get("heading", "").split(" › ")
     return "".join(f" › {heading}" for heading in headings[headings[0] == hit["sourceTitle"] :] if heading)
+
+
+class ScorePart(NamedTuple):
+    """A term of the sum that makes the score of a hit."""
+
+    name: str
+    weight: float
+    points: float
+
+
+def score_parts(hit: dict[str, Any]) -> list[ScorePart]:
+    """Return the terms of the score of a hit that is explained; one alone where one arm made it."""
+    meaning, words, score = hit["explain"]["semantic"], hit["explain"]["keyword"], hit["combinedScore"]
+    parts = [ScorePart("meaning", meaning["weight"], meaning["score"])]
+    parts.append(ScorePart("words", words["weight"], words["score"]))
+    parts += [ScorePart(added["reason"], words["weight"], added["points"]) for added in words.get("added", ())]
+    if abs(sum(part.weight * part.points for part in parts) - score) < 0.02:
+        return parts
+    return [ScorePart("meaning" if meaning["score"] == score else "words", 1.0, score)]
+
+
+def rank_of(arm: dict[str, Any]) -> str:
+    """Return the place that an arm of a search gave a hit that is explained."""
+    return f"rank {arm['rank']}" if arm["rank"] else "not among its first"

@@ -14,7 +14,7 @@ from localmcp.cli.files import json_or_text, library_path, split_pair
 from localmcp.cli.session import Session, command, pass_session
 from localmcp.cli.tool_options import tool_options
 from localmcp.errors import InvalidInput, NotFound
-from localmcp.humanize import headings_of
+from localmcp.humanize import headings_of, rank_of, score_parts
 from localmcp.knowledge.names import nearest_source
 from localmcp.knowledge.origins import is_uuid
 from localmcp.knowledge.search import PassageSearch
@@ -171,27 +171,19 @@ def _explanation_lines(hit: Json) -> list[str]:
     meaning, words = explain["semantic"], explain["keyword"]
     matched = ", ".join(explain["matchedWords"]) or "none"
     lines = [
-        f"= {_formula(hit, meaning, words)}",
-        f"  meaning: {_rank(meaning)}, cosine {meaning['raw']:.3f}; words: {_rank(words)}, bm25 {words['raw']:.2f}",
+        f"= {_formula(hit)}",
+        f"  meaning: {rank_of(meaning)}, cosine {meaning['raw']:.3f}; words: {rank_of(words)}, bm25 {words['raw']:.2f}",
         f"  matched: {matched}; language: {explain['language']}",
     ]
     return [terminal.dim(MARGIN + line) for line in lines]
 
 
-def _formula(hit: Json, meaning: Json, words: Json) -> str:
+def _formula(hit: Json) -> str:
     """Return the sum that makes the score; with one arm alone, that arm."""
-    score = hit["combinedScore"]
-    parts = {"meaning": meaning["score"], "words": words["score"]}
-    parts |= {added["reason"]: added["points"] for added in words.get("added", ())}
-    weights = dict.fromkeys(parts, words["weight"]) | {"meaning": meaning["weight"]}
-    if abs(sum(weights[name] * points for name, points in parts.items()) - score) < 0.02:
-        terms = (f"{weights[name]:.2g} × {points:.1f} ({name})" for name, points in parts.items())
-        return f"{' + '.join(terms)} = {score:.1f}"
-    return f"{score:.1f} ({'meaning' if meaning['score'] == score else 'words'} alone)"
-
-
-def _rank(arm: Json) -> str:
-    return f"rank {arm['rank']}" if arm["rank"] else "not among its first"
+    score, parts = hit["combinedScore"], score_parts(hit)
+    if len(parts) == 1:
+        return f"{score:.1f} ({parts[0].name} alone)"
+    return f"{' + '.join(f'{part.weight:.2g} × {part.points:.1f} ({part.name})' for part in parts)} = {score:.1f}"
 
 
 def _query_lines(result: Json) -> list[str]:

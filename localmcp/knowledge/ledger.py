@@ -63,13 +63,13 @@ def roots_of(connection: apsw.Connection, collection_ids: Iterable[int]) -> list
     """Return what was added to those collections, outer folders first."""
     sql = "select path, kind, collection_id, partition_id, options, walked_at, id from roots order by path"
     ids = set(collection_ids)
-    return [_root(*row) for row in fetch_all(connection, sql) if row[2] in ids]
+    return [_root(row) for row in fetch_all(connection, sql) if row[2] in ids]
 
 
-def _root(path: str, kind: Any, collection_id: int, partition_id: int | None, options: str, *rest: Any) -> Root:
+def _root(row: tuple[Any, ...]) -> Root:
+    path, kind, collection_id, partition_id, options, walked_at, root_id = row
     stored_options: dict[str, Any] = {"readers": 0} | json.loads(options)
     stored_options["patterns"] = tuple(stored_options.get("patterns", ()))
-    walked_at, root_id = rest
     return Root(path, kind, collection_id, partition_id, walked_at=walked_at or "", id=root_id, **stored_options)
 
 

@@ -199,7 +199,7 @@ def _compare(plan: Plan, file: Found, entry: Entry | None, again: bool, forced: 
 def _reads_anew(root: Root, entry: Entry) -> bool:
     """Return whether a file was last read by a reader that has changed since; after a kill some are read already."""
     seen = bool(root.walked_at) and entry.seen_at > root.walked_at
-    return root.readers < len(CHANGES) and not seen and reads_anew(entry.path, root.readers)
+    return not seen and reads_anew(entry.path, root.readers)
 
 
 def _may_differ(file: Found, entry: Entry) -> bool:

@@ -9,7 +9,7 @@ from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.widgets import Static
 
-from localmcp.humanize import counted, headings_of
+from localmcp.humanize import counted, headings_of, rank_of, score_parts
 from localmcp.tui.highlight import lines_of, marked_passage
 
 if TYPE_CHECKING:
@@ -82,9 +82,9 @@ def explanation_of(result: Json, hit: Json) -> Content:
     arms, query = hit["explain"], result["explain"]
     meaning, words = arms["semantic"], arms["keyword"]
     rows = {
-        "score": _formula(hit, meaning, words),
-        "meaning": f"{_rank(meaning)}   cosine {meaning['raw']:.3f}",
-        "words": f"{_rank(words)}   bm25 {words['raw']:.2f}   matched: {', '.join(arms['matchedWords']) or 'none'}",
+        "score": _formula(hit),
+        "meaning": f"{rank_of(meaning)}   cosine {meaning['raw']:.3f}",
+        "words": f"{rank_of(words)}   bm25 {words['raw']:.2f}   matched: {', '.join(arms['matchedWords']) or 'none'}",
         "searched": " · ".join(_term(term) for term in query["terms"]) or "no words",
         "left out": ", ".join(f"{dropped['word']} ({dropped['reason']})" for dropped in query["dropped"]),
         "repaired": ", ".join(f"{repair['word']} → {repair['replacement']}" for repair in result.get("repairs", ())),
@@ -104,20 +104,12 @@ def explanation_of(result: Json, hit: Json) -> Content:
     return Content("\n").join(lines)
 
 
-def _formula(hit: Json, meaning: Json, words: Json) -> str:
+def _formula(hit: Json) -> str:
     """Return the sum that makes the score; with one arm alone, that arm."""
-    score = hit["combinedScore"]
-    parts = {"meaning": meaning["score"], "words": words["score"]}
-    parts |= {added["reason"]: added["points"] for added in words.get("added", ())}
-    weights = dict.fromkeys(parts, words["weight"]) | {"meaning": meaning["weight"]}
-    if abs(sum(weights[name] * points for name, points in parts.items()) - score) < 0.02:
-        terms = (f"{weights[name]:.2g} × {points:.1f} {name}" for name, points in parts.items())
-        return f"{score:.1f} = {' + '.join(terms)}"
-    return f"{score:.1f} by {'meaning' if meaning['score'] == score else 'words'} alone"
-
-
-def _rank(arm: Json) -> str:
-    return f"rank {arm['rank']}" if arm["rank"] else "not among its first"
+    score, parts = hit["combinedScore"], score_parts(hit)
+    if len(parts) == 1:
+        return f"{score:.1f} by {parts[0].name} alone"
+    return f"{score:.1f} = {' + '.join(f'{part.weight:.2g} × {part.points:.1f} {part.name}' for part in parts)}"
 
 
 def _term(term: Json) -> str:
