@@ -50,7 +50,7 @@ SELECT_ROW = "select id, uuid, collection_id, title, uri from sources"
 
 def split_mount(name: str) -> tuple[str | None, str]:
     """Return (mounted file, rest) of `team:1f94484f` or `team:<uuid>`; (None, name) for anything else."""
-    head, _, local_name = _without_scheme(name.strip()).rpartition(":")
+    head, _, local_name = without_scheme(name.strip()).rpartition(":")
     is_id = head and head.lower() != "urn:uuid" and (_SHORT.fullmatch(local_name) or is_uuid(local_name))
     return (head, local_name) if is_id else (None, name)
 
@@ -61,7 +61,7 @@ def find_source(connection: apsw.Connection, name: str, *, trashed: bool = False
     Raises:
         Ambiguous: several documents have it; the hint lists them.
     """
-    text = _without_scheme(name.strip())
+    text = without_scheme(name.strip())
     where = f"trashed_at is {'not ' if trashed else ''}null and collection_id in ({visible_ids(connection)})"
     for test, value in _tests(text):
         rows = fetch_all(
@@ -77,10 +77,10 @@ def find_source(connection: apsw.Connection, name: str, *, trashed: bool = False
     return None
 
 
-def _without_scheme(name: str) -> str:
+def without_scheme(name: str) -> str:
     """Return the id in the address of a resource, the path in a file's; any other name as it is."""
     if name.startswith(DOCUMENT_URI):
-        return unquote(name.removeprefix(DOCUMENT_URI).partition("?")[0])
+        return unquote(urlsplit(name).path.lstrip("/"))
     if not name.startswith("file:///"):
         return name
     path = unquote(urlsplit(name).path)

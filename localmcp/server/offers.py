@@ -7,9 +7,10 @@ reads no resource. Connected servers, whose `ServerOffers` has the same methods,
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import parse_qs, quote, unquote, urlsplit
+from urllib.parse import parse_qs, quote, urlsplit
 
 from localmcp.errors import InvalidInput, LocalMCPError, NotFound
+from localmcp.knowledge.names import without_scheme
 from localmcp.knowledge.origins import DOCUMENT_URI
 from localmcp.tools import Json, Registry
 
@@ -61,7 +62,7 @@ class OwnOffer:
         if not uri.startswith(DOCUMENT_URI):
             return None
         try:
-            document = self._look("get_document", sourceId=unquote(urlsplit(uri).path.lstrip("/")), outline=True)
+            document = self._look("get_document", sourceId=without_scheme(uri), outline=True)
         except LocalMCPError:
             return None
         return document.get("source", {}).get("updatedAt")
@@ -87,7 +88,7 @@ class OwnOffer:
         offset = parse_qs(parts.query).get("offset", ["0"])[0]
         if not offset.isdecimal():
             raise InvalidInput(f"offset: '{offset}' is not a whole number.")
-        document = self._call("get_document", sourceId=unquote(parts.path.lstrip("/")), offset=int(offset))
+        document = self._call("get_document", sourceId=without_scheme(uri), offset=int(offset))
         contents: list[Json] = [{"uri": uri, "mimeType": "text/plain", "text": document["source"]["content"]}]
         if document.get("truncated"):
             next_uri = f"{DOCUMENT_URI}{document['source']['id']}?offset={document['nextOffset']}"
