@@ -7,14 +7,12 @@ import re
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import PurePath
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 import apsw
 
 from localmcp.errors import InvalidInput, NotFound
-from localmcp.knowledge.origins import DOCUMENT_URI, Id, is_uuid
+from localmcp.knowledge.origins import Id, is_uuid, without_scheme
 from localmcp.schemas import nearest
 from localmcp.search.collections import visible_collections, visible_ids
 from localmcp.search.dates import SOURCE_DATE
@@ -75,17 +73,6 @@ def find_source(connection: apsw.Connection, name: str, *, trashed: bool = False
         if rows:
             return SourceRow(*rows[0])
     return None
-
-
-def without_scheme(name: str) -> str:
-    """Return the id in the address of a resource, the path in a file's; any other name as it is."""
-    if name.startswith(DOCUMENT_URI):
-        return unquote(urlsplit(name).path.lstrip("/"))
-    if not name.startswith("file:///"):
-        return name
-    path = unquote(urlsplit(name).path)
-    # Windows: "/C:/notes" is C:\notes.
-    return str(PurePath(path[1:] if path[2:3] == ":" else path))
 
 
 def _tests(text: str) -> list[tuple[str, str]]:

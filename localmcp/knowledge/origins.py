@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass
+from pathlib import PurePath
+from urllib.parse import unquote, urlsplit
 
 from localmcp.errors import InvalidInput
 
@@ -48,3 +50,14 @@ def parse_collection(name: str | None) -> tuple[str | None, str | None]:
     if not origin:
         raise InvalidInput(f"collection: '{name}' names no mounted file; use mount:NAME or mount:NAME/COLLECTION.")
     return origin, collection or None
+
+
+def without_scheme(name: str) -> str:
+    """Return the id in the address of a resource, the path in a file's; any other name as it is."""
+    if name.startswith(DOCUMENT_URI):
+        return unquote(urlsplit(name).path.lstrip("/"))
+    if not name.startswith("file:///"):
+        return name
+    path = unquote(urlsplit(name).path)
+    # Windows: "/C:/notes" is C:\notes.
+    return str(PurePath(path[1:] if path[2:3] == ":" else path))

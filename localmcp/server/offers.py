@@ -10,8 +10,7 @@ from typing import Any
 from urllib.parse import parse_qs, quote, urlsplit
 
 from localmcp.errors import InvalidInput, LocalMCPError, NotFound
-from localmcp.knowledge.names import without_scheme
-from localmcp.knowledge.origins import DOCUMENT_URI
+from localmcp.knowledge.origins import DOCUMENT_URI, without_scheme
 from localmcp.tools import Json, Registry
 
 TEMPLATE = DOCUMENT_URI + "{sourceId}{?offset}"
