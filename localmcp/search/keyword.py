@@ -381,7 +381,7 @@ def mix_neighbors(connection: apsw.Connection, scores: dict[int, float], chunk_i
 
     Neighbors are the chunks of the same source with the ids before and after, as they were written.
     """
-    scored = [chunk_id for chunk_id in chunk_ids if chunk_id in scores]
+    scored = [chunk_id for chunk_id in dict.fromkeys(chunk_ids) if chunk_id in scores]
     sql = """
         select id + 0, source_id + 0 from carray(?)
         cross join chunks indexed by chunk_sources on id between value - 1 and value + 1

@@ -7,6 +7,7 @@ the first few hundred exact vectors are read from the file.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -260,7 +261,7 @@ def nearest_chunks(
     read = max(FIRST_READ, k)
     compared = [_compared(connection, model_id, ids[:read], query)]
     while read < len(ids) and (hopeful := _hopeful(estimated, compared, tenth)) > read:
-        step = ids[read : min(hopeful, 2 * read)]
+        step = ids[read : min(hopeful, 3 * read)]
         compared.append(_compared(connection, model_id, step, query))
         read += len(step)
     return _best_of(compared, k)
@@ -291,12 +292,13 @@ def _hopeful(estimated: Vector, compared: Sequence[tuple[Ids, Cosines]], tenth: 
     cosines, promised = cosines[is_compared], estimated[: len(is_compared)][is_compared].astype(np.float64)
     if len(cosines) <= BEST:
         return len(estimated)
-    offset, level = promised - promised.mean(), cosines.mean()
-    slope = float(offset @ cosines) / max(float(offset @ offset), 1e-12)
-    deviation = float(np.std(cosines - level - slope * offset))
-    tenth = max(tenth, np.partition(cosines, -BEST)[-BEST])
-    expected = level + slope * (estimated - promised.mean())
-    return int(np.count_nonzero(expected + MARGIN * deviation >= tenth))
+    center, level = float(promised.mean()), float(cosines.mean())
+    offset, above = promised - center, cosines - level
+    slope = float(offset @ above) / max(float(offset @ offset), 1e-12)
+    squares = float(above @ above) - slope * float(offset @ above)
+    deviation = math.sqrt(max(squares, 0.0) / len(above))
+    tenth = max(tenth, float(np.partition(cosines, -BEST)[-BEST]))
+    return int(np.count_nonzero(level + slope * (estimated - center) + MARGIN * deviation >= tenth))
 
 
 def all_ids(blocks: Sequence[Block], allowed: Ids | None) -> Ids:
@@ -392,8 +394,8 @@ def exact_cosines(connection: apsw.Connection, model_id: int, chunk_ids: Any, qu
     mask = (1 << VECTOR_ID_BITS) - 1
     if has_sqlite_vec(connection):
         sql = """
-            select id & :mask, coalesce(1 - vec_distance_cosine(embedding, :query), 0.0) from vectors
-            where id in (select value from carray(:ids))
+            select id & :mask, coalesce(1 - vec_distance_cosine(embedding, :query), 0.0)
+            from carray(:ids) cross join vectors on id = value
         """
         return dict(fetch_all(connection, sql, {"mask": mask, "query": query.tobytes(), "ids": apsw.carray(keys)}))
     sql = "select id & ?, embedding from vectors where id in (select value from carray(?))"
