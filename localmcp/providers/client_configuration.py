@@ -201,8 +201,8 @@ def _with_env_file(entry: Any, path: Path) -> Any:
     env_file: Any = cast(Json, entry).get("envFile") if _is_table(entry) else None
     if not isinstance(env_file, str) or not env_file.strip():
         return entry
-    folder = path.parent.parent if path.parent.name in (".vscode", ".cursor") else path.parent
-    in_project = folder is not path.parent
+    in_project = path.parent.name in (".vscode", ".cursor") and path.parent.parent != Path.home()
+    folder = path.parent.parent if in_project else path.parent
     env_file = env_file.replace("${workspaceFolder}", str(folder)) if in_project else env_file
     return {**entry, "envFile": env_file if env_file.startswith(("~", "${")) else str(folder / env_file)}
 

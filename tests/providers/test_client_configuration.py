@@ -386,6 +386,17 @@ def test_an_import_takes_the_file_of_variables_over_which_is_read_at_the_start(t
     assert "abc" not in servers_file().read_text()
 
 
+@pytest.mark.parametrize("place", (".config/Code/User/mcp.json", ".cursor/mcp.json"))
+def test_the_file_of_a_whole_user_is_in_no_project_whose_folder_could_be_meant(
+    home: Path, run: Run, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    on("linux", monkeypatch)
+    servers = {"a": {"command": "a", "envFile": "${workspaceFolder}/keys.env"}}
+    run("import", str(write(home / place, {"servers": servers})))
+    with pytest.raises(ConfigurationError, match="workspaceFolder"):
+        prepare(read_entries()[0])
+
+
 def test_a_file_of_variables_is_looked_for_beside_the_file_of_servers() -> None:
     write(servers_file().parent / "ours.env", "TOKEN=ours")
     write(servers_file(), {"mcpServers": {"a": {"command": "a", "envFile": "ours.env"}}})
