@@ -57,7 +57,7 @@ class JobState:
 
     id: str
     kind: str
-    status: Literal["running", "done", "failed"]
+    status: Literal["running", "done", "failed", "cancelled"]
     done: int
     total: int | None
     message: str
@@ -121,8 +121,8 @@ class Jobs:
             return job.state()
         with self._database.write() as connection:
             # The process that works on it notices at its next heartbeat.
-            sql = "update jobs set status = 'failed', message = ?, finished_at = ? where id = ? and status = 'running'"
-            connection.execute(sql, (CANCELLED, utc_now(), job_id))
+            sql = "update jobs set status = ?, message = ?, finished_at = ? where id = ? and status = 'running'"
+            connection.execute(sql, ("cancelled", CANCELLED, utc_now(), job_id))
         return self.state(job_id)
 
     def state(self, job_id: str, *, wait: float = 0.0) -> JobState:
@@ -273,7 +273,8 @@ class _Execution:
         self.has_result.set()
 
     def state(self, *, over: bool = False) -> JobState:
-        status = "running" if not (over or self.finished.is_set()) else "failed" if self.error else "done"
+        stopped = "cancelled" if isinstance(self.error, Interrupted) else "failed"
+        status = "running" if not (over or self.finished.is_set()) else stopped if self.error else "done"
         message = str(self.error) if self.error else self.message
         return JobState(
             self.id, self.kind, status, self.done, self.total, message, self.result, self.started_at, self.finished_at

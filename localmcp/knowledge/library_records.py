@@ -83,6 +83,7 @@ class Trash(TypedDict):
     count: int
     total: int
     sources: list[TrashedSource]
+    message: NotRequired[str]
 
 
 class Restored(TypedDict):
@@ -102,7 +103,7 @@ class JobStatus(TypedDict):
 
     jobId: str
     kind: str
-    status: Literal["running", "done", "failed"]
+    status: Literal["running", "done", "failed", "cancelled"]
     done: int
     total: int | None
     message: str

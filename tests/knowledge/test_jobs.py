@@ -108,6 +108,11 @@ def test_another_process_sees_where_a_job_stands(jobs: Jobs, database: Database,
         jobs.run("denied", {})
 
 
+def test_a_job_of_another_process_that_is_cancelled_says_so(jobs: Jobs, database: Database) -> None:
+    job_id = jobs.run("slow", {}, wait=0).id
+    assert make(database, Bench()).cancel(job_id).status == "cancelled"
+
+
 def test_a_job_of_another_process_is_waited_for(jobs: Jobs, database: Database, bench: Bench) -> None:
     other = make(database, Bench())
     job_id = jobs.run("slow", {}, wait=0).id
