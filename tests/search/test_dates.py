@@ -35,6 +35,12 @@ def test_dates_and_spans_become_moments(text: str, first: str, after: str) -> No
     assert parse_moment("until", text, TODAY, end=True) == after
 
 
+@pytest.mark.parametrize("text", ["3h", "3 hours ago"])
+def test_hours_are_counted_from_now(text: str) -> None:
+    moment = datetime.fromisoformat(parse_moment("since", text, TODAY)).replace(tzinfo=UTC)
+    assert abs(datetime.now(UTC) - moment - timedelta(hours=3)) < timedelta(minutes=1)
+
+
 @pytest.mark.skipif(not hasattr(time, "tzset"), reason="the time zone cannot be changed here")
 @pytest.mark.parametrize(("zone", "hours"), [("<-12>12", -12), ("<+14>-14", 14)])
 def test_today_is_the_day_here_and_the_day_in_utc(monkeypatch: pytest.MonkeyPatch, zone: str, hours: int) -> None:
