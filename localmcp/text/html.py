@@ -34,8 +34,8 @@ _SELF_CLOSING = frozenset(
 _FORMATTING = frozenset("a b big code em font i nobr s small strike strong tt u".split())
 
 _NEVER_TEXT = (
-    "script, style, template, noscript, svg, canvas, iframe, object, dialog, button, input, select, textarea, "
-    "a.headerlink, a[aria-hidden=true], span[aria-hidden=true], img[aria-hidden=true], a[role=doc-backlink], "
+    "script, style, template, noscript, noframes, svg, canvas, iframe, object, dialog, button, input, select, "
+    "textarea, a.headerlink, a[aria-hidden=true], span[aria-hidden=true], img[aria-hidden=true], a[role=doc-backlink], "
     "a.footnote-back"
 )
 
@@ -99,6 +99,9 @@ def _check_nesting(text: str, name: str) -> None:
 
 def _page_text(tree: "LexborHTMLParser") -> "tuple[str, LexborNode | None]":
     """Return a page without its navigation, and where that text is; if it leaves nothing, the page with it."""
+    if tree.body is None and (frameless := tree.css_first("noframes")):
+        # The text of a page of frames, which the parser does not read as markup.
+        tree = type(tree)(frameless.text())
     drop_controls(tree)
     root = tree.body
     if root is None:

@@ -304,6 +304,13 @@ def test_html_pages_of_every_build_give_their_text(page: str, text: str, title: 
     assert (document.text, document.title) == (text, title)
 
 
+def test_the_text_of_a_page_of_frames_is_what_is_shown_without_them() -> None:
+    frameless = "<noframes><body><h1>Bees</h1><p>A <b>hive</b>.</p></body></noframes>"
+    framed = f"<title>Site</title><frameset><frame src=a.html>{frameless}</frameset>"
+    assert read_bytes(framed.encode(), "a.html").text == "# Bees\n\nA hive."
+    assert read_bytes(f"<p>Honey</p>{frameless}".encode(), "a.html").text == "Honey"
+
+
 def test_html_is_decoded_as_the_page_declares() -> None:
     page = '<meta charset="koi8-r"><p>Привет, мир</p>'
     assert read_bytes(page.encode("koi8-r"), "a.html").text == "Привет, мир"
