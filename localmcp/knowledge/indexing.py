@@ -20,6 +20,7 @@ from localmcp.search.collections import Collection
 from localmcp.search.drafts import SourceDraft
 from localmcp.search.sources import Indexed, Pending, put_source, restore_source, trash_sources
 from localmcp.storage.database import Database, fetch_all, fetch_one
+from localmcp.text.changes import reads_anew
 
 log = logging.getLogger(__name__)
 
@@ -167,7 +168,8 @@ class Indexer:
             return Outcome("skipped")
         # Looked up again inside the transaction: another process may have stored the file meanwhile.
         place = find_place(connection, draft, self._claimed)
-        if place.same and not (task.forced or task.anew) and place.source_id is not None:
+        anew = task.anew and reads_anew(draft.uri or "", task.root.readers)
+        if place.same and not (task.forced or anew) and place.source_id is not None:
             return self._touch(connection, task, reading, place.source_id)
         if place.trashed and place.source_id is not None:
             restore_source(connection, place.source_id)

@@ -19,7 +19,7 @@ from localmcp.search.collections import Collection
 from localmcp.search.drafts import WORD_ONLY
 from localmcp.storage.database import fetch_all, fetch_one
 from localmcp.storage.times import utc_now
-from localmcp.text.changes import CHANGES
+from localmcp.text.changes import CHANGES, reads_anew
 from localmcp.text.data_text import RULE as WORD_ONLY_RULE
 
 Status = Literal["indexed", "skipped", "failed", "missing", "moved", "removed", "kept"]
@@ -51,11 +51,13 @@ class Root:
     """How many changes of readers there were when all of it was last looked at."""
     walked_at: str = ""
     id: int | None = None
+    unknown_options: dict[str, Any] = field(default_factory=dict[str, Any])
+    """As a newer version of this program stored them; kept for it."""
 
     @property
     def options(self) -> str:
         """The options as JSON, as they are stored."""
-        options = {name: getattr(self, name) for name in _OPTIONS}
+        options = self.unknown_options | {name: getattr(self, name) for name in _OPTIONS}
         return json.dumps({name: value for name, value in options.items() if value}, ensure_ascii=False)
 
 
@@ -70,7 +72,11 @@ def _root(row: tuple[Any, ...]) -> Root:
     path, kind, collection_id, partition_id, options, walked_at, root_id = row
     stored_options: dict[str, Any] = {"readers": 0} | json.loads(options)
     stored_options["patterns"] = tuple(stored_options.get("patterns", ()))
-    return Root(path, kind, collection_id, partition_id, walked_at=walked_at or "", id=root_id, **stored_options)
+    unknown = {name: stored_options.pop(name) for name in stored_options.keys() - set(_OPTIONS)}
+    return Root(
+        path, kind, collection_id, partition_id, walked_at=walked_at or "", id=root_id, unknown_options=unknown,
+        **stored_options,
+    )  # fmt: skip
 
 
 def save_root(connection: apsw.Connection, root: Root) -> None:
@@ -122,6 +128,15 @@ class Entry:
     def holds_source(self) -> bool:
         """Whether a source that is searched came from this path."""
         return self.source_id is not None and self.status in ("indexed", "failed")
+
+
+def outdated_containers(connection: apsw.Connection, collection_id: int, readers: int) -> frozenset[str]:
+    """Return the files that hold documents which are read in another way than after that many changes of readers."""
+    if readers >= len(CHANGES):
+        return frozenset()
+    sql = "select metadata ->> '$.container', uri from sources where collection_id = ? and uri glob '*#*'"
+    rows = fetch_all(connection, f"{sql} and trashed_at is null", (collection_id,))
+    return frozenset(container for container, uri in rows if container and reads_anew(uri, readers))
 
 
 _COLUMNS = "path, status, reason, source_id, sha256, size, mtime_ns, chunks, seconds, seen_at"

@@ -112,6 +112,7 @@ def make_root(
         options.patterns or inherited.patterns,
         inherited.readers,
         inherited.walked_at,
+        unknown_options=inherited.unknown_options,
     )
 
 

@@ -8,9 +8,11 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import apsw
+
 from localmcp.humanize import counted
 from localmcp.knowledge.drafting import CANNOT_BE_READ, REACHED_BY_LINK
-from localmcp.knowledge.ledger import Entry, Kind, Root, entries_below, roots_of
+from localmcp.knowledge.ledger import Entry, Kind, Root, entries_below, outdated_containers, roots_of
 from localmcp.knowledge.options import Options, make_root, owner_of, values_of
 from localmcp.knowledge.reading import Task
 from localmcp.knowledge.walk import Found, Passed, WalkRules, below, stat_file, walk
@@ -32,6 +34,8 @@ class Plan:
     """The outcome of one comparison."""
 
     root: Root
+    outdated: frozenset[str] = frozenset()
+    """Files that hold documents whose readers have changed."""
     tasks: list[Task] = field(default_factory=list[Task])
     passed: list[Entry] = field(default_factory=list[Entry])
     """New entries for the ledger, of paths that are passed over."""
@@ -76,6 +80,7 @@ def plan_adding(
     with database.read() as connection:
         roots = roots_of(connection, [collection.id])
         entries_by_path = {path: entries_below(connection, collection.id, path) for path in targets}
+        outdated = _outdated(connection, roots)
     elsewhere = [*(root.path for root in roots), *targets]
     plans: list[Plan] = []
     for path, kind in targets.items():
@@ -90,7 +95,8 @@ def plan_adding(
         if owner and not is_root and not forced and kind == "file" and entry and entry.holds_source:
             # The folder's own walk looks after this file; it needs no separate root.
             root.id = owner.id
-        plans.append(make_plan(root, entries, elsewhere=elsewhere, again=True, forced=forced, returning=not is_root))
+        plan = Plan(root, outdated.get(root.readers, frozenset()))
+        plans.append(make_plan(plan, entries, elsewhere=elsewhere, again=True, forced=forced, returning=not is_root))
     return plans
 
 
@@ -99,11 +105,18 @@ def plan_refresh(database: Database, collection: Collection) -> list[Plan]:
     with database.read() as connection:
         roots = roots_of(connection, [collection.id])
         entries_by_root = [entries_below(connection, collection.id, root.path) for root in roots]
+        outdated = _outdated(connection, roots)
     elsewhere = [root.path for root in roots]
     return [
-        make_plan(root, entries, elsewhere=elsewhere, again=root.readers < len(CHANGES))
+        make_plan(Plan(root, outdated[root.readers]), entries, elsewhere=elsewhere, again=root.readers < len(CHANGES))
         for root, entries in zip(roots, entries_by_root, strict=True)
     ]
+
+
+def _outdated(connection: apsw.Connection, roots: Iterable[Root]) -> dict[int, frozenset[str]]:
+    """Return, per number of changes of readers, the files of a collection that hold documents to be read again."""
+    numbers = {root.readers: root.collection_id for root in roots}
+    return {number: outdated_containers(connection, collection, number) for number, collection in numbers.items()}
 
 
 def set_aside(plans: list[Plan]) -> list[str]:
@@ -124,7 +137,7 @@ def set_aside(plans: list[Plan]) -> list[str]:
 
 
 def make_plan(
-    root: Root,
+    plan: Plan,
     entries: Mapping[str, Entry],
     *,
     elsewhere: Iterable[str] = (),
@@ -132,7 +145,7 @@ def make_plan(
     forced: bool = False,
     returning: bool = False,
 ) -> Plan:
-    """Walk a root and compare.
+    """Walk the root of an empty plan, compare, and return the plan.
 
     Args:
         entries: the ledger's entries at and below the root.
@@ -141,7 +154,7 @@ def make_plan(
         forced: the options of the root have changed, so every file is stored again.
         returning: also take what the person had removed.
     """
-    plan = Plan(root)
+    root = plan.root
     others = [path for path in elsewhere if path != root.path and below(path, root.path)]
     ours = {path: entry for path, entry in entries.items() if not any(below(path, other) for other in others)}
     plan.documents = sum(entry.holds_source for entry in ours.values())
@@ -185,7 +198,7 @@ def _has_reader(root: Root, file: Found) -> bool:
 def _compare(plan: Plan, file: Found, entry: Entry | None, again: bool, forced: bool) -> None:
     same = entry is not None and (entry.size, entry.mtime_ns) == (file.size, file.mtime_ns)
     status = entry.status if entry and same else None
-    anew = status == "indexed" and entry is not None and _reads_anew(plan.root, entry)
+    anew = status == "indexed" and entry is not None and _reads_anew(plan, entry)
     if status == "indexed" and not (forced or anew) and not (entry and _may_differ(file, entry)):
         plan.unchanged.append(file.path)
     elif status == "skipped" and not (again and _has_reader(plan.root, file)):
@@ -196,10 +209,11 @@ def _compare(plan: Plan, file: Found, entry: Entry | None, again: bool, forced: 
         plan.tasks.append(Task(file, plan.root, entry, forced, anew))
 
 
-def _reads_anew(root: Root, entry: Entry) -> bool:
+def _reads_anew(plan: Plan, entry: Entry) -> bool:
     """Return whether a file was last read by a reader that has changed since; after a kill some are read already."""
+    root = plan.root
     seen = bool(root.walked_at) and entry.seen_at > root.walked_at
-    return not seen and reads_anew(entry.path, root.readers)
+    return not seen and (entry.path in plan.outdated or reads_anew(entry.path, root.readers))
 
 
 def _may_differ(file: Found, entry: Entry) -> bool:

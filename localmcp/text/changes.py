@@ -2,8 +2,10 @@
 
 import re
 
-CHANGES = (r"\.(?:ics|vcf|adoc|asciidoc|pdf|[1-9][a-z]{0,3})(?:\.gz)?$",)
-"""Patterns of names, one for each change, the newest last: calendars, contacts, AsciiDoc, bookmarks, manual pages."""
+_FIRST = r"\.(?:ics|vcf|adoc|asciidoc|pdf|[1-9][a-z]{0,3})(?:\.gz)?$"
+CHANGES = (_FIRST, rf"\.org(?:\.gz)?$|#.*{_FIRST}")
+"""Patterns of names, one for each change, the newest last: calendars, contacts, AsciiDoc, bookmarks, manual pages; Org,
+and the first ones inside mailboxes and archives (`box.mbox#team.ics`), which were not read again."""
 
 
 def reads_anew(name: str, changes: int) -> bool:
