@@ -13,6 +13,7 @@ from localmcp.cli.options import YES, collection_option
 from localmcp.cli.search import find_document, freshness_words, no_document
 from localmcp.cli.session import Session, command, group, pass_session
 from localmcp.cli.tool_options import tool_options
+from localmcp.humanize import local_time
 from localmcp.knowledge.documents import KnowledgeBase
 from localmcp.knowledge.origins import is_uuid
 from localmcp.schemas import Json
@@ -87,7 +88,7 @@ def _print_sources(session: Session, result: Json) -> None:
             + source["collection"]
             + (f"/{source['partition']}" if "partition" in source else ""),
             f"{source['chunkCount']:,}",
-            source[shown_date][:10],
+            local_time(source[shown_date])[:10],
             freshness_words(source["freshness"]),
         )
         for source in result["sources"]
@@ -167,7 +168,10 @@ def list_trash(session: Session) -> None:
         items = [{"id": row.uuid, "title": row.title, "path": row.uri, "trashedAt": since} for row, since in trashed]
         session.print_json({"count": len(items), "sources": items})
         return
-    rows = [(row.uuid, day[:10], row.title, terminal.short_path(row.uri) if row.uri else "") for row, day in trashed]
+    rows = [
+        (row.uuid, local_time(day)[:10], row.title, terminal.short_path(row.uri) if row.uri else "")
+        for row, day in trashed
+    ]
     session.print_table(("id", "since", "title", "path"), rows, empty="The trash is empty.")
 
 

@@ -283,7 +283,7 @@ def lean_sources(result: Any) -> Answer:
     items = cast("list[Json]", result["sources"])
     folder = _shared_folder([item.get("path") for item in items])
     order = f", {result['order']}" if "order" in result else ""
-    head = f"{result['count']} of {_count(result['total'], 'document')}{order}."
+    head = f"{result['count']} of {_count(result['total'], 'document')}{order}{'; times in UTC' if items else ''}."
     lines = [head + (f" Paths are below {folder}" if folder else ""), *(_source_line(item, folder) for item in items)]
     lines += result.get("notices", [])
     if "nextOffset" in result:

@@ -34,6 +34,7 @@ POLL_SECONDS = 0.3
 """How often a job asks whether somebody else has made the vectors."""
 REMOVED_AT_ONCE = 5
 """Documents that an assistant removes without asking."""
+EMPTYING = "restore_source brings documents back. Only a person deletes them for good: localmcp trash empty"
 MOST_LISTED = 100
 
 SourceType = Literal["text", "website", "docs", "qa", "notion"]
@@ -258,7 +259,10 @@ class LibraryTools:
         trashed = self._library.trashed()
         page = trashed[offset : offset + limit]
         sources: list[TrashedSource] = [{**_removed_source(row), "trashedAt": moment} for row, moment in page]
-        return {"count": len(sources), "total": len(trashed), "sources": sources}
+        answer: Trash = {"count": len(sources), "total": len(trashed), "sources": sources}
+        if trashed:
+            answer["message"] = EMPTYING
+        return answer
 
     @hidden_change(
         "job_status",

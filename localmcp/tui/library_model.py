@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from textual.content import Content
 
-from localmcp.humanize import counted
+from localmcp.humanize import counted, local_time
 from localmcp.knowledge.inventory import Folder, FolderState, Inventory, Item, PassageLine, Unread, WaitingFile
 from localmcp.search.collections import visible_collections
 from localmcp.search.federation import shown_name
@@ -109,7 +109,9 @@ def about_row(row: Any, state: FolderState) -> tuple[str, Content] | None:
         case WaitingFile():
             return "What waits", _lines(short(row.title), "", f"{waits_for(row)} to go")
         case Trashed():
-            return "In the trash", _lines(row.title, row.path or "", "", f"Removed {row.since[:10]}; u brings it back.")
+            return "In the trash", _lines(
+                row.title, row.path or "", "", f"Removed {local_time(row.since)[:10]}; u brings it back."
+            )
         case Unread():
             return "Could not be read", Content.assemble((short(row.path), "bold"), f"\n\n✗ {row.reason}")
         case _:

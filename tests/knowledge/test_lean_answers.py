@@ -178,6 +178,7 @@ def test_a_list_and_a_document_tell_of_a_file_that_changed_since_it_was_read(des
     assert "Changed since" not in desk.registry.call("list_sources", {}, LEAN).text
     note.write_text("The lamp hums no more.")
     listed = desk.registry.call("list_sources", {}, LEAN).text
+    assert listed.startswith("1 of 1 document, last changed first; times in UTC.")
     assert f"Changed since they were read: {note}. The tool refresh reads them again." in listed
     assert "Changed since" not in desk.registry.call("list_sources", {"order": "title"}, LEAN).text
     document = desk.registry.call("get_document", {"sourceId": "note.md"}, LEAN).text
