@@ -26,11 +26,6 @@ SUFFIX = ".localmcp"
 """The usual ending of a database file."""
 
 
-def data_directory() -> Path:
-    """Return where the default database file lives."""
-    return _override("LOCALMCP_DATA_DIR") or platformdirs.user_data_path(APP, appauthor=False)
-
-
 def config_directory() -> Path:
     """Return where `config.toml` and the user's tool manifests live."""
     return _override("LOCALMCP_CONFIG_DIR") or platformdirs.user_config_path(APP, appauthor=False)
@@ -63,7 +58,8 @@ def servers_file() -> Path:
 
 def default_database() -> Path:
     """Return the file that is opened when none is named."""
-    return data_directory() / f"main{SUFFIX}"
+    directory = _override("LOCALMCP_DATA_DIR") or platformdirs.user_data_path(APP, appauthor=False)
+    return directory / f"main{SUFFIX}"
 
 
 def packaged_data() -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, Any, Literal, NotRequired, cast
 
 from typing_extensions import TypedDict
@@ -16,7 +17,7 @@ from localmcp.tool_search.name_match import score_query as score_query
 from localmcp.tool_search.name_match import score_word as score_word
 from localmcp.tool_search.query import ToolDescription, first_sentence
 from localmcp.tool_search.ranking import PATIENCE, Hit, Hits, ToolFinder
-from localmcp.tools import Answer, Json, Param, Registry, Tool, compact_json, current_scope, integer_or_string, tool
+from localmcp.tools import Answer, Json, Param, Registry, Tool, at_most, compact_json, current_scope, tool
 
 log = logging.getLogger(__name__)
 
@@ -95,14 +96,6 @@ def rank_tools(
 
 
 # ---------------------------------------------------------------- the two tools
-
-
-def _results_at_most(name: str, value: Any) -> Any:
-    """Return a limit as the original read it (C1-1): 0 and less are the default (None), above 100 is 100."""
-    number = integer_or_string(name, value)
-    if not isinstance(number, int):
-        return number
-    return min(number, MAX_RESULTS) if number > 0 else None
 
 
 class Discovery:
@@ -186,7 +179,7 @@ class Discovery:
             "what tools do you have for {query}",
         ),
         stand_in=True,
-        accepts={"max_results": _results_at_most},
+        accepts={"max_results": partial(at_most, MAX_RESULTS)},
     )
     def tool_search(
         self,

@@ -86,7 +86,6 @@ class ScannedDocument(UnreadableDocument):
                 hint="Install text recognition with: pip install 'localmcp[ocr]' (or tesseract), then refresh.",
             )
         self.pages = pages
-        self.can_be_read = can_be_read
         self.data = data
         """The document, so that one inside a container can be read again."""
 
@@ -104,7 +103,6 @@ class MissingExtra(UnreadableDocument):
             f"{feature} needs the optional extra '{extra}'.",
             hint=f"Install it with: pip install 'localmcp[{extra}]'",
         )
-        self.extra = extra
 
 
 class AccessDenied(LocalMCPError):

@@ -24,7 +24,6 @@ class FunctionTool(MethodTool):
         self,
         function: Callable[..., Any],
         *,
-        name: str | None = None,
         description: str | None = None,
         keywords: Iterable[str] = (),
     ) -> None:
@@ -34,7 +33,7 @@ class FunctionTool(MethodTool):
             InvalidInput: the function cannot be described; says what it lacks.
         """
         self.method = function
-        self.mark = _mark_of(function, name, tuple(keywords))
+        self.mark = _mark_of(function, tuple(keywords))
         self.description = inspect.getdoc(function) or "" if description is None else description
         if lacking := what_lacks(function):
             raise InvalidInput(f"{self.mark.name} cannot be a tool: {lacking}.")
@@ -65,11 +64,11 @@ class _JsonModel:
         return self._model.model_json_schema()
 
 
-def _mark_of(function: Callable[..., Any], name: str | None, keywords: tuple[str, ...]) -> ToolMark:
+def _mark_of(function: Callable[..., Any], keywords: tuple[str, ...]) -> ToolMark:
     mark = cast("ToolMark | None", getattr(function, "__tool__", None))
     if mark is not None:
-        return replace(mark, name=name or mark.name, keywords=(*mark.keywords, *keywords), visible=False)
-    return hidden_mark(name or getattr(function, "__name__", "tool"), keywords)
+        return replace(mark, keywords=(*mark.keywords, *keywords), visible=False)
+    return hidden_mark(getattr(function, "__name__", "tool"), keywords)
 
 
 def hidden_mark(name: str, keywords: tuple[str, ...]) -> ToolMark:
@@ -108,7 +107,7 @@ def as_answer(value: Any) -> Answer:
     if isinstance(value, Answer):
         return value
     if hasattr(value, "content") and hasattr(value, "structured_content"):
-        return _from_result(value)
+        return _from_blocks(value.content, value.structured_content, is_error=bool(value.is_error))
     if _are_blocks(value):
         return _from_blocks(value, None, is_error=False)
     return _from_json(value)
@@ -128,10 +127,6 @@ def _from_json(value: Any) -> Answer:
 def _are_blocks(value: Any) -> bool:
     blocks = cast("list[Any]", value) if isinstance(value, list | tuple) else []
     return bool(blocks) and all(hasattr(block, "type") and hasattr(block, "model_dump") for block in blocks)
-
-
-def _from_result(result: Any) -> Answer:
-    return _from_blocks(result.content, result.structured_content, is_error=bool(result.is_error))
 
 
 def _from_blocks(blocks: Sequence[Any], structured: Json | None, *, is_error: bool) -> Answer:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterable, Sequence
+from functools import partial
 from heapq import merge
 from itertools import islice
 from pathlib import Path
@@ -24,7 +25,7 @@ from localmcp.quickstarts.store import Row, merged_by_title
 from localmcp.search.federation import Federation, never_changed
 from localmcp.storage.connections import check_levenshtein
 from localmcp.storage.database import Database
-from localmcp.tools import Param, current_scope, hidden_change, hidden_tool, integer_or_string, nearest, tool
+from localmcp.tools import Param, at_most, current_scope, hidden_change, hidden_tool, integer_or_string, nearest, tool
 
 log = logging.getLogger(__name__)
 
@@ -34,14 +35,6 @@ IMPORTED_AT_ONCE = 500
 """Quick starts written in one transaction; a file is never divided unless it alone holds more."""
 NOTHING_ASKED = "Error: At least one search parameter (name, displayName, or description) must be provided"
 NO_DATABASE = "Error: Database connection not available"
-
-
-def lenient_limit(name: str, value: Any) -> Any:
-    """S0-5, C0-2: above 50 means 50, nothing and less than 1 mean the default."""
-    number = integer_or_string(name, value)
-    if not isinstance(number, int):
-        return number
-    return min(number, MOST_RESULTS) if number > 0 else None
 
 
 def lenient_distance(name: str, value: Any) -> Any:
@@ -84,7 +77,7 @@ class Quickstarts:
             "search the quickstarts for {displayName}",
             "{displayName}",
         ),
-        accepts={"limit": lenient_limit, "maxDistance": lenient_distance},
+        accepts={"limit": partial(at_most, MOST_RESULTS), "maxDistance": lenient_distance},
         text=answers.answer_text,
         lean=answers.lean_answer,
         on_error=explain_failure,

@@ -52,7 +52,7 @@ def verbs_asked(words: Sequence[str]) -> frozenset[str]:
     """
     if not words:
         return frozenset()
-    if _is_question(words[0]):
+    if words[0] in _QUESTION or words[0].endswith("'s"):
         return _answering()
     first = stem(words[0], "english")
     for other in words[1:REACH]:
@@ -96,10 +96,6 @@ def _object_stem(words: Sequence[str]) -> str:
         if not ends and word not in request_words("qualifies") and len(word) > 1:
             last = word.removesuffix("'s")
     return stem(last, "english") if last else ""
-
-
-def _is_question(word: str) -> bool:
-    return word in _QUESTION or word.endswith("'s")
 
 
 @cache

@@ -13,6 +13,7 @@ from localmcp.tools.base import Provider as Provider
 from localmcp.tools.base import Tool as Tool
 from localmcp.tools.mark import MOST_INTEGER as MOST_INTEGER
 from localmcp.tools.mark import ToolMark as ToolMark
+from localmcp.tools.mark import at_most as at_most
 from localmcp.tools.mark import hidden_change as hidden_change
 from localmcp.tools.mark import hidden_tool as hidden_tool
 from localmcp.tools.mark import integer_beyond_64_bits as integer_beyond_64_bits

@@ -93,6 +93,14 @@ def integer_or_string(name: str, value: Any) -> Any:
         raise InvalidInput(f"invalid {name} value: {value}") from error
 
 
+def at_most(most: int, name: str, value: Any) -> Any:
+    """Read a limit as the originals did (S0-5, C0-2, C1-1): below 1 is the default (None), above `most` is `most`."""
+    number = integer_or_string(name, value)
+    if not isinstance(number, int):
+        return number
+    return min(number, most) if number > 0 else None
+
+
 MOST_INTEGER = 2**63 - 1
 
 

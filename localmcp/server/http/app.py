@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
+from functools import partial
 
 from mcp.types import INTERNAL_ERROR
 from starlette.datastructures import MutableHeaders
@@ -160,15 +161,12 @@ class HttpApp:
     def _find(self, path: str, method: str) -> Endpoint:
         methods = self._routes.get(path)
         if methods is None and path.startswith(TOOLS + "/") and "/" not in path[len(TOOLS) + 1 :]:
-            methods = {"POST": self._call_tool}
+            methods = {"POST": partial(self._rest.call_tool, path[len(TOOLS) + 1 :])}
         if methods is None:
             raise Refused(404, "Not found", details="See GET /tools, POST /mcp, POST /api/mcp, GET /health")
         if method not in methods:
             raise _not_allowed(tuple(methods))
         return methods[method]
-
-    async def _call_tool(self, exchange: Exchange) -> ASGIApp:
-        return await self._rest.call_tool(exchange, exchange.path[len(TOOLS) + 1 :])
 
     async def _open_stream(self, exchange: Exchange) -> ASGIApp:
         """GET `/api/mcp`: the original's stream.

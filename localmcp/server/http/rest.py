@@ -60,7 +60,7 @@ class RestEndpoints:
         with use_scope(request_scope()):
             return self._calls.open_workspace().registry.tools()
 
-    async def call_tool(self, exchange: Exchange, name: str) -> Response:
+    async def call_tool(self, name: str, exchange: Exchange) -> Response:
         """POST `/tools/{name}`: {"input": {...}, "timeout"?: seconds} -> {success, output, stats} (C4-1)."""
         arguments, seconds = _tool_input(exchange)
         status, body = 200, Json()
