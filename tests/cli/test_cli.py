@@ -251,6 +251,12 @@ def test_explain_shows_the_sum_that_makes_the_score(filled) -> None:
         assert each in ran.out
 
 
+@pytest.mark.parametrize(("mode", "arm"), [("keyword", "words"), ("semantic", "meaning")])
+def test_explain_names_the_arm_that_alone_makes_the_score(filled, mode: str, arm: str) -> None:
+    ran = filled("search", "black spots tomato calcium", "--explain", "-m", mode, "-n", "1")
+    assert re.search(rf"= [\d.]+ \({arm} alone\)", ran.out)
+
+
 def test_filters_narrow_the_search(filled, notes: Path) -> None:
     def titles(*options: str) -> set[str]:
         found = filled("search", "water job lavoro", "--json", *options).json
