@@ -150,7 +150,7 @@ class Session:
         """Print what a tool answered; returns the exit code: 1 if it failed, or says `success: false`."""
         value = answer.value
         if answer.is_error and "error" in value and not self.as_json:
-            return self.fail("failure", value["error"], None, 1)
+            return self.fail("failure", value["error"], value.get("hint"), 1)
         self.answer(value, lambda value: show(self, value))
         return int(answer.is_error or not value.get("success", True))
 

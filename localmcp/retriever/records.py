@@ -13,6 +13,7 @@ from typing_extensions import TypedDict
 from localmcp.embeddings import Embedder, LazyEmbedder
 from localmcp.errors import InvalidInput, NeedsConfirmation, Unavailable
 from localmcp.retriever import writing
+from localmcp.retriever.filter_fields import explain_misses
 from localmcp.retriever.record_input import Change, NewRecord, parse_change, parse_record
 from localmcp.retriever.search import require_our_model
 from localmcp.search.backend import DEFAULT_PARTITION
@@ -54,6 +55,7 @@ class DeletedRecords(TypedDict):
     """Chunks, now in the trash."""
     documents: int
     notFound: NotRequired[list[int]]
+    notices: NotRequired[list[str]]
 
 
 class Records:
@@ -245,6 +247,7 @@ class Records:
             chunk_ids = named if condition is None else chunks_fulfilling(connection, target.id, condition)
             sources = _sources_of(connection, whole_sources(connection, target, chunk_ids), partition_name)
             stored_ids = {chunk for source in sources for chunk in source.chunks}
+            notices = explain_misses(connection, target, condition) if condition and not chunk_ids else []
         files = [source.uuid for source in sources if source.uri is not None]
         if len(files) > FILES_AT_ONCE and not confirm and not current_scope().trusted:
             message = f"This would put {len(files)} documents that come from files into the trash. Nothing was removed."
@@ -256,6 +259,8 @@ class Records:
         result: DeletedRecords = {"deleted": len(stored_ids), "documents": len(sources)}
         if missing := [chunk_id for chunk_id in named if chunk_id not in stored_ids]:
             result["notFound"] = missing
+        if notices:
+            result["notices"] = notices
         return result
 
 

@@ -10,30 +10,34 @@ import apsw
 
 from localmcp.arrays import Vectors, np
 from localmcp.embeddings import LazyEmbedder, ModelIdentity
-from localmcp.errors import InvalidInput, LocalMCPError, ModelMismatch, NotFound
+from localmcp.errors import InvalidInput, LocalMCPError, ModelMismatch, NotFound, Unavailable
+from localmcp.retriever.filter_fields import explain_misses
 from localmcp.schemas import nearest
 from localmcp.search.backend_choice import Place, Places
 from localmcp.search.candidates import SearchRequest
-from localmcp.search.chunk_rows import COLUMNS, find_partition, load_rows
+from localmcp.search.chunk_rows import find_partition, load_rows
 from localmcp.search.collection_vectors import find_part
-from localmcp.search.collections import Collection, advise_model, find_model
+from localmcp.search.collections import Collection, advise_model, find_model, visible_collections
 from localmcp.search.conditions import Condition, comparisons, parse_condition
 from localmcp.search.dates import parse_range
 from localmcp.search.filters import Filters, allowed_sources
 from localmcp.search.index import Index
 from localmcp.search.multi_query import Match, best_matches, nearest_to_any
 from localmcp.search.vector import exact_cosines
-from localmcp.storage.database import Database, fetch_all, fetch_one
+from localmcp.storage.database import Database, fetch_one
 from localmcp.tools import Json, Param, integer_or_string, tool, without_none
 
-MOST_RESULTS, MOST_TEXTS, MOST_FIELDS = 100, 100, 30
+MOST_RESULTS, MOST_TEXTS = 100, 100
 MODEL_WAIT_SECONDS = 30.0
 NO_COLLECTION_NAME = "collection_name field is required and must be a string"
+NO_COLLECTION = "collection not found"
 NO_TEXTS = "texts field must be an array of strings"
 
 
 def failed(error: LocalMCPError) -> Json:
     """Return the answer to an error (S4-3): wrong arguments as they are, later failures as a failed query."""
+    if error.message == NO_COLLECTION:
+        return without_none({"success": False, "error": f"query failed: {NO_COLLECTION}", "hint": error.hint})
     return {"success": False, "error": str(error) if isinstance(error, InvalidInput) else f"query failed: {error}"}
 
 
@@ -114,7 +118,8 @@ class Retriever:
         else:
             answered = self._semantic(place, collection_name, question)
         if not answered and question.condition and place.collection:
-            notices += self._unknown_fields(place.collection, question.condition)
+            with self.database.read() as connection:
+                notices += explain_misses(connection, place.collection, question.condition)
         results = [_shown(chunk, texts if matched_text else ()) for chunk in answered]
         answer = {"success": True, "data": {"results": results, "count": len(results)}, "notices": notices or None}
         return without_none(answer)
@@ -123,27 +128,20 @@ class Retriever:
         """Return where the collection is searched.
 
         Raises:
-            NotFound: it is neither in the file nor on the server.
+            NotFound: it is neither in the file nor on the server; names the nearest.
+            Unavailable: it is not in the file, and the server does not tell.
         """
         with self.database.read() as connection:
             place = self.places.find(connection, name)
-        if place.collection is None and not self.places.is_foreign(name):
-            raise NotFound("collection not found")
-        return place
-
-    def _unknown_fields(self, collection: Collection, condition: Condition) -> list[str]:
-        """Return a sentence for each field of a filter that nothing in the collection has."""
-        sql = """
-            select distinct key from sources, json_each(iif(json_valid(metadata), metadata, '{}'))
-            where collection_id = ? and trashed_at is null order by key
-        """
-        with self.database.read() as connection:
-            fields = [row[0] for row in fetch_all(connection, sql, (collection.id,))]
-        valid = [*fields, *(name for name in COLUMNS if name not in fields)]
-        unknown = dict.fromkeys(item.field[0] for item in comparisons(condition) if item.field[0] not in valid)
-        accepted = f"There are: {', '.join(valid[:MOST_FIELDS])}."
-        says = f"filter: nothing in '{collection.name}' has the field"
-        return [f"{says} '{name}'. {accepted}{_guess(name, valid)}" for name in unknown]
+            names = [collection.name for collection in visible_collections(connection)]
+        try:
+            if place.collection is not None or self.places.is_foreign(name):
+                return place
+        except Unavailable as error:
+            raise Unavailable(f"collection '{name}' is not in the file. {error.message}", hint=error.hint) from error
+        near = nearest(name, names)
+        there = ", ".join(names) or "none yet"
+        raise NotFound(NO_COLLECTION, hint=f"Did you mean '{near}'?" if near else f"There is: {there}.")
 
     # ------------------------------------------------------------ by meaning
 
@@ -276,11 +274,6 @@ def _question(
         if not text:
             raise InvalidInput(f"texts[{number}] must hold at least one visible character")
     return Question(cleaned, min(top_k, MOST_RESULTS), partition or None, parse_condition(condition))
-
-
-def _guess(name: str, names: list[str]) -> str:
-    near = nearest(name, names)
-    return f" Did you mean '{near}'?" if near else ""
 
 
 def _filters(question: Question) -> Filters:

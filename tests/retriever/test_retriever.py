@@ -60,7 +60,8 @@ def retrieve(workspace: Workspace, *texts: str, **options: Any) -> list[dict[str
 
 def refusal(workspace: Workspace, **arguments: Any) -> str:
     answer = call(workspace, "retriever", **arguments)
-    assert answer.is_error and set(answer.value) == {"success", "error"} and answer.value["success"] is False
+    assert answer.is_error and answer.value.keys() - {"hint"} == {"success", "error"}
+    assert answer.value["success"] is False
     return answer.value["error"]
 
 
@@ -124,6 +125,8 @@ class TestFinding:
         says = f"filter: nothing in 'papers' has the field 'yeer'. There are: {known}. Did you mean 'year'?"
         assert says in notices
         assert "notices" not in call(workspace, "retriever", **question | {"filter": {"year": 1800}}).value
+        text = call(workspace, "retriever", **question | {"filter": {"year": "2020"}}).value["notices"]
+        assert "filter.year: in 'papers' it is a number, and '2020' is text." in text
 
     def test_documents_of_the_collection_are_found_with_path_title_and_page(
         self, workspace: Workspace, tmp_path: Path
@@ -214,7 +217,10 @@ class TestRefusing:
     def test_a_collection_outside_the_scope_does_not_exist(self, workspace: Workspace, ids: list[int]) -> None:
         arguments = {"collection_name": "papers", "texts": ["field"]}
         hidden = workspace.registry.call("retriever", arguments, Scope(collections=frozenset({"other"})))
-        assert hidden.value == {"success": False, "error": "query failed: collection not found"}
+        says = {"success": False, "error": "query failed: collection not found", "hint": "There is: none yet."}
+        assert hidden.value == says
+        misspelt = workspace.registry.call("retriever", arguments | {"collection_name": "paper"})
+        assert misspelt.value == says | {"hint": "Did you mean 'papers'?"}
         seen = workspace.registry.call("retriever", arguments, Scope(collections=frozenset({"papers"})))
         assert seen.value["data"]["count"] == len(ids)
 
