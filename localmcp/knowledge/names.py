@@ -7,7 +7,7 @@ import re
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import apsw
 
@@ -20,6 +20,7 @@ from localmcp.search.federation import Federation
 from localmcp.search.index import Index
 from localmcp.storage.database import fetch_all, fetch_one
 
+MOST_VALUES = 20
 SHOWN = 9
 """Documents that an ambiguous name is answered with."""
 _SHORT = re.compile(r"[0-9a-f]{8}[0-9a-f-]{0,27}", re.IGNORECASE)
@@ -204,8 +205,8 @@ def explain_empty_filter(
         remarks += _unknown_folder(connection, where, os.path.expanduser(path_prefix))
     if metadata:
         fields = values("key from sources, json_each(iif(json_valid(metadata), metadata, '{}'))")
-        for field in metadata:
-            remarks += _unknown_value("metadata field", field, fields)
+        for field, value in metadata.items():
+            remarks += _unknown_value("metadata field", field, fields) or _unknown_metadata(field, value, values)
     return remarks + (_outside_dates(connection, where, *dates) if any(dates) else [])
 
 
@@ -218,12 +219,24 @@ def _outside_dates(connection: apsw.Connection, where: str, since: str | None, u
     return [f"No document is dated so: they are from {min(dated)[:10]} to {max(dated)[:10]}."]
 
 
+def _unknown_metadata(field: str, value: Any, values: Callable[..., list[Any]]) -> list[str]:
+    """Return a sentence if no document has the value, or one of a list of values, in that field."""
+    items = "json_each(case entry.type when 'array' then entry.value else '[]' end)"
+    entries = "json_each(iif(json_valid(metadata), metadata, '{}')) as entry on entry.key = ?"
+    valid = values(f"coalesce(item.atom, entry.atom) from sources join {entries} left join {items} as item", field)
+    wanted: list[Any] = cast("list[Any]", value) if isinstance(value, list) else [value]
+    if not wanted or any(item in valid for item in wanted):
+        return []
+    return _unknown_value(field, str(wanted[0]), [str(item) for item in valid if item is not None])
+
+
 def _unknown_value(field: str, value: str, valid: list[str], meant: str | None = None) -> list[str]:
     if value in valid:
         return []
     near = meant if meant in valid else nearest(value, valid)
     guess = f" Did you mean '{near}'?" if near else ""
-    return [f"No {field} '{value}'. There are: {', '.join(sorted(valid)) or 'none'}.{guess}"]
+    more = " …" if len(valid) > MOST_VALUES else ""
+    return [f"No {field} '{value}'. There are: {', '.join(sorted(valid)[:MOST_VALUES]) or 'none'}{more}.{guess}"]
 
 
 def _unknown_folder(connection: apsw.Connection, where: str, prefix: str) -> list[str]:

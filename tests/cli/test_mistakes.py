@@ -312,13 +312,14 @@ UNFIT = (
     (("search", "-word"), "comes after --: localmcp search -- …"),
     (("search", "gr\udcc3\udcbcn"), "Set LC_ALL=C.UTF-8"),
     (("search", "oven", "--type", "docx"), "No source type 'docx'"),
+    (("search", "oven", "--meta", "format=doc"), "No metadata field 'format'"),
     (("add", "ftp://example.org/a.txt"), "only http:// and https:// are fetched"),
     (("config", "set", "model", "folder:/none"), "there is no folder /none"),
     (("keys", "create", "--expires", ""), "'' is no time; write 30min"),
 )
 
 
-@pytest.mark.parametrize(("words", "advice"), UNFIT, ids=["dash", "locale", "type", "ftp", "folder", "time"])
+@pytest.mark.parametrize(("words", "advice"), UNFIT, ids=["dash", "locale", "type", "field", "ftp", "folder", "time"])
 def test_what_cannot_be_meant_is_refused_with_what_would_be_accepted(
     filled, words: tuple[str, ...], advice: str
 ) -> None:

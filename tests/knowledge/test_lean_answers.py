@@ -194,6 +194,14 @@ def test_a_document_is_read_from_the_place_that_an_answer_cites(desk: Desk, tmp_
     assert read("nothing.md:3").is_error
 
 
+def test_a_value_that_no_document_has_in_a_field_is_named_with_those_there_are(desk: Desk) -> None:
+    desk.library.put("The lamp hums.", title="Lamp", metadata={"author": "Ada", "tags": ["light", 7]})
+    search = lambda **metadata: desk.registry.call("search", {"query": "lamp", "metadata": metadata}, LEAN).text  # noqa: E731
+    assert search(author="Adda") == "No author 'Adda'. There are: Ada. Did you mean 'Ada'?"
+    assert search(tags=["dark", "dim"]) == "No tags 'dark'. There are: 7, light."
+    assert "The lamp hums." in search(tags=["dark", 7])
+
+
 def test_a_range_of_dates_or_a_folder_that_holds_nothing_is_named(desk: Desk, tmp_path: Path) -> None:
     (tmp_path / "notes").mkdir()
     desk.add_file(tmp_path / "notes" / "lamp.md", "The copper lamp hums at night.")
