@@ -118,9 +118,9 @@ def _print_explanation(explained: Json) -> None:
             "title": entry.get("title"),
             "id": entry.get("sourceId"),
             "size": terminal.size(entry["size"]) if entry["size"] is not None else None,
-            "modified": entry["modified"],
+            "modified": local_time(entry["modified"]) if entry["modified"] else None,
             "on disk": entry["onDisk"],
-            "looked at": entry["seenAt"],
+            "looked at": local_time(entry["seenAt"]),
             "added as": entry["addedAs"],
         }
         for name, value in facts.items():

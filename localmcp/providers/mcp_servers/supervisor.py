@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from localmcp.errors import LocalMCPError, Unavailable
@@ -205,7 +206,7 @@ class Supervisor:
         if pause > 0:
             raise Unavailable(
                 f"The MCP server '{self.entry.name}' failed {self._failures} times and is started again in "
-                f"{pause:.0f} s at the earliest.",
+                f"{ceil(pause)} s at the earliest.",
                 hint=f"The last time: {self._last_failure} Its log: {self._log.path}",
             )
 
