@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from array import array
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from copy import deepcopy
@@ -11,6 +12,7 @@ from dataclasses import dataclass, field
 
 import apsw
 
+from localmcp.errors import Interrupted
 from localmcp.knowledge.drafting import Reading, member_uri
 from localmcp.knowledge.ledger import Entry, mark, record, record_scans
 from localmcp.knowledge.reading import Step, Task
@@ -110,6 +112,7 @@ class Indexer:
         pending = Pending()
         put = self._try if carefully else self._put
         with self.database.write() as connection:
+            _check_roots(connection, group)
             try:
                 outcomes = [
                     self._write(connection, step, put(connection, step.task, step.reading, pending), pending)
@@ -246,6 +249,19 @@ class Outcome:
     name: str
     """indexed, updated, moved, restored, unchanged, skipped or failed: a counter of the report."""
     indexed: Indexed | None = None
+
+
+def _check_roots(connection: apsw.Connection, group: Sequence[Step]) -> None:
+    """Stop when somebody has removed a folder or file that is being read.
+
+    Raises:
+        Interrupted: names it.
+    """
+    paths = {step.task.root.id: step.task.root.path for step in group if step.task.root.id is not None}
+    sql = "select id from roots where id in (select value from carray(?))"
+    there = {row[0] for row in fetch_all(connection, sql, (apsw.carray(array("q", paths)),))} if paths else set[int]()
+    if gone := [path for number, path in paths.items() if number not in there]:
+        raise Interrupted(f"{gone[0]} was removed meanwhile; nothing more of it is added.")
 
 
 def _is_removed(connection: apsw.Connection, draft: SourceDraft) -> bool:

@@ -19,7 +19,7 @@ from folders import CountingEmbedder, column, many_sections, titles, write
 
 from localmcp.config import Settings
 from localmcp.embeddings import LazyEmbedder
-from localmcp.errors import FileUnavailable
+from localmcp.errors import FileUnavailable, Interrupted
 from localmcp.knowledge.ingest import Library, Progress
 from localmcp.search.vector_queue import FRONT, Lease
 from localmcp.storage.database import Database, fetch_one
@@ -178,6 +178,18 @@ def test_threads_of_one_process_may_add_at_once(library: Library, database: Data
         thread.join()
     assert failures == []
     assert len(titles(database)) == 9
+
+
+def test_a_folder_that_is_removed_while_it_is_added_stops_with_a_sentence(
+    library: Library, database: Database, large: Path
+) -> None:
+    def remove_once(now: Progress) -> None:
+        if now.phase == "words" and column(database, "select count(*) from roots") == [1]:
+            library.remove([str(large)])
+
+    with pytest.raises(Interrupted, match=r"was removed meanwhile; nothing more of it is added\."):
+        library.add_paths([large], progress=remove_once)
+    assert titles(database) == [] and column(database, "select count(*) from roots") == [0]
 
 
 # ---------------------------------------------------------------- the queue
