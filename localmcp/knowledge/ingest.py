@@ -446,6 +446,10 @@ class Library:
                     part = rows[start : start + TRASHED_AT_ONCE]
                     run.report.removed += trash.move_to_trash(connection, part, "removed", reason)
             with self._database.write() as connection:
+                late = trash.still_there(connection, collections, removal)
+                rows = [(row.id, row.collection_id, removal.path_of(row)) for row in late]
+                run.report.removed += trash.move_to_trash(connection, rows, "removed", reason)
+                removal.sources.extend(late)
                 trash.note_removal(connection, collections, removal, reason)
         return run.end()
 

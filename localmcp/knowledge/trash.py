@@ -84,6 +84,11 @@ def find_removal(connection: apsw.Connection, collections: Sequence[Collection],
     return Removal(matching)
 
 
+def still_there(connection: apsw.Connection, collections: Sequence[Collection], removal: Removal) -> list[SourceRow]:
+    """Return the sources at a removed path that another process has added since they were found."""
+    return _sources_at(connection, collections, removal.path, removal.path) if removal.path else []
+
+
 def _is_trashed(connection: apsw.Connection, name: str) -> bool:
     try:
         return find_source(connection, name, trashed=True) is not None

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from consistency import disagreements
@@ -20,6 +21,7 @@ from folders import CountingEmbedder, column, many_sections, titles, write
 from localmcp.config import Settings
 from localmcp.embeddings import LazyEmbedder
 from localmcp.errors import FileUnavailable, Interrupted
+from localmcp.knowledge import trash
 from localmcp.knowledge.ingest import Library, Progress
 from localmcp.search.vector_queue import FRONT, Lease
 from localmcp.storage.database import Database, fetch_one
@@ -189,6 +191,23 @@ def test_a_folder_that_is_removed_while_it_is_added_stops_with_a_sentence(
 
     with pytest.raises(Interrupted, match=r"was removed meanwhile; nothing more of it is added\."):
         library.add_paths([large], progress=remove_once)
+    assert titles(database) == [] and column(database, "select count(*) from roots") == [0]
+
+
+def test_what_is_added_to_a_folder_while_it_is_removed_goes_with_it(
+    library: Library, database: Database, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library.add_paths([folder])
+    find = trash.find_removal
+
+    def find_and_add(*arguments: Any) -> trash.Removal:
+        removal = find(*arguments)
+        write(folder / "late.md", "# Late\n")
+        library.refresh(wait=False)
+        return removal
+
+    monkeypatch.setattr(trash, "find_removal", find_and_add)
+    assert library.remove([str(folder)]).removed == 4
     assert titles(database) == [] and column(database, "select count(*) from roots") == [0]
 
 
