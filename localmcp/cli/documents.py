@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from typing import Any
 
 import click
@@ -17,6 +18,8 @@ from localmcp.humanize import local_time
 from localmcp.knowledge.documents import KnowledgeBase
 from localmcp.knowledge.origins import is_uuid
 from localmcp.schemas import Json
+
+MOST_NAMED = 10
 
 
 @command()
@@ -151,7 +154,7 @@ def remove(session: Session, targets: tuple[str, ...], collection: str | None, y
         removed_words = f"Nothing of {', '.join(targets)} was in the file; it is no longer looked at."
     session.answer({"removed": report.removed}, lambda _: session.note(removed_words))
     if report.removed:
-        session.remark("Bring one back with: localmcp trash restore ID   (localmcp trash list)")
+        session.remark(f"Bring back with: localmcp trash restore {shlex.join(targets)}   (localmcp trash list)")
 
 
 @group()
@@ -179,10 +182,12 @@ def list_trash(session: Session) -> None:
 @click.argument("ids", nargs=-1, required=True, metavar="ID|PATH|TITLE...")
 @pass_session
 def restore(session: Session, ids: tuple[str, ...]) -> None:
-    """Bring documents back by id, path or title, with their vectors."""
+    """Bring documents back by id, path, folder or title, with their vectors."""
     restored = session.existing().library.restore_all(ids)
-    for row in restored:
-        session.note(f"{row.title} is back.")
+    if len(restored) > MOST_NAMED:
+        session.note(f"{len(restored):,} documents are back.")
+    else:
+        session.note("\n".join(f"{row.title} is back." for row in restored))
     if session.as_json:
         session.print_json({"restored": [{"id": row.uuid, "title": row.title, "path": row.uri} for row in restored]})
 

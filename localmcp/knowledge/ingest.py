@@ -464,14 +464,25 @@ class Library:
         return self.restore_all([source])[0]
 
     def restore_all(self, sources: Iterable[str]) -> list[SourceRow]:
-        """Bring sources back from the trash by their ids, paths or titles, with their vectors; all or none.
+        """Bring sources back from the trash by ids, paths, folders or titles, with their vectors; all or none.
 
         Raises:
             NotFound: one is not in the trash.
             InvalidInput: another version of the same file has been added meanwhile.
         """
+        uuids = dict.fromkeys(uuid for source in sources for uuid in self.find_trashed(source))
         with self._database.write() as connection:
-            return [trash.bring_back(connection, source) for source in sources]
+            return [trash.bring_back(connection, uuid) for uuid in uuids]
+
+    def find_trashed(self, name: str) -> list[str]:
+        """Return the ids of the documents in the trash that a name means: one, or those from a folder.
+
+        Raises:
+            NotFound: there is none; names the nearest.
+            InvalidInput: several have that title.
+        """
+        with self._database.read() as connection:
+            return trash.named_in_trash(connection, visible_collections(connection), name)
 
     def trashed(self) -> list[tuple[SourceRow, str]]:
         """Return what is in the trash, and since when (ISO 8601 UTC); the latest first."""

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Annotated, Any, Literal, cast
 
 from localmcp.config import Settings
-from localmcp.errors import AccessDenied, InvalidInput, NotFound
+from localmcp.errors import AccessDenied, InvalidInput
 from localmcp.knowledge.ingest import Library
 from localmcp.knowledge.jobs import WAIT_SECONDS, Jobs, JobState, Tell
 from localmcp.knowledge.lean_answers import lean_removal, lean_report, lean_restored
@@ -26,7 +26,7 @@ from localmcp.knowledge.library_records import (
 from localmcp.knowledge.names import SourceRow, find_source
 from localmcp.knowledge.report import Progress, ProgressCallback, Report
 from localmcp.knowledge.walk import below
-from localmcp.schemas import camel_case, nearest
+from localmcp.schemas import camel_case
 from localmcp.storage.database import Database
 from localmcp.tools import Json, Param, current_scope, hidden_change, hidden_tool
 
@@ -208,7 +208,8 @@ class LibraryTools:
         """Bring a document back from the trash, or several, or everything that came from a folder."""
         if (not sourceId) == (not paths):
             raise InvalidInput("Give either sourceId or paths.", hint="list_trash shows what can be restored.")
-        trashed = list(dict.fromkeys(uuid for name in paths or [sourceId or ""] for uuid in self._trashed(name)))
+        names = paths or [sourceId or ""]
+        trashed = list(dict.fromkeys(uuid for name in names for uuid in self._library.find_trashed(name)))
         if sourceId and len(trashed) == 1:
             source = self._library.restore(trashed[0])
             return {"sourceId": source.uuid, "title": source.title, "path": source.uri}
@@ -221,23 +222,6 @@ class LibraryTools:
                 problems.append({"path": identity, "reason": str(error)})
         result: Restored = {"restored": len(sources), "sources": sources[:MOST_LISTED]}
         return {**result, "problems": problems} if problems else result
-
-    def _trashed(self, name: str) -> list[str]:
-        """Return the ids of the documents in the trash that a name means: one, or those from a folder."""
-        with self._database.read() as connection:
-            source = find_source(connection, name, trashed=True)
-        if source:
-            return [source.uuid]
-        rows = [row for row, _ in self._library.trashed()]
-        folder = os.path.normcase(os.path.abspath(os.path.expanduser(name)))
-        # Of a file that was removed twice, the last version.
-        inside = {row.uri: row.uuid for row in reversed(rows) if row.uri and below(os.path.normcase(row.uri), folder)}
-        if inside:
-            return list(inside.values())
-        near = nearest(name, [row.title for row in rows] + [row.uri for row in rows if row.uri])
-        empty = "list_trash shows what is there." if rows else "The trash is empty."
-        hint = f"The nearest there is '{near}'." if near else empty
-        raise NotFound(f"No document '{name}' in the trash.", hint=hint)
 
     @hidden_tool(
         "list_trash",

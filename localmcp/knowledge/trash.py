@@ -28,6 +28,7 @@ from localmcp.knowledge.names import SELECT_ROW, Ambiguous, SourceRow, find_sour
 from localmcp.knowledge.options import owner_of, values_of
 from localmcp.knowledge.origins import is_uuid
 from localmcp.knowledge.walk import below
+from localmcp.schemas import nearest
 from localmcp.search.collections import Collection
 from localmcp.search.sources import purge_sources, restore_source, trash_sources
 from localmcp.storage.database import fetch_all, fetch_one
@@ -200,6 +201,26 @@ def trashed_sources(connection: apsw.Connection, collections: Sequence[Collectio
     """
     collection_ids = {collection.id for collection in collections}
     return [(SourceRow(*row[:5]), row[5]) for row in fetch_all(connection, sql) if row[2] in collection_ids]
+
+
+def named_in_trash(connection: apsw.Connection, collections: Sequence[Collection], name: str) -> list[str]:
+    """Return the ids of the sources in the trash that a name means: one, or those from a folder.
+
+    Raises:
+        NotFound: there is none; names the nearest.
+        Ambiguous: several have that title; the hint lists them.
+    """
+    if source := find_source(connection, unicode_path(name), trashed=True):
+        return [source.uuid]
+    rows = [row for row, _ in trashed_sources(connection, collections)]
+    folder = os.path.normcase(canonical_path(name))
+    # Of a file that was removed twice, the last version.
+    inside = {row.uri: row.uuid for row in reversed(rows) if row.uri and below(os.path.normcase(row.uri), folder)}
+    if inside:
+        return list(inside.values())
+    near = nearest(name, [row.title for row in rows] + [row.uri for row in rows if row.uri])
+    hint = f"The nearest there is '{near}'." if near else None if rows else "The trash is empty."
+    raise NotFound(f"No document '{name}' in the trash.", hint=hint)
 
 
 def bring_back(connection: apsw.Connection, source: str) -> SourceRow:

@@ -368,6 +368,15 @@ def test_a_folder_that_was_moved_is_removed_from_where_it_was(filled, notes: Pat
     assert filled("status", "--json").json["stats"]["totalSources"] == 3
 
 
+def test_a_removed_folder_comes_back_with_the_command_that_its_removal_names(filled, notes: Path) -> None:
+    removed = filled("remove", "notes", "--yes")
+    assert "localmcp trash restore notes " in removed.err
+    assert filled("trash", "restore", "nots").code == 1
+    restored = filled("trash", "restore", "notes")
+    assert restored.code == 0 and "Tomatoes is back." in restored.err
+    assert filled("status", "--json").json["stats"]["totalSources"] == 3
+
+
 def test_removed_documents_go_to_the_trash_and_come_back(filled) -> None:
     assert filled("remove", "notes/garden.md", "--yes").code == 0
     assert filled("search", "calcium", "-m", "keyword", "--json").json["count"] == 0
