@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import sys
@@ -585,6 +586,18 @@ def test_each_message_of_a_mailbox_is_a_document_that_comes_and_goes_with_it(
     assert library.refresh().missing == 1
     assert titles(database) == ["note"]
     assert other.exists()
+
+
+def test_encoded_data_is_found_by_word_only_and_text_with_a_long_address_is_not(
+    library: Library, tmp_path: Path
+) -> None:
+    encoded = base64.encodebytes(bytes(range(256)) * 3).decode().replace("\n", "")
+    key = write(tmp_path / "d" / "key.txt", f"The key of the gate:\n{encoded}\n")
+    words = f"The gate is at https://example.org/{'part1Of' * 8}. {'It opens at dawn and shuts at dusk. ' * 8}"
+    gate = write(tmp_path / "d" / "gate.md", words)
+    assert library.add_paths([key, gate]).indexed == 2
+    assert "by word only" in library.why(key)["explanation"]
+    assert "by word only" not in library.why(gate)["explanation"]
 
 
 def test_numbers_and_lock_files_are_found_by_word_only_and_why_says_so(

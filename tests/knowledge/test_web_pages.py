@@ -1,10 +1,12 @@
 """A web page becomes a document with its address; what is private, no text or too large is refused."""
 
+import json
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from command_line import run_here
 
 import localmcp
 from localmcp.config import Settings
@@ -133,3 +135,14 @@ def test_an_address_with_a_password_is_refused_and_does_not_show_it(site):
     with pytest.raises(InvalidInput) as refused:
         fetch(site.replace("http://", "http://me:secret@"))
     assert "secret" not in str(refused.value)
+
+
+def test_a_page_is_added_from_the_command_line_which_says_that_the_network_is_used(site, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("LOCALMCP_MODEL", "hash")
+    monkeypatch.chdir(tmp_path)
+    assert run_here("add", f"{site}/ferry") == 1
+    assert "--allow-private" in capsys.readouterr().err
+    assert run_here("add", f"{site}/ferry", "--allow-private") == 0
+    assert f"Fetching {site}/ferry from the network" in capsys.readouterr().err
+    assert run_here("sources", "--json") == 0
+    assert [source["title"] for source in json.loads(capsys.readouterr().out)["sources"]] == ["Ferry"]

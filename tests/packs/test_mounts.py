@@ -88,6 +88,22 @@ def test_scores_fall_and_pages_do_not_overlap_in_every_mode(ours: Workspace, bee
     assert paged == [hit["id"] for hit in whole["results"]]
 
 
+def test_the_newest_comes_first_over_all_files(ours: Workspace, tmp_path: Path) -> None:
+    with Workspace(Settings(database=tmp_path / "their.source", model="hash")) as theirs:
+        add_minutes(theirs, 2021, 2023)
+        write_pack(theirs.database, tmp_path / "their.localmcp", PackOptions())
+    add_minutes(ours, 2022, 2024)
+    ours.mounts.mount(tmp_path / "their.localmcp")
+    hits = search(ours, "minutes", sort="newest", mode="keyword")
+    assert [hit["sourceTitle"] for hit in hits] == ["Minutes 2024", "Minutes 2023", "Minutes 2022", "Minutes 2021"]
+
+
+def add_minutes(workspace: Workspace, *years: int) -> None:
+    for year in years:
+        text = f"Minutes of the club in {year}."
+        workspace.library.add_text(text, f"Minutes {year}", metadata={"date": f"{year}-05-01"})
+
+
 def test_a_word_counts_as_rare_as_it_is_in_all_files_together(tmp_path: Path) -> None:
     common = make_file(tmp_path / "common.localmcp", {f"T{i}": f"The valve number {i} is open." for i in range(30)})
     with Workspace(Settings(database=tmp_path / "own.localmcp", model="hash")) as workspace:
