@@ -9,12 +9,16 @@ from email.message import EmailMessage
 import docx
 import openpyxl
 import pptx
+from docx.opc.packuri import PackURI as DocxUri
+from docx.opc.part import Part as DocxPart
 from docx.oxml import parse_xml
 from made_files import make_zip
 from openpyxl.chart import BarChart, Reference
 from openpyxl.comments import Comment
 from pptx.chart.data import CategoryChartData
 from pptx.enum.chart import XL_CHART_TYPE
+from pptx.opc.package import Part as PptxPart
+from pptx.opc.packuri import PackURI
 
 from localmcp.text.outline import read_outline
 from localmcp.text.readers import read_bytes, read_documents
@@ -27,6 +31,10 @@ SPACES = {
     "mc": "http://schemas.openxmlformats.org/markup-compatibility/2006",
     "v": "urn:schemas-microsoft-com:vml",
 }
+DIAGRAM = """<dgm:dataModel xmlns:dgm="d" xmlns:a="a"><dgm:ptLst>
+<dgm:pt><dgm:t><a:bodyPr/><a:p><a:r><a:t>Order</a:t></a:r></a:p></dgm:t></dgm:pt>
+<dgm:pt><dgm:t><a:p><a:r><a:t>Ship</a:t></a:r></a:p></dgm:t></dgm:pt></dgm:ptLst></dgm:dataModel>"""
+RELATIONS = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
 NAMES = " ".join(f'xmlns:{key}="{value}"' for key, value in SPACES.items())
 BOX = "<w:txbxContent><w:p><w:r><w:t>Ring the bell twice</w:t></w:r></w:p></w:txbxContent>"
 DRAWING = """<xdr:wsDr xmlns:xdr="x" xmlns:a="a"><xdr:twoCellAnchor><xdr:from><xdr:col>1</xdr:col><xdr:row>6</xdr:row>
@@ -51,6 +59,30 @@ def test_charts_of_slides_name_their_values():
     chart.has_title = True
     chart.chart_title.text_frame.text = "Sales by region"
     assert read_bytes(saved(deck), "a.pptx").text == ("## Sales\n\nChart: Sales by region; 2023: North 5.5, South 7")
+
+
+def test_what_the_shapes_of_a_diagram_say_is_in_its_slide():
+    deck = pptx.Presentation()
+    slide = deck.slides.add_slide(deck.slide_layouts[5])
+    slide.shapes.title.text = "Process"
+    part = PptxPart(PackURI("/ppt/diagrams/data1.xml"), "application/xml", deck.part.package, DIAGRAM.encode())
+    slide.part.relate_to(part, f"{RELATIONS}/diagramData")
+    assert read_bytes(saved(deck), "a.pptx").text == "## Process\n\nOrder\n\nShip"
+
+
+def test_what_the_shapes_of_a_diagram_say_is_below_its_paragraph():
+    document = docx.Document()
+    paragraph = document.add_paragraph("How we work.")
+    document.add_paragraph("The end.")
+    part = DocxPart(DocxUri("/word/diagrams/data1.xml"), "application/xml", DIAGRAM.encode(), document.part.package)
+    key = document.part.relate_to(part, f"{RELATIONS}/diagramData")
+    paragraph._p.append(
+        parse_xml(
+            f"<w:r {NAMES} xmlns:dgm='d' xmlns:r='{RELATIONS}'><w:drawing><wp:inline><a:graphic><a:graphicData>"
+            f"<dgm:relIds r:dm='{key}'/></a:graphicData></a:graphic></wp:inline></w:drawing></w:r>"
+        )
+    )
+    assert read_bytes(saved(document), "a.docx").text == "How we work.\n\nOrder\n\nShip\n\nThe end."
 
 
 def test_text_boxes_of_word_files_are_read_once():
