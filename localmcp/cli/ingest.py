@@ -279,6 +279,8 @@ def print_summary(session: Session, report: Report, entries: Iterable[Entry]) ->
         session.note(f"  {line}")
     if report.failed > SHOWN_PROBLEMS:
         session.remark("  …   localmcp why PATH tells of each")
+    if any("(setting " in reason for reason in (*skipped, *failed.values())):
+        session.remark("Change a limit with: localmcp config set NAME VALUE   and add the file again")
     session.warn(*report.notices)
     if report.waiting:
         passages = terminal.counted(report.waiting, "passage")

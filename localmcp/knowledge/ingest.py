@@ -70,6 +70,10 @@ class Library:
         self._settings = settings
         self._running = threading.Lock()
 
+    @property
+    def _max_bytes(self) -> int:
+        return self._settings.max_file_mb * 1_000_000
+
     # ------------------------------------------------------------ files and folders
 
     def add_paths(
@@ -105,7 +109,7 @@ class Library:
         with self._running:
             destination, partition_id = self._open_collection(collection, partition)
             self._note_absent(run, destination, [path for path, kind in targets.items() if kind is None])
-            plans = plan_adding(self._database, destination, partition_id, targets, options)
+            plans = plan_adding(self._database, destination, partition_id, targets, options, self._max_bytes)
             questions = set_aside(plans)
             self._carry_out(destination, plans, run, remember=remember)
         return self._finish(run, [destination], questions, wait)
@@ -133,7 +137,7 @@ class Library:
         with self._running:
             collections = self._collections(collection)
             for current in collections:
-                plans = plan_refresh(self._database, current)
+                plans = plan_refresh(self._database, current, self._max_bytes)
                 questions += [] if confirm_removals else set_aside(plans)
                 self._carry_out(current, plans, run)
             with self._database.write() as connection:
@@ -181,7 +185,7 @@ class Library:
         def window() -> Window:
             return window_for(self._embedder.get() if self._embedder.loaded else None)
 
-        reader = ScanReader(self._database, window, self._settings.max_file_mb * 1_000_000)
+        reader = ScanReader(self._database, window, self._max_bytes)
         return reader.run(collections, run, stop, behind=behind)
 
     @property

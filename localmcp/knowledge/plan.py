@@ -11,7 +11,7 @@ from pathlib import Path
 import apsw
 
 from localmcp.humanize import counted
-from localmcp.knowledge.drafting import CANNOT_BE_READ, REACHED_BY_LINK
+from localmcp.knowledge.drafting import CANNOT_BE_READ, REACHED_BY_LINK, TOO_LARGE
 from localmcp.knowledge.ledger import Entry, Kind, Root, entries_below, outdated_containers, roots_of
 from localmcp.knowledge.options import Options, make_root, owner_of, values_of
 from localmcp.knowledge.reading import Task
@@ -36,6 +36,8 @@ class Plan:
     root: Root
     outdated: frozenset[str] = frozenset()
     """Files that hold documents whose readers have changed."""
+    max_bytes: int = 0
+    """Files up to this size are read."""
     tasks: list[Task] = field(default_factory=list[Task])
     passed: list[Entry] = field(default_factory=list[Entry])
     """New entries for the ledger, of paths that are passed over."""
@@ -74,7 +76,7 @@ def is_mass(vanished: int, documents: int) -> bool:
 
 def plan_adding(
     database: Database, collection: Collection, partition_id: int | None, targets: Mapping[str, Kind | None],
-    options: Options,
+    options: Options, max_bytes: int,
 ) -> list[Plan]:  # fmt: skip
     """Return a plan for each path that is added and exists."""
     with database.read() as connection:
@@ -95,12 +97,12 @@ def plan_adding(
         if owner and not is_root and not forced and kind == "file" and entry and entry.holds_source:
             # The folder's own walk looks after this file; it needs no separate root.
             root.id = owner.id
-        plan = Plan(root, outdated.get(root.readers, frozenset()))
+        plan = Plan(root, outdated.get(root.readers, frozenset()), max_bytes)
         plans.append(make_plan(plan, entries, elsewhere=elsewhere, again=True, forced=forced, returning=not is_root))
     return plans
 
 
-def plan_refresh(database: Database, collection: Collection) -> list[Plan]:
+def plan_refresh(database: Database, collection: Collection, max_bytes: int) -> list[Plan]:
     """Return a plan for each root of a collection."""
     with database.read() as connection:
         roots = roots_of(connection, [collection.id])
@@ -108,7 +110,12 @@ def plan_refresh(database: Database, collection: Collection) -> list[Plan]:
         outdated = _outdated(connection, roots)
     elsewhere = [root.path for root in roots]
     return [
-        make_plan(Plan(root, outdated[root.readers]), entries, elsewhere=elsewhere, again=root.readers < len(CHANGES))
+        make_plan(
+            Plan(root, outdated[root.readers], max_bytes),
+            entries,
+            elsewhere=elsewhere,
+            again=root.readers < len(CHANGES),
+        )
         for root, entries in zip(roots, entries_by_root, strict=True)
     ]
 
@@ -201,12 +208,17 @@ def _compare(plan: Plan, file: Found, entry: Entry | None, again: bool, forced: 
     anew = status == "indexed" and entry is not None and _reads_anew(plan, entry)
     if status == "indexed" and not (forced or anew) and not (entry and _may_differ(file, entry)):
         plan.unchanged.append(file.path)
-    elif status == "skipped" and not (again and _has_reader(plan.root, file)):
+    elif status == "skipped" and not (again and _has_reader(plan.root, file)) and not _fits_now(plan, file, entry):
         plan.skipped += 1
     elif status == "failed" and entry and not again and not _is_readable_now(entry):
         plan.failed += 1
     else:
         plan.tasks.append(Task(file, plan.root, entry, forced, anew))
+
+
+def _fits_now(plan: Plan, file: Found, entry: Entry | None) -> bool:
+    """Return whether a file that was too large may be read now: the limit is a setting."""
+    return entry is not None and entry.reason.startswith(TOO_LARGE) and file.size <= plan.max_bytes
 
 
 def _reads_anew(plan: Plan, entry: Entry) -> bool:

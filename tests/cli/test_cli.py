@@ -368,6 +368,14 @@ def test_a_folder_that_was_moved_is_removed_from_where_it_was(filled, notes: Pat
     assert filled("status", "--json").json["stats"]["totalSources"] == 3
 
 
+def test_a_file_above_a_limit_is_read_when_the_limit_is_raised(cli, tmp_path: Path) -> None:
+    (tmp_path / "big.txt").write_text("many words " * 100_000)
+    cli("config", "set", "max_file_mb", "1")
+    assert "localmcp config set NAME VALUE   and add the file again" in cli("add", "big.txt").err
+    cli("config", "set", "max_file_mb", "2")
+    assert "1 indexed" in cli("add", "big.txt").err
+
+
 def test_a_removed_folder_comes_back_with_the_command_that_its_removal_names(filled, notes: Path) -> None:
     removed = filled("remove", "notes", "--yes")
     assert "localmcp trash restore notes " in removed.err
