@@ -40,6 +40,15 @@ async def test_three_keys_lead_from_nothing_to_a_first_search(tmp_path: Path, mo
         assert tui.pane.hits[0]["collection"] == "samples"
 
 
+async def test_a_folder_of_your_own_is_added_from_the_first_screen(tmp_path: Path) -> None:
+    write(tmp_path / "notes" / "boiler.md", "# Boiler\n\nE110: the siphon of the boiler is blocked.\n")
+    async with open_tui(tmp_path / "library.localmcp") as tui:
+        await tui.press("a")
+        await tui.type(str(tmp_path / "notes"))
+        await tui.press("enter")
+        await tui.until(lambda: tui.app.session.look(lambda w: w.knowledge.get_stats()["totalSources"]), "the document")
+
+
 def test_the_samples_of_the_first_run_are_there() -> None:
     assert (sample_directory() / "documents" / "welcome.md").exists()
 
@@ -61,6 +70,18 @@ async def test_an_assistant_is_connected_after_its_configuration_was_shown(
         await tui.until(lambda: "localmcp" in json.loads(configuration.read_text())["mcpServers"], "the entry")
         # Its calls are logged, so that Activity can show them.
         assert "LOCALMCP_LOG_CALLS" not in json.loads(configuration.read_text())["mcpServers"]["localmcp"]["env"]
+
+
+async def test_brackets_turn_to_the_next_pane_and_back_around(tmp_path: Path) -> None:
+    async with open_tui(make_library(tmp_path)) as tui:
+        names, first = list(PANES), str(tui.app.switcher.current)
+        await tui.press("escape", "right_square_bracket")
+        assert tui.app.switcher.current == names[names.index(first) + 1]
+        for _ in names[1:]:
+            await tui.press("right_square_bracket")
+        assert tui.app.switcher.current == first
+        await tui.press("escape", "left_square_bracket")
+        assert tui.app.switcher.current == names[names.index(first) - 1]
 
 
 # ---------------------------------------------------------------- other processes
