@@ -24,6 +24,10 @@ def help(session: Session, subject: str | None) -> None:  # noqa: A001  (the nam
         subjects = list_subjects()
         session.answer({"subjects": subjects}, lambda _: _print_subjects(session, subjects))
         return
+    root = click.get_current_context().find_root()
+    commands = root.command.list_commands(root) if isinstance(root.command, click.Group) else ()
+    if subject in commands and subject not in list_subjects():
+        raise InvalidInput(f"There is no page '{subject}'.", hint=f"Of the command: localmcp {subject} --help")
     text = read_page(subject)
     session.answer({"subject": subject, "format": "markdown", "text": text}, lambda _: _print_page(session, text))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
 import click
@@ -30,8 +30,9 @@ def no_wait(says: str = "Return when everything is found by its words.") -> Opti
     return click.option("--no-wait", is_flag=True, help=says)
 
 
-_SPAN = re.compile(r"(\d{1,6})\s*(s|min|h|d|w|y)", re.IGNORECASE)
-_SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86_400, "w": 604_800, "y": 31_536_000}
+_SPAN = re.compile(r"(\d{1,6})\s*(?:(s|min|h|d|w|y)|(sec|min|hour|day|week|year)[a-z]*)( ago)?", re.IGNORECASE)
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800, "y": 31_536_000}
+_DAYS_AGO = {"today": 0, "yesterday": 1}
 FORM = "30min, 12h, 7d, 2w, 1y, a date like 2027-01-31, or a time like 2027-01-31T12:00"
 
 
@@ -45,11 +46,13 @@ def parse_time(option: str, text: str | None, *, ahead: bool) -> str | None:
     """
     if text is None:
         return None
-    span = _SPAN.fullmatch(text.strip())
+    span, day = _SPAN.fullmatch(text.strip()), _DAYS_AGO.get(text.strip().lower())
     try:
-        if span:
-            distance = timedelta(seconds=int(span[1]) * _SECONDS[span[2].lower()])
+        if span and not (ahead and span[4]):
+            distance = timedelta(seconds=int(span[1]) * _SECONDS[(span[2] or span[3])[0].lower()])
             moment = datetime.now(UTC) + (distance if ahead else -distance)
+        elif day is not None and not ahead:
+            moment = datetime.combine(date.today() - timedelta(day), time()).astimezone(UTC)
         else:
             # Without an offset it is the clock on the person's wall.
             moment = datetime.fromisoformat(text.strip()).astimezone(UTC)

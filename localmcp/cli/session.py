@@ -315,6 +315,10 @@ class Command(click.Command):
                 formatter.write_dl([record for record in records if record])
 
 
+_REMOVING = ("remove", "delete", "drop", "retire", "revoke", "rm")
+"""Names of commands that are taken for each other."""
+
+
 class Group(Command, click.Group):
     """A command with commands below it."""
 
@@ -332,8 +336,11 @@ class Group(Command, click.Group):
             return super().resolve_command(ctx, args)
         import difflib
 
-        near = difflib.get_close_matches(name, self.list_commands(ctx), 1, 0.5)
-        advice = f"Did you mean '{near[0]}'?" if near else f"There is: {', '.join(self.list_commands(ctx))}."
+        there = self.list_commands(ctx)
+        removing = [command for command in there if command in _REMOVING] if name in _REMOVING else []
+        near = removing or difflib.get_close_matches(name, there, 1, 0.5)
+        meant = " or ".join(f"'{command}'" for command in near)
+        advice = f"Did you mean {meant}?" if near else f"There is: {', '.join(there)}."
         raise click.UsageError(f"No such command '{name}'. {advice}", ctx)
 
 
