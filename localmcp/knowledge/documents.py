@@ -41,7 +41,7 @@ from localmcp.knowledge.names import (
 from localmcp.knowledge.origins import is_uuid, parse_collection
 from localmcp.knowledge.result_order import shortened
 from localmcp.knowledge.scans import waiting_pages
-from localmcp.knowledge.search import PassageSearch
+from localmcp.knowledge.search import NO_DOCUMENTS, PassageSearch
 from localmcp.knowledge.source_list import ORDERS, SOURCE, Listing, changed_files, in_order, list_documents, source_item
 from localmcp.search.collections import Collection, visible_collections, visible_ids
 from localmcp.search.dates import parse_range
@@ -231,6 +231,8 @@ class KnowledgeBase(PassageSearch):
                 result["notices"] = explain_empty_filter(connection, path_prefix=pathPrefix)
         elif changed:
             result["notices"] = [_changed_since_read(changed)]
+        elif not total and not any((collection, since, until)):
+            result["notices"] = [NO_DOCUMENTS]
         return result
 
     def _listed(

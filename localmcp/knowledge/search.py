@@ -18,12 +18,15 @@ from localmcp.knowledge.names import explain_empty_filter, resolve_source
 from localmcp.knowledge.origins import Id, parse_collection, shown_id
 from localmcp.knowledge.result_order import WINDOW, excerpt_around, fitting, group_by_document, spread
 from localmcp.search.candidates import Hit, Mode, SearchOutcome, SearchRequest
+from localmcp.search.collections import visible_ids
 from localmcp.search.dates import parse_range
 from localmcp.search.federation import Federation
 from localmcp.search.filters import Filters
 from localmcp.search.fusion import MatchType
+from localmcp.search.index import Index
 from localmcp.search.keyword import KeywordQuery, Term, inverse_frequency
 from localmcp.search.relevance import has_digit, unmentioned
+from localmcp.storage.database import fetch_one
 from localmcp.text.signals import signals
 from localmcp.tools import Param, current_scope, integer_or_string, tool
 from localmcp.wording.normalize import fold, is_function_word, stop_words
@@ -49,6 +52,7 @@ GROUPED_CHARS = 120
 """Characters of a passage that represents its document where a language model reads it."""
 MOST_ABSENT = 3
 """Words of a question that are named because no document holds them."""
+NO_DOCUMENTS = "There are no documents yet. They are added with: localmcp add FOLDER"
 NOTHING_FOUND = "No relevant results found. Try rephrasing your query or using a different search mode."
 MODES = ("hybrid", "semantic", "keyword")
 
@@ -220,6 +224,8 @@ class PassageSearch:
             with self.database.read() as connection:
                 remarks = explain_empty_filter(connection, sourceType, partition, pathPrefix, metadata, dates)
             result["message"] = " ".join(remarks) or NOTHING_FOUND
+        if not outcome.hits and not any(self.federation.look(_holds_document)):
+            result["notices"] = [NO_DOCUMENTS]
         return result
 
     def _page(
@@ -284,6 +290,13 @@ class _Page:
         except (binascii.Error, ValueError):
             pass
         raise InvalidInput("cursor: it does not belong to this query; leave it out to start at the first page.")
+
+
+def _holds_document(index: Index, _origin: str | None) -> bool | None:
+    with index.database.read() as connection:
+        listed = visible_ids(connection)
+        sql = f"select 1 from sources where trashed_at is null and collection_id in ({listed}) limit 1"
+        return fetch_one(connection, sql) is not None or None
 
 
 def _search_result(

@@ -194,6 +194,14 @@ def test_a_document_is_read_from_the_place_that_an_answer_cites(desk: Desk, tmp_
     assert read("nothing.md:3").is_error
 
 
+def test_an_empty_library_says_so_to_whoever_searches_or_lists_it(desk: Desk) -> None:
+    calls = (("search", {"query": "lamp"}), ("list_sources", {}))
+    says = "There are no documents yet. They are added with: localmcp add FOLDER"
+    assert all(says in desk.registry.call(tool, arguments, LEAN).text for tool, arguments in calls)
+    desk.add_text("Vase", "A blue vase.")
+    assert all(says not in desk.registry.call(tool, arguments, LEAN).text for tool, arguments in calls)
+
+
 def test_a_value_that_no_document_has_in_a_field_is_named_with_those_there_are(desk: Desk) -> None:
     desk.library.put("The lamp hums.", title="Lamp", metadata={"author": "Ada", "tags": ["light", 7]})
     search = lambda **metadata: desk.registry.call("search", {"query": "lamp", "metadata": metadata}, LEAN).text  # noqa: E731

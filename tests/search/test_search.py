@@ -14,7 +14,7 @@ from localmcp.embeddings import HashEmbedder, LazyEmbedder
 from localmcp.errors import InvalidInput, LocalMCPError, ModelUnavailable, NotFound
 from localmcp.knowledge.document_parts import JOINT, MOST_DOCUMENT_BYTES
 from localmcp.knowledge.documents import KnowledgeBase
-from localmcp.knowledge.search import NOTHING_FOUND
+from localmcp.knowledge.search import NO_DOCUMENTS, NOTHING_FOUND
 from localmcp.search.federation import Federation
 from localmcp.search.index import Index
 from localmcp.search.sources import trash_sources
@@ -137,7 +137,7 @@ def test_a_missing_query_gets_the_text_of_the_contract(shelf: Desk, arguments: d
 
 def test_an_empty_knowledge_base_answers_every_tool(desk: Desk) -> None:
     assert desk.search("anything")["count"] == 0
-    assert desk.call("list_sources") == {"count": 0, "total": 0, "sources": []}
+    assert desk.call("list_sources") == {"count": 0, "total": 0, "sources": [], "notices": [NO_DOCUMENTS]}
     assert desk.call("get_stats")["totalChunks"] == 0
     assert "0 documents" in desk.knowledge.instructions()
 
