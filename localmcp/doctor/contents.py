@@ -119,14 +119,14 @@ STUCK_JOBS = """
 
 def _documents(connection: apsw.Connection) -> Iterator[Check]:
     sql = """
-        select uri, size, mtime_ns from sources
-        where trashed_at is null and uri is not null and mtime_ns is not null order by id
+        select path, ledger.size, ledger.mtime_ns from ledger join sources on sources.id = source_id
+        where status = 'indexed' and trashed_at is null and ledger.mtime_ns is not null order by sources.id
     """
     changed = gone = compared = 0
-    for uri, bytes_, mtime_ns in islice(connection.execute(sql), MOST_FILES):
+    for path, bytes_, mtime_ns in islice(connection.execute(sql), MOST_FILES):
         compared += 1
         try:
-            status = os.stat(uri)
+            status = os.stat(path)
         except (OSError, ValueError):
             gone += 1
             continue

@@ -164,6 +164,15 @@ def test_passages_without_vectors_and_files_that_changed_name_the_refresh(worksp
     assert found["vectors"].fix == found["freshness"].fix == "localmcp refresh"
 
 
+def test_documents_in_a_mailbox_are_where_their_file_is(workspace: Workspace, tmp_path: Path) -> None:
+    mail = "From a@b Thu Jan  1 00:00:00 2015\nFrom: a@b.c\nSubject: Cheese\n\nTwelve a kilo.\n\n"
+    box = write(tmp_path / "docs" / "box.mbox", mail * 2)
+    assert workspace.library.refresh().indexed == 2
+    assert problems(workspace) == {}
+    box.unlink()
+    assert "1 not where they were, of 3" in problems(workspace)["freshness"].says
+
+
 def test_another_model_than_the_files_names_the_setting_and_the_reembed(workspace: Workspace) -> None:
     path = workspace.database.path
     found = {each.name: each for each in run_checks(load_settings(database=path, model="hash:128")) if each.fix}
