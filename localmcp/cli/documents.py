@@ -188,6 +188,8 @@ def restore(session: Session, ids: tuple[str, ...]) -> None:
         session.note(f"{len(restored):,} documents are back.")
     else:
         session.note("\n".join(f"{row.title} is back." for row in restored))
+    if folders := [name for name in ids if os.path.isdir(os.path.expanduser(name))]:
+        session.remark(f"Watch the folder again with: localmcp add {shlex.join(folders)}")
     if session.as_json:
         session.print_json({"restored": [{"id": row.uuid, "title": row.title, "path": row.uri} for row in restored]})
 

@@ -204,7 +204,7 @@ def trashed_sources(connection: apsw.Connection, collections: Sequence[Collectio
 
 
 def named_in_trash(connection: apsw.Connection, collections: Sequence[Collection], name: str) -> list[str]:
-    """Return the ids of the sources in the trash that a name means: one, or those from a folder.
+    """Return the ids of the sources in the trash that a name means: one, or those from a folder or a mailbox.
 
     Raises:
         NotFound: there is none; names the nearest.
@@ -213,14 +213,19 @@ def named_in_trash(connection: apsw.Connection, collections: Sequence[Collection
     if source := find_source(connection, unicode_path(name), trashed=True):
         return [source.uuid]
     rows = [row for row, _ in trashed_sources(connection, collections)]
-    folder = os.path.normcase(canonical_path(name))
+    place = os.path.normcase(canonical_path(name))
     # Of a file that was removed twice, the last version.
-    inside = {row.uri: row.uuid for row in reversed(rows) if row.uri and below(os.path.normcase(row.uri), folder)}
+    inside = {row.uri: row.uuid for row in reversed(rows) if row.uri and _is_in(os.path.normcase(row.uri), place)}
     if inside:
         return list(inside.values())
     near = nearest(name, [row.title for row in rows] + [row.uri for row in rows if row.uri])
     hint = f"The nearest there is '{near}'." if near else None if rows else "The trash is empty."
     raise NotFound(f"No document '{name}' in the trash.", hint=hint)
+
+
+def _is_in(uri: str, place: str) -> bool:
+    """Return whether a document is in a folder, or in a file such as a mailbox."""
+    return below(uri, place) or uri.startswith(f"{place}#")
 
 
 def bring_back(connection: apsw.Connection, source: str) -> SourceRow:

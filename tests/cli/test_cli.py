@@ -382,7 +382,12 @@ def test_a_removed_folder_comes_back_with_the_command_that_its_removal_names(fil
     assert filled("trash", "restore", "nots").code == 1
     restored = filled("trash", "restore", "notes")
     assert restored.code == 0 and "Tomatoes is back." in restored.err
+    assert "Watch the folder again with: localmcp add notes" in restored.err
     assert filled("status", "--json").json["stats"]["totalSources"] == 3
+    (notes / "box.mbox").write_text("From a@b Thu Jan  1 00:00:00 2015\nFrom: a@b\nSubject: Cheese\n\nTwelve.\n\n" * 2)
+    assert "2 indexed, 3 unchanged" in filled("add", "notes").err
+    assert "2 documents" in filled("remove", "notes/box.mbox", "--yes").err
+    assert filled("trash", "restore", "notes/box.mbox").err.count("Cheese is back.") == 2
 
 
 def test_removed_documents_go_to_the_trash_and_come_back(filled) -> None:
