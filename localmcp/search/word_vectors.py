@@ -107,7 +107,7 @@ class WordIndex:
         self, connection: apsw.Connection, generation: int, question: Sequence[tuple[str, Vector]],
         language: str | None, total: int,
     ) -> dict[int, float]:  # fmt: skip
-        """Return chunk id -> how much it has of words that mean those of the question: likeness squared times rarity, summed.
+        """Return chunk id -> how much it has of words that mean those of the question, as `_sums` counts it.
 
         `question`: its words, which are in `language`, with their vectors. `total`: passages that are searched.
         """
