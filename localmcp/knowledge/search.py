@@ -321,7 +321,7 @@ def _search_result(
         result["repairs"] = [{"word": r.word, "replacement": r.replacement} for r in outcome.query.repairs]
         result["didYouMean"] = _corrected(request.text, outcome)
     shown = request.offset + len(outcome.hits)
-    if shown < outcome.total:
+    if outcome.hits and shown < outcome.total:
         result["nextCursor"] = page.cursor(shown)
     if explain:
         result["explain"] = _explanation(outcome) | ({"recency": outcome.recency} if outcome.recency else {})

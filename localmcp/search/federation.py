@@ -274,6 +274,7 @@ def _join(request: SearchRequest, parts: list[_Part], notices: list[str]) -> Sea
         key=lambda candidate: candidate[:6],
     )
     candidates = _without_copies(parts, [(number, fused) for *_, number, _, fused in ordered])
+    copies = len(ordered) - len(candidates)
     first, first_few = parts[0].ranked.outcome if parts else SearchOutcome([], 0), candidates[:LOOKED_AT]
     if request.by_date:
         candidates = _by_date(request, parts, candidates, first)
@@ -281,7 +282,7 @@ def _join(request: SearchRequest, parts: list[_Part], notices: list[str]) -> Sea
     hits = _load(parts, dict.fromkeys((*page, *first_few)), notices)
     return SearchOutcome(
         hits=[hits[candidate] for candidate in page if candidate in hits],
-        total=sum(map(len, ranked)),
+        total=sum(map(len, ranked)) - copies,
         query=query,
         weights=first.weights,
         doubtful=is_doubtful(hits[candidate] for candidate in first_few if candidate in hits),

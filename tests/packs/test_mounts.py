@@ -221,6 +221,7 @@ def test_a_document_that_is_in_several_files_is_found_once_and_your_own_first(
         cursor = pages[-1]["nextCursor"]
         pages.append(call(ours, "search", query="hive queen honey wax", mode=mode, limit=1, cursor=cursor))
     assert [hit["content"] for page in pages for hit in page["results"]] == texts
+    assert len(pages) == 4, "a page after the last was offered, which held nothing"
 
 
 def test_lists_and_numbers_tell_what_is_mounted(ours: Workspace, bees: Path) -> None:
