@@ -225,7 +225,7 @@ class PassageSearch:
                 remarks = explain_empty_filter(connection, sourceType, partition, pathPrefix, metadata, dates)
             result["message"] = " ".join(remarks) or NOTHING_FOUND
         if not outcome.hits and not any(self.federation.look(_holds_document)):
-            result["notices"] = [NO_DOCUMENTS]
+            result["notices"] = [*outcome.notices, NO_DOCUMENTS]
         return result
 
     def _page(
