@@ -10,7 +10,7 @@ from typing import Any
 from localmcp.arrays import NDArray, Vector, Vectors, np
 from localmcp.config import packaged_data
 from localmcp.embeddings.embedder import DEFAULT_NAME
-from localmcp.embeddings.encoder import Arithmetic, BlockMatrix, EncoderShape, Int8Matrix
+from localmcp.embeddings.encoder import Arithmetic, EncoderShape, Int8Matrix
 from localmcp.embeddings.encoder_embedder import EncoderEmbedder
 from localmcp.embeddings.native import explained, map_checked
 from localmcp.embeddings.protobuf import fields
@@ -73,11 +73,7 @@ class MiniLMWeights:
         words = self._words.values[ids] * self._words.scales[ids, None]
         return words + self._positions[: len(ids)]
 
-    def matrix(self, part: str, arithmetic: Arithmetic) -> Int8Matrix | BlockMatrix:
-        matrix = self._columns(part)
-        return matrix.in_blocks() if arithmetic == "blocks" else matrix
-
-    def _columns(self, part: str) -> Int8Matrix:
+    def matrix(self, part: str, arithmetic: Arithmetic) -> Int8Matrix:
         layer, _, kind = part.partition(".")
         if kind != "qkv":
             return self._matrix(_source(layer, _PARTS[kind]))

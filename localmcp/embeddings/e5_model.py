@@ -12,7 +12,7 @@ from typing import Any
 
 from localmcp.arrays import NDArray, Vector, Vectors, np
 from localmcp.config import packaged_data
-from localmcp.embeddings.encoder import Arithmetic, BlockMatrix, EncoderShape, Int8Matrix, mean_of
+from localmcp.embeddings.encoder import Arithmetic, EncoderShape, FourBitMatrix, Int8Matrix, mean_of
 from localmcp.embeddings.encoder_embedder import Common, EncoderEmbedder
 from localmcp.embeddings.native import explained, map_checked, map_file
 from localmcp.embeddings.protobuf import message, number, text
@@ -66,7 +66,6 @@ class E5Embedder(EncoderEmbedder):
                 passage_prefix="passage: ",
                 threads=threads,
                 arithmetic=arithmetic,
-                questions="blocks",
                 common=_read_common(),
             )
 
@@ -144,12 +143,12 @@ class E5Weights:
     def embed(self, ids: NDArray[np.int64]) -> Vectors:
         return _unpack(self._words[ids]).reshape(len(ids), -1) + self._positions[: len(ids)]
 
-    def matrix(self, part: str, arithmetic: Arithmetic) -> Int8Matrix | BlockMatrix:
+    def matrix(self, part: str, arithmetic: Arithmetic) -> Int8Matrix | FourBitMatrix:
         layer, _, kind = part.partition(".")
         columns = 4 * self.shape.width if kind == "outer" else self.shape.width
         blocks = np.concatenate([self._blocks(f"l{layer}.{name}.w", columns) for name in _PARTS[kind]])
-        if arithmetic != "int8":
-            return BlockMatrix(4, _interleave(blocks[..., 2:]), _scales(blocks))
+        if arithmetic == "float":
+            return FourBitMatrix(_interleave(blocks[..., 2:]), _scales(blocks))
         floats = _unpack(blocks).reshape(len(blocks), columns)
         scales = np.maximum(np.abs(floats).max(axis=1), 1e-12) / 127
         return Int8Matrix(np.rint(floats / scales[:, None]).astype(np.int8).T, scales)

@@ -1,4 +1,4 @@
-"""Embedders on our own graph: queries nearly as floats, passages as int8 where the processor gains from it."""
+"""Embedders on our own graph: queries as floats, passages as int8 where the processor gains from it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from localmcp.embeddings.tokens import TokenCounter, Tokens
 Read = TypeVar("Read")
 
 SHORT_CHARACTERS = 300
-"""Texts up to this length are embedded as questions are: tools, rules and titles are compared with the least loss."""
+"""Texts up to this length are embedded as floats: tools, rules and titles keep their exact vectors."""
 FEW_PASSAGES = 16
 """So few are embedded in the calling thread alone, whose priority may be low."""
-TRIAL_TOKENS, QUESTION_TOKENS = 64, 16
+TRIAL_TOKENS = 64
 MIN_SPEEDUP = 1.15
 MIN_COSINE = 0.97
 """Below it the processor's int8 instructions saturate (AVX2 without VNNI): such vectors are not used."""
@@ -73,21 +73,19 @@ class EncoderEmbedder:
         passage_prefix: str = "",
         threads: int | None = None,
         arithmetic: Arithmetic | None = None,
-        questions: Arithmetic | None = None,
         common: Common | None = None,
     ) -> None:
         """`max_tokens`: what the model reads of a text, special tokens and prefix included.
 
         `common`: what is subtracted from every vector.
         `arithmetic`: that of passages; None tries which is faster here.
-        `questions`: that of questions, likewise.
         """
         self.count_tokens: TokenCounter = tokens
         self._tokens = tokens
         self._weights = weights
         self._common = common
         self._threads = threads_for(threads)
-        self._queries = Encoder(weights, questions or self._try_blocks(), self._threads)
+        self._queries = Encoder(weights, "float", self._threads)
         self._passages: Encoder | None = None
         self._trial = Trial(arithmetic, 1.0, 1.0) if arithmetic else None
         self._loading = threading.Lock()
@@ -173,18 +171,6 @@ class EncoderEmbedder:
                 self._trial = self._trial or self._try()
                 self._passages = Encoder(self._weights, self._trial.arithmetic, 1)
             return self._passages
-
-    def _try_blocks(self) -> Arithmetic:
-        """Return "float" where onnxruntime (before 1.23) or the processor knows no products of eight bits in blocks.
-
-        Blocks that are unpacked at every use take five times as long as floats; else they take two thirds.
-        """
-        ids = np.arange(1000, 1000 + QUESTION_TOKENS, dtype=np.int64)
-        try:
-            slow = self._layer_seconds("blocks", ids) > 2 * self._layer_seconds("float", ids)
-        except Exception:
-            return "float"
-        return "float" if slow else "blocks"
 
     def _try(self) -> Trial:
         """Compare the arithmetics: vectors by the whole model, times by its first layer."""

