@@ -1,6 +1,6 @@
 """A mixed library: English code and notes, Italian letters, German manuals, Spanish mail; questions in four languages.
 
-    python tests/benchmarks/mixed_library.py --workdir DIR [--model multilingual] [--second|--third|--fourth]
+    python tests/benchmarks/mixed_library.py --workdir DIR [--model multilingual] [--second|--third|--fourth|--fifth]
 
 `mixed_library.txt` holds 160 documents written for this, with their questions: the first question of a document is in
 its own language, the second in another one. Beside them stand letters, mails, notes and manuals put together from
@@ -16,6 +16,9 @@ Spanish, German and French too (`mixed_third.txt`).
 
 `--fourth`: 20 documents in Italian, Danish, Czech and Portuguese among 460 others, Finnish, Hungarian and English among
 them, with 20 questions in their language and 40 in others (`mixed_fourth.txt`).
+
+`--fifth`: 28 documents in Italian, Spanish, German and French among 440 others, English among them, with 28 questions
+in their language and 56 in others, half of those in English (`mixed_fifth.txt`).
 """
 
 from __future__ import annotations
@@ -42,6 +45,7 @@ WRITTEN = Path(__file__).with_suffix(".txt")
 SECOND = WRITTEN.with_name("mixed_second.txt")
 THIRD = WRITTEN.with_name("mixed_third.txt")
 FOURTH = WRITTEN.with_name("mixed_fourth.txt")
+FIFTH = WRITTEN.with_name("mixed_fifth.txt")
 MODULES = """
     argparse ast base64 calendar configparser csv datetime difflib email.utils filecmp fileinput fnmatch
     fractions ftplib functools getpass gettext glob gzip heapq html imaplib inspect ipaddress json.decoder
@@ -84,11 +88,13 @@ SECOND_OTHERS = Others(
 )
 THIRD_OTHERS = Others(dict.fromkeys(["nl", "pl", "ru", "sv", "tr", "el", "en"], 60), {}, 40)
 FOURTH_OTHERS = Others(dict.fromkeys(["it", "da", "cs", "pt", "fi", "hu", "en"], 60), {}, 40)
+FIFTH_OTHERS = Others(dict.fromkeys(["it", "es", "de", "fr", "en"], 80), {}, 40)
 LIBRARIES = {
     "library": (WRITTEN, FIRST_OTHERS),
     "second": (SECOND, SECOND_OTHERS),
     "third": (THIRD, THIRD_OTHERS),
     "fourth": (FOURTH, FOURTH_OTHERS),
+    "fifth": (FIFTH, FIFTH_OTHERS),
 }
 
 
@@ -212,7 +218,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workdir", type=Path, required=True)
     parser.add_argument("--model", default="multilingual")
-    for name in ("second", "third", "fourth"):
+    for name in ("second", "third", "fourth", "fifth"):
         parser.add_argument(f"--{name}", action="store_const", dest="library", const=name, help=f"the {name} library")
     parser.set_defaults(library="library")
     parser.add_argument("--json", type=Path, help="write the rank of every question there")
