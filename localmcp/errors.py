@@ -114,7 +114,7 @@ class NeedsConfirmation(LocalMCPError):
 
 
 class Interrupted(LocalMCPError):
-    """A search that was stopped because its caller no longer waits."""
+    """Work that was stopped: its caller no longer waits, or what it reads was removed meanwhile."""
 
 
 class CallGivenUp(Interrupted):

@@ -474,9 +474,13 @@ class Library:
             NotFound: one is not in the trash.
             InvalidInput: another version of the same file has been added meanwhile.
         """
-        uuids = dict.fromkeys(uuid for source in sources for uuid in self.find_trashed(source))
         with self._database.write() as connection:
-            return [trash.bring_back(connection, uuid) for uuid in uuids]
+            collections = visible_collections(connection)
+            named = [row for name in sources for row in trash.named_in_trash(connection, collections, name)]
+            rows = list(dict.fromkeys(named))
+            for row in rows:
+                trash.bring_back(connection, row)
+        return rows
 
     def find_trashed(self, name: str) -> list[str]:
         """Return the ids of the documents in the trash that a name means: one, or those from a folder.
@@ -486,7 +490,8 @@ class Library:
             InvalidInput: several have that title.
         """
         with self._database.read() as connection:
-            return trash.named_in_trash(connection, visible_collections(connection), name)
+            rows = trash.named_in_trash(connection, visible_collections(connection), name)
+        return [row.uuid for row in rows]
 
     def trashed(self) -> list[tuple[SourceRow, str]]:
         """Return what is in the trash, and since when (ISO 8601 UTC); the latest first."""

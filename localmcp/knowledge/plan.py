@@ -82,7 +82,7 @@ def plan_adding(
     with database.read() as connection:
         roots = roots_of(connection, [collection.id])
         entries_by_path = {path: entries_below(connection, collection.id, path) for path in targets}
-        outdated = _outdated(connection, roots)
+        outdated = _outdated(connection, collection, roots)
     elsewhere = [*(root.path for root in roots), *targets]
     plans: list[Plan] = []
     for path, kind in targets.items():
@@ -107,7 +107,7 @@ def plan_refresh(database: Database, collection: Collection, max_bytes: int) -> 
     with database.read() as connection:
         roots = roots_of(connection, [collection.id])
         entries_by_root = [entries_below(connection, collection.id, root.path) for root in roots]
-        outdated = _outdated(connection, roots)
+        outdated = _outdated(connection, collection, roots)
     elsewhere = [root.path for root in roots]
     return [
         make_plan(
@@ -120,10 +120,11 @@ def plan_refresh(database: Database, collection: Collection, max_bytes: int) -> 
     ]
 
 
-def _outdated(connection: apsw.Connection, roots: Iterable[Root]) -> dict[int, frozenset[str]]:
+def _outdated(connection: apsw.Connection, collection: Collection, roots: Iterable[Root]) -> dict[int, frozenset[str]]:
     """Return, per number of changes of readers, the files of a collection that hold documents to be read again."""
-    numbers = {root.readers: root.collection_id for root in roots}
-    return {number: outdated_containers(connection, collection, number) for number, collection in numbers.items()}
+    return {
+        number: outdated_containers(connection, collection.id, number) for number in {root.readers for root in roots}
+    }
 
 
 def set_aside(plans: list[Plan]) -> list[str]:

@@ -203,19 +203,19 @@ def trashed_sources(connection: apsw.Connection, collections: Sequence[Collectio
     return [(SourceRow(*row[:5]), row[5]) for row in fetch_all(connection, sql) if row[2] in collection_ids]
 
 
-def named_in_trash(connection: apsw.Connection, collections: Sequence[Collection], name: str) -> list[str]:
-    """Return the ids of the sources in the trash that a name means: one, or those from a folder or a mailbox.
+def named_in_trash(connection: apsw.Connection, collections: Sequence[Collection], name: str) -> list[SourceRow]:
+    """Return the sources in the trash that a name means: one, or those from a folder or a mailbox.
 
     Raises:
         NotFound: there is none; names the nearest.
         Ambiguous: several have that title; the hint lists them.
     """
     if source := find_source(connection, unicode_path(name), trashed=True):
-        return [source.uuid]
+        return [source]
     rows = [row for row, _ in trashed_sources(connection, collections)]
     place = os.path.normcase(canonical_path(name))
     # Of a file that was removed twice, the last version.
-    inside = {row.uri: row.uuid for row in reversed(rows) if row.uri and _is_in(os.path.normcase(row.uri), place)}
+    inside = {row.uri: row for row in reversed(rows) if row.uri and _is_in(os.path.normcase(row.uri), place)}
     if inside:
         return list(inside.values())
     near = nearest(name, [row.title for row in rows] + [row.uri for row in rows if row.uri])
@@ -228,18 +228,12 @@ def _is_in(uri: str, place: str) -> bool:
     return below(uri, place) or uri.startswith(f"{place}#")
 
 
-def bring_back(connection: apsw.Connection, source: str) -> SourceRow:
-    """Restore a source by its id, path or title. Part of the write transaction.
+def bring_back(connection: apsw.Connection, row: SourceRow) -> None:
+    """Restore a source that is in the trash. Part of the write transaction.
 
     Raises:
-        Ambiguous: several documents in the trash have that name; the hint lists them.
-        NotFound: it is not in the trash.
         InvalidInput: another version of the same file has been added meanwhile.
     """
-    source = unicode_path(source)
-    row = find_source(connection, source, trashed=True)
-    if row is None:
-        raise NotFound(f"No document '{source}' in the trash.")
     sql = "select uuid from sources where collection_id = ? and uri = ? and trashed_at is null"
     newer = fetch_one(connection, sql, (row.collection_id, row.uri))
     if newer:
@@ -247,7 +241,6 @@ def bring_back(connection: apsw.Connection, source: str) -> SourceRow:
     restore_source(connection, row.id)
     if row.uri is not None:
         _note_return(connection, row.id)
-    return row
 
 
 def _note_return(connection: apsw.Connection, source_id: int) -> None:

@@ -12,12 +12,11 @@ from localmcp.arrays import Vectors, np
 from localmcp.embeddings import LazyEmbedder, ModelIdentity
 from localmcp.errors import InvalidInput, LocalMCPError, ModelMismatch, NotFound, Unavailable
 from localmcp.retriever.filter_fields import explain_misses
-from localmcp.schemas import nearest
 from localmcp.search.backend_choice import Place, Places
 from localmcp.search.candidates import SearchRequest
 from localmcp.search.chunk_rows import find_partition, load_rows
 from localmcp.search.collection_vectors import find_part
-from localmcp.search.collections import Collection, advise_model, find_model, visible_collections
+from localmcp.search.collections import Collection, advise_model, find_model, hint_for, visible_collections
 from localmcp.search.conditions import Condition, comparisons, parse_condition
 from localmcp.search.dates import parse_range
 from localmcp.search.filters import Filters, allowed_sources
@@ -133,15 +132,13 @@ class Retriever:
         """
         with self.database.read() as connection:
             place = self.places.find(connection, name)
-            names = [collection.name for collection in visible_collections(connection)]
         try:
             if place.collection is not None or self.places.is_foreign(name):
                 return place
         except Unavailable as error:
             raise Unavailable(f"collection '{name}' is not in the file. {error.message}", hint=error.hint) from error
-        near = nearest(name, names)
-        there = ", ".join(names) or "none yet"
-        raise NotFound(NO_COLLECTION, hint=f"Did you mean '{near}'?" if near else f"There is: {there}.")
+        with self.database.read() as connection:
+            raise NotFound(NO_COLLECTION, hint=hint_for(visible_collections(connection), name))
 
     # ------------------------------------------------------------ by meaning
 

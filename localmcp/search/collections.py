@@ -60,9 +60,14 @@ def _named(visible: list[Collection], name: str) -> Collection:
     for candidate in visible:
         if candidate.name.casefold() == name.casefold():
             return candidate
-    near = nearest(name, [c.name for c in visible])
-    names = ", ".join(c.name for c in visible) or "none yet"
-    raise NotFound(f"No collection '{name}'.", hint=f"Did you mean '{near}'?" if near else f"There is: {names}.")
+    raise NotFound(f"No collection '{name}'.", hint=hint_for(visible, name))
+
+
+def hint_for(visible: list[Collection], name: str) -> str:
+    """Return what to say of a name that none of the collections has: the nearest, or all of them."""
+    names = [collection.name for collection in visible]
+    near = nearest(name, names)
+    return f"Did you mean '{near}'?" if near else f"There is: {', '.join(names) or 'none yet'}."
 
 
 def ensure_collection(connection: apsw.Connection, name: str, *, kind: str = "documents") -> Collection:

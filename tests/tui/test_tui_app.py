@@ -47,6 +47,8 @@ async def test_a_folder_of_your_own_is_added_from_the_first_screen(tmp_path: Pat
         await tui.type(str(tmp_path / "notes"))
         await tui.press("enter")
         await tui.until(lambda: tui.app.session.look(lambda w: w.knowledge.get_stats()["totalSources"]), "the document")
+        listed = tui.app.session.look(lambda workspace: workspace.knowledge.list_sources()["sources"])
+        assert [source["title"] for source in listed] == ["Boiler"]
 
 
 def test_the_samples_of_the_first_run_are_there() -> None:
