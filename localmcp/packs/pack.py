@@ -139,7 +139,7 @@ def _reduce(connection: apsw.Connection, unwanted: Sequence[int] | None) -> None
         "delete from sqlite_sequence where name in (select value from json_each(?))", (json.dumps(PRIVATE_TABLES),)
     )
     connection.execute("commit")
-    for index in ("chunks_fts", "quickstarts_fts", "rules_fts"):
+    for index in ("chunks_fts", "quickstarts_fts"):
         connection.execute(f"insert into {index} ({index}) values ('optimize')")
 
 
@@ -199,7 +199,6 @@ def _delete_quickstarts_and_rules(connection: apsw.Connection) -> None:
         delete from quickstarts_fts where rowid in (select id from quickstarts);
         delete from quickstart_tags;
         delete from quickstarts;
-        delete from rules_fts where rowid in (select id from rules);
         delete from vectors where id in (select embedding from rules);
         delete from rules;
         delete from user_instructions;

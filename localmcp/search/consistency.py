@@ -9,20 +9,16 @@ from collections.abc import Iterator
 import apsw
 
 from localmcp.arrays import np
-from localmcp.search.vector import SEGMENT_SIZE
+from localmcp.search.vector import segment_fits
 from localmcp.search.vector_queue import QUEUE_VERSION, miscounted
 from localmcp.storage.database import fetch_all, fetch_one
+from localmcp.storage.vector_codes import pack_codes
 
 _LIVE = "select chunks.id from chunks join sources on sources.id = source_id where trashed_at is null"
 _SEGMENTS = """
     signs join models on models.id = signs.model_id
     where collection_id in (select id from collections where kind = 'documents')
 """
-_FITS = f"""
-    count between 1 and {SEGMENT_SIZE} and length(ids) = 8 * count and length(sources) = 8 * count
-    and length(bits) = count * ((dimension + 63) / 64 * 8)
-"""
-"""Segments of another length are not even read: they may be large."""
 _COUNTS = {
     "{} passages are not in the keyword index": f"({_LIVE}) where id not in (select rowid from chunks_fts)",
     "the keyword index holds {} passages that are not there": f"chunks_fts where rowid not in ({_LIVE})",
@@ -66,11 +62,13 @@ def disagreements(connection: apsw.Connection) -> list[str]:
 
 def _sign_codes(connection: apsw.Connection) -> Iterator[str]:
     """Yield how sign codes differ from vectors: each vector of its collection's model has one code, its signs."""
-    if unfit := fetch_one(connection, f"select count(*) from {_SEGMENTS} and not ({_FITS})"):
+    # Segments of another length are not even read: they may be large.
+    fits = segment_fits(connection)
+    if unfit := fetch_one(connection, f"select count(*) from {_SEGMENTS} and not ({fits})"):
         yield f"{unfit} segments of sign codes have the wrong length"
     coded: Counter[tuple[int, int]] = Counter()
     wrong = 0
-    sql = f"select signs.model_id, ids, bits, dimension from {_SEGMENTS} and {_FITS}"
+    sql = f"select signs.model_id, ids, bits, dimension from {_SEGMENTS} and {fits}"
     for model_id, ids, bits, dimension in connection.execute(sql):
         numbers = array("q", ids)
         coded.update((model_id, chunk_id) for chunk_id in numbers)
@@ -90,12 +88,12 @@ def _sign_codes(connection: apsw.Connection) -> Iterator[str]:
 
 def _differing(connection: apsw.Connection, model_id: int, ids: array[int], bits: bytes, dimension: int) -> int:
     """Count the sign codes that are not those of their vectors."""
-    codes = np.frombuffer(bits, np.uint8).reshape(len(ids), -1)
+    codes = np.frombuffer(bits, np.uint64).reshape(len(ids), -1)
     sql = "select id & 1099511627775, embedding from vectors where id in (select ? << 40 | value from carray(?))"
     vectors = dict(fetch_all(connection, sql, (model_id, apsw.carray(ids))))
     rows = [place for place, row_id in enumerate(ids) if len(vectors.get(row_id, b"")) == 4 * dimension]
     if not rows:
         return 0
     stacked = np.frombuffer(b"".join(vectors[ids[place]] for place in rows), "<f4").reshape(len(rows), dimension)
-    signs = np.packbits(stacked > 0, axis=1, bitorder="little")
-    return int((codes[rows, : signs.shape[1]] != signs).any(axis=1).sum())
+    expected = pack_codes(stacked)[:, : codes.shape[1]]
+    return int((codes[rows] != expected).any(axis=1).sum())

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import apsw
 
 from localmcp.storage.times import utc_now
+from localmcp.storage.vector_codes import recode
 
 APPLICATION_ID = 0x6C6D6370
 """`lmcp`: the four bytes at offset 68 of the file by which `file(1)` and we know it."""
@@ -488,3 +489,10 @@ def m010_word_vectors(connection: apsw.Connection) -> None:
             unique (model_id, word)
         ) strict;
     """)
+
+
+@migration
+def m011_codes_of_two_bits(connection: apsw.Connection) -> None:
+    """The codes of vectors hold two bits a dimension; the keyword index of rules, which nothing read, goes."""
+    connection.execute("drop table rules_terms; drop table rules_fts")
+    recode(connection)

@@ -305,7 +305,6 @@ ROWS = (
     "update rules set digest = zeroblob(0), project = char(0)",
     "update rules set rule_text = replace(hex(zeroblob(1000000)), '00', 'R ')",
     "delete from user_instructions",
-    "update rules_fts_data set block = randomblob(length(block))",
     "update manifest set content = '{}'",
     "update manifest set content = 'null'",
     "update manifest set content = '[' || content || ']'",

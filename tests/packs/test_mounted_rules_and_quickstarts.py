@@ -413,7 +413,6 @@ def test_rows_that_are_no_quick_starts_are_passed_over(ours: Workspace, team: Pa
         "update vectors set embedding = cast(replace(hex(zeroblob(384)), '00', 'NaN!') as blob)",
         "update signs set bits = x'00'",
         "update rules set embedding = 1",
-        "delete from rules_fts",
     ],
 )
 def test_rows_that_are_no_rules_keep_nothing_from_being_found(ours: Workspace, team: Path, statement: str) -> None:

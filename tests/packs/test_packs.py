@@ -77,7 +77,6 @@ def _plant(connection: apsw.Connection) -> None:
     connection.execute("""
         update user_instructions set instruction = 'plantedsaid', origin = '/home/plantedsaid/CLAUDE.md';
         update rules set retired_at = '2026-01-01' where rule_text like '%plantedretired%';
-        delete from rules_fts where rowid in (select id from rules where retired_at is not null);
         insert into rule_uses (rule_id, occasion, task, useful, used_at)
             select id, 'o', 'plantedsaid', 1, '' from rules;
         insert into jobs (id, kind, arguments, status, started_at, heartbeat_at)

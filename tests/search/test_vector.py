@@ -13,9 +13,9 @@ from localmcp.search import vector as vector_module
 from localmcp.search.collections import claim_collection, ensure_collection, ensure_model
 from localmcp.search.vector import (
     SignIndex,
+    estimates,
     exact_cosines,
     nearest_chunks,
-    pack_signs,
     remove_signs,
     vector_id,
     write_vectors,
@@ -23,6 +23,7 @@ from localmcp.search.vector import (
 from localmcp.storage import database as database_module
 from localmcp.storage.connections import has_sqlite_vec
 from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_one, read_generations
+from localmcp.storage.vector_codes import pack_codes, pack_signs
 
 
 def clustered(count: int, dimension: int, clusters: int = 40, seed: int = 1) -> Any:
@@ -148,10 +149,20 @@ def test_with_and_without_the_extension_the_file_and_the_answers_are_the_same(
         assert fetch_all(connection, "select bits from signs") == before
 
 
-def test_sign_codes_are_one_bit_a_dimension(database: Database) -> None:
-    vector = np.array([0.5, -0.5, 0.0, 1.0, -1.0, 1e-9, 2.0, -2.0], np.float32)
+def test_the_first_half_of_a_code_is_that_of_sqlite_vec(database: Database) -> None:
+    vector = np.array([0.5, -0.5, 0.0, 1.0, -1.0, 1e-9, 2.0, -2.0] * 8, np.float32)
+    [code] = pack_codes(vector[None])
     with database.read() as connection:
-        assert fetch_one(connection, "select vec_quantize_binary(?)", (vector.tobytes(),)) == pack_signs(vector)
+        signs = fetch_one(connection, "select vec_quantize_binary(?)", (vector.tobytes(),))
+    assert code[:1].tobytes() == signs
+    assert pack_signs(vector[None]).tobytes() == signs
+
+
+def test_whole_codes_leave_less_than_half_of_what_signs_leave_unsaid() -> None:
+    query, *vectors = clustered(2000, 384)
+    codes, truth = pack_codes(np.stack(vectors)).T, np.stack(vectors) @ query
+    unsaid = [1 - np.corrcoef(estimates(part, query), truth)[0, 1] ** 2 for part in (codes, codes[:6])]
+    assert unsaid[0] < unsaid[1] / 2
 
 
 def test_many_vectors_fill_several_segments(database: Database) -> None:

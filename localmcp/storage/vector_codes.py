@@ -1,0 +1,71 @@
+"""Codes of vectors, by which a search narrows its candidates: two bits a dimension.
+
+The first half of a code holds the signs. A bit of the second half is set where a number is positive and large, or
+neither: what a code promises of a number is `sign + SECOND * second`, both +1 or -1, which is 1 - SECOND for a small
+positive number and 1 + SECOND for a large one. `LARGE` and `SECOND` are those of the best quantizer of two bits for
+normal numbers (Max, "Quantizing for minimum distortion", 1960): it leaves .12 of their variance, signs alone .36.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+import apsw
+
+from localmcp.arrays import np
+
+if TYPE_CHECKING:
+    from localmcp.arrays import Ids, NDArray, Vectors
+
+CODES_VERSION = 11
+"""Files before this version of the schema hold signs alone."""
+LARGE = 0.9816
+"""How many times the root of the mean square a number has to be to count as large."""
+SECOND = 0.5387
+
+
+def code_words(dimension: int) -> int:
+    """Return how many words of 64 bits hold one bit of each dimension: half a code."""
+    return (dimension + 63) // 64
+
+
+def pack_codes(vectors: Vectors) -> NDArray[np.uint64]:
+    """Return the codes of vectors of unit length, the shape (n, 2 * words), for vectors (n, dimension)."""
+    count, dimension = vectors.shape
+    positive = vectors > 0
+    bits = np.zeros((count, 2, 64 * code_words(dimension)), dtype=bool)
+    bits[:, 0, :dimension] = positive
+    bits[:, 1, :dimension] = positive == (np.abs(vectors) > LARGE / dimension**0.5)
+    return np.packbits(bits, axis=2, bitorder="little").view(np.uint64).reshape(count, -1)
+
+
+def pack_signs(vectors: Vectors) -> NDArray[np.uint64]:
+    """Return the first halves of their codes, (n, words): bits as `vec_quantize_binary` of sqlite-vec orders them."""
+    count, dimension = vectors.shape
+    bits = np.zeros((count, 64 * code_words(dimension)), dtype=bool)
+    bits[:, :dimension] = vectors > 0
+    return np.packbits(bits, axis=1, bitorder="little").view(np.uint64)
+
+
+def recode(connection: apsw.Connection) -> None:
+    """Write all codes of a file again, from its vectors. Part of the caller's transaction. 1 s for 100,000 vectors."""
+    sql = """
+        select signs.id, model_id, dimension, ids from signs join models on models.id = model_id
+        where length(ids) = 8 * count
+    """
+    segments = cast("list[Any]", connection.execute(sql).fetchall())
+    for segment_id, model_id, dimension, ids in segments:
+        bits = pack_codes(_vectors(connection, model_id, dimension, np.frombuffer(ids, np.int64)))
+        connection.execute("update signs set bits = ? where id = ?", (bits.tobytes(), segment_id))
+
+
+def _vectors(connection: apsw.Connection, model_id: int, dimension: int, chunk_ids: Ids) -> Vectors:
+    """Return the vectors of chunks, (n, dimension), zeros where there is none."""
+    sql = """
+        select value, embedding from carray(?) cross join vectors on id = ? << 40 | value
+        where length(embedding) = 4 * ?
+    """
+    rows = cast("list[Any]", connection.execute(sql, (apsw.carray(chunk_ids), model_id, dimension)).fetchall())
+    embeddings: dict[int, bytes] = dict(rows)
+    missing = bytes(4 * dimension)
+    return np.stack([np.frombuffer(embeddings.get(chunk_id, missing), np.float32) for chunk_id in chunk_ids.tolist()])
