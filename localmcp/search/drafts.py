@@ -44,14 +44,6 @@ class IndexedWords(NamedTuple):
     """Words of both."""
 
 
-class WordLists(NamedTuple):
-    """Every word, and every stem, as often as there are passages that hold it: quicker to hand on than counts."""
-
-    words: list[str]
-    """Folded surface words."""
-    terms: list[str]
-
-
 @dataclass(slots=True)
 class WordCounts:
     """In how many passages each word, and each stem, occurs."""
@@ -65,10 +57,11 @@ class WordCounts:
         """The words to which spelling is corrected: those of letters alone."""
         return {word: count for word, count in self.words.items() if word.isalpha() and len(word) <= LONGEST_WORD}
 
-    def update(self, lists: WordLists) -> None:
-        """Count what is in the lists."""
-        self.words.update(lists.words)
-        self.terms.update(lists.terms)
+    def add(self, other: WordCounts) -> None:
+        """Add the counts of other passages."""
+        # One by one, which is quicker than adding numbers: a Counter does that in Python.
+        self.words.update(other.words.elements())
+        self.terms.update(other.terms.elements())
 
 
 class ChunkDraft(NamedTuple):
@@ -113,14 +106,14 @@ class SourceDraft:
     """When the document says it was written, ISO 8601; "" when it does not say."""
     date_from: str = ""
     """front matter, mail header, document properties, export or time of saving."""
-    lists: WordLists | None = None
-    """Of all chunks; None = not listed yet."""
+    counts: WordCounts | None = None
+    """Of all chunks; None = not counted yet."""
 
 
 def draft_chunk(
-    chunk: Chunk, title: str, embedded_title: str, language: str, kind: str, lists: WordLists | None = None
+    chunk: Chunk, title: str, embedded_title: str, language: str, kind: str, counts: WordCounts | None = None
 ) -> ChunkDraft:
-    """Return a chunk as it is stored; its words are split and listed only with `lists`."""
+    """Return a chunk as it is stored; its words are split, and counted, only with `counts`."""
     heading = heading_of(title, chunk.headings)
     return ChunkDraft(
         start=chunk.start,
@@ -134,7 +127,7 @@ def draft_chunk(
         language=language,
         kind=kind,
         digest=digest_of(language, kind, heading, chunk.whole_text(embedded_title)),
-        words=None if lists is None else index_words(heading, chunk.text, language, lists),
+        words=None if counts is None else index_words(heading, chunk.text, language, counts),
     )
 
 
@@ -154,14 +147,14 @@ def heading_of(title: str, headings: Sequence[str]) -> str:
     return "\n".join([title, *(heading for heading in headings if heading != title)])
 
 
-def index_words(heading: str, text: str, language: str, lists: WordLists) -> IndexedWords:
-    """Return a passage as the keyword index sees it, and list its words."""
+def index_words(heading: str, text: str, language: str, counts: WordCounts) -> IndexedWords:
+    """Return a passage as the keyword index sees it, and count its words."""
     heading_runs, title = _index_heading(heading, language)
     text_runs = runs(text)
     body = index_runs(text_runs, language)
     distinct = set(chain.from_iterable(map(words_of_run, heading_runs.union(text_runs))))
-    lists.terms.extend(set(stems(distinct, language)))
-    lists.words.extend(distinct)
+    counts.terms.update(set(stems(distinct, language)))
+    counts.words.update(distinct)
     return IndexedWords(title, body, _count(title) + _count(body))
 
 

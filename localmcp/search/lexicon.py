@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import apsw
 
-from localmcp.search.drafts import IndexedWords, WordCounts, WordLists, heading_of, index_words
+from localmcp.search.drafts import IndexedWords, WordCounts, heading_of, index_words
 from localmcp.storage.database import fetch_one
 
 WORDS_IN_MEMORY = 32_000_000
@@ -21,13 +21,13 @@ EMBEDDED_TITLE = f"iif(sources.format = '{FORMAT}' and json_type(metadata, '$.ti
 
 def add_to_index(connection: apsw.Connection, collection_id: int, chunk_ids: Iterable[int]) -> None:
     """Index stored chunks for keyword search and count their words. Part of the caller's write transaction."""
-    lists = WordLists([], [])
-    rows = list(_indexed_words(connection, chunk_ids, lists))
+    counts = WordCounts()
+    rows = list(_indexed_words(connection, chunk_ids, counts))
     write_words(connection, rows)
     connection.executemany(
         "update chunks set words = ? where id = ?", ((words.length, chunk_id) for chunk_id, words in rows)
     )
-    shift_counts(connection, collection_id, WordCounts(*map(Counter, lists)), 1)
+    shift_counts(connection, collection_id, counts, 1)
 
 
 def prepare_for_many(connection: apsw.Connection) -> None:
@@ -51,20 +51,19 @@ def remove_from_index(connection: apsw.Connection, collection_id: int, chunk_ids
 
     Part of the caller's write transaction.
     """
-    lists = WordLists([], [])
-    for _ in _indexed_words(connection, chunk_ids, lists):
-        # Only what is listed counts.
+    counts = WordCounts()
+    for _ in _indexed_words(connection, chunk_ids, counts):
+        # Only what is counted matters.
         pass
     connection.executemany("delete from chunks_fts where rowid = ?", ((row_id,) for row_id in chunk_ids))
-    counts = WordCounts(*map(Counter, lists))
     shift_counts(connection, collection_id, counts, -1)
     return counts.terms
 
 
 def _indexed_words(
-    connection: apsw.Connection, chunk_ids: Iterable[int], lists: WordLists
+    connection: apsw.Connection, chunk_ids: Iterable[int], counts: WordCounts
 ) -> Iterator[tuple[int, IndexedWords]]:
-    """Yield stored chunks as the keyword index sees them, and list their words."""
+    """Yield stored chunks as the keyword index sees them, and count their words."""
     sql = """
         select sources.title, chunks.headings, chunks.text, groups.language
         from chunks join sources on sources.id = chunks.source_id join groups on groups.id = chunks.group_id
@@ -72,7 +71,7 @@ def _indexed_words(
     """
     for chunk_id in chunk_ids:
         title, headings, text, language = fetch_one(connection, sql, (chunk_id,))
-        yield chunk_id, index_words(heading_of(title, json.loads(headings)), text, language, lists)
+        yield chunk_id, index_words(heading_of(title, json.loads(headings)), text, language, counts)
 
 
 def shift_counts(connection: apsw.Connection, collection_id: int, counts: WordCounts, sign: int) -> None:

@@ -16,7 +16,7 @@ import apsw
 
 from localmcp.errors import InvalidInput
 from localmcp.search import vector
-from localmcp.search.drafts import ChunkDraft, IndexedWords, SourceDraft, WordCounts, WordLists, heading_of, index_words
+from localmcp.search.drafts import ChunkDraft, IndexedWords, SourceDraft, WordCounts, heading_of, index_words
 from localmcp.search.lexicon import add_to_index, remove_from_index, shift_counts, write_words
 from localmcp.search.replicas import note_changes
 from localmcp.search.vector_queue import requeue
@@ -85,15 +85,15 @@ def put_source(
     moved = ((*_place(draft.chunks[position], position), chunk_id) for position, chunk_id in kept.items())
     connection.executemany(_MOVE_CHUNK, moved)
     new = [(position, chunk) for position, chunk in enumerate(draft.chunks) if position not in kept]
-    lists = draft.lists if draft.lists is not None and not kept else WordLists([], [])
-    fresh = _insert_chunks(connection, indexed.source_id, draft, new, lists, shared)
+    counts = draft.counts if draft.counts is not None and not kept else WordCounts()
+    fresh = _insert_chunks(connection, indexed.source_id, draft, new, counts, shared)
     if model_id is not None:
         pairs = ((chunk_id, draft.chunks[position]) for position, chunk_id in kept.items())
         missing = [pair for pair in pairs if not _has_vector(connection, model_id, pair[0])]
         _write_vectors(connection, model_id, draft.collection_id, indexed.source_id, [*missing, *fresh], embeddings)
     # Their place, page, metadata or partition may be another.
     note_changes(connection, draft.collection_id, kept.values())
-    shared.counts[draft.collection_id].update(lists)
+    shared.counts[draft.collection_id].add(counts)
     shared.source_ids.append(indexed.source_id)
     if pending is None:
         shared.write(connection)
@@ -184,18 +184,18 @@ def _shift_groups(connection: apsw.Connection, chunks_by_group: Mapping[int, int
 
 def _insert_chunks(
     connection: apsw.Connection, source_id: int, draft: SourceDraft, new: Sequence[tuple[int, ChunkDraft]],
-    lists: WordLists, pending: Pending,
+    counts: WordCounts, pending: Pending,
 ) -> list[tuple[int, ChunkDraft]]:  # fmt: skip
-    """Store chunks, given with their positions, and leave their words to `pending`; those not split yet are listed."""
+    """Store chunks, given with their positions, and leave their words to `pending`; those not split yet are counted."""
     following = (fetch_one(connection, "select seq from sqlite_sequence where name = 'chunks'") or 0) + 1
     rows: list[tuple[Any, ...]] = []
     fresh: list[tuple[int, ChunkDraft]] = []
     for place, ((position, chunk), new_uuid) in enumerate(zip(new, _new_uuids(len(new)), strict=True), following):
         chunk_id, identity = chunk.identity or (None, new_uuid)
         chunk_id = place if chunk_id is None else chunk_id
-        indexed = chunk.words if chunk.words and lists is draft.lists else None
+        indexed = chunk.words if chunk.words and counts is draft.counts else None
         if indexed is None:
-            indexed = index_words(heading_of(draft.title, chunk.headings), chunk.text, chunk.language, lists)
+            indexed = index_words(heading_of(draft.title, chunk.headings), chunk.text, chunk.language, counts)
         pending.words.append((chunk_id, indexed))
         fresh.append((chunk_id, chunk))
         key = (draft.collection_id, chunk.language, chunk.kind)
