@@ -11,6 +11,7 @@ import click
 from localmcp.cli import terminal
 from localmcp.cli.session import Session, command, pass_session
 from localmcp.errors import InvalidInput
+from localmcp.humanize import command_line
 from localmcp.schemas import Json
 
 
@@ -66,7 +67,7 @@ def print_response(session: Session, response: Json) -> None:
     if "proposed" in response:
         proposed = response["proposed"]
         arguments = json.dumps(proposed["arguments"], ensure_ascii=False)
-        terminal.write(f"localmcp call {proposed['tool']} '{arguments}'")
+        terminal.write(command_line("localmcp", "call", proposed["tool"], arguments))
     elif response["status"] == "no_tool_call":
         nearest = ", ".join(candidate["tool"] for candidate in response["candidates"])
         session.remark(f"Nearest: {nearest}")

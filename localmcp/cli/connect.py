@@ -13,6 +13,7 @@ from localmcp.connect.configuration import Change, connected_as, plan_connection
 from localmcp.connect.entry import Launch, block_for, make_launch
 from localmcp.connect.targets import FILE, find_targets, is_present, present_clients
 from localmcp.errors import LocalMCPError
+from localmcp.humanize import command_line
 from localmcp.providers.client_configuration import ClientFile, client_names
 from localmcp.schemas import Json
 
@@ -118,8 +119,8 @@ def _written(changes: list[Change], dry_run: bool) -> list[Json]:
 
 def _print_connected(session: Session, report: Json, targets: list[ClientFile], absence: str) -> None:
     _print_files(session, report, targets)
-    command_line = terminal.quoted([report["entry"]["command"], *report["entry"]["args"]])
-    session.note(f"  starts: {terminal.dim(command_line)}")
+    started = command_line(report["entry"]["command"], *report["entry"]["args"])
+    session.note(f"  starts: {terminal.dim(started)}")
     if report["carried"]:
         session.note(f"  with your {', '.join(report['carried'])}")
     if report["withheld"]:

@@ -19,6 +19,7 @@ from localmcp.cli.session import Session, command, pass_session
 from localmcp.connect.entry import make_launch
 from localmcp.connect.trial import ask_server
 from localmcp.errors import InvalidInput
+from localmcp.humanize import command_line
 from localmcp.knowledge.report import Report
 from localmcp.schemas import Json
 from localmcp.text.excerpt import Matcher, excerpt
@@ -82,7 +83,7 @@ class Story:
 
     def command(self, *words: str) -> None:
         """Print a command as the person would type it."""
-        self.tell(f"  {terminal.dim('$')} {terminal.styled(terminal.quoted([*program(), *words]), fg='green')}")
+        self.tell(f"  {terminal.dim('$')} {terminal.styled(command_line(*program(), *words), fg='green')}")
 
     # ------------------------------------------------------------ chapters
 
@@ -153,7 +154,7 @@ class Story:
         self.tell(terminal.dim("    (or claude-code, cursor, vscode, windsurf, zed, gemini, codex)"))
         self.tell("\n  By hand, for Claude Desktop: add this to claude_desktop_config.json, then restart it.\n")
         self.tell("\n".join(f"  {line}" for line in json.dumps(client_configuration(), indent=2).splitlines()))
-        self.tell(f"\n  Claude Code: {terminal.styled(terminal.quoted(_CLAUDE_CODE), fg='green')}")
+        self.tell(f"\n  Claude Code: {terminal.styled(command_line(*_CLAUDE_CODE), fg='green')}")
         self.tell("\n" + terminal.dim(f"  The demo's file is {self.database}; delete it whenever you like."))
 
 

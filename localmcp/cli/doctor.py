@@ -19,6 +19,7 @@ from localmcp.doctor import backups, optimization
 from localmcp.doctor.check import Check, fail, ok
 from localmcp.doctor.repair import Repaired, repair
 from localmcp.errors import ConfigurationError, NotOurFile
+from localmcp.humanize import command_line
 from localmcp.schemas import Json
 from localmcp.storage import adoption
 from localmcp.storage.adoption import Dropped, KeptPowers
@@ -135,7 +136,7 @@ def backup(session: Session, target: Path | None) -> None:
     size = terminal.dim(terminal.size(made.bytes))
     session.answer(asdict(made), lambda _: terminal.echo(f"{made.path}  {size}"))
     session.warn(*(f"It is complete, but as in the file: {problem}." for problem in made.problems))
-    session.remark(f"Back again with: localmcp restore {terminal.quoted([str(made.path)])}")
+    session.remark(f"Back again with: localmcp restore {command_line(made.path)}")
 
 
 @command()

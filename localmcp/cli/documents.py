@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from typing import Any
 
 import click
@@ -14,7 +13,7 @@ from localmcp.cli.options import YES, collection_option
 from localmcp.cli.search import find_document, freshness_words, no_document
 from localmcp.cli.session import Session, command, group, pass_session
 from localmcp.cli.tool_options import tool_options
-from localmcp.humanize import local_time
+from localmcp.humanize import command_line, local_time
 from localmcp.knowledge.documents import KnowledgeBase
 from localmcp.knowledge.origins import is_uuid
 from localmcp.schemas import Json
@@ -154,7 +153,7 @@ def remove(session: Session, targets: tuple[str, ...], collection: str | None, y
         removed_words = f"Nothing of {', '.join(targets)} was in the file; it is no longer looked at."
     session.answer({"removed": report.removed}, lambda _: session.note(removed_words))
     if report.removed:
-        session.remark(f"Bring back with: localmcp trash restore {shlex.join(targets)}   (localmcp trash list)")
+        session.remark(f"Bring back with: localmcp trash restore {command_line(*targets)}   (localmcp trash list)")
 
 
 @group()
@@ -189,7 +188,7 @@ def restore(session: Session, ids: tuple[str, ...]) -> None:
     else:
         session.note("\n".join(f"{row.title} is back." for row in restored))
     if folders := [name for name in ids if os.path.isdir(os.path.expanduser(name))]:
-        session.remark(f"Watch the folder again with: localmcp add {shlex.join(folders)}")
+        session.remark(f"Watch the folder again with: localmcp add {command_line(*folders)}")
     if session.as_json:
         session.print_json({"restored": [{"id": row.uuid, "title": row.title, "path": row.uri} for row in restored]})
 

@@ -22,6 +22,7 @@ from localmcp.embeddings.e5_model import find_e5_file
 from localmcp.embeddings.fastembed_models import list_fastembed_models
 from localmcp.embeddings.model_archive import unpack_archive, write_archive
 from localmcp.errors import InvalidInput, ModelUnavailable, NotFound
+from localmcp.humanize import command_line
 from localmcp.schemas import Json
 from localmcp.search import reembedding
 from localmcp.search.adaptation import adapt_weights
@@ -336,7 +337,7 @@ def _print_reembedded(session: Session, done: list[Reembedded], rules: int) -> N
 
 def _note_setting(session: Session, spec: str, switched: bool) -> None:
     if spec != session.settings.model:
-        session.note(f"Searches need the same model: localmcp config set model {terminal.quoted([spec])}")
+        session.note(f"Searches need the same model: localmcp config set model {command_line(spec)}")
     if switched:
         session.remark("Back: localmcp reembed --rollback   Delete the old vectors: localmcp reembed --clean")
 

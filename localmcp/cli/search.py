@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import uuid
 from typing import Any
 
@@ -14,7 +13,7 @@ from localmcp.cli.files import json_or_text, library_path, split_pair
 from localmcp.cli.session import Session, command, pass_session
 from localmcp.cli.tool_options import tool_options
 from localmcp.errors import InvalidInput, NotFound
-from localmcp.humanize import headings_of, rank_of, score_parts
+from localmcp.humanize import command_line, headings_of, rank_of, score_parts
 from localmcp.knowledge.names import nearest_source
 from localmcp.knowledge.origins import is_uuid
 from localmcp.knowledge.search import PassageSearch
@@ -92,7 +91,7 @@ def find_document(session: Session, name: str, **options: Any) -> Json:
 def no_document(session: Session, name: str, message: str) -> NotFound:
     """Return the error for a name that no document has."""
     if os.path.exists(name):
-        return NotFound(message, hint=f"List the documents in it with: localmcp sources --path {shlex.quote(name)}")
+        return NotFound(message, hint=f"List the documents in it with: localmcp sources --path {command_line(name)}")
     with session.existing().database.read() as connection:
         near = nearest_source(connection, name)
     listing = "List the documents with: localmcp sources"

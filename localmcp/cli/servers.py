@@ -15,6 +15,7 @@ from localmcp.cli.files import split_pair
 from localmcp.cli.session import Session, group, pass_session
 from localmcp.config import cache_directory, servers_file, state_directory
 from localmcp.errors import InvalidInput, NotFound
+from localmcp.humanize import command_line
 from localmcp.providers.client_configuration import client_names, read_client, read_document, servers_in
 from localmcp.providers.mcp_servers.adoption import plan_adoption
 from localmcp.providers.mcp_servers.entries import parse_entry, write_entries
@@ -114,7 +115,7 @@ def _print_servers(session: Session, described: Sequence[Json]) -> None:
 
 
 def _shown_where(server: Json) -> str:
-    shown = terminal.quoted([server["where"], *server["args"]])
+    shown = command_line(server["where"], *server["args"])
     return shown if len(shown) <= 60 else shown[:57] + "..."
 
 

@@ -30,7 +30,6 @@ PIPED_COLUMNS = 100
 WIDEST_CELL = 80
 """Columns of a table; one long title must not spread all its rows."""
 
-_PLAIN_WORD = re.compile(r"[\w@%+=:,./~\\-]+")
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 _ESCAPE = f"␛{os.urandom(8).hex()}"
 """Where `echo` writes ESC. No document can know it, so styles come only from here."""
@@ -81,11 +80,6 @@ def score_bar(score: float) -> str:
     """Return 0..100 as a bar of 8 cells, drawn in eighths."""
     full, remainder = divmod(round(max(0.0, min(score, 100.0)) / 100 * 64), 8)
     return ("█" * full + (_EIGHTHS[remainder] if remainder else "")).ljust(8)
-
-
-def quoted(words: Sequence[str]) -> str:
-    """Return a command line as a person types it; `~` stays outside the quotes."""
-    return " ".join(word if _PLAIN_WORD.fullmatch(word) else f'"{word}"' for word in words)
 
 
 def link(text: str, path: str | None) -> str:

@@ -13,7 +13,7 @@ from localmcp.doctor.check import Check, fail, ok, warn
 from localmcp.embeddings import describe_arithmetic
 from localmcp.errors import ConfigurationError, LocalMCPError
 from localmcp.files import modified_ns
-from localmcp.humanize import counted
+from localmcp.humanize import command_line, counted
 from localmcp.search import reembedding
 from localmcp.search.collections import spec_of
 from localmcp.search.consistency import disagreements
@@ -54,7 +54,7 @@ def _mounts(workspace: Workspace) -> Iterator[Check]:
     for mount in workspace.mounts.described():
         if mount["problem"]:
             says = f"'{mount['name']}' ({mount['path']}) is not searched: {mount['problem']}"
-            yield warn("mounted", says, f"localmcp unmount {mount['name']}")
+            yield warn("mounted", says, command_line("localmcp", "unmount", mount["name"]))
 
 
 def _totals(connection: apsw.Connection) -> Check:
@@ -144,7 +144,7 @@ def _missing_folders(connection: apsw.Connection) -> Iterator[Check]:
     for path in roots:
         if not os.path.isdir(path):
             says = f"{path} is not there; if its disk is only not mounted, nothing has to be done"
-            yield warn("folders", says, f"localmcp remove {path}")
+            yield warn("folders", says, command_line("localmcp", "remove", path))
 
 
 # ---------------------------------------------------------------- the model

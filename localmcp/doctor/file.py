@@ -12,7 +12,7 @@ import apsw
 
 from localmcp.doctor.check import Check, fail, ok, warn
 from localmcp.errors import LocalMCPError
-from localmcp.humanize import size
+from localmcp.humanize import command_line, size
 from localmcp.storage.database import Database, fetch_all, fetch_one
 from localmcp.storage.migrations import APPLICATION_ID, schema_version
 from localmcp.storage.provenance import is_adopted
@@ -105,7 +105,11 @@ def check_writable(database: Database) -> Check:
     """Return whether the file may be changed, and why not."""
     path = database.path
     if not is_adopted(database.file_id):
-        return warn("writing", "the file comes from somewhere else and is read-only here", f"localmcp adopt {path}")
+        return warn(
+            "writing",
+            "the file comes from somewhere else and is read-only here",
+            command_line("localmcp", "adopt", path),
+        )
     if not os.access(path, os.W_OK) or not os.access(path.parent, os.W_OK):
         return warn("writing", "the file or its folder is write-protected: searching works, changing does not")
     return ok("writing", "the file can be changed")

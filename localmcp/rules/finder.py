@@ -11,6 +11,7 @@ from typing_extensions import TypedDict
 
 from localmcp.arrays import Vector, Vectors
 from localmcp.errors import ConfigurationError, InvalidInput, LocalMCPError, ModelUnavailable
+from localmcp.humanize import command_line
 from localmcp.rules import rulebook
 from localmcp.rules.calibration import find_calibration, find_expected_tasks, vectors_without_rules
 from localmcp.rules.relevance import Match, Task, category_shares, match_rules, prefer, rate, split_clauses
@@ -38,8 +39,7 @@ RULES_NOT_OPEN = (
 )
 NO_RULES = "No relevant rules found for this task."
 NOT_READ = (
-    "{} (mounted): its rules were not read by the model in use, and are not searched. "
-    "Take them into your file with: localmcp merge {}"
+    "{} (mounted): its rules were not read by the model in use, and are not searched. Take them into your file with: {}"
 )
 MOST_COMBINED, MOST_STANDING = 3, 20
 
@@ -372,7 +372,9 @@ class MountedRules:
             if collection is None or not rulebook.has_rules(theirs):
                 return None
             if collection.model_id is None or not rulebook.is_bound_to(theirs, collection, identity):
-                notices.append(NOT_READ.format(mounted_file.name, mounted_file.database.path))
+                notices.append(
+                    NOT_READ.format(mounted_file.name, command_line("localmcp", "merge", mounted_file.database.path))
+                )
                 return None
             index = mounted_file.index("keyword")
             blocks = index.sign_blocks(theirs, collection.model_id, read_generations(theirs), [collection.id])

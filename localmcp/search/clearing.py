@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import apsw
 
 from localmcp.errors import InvalidInput
+from localmcp.humanize import command_line
 from localmcp.search.sources import trash_sources
 from localmcp.search.vector import remove_vectors
 from localmcp.search.word_vectors import UNUSED_WORDS
@@ -41,7 +42,10 @@ def drop_partition(database: Database, collection_id: int, partition_id: int) ->
     with database.read() as connection:
         path = fetch_one(connection, "select path from roots where partition_id = ? limit 1", (partition_id,))
     if path is not None:
-        raise InvalidInput(f"{path} was added into this partition.", hint=f"First remove it: localmcp remove {path}")
+        raise InvalidInput(
+            f"{path} was added into this partition.",
+            hint=f"First remove it: {command_line('localmcp', 'remove', path)}",
+        )
     count = _delete_sources(database, "collection_id = ? and partition_id = ?", (collection_id, partition_id))
     with database.write() as connection:
         connection.execute("delete from partitions where id = ?", (partition_id,))

@@ -20,6 +20,7 @@ from typing import Protocol, TypeVar
 import apsw
 
 from localmcp.errors import AccessDenied, ConfigurationError, FileUnavailable, Interrupted, LocalMCPError, NotFound
+from localmcp.humanize import command_line
 from localmcp.search.candidates import (
     ARM_DEPTH,
     WITHOUT_MEANING,
@@ -78,7 +79,7 @@ def never_changed(target: str, origin: str, file: str = "FILE") -> AccessDenied:
     """Return the error for who wants to change something in a mounted file; `file` is its path."""
     return AccessDenied(
         f"{target} is in {origin} (mounted), which is never changed.",
-        hint=f"What it holds is taken into your file with: localmcp merge {file}",
+        hint=f"What it holds is taken into your file with: {command_line('localmcp', 'merge', file)}",
     )
 
 

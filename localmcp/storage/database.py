@@ -15,6 +15,7 @@ import apsw
 
 from localmcp.errors import FileTooNew, FileUnavailable, LocalMCPError
 from localmcp.files import PRIVATE_FILE, make_private_folder
+from localmcp.humanize import command_line
 from localmcp.storage.connections import PRACTICES, load_sqlite_vec, register_levenshtein, switch_to_wal
 from localmcp.storage.failures import translate_error
 from localmcp.storage.interruption import interruptible
@@ -388,7 +389,7 @@ class Database:
 
     def _how_to_write(self) -> str:
         if "adopted" in self._why_read_only:
-            return f"Searching works. To change it, run: localmcp adopt {self.path}"
+            return f"Searching works. To change it, run: {command_line('localmcp', 'adopt', self.path)}"
         return "Searching works. Copy the file to a folder you may write."
 
     # ------------------------------------------------------------ errors
@@ -424,7 +425,7 @@ class Database:
     def _unreadable(self, error: Exception) -> FileUnavailable:
         return FileUnavailable(
             f"{self.path} holds rows that localmcp did not write: {type(error).__name__}: {str(error)[:200]}.",
-            hint=f"See what is wrong with: localmcp verify {self.path}",
+            hint=f"See what is wrong with: {command_line('localmcp', 'verify', self.path)}",
         )
 
 

@@ -12,6 +12,7 @@ import apsw
 from localmcp import config
 from localmcp.errors import FileTooNew, FileUnavailable, NotOurFile
 from localmcp.files import make_private_folder
+from localmcp.humanize import command_line
 from localmcp.storage.migrations import APPLICATION_ID, schema_version
 from localmcp.storage.schema import expected_schema, schema_of
 
@@ -102,7 +103,8 @@ def check_content(connection: apsw.Connection, path: Path) -> None:
     for (message,) in connection.execute("pragma quick_check(100)"):
         if message != "ok" and "fts5" not in str(message).lower():
             raise FileUnavailable(
-                f"{path} is damaged: {message}.", hint=f"It was left as it is. See all with: localmcp verify {path}"
+                f"{path} is damaged: {message}.",
+                hint=f"It was left as it is. See all with: {command_line('localmcp', 'verify', path)}",
             )
 
 

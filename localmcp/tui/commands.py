@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from textual.content import Content
 
+from localmcp import humanize
 from localmcp.config import load_settings
 from localmcp.errors import InvalidInput
 from localmcp.tui.dialogs import TextScreen, ask_screen, confirm
@@ -91,7 +92,7 @@ def split_command(text: str) -> list[str]:
 def command_line(words: Sequence[str]) -> str:
     """Return `localmcp` with these words, so that it can be pasted; what a form asks for is in capitals."""
     filled = [word.strip("{}").upper() if word.startswith("{") else word for word in words]
-    return f"localmcp {shlex.join(filled) if os.name == 'posix' else subprocess.list2cmdline(filled)}"
+    return humanize.command_line("localmcp", *filled)
 
 
 @dataclass(frozen=True, slots=True)

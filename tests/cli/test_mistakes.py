@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -355,3 +356,17 @@ def test_a_closed_output_is_no_error(tmp_path: Path, words: str) -> None:
 def test_letters_that_are_not_unicode_end_no_command_unexpectedly(filled, words: tuple[str, ...]) -> None:
     Path("caf\udce9.md").write_text("x")
     assert "Unexpected" not in filled(*words, "caf\udce9.md").err
+
+
+def test_the_command_that_a_message_names_can_be_pasted_whatever_the_file_is_called(
+    filled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / 'Ann\'s "old" $notes.localmcp'
+    assert filled("backup", str(file)).code == 0
+    monkeypatch.setenv("LOCALMCP_STATE_DIR", str(tmp_path / "another machine"))
+    refused = filled("--db", str(file), "rules", "add", "Keep functions short.")
+    assert refused.code != 0
+    program, *words = shlex.split(re.search(r"run: (localmcp adopt .*)", refused.err)[1])
+    assert (program, words) == ("localmcp", ["adopt", str(file)])
+    assert filled(*words).code == 0
+    assert filled("--db", str(file), "rules", "add", "Keep functions short.").code == 0
