@@ -73,9 +73,6 @@ def _json(value: Json) -> str:
     return json.dumps(value, ensure_ascii=False, indent=2) + "\n"
 
 
-# ---------------------------------------------------------------- the bundle
-
-
 def pack(source: Path) -> bytes:
     """Return the bundle: a zip of the manifest and the sources, the same bytes for the same sources."""
     buffer = io.BytesIO()
@@ -171,9 +168,6 @@ def _first_sentence(text: str) -> str:
     line = " ".join(text.split())
     stop = line.find(". ")
     return line if stop < 0 else line[: stop + 1]
-
-
-# ---------------------------------------------------------------- the registry
 
 
 def describe_server(owner: str, url: str | None, digest: str) -> Json:

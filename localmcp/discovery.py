@@ -54,9 +54,6 @@ Profile = Literal["best", "classic"]
 Detail = Literal["full", "brief"]
 
 
-# ---------------------------------------------------------------- records
-
-
 class ToolHit(TypedDict):
     """A tool that fits."""
 
@@ -70,9 +67,6 @@ class ToolHit(TypedDict):
     """A warning: its server has changed its definition."""
     parameters: NotRequired[str]
     """Instead of the schema: `to* (string), cc (array of string)`; `*` = required."""
-
-
-# ---------------------------------------------------------------- ranking
 
 
 def rank_tools(

@@ -44,8 +44,6 @@ class Activity:
         self._recent = threading.local()
         self._writer: WriteBehind[NotedCall] = WriteBehind(database, self._store, "log of calls")
 
-    # ------------------------------------------------------------ writing
-
     def note_call(self, record: CallRecord) -> None:
         """Take a finished call, as an observer of the registry; it is written within about a second."""
         # A query that was stopped because the person typed on is neither a call nor an error.
@@ -120,8 +118,6 @@ class Activity:
             """,
             {"most": PRUNED_AT_ONCE, "excess": stored - allowed * 0.9},
         )
-
-    # ------------------------------------------------------------ reading
 
     def logs(
         self,

@@ -35,8 +35,6 @@ class KnowledgeFile:
         """The path of the file."""
         return str(self.workspace.database.path)
 
-    # ------------------------------------------------------------ in
-
     def add(
         self,
         *paths: str | os.PathLike[str],
@@ -89,8 +87,6 @@ class KnowledgeFile:
             NotFound: there is no such document; nothing was removed.
         """
         return self.workspace.library.remove(targets).removed
-
-    # ------------------------------------------------------------ out
 
     def search(
         self,
@@ -210,8 +206,6 @@ class KnowledgeFile:
         if answer.is_error:
             raise _error_of(tool, answer)
         return answer.value or {"content": list(answer.content or ())}
-
-    # ------------------------------------------------------------ life
 
     def close(self) -> None:
         """Close the file; using the object again reopens it."""

@@ -171,9 +171,6 @@ def _shortened(text: str) -> str:
     return line if len(line) <= SHOWN_CHARACTERS else f"{line[: SHOWN_CHARACTERS - 1]}…"
 
 
-# ---------------------------------------------------------------- from the tools' words
-
-
 def make_hit(raw: Json) -> Hit:
     return Hit(
         title=raw["sourceTitle"],

@@ -88,9 +88,6 @@ class NewKey:
         return {"success": True, "apiKey": self.key, "keyInfo": self.info.as_json(), "warning": WARNING}
 
 
-# ---------------------------------------------------------------- rows
-
-
 def read_keys(connection: apsw.Connection, where: str, bindings: tuple[Any, ...]) -> list[tuple[KeyInfo, str]]:
     """Return keys with their hashes, the newest first."""
     rows = fetch_all(
@@ -150,9 +147,6 @@ def _still_there(text: str | None, names: dict[int, str]) -> tuple[str, ...] | N
 def _id_of(bound: Json) -> int:
     value = bound.get("id")
     return value if isinstance(value, int) else 0
-
-
-# ---------------------------------------------------------------- times and lists
 
 
 def _is_over(expires_at: str | None) -> bool:

@@ -267,9 +267,6 @@ def _store_uses(connection: apsw.Connection, uses: list[tuple[str, str]]) -> Non
         )
 
 
-# ---------------------------------------------------------------- hashes
-
-
 def _hash(key: str) -> str:
     import bcrypt
 

@@ -81,9 +81,6 @@ def connect(
             connect_client(session, client, name, launch, dry_run, start=not (dry_run or no_start))
 
 
-# ---------------------------------------------------------------- connect
-
-
 def connect_client(session: Session, client: str, name: str, launch: Launch, dry_run: bool, *, start: bool) -> None:
     """Start the server once, then write the configuration; a server that does not start is not written."""
     from localmcp.connect.trial import ask_for_tools
@@ -157,9 +154,6 @@ def _absence(targets: list[ClientFile]) -> str:
     return f"{first.title} was not found on this machine; clients found: {present}. This is its file anyway."
 
 
-# ---------------------------------------------------------------- print and remove
-
-
 def print_block(session: Session, client: str | None, name: str, launch: Launch) -> None:
     """Print only the block; with --json, the entry and the files that it belongs in."""
     targets = find_targets(client) if client else []
@@ -176,9 +170,6 @@ def disconnect(session: Session, client: str, name: str, dry_run: bool) -> None:
     files = _written([plan_removal(target, name) for target in targets], dry_run)
     answer = {"client": targets[0].client, "name": name, "dryRun": dry_run, "files": files}
     session.answer(answer, lambda value: _print_files(session, value, targets))
-
-
-# ---------------------------------------------------------------- list
 
 
 def list_clients(session: Session) -> None:
@@ -207,9 +198,6 @@ def _state(client: Json) -> str:
     if client["error"]:
         return "unreadable"
     return f"as {', '.join(client['connectedAs'])}" if client["connectedAs"] else "-"
-
-
-# ---------------------------------------------------------------- import
 
 
 def import_from(session: Session, client: str | None, dry_run: bool) -> None:

@@ -85,8 +85,6 @@ class Story:
         """Print a command as the person would type it."""
         self.tell(f"  {terminal.dim('$')} {terminal.styled(command_line(*program(), *words), fg='green')}")
 
-    # ------------------------------------------------------------ chapters
-
     def index(self, documents: Path) -> Report:
         self.chapter("Documents go into one file")
         self.command("add", str(documents), "--db", self.database)

@@ -97,9 +97,6 @@ def _show(session: Session, checks: list[Check], repaired: Repaired | None) -> N
     session.note("All is well." if not wrong else f"{terminal.counted(wrong, 'thing')} to look at.")
 
 
-# ---------------------------------------------------------------- backup, restore, optimize, adopt
-
-
 def keep_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add `--keep-keys`, `--keep-watched-folders`, `--keep-jobs` and `--keep-replicas`."""
     for option, powers in (

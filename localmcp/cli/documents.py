@@ -66,9 +66,6 @@ def _print_document(session: Session, document: Json) -> None:
         terminal.echo()
 
 
-# ---------------------------------------------------------------- sources
-
-
 @command()
 @tool_options(KnowledgeBase.list_sources, spelled={"pathPrefix": "--path"})
 @pass_session
@@ -99,9 +96,6 @@ def _print_sources(session: Session, result: Json) -> None:
     is_part = any(session.asked[name] for name in ("collection", "since", "until", "pathPrefix"))
     empty = "No document fits." if is_part else "No documents yet. Begin with: localmcp add FOLDER"
     session.note_page(session.asked["offset"] + result["count"], result["total"], empty)
-
-
-# ---------------------------------------------------------------- why
 
 
 @command()

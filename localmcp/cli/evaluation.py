@@ -104,9 +104,6 @@ def _warn_of_no_effect(session: Session, changed: Settings) -> None:
         session.warn(f"{limit} For all text: --with adaptive_weight=false")
 
 
-# ---------------------------------------------------------------- baselines and pages
-
-
 def _place(name: str) -> Path:
     if not name.replace("-", "").replace("_", "").isalnum():
         raise InvalidInput(f"A baseline's name has letters, digits, - and _ only, got '{name}'.")
@@ -137,9 +134,6 @@ def _write_page(path: Path, evaluation: Evaluation, differences: list[Difference
         path.write_text(write_report(evaluation, differences, picture.name), encoding="utf-8")
     except OSError as error:
         raise InvalidInput(f"{path} cannot be written: {error.strerror}.") from error
-
-
-# ---------------------------------------------------------------- for people
 
 
 def _print(session: Session, evaluation: Evaluation, differences: list[Difference]) -> None:

@@ -133,9 +133,6 @@ def _answer_ended(session: Session, info: KeyInfo, state: str) -> None:
     session.answer(value, lambda _: session.note(f"The {_called(info)} ({info.prefix}…) is {state}."))
 
 
-# ---------------------------------------------------------------- words
-
-
 def _called(info: KeyInfo) -> str:
     return f"key '{info.name}'" if info.name else "key"
 

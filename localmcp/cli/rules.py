@@ -90,9 +90,6 @@ def _print_more(title: str, listed: list[Json]) -> None:
         terminal.echo("\n".join(f"  {rule['rule_text']}  {terminal.dim('rule ' + str(rule['id']))}" for rule in listed))
 
 
-# ---------------------------------------------------------------- add and import
-
-
 def _changed(session: Session, answer: Json) -> None:
     session.note(answer["message"])
     if answer.get("notice"):
@@ -159,9 +156,6 @@ def _print_import(session: Session, report: Json) -> None:
     session.note(f"{terminal.counted(report['added'], 'rule')} added from {files}{unchanged}.")
 
 
-# ---------------------------------------------------------------- list and export
-
-
 @tool_command(rules, "list", RuleCatalog.list_rules)
 def list_rules(session: Session, result: Json) -> None:
     """List the rules, newest first."""
@@ -210,9 +204,6 @@ def stats(session: Session, result: Json) -> None:
         terminal.echo(f"{number:>6}  {name}")
     for most_applied in result["mostApplied"]:
         terminal.echo(terminal.dim(f"most applied: {most_applied['rule_text']}"))
-
-
-# ---------------------------------------------------------------- change
 
 
 def _without_empty_globs(_session: Session, changes: Json) -> Json:

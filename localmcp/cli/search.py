@@ -109,9 +109,6 @@ def parse_metadata(pairs: tuple[str, ...]) -> Json:
     return {key: json_or_text(value) for key, value in split}
 
 
-# ---------------------------------------------------------------- results for people
-
-
 def print_results(session: Session, result: Json, explain: bool, before: int = 0) -> None:
     """Print the hits on stdout, numbered after those `before`, and notices on stderr."""
     session.warn(*result.get("notices", ()))

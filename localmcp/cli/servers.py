@@ -274,9 +274,6 @@ def print_import(session: Session, report: Json) -> None:
         session.note(f"Written to {written}. Read their tools with: localmcp servers refresh")
 
 
-# ---------------------------------------------------------------- approve
-
-
 @servers.command("approve")
 @click.option("--yes", is_flag=True, help="Approve without asking.")
 @click.argument("name", metavar="NAME")

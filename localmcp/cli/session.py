@@ -194,8 +194,6 @@ class Session:
         elif not total:
             self.note(empty)
 
-    # ------------------------------------------------------------ asking
-
     @property
     def can_ask(self) -> bool:
         """Whether a person is there to answer a question."""
@@ -217,8 +215,6 @@ class Session:
             raise NeedsConfirmation(f"{question} Nothing was done.", hint="Say yes with --yes.")
         if not yes and not terminal.confirm(question):
             raise click.exceptions.Exit(1)
-
-    # ------------------------------------------------------------ failing
 
     def interrupted(self) -> int:
         """Report that the person stopped the command; returns the exit code."""

@@ -102,9 +102,6 @@ def _print_tool(tool: Json) -> None:
     terminal.echo(terminal.dim("It may remove or overwrite something." if tool["destructive"] else kind))
 
 
-# ---------------------------------------------------------------- search
-
-
 @tools.command("search")
 @click.argument("words", nargs=-1, metavar="[QUERY]")
 @click.option(

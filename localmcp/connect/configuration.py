@@ -122,9 +122,6 @@ def _merged(old: Json, entry: Json) -> Json:
     return {**old, **entry, **chosen, "env": {**old_variables, **entry["env"]}}
 
 
-# ---------------------------------------------------------------- text
-
-
 def _edited(target: ClientFile, text: str, name: str, entry: Json | None) -> str:
     """Return the file's text with that entry, or without it for None."""
     if target.is_toml:
@@ -158,9 +155,6 @@ def _not_editable(target: ClientFile, why: str) -> ConfigurationError:
         f"{target.path} cannot be changed safely ({why}); it was left untouched.",
         hint="Show the block with --print, and paste it by hand.",
     )
-
-
-# ---------------------------------------------------------------- writing
 
 
 def write_change(change: Change) -> Path | None:

@@ -79,9 +79,6 @@ def remove_member(text: str, path: Sequence[str]) -> str:
     return text if member is None else _cut(text, around, member)
 
 
-# ---------------------------------------------------------------- reading
-
-
 def read_object(text: str, start: int) -> Span:
     """Return the object that begins at `start`.
 
@@ -127,9 +124,6 @@ def _end_of_value(text: str, start: int) -> int:
 def _skip(text: str, start: int) -> int:
     match = _BLANK.match(text, start)
     return start if match is None else match.end()
-
-
-# ---------------------------------------------------------------- writing
 
 
 def _insert(text: str, around: Span, key: str, value: Any) -> str:

@@ -76,9 +76,6 @@ def _value_problems(name: str, raw: Any, where: str) -> Iterator[str]:
         yield error.message
 
 
-# ---------------------------------------------------------------- profiles, servers, tools
-
-
 def check_profiles() -> Iterator[Check]:
     """Yield every profile of `profiles.toml`."""
     path = profiles_file()
@@ -147,9 +144,6 @@ def check_tools(workspace: Workspace) -> Iterator[Check]:
         yield ok("tools", f"your tools in {configured.directory} have no mistakes")
 
 
-# ---------------------------------------------------------------- clients
-
-
 def check_clients() -> Iterator[Check]:
     """Check the MCP clients on this machine that start localmcp, and whether they can."""
     using: list[str] = []
@@ -181,9 +175,6 @@ def _startable(client: str, name: str, entry: dict[str, Any]) -> Iterator[Check]
     for option, value in zip(words, words[1:], strict=False):
         if option == "--db" and not Path(value).expanduser().exists():
             yield warn("clients", f"{client} starts '{name}' on {value}, which does not exist yet")
-
-
-# ---------------------------------------------------------------- other machines
 
 
 def check_endpoints(settings: Settings) -> Iterator[Check]:

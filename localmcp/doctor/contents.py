@@ -147,9 +147,6 @@ def _missing_folders(connection: apsw.Connection) -> Iterator[Check]:
             yield warn("folders", says, command_line("localmcp", "remove", path))
 
 
-# ---------------------------------------------------------------- the model
-
-
 def check_model(workspace: Workspace) -> Iterator[Check]:
     """Check whether the model that is set opens, and made the vectors that are there."""
     setting = workspace.settings.model

@@ -42,9 +42,6 @@ class Question:
         return bool(self.grades)
 
 
-# ---------------------------------------------------------------- judged questions
-
-
 def read_questions(path: Path, database: Database, collections: tuple[str, ...] | None) -> list[Question]:
     """Read `queries.jsonl`: one JSON object a line, {"query": "…", "relevant": ["notes/backup.md", …]}.
 
@@ -125,9 +122,6 @@ def _find(where: str, name: str, documents: Mapping[str, str]) -> str:
         raise InvalidInput(f"{where}: '{name}' is the end of {len(ending)} paths; say more of it.")
     near = nearest(searched_uri, list(documents))
     raise NotFound(f"{where}: no document '{name}'.", hint=f"Did you mean '{near}'?" if near else None)
-
-
-# ---------------------------------------------------------------- questions from your passages
 
 
 def make_questions(

@@ -162,9 +162,6 @@ def _measures(scores: Sequence[tuple[float, ...]]) -> Measures:
     return Measures(len(scores), *means)
 
 
-# ---------------------------------------------------------------- comparing
-
-
 @dataclass(slots=True)
 class Difference:
     """The change of one mode from one run to another."""

@@ -372,8 +372,6 @@ class Library:
             # The documents are in; the next refresh measures again.
             log.info("the weights were not measured: %s", error)
 
-    # ------------------------------------------------------------ texts
-
     def add_text(
         self,
         text: str,
@@ -502,8 +500,6 @@ class Library:
         """Delete for good what has been in the trash for longer; returns how many sources."""
         with self._database.write() as connection:
             return trash.purge(connection, older_than_days)
-
-    # ------------------------------------------------------------ what is known
 
     def why(self, path: str | os.PathLike[str]) -> Explanation:
         """Return everything that the ledger knows about a path."""

@@ -117,9 +117,6 @@ def nearest_hint(connection: apsw.Connection, name: str) -> str:
     return f"The nearest is '{near}'." if near else "Use list_sources to see what there is."
 
 
-# ---------------------------------------------------------------- ids of tools' arguments
-
-
 def resolve_source(federation: Federation, field: str, name: str) -> Id:
     """Return the id that an argument names, with the mounted file it is in.
 
@@ -173,8 +170,6 @@ def _chunk_finder(digits: str, name: str) -> Callable[[Index, str | None], Id | 
 
     return look
 
-
-# ---------------------------------------------------------------- filters that match nothing
 
 TYPE_WORDS = {"markdown": "docs", "md": "docs", "html": "website", "web": "website", "txt": "text", "faq": "qa"}
 """What people call a source type."""

@@ -151,9 +151,6 @@ def _is_of_collections(connection: apsw.Connection, collections: Sequence[Collec
     return any(row[0] in collection_ids for row in rows)
 
 
-# ---------------------------------------------------------------- removing
-
-
 def note_removal(connection: apsw.Connection, collections: Sequence[Collection], removal: Removal, reason: str) -> None:
     """Note a removal in roots and ledger, so that no later walk brings it back. Part of the write transaction.
 

@@ -181,8 +181,6 @@ class MilvusBackend:
         for start in range(0, len(ids), BATCH_ROWS):
             self._loaded(shape, "delete", ids=list(ids[start : start + BATCH_ROWS]))
 
-    # ------------------------------------------------------------ searching
-
     def search(
         self,
         collection: str,
@@ -325,8 +323,6 @@ class MilvusBackend:
     def _forget(self, collection: str) -> None:
         with self._lock:
             self._shapes.pop(encode_name(collection), None)
-
-    # ------------------------------------------------------------ calling
 
     def _loaded(self, shape: Shape, method: str, *arguments: Any, **options: Any) -> Any:
         """Call a method on the collection, which is loaded into memory first if that is what lacks."""

@@ -87,8 +87,6 @@ def _parse_address(address: str, tls: bool) -> str:
     return re.sub("^http:", "https:", address) if tls else address
 
 
-# ---------------------------------------------------------------- the library
-
 _importing = threading.Lock()
 
 
@@ -130,9 +128,6 @@ def _import_quietly() -> ModuleType:
 
 def _load_nothing(*_args: Any, **_options: Any) -> bool:
     return False
-
-
-# ---------------------------------------------------------------- clients
 
 
 class Client:

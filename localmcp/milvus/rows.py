@@ -29,9 +29,6 @@ class StoredRecord(Record):
     origin: Json | None = None
 
 
-# ---------------------------------------------------------------- searching
-
-
 @dataclass(frozen=True, slots=True)
 class VectorQuery:
     """One query of a collection, and how Milvus' hits are read."""
@@ -84,9 +81,6 @@ def check_dimension(shape: Shape, collection: str, dimension: int) -> None:
             f"{f' ({shape.model})' if shape.model else ''}, the model at hand makes {dimension}.",
             hint="Set the model with which the collection was made.",
         )
-
-
-# ---------------------------------------------------------------- rows
 
 
 def our_schema(library: Any, dimension: int, model: str) -> Any:

@@ -120,8 +120,6 @@ def write_about(model: str, origin: Json | None) -> str:
     return json.dumps({PROPERTY: 1, "model": model, **({"origin": origin} if origin else {})})
 
 
-# ---------------------------------------------------------------- names
-
 _LONGEST = 255
 _ESCAPED = re.compile("_u([0-9a-f]{2,6})_")
 
@@ -150,9 +148,6 @@ def decode_name(encoded: str) -> str:
 def _unescape(match: re.Match[str]) -> str:
     number = int(match[1], 16)
     return chr(number) if number <= 0x10FFFF else match[0]
-
-
-# ---------------------------------------------------------------- values that fit
 
 
 def fit_text(text: str) -> str:

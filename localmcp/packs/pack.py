@@ -112,9 +112,6 @@ def _unwanted(database: Database, options: PackOptions) -> list[int] | None:
     return [collection_id for (collection_id,) in rows if collection_id not in packed_ids]
 
 
-# ---------------------------------------------------------------- in the copy
-
-
 def _reduce(connection: apsw.Connection, unwanted: Sequence[int] | None) -> None:
     # Nobody else sees the copy, and it is thrown away if anything fails.
     connection.pragma("foreign_keys", False)
@@ -219,9 +216,6 @@ def _delete_spare_vectors(connection: apsw.Connection) -> None:
         );
         delete from models where id not in (select model_id from collections where model_id is not null)
     """)
-
-
-# ---------------------------------------------------------------- manifest
 
 
 def _describe(connection: apsw.Connection, options: PackOptions) -> Manifest:

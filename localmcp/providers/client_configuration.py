@@ -30,9 +30,6 @@ _STRING_OR_COMMENT = re.compile(r'"(?:\\.|[^"\\])*"|//[^\n]*|/\*.*?\*/', re.S)
 _STRING_OR_LAST_COMMA = re.compile(r'"(?:\\.|[^"\\])*"|,(?=\s*[}\]])')
 
 
-# ---------------------------------------------------------------- where
-
-
 @dataclass(frozen=True, slots=True)
 class ClientFile:
     """One file in which a client may keep its servers."""
@@ -135,9 +132,6 @@ def _zed_folder() -> Path:
 def _folder(variable: str, otherwise: Path) -> Path:
     value = os.environ.get(variable, "").strip()
     return Path(value).expanduser() if value else otherwise
-
-
-# ---------------------------------------------------------------- what
 
 
 def read_client(client: str) -> dict[Path, dict[str, Any]]:

@@ -309,9 +309,6 @@ def _build_opener(call: Call, watch: Deadline) -> OpenerDirector:
     return build_opener(SameHostRedirects(), Plain(), Tls(), *direct)
 
 
-# ---------------------------------------------------------------- the response
-
-
 def select(value: Any, path: str) -> Any:
     """Return the part of a JSON value at `path`: keys joined by dots, `[0]` for an item.
 

@@ -123,8 +123,6 @@ class PythonTools:
                 listener()
         return offered
 
-    # ------------------------------------------------------------ folders
-
     def _refresh_files(self) -> list[Loaded]:
         files_by_path = dict(
             python_file for folder in self.switches.python_folders for python_file in _python_files(folder)
@@ -136,8 +134,6 @@ class PythonTools:
             if cached_file is None or cached_file.signature != signature:
                 self._files[path] = load_file(path, signature)
         return [self._files[path] for path in files_by_path]
-
-    # ------------------------------------------------------------ packages
 
     def _refresh_packages(self) -> list[Loaded]:
         if not self.switches.wants_entry_points:

@@ -205,8 +205,6 @@ class Quickstarts:
             report["updated"] += counts["updated"]
             report["unchanged"] += counts["unchanged"]
 
-    # ------------------------------------------------------------ reading
-
     @hidden_tool(
         "listQuickstarts",
         title="List quick starts",
@@ -334,8 +332,6 @@ class Quickstarts:
             store.set_progress(connection, row.id, status or answers.status_of(tasks, task_count(row.content)), tasks)
             return answers.progress_answer(self._find(connection, row.name))
 
-    # ------------------------------------------------------------ exporting and removing
-
     @hidden_tool(
         "exportQuickstarts",
         title="Export quick starts",
@@ -377,8 +373,6 @@ class Quickstarts:
             rows = [self._find_own(connection, name) for name in names]
             store.remove_quickstarts(connection, [row.id for row in rows])
         return {"removed": [row.name for row in rows]}
-
-    # ------------------------------------------------------------ by name
 
     def _find(self, connection: apsw.Connection, name: str) -> Row:
         """Yours of that name or title, else a mounted one; the words of a name may come in any order."""

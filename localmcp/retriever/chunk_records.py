@@ -56,9 +56,6 @@ def _record(row: Sequence[Any]) -> StoredRecord:
     )
 
 
-# ---------------------------------------------------------------- back again
-
-
 def is_document(record: Record) -> bool:
     """Return whether the record names the document that it is a chunk of, as localmcp writes it."""
     origin = record.origin if isinstance(record, StoredRecord) else None

@@ -96,8 +96,6 @@ class Collections:
         self.database = database
         self.places = places
 
-    # ------------------------------------------------------------ making
-
     @hidden_change(
         "create_collection",
         title="Create a collection",

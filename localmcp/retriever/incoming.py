@@ -128,8 +128,6 @@ class Receiver:
             )
         return assumed
 
-    # ------------------------------------------------------------ reading
-
     def _documents(
         self, name: str, ours: bool, pulled: Pulled, total: int, progress: Progress | None
     ) -> Iterator[_Document]:
@@ -151,8 +149,6 @@ class Receiver:
         for identity, parts in waiting.items():
             pulled.incomplete += 1
             yield _Document(identity, parts, ours)
-
-    # ------------------------------------------------------------ writing
 
     def _store(self, documents: Sequence[_Document], target: Collection, model_id: int, pulled: Pulled) -> None:
         if not documents:

@@ -159,8 +159,6 @@ class Records:
             # The file can be written to although the server is down.
             return False
 
-    # ------------------------------------------------------------ changes
-
     @hidden_change(
         "update_records",
         title="Change records of a collection",
@@ -214,8 +212,6 @@ class Records:
                 writing.rewrite_record(connection, target, stored_record, change, draft, embeddings, model_id)
         return {"updated": len(changes), "reembedded": len(embeddings)}
 
-    # ------------------------------------------------------------ deleting
-
     @hidden_change(
         "delete_records",
         title="Delete records of a collection",
@@ -262,9 +258,6 @@ class Records:
         if notices:
             result["notices"] = notices
         return result
-
-
-# ---------------------------------------------------------------- sources of deleted records
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,8 +38,6 @@ class Replication:
         self._embedder = embedder
         self._sender = Sender(database, milvus) if milvus else None
 
-    # ------------------------------------------------------------ pushing
-
     def push(self, collection: str, name: str | None = None, progress: Progress | None = None) -> Copied:
         """Copy a collection to Milvus (under `name`), or complete and check a copy that is there.
 
@@ -91,8 +89,6 @@ class Replication:
         if (about.get("origin") or {}).get("file") == file_id:
             milvus.drop(replica.name)
 
-    # ------------------------------------------------------------ pulling
-
     def pull(
         self,
         name: str,
@@ -133,8 +129,6 @@ class Replication:
             ]
         return next((match for match in matching if collection in (None, match.collection)), None)
 
-    # ------------------------------------------------------------ following
-
     def settle(self, collection_id: int) -> None:
         """Send what waits for a copy that searches use, so that they find it; nothing to do in most cases.
 
@@ -165,8 +159,6 @@ class Replication:
             except LocalMCPError as error:
                 log.warning("changes of '%s' that wait for Milvus: %d. %s", due.collection, due.pending, error)
         return sent
-
-    # ------------------------------------------------------------ what is known
 
     @property
     def server(self) -> str | None:

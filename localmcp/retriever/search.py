@@ -213,8 +213,6 @@ class Retriever:
             if (record := records.get(match.chunk_id)) is not None
         )
 
-    # ------------------------------------------------------------ by meaning and by word
-
     def _hybrid(self, place: Place, question: Question, notices: list[str]) -> list[Answered]:
         """Return each text as `search` would answer it; the score is the combined one, 0..1."""
         if place.collection is None:

@@ -46,9 +46,6 @@ class RecordRow:
     chunks: int
 
 
-# ---------------------------------------------------------------- drafts
-
-
 def window_of(embedder: Embedder) -> Window:
     return Window(embedder.count_tokens, min(embedder.identity.max_tokens, LONGEST_RECORD))
 
@@ -80,9 +77,6 @@ def embed_texts(embedder: Embedder, texts: Mapping[bytes, str]) -> dict[bytes, b
         vectors = embedder.embed_passages([text for _, text in part]).astype("<f4", copy=False)
         vectors_by_digest |= {digest: row.tobytes() for (digest, _), row in zip(part, vectors, strict=True)}
     return vectors_by_digest
-
-
-# ---------------------------------------------------------------- writing
 
 
 def store_record(

@@ -240,8 +240,6 @@ class RuleCatalog:
                 return rule, cosine
         return None
 
-    # ------------------------------------------------------------ reading
-
     @hidden_tool(
         "listRules",
         title="List the rules",

@@ -179,8 +179,6 @@ class RuleEditor:
             rulebook.delete_rule(connection, id)
         return {"success": True, "message": f"Rule {id} was deleted: “{rule.rule_text}”."}
 
-    # ------------------------------------------------------------ use
-
     @hidden_change(
         "reportRuleUse",
         title="Report that rules were applied",

@@ -379,9 +379,6 @@ def _text_of(child: Token) -> str:
             return child.content
 
 
-# ---------------------------------------------------------------- JSON Lines
-
-
 def _read_jsonl(text: str, shown: str) -> Reading:
     reading = Reading()
     for number, line in enumerate(text.splitlines(), 1):

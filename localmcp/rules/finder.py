@@ -143,8 +143,6 @@ class RuleFinder:
         self._threshold = threshold
         self._vectors = TextVectors()
 
-    # ------------------------------------------------------------ the tool
-
     @tool(
         "getRelevantRules",
         title="Rules for a task",

@@ -122,8 +122,6 @@ def _read_choice(call: ToolCall) -> Generalized:
     return _Choices().keep(rule.strip(), category if isinstance(category, str) else "")
 
 
-# ---------------------------------------------------------------- general, or for the moment?
-
 _ALWAYS_ABROAD = (
     r"\b(?:siempre|nunca|jamás|(?:de ahora|a partir de ahora) en adelante|sempre|mai|d['’]ora in (?:poi|avanti)|immer"
     r"|nie|niemals|ab (?:jetzt|sofort)|künftig|toujours|jamais|désormais|à partir de maintenant|de agora em diante"
@@ -218,8 +216,6 @@ def _likeness(instruction: str, embedder: Embedder) -> float:
     cosines: Any = vectors[1:] @ vectors[0]
     return float(cosines[: len(_GENERAL_EXAMPLES)].max() - cosines[len(_GENERAL_EXAMPLES) :].max())
 
-
-# ---------------------------------------------------------------- the imperative
 
 _OPENINGS = re.compile(
     r"^(?:(?:hey|ok|okay|please|also|and|but|so|remember|fyi|btw|yes|actually|as i said"

@@ -433,8 +433,6 @@ def is_bound_to(connection: apsw.Connection, collection: Collection, identity: M
     return fetch_one(connection, sql, (collection.model_id,)) == identity.fingerprint
 
 
-# ---------------------------------------------------------------- use
-
 _USEFUL, _NOT_USEFUL = 0.05, -0.1
 LEAST_WEIGHT, MOST_WEIGHT = 0.5, 1.5
 

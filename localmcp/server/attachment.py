@@ -69,9 +69,6 @@ def _run(meta_tool: MethodTool, arguments: Json) -> wire.CallToolResult:
     return wire.CallToolResult(content=[wire.TextContent(text=without_surrogates(message))], is_error=True)
 
 
-# ---------------------------------------------------------------- the high-level server
-
-
 def _extend_high_level(tools: dict[str, MethodTool], server: MCPServer[Any]) -> None:
     for tool in tools.values():
         described = describe_tool(tool)
@@ -113,9 +110,6 @@ async def _names_of_high_level(server: MCPServer[Any], _ctx: Context) -> set[str
     return {tool.name for tool in await server.list_tools()}
 
 
-# ---------------------------------------------------------------- the low-level server
-
-
 def _extend_low_level(tools: dict[str, MethodTool], server: Server[Any]) -> Callable[[Context], Awaitable[set[str]]]:
     """Put the two tools before the server's own handlers; return what lists the names of the server's own tools."""
     described = [tool for tool in map(describe_tool, tools.values()) if tool is not None]
@@ -145,9 +139,6 @@ def _extend_low_level(tools: dict[str, MethodTool], server: Server[Any]) -> Call
     server.add_request_handler("tools/list", wire.PaginatedRequestParams, list_all)
     server.add_request_handler("tools/call", wire.CallToolRequestParams, call)
     return names
-
-
-# ---------------------------------------------------------------- hidden tools by name
 
 
 class _Rerouting:

@@ -72,9 +72,6 @@ def refuse_question(_params: Json) -> Future[Json]:
     return answer
 
 
-# ---------------------------------------------------------------- by result and retry
-
-
 @dataclass(eq=False)
 class _Waiting:
     """A call under way, and the question it waits for."""

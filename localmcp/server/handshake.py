@@ -27,9 +27,6 @@ _META = "io.modelcontextprotocol/"
 SERVER_INFO = {"name": "localmcp", "version": __version__}
 
 
-# ---------------------------------------------------------------- the first message
-
-
 def greet(database: str | None = None, profile: str | None = None) -> Wire:
     """Claim the wire, read the first line and answer it if it is a handshake.
 
@@ -107,9 +104,6 @@ def _discover(params: dict[str, Any], instructions: str, advertised: dict[str, A
         "cacheScope": "private",
         "_meta": {_META + "serverInfo": SERVER_INFO},
     }
-
-
-# ---------------------------------------------------------------- serving
 
 
 def serve(

@@ -64,8 +64,6 @@ class OfferHandlers:
             log.exception("what is offered besides tools cannot be told")
         return tuple(kind for kind in ("resources", "prompts") if kind in kinds)
 
-    # ------------------------------------------------------------ requests
-
     async def list_resources(
         self, ctx: Context, params: wire.PaginatedRequestParams | None
     ) -> wire.ListResourcesResult:
@@ -108,8 +106,6 @@ class OfferHandlers:
         shown = (values or [])[:100]
         completion = wire.Completion(values=shown, total=len(values or []), has_more=len(values or []) > len(shown))
         return wire.CompleteResult(completion=completion)
-
-    # ------------------------------------------------------------ subscriptions
 
     async def subscribe(self, ctx: Context, params: wire.SubscribeRequestParams) -> wire.EmptyResult:
         """Tell this session when the document is indexed again (handshake era)."""
@@ -154,8 +150,6 @@ class OfferHandlers:
         with use_scope(self._scope()), contextlib.suppress(LocalMCPError):
             return OwnOffer(self._open_workspace().registry).state(uri)
         return None
-
-    # ------------------------------------------------------------ asking the offers
 
     def _offers(self) -> list[Offer]:
         registry = self._open_workspace().registry

@@ -54,8 +54,6 @@ class OwnOffer:
             raise NotFound(answer.value.get("message") or answer.text, hint=answer.value.get("hint"))
         return answer.value
 
-    # ------------------------------------------------------------ resources
-
     def state(self, uri: str) -> str | None:
         """Return a value that changes when a document is indexed again; None for one that is not there."""
         if not uri.startswith(DOCUMENT_URI):
@@ -98,8 +96,6 @@ class OwnOffer:
         """Return whether the resource is a document; changes of documents are found by polling the file."""
         return uri.startswith(DOCUMENT_URI)
 
-    # ------------------------------------------------------------ prompts
-
     def prompts(self, offset: int) -> tuple[list[Json], int | None]:
         """Return the prompt for rules, then the quick starts by title."""
         prompts: list[Json] = []
@@ -138,8 +134,6 @@ class OwnOffer:
         if answer.is_error:
             raise InvalidInput(f"task: {answer.text}")
         return _messages("Rules for a task", f"Task: {task}\n\n{answer.text}")
-
-    # ------------------------------------------------------------ completion
 
     def complete(self, ref: Json, argument: str, value: str) -> list[str] | None:
         """Return titles of documents for the template, numbers of tasks for a quick start."""

@@ -14,9 +14,6 @@ _TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", list:
 _TYPE_WORDS = {"str": "string", "int": "integer", "float": "number", "bool": "boolean", "list": "array"}
 
 
-# ---------------------------------------------------------------- records and protocols
-
-
 @dataclass(frozen=True, slots=True)
 class ToolDefinition:
     """A tool as a client needs it (S1-2)."""

@@ -322,8 +322,6 @@ class ToolRegistry:
         with _as_not_found(name):
             return self._registry.call(name, arguments)
 
-    # ------------------------------------------------------------ a registry is a provider too
-
     def tools(self) -> list[Tool]:
         """As the protocol of providers wants them."""
         return self._registry.tools()

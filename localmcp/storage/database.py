@@ -452,9 +452,6 @@ def open_copy(path: Path | Literal[""]) -> apsw.Connection:
     return connection
 
 
-# ---------------------------------------------------------------- generations
-
-
 def read_generations(connection: apsw.Connection) -> Generations:
     """Return the generations in this snapshot."""
     return Generations(*fetch_one(connection, "select content, words, signs, tools from state"))

@@ -102,8 +102,6 @@ class WriteBehind(Generic[Item]):
         if thread is not None and thread is not threading.current_thread():
             thread.join(CLOSING_SECONDS)
 
-    # ------------------------------------------------------------ the thread
-
     def _start(self) -> None:
         with self._starting:
             if self._thread is None and not self._ended.is_set():
@@ -218,8 +216,6 @@ class WriteBehind(Generic[Item]):
             with suppress(apsw.Error):
                 self._connection.close()
             self._connection = None
-
-    # ------------------------------------------------------------ giving up
 
     def _refuse(self, why: str) -> None:
         """A file that may not be changed is no fault: searching it works, and it keeps no record."""

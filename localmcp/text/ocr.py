@@ -104,9 +104,6 @@ def scan_document(name: str, pages: list[PageText], title: str = "") -> Document
     return make_document(name, text, kind, "plain", "docs", title=title, metadata=metadata, page_starts=starts)
 
 
-# ---------------------------------------------------------------- pages as pictures
-
-
 @dataclass(slots=True)
 class _Pages:
     """The pages of a PDF or a picture."""
@@ -140,9 +137,6 @@ def _open_pages(name: str, data: bytes) -> _Pages:
         return _Pages(picture, getattr(picture, "n_frames", 1), False)
     except Exception as error:  # Both libraries raise anything on a broken file.
         raise UnreadableDocument(f"{name} is damaged: {type(error).__name__}.") from error
-
-
-# ---------------------------------------------------------------- engines
 
 
 def _recognize(picture: Any) -> list[Line]:
@@ -213,9 +207,6 @@ def _tesseract_lines(table: str) -> Iterator[Line]:
         confidence = sum(word.confidence for word in words) / len(words)
         # One below the other: the order is known already.
         yield Line(0, number, 1, number + 1, " ".join(word.text for word in words), confidence)
-
-
-# ---------------------------------------------------------------- lines to text
 
 
 def _page_text(page: int, lines: list[Line]) -> PageText:

@@ -67,9 +67,6 @@ def _clock(seconds: int) -> str:
     return f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"
 
 
-# ---------------------------------------------------------------- conversations
-
-
 def looks_like_conversations(head: bytes, name: str) -> bool:
     """Return whether a file is an export of ChatGPT or Claude: a list of conversations."""
     named = re.fullmatch(r"conversations.{0,20}\.json", name, re.I)

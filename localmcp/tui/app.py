@@ -126,8 +126,6 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
     def on_unmount(self) -> None:
         self.session.close()
 
-    # ------------------------------------------------------------ parts
-
     top = query_one(TopLine)
     job_strip = query_one(JobStrip)
     tab_bar = query_one(TabBar)

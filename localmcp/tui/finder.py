@@ -47,8 +47,6 @@ class FinderPane(Pane):
         """Return what is beside the list."""
         return ()
 
-    # ------------------------------------------------------------ parts
-
     line = query_one("#line", Input)
     list = query_one("#list", Choices)
 
@@ -102,8 +100,6 @@ class FinderPane(Pane):
 
         ask_screen(self, PathScreen(title, says), chosen)
 
-    # ------------------------------------------------------------ typing
-
     @on(Input.Changed)
     def typed(self, message: Input.Changed) -> None:
         if message.input is self.line:
@@ -113,8 +109,6 @@ class FinderPane(Pane):
     def submitted(self, message: Input.Submitted) -> None:
         if message.input is self.line:
             self.focus_first()
-
-    # ------------------------------------------------------------ the list
 
     def show_rows(self, rows: Sequence[Any]) -> None:
         """Put rows into the list; the one that was highlighted stays so if it is still there.

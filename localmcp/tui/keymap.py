@@ -166,9 +166,6 @@ def bindings(place: str) -> list[BindingType]:
     return [replace(key, id=f"{place}.{name}") for name, key in KEYS[place].items()]
 
 
-# ---------------------------------------------------------------- the person's own keys
-
-
 def keys_file() -> Path:
     """Return the path of the person's own keys."""
     return config_directory() / "keys.toml"

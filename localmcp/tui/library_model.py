@@ -92,9 +92,6 @@ def _below_any(path: str | None, folders: list[str]) -> bool:
     return path is not None and any(path == f or path.startswith(f.rstrip(os.sep) + os.sep) for f in folders)
 
 
-# ---------------------------------------------------------------- what is shown of a row
-
-
 def about_row(row: Any, state: FolderState) -> tuple[str, Content] | None:
     """Return a title and what to say of a row; None for what must be looked up. `state`: of a folder."""
     match row:

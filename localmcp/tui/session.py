@@ -225,8 +225,6 @@ class Session:
         with use_scope(self.scope):
             return work(self.workspace)
 
-    # ------------------------------------------------------------ watching
-
     def _watch(self) -> None:
         """Notify the app whenever the counters of the file change, and when it cannot be read."""
         watch = _Watch(self.workspace)

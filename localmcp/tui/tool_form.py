@@ -120,9 +120,6 @@ def _object(value: Any) -> Json:
     return cast(Json, value) if isinstance(value, dict) else {}
 
 
-# ---------------------------------------------------------------- the widget
-
-
 class ToolForm(VerticalScroll):
     """The fields, filled with defaults or with `values`.
 

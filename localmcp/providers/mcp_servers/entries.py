@@ -285,9 +285,6 @@ def _variable(server: str, key: str, match: re.Match[str]) -> str:
     return value
 
 
-# ---------------------------------------------------------------- the file
-
-
 def read_entries() -> list[ServerEntry]:
     """Return the servers in the user's file, by name; none when there is no file.
 

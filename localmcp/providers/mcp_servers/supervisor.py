@@ -68,8 +68,6 @@ class Supervisor:
         pause_seconds = min(2.0 ** (self._failures - 2), LONGEST_PAUSE)
         return max(0.0, self._failed_at + pause_seconds - time.monotonic())
 
-    # ------------------------------------------------------------ calls
-
     async def call(
         self, tool: str, arguments: Json, seconds: float | None = None, progress: ReportProgress | None = None
     ) -> Json:
@@ -146,8 +144,6 @@ class Supervisor:
         if self._connection is not None:
             await self._connection.close()
 
-    # ------------------------------------------------------------ starting
-
     async def _open(self, old: Connection | None) -> Connection:
         if old is not None:
             await old.close()
@@ -216,8 +212,6 @@ class Supervisor:
         if uri not in self._subscribed:
             self._subscribed.add(uri)
             await connection.subscribe(uri)
-
-    # ------------------------------------------------------------ list changes
 
     def _note_change(self, changed: str) -> None:
         """List again what has changed; several notices in a row cause one more listing at most."""

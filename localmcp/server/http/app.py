@@ -72,8 +72,6 @@ class HttpApp:
             "/api/mcp/logs": {"GET": management.logs},
         }
 
-    # ------------------------------------------------------------ ASGI
-
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self._run_lifespan(receive, send)
@@ -115,8 +113,6 @@ class HttpApp:
                 raise
             refusal = Refused(500, log_incident(f"{scope['method']} {path[:100]}"), code=INTERNAL_ERROR)
             await refusal_reply(path, refusal)(scope, receive, reply)
-
-    # ------------------------------------------------------------ letting in
 
     async def _admit(self, request: Request, path: str) -> ASGIApp:
         """Return what answers the request, after every check.
@@ -183,9 +179,6 @@ class HttpApp:
     def _allowed_origin(self, scope: Scope) -> str | None:
         origin = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"origin"), None)
         return origin if origin and self._names.allow_origin(origin) else None
-
-
-# ---------------------------------------------------------------- requests and replies
 
 
 class _Reply:

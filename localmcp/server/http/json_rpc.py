@@ -350,9 +350,6 @@ def _wants_stream(exchange: Exchange, message: Json) -> bool:
     return (wants_progress or can_be_asked) and b"\\ud" not in exchange.body.lower()
 
 
-# ---------------------------------------------------------------- streams of one reply
-
-
 def _wants_stream_only(exchange: Exchange) -> bool:
     """Return whether the client accepts `text/event-stream` alone (C3-1)."""
     accepted = exchange.request.headers.get("accept", "")

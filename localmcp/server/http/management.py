@@ -106,9 +106,6 @@ def _logs(workspace: Workspace, rag: str, limit: int, offset: int) -> LogPage:
     return workspace.activity.logs(collection=collection.name, limit=limit, offset=offset)
 
 
-# ---------------------------------------------------------------- parameters
-
-
 def _rag(value: Any) -> str:
     if not isinstance(value, str) or not value.strip():
         raise Refused(400, RAG_REQUIRED)

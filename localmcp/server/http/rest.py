@@ -26,8 +26,6 @@ class RestEndpoints:
     def __init__(self, calls: Calls) -> None:
         self._calls = calls
 
-    # ------------------------------------------------------------ a sentence
-
     async def ask(self, exchange: Exchange) -> Response:
         """POST `/api/quickstarts/v1/mcp`: {"query", "limit"?, "maxDistance"?} (S0-22 to S0-26, C0-12)."""
         arguments = _question(exchange)
@@ -47,8 +45,6 @@ class RestEndpoints:
             response = {**response, "error": response["message"]}
         exchange.log_response(status)
         return json_reply(response, status)
-
-    # ------------------------------------------------------------ tools by name
 
     async def list_tools(self, exchange: Exchange) -> Response:
         """GET `/tools`: every tool of the caller, the hidden ones too."""
@@ -76,8 +72,6 @@ class RestEndpoints:
             body = {"success": False, "error": refused.detail}
         exchange.log_response(status)
         return json_reply({**body, "stats": {"execution_time": execution_time(exchange.seconds())}}, status)
-
-    # ------------------------------------------------------------ health
 
     async def health(self) -> Response:
         """GET `/health`, for anybody: whether calls can be answered; nothing about the file's content."""

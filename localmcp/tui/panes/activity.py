@@ -86,8 +86,6 @@ class ActivityPane(Pane):
         self._show_calls()
         self.calls.move_cursor(row=row)
 
-    # ------------------------------------------------------------ looking
-
     def _look(self) -> None:
         """Read the log again while the pane is in front: a call does not count as a change of the file."""
         if self.app.screen is self.screen and self.display and self.session.is_open and self.session.exists:
@@ -155,8 +153,6 @@ class ActivityPane(Pane):
     def focus_first(self) -> None:
         """Focus the view in front."""
         self.query_one(f"#{self.views.current}").focus()
-
-    # ------------------------------------------------------------ actions
 
     def action_statistics(self) -> None:
         calls = "calls" if self.entries else "no-calls"

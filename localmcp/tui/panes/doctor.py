@@ -100,8 +100,6 @@ class DoctorPane(Pane):
         examine = cast("LocalMcpApp", self.app).examine
         return Checkup(self.session.look(examine), self.session.look(_last_searches))
 
-    # ------------------------------------------------------------ showing
-
     def _show(self, looked: Checkup) -> None:
         self.looked, report = looked, looked.examination
         self._show_checks()

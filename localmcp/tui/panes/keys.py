@@ -78,8 +78,6 @@ class KeysPane(Pane):
         """The key that is highlighted."""
         return self.table.chosen(self.keys)
 
-    # ------------------------------------------------------------ showing
-
     def reload(self) -> None:
         if self.session.is_open:
             self.ask("keys", lambda: self.session.look(lambda w: w.api_keys.list()), self._show)
@@ -94,8 +92,6 @@ class KeysPane(Pane):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         return bool(self.keys) if action in ("revoke", "delete") else super().check_action(action, parameters)
-
-    # ------------------------------------------------------------ actions
 
     def action_create(self) -> None:
         ask_screen(self, FormScreen("Make an API key", FORM, self._create), self._show_new)

@@ -94,8 +94,6 @@ class LibraryPane(Pane):
         self.tree_view.show_ahead = self._show_ahead
         self.query_one("#details").border_title = "About"
 
-    # ------------------------------------------------------------ parts
-
     tree_view = query_one(LibraryTree)
     stock = query_one("#stock", ContentSwitcher)
 

@@ -58,8 +58,6 @@ class QuickstartsPane(FinderPane):
             reading.border_title = "Guide"
             yield Markdown(id="guide-text", open_links=False)
 
-    # ------------------------------------------------------------ finding
-
     def find(self, text: str) -> list[Row]:
         if not self.session.exists:
             return []
@@ -99,8 +97,6 @@ class QuickstartsPane(FinderPane):
     def show_nothing(self) -> None:
         self.show_guide("Guide", NOTHING_FITS if self.text or self.only_favourites else EMPTY)
 
-    # ------------------------------------------------------------ reading
-
     def show_row(self, row: Row) -> None:
         name = row.item["name"]
         self.ask("guide", lambda: self.session.look(lambda w: w.quickstarts.show(name)), self._show_guide_of)
@@ -130,8 +126,6 @@ class QuickstartsPane(FinderPane):
             self.app.push_screen(TextScreen(shown["displayName"], shown["markdown"]))
 
         self.ask("whole", lambda: self.session.look(lambda w: w.quickstarts.show(name)), show)
-
-    # ------------------------------------------------------------ actions
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action in ("task", "favourite", "restart", "remove"):

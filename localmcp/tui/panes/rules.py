@@ -58,8 +58,6 @@ class RulesPane(FinderPane):
             box.border_title = "Rule"
             yield Static(id="rule-text")
 
-    # ------------------------------------------------------------ finding
-
     def find(self, text: str) -> tuple[list[Any], str]:
         """Return the rows that fit, and a note about them."""
         if not self.session.exists:
@@ -119,8 +117,6 @@ class RulesPane(FinderPane):
             self.action_edit()
         elif rule := self.chosen:
             self.app.push_screen(TextScreen("Rule", rule_words(rule), copy=rule["rule_text"]))
-
-    # ------------------------------------------------------------ actions
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action in ("edit", "copy"):

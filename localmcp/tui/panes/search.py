@@ -74,8 +74,6 @@ class SearchPane(Pane):
         self.query_one("#results").border_title = "Passages"
         self.show_nothing_yet()
 
-    # ------------------------------------------------------------ parts
-
     line = query_one("#query", Input)
     results = query_one("#results", Choices)
     view = query_one(PassageView)

@@ -63,8 +63,6 @@ class ToolsPane(FinderPane):
     def on_mount(self) -> None:
         self.answer_view.border_title = "Answer"
 
-    # ------------------------------------------------------------ finding
-
     def find(self, text: str) -> list[Row]:
         tools = {
             tool.name: Row(tool.mark, tool.description) for tool in self.session.look(lambda w: w.registry.tools())
@@ -84,8 +82,6 @@ class ToolsPane(FinderPane):
 
     def show_nothing(self) -> None:
         self.query_one("#tool-says", Static).update(Content.from_markup(NOTHING))
-
-    # ------------------------------------------------------------ the tool that is highlighted
 
     def show_row(self, row: Row) -> None:
         name = row.mark.name
@@ -120,8 +116,6 @@ class ToolsPane(FinderPane):
         """Back from the form to the list."""
         self.remove_class("-form")
         self.list.focus()
-
-    # ------------------------------------------------------------ running
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action in ("view", "copy"):
@@ -160,8 +154,6 @@ class ToolsPane(FinderPane):
 
     def action_copy(self) -> None:
         self.copy(self.answer_view.as_json, "The answer is copied as JSON.")
-
-    # ------------------------------------------------------------ providers
 
     def action_providers(self) -> None:
         """Show where tools come from, and the state of each provider."""
