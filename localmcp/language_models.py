@@ -15,9 +15,8 @@ from typing import Any, Literal, cast
 
 from localmcp.errors import ConfigurationError, ModelUnavailable
 from localmcp.http import EndpointWords, JsonEndpoint, split_model_url
+from localmcp.schemas import Json
 from localmcp.tools import Tool
-
-Json = dict[str, Any]
 
 DEFAULT_MODEL = "llama3.1"
 ACCEPTED = "Accepted: ollama, ollama:MODEL, openai:MODEL, http://HOST/api#MODEL (Ollama) or http://HOST/v1#MODEL."

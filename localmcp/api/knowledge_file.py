@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from localmcp.api.results import Context, Document, Hit, Quickstart, Results, Rule, Source, make_hit, make_source
 from localmcp.errors import LocalMCPError, ModelUnavailable, NotFound
+from localmcp.schemas import Json
 from localmcp.tools import Answer, Scope
 from localmcp.workspace import Workspace, open_workspace
 
 if TYPE_CHECKING:
     from localmcp.knowledge.report import ProgressCallback, Report
 
-Json = dict[str, Any]
 Mode = Literal["hybrid", "semantic", "keyword"]
 
 CALLER = "python"

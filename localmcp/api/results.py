@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-Json = dict[str, Any]
+from localmcp.schemas import Json
 
 SHOWN_CHARACTERS = 160
 

@@ -21,10 +21,9 @@ from localmcp.visible_text import VisibleFormatter, visible_json
 if TYPE_CHECKING:
     from localmcp.config import Settings
     from localmcp.embeddings import LazyEmbedder
+    from localmcp.schemas import Json
     from localmcp.tools import Answer
     from localmcp.workspace import Workspace
-
-    Json = dict[str, Any]
 
 INTERRUPTED = 130
 COMMAND_OF_TOOL: dict[str, str] = {}

@@ -16,9 +16,8 @@ from localmcp.connect.json_text import remove_member, set_member
 from localmcp.errors import ConfigurationError, InvalidInput
 from localmcp.providers.client_configuration import ClientFile, read_document
 from localmcp.providers.mcp_servers.adoption import is_localmcp
-from localmcp.schemas import json_kind
+from localmcp.schemas import Json, json_kind
 
-Json = dict[str, Any]
 Action = Literal["added", "updated", "unchanged", "removed", "absent"]
 
 BYTE_ORDER_MARK = "\ufeff"

@@ -15,8 +15,7 @@ from localmcp.config import APP, describe_settings, is_secret, read_variable
 from localmcp.errors import ConfigurationError
 from localmcp.profiles import read_profile
 from localmcp.providers.client_configuration import CODEX_SERVERS, MCP_SERVERS, SERVERS, ClientFile
-
-Json = dict[str, Any]
+from localmcp.schemas import Json
 
 DIRECTORIES = ("LOCALMCP_DATA_DIR", "LOCALMCP_CONFIG_DIR", "LOCALMCP_STATE_DIR", "LOCALMCP_CACHE_DIR")
 _DATABASE, _FOLDERS = "LOCALMCP_DB", "LOCALMCP_FOLDERS"

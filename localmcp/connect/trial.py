@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from localmcp.config import state_directory
 from localmcp.errors import LocalMCPError, Unavailable
+from localmcp.schemas import Json
 
 if TYPE_CHECKING:
     from localmcp.providers.mcp_servers.connection import Connection
 
-Json = dict[str, Any]
 Reply = TypeVar("Reply")
 
 

@@ -13,9 +13,7 @@ from typing import Any, cast
 
 from localmcp.errors import ConfigurationError, InvalidInput, NotFound
 from localmcp.files import reason_of
-from localmcp.schemas import json_kind
-
-Json = dict[str, Any]
+from localmcp.schemas import Json, json_kind
 
 MCP_SERVERS, SERVERS, CONTEXT_SERVERS, CODEX_SERVERS = "mcpServers", "servers", "context_servers", "mcp_servers"
 TABLES = (MCP_SERVERS, SERVERS, CONTEXT_SERVERS, CODEX_SERVERS)

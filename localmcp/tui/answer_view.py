@@ -14,9 +14,8 @@ from textual.getters import query_one
 from textual.widgets import ContentSwitcher, Static
 
 from localmcp.errors import LocalMCPError
+from localmcp.schemas import Json
 from localmcp.tui.table import Table
-
-Json = dict[str, Any]
 
 VIEWS = ("table", "json", "text")
 MOST_ROWS = 200

@@ -16,6 +16,7 @@ from textual.content import Content
 from localmcp import humanize
 from localmcp.config import load_settings
 from localmcp.errors import InvalidInput
+from localmcp.schemas import Json
 from localmcp.tui.dialogs import TextScreen, ask_screen, confirm
 from localmcp.tui.form_screen import FormScreen
 from localmcp.tui.pane import Asking
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from localmcp.tui.session import OnProgress
     from localmcp.workspace import Workspace
 
-Json = dict[str, Any]
 LOOK_SECONDS = 0.1
 """Between two looks whether a command has ended, or is to be stopped."""
 SHOWN_LINES = 16

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from textual.content import Content
 
-Json = dict[str, Any]
+from localmcp.schemas import Json
+
 WIDTH = 30
 """Signs of the longest bar, which is 1.0."""
 EIGHTHS = " ▏▎▍▌▋▊▉"

@@ -13,12 +13,11 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Static
 
+from localmcp.schemas import Json
 from localmcp.tui.keymap import bindings
 from localmcp.tui.layout import KeyLine
 from localmcp.tui.pane import Asking
 from localmcp.tui.tool_form import ToolForm
-
-Json = dict[str, Any]
 
 
 class FormScreen(ModalScreen[Any], Asking):  # pyright: ignore[reportIncompatibleMethodOverride]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
@@ -10,12 +10,11 @@ from textual.content import Content
 from textual.widgets import Static
 
 from localmcp.humanize import counted, headings_of, rank_of, score_parts
+from localmcp.schemas import Json
 from localmcp.tui.highlight import lines_of, marked_passage
 
 if TYPE_CHECKING:
     from localmcp.text.excerpt import Matcher
-
-Json = dict[str, Any]
 
 
 class PassageView(Vertical):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual import on
 from textual.app import ComposeResult
@@ -17,6 +17,7 @@ from textual.widgets.option_list import Option
 
 from localmcp.humanize import counted
 from localmcp.knowledge.query_line import parse_query_line
+from localmcp.schemas import Json
 from localmcp.tui import theme
 from localmcp.tui.highlight import HitLines, matcher_of
 from localmcp.tui.layout import first_line
@@ -27,8 +28,6 @@ from localmcp.tui.session import Draft, Session
 
 if TYPE_CHECKING:
     from localmcp.workspace import Workspace
-
-Json = dict[str, Any]
 
 HITS = 20
 ROWS = 12

@@ -23,6 +23,7 @@ from textual.widgets.option_list import Option
 
 from localmcp.knowledge.document_parts import BEGINNING
 from localmcp.knowledge.inventory import Item
+from localmcp.schemas import Json
 from localmcp.search.federation import shown_name, split_name
 from localmcp.text.excerpt import Matcher
 from localmcp.tui.editor import open_in_editor
@@ -33,7 +34,6 @@ from localmcp.tui.library_model import inventory_of
 from localmcp.tui.pane import Asking, Choices, TextLine
 from localmcp.tui.reading_text import Line, PassageRenderer
 
-Json = dict[str, Any]
 FIRST_WINDOW, NEXT_WINDOW = 12, 30
 """Passages fetched around the one that is meant, and beyond the last one."""
 COLUMN = 100

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-Json = dict[str, Any]
+from localmcp.schemas import Json
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,8 @@ from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Input, Label, Select, Static, TextArea
 
+from localmcp.schemas import Json
 from localmcp.tui.pane import TextLine
-
-Json = dict[str, Any]
 
 TEXTS = ("text", "content", "rule_text", "instruction", "context", "taskDescription", "quote")
 """Names of properties that hold running text: they get several lines."""

@@ -10,9 +10,7 @@ from typing import Any, Literal, cast
 
 from localmcp.errors import InvalidInput
 from localmcp.providers.mcp_servers.entries import parse_entry
-from localmcp.schemas import nearest
-
-Json = dict[str, Any]
+from localmcp.schemas import Json, nearest
 
 Action = Literal["added", "replaced", "unchanged", "kept", "skipped"]
 

@@ -12,11 +12,9 @@ import logging
 import threading
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 from localmcp.files import read_json_object, write_atomically
-
-Json = dict[str, Any]
+from localmcp.schemas import Json
 
 log = logging.getLogger(__name__)
 

@@ -28,9 +28,8 @@ from localmcp.errors import ConfigurationError, InvalidInput, LocalMCPError, Una
 from localmcp.files import read_json_object, write_atomically
 from localmcp.http import LOOPBACK
 from localmcp.providers.mcp_servers.entries import ServerEntry, prepare
+from localmcp.schemas import Json
 from localmcp.visible_text import visible
-
-Json = dict[str, Any]
 
 LOGIN_SECONDS = 300.0
 CALLBACK = "/callback"

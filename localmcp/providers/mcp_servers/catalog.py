@@ -12,8 +12,7 @@ from typing import Any, cast
 from urllib.parse import quote
 
 from localmcp.files import read_json_object, write_atomically
-
-Json = dict[str, Any]
+from localmcp.schemas import Json
 
 log = logging.getLogger(__name__)
 

@@ -38,11 +38,9 @@ from localmcp.providers.mcp_servers.person_questions import PersonQuestions, req
 from localmcp.providers.mcp_servers.process import Child, Guard, ServerLog, run_child
 from localmcp.providers.mcp_servers.refusals import broke_off, innermost, malformation_of, reason_of, session_is_lost
 from localmcp.providers.mcp_servers.repaired_messages import RepairedMessages
-from localmcp.schemas import compact_json, without_surrogates
+from localmcp.schemas import Json, compact_json, without_surrogates
 from localmcp.tools import INPUT_KEY, ReportProgress, person_asker
 from localmcp.version import __version__
-
-Json = dict[str, Any]
 
 log = logging.getLogger(__name__)
 

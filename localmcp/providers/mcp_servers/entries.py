@@ -16,8 +16,7 @@ from localmcp.config import servers_file
 from localmcp.errors import ConfigurationError
 from localmcp.files import PRIVATE_FILE, reason_of, write_atomically
 from localmcp.providers.client_configuration import MCP_SERVERS, TABLES, read_document, servers_in
-
-Json = dict[str, Any]
+from localmcp.schemas import Json
 
 START_SECONDS, CALL_SECONDS = 30.0, 60.0
 MOST_SECONDS = 999.0

@@ -10,17 +10,16 @@ so that clients can fill in the variables.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from localmcp.providers.mcp_servers.catalog import SERVER_ADDRESS, exposed_names, shown_address
+from localmcp.schemas import Json
 from localmcp.tools import current_scope
 
 if TYPE_CHECKING:
     from localmcp.providers.mcp_servers.provider import McpServer
     from localmcp.providers.mcp_servers.servers import McpServers
-
-Json = dict[str, Any]
 
 RAW = "="
 PAGE = 50

@@ -13,7 +13,7 @@ from localmcp.config import servers_file
 from localmcp.errors import ConfigurationError, LocalMCPError
 from localmcp.providers.mcp_servers.catalog import SEPARATOR, exposed_names, shown_address
 from localmcp.providers.mcp_servers.entries import ServerEntry, prepare
-from localmcp.schemas import check_arguments, numbers_from_texts
+from localmcp.schemas import Json, check_arguments, numbers_from_texts
 from localmcp.tools import Answer, ReportProgress, Scope, Tool, ToolMark, progress_listener
 from localmcp.visible_text import visible
 
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from localmcp.providers.mcp_servers.introduction import Introduced
     from localmcp.providers.mcp_servers.servers import McpServers
     from localmcp.providers.mcp_servers.supervisor import Supervisor
-
-Json = dict[str, Any]
 
 log = logging.getLogger(__name__)
 

@@ -10,10 +10,8 @@ from anyio.abc import ObjectReceiveStream
 from mcp.shared.message import SessionMessage
 from pydantic import TypeAdapter, ValidationError
 
-from localmcp.schemas import compact_json
+from localmcp.schemas import Json, compact_json
 from localmcp.visible_text import visible
-
-Json = dict[str, Any]
 
 log = logging.getLogger(__name__)
 

@@ -12,12 +12,11 @@ from localmcp.errors import LocalMCPError, Unavailable
 from localmcp.providers.mcp_servers.authorization import LoginNeeded
 from localmcp.providers.mcp_servers.connection import Connection, SessionLost
 from localmcp.providers.mcp_servers.process import Guard, ServerLog
+from localmcp.schemas import Json
 from localmcp.tools import ReportProgress, person_asker
 
 if TYPE_CHECKING:
     from localmcp.providers.mcp_servers.provider import McpServer
-
-Json = dict[str, Any]
 
 log = logging.getLogger(__name__)
 

@@ -11,13 +11,12 @@ from textual.content import Content
 
 from localmcp.config import load_settings, settings_in_force
 from localmcp.humanize import counted, size
+from localmcp.schemas import Json
 from localmcp.tui.command_pane import CommandPane
 from localmcp.tui.commands import Command, Entry
 from localmcp.tui.evaluation_view import evaluation_page
 from localmcp.tui.highlight import short
 from localmcp.tui.session import Session
-
-Json = dict[str, Any]
 
 _FILE = {"type": "string", "title": "File", "description": "Its path, such as ~/team.localmcp", "format": "path"}
 USE_MODEL = Command(

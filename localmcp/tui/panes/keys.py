@@ -14,6 +14,7 @@ from textual.widgets import ContentSwitcher, Static
 
 from localmcp.errors import InvalidInput
 from localmcp.humanize import local_time
+from localmcp.schemas import Json
 from localmcp.tui.dialogs import TextScreen, ask_screen, confirm
 from localmcp.tui.form_screen import FormScreen
 from localmcp.tui.pane import FilterLine, Pane
@@ -21,8 +22,6 @@ from localmcp.tui.table import Table
 
 if TYPE_CHECKING:
     from localmcp.api_keys.key_info import KeyInfo, NewKey
-
-Json = dict[str, Any]
 
 EMPTY = (
     "[b]No API keys yet[/b]\n\n"

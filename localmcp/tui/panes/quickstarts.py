@@ -15,10 +15,9 @@ from textual.widget import Widget
 from textual.widgets import Markdown, OptionList
 
 from localmcp.humanize import counted
+from localmcp.schemas import Json
 from localmcp.tui.dialogs import TextScreen, confirm
 from localmcp.tui.finder import FinderPane, left_out
-
-Json = dict[str, Any]
 
 MOST_LISTED = 1000
 """Quick starts that are ranked letter by letter; beyond, the search of the catalog finds them."""

@@ -11,14 +11,13 @@ from textual.widget import Widget
 from textual.widgets import OptionList, Static
 
 from localmcp.errors import InvalidInput
+from localmcp.schemas import Json
 from localmcp.search.federation import never_changed
 from localmcp.tui.dialogs import TextScreen, ask_screen, confirm
 from localmcp.tui.finder import FinderPane, left_out
 from localmcp.tui.form_screen import FormScreen
 from localmcp.tui.highlight import bar
 from localmcp.tui.messages import Failed
-
-Json = dict[str, Any]
 
 MOST_LISTED = 1000
 NEAR = 0.3

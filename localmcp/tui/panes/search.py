@@ -15,6 +15,7 @@ from textual.widgets.option_list import Option
 
 from localmcp.humanize import counted, headings_of
 from localmcp.knowledge.query_line import parse_query_line
+from localmcp.schemas import Json
 from localmcp.text.excerpt import Matcher
 from localmcp.tui.highlight import HitLines, citation_text, matcher_of
 from localmcp.tui.pane import Choices, Pane, TextLine
@@ -25,8 +26,6 @@ from localmcp.tui.search_rows import FoldedRow, HitRow, QueryRow, Row, query_row
 from localmcp.tui.session import Draft
 from localmcp.tui.welcome import Welcome
 from localmcp.visible_text import visible
-
-Json = dict[str, Any]
 
 MOST_TO_FILL = 40
 """Passages that are fetched before anybody moves in the list."""

@@ -14,6 +14,7 @@ from textual.widget import Widget
 from textual.widgets import OptionList, Static
 
 from localmcp.humanize import counted
+from localmcp.schemas import Json
 from localmcp.tui.answer_view import AnswerView
 from localmcp.tui.dialogs import TextScreen, confirm
 from localmcp.tui.finder import FinderPane
@@ -23,8 +24,6 @@ from localmcp.tui.tool_form import ToolForm
 if TYPE_CHECKING:
     from localmcp.tools import ToolMark
     from localmcp.workspace import Workspace
-
-Json = dict[str, Any]
 
 PROVIDER_MARKS = {"ready": ("●", "$success"), "empty": ("·", "$muted"), "off": ("○", "$muted"),
                   "failing": ("✗", "$error")}  # fmt: skip
