@@ -198,6 +198,26 @@ def test_the_rule_files_of_a_project_are_found(tmp_path: Path) -> None:
     assert {path.relative_to(tmp_path).as_posix() for path in find_rule_files(tmp_path)} == set(names)
 
 
+def test_items_that_are_too_short_for_a_rule_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "AGENTS.md"
+    file.write_text(
+        "# Stil\n\n- Kurze Funktionen schreiben.\n- Keine Abkürzungen.\n- No abbreviations\n- Pure CSS\n- API\n"
+    )
+    assert execute(Session(), ("--db", str(tmp_path / "r.localmcp"), "rules", "import", str(file))) == 0
+    told = capsys.readouterr().err
+    assert "3 rules added" in told
+    assert "left out" in told and "“Pure CSS” (line 6), “API” (line 7)" in told
+
+
+@pytest.mark.parametrize("name", ["rules.csv", "rules.yaml", "rules.json", "Rules.TOML"])
+def test_a_table_does_not_become_one_rule(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    file = tmp_path / name
+    file.write_text("rule_text,category\nAlways commit and then push,git\n")
+    assert execute(Session(), ("--db", str(tmp_path / "r.localmcp"), "rules", "import", str(file))) == 1
+    told = capsys.readouterr().err
+    assert "0 rules added" in told and "Markdown and JSON Lines" in told
+
+
 def test_a_short_command_and_a_command_behind_its_subject_are_rules() -> None:
     assert texts(read_text("- Use tabs.\n- Project overview\n", "CLAUDE.md", "CLAUDE.md")) == ["Use tabs."]
     text = "- Keep it simple\n\nNaming: Use lowercase with dashes for folders\n\nHistory: it began in 1998\n"

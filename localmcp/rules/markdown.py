@@ -1,0 +1,204 @@
+"""Rules in Markdown: list items, and paragraphs that ask for something."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from localmcp.rules.rulebook import CATEGORIES
+from localmcp.wording.normalize import runs
+
+if TYPE_CHECKING:
+    from markdown_it.token import Token
+
+_ALIASES = {
+    "test": "testing", "tests": "testing", "unit tests": "testing", "name": "naming", "names": "naming",
+    "naming conventions": "naming", "docs": "documentation", "comments": "documentation", "errors": "error-handling",
+    "error handling": "error-handling", "exceptions": "error-handling", "speed": "performance", "code style": "style",
+    "formatting": "style", "best practices": "best-practices", "workflow": "best-practices", "git": "best-practices",
+    "design": "architecture", "structure": "architecture", "privacy": "security",
+}  # fmt: skip
+"""Headings that name a category in other words."""
+
+_ONLY_FOR = re.compile(r" \(only for files (`[^`]+`(?:, `[^`]+`)*)\)$")
+_CHECKBOX = re.compile(r"^\[[ xX]\]\s+")
+_LINK_ONLY = re.compile(r"^!?\[[^\]]*\]\([^)]*\)\.?$")
+_RULE_LIKE = re.compile(
+    r"^(?:\w[\w ]{1,30}:\s+)?"
+    r"(?:always|never|do not|don't|avoid|prefer|use|keep|write|make|ensure|run|put|follow|add|ask|check|answer)\b"
+    r"|\b(?:must|should|never|always|shall|siempre|nunca|deben?|immer|nie|niemals|muss|müssen|toujours|jamais|doit|doivent"
+    r"|sempre|deve|devono|devem|всегда|никогда|должн\w+)\b|必须|禁止|始终|务必|必ず|반드시",
+    re.IGNORECASE,
+)
+
+_FORBIDS = re.compile(
+    r"\b(?:never|not|don['’]?ts?|avoid(?:ing)?|forbidden|prohibited|banned|anti-?patterns?|no(?= )|nicht|nie|niemals"
+    r"|kein\w*|vermeide\w*|verboten|nunca|evita\w*|prohibid\w*|proibid\w*|jamais|éviter|interdits?|ne pas|vietat\w*"
+    r"|non(?= )|mai|не|никогда|запрещ\w*)\b|不要|禁止|避免|勿|しない|❌|🚫|⛔",
+    re.IGNORECASE,
+)
+"""Words of a heading or sentence that turn the list below it round.
+
+A match too many only makes a rule longer.
+"""
+
+
+def markdown_rules(text: str, prose: bool) -> Iterator[tuple[str, str, str, int]]:
+    """Yield (text, category or empty, context, line from 1) of each list item, and of paragraphs that are rules."""
+    headings: dict[int, str] = {}
+    leads: list[str] = []
+    introduction = ""
+    blocks = list(_blocks(text))
+    prose_too = prose and not any(kind == "item" for kind, *_ in blocks)
+    single_title = len(re.findall(r"^# ", text, re.MULTILINE)) == 1
+    for kind, depth, content, line in blocks:
+        if kind == "heading":
+            headings = {level: title for level, title in headings.items() if level < depth} | {depth: content}
+            leads, introduction = [], ""
+            continue
+        if kind == "item":
+            leads = leads[: depth - 1]
+            if _introduces(content):
+                leads = [*leads, content.rstrip(":：")]
+                continue
+        else:
+            leads, introduction = [], content.rstrip(":：") if _introduces(content) else ""
+            if introduction or not (prose_too or _RULE_LIKE.search(content)):
+                continue
+        path = [title for level, title in headings.items() if not (single_title and level == 1)]
+        above = [introduction, *leads] if introduction else leads
+        category, context = _category_of([*path, *above])
+        if _LINK_ONLY.match(content) or content.startswith("@"):
+            continue
+        if kind == "item":
+            yield _with_what_forbids(content, [*path[-1:], *above]), category, context, line
+        elif says_enough(content):
+            yield content, category, context, line
+
+
+def split_files(text: str) -> tuple[str, tuple[str, ...]]:
+    """Return a rule without "(only for files `a/*.ts`)" at its end, and the patterns named there."""
+    match = _ONLY_FOR.search(text)
+    return (text[: match.start()], tuple(re.findall("`([^`]+)`", match[1]))) if match else (text, ())
+
+
+def says_enough(rule: str) -> bool:
+    """Return whether it is more than a name: three words, or "Use tabs." and "No abbreviations."
+
+    In a script without spaces there are no words to count.
+    """
+    count = len(rule.split())
+    asks = _RULE_LIKE.search(rule) or _FORBIDS.search(rule)
+    return count >= 3 or (count == 2 and bool(asks)) or (not rule.isascii() and len(runs(rule)) >= 6)
+
+
+def _introduces(content: str) -> bool:
+    return content.endswith((":", "："))
+
+
+def _with_what_forbids(rule: str, above: Sequence[str]) -> str:
+    """Return `Avoid: global state` for an item below "Avoid:", which alone would ask for what it forbids.
+
+    An assistant is shown the rule without its context.
+    """
+    forbidding = next((title for title in reversed(above) if _FORBIDS.search(title)), None)
+    if forbidding is None or _FORBIDS.search(" ".join(rule.split()[:3])):
+        return rule
+    return f"{forbidding}: {rule}"
+
+
+def _category_of(path: Sequence[str]) -> tuple[str, str]:
+    """Return the category that a heading names, and the other headings as context."""
+    remaining = list(path)
+    for title in path:
+        plain = title.strip().lower()
+        name = plain if plain in CATEGORIES else _ALIASES.get(plain)
+        if name:
+            if plain == name:
+                remaining.remove(title)
+            return name, " › ".join(remaining)
+    return "", " › ".join(remaining)
+
+
+def _blocks(text: str) -> Iterator[tuple[str, int, str, int]]:
+    """Yield (heading|item|paragraph, level, text on one line, line from 1), in order.
+
+    Code, tables and comments are left out.
+
+    The level of an item is how many lists it is in.
+    """
+    from markdown_it import MarkdownIt
+
+    depth, level, opened, items = 0, 0, "", list[bool]()
+    for token in MarkdownIt("commonmark").enable("table").parse(text):
+        if token.type in ("bullet_list_open", "ordered_list_open"):
+            depth += 1
+        elif token.type in ("bullet_list_close", "ordered_list_close"):
+            depth -= 1
+        elif token.type == "list_item_open":
+            items.append(True)
+        elif token.type == "list_item_close":
+            items.pop()
+        elif token.type in ("heading_open", "paragraph_open", "th_open", "td_open"):
+            opened = token.type
+            level = int(token.tag[1:]) if token.type == "heading_open" else level
+        elif token.type == "inline" and opened in ("heading_open", "paragraph_open"):
+            content = one_line("".join(_source_of(token.children or ())))
+            line = token.map[0] + 1 if token.map else 1
+            if opened == "heading_open":
+                yield "heading", level, content, line
+            # Only the first paragraph of an item is the rule; more of them explain it.
+            elif not items:
+                yield "paragraph", 0, content, line
+            elif items[-1]:
+                items[-1] = False
+                yield "item", depth, _CHECKBOX.sub("", content), line
+        elif token.type == "heading_close":
+            opened = ""
+
+
+def one_line(content: str) -> str:
+    """Return a text with one space for any white space."""
+    return " ".join(content.split())
+
+
+def _source_of(children: Sequence[Token]) -> Iterator[str]:
+    """Yield the Markdown of a line without the marks of strong emphasis: they say nothing to an assistant."""
+    ends: list[str] = []
+    before = " "
+    for position, child in enumerate(children):
+        if child.type in ("strong_open", "link_open"):
+            start, end = _marks_of(child, before, children[position + 1])
+            ends.append(end)
+            before = start or before
+            yield start
+        elif child.type in ("strong_close", "link_close"):
+            yield ends.pop()
+        else:
+            before = _text_of(child) or before
+            yield _text_of(child)
+
+
+def _marks_of(opening: Token, before: str, following: Token) -> tuple[str, str]:
+    """Return what stands before and behind a link or strong text, of which the marks are left out."""
+    if opening.type == "link_open":
+        return ("<", ">") if opening.info == "auto" else ("[", f"]({opening.attrs['href']})")
+    # The stars of `src/**/a and lib/**/b`, and the name `__init__`, are no emphasis.
+    is_name = opening.markup == "__" and re.fullmatch(r"\w+", following.content) is not None
+    mark = opening.markup if is_name or before[-1] == "/" else ""
+    return mark, mark
+
+
+def _text_of(child: Token) -> str:
+    match child.type:
+        case "code_inline":
+            return f"{child.markup}{child.content}{child.markup}"
+        case "em_open" | "em_close":
+            return child.markup
+        case "softbreak" | "hardbreak":
+            return " "
+        case "image":
+            return f"![{child.content}]({child.attrs['src']})"
+        case _:
+            return child.content
