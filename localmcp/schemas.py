@@ -45,6 +45,11 @@ def json_kind(value: Any) -> str:
     return _JSON_KINDS.get(type(value).__name__, "a number")
 
 
+def mapping_of(value: Any) -> Json:
+    """Return a value of foreign JSON if it is an object, empty for anything else."""
+    return cast(Json, value) if isinstance(value, dict) else {}
+
+
 def compact_json(value: Any) -> str:
     """Return JSON without spaces or escapes of non-ASCII text."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
@@ -163,14 +168,14 @@ def describe_kind(schema: Any, root: Json | None = None) -> str:
 def _followed(schema: Any, root: Json) -> Json:
     """Return the schema, or what its reference into `root` names; an empty one for what is no table."""
     for _ in range(MOST_REFERENCES):
-        reference: Any = cast(Json, schema).get("$ref") if isinstance(schema, dict) else None
+        reference = mapping_of(schema).get("$ref")
         if not isinstance(reference, str) or not reference.startswith("#/"):
             break
         schema = root
         for key in reference[2:].split("/"):
             name = key.replace("~1", "/").replace("~0", "~")
-            schema = cast(Json, schema).get(name) if isinstance(schema, dict) else None
-    return cast(Json, schema) if isinstance(schema, dict) else {}
+            schema = mapping_of(schema).get(name)
+    return mapping_of(schema)
 
 
 def _type_words(spec: Json, root: Json | None) -> str:
@@ -251,8 +256,7 @@ def numbers_from_texts(arguments: Json, schema: Json) -> Json:
 
     Only a text that is written exactly as the number is counts, so that nothing is lost.
     """
-    properties = schema.get("properties")
-    specs = cast(Json, properties) if isinstance(properties, dict) else {}
+    specs = mapping_of(schema.get("properties"))
     return {name: _number_from_text(value, specs.get(name)) for name, value in arguments.items()}
 
 

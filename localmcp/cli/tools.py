@@ -17,7 +17,7 @@ from localmcp.discovery import NOTHING_FOUND, Profile, rank_tools, required_para
 from localmcp.errors import InvalidInput
 from localmcp.providers.fields import Problem
 from localmcp.providers.manifests import ManifestProvider, inspected_providers, opened_providers, read_manifest
-from localmcp.schemas import Json, describe_parameters
+from localmcp.schemas import Json, describe_parameters, mapping_of
 from localmcp.tool_search.query import ToolDescription
 from localmcp.tools import Answer, Tool
 
@@ -192,8 +192,7 @@ def read_pairs(pairs: tuple[str, ...], schema: Json) -> Json:
 
 
 def _parameter(schema: Json, key: str) -> Json:
-    spec = schema.get("properties", {}).get(key)
-    return cast(Json, spec) if isinstance(spec, dict) else {}
+    return mapping_of(schema.get("properties", {}).get(key))
 
 
 def _read_value(value: str, spec: Json) -> Any:

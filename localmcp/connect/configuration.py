@@ -16,7 +16,7 @@ from localmcp.connect.json_text import remove_member, set_member
 from localmcp.errors import ConfigurationError, InvalidInput
 from localmcp.providers.client_configuration import ClientFile, read_document
 from localmcp.providers.mcp_servers.adoption import is_localmcp
-from localmcp.schemas import Json, json_kind
+from localmcp.schemas import Json, json_kind, mapping_of
 
 Action = Literal["added", "updated", "unchanged", "removed", "absent"]
 
@@ -115,10 +115,8 @@ def _our_entry(old: Any, name: str, target: ClientFile) -> Json:
 
 
 def _merged(old: Json, entry: Json) -> Json:
-    variables = old.get("env")
-    old_variables = cast(Json, variables) if isinstance(variables, dict) else {}
     chosen = {"alwaysLoad": old["alwaysLoad"]} if "alwaysLoad" in old and "alwaysLoad" in entry else {}
-    return {**old, **entry, **chosen, "env": {**old_variables, **entry["env"]}}
+    return {**old, **entry, **chosen, "env": {**mapping_of(old.get("env")), **entry["env"]}}
 
 
 def _edited(target: ClientFile, text: str, name: str, entry: Json | None) -> str:

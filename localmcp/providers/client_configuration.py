@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from localmcp.errors import ConfigurationError, InvalidInput, NotFound
 from localmcp.files import reason_of
-from localmcp.schemas import Json, json_kind
+from localmcp.schemas import Json, json_kind, mapping_of
 
 MCP_SERVERS, SERVERS, CONTEXT_SERVERS, CODEX_SERVERS = "mcpServers", "servers", "context_servers", "mcp_servers"
 TABLES = (MCP_SERVERS, SERVERS, CONTEXT_SERVERS, CODEX_SERVERS)
@@ -154,11 +154,8 @@ def servers_in(document: Json, path: Path) -> dict[str, Any]:
     Raises:
         ConfigurationError: the table of servers is not an object.
     """
-    inner = document.get("mcp")
-    tables = [document.get(key) for key in TABLES]
-    if isinstance(inner, dict):
-        # VS Code kept its servers in settings.json before it had a file for them.
-        tables.append(cast(Json, inner).get(SERVERS))
+    # VS Code kept its servers in settings.json before it had a file for them.
+    tables = [*(document.get(key) for key in TABLES), mapping_of(document.get("mcp")).get(SERVERS)]
     servers_by_name: dict[str, Any] = {}
     for table in tables:
         if table is None:
@@ -190,7 +187,7 @@ def _in_our_words(entry: Any) -> Any:
 
 def _with_env_file(entry: Any, path: Path) -> Any:
     """Return the entry with the whole path of its file of variables, which editors look for in the working folder."""
-    env_file: Any = cast(Json, entry).get("envFile") if _is_table(entry) else None
+    env_file = mapping_of(entry).get("envFile")
     if not isinstance(env_file, str) or not env_file.strip():
         return entry
     in_project = path.parent.name in (".vscode", ".cursor") and path.parent.parent != Path.home()
@@ -201,12 +198,11 @@ def _with_env_file(entry: Any, path: Path) -> Any:
 
 def _with_headers_from_variables(entry: Json) -> Json:
     """Return the entry with the headers that Codex reads from variables, as texts that name the variables."""
-    bearer, named = entry.pop("bearer_token_env_var", None), entry.pop("env_http_headers", None)
-    headers = {name: f"${{{variable}}}" for name, variable in cast(Json, named).items()} if _is_table(named) else {}
+    bearer, named = entry.pop("bearer_token_env_var", None), mapping_of(entry.pop("env_http_headers", None))
+    headers = {name: f"${{{variable}}}" for name, variable in named.items()}
     if isinstance(bearer, str) and bearer:
         headers["Authorization"] = f"Bearer ${{{bearer}}}"
-    own = entry.get("headers")
-    return {**entry, "headers": {**headers, **(cast(Json, own) if _is_table(own) else {})}} if headers else entry
+    return {**entry, "headers": {**headers, **mapping_of(entry.get("headers"))}} if headers else entry
 
 
 def _with_filter(entry: Json) -> Json:
@@ -216,10 +212,6 @@ def _with_filter(entry: Json) -> Json:
         filters = {"include": names, **filters}
         del entry["tools"]
     return {**entry, "tools": filters} if filters and "tools" not in entry else entry
-
-
-def _is_table(value: Any) -> bool:
-    return isinstance(value, dict)
 
 
 def read_document(path: Path) -> Json:

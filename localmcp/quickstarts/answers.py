@@ -16,7 +16,7 @@ from localmcp.quickstarts.markdown import render, task_count
 from localmcp.quickstarts.matching import Field, MatchType
 from localmcp.quickstarts.search import Found
 from localmcp.quickstarts.store import Row
-from localmcp.quickstarts.validation import mapping_of
+from localmcp.schemas import mapping_of
 from localmcp.tools import Answer, compact_json, without_none
 
 LONGEST_STEPS = 6_000

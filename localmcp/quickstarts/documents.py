@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from localmcp.files import reason_of
-from localmcp.quickstarts.validation import check_quickstart, is_quickstart, mapping_of
-from localmcp.schemas import Json
+from localmcp.quickstarts.validation import check_quickstart, is_quickstart
+from localmcp.schemas import Json, mapping_of
 
 SUFFIXES = (".yml", ".yaml", ".json", ".jsonl", ".ndjson")
 METADATA_FILES = ("metadata.yml", "metadata.yaml")

@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
-from localmcp.quickstarts.validation import mapping_of
-from localmcp.schemas import Json
+from localmcp.schemas import Json, mapping_of
 
 _HIGHLIGHT = re.compile(r"\[([^\]\n]+)\]\{\{highlight [^}]*\}\}")
 _ADMONITION = re.compile(r"\[([^\]]+)\]\{\{admonition ([^}]*)\}\}")

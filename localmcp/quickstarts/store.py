@@ -14,7 +14,7 @@ import apsw
 
 from localmcp.quickstarts.documents import Draft, Json, Tag, Unreadable, read_content, read_tags
 from localmcp.quickstarts.search import document_text, tagged_ids
-from localmcp.quickstarts.validation import mapping_of
+from localmcp.schemas import mapping_of
 from localmcp.search.federation import shown_name
 from localmcp.storage.database import bump_generations, fetch_all, fetch_one
 from localmcp.storage.times import utc_now

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, cast
 
-from localmcp.schemas import Json
+from localmcp.schemas import Json, mapping_of
 
 KINDS = ("ConsoleQuickStart", "QuickStarts")
 COLORS = ("blue", "cyan", "green", "orange", "purple", "red", "grey")
@@ -103,11 +103,6 @@ def _check_link_and_type(spec: Json) -> Iterator[str]:
     color = mapping_of(spec.get("type")).get("color")
     if color is not None and color not in COLORS:
         yield f"spec.type.color: {color!r}; one of {', '.join(COLORS)} is expected"
-
-
-def mapping_of(value: Any) -> Json:
-    """Return the mapping, empty for anything else."""
-    return cast(Json, value) if isinstance(value, dict) else {}
 
 
 def _is_list_of(value: Any, kind: type) -> bool:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import plistlib
 from dataclasses import replace
 from email import message_from_bytes, policy
-from typing import Any, cast
 
 from localmcp.errors import UnreadableDocument
+from localmcp.schemas import mapping_of
 from localmcp.text.document import Document, date_fields, one_line
 from localmcp.text.html import read_html
 from localmcp.text.mail import mail_date
@@ -28,12 +28,10 @@ def read_mhtml(data: bytes, name: str) -> Document:
 
 def read_webarchive(data: bytes, name: str) -> Document:
     """Return the main page of a Safari archive with its address."""
-    archive: Any = plistlib.loads(data)
-    main = cast("dict[str, Any]", archive).get("WebMainResource") if isinstance(archive, dict) else None
-    page: Any = cast("dict[str, Any]", main).get("WebResourceData") if isinstance(main, dict) else None
+    resource = mapping_of(mapping_of(plistlib.loads(data)).get("WebMainResource"))
+    page = resource.get("WebResourceData")
     if not isinstance(page, bytes):
         raise UnreadableDocument(f"{name} holds no page.")
-    resource = cast("dict[str, Any]", main)
     charset = str(resource.get("WebResourceTextEncodingName") or "")
     return _with_address(read_html(page, name, charset), str(resource.get("WebResourceURL") or ""), "")
 

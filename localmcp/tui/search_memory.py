@@ -7,7 +7,8 @@ import logging
 from typing import Any, cast
 
 from localmcp.config import state_directory
-from localmcp.files import write_atomically
+from localmcp.files import read_json_object, write_atomically
+from localmcp.schemas import mapping_of
 from localmcp.visible_text import visible
 
 log = logging.getLogger(__name__)
@@ -28,17 +29,10 @@ class SearchMemory:
         self._load()
 
     def _load(self) -> None:
-        try:
-            table = json.loads(self._path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return
-        if isinstance(table, dict):
-            values = cast("dict[str, Any]", table)
-            self.recent, self.saved = _texts(values.get("recent")), _texts(values.get("saved"))
-            positions = values.get("positions")
-            if isinstance(positions, dict):
-                items = cast("dict[Any, Any]", positions).items()
-                self.positions = {str(key): value for key, value in items if isinstance(value, int)}
+        table = read_json_object(self._path)
+        self.recent, self.saved = _texts(table.get("recent")), _texts(table.get("saved"))
+        positions = mapping_of(table.get("positions"))
+        self.positions = {key: value for key, value in positions.items() if isinstance(value, int)}
 
     def remember(self, line: str) -> None:
         """Put a search first among the recent ones."""

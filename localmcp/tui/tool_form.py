@@ -14,7 +14,7 @@ from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Input, Label, Select, Static, TextArea
 
-from localmcp.schemas import Json
+from localmcp.schemas import Json, mapping_of
 from localmcp.tui.pane import TextLine
 
 TEXTS = ("text", "content", "rule_text", "instruction", "context", "taskDescription", "quote")
@@ -45,8 +45,8 @@ class Field:
 
 def fields_of(schema: Any) -> list[Field]:
     """Return the fields of an object schema, required ones first; one JSON field if it has no properties."""
-    table = _object(schema)
-    properties = _object(table.get("properties"))
+    table = mapping_of(schema)
+    properties = mapping_of(table.get("properties"))
     if not properties:
         takes_none = table.get("additionalProperties") is False or table == {"type": "object"}
         says = "All arguments, as one JSON object"
@@ -67,15 +67,15 @@ def _field(name: str, spec: Any, required: bool, root: Json) -> Field:
 
 def _resolve(spec: Any, root: Json, depth: int = 0) -> Json:
     """Follow `$ref` inside the schema, and take the null out of `anyOf`."""
-    table = _object(spec)
+    table = mapping_of(spec)
     reference = table.get("$ref")
     if isinstance(reference, str) and reference.startswith("#/") and depth < 8:
         target: Any = root
         for part in reference[2:].split("/"):
-            target = _object(target).get(part.replace("~1", "/").replace("~0", "~"))
+            target = mapping_of(target).get(part.replace("~1", "/").replace("~0", "~"))
         return {**_resolve(target, root, depth + 1), **{key: value for key, value in table.items() if key != "$ref"}}
     for word in ("anyOf", "oneOf"):
-        options = [_object(option) for option in cast("list[Any]", table.get(word) or [])]
+        options = [mapping_of(option) for option in cast("list[Any]", table.get(word) or [])]
         not_null = [option for option in options if option.get("type") != "null"]
         if len(not_null) == 1 and depth < 8:
             return {**table, **_resolve(not_null[0], root, depth + 1)}
@@ -96,7 +96,7 @@ def _choices(spec: Json) -> tuple[Any, ...]:
         return (spec["const"],)
     if spec.get("enum"):
         return tuple(cast("list[Any]", spec["enum"]))
-    options = [_object(option) for option in cast("list[Any]", spec.get("anyOf") or spec.get("oneOf") or [])]
+    options = [mapping_of(option) for option in cast("list[Any]", spec.get("anyOf") or spec.get("oneOf") or [])]
     return tuple(option["const"] for option in options) if all("const" in option for option in options) else ()
 
 
@@ -113,10 +113,6 @@ def _kind(name: str, spec: Json, root: Json) -> tuple[str, str]:
     if kind == "string":
         return ("text" if name in TEXTS else "string"), ""
     return "json", ""
-
-
-def _object(value: Any) -> Json:
-    return cast(Json, value) if isinstance(value, dict) else {}
 
 
 class ToolForm(VerticalScroll):

@@ -12,7 +12,7 @@ from typing import Any, cast
 from urllib.parse import quote
 
 from localmcp.files import read_json_object, write_atomically
-from localmcp.schemas import Json
+from localmcp.schemas import Json, mapping_of
 
 log = logging.getLogger(__name__)
 
@@ -85,18 +85,17 @@ def usable_tools(tools: Iterable[Any]) -> list[Json]:
 
 def _is_callable(tool: Json) -> bool:
     """Return whether the tool has a name, and can be called by clients that do not know tasks."""
-    name, execution = tool.get("name"), tool.get("execution")
-    needs_task = isinstance(execution, dict) and cast(Json, execution).get("taskSupport") == "required"
+    name, needs_task = tool.get("name"), mapping_of(tool.get("execution")).get("taskSupport") == "required"
     return isinstance(name, str) and bool(name) and not needs_task
 
 
 def usable_schema(schema: Any) -> Json:
     """Return the schema with an object at its root and in each property, as search and clients expect."""
-    table = cast(Json, schema) if isinstance(schema, dict) else {}
+    table = mapping_of(schema)
     raw_properties = table.get("properties")
-    properties = cast(Json, raw_properties) if isinstance(raw_properties, dict) else {}
+    properties = mapping_of(raw_properties)
     # `true` and `{}` mean the same in JSON Schema.
-    objects: Json = {name: cast(Json, spec) if isinstance(spec, dict) else {} for name, spec in properties.items()}
+    objects: Json = {name: mapping_of(spec) for name, spec in properties.items()}
     if table.get("type") == "object" and raw_properties is not None and objects == properties:
         return table
     return {**table, "type": "object", "properties": objects}

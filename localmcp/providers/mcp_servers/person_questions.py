@@ -7,7 +7,7 @@ import logging
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import mcp_types as types
 from mcp.client.session import ClientRequestContext
@@ -15,6 +15,7 @@ from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
 from localmcp.errors import LocalMCPError
+from localmcp.schemas import mapping_of
 from localmcp.tools import AskPerson, current_scope, person_asker
 
 log = logging.getLogger(__name__)
@@ -87,5 +88,4 @@ class PersonQuestions:
 
 def required_capability(data: Any) -> str:
     """Return the first capability that a refusal names."""
-    required: Any = cast(dict[str, Any], data).get("requiredCapabilities") if isinstance(data, dict) else None
-    return next(iter(cast(dict[str, Any], required if isinstance(required, dict) else {})), "elicitation")
+    return next(iter(mapping_of(mapping_of(data).get("requiredCapabilities"))), "elicitation")

@@ -13,7 +13,7 @@ from localmcp.config import servers_file
 from localmcp.errors import ConfigurationError, LocalMCPError
 from localmcp.providers.mcp_servers.catalog import SEPARATOR, exposed_names, shown_address
 from localmcp.providers.mcp_servers.entries import ServerEntry, prepare
-from localmcp.schemas import Json, check_arguments, numbers_from_texts
+from localmcp.schemas import Json, check_arguments, mapping_of, numbers_from_texts
 from localmcp.tools import Answer, ReportProgress, Scope, Tool, ToolMark, progress_listener
 from localmcp.visible_text import visible
 
@@ -73,8 +73,7 @@ def _mark(name: str, server: str, raw: Json) -> ToolMark:
 
     These are: not read-only, destructive, not idempotent, open world.
     """
-    raw_annotations = raw.get("annotations")
-    hints = cast(Json, raw_annotations) if isinstance(raw_annotations, dict) else {}
+    hints = mapping_of(raw.get("annotations"))
     read_only = hints.get("readOnlyHint") is True
     return ToolMark(
         name=name,
@@ -125,10 +124,10 @@ def as_answer(result: Json, namespace: str) -> Answer:
     resources become our addresses of them.
     """
     blocks = tuple(_reachable(block, namespace) for block in cast("list[Json]", result.get("content") or []))
-    structured = result.get("structuredContent")
-    value = cast(Json, structured) if isinstance(structured, dict) else {}
     text = "\n".join(_block_text(block) for block in blocks)
-    return Answer(value, text, is_error=result.get("isError") is True, content=blocks)
+    return Answer(
+        mapping_of(result.get("structuredContent")), text, is_error=result.get("isError") is True, content=blocks
+    )
 
 
 def _reachable(block: Json, namespace: str) -> Json:

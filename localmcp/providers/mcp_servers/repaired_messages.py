@@ -10,7 +10,7 @@ from anyio.abc import ObjectReceiveStream
 from mcp.shared.message import SessionMessage
 from pydantic import TypeAdapter, ValidationError
 
-from localmcp.schemas import Json, compact_json
+from localmcp.schemas import Json, compact_json, mapping_of
 from localmcp.visible_text import visible
 
 log = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ class RepairedMessages(ObjectReceiveStream[SessionMessage | Exception]):
     def _repaired(self, tools: list[Any]) -> list[Json]:
         repaired: list[Json] = []
         for tool in tools:
-            table = cast(Json, tool) if isinstance(tool, dict) else {}
+            table = mapping_of(tool)
             if not isinstance(table.get("inputSchema"), dict):
                 table = {**table, "inputSchema": {"type": "object"}}
             try:
@@ -88,7 +88,7 @@ def _mended_block(block: Any) -> Json:
     try:
         _BLOCK.validate_python(block)
     except ValidationError:
-        kind = cast(Json, block).get("type") if isinstance(block, dict) else None
+        kind = mapping_of(block).get("type")
         return _text(f"[a block of the type {visible(str(kind))[:40]} that the protocol does not know was left out]")
     return cast(Json, block)
 

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Send
 from starlette.types import Scope as HttpScope
 
 from localmcp.errors import LocalMCPError
-from localmcp.schemas import without_surrogates
+from localmcp.schemas import mapping_of, without_surrogates
 from localmcp.server.handlers import Context, ToolServer, wire_result
 from localmcp.server.http.authentication import request_scope, use_lean_answers
 from localmcp.server.http.exchange import CALL_SECONDS, Calls, Exchange
@@ -244,7 +244,7 @@ def check_message(value: Any, path: str) -> Json:
 
 
 def _call_parameters(params: Any) -> tuple[str, Json]:
-    table = cast(Json, params) if isinstance(params, dict) else {}
+    table = mapping_of(params)
     name, arguments = table.get("name"), table.get("arguments")
     if not isinstance(name, str) or not name:
         raise Refused(400, "Invalid params: name is required and must be a string", code=INVALID_PARAMS)
@@ -256,14 +256,14 @@ def _call_parameters(params: Any) -> tuple[str, Json]:
 def _tool_name(message: Json) -> str:
     """Return the tool that is to be called; empty for other methods."""
     params = message.get("params")
-    name = cast(Json, params).get("name") if isinstance(params, dict) else None
+    name = mapping_of(params).get("name")
     return name[:LONGEST] if isinstance(name, str) and message.get("method") == "tools/call" else ""
 
 
 def with_top_level_keys(result: Json) -> Json:
     """Return a result of tools/call with the keys of the tool's own answer beside `content` (C3-2)."""
     value = result.get("structuredContent")
-    return {**cast(Json, value), **result} if isinstance(value, dict) else result
+    return {**mapping_of(value), **result}
 
 
 def _is_mcp_client(exchange: Exchange) -> bool:

@@ -20,6 +20,7 @@ from starlette.types import Message, Receive, Send
 from starlette.types import Scope as HttpScope
 
 from localmcp.errors import Unavailable
+from localmcp.schemas import mapping_of
 from localmcp.server.elicitation import ANSWER_SECONDS, DISMISSED, MOST_WAITING, check_shown, settle
 from localmcp.server.http.exchange import CALL_SECONDS
 from localmcp.server.http.replies import json_bytes
@@ -34,8 +35,7 @@ asker: ContextVar[AskPerson | None] = ContextVar("localmcp_http_asker", default=
 
 def session_id(params: Any) -> str | None:
     """Return the id for a client that offers elicitation in its `initialize`; None for others, which need none."""
-    capabilities: Any = cast(Json, params).get("capabilities") if isinstance(params, dict) else None
-    offered: Any = cast(Json, capabilities).get("elicitation") if isinstance(capabilities, dict) else None
+    offered = mapping_of(mapping_of(params).get("capabilities")).get("elicitation")
     if not isinstance(offered, dict):
         return None
     return (_FORM_AND_URL if "url" in offered else _FORM) + secrets.token_urlsafe(16)
