@@ -37,7 +37,8 @@ class RememberedVectors:
         return self._keep(key, PASSAGE_VECTOR(model, text)) if vector is None else vector
 
     def close(self) -> None:
-        self._file.close()
+        with self._lock:
+            self._file.close()
 
     def _key(self, model: EncoderEmbedder, text: str, kind: str) -> bytes:
         name = f"{model.identity.sha256}\n{kind}\n{text}"

@@ -7,14 +7,15 @@ import struct
 from collections.abc import Sequence
 from functools import cached_property
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from localmcp.arrays import NDArray, Vector, Vectors, np
 from localmcp.config import packaged_data
 from localmcp.embeddings.encoder import Arithmetic, EncoderShape, FourBitMatrix, Int8Matrix, mean_of
-from localmcp.embeddings.encoder_embedder import Common, EncoderEmbedder
-from localmcp.embeddings.native import explained, map_checked, map_file
+from localmcp.embeddings.encoder_embedder import FEW_PASSAGES, Common, EncoderEmbedder
+from localmcp.embeddings.native import explained, map_checked, map_file, run_beside
 from localmcp.embeddings.protobuf import message, number, text
 from localmcp.embeddings.word_outputs import WordCode, word_codes, word_means, word_vectors
 from localmcp.errors import ModelUnavailable
@@ -74,6 +75,19 @@ class E5Embedder(EncoderEmbedder):
         read = self._for_each(self._read_passage, texts)
         # Together: numpy's own threads would slow down the model's.
         return self._less_common([vector for vector, _ in read]), word_codes([words for _, words in read])
+
+    def embed_sentences(self, passages: Sequence[Sequence[str]]) -> Vectors:
+        """Return unit vectors of the sentences of passages, of shape (sentences, dimension)."""
+        sentences = [*chain.from_iterable(passages)]
+        vectors = np.empty((len(sentences), self.identity.dimension), np.float32)
+        encoder = self._passage_encoder()
+
+        def embed_row(row: int) -> None:
+            vectors[row] = encoder.run(self._passage_ids(sentences[row]))
+
+        order = sorted(range(len(sentences)), key=lambda row: -len(sentences[row]))
+        run_beside(embed_row, order, 1 if len(passages) <= FEW_PASSAGES else self._threads)
+        return self._less_common([*vectors])
 
     def _read_passage(self, text: str) -> tuple[Vector, tuple[list[str], Vectors]]:
         ids = self._passage_ids(text)

@@ -66,6 +66,14 @@ class MultilingualEmbedder:
         many, words = self._many.read_passages(texts)
         return np.concatenate([many, self._english.embed_passages(texts)], axis=1) * np.float32(HALF_LENGTH), words
 
+    def embed_sentences(self, passages: Sequence[Sequence[str]]) -> Vectors:
+        """Return unit vectors of the sentences of passages, in any language alike: (sentences, half the dimension)."""
+        return _less_translations(self._many.embed_sentences(passages))
+
+    def sentence_question(self, question: Vector) -> Vector:
+        """Return the unit vector by which an embedded question is compared with sentences."""
+        return _less_translations(question[None, : len(question) // 2])[0]
+
     def question_words(self, text: str) -> list[tuple[str, Vector]]:
         """Return the words of a question, with unit vectors to compare with the codes of passages' words."""
         return self._many.question_words(text)
@@ -98,10 +106,15 @@ def without_language(question: Vectors) -> Vector:
     of questions in the language of the passage and in another one: XQuAD half English, half Spanish .986 -> .984,
     .862 -> .903; manuals and code in four languages .834 -> .818, .670 -> .751).
     """
-    width, directions = len(question) // 2, _translation_directions()
+    width = len(question) // 2
     many = question[:width]
-    remainder = unit_rows((many - (many @ directions.T) @ directions)[None])[0] * np.linalg.norm(many)
+    remainder = _less_translations(many[None])[0] * np.linalg.norm(many)
     return np.concatenate([remainder, question[width:]]).astype(np.float32, copy=False)
+
+
+def _less_translations(vectors: Vectors) -> Vectors:
+    directions = _translation_directions()
+    return unit_rows(vectors - (vectors @ directions.T) @ directions)
 
 
 @cache

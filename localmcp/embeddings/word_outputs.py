@@ -33,6 +33,14 @@ class WordReader(Protocol):
         """Return what `embed_passages` does, and the words of each text."""
         ...
 
+    def embed_sentences(self, passages: Sequence[Sequence[str]]) -> Vectors:
+        """Return unit vectors of the sentences of passages, in any language alike: (sentences, half the dimension)."""
+        ...
+
+    def sentence_question(self, question: Vector) -> Vector:
+        """Return the unit vector by which an embedded question is compared with sentences."""
+        ...
+
     def question_words(self, text: str) -> list[tuple[str, Vector]]:
         """Return the words of a question, with unit vectors to compare with the codes of passages' words."""
         ...

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import apsw
 
@@ -24,6 +24,7 @@ from localmcp.search.collections import (
     ensure_partition,
 )
 from localmcp.search.drafts import WORD_ONLY
+from localmcp.search.sentence_codes import by_chunk, keep_sentences, read_sentences
 from localmcp.search.sources import put_source
 from localmcp.search.vector_queue import QueueWorker, waiting
 from localmcp.search.word_vectors import keep_words, read_words
@@ -223,14 +224,14 @@ class Merge:
         self, theirs: apsw.Connection, target: _Target, group: Sequence[Incoming], report: MergeReport, dry_run: bool
     ) -> None:
         """Store documents in one transaction; the vectors that they do not bring are made later."""
-        reused = [_their_vectors(theirs, target, incoming) for incoming in group]
+        reused = [_reused(theirs, target, incoming) for incoming in group]
         if not dry_run:
             with self._database.write() as connection:
-                for document, vectors in zip(group, reused, strict=True):
-                    self._put(connection, target, document, vectors, report)
+                for document, of_document in zip(group, reused, strict=True):
+                    self._put(connection, target, document, of_document, report)
         report.added += len(group)
-        for document, vectors in zip(group, reused, strict=True):
-            without = [chunk for chunk in document.draft.chunks if chunk.digest not in vectors]
+        for document, of_document in zip(group, reused, strict=True):
+            without = [chunk for chunk in document.draft.chunks if chunk.digest not in of_document.vectors]
             report.chunks += len(document.chunk_ids)
             report.vectors_reused += len(document.chunk_ids) - len(without)
             report.vectors_missing += sum(chunk.kind != WORD_ONLY for chunk in without)
@@ -253,21 +254,22 @@ class Merge:
         report.vectors_missing = max(report.vectors_missing - report.vectors_made, 0)
 
     def _put(
-        self, connection: apsw.Connection, target: _Target, incoming: Incoming, embeddings: dict[bytes, bytes],
-        report: MergeReport,
+        self, connection: apsw.Connection, target: _Target, incoming: Incoming, reused: _Reused, report: MergeReport
     ) -> None:  # fmt: skip
         collection = ensure_collection(connection, target.name)
         if target.description and not collection.description:
             sql = "update collections set description = ? where id = ?"
             connection.execute(sql, (target.description, collection.id))
-        model_id = self._model(connection, collection, report) if embeddings else None
+        model_id = self._model(connection, collection, report) if reused.vectors else None
         draft = replace(
             incoming.draft,
             collection_id=collection.id,
             partition_id=ensure_partition(connection, collection, incoming.partition),
             uri=_free_uri(connection, collection.id, incoming.draft.uri),
         )
-        put_source(connection, draft, embeddings if model_id is not None else {}, model_id)
+        indexed = put_source(connection, draft, reused.vectors if model_id is not None else {}, model_id)
+        if model_id is not None:
+            keep_sentences(connection, model_id, by_chunk(connection, indexed.source_id, reused.sentences))
 
     def _model(self, connection: apsw.Connection, collection: Collection, report: MergeReport) -> int | None:
         """Return the model of the collection, which is bound to it if it was not."""
@@ -349,17 +351,26 @@ class Merge:
 # ---------------------------------------------------------------- helpers of one document
 
 
-def _their_vectors(theirs: apsw.Connection, target: _Target, incoming: Incoming) -> dict[bytes, bytes]:
-    """Return digest -> vector of the chunks, as far as the vectors can be used here."""
+class _Reused(NamedTuple):
+    """What the vectors of a document's chunks and the codes of their sentences are in the other file, by digest."""
+
+    vectors: dict[bytes, bytes]
+    sentences: dict[bytes, bytes]
+
+
+def _reused(theirs: apsw.Connection, target: _Target, incoming: Incoming) -> _Reused:
+    """Return what can be used here."""
     if not target.reuses:
-        return {}
+        return _Reused({}, {})
     vectors_by_digest: dict[bytes, bytes] = {}
     for chunk_id, chunk in zip(incoming.chunk_ids, incoming.draft.chunks, strict=True):
         key = (target.their_model or 0) << VECTOR_ID_BITS | chunk_id
         vector = fetch_one(theirs, "select embedding from vectors where id = ?", (key,))
         if is_unit_vector(vector, target.dimension):
             vectors_by_digest[chunk.digest] = vector
-    return vectors_by_digest
+    digests = dict(zip(incoming.chunk_ids, (chunk.digest for chunk in incoming.draft.chunks), strict=True))
+    sentences = read_sentences(theirs, target.their_model or 0, incoming.chunk_ids)
+    return _Reused(vectors_by_digest, {digests[chunk_id]: codes for chunk_id, codes in sentences.items()})
 
 
 def _free_uri(connection: apsw.Connection, collection_id: int, uri: str | None) -> str | None:

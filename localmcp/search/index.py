@@ -26,6 +26,7 @@ from localmcp.search.filters import Filters, allowed_sources
 from localmcp.search.fusion import Weights
 from localmcp.search.highlight import sentences
 from localmcp.search.keyword import Vocabulary, build_query, holds_several_languages, mix_neighbors, search_words
+from localmcp.search.sentence_codes import nearest_sentences
 from localmcp.search.vector import BEST, Block, SignIndex, exact_cosines, nearest_chunks
 from localmcp.search.vector_queue import waiting
 from localmcp.search.word_vectors import WORDS_VERSION, WordIndex
@@ -257,6 +258,7 @@ class _Search:
         self._complete()
         if self.request.mode == "hybrid":
             self._weigh(ours, vectors[0], language, trust)
+            self._count_passage_sentences(ours, vectors[0])
         floor, signals = _floor(self.connection, ours.model_id), trust.signals if trust else None
         return Found(self.request, self.outcome, self.request.mode, floor, self.arms, identity.fingerprint, signals)
 
@@ -353,6 +355,13 @@ class _Search:
             chunk_id: (cosine + max(cosines.get(chunk_id, cosine) for cosines in near)) / 2
             for chunk_id, cosine in arms.cosines.items()
         }
+        arms.semantic_ranks = _ranked(arms.semantic_ranks, arms.cosines)
+
+    def _count_passage_sentences(self, ours: _SearchedModel, vector: Vector) -> None:
+        """Let the nearest sentence of a passage count as much as the passage, where the model reads sentences."""
+        arms, embedder = self.arms, self.index.embedder.get()
+        near = nearest_sentences(self.connection, embedder, ours.model_id, arms.cosines, vector)
+        arms.cosines |= {chunk_id: (arms.cosines[chunk_id] + cosine) / 2 for chunk_id, cosine in near.items()}
         arms.semantic_ranks = _ranked(arms.semantic_ranks, arms.cosines)
 
     # ------------------------------------------------------------ both

@@ -17,6 +17,7 @@ from localmcp.errors import ModelMismatch, NotFound
 from localmcp.humanize import counted
 from localmcp.search.collections import Collection, ensure_model, find_model, spec_of, visible_collections
 from localmcp.search.replicas import replica_of
+from localmcp.search.sentence_codes import keep_sentences
 from localmcp.search.vector import add_signs, vector_id
 from localmcp.search.vector_queue import (
     WORD_ONLY,
@@ -223,6 +224,7 @@ def _write(
         raise ModelMismatch(f"The model made vectors of another length than the {dimension} numbers it promised.")
     keys = ((vector_id(model_id, row_id), vectors.by_chunk[row_id]) for row_id in ids)
     connection.executemany("insert into vectors (id, embedding) values (?, ?)", keys)
+    keep_sentences(connection, model_id, {row_id: vectors.sentences[row_id] for row_id in ids})
     sql = "update jobs set done = done + ?, heartbeat_at = ? where id = ?"
     connection.execute(sql, (len(ids), utc_now(), _job_id(collection.id)))
     remember_keys(connection, passages)

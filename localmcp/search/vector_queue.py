@@ -25,6 +25,7 @@ from localmcp.embeddings import Embedder
 from localmcp.search.collections import ensure_model, find_model
 from localmcp.search.drafts import WORD_ONLY
 from localmcp.search.lexicon import EMBEDDED_TITLE
+from localmcp.search.sentence_codes import keep_sentences, sentence_codes
 from localmcp.search.vector import write_vectors
 from localmcp.search.word_vectors import index_words, keep_words, read_passages
 from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_one
@@ -147,6 +148,8 @@ class Passage:
     collection_id: int
     text: str
     """As it is embedded: title and headings, then the passage."""
+    bare: str
+    """The passage alone."""
     language: str
     key: int
     """Passages of one key share one vector."""
@@ -223,7 +226,7 @@ def _passage(
     bare = without_addresses(text.strip())
     embedded = put_below(shorten_prefix(title, tuple(json.loads(headings))), bare)
     key = _key(bare if len(bare) >= SHARED_FROM else embedded)
-    return Passage(chunk_id, source_id, collection_id, embedded, language, key, characters)
+    return Passage(chunk_id, source_id, collection_id, embedded, bare, language, key, characters)
 
 
 def _key(text: str) -> int:
@@ -242,6 +245,8 @@ class MadeVectors:
     """Chunk id -> float32 vector, little endian."""
     words: Mapping[str, bytes]
     """Indexed word -> code, if the model says something of each word."""
+    sentences: Mapping[int, bytes]
+    """Chunk id -> codes of its sentences, if the model reads them."""
 
 
 def make_vectors(database: Database, embedder: Embedder, passages: Sequence[Passage]) -> MadeVectors:
@@ -252,18 +257,25 @@ def make_vectors(database: Database, embedder: Embedder, passages: Sequence[Pass
     """
     with database.read() as connection:
         model_id = find_model(connection, embedder.identity) or 0
-        blobs = _shared_vectors(connection, model_id, {passage.key for passage in passages})
-    fresh = {passage.key: passage for passage in passages if passage.key not in blobs}
+        read = _read_already(connection, model_id, {passage.key for passage in passages})
+    fresh = {passage.key: passage for passage in passages if passage.key not in read}
     words: dict[str, bytes] = {}
     if fresh:
-        vectors, read = read_passages(embedder, [passage.text for passage in fresh.values()])
-        blobs |= {key: row.tobytes() for key, row in zip(fresh, vectors.astype("<f4", copy=False), strict=True)}
-        words = index_words(zip((passage.language for passage in fresh.values()), read, strict=True))
-    return MadeVectors({passage.chunk_id: blobs[passage.key] for passage in passages}, words)
+        vectors, words_of_each = read_passages(embedder, [passage.text for passage in fresh.values()])
+        embeddings = [row.tobytes() for row in vectors.astype("<f4", copy=False)]
+        sentences = sentence_codes(embedder, [passage.bare for passage in fresh.values()])
+        read |= dict(zip(fresh, zip(embeddings, sentences, strict=True), strict=True))
+        words = index_words(zip((passage.language for passage in fresh.values()), words_of_each, strict=True))
+    by_chunk = {passage.chunk_id: read[passage.key] for passage in passages}
+    return MadeVectors(
+        {chunk_id: embedding for chunk_id, (embedding, _) in by_chunk.items()},
+        words,
+        {chunk_id: codes for chunk_id, (_, codes) in by_chunk.items()},
+    )
 
 
-def _shared_vectors(connection: apsw.Connection, model_id: int, keys: Iterable[int]) -> dict[int, bytes]:
-    """Return key -> vector of an equal passage that has one already."""
+def _read_already(connection: apsw.Connection, model_id: int, keys: Iterable[int]) -> dict[int, tuple[bytes, bytes]]:
+    """Return key -> vector, and codes of the sentences, of an equal passage that was read already."""
     sql = f"""
         {_PASSAGE} join equal_passages on chunk_id = chunks.id
         where key in (select value from carray(?)) and exists (select 1 from vectors where id = (? << 40 | chunks.id))
@@ -271,9 +283,13 @@ def _shared_vectors(connection: apsw.Connection, model_id: int, keys: Iterable[i
     rows = fetch_all(connection, sql, (apsw.carray(array("q", keys)), model_id))
     # Compared again: a record keeps its id when its text changes.
     equal = {passage.chunk_id: passage.key for row in rows if (passage := _passage(*row))}
-    sql = "select id & 1099511627775, embedding from vectors where id in (select ? << 40 | value from carray(?))"
+    sql = """
+        select vectors.id & 1099511627775, embedding, coalesce(codes, x'')
+        from vectors left join sentence_codes on sentence_codes.id = vectors.id
+        where vectors.id in (select ? << 40 | value from carray(?))
+    """
     equal_rows = fetch_all(connection, sql, (model_id, apsw.carray(array("q", equal)))) if equal else []
-    return {equal[chunk_id]: embedding for chunk_id, embedding in equal_rows}
+    return {equal[chunk_id]: (embedding, codes) for chunk_id, embedding, codes in equal_rows}
 
 
 def remember_keys(connection: apsw.Connection, passages: Iterable[Passage]) -> None:
@@ -310,6 +326,7 @@ def write_batch(
         part = still_lacking(connection, model_id, [p for p in passages if p.collection_id == collection_id])
         ids, sources = [p.chunk_id for p in part], [p.source_id for p in part]
         write_vectors(connection, model_id, collection_id, sources, ids, [made.by_chunk[row_id] for row_id in ids])
+        keep_sentences(connection, model_id, {row_id: made.sentences[row_id] for row_id in ids})
         written += part
     remember_keys(connection, written)
     keep_words(connection, model_id, made.words)

@@ -493,6 +493,8 @@ def m010_word_vectors(connection: apsw.Connection) -> None:
 
 @migration
 def m011_codes_of_two_bits(connection: apsw.Connection) -> None:
-    """The codes of vectors hold two bits a dimension; the keyword index of rules, which nothing read, goes."""
+    """Codes of vectors hold two bits a dimension, sentences have some too; an unread index of rules goes."""
     connection.execute("drop table rules_terms; drop table rules_fts")
+    columns = "id integer primary key references vectors (id) on delete cascade, codes blob not null"
+    connection.execute(f"create table sentence_codes ({columns}) strict")
     recode(connection)

@@ -22,6 +22,8 @@ CODES_VERSION = 11
 LARGE = 0.9816
 """How many times the root of the mean square a number has to be to count as large."""
 SECOND = 0.5387
+OWN_PRODUCT = 0.899
+"""What a code promises, on average, of the product with its own vector, over the root of the dimension."""
 
 
 def code_words(dimension: int) -> int:
@@ -36,7 +38,7 @@ def pack_codes(vectors: Vectors) -> NDArray[np.uint64]:
     bits = np.zeros((count, 2, 64 * code_words(dimension)), dtype=bool)
     bits[:, 0, :dimension] = positive
     bits[:, 1, :dimension] = positive == (np.abs(vectors) > LARGE / dimension**0.5)
-    return np.packbits(bits, axis=2, bitorder="little").view(np.uint64).reshape(count, -1)
+    return np.packbits(bits, axis=2, bitorder="little").view(np.uint64).reshape(count, 2 * code_words(dimension))
 
 
 def pack_signs(vectors: Vectors) -> NDArray[np.uint64]:

@@ -1,4 +1,4 @@
-"""A fact in the middle of a letter about several subjects is found by words that mean what those of the question do."""
+"""A fact in the middle of a letter about several subjects is found by its sentence, and by words of like meaning."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from folders import write
 from localmcp.config import Settings
 from localmcp.packs.pack import PackOptions, write_pack
 from localmcp.search.candidates import SearchRequest
+from localmcp.search.collections import choose_collections
+from localmcp.search.reembedding import reembed
 from localmcp.storage.database import Database
 from localmcp.workspace import Workspace
 
@@ -57,6 +59,16 @@ def first(workspace: Workspace, question: str) -> str:
 def words_of(database: Database) -> set[str]:
     with database.read() as connection:
         return {word for (word,) in connection.execute("select word from word_vectors")}
+
+
+def sentences_of(database: Database) -> dict[str, int]:
+    """Name of each document -> how many codes its passages have, of 96 bytes each."""
+    sql = """
+        select uri, length(codes) / 96 from sentence_codes join chunks on chunks.id = sentence_codes.id & 1099511627775
+        join sources on sources.id = source_id
+    """
+    with database.read() as connection:
+        return {Path(uri or "").stem: count for uri, count in connection.execute(sql)}
 
 
 def test_one_fact_among_several_is_found_in_another_language(letters: Workspace) -> None:
@@ -112,3 +124,60 @@ def test_a_pack_has_the_words_of_what_is_packed_and_a_merge_takes_them_over(lett
     with Workspace(Settings(database=tmp_path / "b.localmcp", model="multilingual")) as other:
         other.merging(lambda name, arguments: pytest.fail(name)).run(tmp_path / "garden.localmcp", ["garden"])
         assert words_of(other.database) == words_of(packed)
+
+
+def test_each_sentence_of_a_passage_has_a_code_and_a_text_of_one_has_none(letters: Workspace) -> None:
+    assert sentences_of(letters.database) == {"nonna": 4, "zio": 4, "amica": 4, "garage": 4, "schule": 4}
+
+
+def test_a_fact_asked_for_in_other_words_is_found_by_its_sentence(letters: Workspace) -> None:
+    question = "quale animale domestico ha smarrito qualcosa durante la gita"
+    assert first(letters, question) == "zio"
+    near = letters.index.search(SearchRequest(question, limit=20)).hits[0].semantic.raw
+    with letters.database.write() as connection:
+        connection.execute("delete from sentence_codes")
+    hits = letters.index.search(SearchRequest(question, limit=20)).hits
+    [without] = [hit.semantic.raw for hit in hits if Path(hit.passage.uri or "").stem == "zio"]
+    assert near > without
+
+
+def test_codes_of_sentences_leave_with_the_text(letters: Workspace, tmp_path: Path) -> None:
+    write(tmp_path / "letters" / "nonna.txt", "Cara Elena, il ballo di sabato è stato bellissimo.")
+    letters.library.refresh()
+    assert "nonna" not in sentences_of(letters.database)
+    assert disagreements(letters.database) == []
+
+
+def test_equal_passages_share_the_codes_of_their_sentences(letters: Workspace) -> None:
+    letters.library.add_text(LETTERS["zio"], "copy", collection="copies")
+    with letters.database.read() as connection:
+        sql = "select codes, count(*) from sentence_codes group by codes having count(*) > 1"
+        assert [count for _, count in connection.execute(sql)] == [2]
+
+
+def test_a_pack_and_a_merge_take_the_codes_of_sentences_along(letters: Workspace, tmp_path: Path) -> None:
+    write_pack(letters.database, tmp_path / "letters.localmcp", PackOptions())
+    packed = Database(tmp_path / "letters.localmcp", read_only=True)
+    assert sentences_of(packed) == sentences_of(letters.database)
+    with Workspace(Settings(database=tmp_path / "b.localmcp", model="multilingual")) as other:
+        other.merging(lambda name, arguments: pytest.fail(name)).run(tmp_path / "letters.localmcp")
+        with other.database.read() as connection, packed.read() as theirs:
+            sql = "select codes from sentence_codes order by codes"
+            assert [*connection.execute(sql)] == [*theirs.execute(sql)]
+
+
+def test_reembedding_makes_the_codes_of_sentences(letters: Workspace, tmp_path: Path) -> None:
+    with Workspace(Settings(database=tmp_path / "b.localmcp", model="hash")) as other:
+        other.library.add_paths([tmp_path / "letters"])
+        assert sentences_of(other.database) == {}
+        with other.database.read() as connection:
+            [collection] = choose_collections(connection, ["default"])
+        reembed(other.database, collection, letters.embedder.get())
+        assert sentences_of(other.database) == sentences_of(letters.database)
+
+
+def test_the_default_model_has_no_codes_of_sentences(tmp_path: Path) -> None:
+    write(tmp_path / "letters" / "nonna.txt", LETTERS["nonna"])
+    with Workspace(Settings(database=tmp_path / "a.localmcp", model="default")) as workspace:
+        workspace.library.add_paths([tmp_path / "letters"])
+        assert sentences_of(workspace.database) == {}
