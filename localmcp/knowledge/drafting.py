@@ -31,8 +31,6 @@ LONGEST_CHUNK = 254
 """Tokens of an embedded text, also for models that read more: shorter passages answer more exactly."""
 CODE_SAMPLES = 6
 """Passages of code that decide which language its words are in."""
-TOO_LARGE = "larger than"
-"""Begins the reason of a file above the limit of the settings."""
 CANNOT_BE_READ = "cannot be read"
 """Begins the reason of a file that the system does not let us read."""
 REACHED_BY_LINK = "reached through a link, which it was not when it was added; add it again if that is meant"
@@ -183,7 +181,7 @@ def _why_skipped(head: bytes, name: str, size: int, max_bytes: int) -> str | Non
     from localmcp.text.readers import MAX_BYTES, why_unread
 
     if size > max_bytes:
-        return f"{TOO_LARGE} {max_bytes // 1_000_000} MB (setting max_file_mb)"
+        return f"larger than {max_bytes // 1_000_000} MB (setting max_file_mb)"
     # A person may allow larger files than the readers' own bound; what they are is then seen while reading.
     return why_unread(head, name, size) if size <= MAX_BYTES else None
 

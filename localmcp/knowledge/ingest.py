@@ -109,7 +109,7 @@ class Library:
         with self._running:
             destination, partition_id = self._open_collection(collection, partition)
             self._note_absent(run, destination, [path for path, kind in targets.items() if kind is None])
-            plans = plan_adding(self._database, destination, partition_id, targets, options, self._max_bytes)
+            plans = plan_adding(self._database, destination, partition_id, targets, options, self._settings)
             questions = set_aside(plans)
             self._carry_out(destination, plans, run, remember=remember)
         return self._finish(run, [destination], questions, wait)
@@ -137,7 +137,7 @@ class Library:
         with self._running:
             collections = self._collections(collection)
             for current in collections:
-                plans = plan_refresh(self._database, current, self._max_bytes)
+                plans = plan_refresh(self._database, current, self._settings)
                 questions += [] if confirm_removals else set_aside(plans)
                 self._carry_out(current, plans, run)
             with self._database.write() as connection:

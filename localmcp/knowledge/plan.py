@@ -10,11 +10,12 @@ from pathlib import Path
 
 import apsw
 
+from localmcp.config import Settings
 from localmcp.humanize import counted
-from localmcp.knowledge.drafting import CANNOT_BE_READ, REACHED_BY_LINK, TOO_LARGE
+from localmcp.knowledge.drafting import CANNOT_BE_READ, REACHED_BY_LINK
 from localmcp.knowledge.ledger import Entry, Kind, Root, entries_below, outdated_containers, roots_of
 from localmcp.knowledge.options import Options, make_root, owner_of, values_of
-from localmcp.knowledge.reading import Task
+from localmcp.knowledge.reading import Task, is_raised
 from localmcp.knowledge.walk import Found, Passed, WalkRules, below, stat_file, walk
 from localmcp.search.collections import Collection
 from localmcp.storage.database import Database
@@ -34,10 +35,6 @@ class Plan:
     """The outcome of one comparison."""
 
     root: Root
-    outdated: frozenset[str] = frozenset()
-    """Files that hold documents whose readers have changed."""
-    max_bytes: int = 0
-    """Files up to this size are read."""
     tasks: list[Task] = field(default_factory=list[Task])
     passed: list[Entry] = field(default_factory=list[Entry])
     """New entries for the ledger, of paths that are passed over."""
@@ -76,7 +73,7 @@ def is_mass(vanished: int, documents: int) -> bool:
 
 def plan_adding(
     database: Database, collection: Collection, partition_id: int | None, targets: Mapping[str, Kind | None],
-    options: Options, max_bytes: int,
+    options: Options, settings: Settings,
 ) -> list[Plan]:  # fmt: skip
     """Return a plan for each path that is added and exists."""
     with database.read() as connection:
@@ -97,12 +94,12 @@ def plan_adding(
         if owner and not is_root and not forced and kind == "file" and entry and entry.holds_source:
             # The folder's own walk looks after this file; it needs no separate root.
             root.id = owner.id
-        plan = Plan(root, outdated.get(root.readers, frozenset()), max_bytes)
-        plans.append(make_plan(plan, entries, elsewhere=elsewhere, again=True, forced=forced, returning=not is_root))
+        look = Look(outdated.get(root.readers, frozenset()), settings, again=True, forced=forced, returning=not is_root)
+        plans.append(make_plan(root, entries, look, elsewhere))
     return plans
 
 
-def plan_refresh(database: Database, collection: Collection, max_bytes: int) -> list[Plan]:
+def plan_refresh(database: Database, collection: Collection, settings: Settings) -> list[Plan]:
     """Return a plan for each root of a collection."""
     with database.read() as connection:
         roots = roots_of(connection, [collection.id])
@@ -110,12 +107,7 @@ def plan_refresh(database: Database, collection: Collection, max_bytes: int) -> 
         outdated = _outdated(connection, collection, roots)
     elsewhere = [root.path for root in roots]
     return [
-        make_plan(
-            Plan(root, outdated[root.readers], max_bytes),
-            entries,
-            elsewhere=elsewhere,
-            again=root.readers < len(CHANGES),
-        )
+        make_plan(root, entries, Look(outdated[root.readers], settings, again=root.readers < len(CHANGES)), elsewhere)
         for root, entries in zip(roots, entries_by_root, strict=True)
     ]
 
@@ -144,41 +136,42 @@ def set_aside(plans: list[Plan]) -> list[str]:
     return sentences
 
 
-def make_plan(
-    plan: Plan,
-    entries: Mapping[str, Entry],
-    *,
-    elsewhere: Iterable[str] = (),
-    again: bool = False,
-    forced: bool = False,
-    returning: bool = False,
-) -> Plan:
-    """Walk the root of an empty plan, compare, and return the plan.
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How the files of a root are compared with the ledger."""
 
-    Args:
-        entries: the ledger's entries at and below the root.
-        elsewhere: other roots, which look after their paths themselves.
-        again: look once more at files that were skipped or failed, though they have not changed.
-        forced: the options of the root have changed, so every file is stored again.
-        returning: also take what the person had removed.
+    outdated: frozenset[str]
+    """Files that hold documents whose readers have changed."""
+    settings: Settings
+    again: bool = False
+    """Look once more at files that were skipped or failed, though they have not changed."""
+    forced: bool = False
+    """The options of the root have changed, so every file is stored again."""
+    returning: bool = False
+    """Also take what the person had removed."""
+
+
+def make_plan(root: Root, entries: Mapping[str, Entry], look: Look, elsewhere: Iterable[str] = ()) -> Plan:
+    """Walk a root, compare it with the ledger's entries at and below it, and return the plan.
+
+    `elsewhere`: other roots, which look after their paths themselves.
     """
-    root = plan.root
     others = [path for path in elsewhere if path != root.path and below(path, root.path)]
     ours = {path: entry for path, entry in entries.items() if not any(below(path, other) for other in others)}
-    plan.documents = sum(entry.holds_source for entry in ours.values())
-    removed = frozenset(e.path for e in ours.values() if e.status == "removed" and not returning)
+    plan = Plan(root, documents=sum(entry.holds_source for entry in ours.values()))
+    removed = frozenset(e.path for e in ours.values() if e.status == "removed" and not look.returning)
     passed: dict[str, Passed] = {}
     visited: set[str] = set()
-    for item in _look(root, WalkRules(root.include_hidden, root.patterns, frozenset(others), removed)):
+    for item in _walk(root, WalkRules(root.include_hidden, root.patterns, frozenset(others), removed)):
         visited.add(item.path)
         if isinstance(item, Found):
-            _compare(plan, item, ours.get(item.path), again, forced)
+            _compare(plan, item, ours.get(item.path), look)
         else:
             passed[item.path] = item
-            _pass(plan, item, ours.get(item.path), again)
+            _pass(plan, item, ours.get(item.path), look.again)
     # What is said of a scan inside a file is kept as long as the file is there.
     unseen = (entry for path, entry in ours.items() if path not in visited and not _is_inside(path, visited))
-    _sort_unseen(plan, unseen, passed, returning)
+    _sort_unseen(plan, unseen, passed, look.returning)
     return plan
 
 
@@ -187,7 +180,7 @@ def _is_inside(path: str, files: Container[str]) -> bool:
     return any(path[: mark.start()] in files for mark in re.finditer("#", path))
 
 
-def _look(root: Root, rules: WalkRules) -> Iterable[Found | Passed]:
+def _walk(root: Root, rules: WalkRules) -> Iterable[Found | Passed]:
     if os.path.realpath(root.path) != root.path:
         # Refused as a whole: what the link leads to was never allowed.
         return (Passed(root.path, REACHED_BY_LINK, failed=True),)
@@ -203,30 +196,25 @@ def _has_reader(root: Root, file: Found) -> bool:
     return why_skipped(Path(file.path), archive=root.kind == "file") is None
 
 
-def _compare(plan: Plan, file: Found, entry: Entry | None, again: bool, forced: bool) -> None:
+def _compare(plan: Plan, file: Found, entry: Entry | None, look: Look) -> None:
     same = entry is not None and (entry.size, entry.mtime_ns) == (file.size, file.mtime_ns)
     status = entry.status if entry and same else None
-    anew = status == "indexed" and entry is not None and _reads_anew(plan, entry)
-    if status == "indexed" and not (forced or anew) and not (entry and _may_differ(file, entry)):
+    raised = entry is not None and is_raised(entry.reason, look.settings)
+    anew = status == "indexed" and entry is not None and (raised or _reads_anew(plan.root, entry, look.outdated))
+    if status == "indexed" and not (look.forced or anew) and not (entry and _may_differ(file, entry)):
         plan.unchanged.append(file.path)
-    elif status == "skipped" and not (again and _has_reader(plan.root, file)) and not _fits_now(plan, file, entry):
+    elif status == "skipped" and not (look.again and _has_reader(plan.root, file)) and not raised:
         plan.skipped += 1
-    elif status == "failed" and entry and not again and not _is_readable_now(entry):
+    elif status == "failed" and entry and not (look.again or raised) and not _is_readable_now(entry):
         plan.failed += 1
     else:
-        plan.tasks.append(Task(file, plan.root, entry, forced, anew))
+        plan.tasks.append(Task(file, plan.root, entry, look.forced, anew))
 
 
-def _fits_now(plan: Plan, file: Found, entry: Entry | None) -> bool:
-    """Return whether a file that was too large may be read now: the limit is a setting."""
-    return entry is not None and entry.reason.startswith(TOO_LARGE) and file.size <= plan.max_bytes
-
-
-def _reads_anew(plan: Plan, entry: Entry) -> bool:
+def _reads_anew(root: Root, entry: Entry, outdated: frozenset[str]) -> bool:
     """Return whether a file was last read by a reader that has changed since; after a kill some are read already."""
-    root = plan.root
     seen = bool(root.walked_at) and entry.seen_at > root.walked_at
-    return not seen and (entry.path in plan.outdated or reads_anew(entry.path, root.readers))
+    return not seen and (entry.path in outdated or reads_anew(entry.path, root.readers))
 
 
 def _may_differ(file: Found, entry: Entry) -> bool:

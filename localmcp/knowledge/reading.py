@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -38,7 +39,7 @@ class Task:
     forced: bool = False
     """Store it again even if its bytes are the same: the options have changed."""
     anew: bool = False
-    """Also, because its reader has changed."""
+    """Also, because its reader has changed, or a limit was raised that a document in it exceeded."""
 
 
 class Step(NamedTuple):
@@ -115,6 +116,16 @@ def limits_of(settings: Settings) -> Limits:
         memory=settings.reader_memory_mb * 1_000_000,
         text=settings.max_text_mb * 1_000_000,
     )
+
+
+_LIMIT = re.compile(r"(?:more|larger) than ([\d.]+) [^()]*\(setting (\w+)(?:: ([\d.]+))?\)")
+"""In the reason why a file was not read: the limit that it exceeded, the setting, and its value if that differs."""
+
+
+def is_raised(reason: str, settings: Settings) -> bool:
+    """Return whether a file was not read because of a setting that is higher now."""
+    match = _LIMIT.search(reason)
+    return match is not None and getattr(settings, match[2], 0) > float(match[3] or match[1])
 
 
 def _share(item: ReadTask) -> int:

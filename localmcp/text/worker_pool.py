@@ -329,7 +329,8 @@ class WorkerPool(Generic[Item, Value]):
             return self._too_much_memory()
         allowed = limits.seconds + limits.seconds_per_megabyte * member.text / 1e6
         if spent - member.spent_before > allowed:
-            return f"reading it took more than {allowed:.3g} s of processor time (setting reader_seconds)"
+            setting = f"setting reader_seconds: {limits.seconds:g}"
+            return f"reading it took more than {allowed:.3g} s of processor time ({setting})"
         return ""
 
     def _too_much_memory(self) -> str:

@@ -1,12 +1,15 @@
 """The command line: what is typed, what is printed where, and with which exit code the process ends."""
 
 import json
+import mailbox
 import os
 import re
 import signal
 import subprocess
 import sys
+from contextlib import closing
 from datetime import date
+from email.message import EmailMessage
 from importlib import import_module
 from pathlib import Path
 
@@ -374,6 +377,25 @@ def test_a_file_above_a_limit_is_read_when_the_limit_is_raised(cli, tmp_path: Pa
     assert "localmcp config set NAME VALUE   and add the file again" in cli("add", "big.txt").err
     cli("config", "set", "max_file_mb", "2")
     assert "1 indexed" in cli("add", "big.txt").err
+
+
+def test_refresh_reads_what_exceeded_a_limit_that_is_raised(cli, tmp_path: Path) -> None:
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    (notes / "page.html").write_text("<p>many words about herons</p>\n" * 45_000)
+    with closing(mailbox.mbox(notes / "box.mbox")) as box:
+        for body in ("A short message.", "many words about otters\n" * 50_000):
+            message = EmailMessage()
+            message["From"], message["Subject"] = "ann@example.org", body[:20].strip()
+            message.set_content(body)
+            box.add(message)
+    cli("config", "set", "max_text_mb", "1")
+    assert cli("add", "notes", "--json").json["failed"] == 2
+    assert cli("refresh", "--json").json["indexed"] == 0
+    cli("config", "set", "max_text_mb", "2")
+    assert cli("refresh", "--json").json["indexed"] == 2
+    assert cli("search", "otters", "--json").json["count"] and cli("search", "herons", "--json").json["count"]
+    assert cli("refresh", "--json").json["unchanged"] == 3
 
 
 def test_a_removed_folder_comes_back_with_the_command_that_its_removal_names(filled, notes: Path) -> None:

@@ -121,7 +121,7 @@ def test_each_kind_of_bomb_gets_its_reason_and_the_others_their_values():
     results = run(orders) | run(["swell", "allocate 900000000"], limits=replace(STRICT, seconds=10))
     failures = {order: answers[0][1] for order, answers in results.items() if isinstance(answers[0], tuple)}
     assert all(answers[-1] == "end" and len(answers) == 2 for answers in results.values())
-    assert failures["burn 60"] == "reading it took more than 0.3 s of processor time (setting reader_seconds)"
+    assert failures["burn 60"] == "reading it took more than 0.3 s of processor time (setting reader_seconds: 0.3)"
     assert "300 MB of memory (setting reader_memory_mb)" in failures["swell"]
     assert "300 MB of memory" in failures["allocate 900000000"]
     assert "crashed" in failures["crash"]
@@ -134,7 +134,7 @@ def test_each_kind_of_bomb_gets_its_reason_and_the_others_their_values():
 def test_text_that_was_yielded_allows_more_time():
     assert run(["read 1500000", "read 10"], workers=1) == {
         "read 1500000": ["read", "end"],
-        "read 10": [("", "reading it took more than 0.3 s of processor time (setting reader_seconds)"), "end"],
+        "read 10": [("", "reading it took more than 0.3 s of processor time (setting reader_seconds: 0.3)"), "end"],
     }
 
 
