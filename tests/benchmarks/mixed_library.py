@@ -1,6 +1,6 @@
 """A mixed library: English code and notes, Italian letters, German manuals, Spanish mail; questions in four languages.
 
-    python tests/benchmarks/mixed_library.py --workdir DIR [--model multilingual] [--second|--third|--fourth|--fifth]
+    python tests/benchmarks/mixed_library.py --workdir DIR [--model multilingual] [--second|...|--sixth]
 
 `mixed_library.txt` holds 160 documents written for this, with their questions: the first question of a document is in
 its own language, the second in another one. Beside them stand letters, mails, notes and manuals put together from
@@ -19,6 +19,9 @@ them, with 20 questions in their language and 40 in others (`mixed_fourth.txt`).
 
 `--fifth`: 28 documents in Italian, Spanish, German and French among 440 others, English among them, with 28 questions
 in their language and 56 in others, half of those in English (`mixed_fifth.txt`).
+
+`--sixth`: 28 documents in English, Italian, German, Spanish and French, each 120 to 300 words of what a person keeps,
+among 440 others in the same languages, with 28 questions in their language and 56 in others (`mixed_sixth.txt`).
 """
 
 from __future__ import annotations
@@ -46,6 +49,7 @@ SECOND = WRITTEN.with_name("mixed_second.txt")
 THIRD = WRITTEN.with_name("mixed_third.txt")
 FOURTH = WRITTEN.with_name("mixed_fourth.txt")
 FIFTH = WRITTEN.with_name("mixed_fifth.txt")
+SIXTH = WRITTEN.with_name("mixed_sixth.txt")
 MODULES = """
     argparse ast base64 calendar configparser csv datetime difflib email.utils filecmp fileinput fnmatch
     fractions ftplib functools getpass gettext glob gzip heapq html imaplib inspect ipaddress json.decoder
@@ -89,12 +93,14 @@ SECOND_OTHERS = Others(
 THIRD_OTHERS = Others(dict.fromkeys(["nl", "pl", "ru", "sv", "tr", "el", "en"], 60), {}, 40)
 FOURTH_OTHERS = Others(dict.fromkeys(["it", "da", "cs", "pt", "fi", "hu", "en"], 60), {}, 40)
 FIFTH_OTHERS = Others(dict.fromkeys(["it", "es", "de", "fr", "en"], 80), {}, 40)
+SIXTH_OTHERS = Others(dict.fromkeys(["it", "es", "de", "fr", "en"], 80), {}, 40)
 LIBRARIES = {
     "library": (WRITTEN, FIRST_OTHERS),
     "second": (SECOND, SECOND_OTHERS),
     "third": (THIRD, THIRD_OTHERS),
     "fourth": (FOURTH, FOURTH_OTHERS),
     "fifth": (FIFTH, FIFTH_OTHERS),
+    "sixth": (SIXTH, SIXTH_OTHERS),
 }
 
 
@@ -218,7 +224,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workdir", type=Path, required=True)
     parser.add_argument("--model", default="multilingual")
-    for name in ("second", "third", "fourth", "fifth"):
+    for name in ("second", "third", "fourth", "fifth", "sixth"):
         parser.add_argument(f"--{name}", action="store_const", dest="library", const=name, help=f"the {name} library")
     parser.set_defaults(library="library")
     parser.add_argument("--json", type=Path, help="write the rank of every question there")
