@@ -66,6 +66,14 @@ def signature_of(status: os.stat_result) -> Signature:
     return status.st_mtime_ns, status.st_size, status.st_ino, status.st_ctime_ns
 
 
+def signature_at(path: Path) -> Signature | None:
+    """Return the signature of the file at a path; None where none can be seen."""
+    try:
+        return signature_of(path.stat())
+    except OSError:
+        return None
+
+
 def unicode_path(path: str) -> str:
     """Return a path that can be stored and shown: each byte of it that is not valid Unicode as U+FFFD."""
     return path.encode(errors="surrogateescape").decode(errors="replace")

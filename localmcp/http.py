@@ -17,7 +17,7 @@ from localmcp.errors import ConfigurationError, ModelUnavailable
 
 if TYPE_CHECKING:
     from urllib.error import HTTPError
-    from urllib.request import OpenerDirector
+    from urllib.request import OpenerDirector, ProxyHandler
 
 _log = logging.getLogger(__name__)
 
@@ -233,12 +233,17 @@ def usable_key(api_key: str | None) -> str:
 
 
 def _build_opener(url: str) -> OpenerDirector:
-    from urllib.request import HTTPRedirectHandler, ProxyHandler, build_opener
+    from urllib.request import HTTPRedirectHandler, build_opener
 
     class RefuseRedirects(HTTPRedirectHandler):
         def redirect_request(self, *_args: Any, **_kwargs: Any) -> None:
             return None
 
-    # Text for a server on this machine must not leave it through a proxy from the environment.
-    direct = [ProxyHandler({})] if urlsplit(url).hostname in LOOPBACK else []
-    return build_opener(RefuseRedirects(), *direct)
+    return build_opener(RefuseRedirects(), *direct_handlers(url))
+
+
+def direct_handlers(url: str) -> list[ProxyHandler]:
+    """Return what keeps text for a server on this machine from a proxy of the environment."""
+    from urllib.request import ProxyHandler
+
+    return [ProxyHandler({})] if urlsplit(url).hostname in LOOPBACK else []

@@ -153,7 +153,7 @@ def describe_kind(schema: Any, root: Json | None = None) -> str:
 
     References are looked up in `root`. That null may be given is left out: an optional parameter may be left out too.
     """
-    spec = _followed(schema, root or {})
+    spec = followed(schema, root or {})
     if isinstance(spec.get("enum"), list):
         return _describe_choices(cast("list[Any]", spec["enum"]))
     if "const" in spec:
@@ -161,11 +161,11 @@ def describe_kind(schema: Any, root: Json | None = None) -> str:
     kind = _type_words(spec, root)
     if "minimum" in spec or "maximum" in spec:
         kind += f" {spec.get('minimum', '')}..{spec.get('maximum', '')}"
-    items = _followed(spec.get("items"), root or {})
+    items = followed(spec.get("items"), root or {})
     return f"array of {items.get('type', 'any')}" if kind == "array" else kind
 
 
-def _followed(schema: Any, root: Json) -> Json:
+def followed(schema: Any, root: Json) -> Json:
     """Return the schema, or what its reference into `root` names; an empty one for what is no table."""
     for _ in range(MOST_REFERENCES):
         reference = mapping_of(schema).get("$ref")
@@ -187,14 +187,14 @@ def _type_words(spec: Json, root: Json | None) -> str:
         return str(kind)
     if choices := _as_list(spec.get("anyOf")) or _as_list(spec.get("oneOf")):
         # Of an alternative no more references are followed: they may lead back to where it is.
-        names = dict.fromkeys(describe_kind(_followed(choice, root or {})) for choice in choices[:MOST_ALTERNATIVES])
+        names = dict.fromkeys(describe_kind(followed(choice, root or {})) for choice in choices[:MOST_ALTERNATIVES])
         return " or ".join(name for name in names if name != "null") or "any"
     return "object" if "properties" in spec or "required" in spec else "any"
 
 
 def _describe_alternative(schema: Any, root: Json) -> str:
     """Return the type, and what an object must have: of two objects only that tells which one is meant."""
-    spec = _followed(schema, root)
+    spec = followed(schema, root)
     names = ", ".join(map(str, _as_list(spec.get("required"))))
     kind = describe_kind(spec, root)
     return f"object with {names}" if names and kind in ("object", "any") else kind
@@ -323,7 +323,7 @@ def describe_parameters(schema: Json) -> str:
 def properties_of(schema: Json) -> Json:
     """Return the parameters by name, with those that only an alternative of the schema names."""
     alternatives = [part for key in _COMBINING for part in _as_list(schema.get(key))]
-    tables: list[Any] = [_followed(part, schema).get("properties") for part in (schema, *alternatives)]
+    tables: list[Any] = [followed(part, schema).get("properties") for part in (schema, *alternatives)]
     properties: Json = {}
     for table in tables:
         if isinstance(table, dict):

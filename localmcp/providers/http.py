@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote, urlencode, urlsplit
 
 from localmcp.errors import ConfigurationError, InvalidInput, Unavailable
-from localmcp.http import LOOPBACK, Deadline
+from localmcp.http import LOOPBACK, Deadline, direct_handlers
 from localmcp.providers.fields import Fields, Source
 from localmcp.providers.manifests import (
     ManifestProvider,
@@ -273,7 +273,7 @@ def _take(response: Any, status: int, deadline: float) -> tuple[int, str, bytes]
 
 def _build_opener(call: Call, watch: Deadline) -> OpenerDirector:
     from http.client import HTTPConnection, HTTPSConnection
-    from urllib.request import HTTPHandler, HTTPRedirectHandler, HTTPSHandler, ProxyHandler, build_opener
+    from urllib.request import HTTPHandler, HTTPRedirectHandler, HTTPSHandler, build_opener
 
     home = urlsplit(call.url)
 
@@ -291,22 +291,17 @@ def _build_opener(call: Call, watch: Deadline) -> OpenerDirector:
             super().connect()
             watch.watch(self.sock)
 
-    class WatchedTls(HTTPSConnection):
-        def connect(self) -> None:
-            super().connect()
-            watch.watch(self.sock)
+    class WatchedTls(Watched, HTTPSConnection):
+        """Connects by TLS, then is watched."""
 
-    class Plain(HTTPHandler):
+    class Handler(HTTPHandler, HTTPSHandler):
         def http_open(self, req: Request) -> Any:
             return self.do_open(Watched, req)
 
-    class Tls(HTTPSHandler):
         def https_open(self, req: Request) -> Any:
             return self.do_open(WatchedTls, req)
 
-    # What is meant for this machine must not leave it through a proxy from the environment.
-    direct = [ProxyHandler({})] if home.hostname in LOOPBACK else []
-    return build_opener(SameHostRedirects(), Plain(), Tls(), *direct)
+    return build_opener(SameHostRedirects(), Handler(), *direct_handlers(call.url))
 
 
 def select(value: Any, path: str) -> Any:

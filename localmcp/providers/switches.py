@@ -8,7 +8,7 @@ import threading
 import tomllib
 from pathlib import Path
 
-from localmcp.files import Signature, signature_of
+from localmcp.files import Signature, signature_at
 from localmcp.providers.fields import Fields, Problem, Source
 from localmcp.schemas import Json
 
@@ -63,10 +63,7 @@ class Switches:
         return self._problems
 
     def _look(self) -> None:
-        try:
-            signature = signature_of(self.path.stat())
-        except OSError:
-            signature = None
+        signature = signature_at(self.path)
         with self._lock:
             if signature != self._signature:
                 self._read()

@@ -14,7 +14,7 @@ from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Input, Label, Select, Static, TextArea
 
-from localmcp.schemas import Json, mapping_of
+from localmcp.schemas import Json, followed, mapping_of
 from localmcp.tui.pane import TextLine
 
 TEXTS = ("text", "content", "rule_text", "instruction", "context", "taskDescription", "quote")
@@ -68,12 +68,9 @@ def _field(name: str, spec: Any, required: bool, root: Json) -> Field:
 def _resolve(spec: Any, root: Json, depth: int = 0) -> Json:
     """Follow `$ref` inside the schema, and take the null out of `anyOf`."""
     table = mapping_of(spec)
-    reference = table.get("$ref")
-    if isinstance(reference, str) and reference.startswith("#/") and depth < 8:
-        target: Any = root
-        for part in reference[2:].split("/"):
-            target = mapping_of(target).get(part.replace("~1", "/").replace("~0", "~"))
-        return {**_resolve(target, root, depth + 1), **{key: value for key, value in table.items() if key != "$ref"}}
+    if "$ref" in table and depth < 8:
+        named = _resolve(followed(table, root), root, depth + 1)
+        return {**named, **{key: value for key, value in table.items() if key != "$ref"}}
     for word in ("anyOf", "oneOf"):
         options = [mapping_of(option) for option in cast("list[Any]", table.get(word) or [])]
         not_null = [option for option in options if option.get("type") != "null"]

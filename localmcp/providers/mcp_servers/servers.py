@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from localmcp.config import servers_file
 from localmcp.errors import ConfigurationError, LocalMCPError, NotFound, Unavailable
-from localmcp.files import Signature, signature_of
+from localmcp.files import Signature, signature_at
 from localmcp.providers.mcp_servers.approval import ApprovedDefinitions
 from localmcp.providers.mcp_servers.catalog import SEPARATOR, CatalogCache
 from localmcp.providers.mcp_servers.offers import ServerOffers
@@ -81,7 +81,7 @@ class McpServers:
 
     def follow_file(self) -> list[McpServer]:
         """Read the file if it has changed; return the servers that are new or changed."""
-        signature = _signature(servers_file())
+        signature = signature_at(servers_file())
         if signature == self._signature:
             return []
         with self._reading:
@@ -333,10 +333,3 @@ def with_own_namespaces(entries: Iterable[ServerEntry]) -> list[ServerEntry]:
         used_names.add(namespace)
         unique_entries.append(replace(server_entry, namespace=namespace))
     return sorted(unique_entries, key=lambda entry: entry.name)
-
-
-def _signature(path: Path) -> Signature | None:
-    try:
-        return signature_of(path.stat())
-    except OSError:
-        return None
