@@ -374,6 +374,12 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
         more = f"{job}: it stops. What was done stays, and the rest follows when localmcp has the file open again."
         confirm(self, "Leave while this is running?", more, "Leave", self.exit)
 
+    def action_help_quit(self) -> None:
+        """Say which key quits: ctrl+c does in other programs, and copies in this one."""
+        bindings = self.active_bindings.items()
+        keys = [key for key, active in bindings if active.binding.action in ("quit", "app.quit")]
+        self.notify(f"To quit, press {' or '.join(keys)}.")
+
     def action_dismiss_error(self) -> None:
         self.error_line.dismiss()
 

@@ -70,6 +70,15 @@ async def test_a_rebound_key_works_and_help_shows_it(tmp_path: Path) -> None:
         assert any(line.strip(" │").startswith("f5") and "Why" in line for line in tui.text().splitlines())
 
 
+@pytest.mark.parametrize(("remapped", "key"), [("", "ctrl+q"), ('"app.quit" = "f10"', "f10")])
+async def test_ctrl_c_says_which_key_quits(tmp_path: Path, remapped: str, key: str) -> None:
+    written(remapped)
+    async with open_tui(make_library(tmp_path)) as tui:
+        await tui.go("library")
+        await tui.press("ctrl+c")
+        assert [message.message for message in tui.app._notifications] == [f"To quit, press {key}."]
+
+
 async def test_mistakes_are_told_in_the_error_line(tmp_path: Path) -> None:
     written('"search.explian" = "f5"')
     async with open_tui(make_library(tmp_path)) as tui:
