@@ -19,7 +19,14 @@ from localmcp.embeddings.word_outputs import WordReader
 from localmcp.errors import ConfigurationError, ModelUnavailable
 from localmcp.search.adaptation import DEEP, MULTILINGUAL_TRUST, READ_LANGUAGE, Trust, trust_of, weight_for
 from localmcp.search.candidates import ARM_DEPTH, Arms, Clock, Found, SearchOutcome, SearchRequest
-from localmcp.search.collections import Collection, choose_collections, find_model, visible_ids
+from localmcp.search.collections import (
+    Collection,
+    choose_collections,
+    find_model,
+    groups_in_other_languages,
+    in_groups,
+    visible_ids,
+)
 from localmcp.search.drafts import WORD_ONLY
 from localmcp.search.file_names import first_chunks, named_chunks, named_sources
 from localmcp.search.filters import Filters, allowed_sources
@@ -227,6 +234,8 @@ class _Search:
         self.generations = read_generations(connection)
         self.allowed = index.restriction(connection, collections, self.request.filters, self.generations.content)
         """Sorted ids of the sources that may answer; None = all."""
+        self.is_mixed = False
+        """The model reads all languages, and a good part of the passages is in others than most are."""
         self.arms = Arms(_depth(self.request))
 
     def run(self) -> Found:
@@ -247,7 +256,8 @@ class _Search:
         if self.request.mode != "semantic":
             self._search_words()
         vectors = [vector, *self.embedded.sentences]
-        if self.arms.reads_all and holds_several_languages(self.connection, ours.collection_ids):
+        self.is_mixed = self.arms.reads_all and holds_several_languages(self.connection, ours.collection_ids)
+        if self.is_mixed:
             from localmcp.embeddings.multilingual_model import without_language
 
             vectors = list(map(without_language, vectors))
@@ -358,9 +368,13 @@ class _Search:
         arms.semantic_ranks = _ranked(arms.semantic_ranks, arms.cosines)
 
     def _count_passage_sentences(self, ours: _SearchedModel, vector: Vector) -> None:
-        """Let the nearest sentence of a passage count as much as the passage, where the model reads sentences."""
+        """Let the nearest sentence of a passage count as much as the passage, where the model reads sentences.
+
+        In an English file an English question is left to whole passages, which another model reads better.
+        """
         arms, embedder = self.arms, self.index.embedder.get()
-        near = nearest_sentences(self.connection, embedder, ours.model_id, arms.cosines, vector)
+        chunk_ids = arms.other_language if self._is_english() and not self.is_mixed else arms.cosines
+        near = nearest_sentences(self.connection, embedder, ours.model_id, chunk_ids, vector)
         arms.cosines |= {chunk_id: (arms.cosines[chunk_id] + cosine) / 2 for chunk_id, cosine in near.items()}
         arms.semantic_ranks = _ranked(arms.semantic_ranks, arms.cosines)
 
@@ -389,8 +403,8 @@ class _Search:
     def _weigh(self, ours: _SearchedModel, vector: Vector, language: str | None, trust: Trust | None) -> None:
         """Note which candidates are in another language than the question, and weigh the kinds of text."""
         arms = self.arms
-        others = _groups_in_other_languages(self.connection, language, [place.id for place in self.collections])
-        arms.other_language = _in_groups(self.connection, others, [*arms.cosines])
+        others = groups_in_other_languages(self.connection, language, [place.id for place in self.collections])
+        arms.other_language = in_groups(self.connection, others, [*arms.cosines])
         if language == READ_LANGUAGE and arms.reads_all:
             _compare_other_languages(self.connection, ours.model_id, vector, arms)
         if not self.index.adaptive or trust is None:
@@ -398,9 +412,11 @@ class _Search:
         by_word, by_meaning = list(islice(arms.keyword_ranks, DEEP)), list(islice(arms.semantic_ranks, DEEP))
         weight = weight_for(self.connection, by_word, by_meaning, self.index.weights.semantic, trust)
         # Short questions about code look foreign now and then: a language counts that some passage is in.
+        self.outcome.weights = Weights(weight if self._is_english() else min(weight, trust.foreign))
+
+    def _is_english(self) -> bool:
         query = self.outcome.query
-        is_foreign = query is not None and READ_LANGUAGE not in query.languages
-        self.outcome.weights = Weights(min(weight, trust.foreign) if is_foreign else weight)
+        return query is None or READ_LANGUAGE in query.languages
 
     def _search_meanings(self, ours: _SearchedModel, vector: Vector, language: str | None) -> None:
         """Find passages by words that mean what those of the question do.
@@ -410,15 +426,15 @@ class _Search:
         embedder = self.index.embedder.get()
         if not isinstance(embedder, WordReader) or self.connection.pragma("user_version") < WORDS_VERSION:
             return
-        arms, is_mixed = self.arms, holds_several_languages(self.connection, ours.collection_ids)
-        others = _groups_in_other_languages(self.connection, language, ours.collection_ids)
-        alike = self._passages_alike(embedder, ours, language) if is_mixed or others else {}
+        arms = self.arms
+        others = groups_in_other_languages(self.connection, language, ours.collection_ids)
+        alike = self._passages_alike(embedder, ours, language) if self.is_mixed or others else {}
         if not alike:
             return
         best = sorted(alike, key=lambda chunk_id: (-alike[chunk_id], chunk_id))[:ARM_DEPTH]
         new = self._asked_for(ours, [chunk_id for chunk_id in best if chunk_id not in arms.cosines])
         arms.cosines |= exact_cosines(self.connection, ours.model_id, new, vector)
-        meant = arms.cosines.keys() if is_mixed else _in_groups(self.connection, others, [*arms.cosines])
+        meant = arms.cosines.keys() if self.is_mixed else in_groups(self.connection, others, [*arms.cosines])
         arms.alike, arms.most_alike = {chunk_id: alike[chunk_id] for chunk_id in meant & alike.keys()}, frozenset(best)
         self.clock.lap("meanings of words")
 
@@ -467,26 +483,6 @@ def _compare_other_languages(connection: apsw.Connection, model_id: int, vector:
     cosines = exact_cosines(connection, model_id, [*arms.other_language], multilingual_half(vector))
     arms.cosines |= {chunk_id: cosine / HALF_LENGTH for chunk_id, cosine in cosines.items()}
     arms.semantic_ranks = _ranked(arms.semantic_ranks, arms.cosines)
-
-
-def _groups_in_other_languages(
-    connection: apsw.Connection, language: str | None, collection_ids: Sequence[int]
-) -> Sequence[int]:
-    """Return the groups of chunks in another language than the question's; none where that is undecided."""
-    sql = "select id from groups where language != ? and chunks > 0 and collection_id in (select value from carray(?))"
-    bindings = (language, apsw.carray(array("q", collection_ids)))
-    return [row[0] for row in fetch_all(connection, sql, bindings)] if language else []
-
-
-def _in_groups(connection: apsw.Connection, groups: Sequence[int], chunk_ids: Sequence[int]) -> frozenset[int]:
-    if not groups or not chunk_ids:
-        return frozenset()
-    sql = """
-        select id from chunks
-        where id in (select value from carray(?)) and group_id in (select value from carray(?))
-    """
-    bindings = (apsw.carray(array("q", chunk_ids)), apsw.carray(array("q", groups)))
-    return frozenset(row[0] for row in fetch_all(connection, sql, bindings))
 
 
 def _depth(request: SearchRequest) -> int:
