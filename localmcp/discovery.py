@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, NotRequired, cast
 from typing_extensions import TypedDict
 
 from localmcp.errors import InvalidInput, UnknownTool
+from localmcp.humanize import cut_to
 from localmcp.schemas import describe_kind, properties_of
 from localmcp.tool_search.name_match import ToolMetadata as ToolMetadata
 from localmcp.tool_search.name_match import score_query as score_query
@@ -264,7 +265,7 @@ def _as_hit(hit_tool: Tool, score: float, *, full: bool, asked: bool, bare: bool
         return hit
     if full and (asked or len(compact_json(schema)) <= LONGEST_SCHEMA):
         return {**hit, "input_schema": schema if asked else _to_fill_in(schema)}
-    hit["description"] = _cut(first_sentence(hit_tool.description), ONE_LINE)
+    hit["description"] = cut_to(first_sentence(hit_tool.description), ONE_LINE)
     return {**hit, "parameters": required_parameters(schema) if bare else _parameter_line(schema)}
 
 
@@ -282,10 +283,6 @@ def _to_fill_in(schema: Json) -> Json:
         name: _to_fill_in(cast(Json, kind)) if isinstance(kind, dict) else kind for name, kind in properties.items()
     }
     return bare | ({"properties": kinds} if kinds else {})
-
-
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def required_parameters(schema: Json) -> str:

@@ -27,6 +27,17 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun if number == 1 else plural}"
 
 
+def cut_to(text: str, most: int) -> str:
+    """Return a text in at most `most` characters, the last an ellipsis if it is longer."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def bar(share: float, cells: int) -> str:
+    """Return 0..1 as a bar of up to `cells` blocks, drawn in eighths."""
+    full, eighths = divmod(round(max(0.0, min(share, 1.0)) * cells * 8), 8)
+    return "█" * full + ("", *"▏▎▍▌▋▊▉")[eighths]
+
+
 def size(number: int) -> str:
     """Bytes in the unit people use: `812 kB`, `4.2 MB`."""
     if number < 1000:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+from localmcp.humanize import cut_to
 from localmcp.schemas import Json
 
 SHOWN_CHARACTERS = 160
@@ -45,7 +46,7 @@ class Hit:
     raw: Json = _raw()
 
     def cells(self) -> dict[str, str]:
-        passage = _shortened(self.text)
+        passage = cut_to(" ".join(self.text.split()), SHOWN_CHARACTERS)
         return {"score": f"{self.score:.0f}", "title": self.title, "passage": passage, "place": self.place}
 
 
@@ -164,11 +165,6 @@ class Results(list[Item], Generic[Item]):
 
 def _table_row(cells: Iterable[str]) -> str:
     return f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in cells)}</tr>"
-
-
-def _shortened(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= SHOWN_CHARACTERS else f"{line[: SHOWN_CHARACTERS - 1]}…"
 
 
 def make_hit(raw: Json) -> Hit:

@@ -18,6 +18,7 @@ from typing import Any
 
 import click
 
+from localmcp.humanize import bar
 from localmcp.humanize import counted as counted
 from localmcp.humanize import duration as duration
 from localmcp.humanize import short_path as short_path
@@ -30,7 +31,6 @@ PIPED_COLUMNS = 100
 WIDEST_CELL = 80
 """Columns of a table; one long title must not spread all its rows."""
 
-_EIGHTHS = " ▏▎▍▌▋▊▉█"
 _ESCAPE = f"␛{os.urandom(8).hex()}"
 """Where `echo` writes ESC. No document can know it, so styles come only from here."""
 _STYLE = re.compile(re.escape(_ESCAPE) + r"\[[\d;]*m")
@@ -78,8 +78,7 @@ highlighted = partial(styled, fg="yellow", bold=True)
 
 def score_bar(score: float) -> str:
     """Return 0..100 as a bar of 8 cells, drawn in eighths."""
-    full, remainder = divmod(round(max(0.0, min(score, 100.0)) / 100 * 64), 8)
-    return ("█" * full + (_EIGHTHS[remainder] if remainder else "")).ljust(8)
+    return bar(score / 100, 8).ljust(8)
 
 
 def link(text: str, path: str | None) -> str:

@@ -14,6 +14,7 @@ from textual.getters import query_one
 from textual.widgets import ContentSwitcher, Static
 
 from localmcp.errors import LocalMCPError
+from localmcp.humanize import cut_to
 from localmcp.schemas import Json
 from localmcp.tui.table import Table
 
@@ -125,8 +126,7 @@ def _cell(value: Any) -> str:
         return ""
     plain = cast(object, value)
     text = plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False, default=str)
-    line = " ".join(text.split())
-    return line if len(line) <= MOST_CELL else line[: MOST_CELL - 1] + "…"
+    return cut_to(" ".join(text.split()), MOST_CELL)
 
 
 def shortened(text: str) -> str:

@@ -6,11 +6,11 @@ import json
 
 from textual.content import Content
 
+from localmcp.humanize import bar
 from localmcp.schemas import Json
 
 WIDTH = 30
 """Signs of the longest bar, which is 1.0."""
-EIGHTHS = " ▏▎▍▌▋▊▉"
 TONES = {"keyword": "$warning", "semantic": "$secondary", "hybrid": "$success"}
 
 
@@ -45,10 +45,7 @@ def _plot(kinds: Json, modes: dict[str, Json]) -> Content:
         for number, (name, measures) in enumerate(measured.items()):
             if measures:
                 label = f"{kind if not number else '':<14}{name:<9} "
-                lines.append(Content.assemble(label, (_bar(measures["ndcg"]), TONES[name]), f" {measures['ndcg']:.2f}"))
+                lines.append(
+                    Content.assemble(label, (bar(measures["ndcg"], WIDTH), TONES[name]), f" {measures['ndcg']:.2f}")
+                )
     return Content("\n").join(lines)
-
-
-def _bar(share: float) -> str:
-    eighths = round(max(0.0, min(share, 1.0)) * WIDTH * 8)
-    return "█" * (eighths // 8) + EIGHTHS[eighths % 8].strip()

@@ -10,6 +10,8 @@ import mcp_types as types
 from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
+from localmcp.humanize import cut_to
+
 BAD_REQUEST, NOT_FOUND = 400, 404
 LONGEST_DATA = 500
 """Characters that are shown of what a server adds to a refusal."""
@@ -47,7 +49,7 @@ def reason_of(error: MCPError) -> str:
     if data in (None, "", {}, []):
         return error.message
     added = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False, default=str)
-    cut = added if len(added) <= LONGEST_DATA else added[: LONGEST_DATA - 1] + "…"
+    cut = cut_to(added, LONGEST_DATA)
     return error.message if cut in error.message else f"{error.message} ({cut})"
 
 
