@@ -17,6 +17,7 @@ LocalMCPError                       1  failure
 │   └── ModelUnavailable            3  a model cannot be loaded or reached
 └── ConfigurationError              4  a setting, or the file itself, does not fit this program
     ├── NotOurFile                  4  not a localmcp database
+    │   └── AlteredSchema           4  one whose tables somebody changed
     ├── FileTooNew                  4  written by a newer localmcp
     └── ModelMismatch               4  vectors of two models would be mixed
 """
@@ -152,7 +153,13 @@ class ConfigurationError(LocalMCPError):
 
 
 class NotOurFile(ConfigurationError):
-    """The file is not a localmcp database, or its schema is not ours."""
+    """The file is not a localmcp database."""
+
+
+class AlteredSchema(NotOurFile):
+    """A localmcp database whose tables, views or triggers are not those we make; it is left untouched."""
+
+    code = "not_our_file"
 
 
 class FileTooNew(ConfigurationError):

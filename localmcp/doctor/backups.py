@@ -15,7 +15,7 @@ import apsw
 from localmcp import files
 from localmcp.doctor.file import MAGIC
 from localmcp.doctor.optimization import truncate_log
-from localmcp.errors import FileUnavailable, InvalidInput, LocalMCPError, NotOurFile
+from localmcp.errors import AlteredSchema, FileUnavailable, InvalidInput, LocalMCPError, NotOurFile
 from localmcp.packs.verify import Verification, verify
 from localmcp.storage.adoption import Dropped, KeptPowers, drop_foreign_powers
 from localmcp.storage.database import Database, fetch_all, fetch_one, open_copy
@@ -90,7 +90,7 @@ def restore(path: Path, backup: Path, *, other: bool = False, powers: KeptPowers
 
     The backup is checked first and not changed. What is in the file is copied beside it. A file that others have open
     stays the same file: its content is replaced in one transaction, and they see it at their next search. One that
-    cannot be read any more is replaced as a whole.
+    cannot be read any more, or whose tables somebody changed, is replaced as a whole.
 
     Args:
         other: the backup may be of another file.
@@ -147,6 +147,8 @@ def _open_current(path: Path) -> Database | None:
         with database.read() as connection:
             if fetch_one(connection, "pragma quick_check(1)") == "ok":
                 return database
+    except AlteredSchema:
+        pass
     except NotOurFile as error:
         database.close()
         with path.open("rb") as file:

@@ -10,11 +10,13 @@ from typing import Any
 import apsw
 
 from localmcp import config
-from localmcp.errors import FileTooNew, FileUnavailable, NotOurFile
+from localmcp.errors import AlteredSchema, FileTooNew, FileUnavailable, NotOurFile
 from localmcp.files import make_private_folder
 from localmcp.humanize import command_line
 from localmcp.storage.migrations import APPLICATION_ID, schema_version
 from localmcp.storage.schema import expected_schema, schema_of
+
+HOW_TO_GO_BACK = "It was left untouched. If it is yours, go back to a copy with: localmcp restore BACKUP"
 
 
 def is_blank(connection: apsw.Connection) -> bool:
@@ -44,15 +46,17 @@ def compare_schema(connection: apsw.Connection, version: int, path: Path) -> Non
     """Refuse a file with another schema than ours; plain tables and indexes that a person added may be in it.
 
     Raises:
-        NotOurFile: an object of ours is missing or differs, or there is a foreign trigger, view or virtual table.
+        AlteredSchema: an object of ours is missing or differs, or there is a foreign trigger, view or virtual table.
     """
     actual, expected = schema_of(connection), expected_schema(version)
     for (kind, name), sql in expected.items():
         if actual.get((kind, name)) != sql:
-            raise NotOurFile(f"{path} does not have the schema of a localmcp file: '{name}' differs.")
+            raise AlteredSchema(
+                f"{path} does not have the schema of a localmcp file: '{name}' differs.", hint=HOW_TO_GO_BACK
+            )
     for (kind, name), sql in actual.items():
         if (kind, name) not in expected and (kind not in ("table", "index") or _is_virtual(sql)):
-            raise NotOurFile(f"{path} holds a {kind} that is not ours: '{name}'.", hint="It was left untouched.")
+            raise AlteredSchema(f"{path} holds a {kind} that is not ours: '{name}'.", hint=HOW_TO_GO_BACK)
 
 
 def _is_virtual(sql: str) -> bool:

@@ -6,6 +6,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -166,6 +167,24 @@ def test_a_file_that_cannot_be_read_any_more_is_replaced_and_its_bytes_are_kept(
     restored = restore(path, backup)
     assert titles(Database(path)) == ["Bees"]
     assert restored.previous is not None and restored.previous.read_bytes() == b"garbage" * 1000
+
+
+def test_a_file_whose_tables_somebody_changed_names_the_restore_that_brings_it_back(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "library.localmcp"
+    with open_workspace(path, model="hash:64") as workspace:
+        workspace.library.add_text("A hive has one queen.", "Bees")
+        backup = back_up(workspace.database).path
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("alter table sources add column mine text")
+        connection.commit()
+    code, _, refused = run(capsys, "--db", str(path), "sources")
+    assert code == 4 and "'sources' differs" in refused and "localmcp restore BACKUP" in refused
+    assert run(capsys, "--db", str(path), "restore", str(backup), "--yes").code == 0
+    assert titles(Database(path)) == ["Bees"]
+    with closing(sqlite3.connect(tmp_path / "library.localmcp.before-restore")) as kept:
+        assert kept.execute("select title, mine from sources").fetchall() == [("Bees", None)]
 
 
 def test_a_file_that_is_gone_is_made_again(workspace: Workspace, tmp_path: Path) -> None:
