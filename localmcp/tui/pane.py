@@ -19,7 +19,7 @@ from textual.message import Message
 from textual.message_pump import MessagePump
 from textual.timer import Timer
 from textual.widget import Widget
-from textual.widgets import Input, OptionList
+from textual.widgets import ContentSwitcher, Input, OptionList
 from textual.widgets.option_list import Option
 
 from localmcp.errors import Interrupted, LocalMCPError
@@ -198,7 +198,9 @@ class Pane(Vertical, Asking):
         """Show what is in the file now."""
 
     def focus_first(self) -> None:
-        """Put the focus where the person most likely begins."""
+        """Put the focus where the person most likely begins: of several views, on the one in front."""
+        for views in self.query(ContentSwitcher):
+            self.query_one(f"#{views.current}").focus()
 
     def focus_filter(self) -> None:
         """Put the cursor into the line that filters what the pane shows."""

@@ -150,10 +150,6 @@ class ActivityPane(Pane):
         for usage in statistics.callers:
             self.usage.put(_usage_cells(usage, by=True), tone="secondary")
 
-    def focus_first(self) -> None:
-        """Focus the view in front."""
-        self.query_one(f"#{self.views.current}").focus()
-
     def action_statistics(self) -> None:
         calls = "calls" if self.entries else "no-calls"
         self.views.current = "usage" if self.views.current != "usage" else calls

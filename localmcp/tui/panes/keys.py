@@ -68,10 +68,6 @@ class KeysPane(Pane):
         self.table.border_title = "API keys"
         self.table.add_columns("name", "begins with", "may", "opens", "state", "used", "last", "ends")
 
-    def focus_first(self) -> None:
-        """Focus the table, or what to do when there is none."""
-        self.query_one(f"#{self.views.current}").focus()
-
     @property
     def chosen(self) -> KeyInfo | None:
         """The key that is highlighted."""
