@@ -208,3 +208,18 @@ def _workbook() -> bytes:
     buffer = io.BytesIO()
     book.save(buffer)
     return buffer.getvalue()
+
+
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+def test_a_sentence_that_begins_in_a_heading_is_cited_under_the_whole_heading(
+    tmp_path: Path, database: Database, line_end: str
+) -> None:
+    text = "# Fund\n\n## Part V\n\n### Art. 15 – Pensions\n\nFive years.\n\n### Art. 16 – Capital\n\nHalf of it.\n"
+    (tmp_path / "fund.md").write_bytes(text.replace("\n", line_end).encode())
+    FileLibrary(database, LazyEmbedder(lambda: HashEmbedder(64)), Settings()).add_paths([tmp_path])
+    with database.read() as connection:
+        [passage] = passages_of_source(connection, fetch_all(connection, "select id from sources")[0][0])
+    body = passage.text.strip()
+    start = body.index("15 – Pensions")
+    assert cite(passage, (start, start + 13))["heading"] == "Fund › Part V › Art. 15 – Pensions"
+    assert cite(passage, (body.index("Five"), len(body)))["heading"] == "Fund › Part V › Art. 15 – Pensions"
