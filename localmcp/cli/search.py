@@ -134,6 +134,8 @@ def hit_lines(number: int, hit: Json, result: Json, explain: bool = False) -> li
     bar = terminal.styled(terminal.score_bar(score), fg="green")
     title = terminal.bold(hit["sourceTitle"]) + terminal.dim(headings_of(hit))
     lines = [f"{number:>2}  {bar} {score:>3.0f}  {title}", f"{MARGIN}{_place(hit)}"]
+    if "alsoIn" in hit:
+        lines.append(MARGIN + terminal.dim(f"also in {', '.join(map(terminal.short_path, hit['alsoIn']))}"))
     shown = excerpt(hit["content"], matcher, terminal.columns() - len(MARGIN))
     lines += [f"{MARGIN}{matcher.mark(line, terminal.highlighted)}" for line in shown]
     return [*lines, *(_explanation_lines(hit) if explain else ()), ""]

@@ -24,6 +24,8 @@ LONGEST_METADATA = 200
 """Characters of a value that is repeated with each passage; `get_document` has longer ones."""
 MOST_LINES = 20
 """Of more documents that are removed, only the titles are listed."""
+MOST_COPIES = 3
+"""Places of copies of a document that are named."""
 TITLE_CHARS = 1_500
 GROUPED_EXCERPTS = 5
 """Documents of a grouped search that are shown with the words that match; the others are only listed."""
@@ -67,6 +69,7 @@ def _lean_hit(hit: Json, folder: str) -> Json:
     lean |= {field: _tenth(hit[field]) for field in _SCORES if field in hit}
     label: str = hit["citation"]["label"]
     lean["citation"] = {"label": label.removeprefix(folder).replace(f" › {hit['sourceTitle']} › ", " › ")}
+    lean |= {"alsoIn": copies} if (copies := _copies(hit, folder)) else {}
     short = {key: value for key, value in hit["metadata"].items() if len(compact_json(value)) <= LONGEST_METADATA}
     metadata = {key: value for key, value in short.items() if key not in _OF_FILE}
     return lean | _unusual(hit) | ({"metadata": metadata} if metadata else {})
@@ -141,7 +144,15 @@ def _document_line(hit: Json, folder: str) -> str:
     extra.append(hit.get("date", "")[:10])
     if hit.get("origin"):
         extra.append(f"in {hit['origin']}")
+    if copies := _copies(hit, folder):
+        extra.append(f"also in {', '.join(copies)}")
     return "# " + " | ".join(part for part in (title, path, *extra) if part)
+
+
+def _copies(hit: Json, folder: str) -> list[str]:
+    """Return where else a document is, the first places alone."""
+    places = [place.removeprefix(folder) for place in hit.get("alsoIn", ())]
+    return places[:MOST_COPIES] + ([f"{len(places) - MOST_COPIES} more"] if len(places) > MOST_COPIES else [])
 
 
 def _names(item: Json, title: str, path: str, folder: str) -> list[str]:

@@ -95,6 +95,8 @@ class SearchHit(TypedDict):
     metadata: dict[str, Any]
     origin: NotRequired[str]
     """Name of the mounted file; absent for yours."""
+    alsoIn: NotRequired[list[str]]
+    """Paths of copies of the document: files with the same bytes and title."""
     signals: NotRequired[list[str]]
     """What is suspicious in the text: hidden characters, imitated instructions."""
     morePassages: NotRequired[int]
@@ -456,6 +458,8 @@ def _search_hit(hit: Hit, explain: bool, adopted: bool) -> SearchHit:
         hit_fields["partition"] = passage.partition
     if hit.origin is not None:
         hit_fields["origin"] = hit.origin
+    if hit.copies:
+        hit_fields["alsoIn"] = [copy.uri for copy in hit.copies if copy.uri]
     if signs := signals(passage.title, passage.headings_json, passage.text):
         hit_fields["signals"] = signs
     if explain:

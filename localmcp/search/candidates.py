@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Literal
@@ -24,7 +24,7 @@ from localmcp.search.fusion import (
 )
 from localmcp.search.highlight import find_highlight
 from localmcp.search.keyword import ABSENT, KeywordQuery, attainable, matched_words
-from localmcp.search.passages import Passage, load_passages
+from localmcp.search.passages import Passage, load_identities, load_passages
 from localmcp.search.relevance import LEAST, LOOKED_AT, Judge, Signals, judge
 
 Mode = Literal["hybrid", "semantic", "keyword"]
@@ -110,6 +110,8 @@ class Hit:
     """How likely it answers, 0..100; the hits of all searches and collections can be compared by it."""
     date: str | None = None
     """Date of the document, `2026-03-14 09:30:00` in UTC."""
+    copies: tuple[Passage, ...] = ()
+    """The same passage in copies of the document: the same bytes and title in other folders."""
 
     @property
     def highlight(self) -> tuple[int, int] | None:
@@ -188,6 +190,8 @@ class Found:
     """Fingerprint of the model that was asked."""
     signals: Signals | None = None
     """What relevance weighs for that model; None if it was not fitted for it."""
+    copies: dict[int, list[int]] = field(default_factory=dict[int, list[int]])
+    """Chunk id -> ids of the same passage in copies of its document, which are left out."""
 
     def judge(self) -> Judge:
         """Return the judge of how likely its candidates answer."""
@@ -210,6 +214,7 @@ class Found:
         """Return the page that was asked for, if this is the only file."""
         clock = Clock(self.outcome.milliseconds)
         ordered, start = self.order(self.best_keyword), self.request.offset
+        ordered = self.without_copies(connection, ordered, start + self.request.limit)
         self.outcome.total = len(ordered)
         fused = self._by_date(connection, ordered)
         page, first = fused[start : start + self.request.limit], ordered[:LOOKED_AT]
@@ -218,6 +223,25 @@ class Found:
         self.outcome.hits = [hits[fused.id] for fused in page if fused.id in hits]
         clock.lap("rows")
         return self.outcome
+
+    def without_copies(self, connection: apsw.Connection, fused: list[Fused], places: int) -> list[Fused]:
+        """Return the candidates with each passage of identical documents once, as far as `places` need it.
+
+        Where dates decide the order, among all that they may move.
+        """
+        looked_at = 2 * max(places, LOOKED_AT, ARM_DEPTH if self.request.by_date else 0)
+        identities = load_identities(connection, [candidate.id for candidate in fused[:looked_at]])
+        ids_by_identity: dict[Hashable, list[int]] = {}
+        same: list[int] = []
+        for candidate in fused[:looked_at]:
+            same = ids_by_identity.setdefault(identities.get(candidate.id, candidate.id), [])
+            same.append(candidate.id)
+        # More copies follow where the last is one: they have the same score.
+        if (len(ids_by_identity) < places or len(same) > 1) and looked_at < len(fused):
+            return self.without_copies(connection, fused, looked_at)
+        self.copies = {first: copies for first, *copies in ids_by_identity.values() if copies}
+        dropped = {chunk_id for ids in self.copies.values() for chunk_id in ids}
+        return [candidate for candidate in fused if candidate.id not in dropped] if dropped else fused
 
     def _by_date(self, connection: apsw.Connection, fused: list[Fused]) -> list[Fused]:
         if not self.request.by_date:
@@ -229,15 +253,15 @@ class Found:
     def load(self, connection: apsw.Connection, page: Sequence[Fused]) -> list[Hit]:
         """Return the candidates with their texts; one that has left the file meanwhile is left out."""
         judge, ids = self.judge(), [fused.id for fused in page]
-        passages, dates = load_passages(connection, ids), load_dates(connection, ids)
+        copies = [copy for chunk_id in ids for copy in self.copies.get(chunk_id, ())]
+        passages, dates = load_passages(connection, [*ids, *copies]), load_dates(connection, ids)
         return [
-            self._hit(judge, fused, passages[fused.id], dates.get(fused.id, (None,))[0])
-            for fused in page
-            if fused.id in passages
+            self._hit(judge, fused, passages, dates.get(fused.id, (None,))[0]) for fused in page if fused.id in passages
         ]
 
-    def _hit(self, judge: Judge, fused: Fused, passage: Passage, date: str | None) -> Hit:
-        arms, query = self.arms, self.outcome.query
+    def _hit(self, judge: Judge, fused: Fused, passages: Mapping[int, Passage], date: str | None) -> Hit:
+        arms, query, passage = self.arms, self.outcome.query, passages[fused.id]
+        copies = tuple(passages[copy] for copy in self.copies.get(fused.id, ()) if copy in passages)
         matched, is_other = _matched(query, passage), fused.id in arms.other_language
         relevance = judge.relevance(arms.cosines.get(fused.id), matched, other_language=is_other)
         if fused.named and arms.named.is_all:
@@ -245,8 +269,9 @@ class Found:
         semantic = ArmScore(arms.semantic_ranks.get(fused.id), arms.cosines.get(fused.id, 0.0))
         keyword = ArmScore(arms.keyword_ranks.get(fused.id), arms.bm25.get(fused.id, 0.0))
         return Hit(
-            passage, fused, semantic, keyword, query, matched, self.outcome.weights, relevance=relevance, date=date
-        )
+            passage, fused, semantic, keyword, query, matched, self.outcome.weights, relevance=relevance, date=date,
+            copies=copies,
+        )  # fmt: skip
 
 
 def is_doubtful(first: Iterable[Hit]) -> bool:

@@ -278,9 +278,10 @@ def _join(request: SearchRequest, parts: list[_Part], notices: list[str]) -> Sea
     _align_meaning(parts)
     full = max((part.factor * part.ranked.best_keyword for part in parts), default=0.0)
     by_meaning = any(part.ranked.mode != "keyword" for part in parts) and request.mode == "hybrid"
-    ranked = [_ranked(part, full, by_meaning) for part in parts]
+    places = max(request.offset + request.limit, ARM_DEPTH if request.by_date else LOOKED_AT)
+    ranked = [_distinct(part, _ranked(part, full, by_meaning), places) for part in parts]
     # The first of all are among the first of each; half of them may be copies.
-    most = 2 * max(request.offset + request.limit, ARM_DEPTH if request.by_date else LOOKED_AT)
+    most = 2 * places
     ordered = sorted(
         (
             (part.ranked.arms.is_deep(fused), -fused.named, -fused.combined, -_raw(part, fused), number, place, fused)
@@ -349,6 +350,13 @@ def _ranked(part: _Part, full: float, by_meaning: bool) -> list[Fused]:
     if not by_meaning or part.ranked.mode != "keyword":
         return fused
     return [replace(candidate, combined=WITHOUT_MEANING * candidate.combined) for candidate in fused]
+
+
+def _distinct(part: _Part, fused: list[Fused], places: int) -> list[Fused]:
+    """Return a file's candidates without its own copies; all of them where it cannot be read, which loading says."""
+    with suppress(FileUnavailable), part.index.database.read() as connection:
+        return part.ranked.without_copies(connection, fused, places)
+    return fused
 
 
 def _raw(part: _Part, fused: Fused) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from types import NoneType
 from typing import Any, cast
@@ -92,6 +92,20 @@ def load_passages(connection: apsw.Connection, chunk_ids: Iterable[int]) -> dict
     sql = f"{_PASSAGE} where chunks.id in (select value from carray(?))"
     rows = {row[0]: row for row in fetch_all(connection, sql, (apsw.carray(ids),))} if ids else {}
     return {chunk_id: _passage(rows[chunk_id]) for chunk_id in ids if chunk_id in rows}
+
+
+def load_identities(connection: apsw.Connection, chunk_ids: Sequence[int]) -> dict[int, Hashable]:
+    """Return chunk id -> what is the same for copies of a file: where they are kept, title, bytes, and place in them.
+
+    Texts that come from no file have no copies: each was put in on purpose.
+    """
+    sql = """
+        select chunks.id, sha256, start, stop, title, collection_id, partition_id
+        from chunks join sources on sources.id = source_id
+        where chunks.id in (select value from carray(?)) and uri is not null
+    """
+    rows = fetch_all(connection, sql, (apsw.carray(array("q", chunk_ids)),)) if chunk_ids else []
+    return {row[0]: row[1:] for row in rows}
 
 
 def find_passage(connection: apsw.Connection, chunk_uuid: bytes) -> Passage | None:

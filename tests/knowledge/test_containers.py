@@ -5,8 +5,10 @@ import zipfile
 from email.message import EmailMessage
 
 import pytest
+from folders import write
 
 import localmcp
+from localmcp.tools import Scope
 
 
 def make_mail(number, text):
@@ -89,3 +91,25 @@ def test_what_was_indexed_and_what_is_unchanged_are_counted_in_documents(tmp_pat
     paths = [tmp_path / "old.zip", tmp_path / "plain.md"]
     assert [file.add(path).indexed for path in paths] == [2, 1]
     assert [file.add(path).unchanged for path in paths] == [2, 1]
+
+
+def test_a_file_that_is_in_several_folders_is_one_hit_that_names_the_others(tmp_path, file):
+    folders = [f"f{number:02}" for number in range(20)]
+    for folder in folders:
+        write(tmp_path / "docs" / folder / "lease.md", "# Lease\n\nThe deposit is three months of rent.\n")
+    write(tmp_path / "docs" / "other.md", "# Other\n\nThe deposit of the boat is paid in spring.\n")
+    file.add(tmp_path / "docs")
+    pages, cursor = [], {}
+    while cursor is not None:
+        answer = file.call("search", query="deposit", limit=1, **cursor)
+        pages += answer["results"]
+        cursor = {"cursor": answer["nextCursor"]} if "nextCursor" in answer else None
+    assert sorted(hit["sourceTitle"] for hit in pages) == ["Lease", "Other"]
+    [lease] = [hit for hit in pages if hit["sourceTitle"] == "Lease"]
+    places = [lease["citation"]["path"], *lease["alsoIn"]]
+    assert sorted(places) == [str(tmp_path / "docs" / folder / "lease.md") for folder in folders]
+    assert all("alsoIn" not in hit for hit in pages if hit is not lease)
+    [only] = file.call("search", query="deposit rent", pathPrefix=str(tmp_path / "docs" / "f07"))["results"]
+    assert only["citation"]["path"].endswith("f07/lease.md") and "alsoIn" not in only
+    lean = file.workspace.registry.call("search", {"query": "deposit rent"}, Scope(caller="stdio", lean=True))
+    assert "also in " in lean.text and "f03/lease.md, 16 more" in lean.text
