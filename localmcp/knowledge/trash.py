@@ -242,9 +242,11 @@ def bring_back(connection: apsw.Connection, row: SourceRow) -> None:
 
 def _note_return(connection: apsw.Connection, source_id: int) -> None:
     """Watch a file again that is still there; without one the text is kept until it is removed."""
-    collection_id, uri, size, mtime_ns, sha256 = fetch_one(
-        connection, "select collection_id, uri, size, mtime_ns, sha256 from sources where id = ?", (source_id,)
-    )
+    sql = "select collection_id, uri, size, mtime_ns, sha256, metadata ->> '$.container' from sources where id = ?"
+    collection_id, uri, size, mtime_ns, sha256, container = fetch_one(connection, sql, (source_id,))
+    if container and os.path.lexists(container):
+        _follow_container(connection, collection_id, source_id, uri, container)
+        return
     there = os.path.lexists(uri)
     mark(connection, collection_id, uri, "indexed" if there else "kept", "brought back from the trash")
     connection.execute(
@@ -253,6 +255,25 @@ def _note_return(connection: apsw.Connection, source_id: int) -> None:
     )
     if there:
         _watch_again(connection, collection_id, uri)
+
+
+def _follow_container(
+    connection: apsw.Connection, collection_id: int, source_id: int, uri: str, container: str
+) -> None:
+    """Follow a file again, such as a mailbox, of which a document is back; what was removed with it stays out."""
+    forget(connection, collection_id, [uri])
+    sql = "select status from ledger where collection_id = ? and path = ?"
+    if fetch_one(connection, sql, (collection_id, container)) == "removed":
+        sql = """
+            select distinct uri from sources where collection_id = ? and uri >= ? and uri < ? and trashed_at is not null
+                and metadata ->> '$.container' = ?
+        """
+        for (other,) in fetch_all(connection, sql, (collection_id, f"{container}#", f"{container}$", container)):
+            mark(connection, collection_id, other, "removed", "removed with the file that it is in")
+        mark(connection, collection_id, container, "indexed", "brought back from the trash")
+        sql = "update ledger set source_id = ? where collection_id = ? and path = ?"
+        connection.execute(sql, (source_id, collection_id, container))
+    _watch_again(connection, collection_id, container)
 
 
 def _watch_again(connection: apsw.Connection, collection_id: int, path: str) -> None:

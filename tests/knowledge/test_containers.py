@@ -2,6 +2,7 @@
 
 import mailbox
 import zipfile
+from contextlib import closing
 from email.message import EmailMessage
 
 import pytest
@@ -113,3 +114,39 @@ def test_a_file_that_is_in_several_folders_is_one_hit_that_names_the_others(tmp_
     assert only["citation"]["path"].endswith("f07/lease.md") and "alsoIn" not in only
     lean = file.workspace.registry.call("search", {"query": "deposit rent"}, Scope(caller="stdio", lean=True))
     assert "also in " in lean.text and "f03/lease.md, 16 more" in lean.text
+
+
+def test_a_mailbox_that_is_back_from_the_trash_is_followed_again(tmp_path, file):
+    path = tmp_path / "mail" / "archive.mbox"
+    path.parent.mkdir()
+    add_mails(path, 1, 2)
+    file.add(path.parent)
+    file.remove(str(path))
+    file.workspace.library.restore_all([str(path)])
+    add_mails(path, 3)
+    assert file.refresh().indexed == 1
+    assert file.call("list_sources")["total"] == 3
+    path.unlink()
+    file.refresh()
+    assert file.call("list_sources")["total"] == 0
+
+
+def test_of_a_removed_mailbox_one_message_can_come_back_alone(tmp_path, file):
+    path = tmp_path / "mail" / "archive.mbox"
+    path.parent.mkdir()
+    add_mails(path, 1, 2)
+    file.add(path.parent)
+    file.remove(str(path))
+    file.workspace.library.restore_all(["Subject 2"])
+    add_mails(path, 3)
+    file.refresh()
+    assert sorted(source.title for source in file.sources()) == ["Subject 2", "Subject 3"]
+    file.workspace.library.restore_all(["Subject 1"])
+    file.refresh()
+    assert file.call("list_sources")["total"] == 3
+
+
+def add_mails(path, *numbers):
+    with closing(mailbox.mbox(path)) as box:
+        for number in numbers:
+            box.add(make_mail(number, f"This is message {number}."))
