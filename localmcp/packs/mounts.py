@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from localmcp.embeddings import Embedder, LazyEmbedder
-from localmcp.errors import FileUnavailable, InvalidInput, LocalMCPError, ModelUnavailable, NotFound
+from localmcp.errors import FileUnavailable, InvalidInput, LocalMCPError, ModelUnavailable, NotFound, NotOurFile
 from localmcp.files import write_atomically
 from localmcp.packs.manifest import read_manifest
 from localmcp.search.candidates import Mode
@@ -25,6 +25,10 @@ from localmcp.storage.times import utc_now
 log = logging.getLogger(__name__)
 
 MOST_MOUNTS = 50
+WHAT_IS_MOUNTED = (
+    "Mount takes a file that localmcp made: another library, or a pack (localmcp pack). "
+    "Documents are added with: localmcp add PATH"
+)
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,39}")
 
 OpenModel = Callable[[str, str, int], Embedder | None]
@@ -176,13 +180,15 @@ class Mounts:
         path = path.expanduser().absolute()
         entry = Entry(_check_name(name) if name else _name_of(path), path, utc_now())
         if not path.is_file():
-            raise NotFound(f"There is no file {path}.")
+            raise NotFound(f"There is no file {path}.", hint=WHAT_IS_MOUNTED if path.is_dir() else None)
         if os.path.realpath(path) == os.path.realpath(self.own):
             raise InvalidInput(f"{path} is the file that is open; it is searched already.")
         self._check_free(entry)
         mounted = self._opened(entry)
         try:
             mounted.describe()
+        except NotOurFile as error:
+            raise NotOurFile(error.message, hint=WHAT_IS_MOUNTED) from error
         finally:
             mounted.close()
         self._remember(entry)

@@ -400,8 +400,12 @@ def test_what_cannot_be_mounted_is_refused(ours: Workspace, tmp_path: Path) -> N
         ours.mounts.mount(tmp_path / "none.localmcp")
     text = tmp_path / "text.localmcp"
     text.write_text("some text that is long enough to be looked at" * 20)
-    with pytest.raises(NotOurFile):
+    with pytest.raises(NotOurFile) as refused:
         ours.mounts.mount(text)
+    assert refused.value.hint and "--db" not in refused.value.hint and "localmcp add" in refused.value.hint
+    with pytest.raises(NotFound, match="no file") as refused:
+        ours.mounts.mount(tmp_path)
+    assert refused.value.hint and "localmcp add" in refused.value.hint
     with pytest.raises(NotFound, match="Mounted: nothing yet"):
         ours.mounts.unmount("bees")
     assert ours.mounts.entries() == []
