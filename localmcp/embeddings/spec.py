@@ -137,18 +137,18 @@ def parse_spec(spec: str) -> ModelSpec:
 
 
 def _parse_body(body: str) -> ModelSpec:
-    scheme, colon, rest = body.partition(":")
+    scheme, colon, target = body.partition(":")
     if scheme.lower() in ("http", "https"):
         parts = split_model_url(body, "The model", "LOCALMCP_MODEL_API_KEY", ACCEPTED)
         return ModelSpec("endpoint", body.partition("#")[0], parts.fragment)
     if body in _BARE:
         return ModelSpec(body)
-    if colon and rest and scheme in _SERVICES:
-        return ModelSpec("endpoint", _SERVICES[scheme], rest)
-    if colon and rest and scheme == "folder":
-        return ModelSpec(scheme, _expand_home(rest))
-    if colon and rest and scheme in ("hash", "fastembed"):
-        return ModelSpec(scheme, rest)
+    if colon and target and scheme in _SERVICES:
+        return ModelSpec("endpoint", _SERVICES[scheme], target)
+    if colon and target and scheme == "folder":
+        return ModelSpec(scheme, _expand_home(target))
+    if colon and target and scheme in ("hash", "fastembed"):
+        return ModelSpec(scheme, target)
     if body == "fast":
         # A model by itself in earlier versions; files that it embedded hold other vectors.
         raise ConfigurationError(

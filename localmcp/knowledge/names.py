@@ -219,10 +219,10 @@ def _unknown_metadata(field: str, value: Any, values: Callable[..., list[Any]]) 
     items = "json_each(case entry.type when 'array' then entry.value else '[]' end)"
     entries = "json_each(iif(json_valid(metadata), metadata, '{}')) as entry on entry.key = ?"
     valid = values(f"coalesce(item.atom, entry.atom) from sources join {entries} left join {items} as item", field)
-    wanted: list[Any] = cast("list[Any]", value) if isinstance(value, list) else [value]
-    if not wanted or any(item in valid for item in wanted):
+    filter_values: list[Any] = cast("list[Any]", value) if isinstance(value, list) else [value]
+    if not filter_values or any(item in valid for item in filter_values):
         return []
-    return _unknown_value(field, str(wanted[0]), [str(item) for item in valid if item is not None])
+    return _unknown_value(field, str(filter_values[0]), [str(item) for item in valid if item is not None])
 
 
 def _unknown_value(field: str, value: str, valid: list[str], meant: str | None = None) -> list[str]:

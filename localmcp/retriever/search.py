@@ -29,14 +29,17 @@ from localmcp.tools import Json, Param, integer_or_string, tool, without_none
 MOST_RESULTS, MOST_TEXTS = 100, 100
 MODEL_WAIT_SECONDS = 30.0
 NO_COLLECTION_NAME = "collection_name field is required and must be a string"
-NO_COLLECTION = "collection not found"
 NO_TEXTS = "texts field must be an array of strings"
+
+
+class _UnknownCollection(NotFound):
+    """Neither the file nor the server has the collection that is searched: its answer names a hint."""
 
 
 def failed(error: LocalMCPError) -> Json:
     """Return the answer to an error (S4-3): wrong arguments as they are, later failures as a failed query."""
-    if error.message == NO_COLLECTION:
-        return without_none({"success": False, "error": f"query failed: {NO_COLLECTION}", "hint": error.hint})
+    if isinstance(error, _UnknownCollection):
+        return without_none({"success": False, "error": f"query failed: {error.message}", "hint": error.hint})
     return {"success": False, "error": str(error) if isinstance(error, InvalidInput) else f"query failed: {error}"}
 
 
@@ -138,7 +141,7 @@ class Retriever:
         except Unavailable as error:
             raise Unavailable(f"collection '{name}' is not in the file. {error.message}", hint=error.hint) from error
         with self.database.read() as connection:
-            raise NotFound(NO_COLLECTION, hint=hint_for(visible_collections(connection), name))
+            raise _UnknownCollection("collection not found", hint=hint_for(visible_collections(connection), name))
 
     # ------------------------------------------------------------ by meaning
 

@@ -76,28 +76,28 @@ def put_source(
         # What it replaces may be in what is still to be written.
         shared.write(connection)
     indexed = _update_source(connection, draft, replaces) if replaces else _insert_source(connection, draft)
-    kept = _match(connection, indexed.source_id, draft.chunks) if replaces else {}
+    matched = _match(connection, indexed.source_id, draft.chunks) if replaces else {}
     if replaces:
         old = set(_chunk_ids(connection, indexed.source_id))
-        gone = sorted(old - set(kept.values()))
+        gone = sorted(old - set(matched.values()))
         _remove_chunks(connection, draft.collection_id, gone)
         indexed.removed = len(gone)
-    moved = ((*_place(draft.chunks[position], position), chunk_id) for position, chunk_id in kept.items())
+    moved = ((*_place(draft.chunks[position], position), chunk_id) for position, chunk_id in matched.items())
     connection.executemany(_MOVE_CHUNK, moved)
-    new = [(position, chunk) for position, chunk in enumerate(draft.chunks) if position not in kept]
-    counts = draft.counts if draft.counts is not None and not kept else WordCounts()
+    new = [(position, chunk) for position, chunk in enumerate(draft.chunks) if position not in matched]
+    counts = draft.counts if draft.counts is not None and not matched else WordCounts()
     fresh = _insert_chunks(connection, indexed.source_id, draft, new, counts, shared)
     if model_id is not None:
-        pairs = ((chunk_id, draft.chunks[position]) for position, chunk_id in kept.items())
+        pairs = ((chunk_id, draft.chunks[position]) for position, chunk_id in matched.items())
         missing = [pair for pair in pairs if not _has_vector(connection, model_id, pair[0])]
         _write_vectors(connection, model_id, draft.collection_id, indexed.source_id, [*missing, *fresh], embeddings)
     # Their place, page, metadata or partition may be another.
-    note_changes(connection, draft.collection_id, kept.values())
+    note_changes(connection, draft.collection_id, matched.values())
     shared.counts[draft.collection_id].add(counts)
     shared.source_ids.append(indexed.source_id)
     if pending is None:
         shared.write(connection)
-    indexed.added, indexed.kept = len(fresh), len(kept)
+    indexed.added, indexed.kept = len(fresh), len(matched)
     return indexed
 
 

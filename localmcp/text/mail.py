@@ -321,8 +321,8 @@ def split_quotes(text: str) -> tuple[str, str]:
     text = text.strip("\n")
     written, repeated = text, list[str]()
     if below := _FORWARDED.search(written):
-        written, rest = written[: below.start()], written[below.start() :]
-        repeated.append(rest.strip())
+        written, forwarded = written[: below.start()], written[below.start() :]
+        repeated.append(forwarded.strip())
     body, mark, signature = written.partition("\n-- \n")
     if not mark and written.startswith("-- \n"):
         body, signature = "", written
