@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 FOLLOW_SECONDS = 0.5
 _tool = click.option("--tool", help="Only this tool, or what was run through it.")
 _key = click.option("--key", metavar="ID|NAME|CALLER", help="Only calls with this API key, or from cli, tui or stdio.")
-_since = click.option("--since", metavar="WHEN", help="Only what is newer: 2h, 7d, yesterday, or a date.")
+_since = click.option(
+    "--since", metavar="WHEN", help="Only what is newer: 30min, 2h, 7d, 6m (months), yesterday, or a date."
+)
 _collection = collection_option("Only calls about this collection.")
 
 

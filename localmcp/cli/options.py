@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import click
 
 from localmcp.errors import InvalidInput
-from localmcp.storage.times import utc_text
+from localmcp.storage.times import DAYS_AGO, parse_span, utc_text
 
 Option = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -30,15 +29,13 @@ def no_wait(says: str = "Return when everything is found by its words.") -> Opti
     return click.option("--no-wait", is_flag=True, help=says)
 
 
-_SPAN = re.compile(r"(\d{1,6})\s*(?:(s|min|h|d|w|y)|(sec|min|hour|day|week|year)[a-z]*)( ago)?", re.IGNORECASE)
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800, "y": 31_536_000}
-_DAYS_AGO = {"today": 0, "yesterday": 1}
-FORM = "30min, 12h, 7d, 2w, 1y, a date like 2027-01-31, or a time like 2027-01-31T12:00"
+FORM = "30min, 12h, 7d, 2w, 6 months, 1y, a date like 2027-01-31, or a time like 2027-01-31T12:00"
 
 
 def parse_time(option: str, text: str | None, *, ahead: bool) -> str | None:
     """Return the time that far ahead or back, or the time itself, as ISO 8601 in UTC; or None.
 
+    A bare `m` is months, as in every span; ahead it is refused, because who means minutes would get a key for years.
     An empty time is an error: a shell variable that is not set must not make a key that never ends.
 
     Raises:
@@ -46,11 +43,11 @@ def parse_time(option: str, text: str | None, *, ahead: bool) -> str | None:
     """
     if text is None:
         return None
-    span, day = _SPAN.fullmatch(text.strip()), _DAYS_AGO.get(text.strip().lower())
+    span, day = parse_span(text), DAYS_AGO.get(" ".join(text.lower().split()))
+    is_unclear = ahead and span is not None and (span.is_ago or text.strip().lower().endswith("m"))
     try:
-        if span and not (ahead and span[4]):
-            distance = timedelta(seconds=int(span[1]) * _SECONDS[(span[2] or span[3])[0].lower()])
-            moment = datetime.now(UTC) + (distance if ahead else -distance)
+        if span and not is_unclear:
+            moment = datetime.now(UTC) + (span.length if ahead else -span.length)
         elif day is not None and not ahead:
             moment = datetime.combine(date.today() - timedelta(day), time()).astimezone(UTC)
         else:

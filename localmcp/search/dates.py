@@ -16,6 +16,7 @@ import apsw
 
 from localmcp.errors import InvalidInput
 from localmcp.storage.database import fetch_all
+from localmcp.storage.times import DAYS_AGO, parse_span
 from localmcp.wording.normalize import stop_words, words
 
 Sort = Literal["relevance", "newest"]
@@ -28,13 +29,10 @@ SOURCE_DATE = f"""coalesce(
 """SQL: the date of a source, `2026-03-14 09:30:00` in UTC."""
 FORMS = (
     "a date such as 2026-03-14, 2026-03 or 2026, a time such as 2026-03-14T10:00 (UTC), or a span back from now such "
-    "as 12h, 30d, 2w, 6m, 1y or last week"
+    "as 30min, 12h, 30d, 2w, 6m (months), 1y or last week"
 )
 NEAR = 0.75
 """Share of the best score from which a passage is about as good as the best, so that its date may decide."""
-_SPAN = re.compile(r"(\d{1,4}) ?(h|d|w|m|y|hours?|days?|weeks?|months?|years?)(?: ago)?")
-_DAYS = {"d": 1, "w": 7, "m": 30, "y": 365}
-_NAMED = {"today": 0, "yesterday": 1, "last week": 7, "last month": 30, "last year": 365}
 _DATE = re.compile(r"(\d{4})(?:[-/](\d{1,2})(?:[-/](\d{1,2}))?)?")
 
 _NEWEST = frozenset(
@@ -80,11 +78,11 @@ def parse_moment(name: str, text: str, today: date, *, end: bool = False) -> str
         InvalidInput: names the field, the value and what is accepted.
     """
     plain = " ".join(text.strip().lower().split())
-    span = _SPAN.fullmatch(plain)
+    span = parse_span(plain)
     try:
-        if span and span[2][0] == "h":
-            return f"{datetime.now(UTC) - timedelta(hours=int(span[1])):%Y-%m-%d %H:%M:%S}"
-        days = int(span[1]) * _DAYS[span[2][0]] if span else _NAMED.get(plain)
+        if span and span.unit in ("s", "min", "h"):
+            return f"{datetime.now(UTC) - span.length:%Y-%m-%d %H:%M:%S}"
+        days = span.length.days if span else DAYS_AGO.get(plain)
         if days is not None:
             return _moment(today - timedelta(days=days - end))
         if match := _DATE.fullmatch(plain):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 
 
 def utc_text(moment: datetime) -> str:
@@ -23,3 +25,30 @@ def utc_moment(text: str) -> datetime:
 def utc_now(ago: float = 0.0) -> str:
     """Return the time `ago` seconds before now, as it is written in the file."""
     return utc_text(datetime.now(UTC) - timedelta(seconds=ago))
+
+
+DAYS_AGO = {"today": 0, "yesterday": 1, "last week": 7, "last month": 30, "last year": 365}
+_SPAN = re.compile(
+    r"(\d{1,6}) ?(s|secs?|seconds?|mins?|minutes?|h|hours?|d|days?|w|weeks?|m|months?|y|years?)( ago)?", re.IGNORECASE
+)
+_SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86_400, "w": 604_800, "m": 30 * 86_400, "y": 365 * 86_400}
+
+
+class Span(NamedTuple):
+    """A length of time as a person types it: `30min`, `12h`, `7d`, `2w`, `6m` (months of 30 days), `1y` (365 days)."""
+
+    length: timedelta
+    unit: str
+    """s, min, h, d, w, m (month) or y."""
+    is_ago: bool
+    """Whether `ago` is after it."""
+
+
+def parse_span(text: str) -> Span | None:
+    """Return the length of time that a text is, or None. `m` is months; minutes are `min`."""
+    match = _SPAN.fullmatch(" ".join(text.split()))
+    if match is None:
+        return None
+    unit = match[2].lower()
+    unit = "min" if unit.startswith("min") else unit[0]
+    return Span(timedelta(seconds=int(match[1]) * _SECONDS[unit]), unit, match[3] is not None)

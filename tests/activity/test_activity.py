@@ -513,7 +513,7 @@ def test_log_chooses_and_prints_json(cli: Any) -> None:
     value = json.loads(cli("log", "--tool", "search", "--key", "stdio", "--since", "1d", "--json")[1])
     assert (value["count"], value["total"]) == (2, 2)
     assert value["calls"][0]["milliseconds"] == 30
-    for since in ("yesterday", "today", "3 hours ago", "2 weeks", "30min", "30 minutes ago"):
+    for since in "yesterday, today, 3 hours ago, 2 weeks, 30min, 30 minutes ago, 6m, 6 months, last week".split(", "):
         assert cli("log", "--since", since)[0] == 0
     assert json.loads(cli("log", "--errors", "-c", "notes", "--json")[1])["calls"][0]["error"] == {
         "class": "InvalidInput",

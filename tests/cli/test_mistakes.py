@@ -318,6 +318,7 @@ UNFIT = (
     (("config", "set", "model", "folder:/none"), "there is no folder /none"),
     (("keys", "create", "--expires", ""), "'' is no time; write 30min"),
     (("keys", "create", "--expires", "3 days ago"), "'3 days ago' is no time; write 30min"),
+    (("keys", "create", "--expires", "30m"), "'30m' is no time; write 30min, 12h, 7d, 2w, 6 months"),
     (("help", "add"), "Of the command: localmcp add --help"),
     (("rm", "oven"), "Did you mean 'remove'?"),
     (("rules", "remove", "1"), "Did you mean 'retire'?"),
@@ -327,7 +328,7 @@ UNFIT = (
 @pytest.mark.parametrize(
     ("words", "advice"),
     UNFIT,
-    ids=["dash", "locale", "type", "field", "ftp", "folder", "time", "ago", "help", "rm", "rules"],
+    ids=["dash", "locale", "type", "field", "ftp", "folder", "time", "ago", "months", "help", "rm", "rules"],
 )
 def test_what_cannot_be_meant_is_refused_with_what_would_be_accepted(
     filled, words: tuple[str, ...], advice: str

@@ -26,6 +26,7 @@ TODAY = date(2026, 6, 15)
         ("2025", "2025-01-01 00:00:00", "2026-01-01 00:00:00"),
         ("30d", "2026-05-16 00:00:00", "2026-05-17 00:00:00"),
         ("2 weeks ago", "2026-06-01 00:00:00", "2026-06-02 00:00:00"),
+        ("6m", "2025-12-17 00:00:00", "2025-12-18 00:00:00"),
         ("last week", "2026-06-08 00:00:00", "2026-06-09 00:00:00"),
         ("2026-03-14T10:00+02:00", "2026-03-14 08:00:00", "2026-03-14 08:00:00"),
     ],
@@ -35,7 +36,7 @@ def test_dates_and_spans_become_moments(text: str, first: str, after: str) -> No
     assert parse_moment("until", text, TODAY, end=True) == after
 
 
-@pytest.mark.parametrize("text", ["3h", "3 hours ago"])
+@pytest.mark.parametrize("text", ["3h", "3 hours ago", "180min", "180 minutes ago"])
 def test_hours_are_counted_from_now(text: str) -> None:
     moment = datetime.fromisoformat(parse_moment("since", text, TODAY)).replace(tzinfo=UTC)
     assert abs(datetime.now(UTC) - moment - timedelta(hours=3)) < timedelta(minutes=1)
