@@ -3,9 +3,9 @@
     python tests/benchmarks/assistant_third.py PLACE build
     python tests/benchmarks/assistant_third.py PLACE tasks
 
-The library is what /usr/share/doc of the machine holds: READMEs, news, lists of things to do, and the release notes of
-Git 2; files of 1 to 15 kB. `search` is asked the question as it is; if the fact is not in the answer, `get_context` reads
-around the first passage. Beside it, `grep -rn` with a word that somebody would look for, cut at 100 lines as
+The library is what /usr/share/doc of the machine holds: READMEs, news, lists of things to do, and the release notes
+of Git 2; files of 1 to 15 kB. `search` is asked the question as it is; if the fact is not in the answer, `get_context`
+reads around the first passage. Beside it, `grep -rn` with a word that somebody would look for, cut at 100 lines as
 assistants' tools do, and 21 lines around the line of the fact. The questions in `assistant_third.jsonl`, their facts
 and words were written from the documents, before any answer was read.
 """
@@ -38,10 +38,8 @@ def write_library(library: Path) -> None:
             continue
         text = (gzip.open(page) if page.suffix == ".gz" else page.open("rb")).read().decode("utf-8", "replace")
         if 1_000 < len(text) < 15_000 and ("RelNotes" not in str(page) or name.startswith("2.")):
-            target = library / page.relative_to(DOCUMENTS).parent / name
-            write(
-                target.with_suffix(target.suffix if target.suffix in (".txt", ".md") else f"{target.suffix}.txt"), text
-            )
+            name += "" if name.endswith((".txt", ".md")) else ".txt"
+            write(library / page.relative_to(DOCUMENTS).parent / name, text)
 
 
 def grep(library: Path, word: str, fact: str) -> tuple[int, bool]:
@@ -79,9 +77,8 @@ async def run_tasks(place: Path) -> None:
                 totals[who] += characters
                 found[who] += is_there
             dearer += ours[0] > theirs[0] and theirs[1]
-            print(
-                f"{task['n']:3} {ours[0]:6} {asked} {ours[1]!s:5}  grep {theirs[0]:6} {theirs[1]!s:5} {task['question']}"
-            )
+            places = f"{ours[0]:6} {asked} {ours[1]!s:5} grep {theirs[0]:6} {theirs[1]!s:5}"
+            print(f"{task['n']:3} {places} {task['question']}")
     print(f"{totals[0]} characters, {found[0]} facts; grep {totals[1]}, {found[1]}; {dearer} dearer than grep")
 
 
