@@ -144,6 +144,21 @@ def test_a_passage_that_is_far_less_relevant_than_one_that_answers_is_only_liste
     assert weak["content"] in ask("search", query=query, limit=8, maxChars=10_000).text
 
 
+def test_from_the_third_passage_on_one_that_is_clearly_less_relevant_than_the_best_is_only_listed(
+    desk: Desk, ask: Callable[..., Answer]
+) -> None:
+    desk.add_text("Lamp", "The copper lamp above the bench hums at night when its switch and its fuse are worn.")
+    for number in range(3):
+        desk.add_text(f"Bench {number}", f"Wall {number} was painted white; a lamp stands at its end.")
+    query = "Why does the copper lamp above the bench hum at night when its switch and fuse fail?"
+    answer = ask("search", query=query, limit=4)
+    best, second, *later = answer.value["results"]
+    assert all(0.2 * best["relevance"] < hit["relevance"] < 0.5 * best["relevance"] for hit in (second, *later))
+    assert best["content"] in answer.text and second["content"] in answer.text
+    assert not any(hit["content"] in answer.text for hit in later)
+    assert all(f"{hit['sourceTitle']}:1" in answer.text for hit in later)
+
+
 def test_a_text_that_several_documents_hold_is_among_the_first_five_once(
     desk: Desk, ask: Callable[..., Answer]
 ) -> None:
