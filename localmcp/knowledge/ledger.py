@@ -274,7 +274,7 @@ class PathEntry(TypedDict):
     modified: str | None
     """Of the version that was looked at, ISO 8601 UTC."""
     onDisk: str
-    """unchanged | changed | missing, against that version."""
+    """unchanged | changed | missing, against that version; unknown for a name that is not valid Unicode."""
     seenAt: str
     addedAs: str | None
     """The added file or folder through which it was found."""
@@ -378,7 +378,8 @@ def _compare(path: str, size: int | None, mtime_ns: int | None, sha256: str | No
     try:
         status = os.stat(path)
     except OSError:
-        return "missing"
+        # A name that is not Unicode is stored with U+FFFD, and leads to no file.
+        return "unknown" if "\ufffd" in path else "missing"
     same = size is None or (status.st_size, modified_ns(status)) == (size, mtime_ns)
     if size and sha256 and same and stat.S_ISREG(status.st_mode) and os.access(path, os.R_OK):
         same = not holds_other_bytes(path, size, sha256)

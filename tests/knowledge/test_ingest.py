@@ -317,7 +317,9 @@ def test_a_named_file_whose_name_is_not_unicode_is_a_problem_of_its_own(library:
     Path(unnamed).write_text("x")
     report = library.add_paths([unnamed, folder / "bees.md"])
     assert (report.indexed, report.problems) == (1, [(str(folder / "caf\ufffd.md"), "the name is not valid Unicode")])
-    assert "the name is not valid Unicode" in library.why(unnamed)["explanation"]
+    explained = library.why(unnamed)
+    assert "the name is not valid Unicode" in explained["explanation"]
+    assert [entry["onDisk"] for entry in explained["entries"]] == ["unknown"]
     assert library.remove([unnamed]).removed == 0
     with pytest.raises(InvalidInput, match="not valid Unicode"):
         library.add_paths([unnamed])
