@@ -143,8 +143,25 @@ def _missing_folders(connection: apsw.Connection) -> Iterator[Check]:
     roots = [row[0] for row in fetch_all(connection, "select distinct path from roots where kind = 'folder'")]
     for path in roots:
         if not os.path.isdir(path):
-            says = f"{path} is not there; if its disk is only not mounted, nothing has to be done"
-            yield warn("folders", says, command_line("localmcp", "remove", path))
+            says = (
+                _moved_to(connection, path) or "is not there; if its disk is only not mounted, nothing has to be done"
+            )
+            yield warn("folders", f"{path} {says}", command_line("localmcp", "remove", path))
+
+
+def _moved_to(connection: apsw.Connection, folder: str) -> str:
+    """Return where all documents of a folder that is gone are watched now; empty if some are still expected in it."""
+    prefix = os.path.join(folder, "")
+    sql = """
+        select status, reason from ledger
+        where substr(path, 1, length(?1)) = ?1 and (source_id is not null or status = 'moved')
+    """
+    rows = fetch_all(connection, sql, (prefix,))
+    if not rows or any(status != "moved" for status, _ in rows):
+        return ""
+    places = [os.path.dirname(reason.removeprefix("moved to ")) for _, reason in rows]
+    where = os.path.commonpath(places)
+    return f"was moved: what was in it ({counted(len(rows), 'document')}) is watched in {where}"
 
 
 def check_model(workspace: Workspace) -> Iterator[Check]:

@@ -365,7 +365,11 @@ def test_refresh_asks_before_it_buries_a_folder_that_is_gone(filled, notes: Path
 
 def test_a_folder_that_was_moved_is_removed_from_where_it_was(filled, notes: Path, tmp_path: Path) -> None:
     notes.rename(tmp_path / "moved")
+    assert f"{notes} is not there; if its disk" in filled("doctor").out
     assert filled("add", str(tmp_path / "moved")).code == 0
+    examined = " ".join(filled("doctor").out.split())
+    assert f"was moved: what was in it (3 documents) is watched in {tmp_path / 'moved'}" in examined
+    assert f"localmcp remove {notes}" in examined
     removed = filled("remove", str(notes), "--yes")
     assert "no longer looked at" in removed.err and "trash" not in removed.err
     assert filled("status", "--json").json["stats"]["totalSources"] == 3
