@@ -23,6 +23,9 @@ from localmcp.storage.vector_codes import CODES_VERSION, OWN_PRODUCT, code_words
 
 LEAST_WORDS, MOST_SENTENCES = 3, 40
 """Shorter sentences say nothing; a passage with more is a list."""
+NEARER_BY_CHANCE = 0.06
+"""How much nearer the nearest of some sentences is than their passage, on average over candidates: three mixed
+libraries, .06 to .08. Without it .71 instead of .86 of foreign questions are answered with doubt."""
 
 
 def split(text: str) -> list[str]:
@@ -78,7 +81,10 @@ def _code_bytes(dimension: int) -> int:
 def nearest_sentences(
     connection: apsw.Connection, embedder: Embedder, model_id: int, chunk_ids: Iterable[int], question: Vector
 ) -> dict[int, float]:
-    """Return chunk id -> about the cosine of the question with its nearest sentence, where sentences have codes."""
+    """Return chunk id -> about the cosine of the question with its nearest sentence, where sentences have codes.
+
+    It is on the scale of the cosines with passages.
+    """
     if not isinstance(embedder, WordReader) or not (codes := read_sentences(connection, model_id, chunk_ids)):
         return {}
     asked, width = embedder.sentence_question(question), _code_bytes(len(question))
@@ -86,4 +92,4 @@ def nearest_sentences(
     together = np.frombuffer(b"".join(codes.values()), np.uint64).reshape(sum(counts), -1)
     starts = np.cumsum([0, *counts[:-1]])
     best = np.maximum.reduceat(estimates(together.T, asked), starts) / (OWN_PRODUCT * len(asked) ** 0.5)
-    return dict(zip(codes, best.tolist(), strict=True))
+    return dict(zip(codes, (best - NEARER_BY_CHANCE).tolist(), strict=True))
