@@ -156,6 +156,30 @@ async def test_a_subscriber_is_told_when_a_document_changes(filled: Workspace, m
     assert told.is_set()
 
 
+@pytest.mark.filterwarnings("ignore:resources/(un)?subscribe is removed")
+async def test_who_has_unsubscribed_is_told_of_other_documents_only(
+    filled: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("localmcp.server.handlers.WATCH_SECONDS", 0.05)
+    filled.library.add_text("Flour, water and salt.", "Loaf")
+    updated: list[str] = []
+    told = anyio.Event()
+
+    async def receive(message: Any) -> None:
+        if isinstance(message, types.ResourceUpdatedNotification):
+            updated.append(str(message.params.uri))
+            told.set()
+
+    async with Client(ToolServer(lambda: filled, SCOPE), mode="legacy", message_handler=receive) as client:
+        # Checked in this order: an update of the first would come before that of the second.
+        for title in ("Loaf", "Soup"):
+            await client.subscribe_resource(DOCUMENT_URI + title)
+        await client.unsubscribe_resource(DOCUMENT_URI + "Loaf")
+        await anyio.to_thread.run_sync(lambda: filled.library.add_text("Flour and water.", "Loaf", replace=True))
+        await change_the_soup_until(told, filled)
+    assert set(updated) == {DOCUMENT_URI + "Soup"}
+
+
 async def test_a_listener_is_told_when_a_document_changes(filled: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("localmcp.server.handlers.WATCH_SECONDS", 0.05)
     uri = DOCUMENT_URI + "Soup"
