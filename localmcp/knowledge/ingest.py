@@ -20,7 +20,7 @@ from localmcp.knowledge import ledger, trash
 from localmcp.knowledge.background import Announcement
 from localmcp.knowledge.drafting import Origin, draft_source
 from localmcp.knowledge.indexing import Indexer, find_text
-from localmcp.knowledge.ledger import Entry, Explanation, Root
+from localmcp.knowledge.ledger import Explanation, Root
 from localmcp.knowledge.names import SourceRow
 from localmcp.knowledge.options import check_options, find_targets, why_absent
 from localmcp.knowledge.plan import Plan, plan_adding, plan_refresh, set_aside
@@ -44,8 +44,6 @@ from localmcp.search.model_languages import unread_languages
 from localmcp.search.sources import Indexed, put_source
 from localmcp.search.vector_queue import BEHIND, FRONT, MOST_BATCH, MOST_BEHIND, QueueWorker, waiting
 from localmcp.storage.database import Database, fetch_one
-from localmcp.storage.times import utc_now
-from localmcp.text.changes import CHANGES
 from localmcp.text.document import Document
 from localmcp.text.ocr import installed_engine
 
@@ -73,8 +71,6 @@ class Library:
     @property
     def _max_bytes(self) -> int:
         return self._settings.max_file_mb * 1_000_000
-
-    # ------------------------------------------------------------ files and folders
 
     def add_paths(
         self,
@@ -241,7 +237,7 @@ class Library:
             worker.run([collection.id for collection in collections], sources=sources, tell=tell, stop=pause)
         except ModelUnavailable as error:
             log.info("no more vectors are made: %s", error)
-            run.report.add_notice(_no_model_notice(error))
+            run.report.add_notice(f"Found by words only until a refresh finds the model: {error}")
         run.report.embed_seconds += time.perf_counter() - start
         run.report.vectors_added = max(made - added, 0)
         self._count_waiting(run, collections)
@@ -268,14 +264,11 @@ class Library:
         """Report and record paths that do not exist; they do not stop the others."""
         if not paths:
             return
-        for path in paths:
-            run.report.add_problem(path, why_absent(path))
+        reasons = {path: why_absent(path) for path in paths}
+        for path, reason in reasons.items():
+            run.report.add_problem(path, reason)
         with self._database.write() as connection:
-            for path in paths:
-                if path not in ledger.entries_below(connection, collection.id, path):
-                    ledger.record(connection, collection.id, None, [Entry(path, "failed", why_absent(path))])
-
-    # ------------------------------------------------------------ carrying out
+            ledger.record_absent(connection, collection.id, reasons)
 
     def _carry_out(self, collection: Collection, plans: Sequence[Plan], run: Run, *, remember: bool = True) -> None:
         tasks = [task for plan in plans for task in plan.tasks]
@@ -310,7 +303,7 @@ class Library:
         try:
             embedder = self._embedder.get()
         except ModelUnavailable as error:
-            run.report.add_notice(_no_model_notice(error))
+            run.report.add_notice(f"Found by words only until a refresh finds the model: {error}")
             return None
         with self._database.read() as connection:
             sql = "select name, dimension, id from models where id = (select model_id from collections where id = ?)"
@@ -356,11 +349,7 @@ class Library:
             for plan in plans:
                 if plan.root_is_gone and plan.gone:
                     ledger.forget_roots(connection, plan.root.collection_id, plan.root.path)
-            now = utc_now()
-            sql = """
-                update roots set walked_at = ?, options = json_set(options, '$.readers', ?) where id = ? and path = ?
-            """
-            connection.executemany(sql, ((now, len(CHANGES), plan.root.id, plan.root.path) for plan in plans))
+            ledger.note_walk(connection, [plan.root for plan in plans])
 
     def _adapt_weights(self) -> None:
         """Measure kinds of text that have grown much since they were last measured, if the model is loaded."""
@@ -426,8 +415,6 @@ class Library:
             if before and sha256 == draft.sha256:
                 return before
             return put_source(connection, draft, {}, None, replaces=before.source_id if before else None)
-
-    # ------------------------------------------------------------ out, and back
 
     def remove(self, targets: Iterable[str], *, collection: str | None = None) -> Report:
         """Put sources into the trash: by id, by path (a folder with all in it, and it is no longer watched), by title.
@@ -510,7 +497,3 @@ class Library:
         """Return the files and folders that were added, as far as the caller sees their collections."""
         with self._database.read() as connection:
             return ledger.roots_of(connection, [collection.id for collection in visible_collections(connection)])
-
-
-def _no_model_notice(error: ModelUnavailable) -> str:
-    return f"Found by words only until a refresh finds the model: {error}"

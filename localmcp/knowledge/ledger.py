@@ -106,6 +106,13 @@ def forget_roots(connection: apsw.Connection, collection_id: int, path: str) -> 
     return connection.changes()
 
 
+def note_walk(connection: apsw.Connection, roots: Iterable[Root]) -> None:
+    """Write down that everything below these roots was looked at by this version. Part of the caller's transaction."""
+    now = utc_now()
+    sql = "update roots set walked_at = ?, options = json_set(options, '$.readers', ?) where id = ? and path = ?"
+    connection.executemany(sql, ((now, len(CHANGES), root.id, root.path) for root in roots))
+
+
 # ---------------------------------------------------------------- entries
 
 
@@ -153,6 +160,13 @@ def entries_below(connection: apsw.Connection, collection_id: int, path: str) ->
     sql = f"select {_COLUMNS} from ledger where collection_id = ? and (path = ? or path >= ? and path < ?)"
     rows = fetch_all(connection, sql, (collection_id, path, *range_below(path)))
     return {row[0]: Entry(*row) for row in rows}
+
+
+def record_absent(connection: apsw.Connection, collection_id: int, reasons: Mapping[str, str]) -> None:
+    """Record paths that do not exist, with the reasons, unless something is known of them."""
+    for path, reason in reasons.items():
+        if path not in entries_below(connection, collection_id, path):
+            record(connection, collection_id, None, [Entry(path, "failed", reason)])
 
 
 def record(connection: apsw.Connection, collection_id: int, root_id: int | None, entries: Iterable[Entry]) -> None:

@@ -13,6 +13,7 @@ from typing_extensions import TypedDict
 
 from localmcp.errors import InvalidInput
 from localmcp.knowledge.citations import Citation, Freshness, check_freshness, cite
+from localmcp.knowledge.hit_scores import explain_hit
 from localmcp.knowledge.lean_answers import lean_search
 from localmcp.knowledge.names import explain_empty_filter, resolve_source
 from localmcp.knowledge.origins import Id, parse_collection, shown_id
@@ -466,7 +467,7 @@ def _search_hit(hit: Hit, explain: bool, adopted: bool) -> SearchHit:
     if signs := signals(passage.title, passage.headings_json, passage.text):
         hit_fields["signals"] = signs
     if explain:
-        hit_fields["explain"] = _explain_hit(hit)
+        hit_fields["explain"] = explain_hit(hit)
     return hit_fields
 
 
@@ -477,28 +478,3 @@ def _date(hit: Hit) -> tuple[str, str]:
     if own[:4].isdigit() and own[4:5] == "-":
         return day, str(hit.passage.metadata.get("dateFrom") or "document")
     return day, "file" if hit.passage.mtime_ns is not None else "added"
-
-
-def _explain_hit(hit: Hit) -> dict[str, Any]:
-    weights = hit.weights
-    # bm25 counts the whole file, so its raw value is told only to callers who see all of it.
-    raw = {"raw": round(hit.keyword.raw, 4)} if current_scope().collections is None else {}
-    reasons = {"another language": hit.scores.for_language, "words of like meaning": hit.scores.for_meanings}
-    added = [{"reason": reason, "points": round(points, 2)} for reason, points in reasons.items() if points >= 0.005]
-    return {
-        "semantic": {
-            "rank": hit.semantic.rank,
-            "raw": round(hit.semantic.raw, 4),
-            "score": round(hit.scores.semantic, 2),
-            "weight": weights.semantic,
-        },
-        "keyword": {
-            "rank": hit.keyword.rank,
-            **raw,
-            "score": round(hit.scores.keyword, 2),
-            "weight": round(weights.keyword, 6),
-            **({"added": added} if added else {}),
-        },
-        "matchedWords": hit.matched,
-        "language": hit.passage.language,
-    }

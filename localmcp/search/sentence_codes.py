@@ -31,8 +31,8 @@ libraries, .06 to .08. Without it .71 instead of .86 of foreign questions are an
 def split(text: str) -> list[str]:
     """Return the sentences of a passage that are embedded; none where there are not several."""
     parts = (text[start : min(stop, start + LONGEST)] for start, stop in sentences(text))
-    kept = list(islice((part for part in parts if len(part.split()) >= LEAST_WORDS), MOST_SENTENCES))
-    return kept if len(kept) > 1 else []
+    long_enough = list(islice((part for part in parts if len(part.split()) >= LEAST_WORDS), MOST_SENTENCES))
+    return long_enough if len(long_enough) > 1 else []
 
 
 def sentence_codes(embedder: Embedder, texts: Sequence[str]) -> list[bytes]:
@@ -56,14 +56,15 @@ def keep_sentences(connection: apsw.Connection, model_id: int, codes: Mapping[in
 
 def read_sentences(connection: apsw.Connection, model_id: int, chunk_ids: Iterable[int]) -> dict[int, bytes]:
     """Return chunk id -> codes of its sentences, from a file that may be somebody else's."""
-    if connection.pragma("user_version") < CODES_VERSION:
+    ids = array("q", chunk_ids)
+    if not ids or connection.pragma("user_version") < CODES_VERSION:
         return {}
     width = _code_bytes(fetch_one(connection, "select dimension from models where id = ?", (model_id,)) or 0)
     sql = """
         select value, codes from carray(?) cross join sentence_codes on id = ? << 40 | value
         where length(codes) between ? and ? and length(codes) % ? = 0
     """
-    bindings = (apsw.carray(array("q", chunk_ids)), model_id, width, MOST_SENTENCES * width, width)
+    bindings = (apsw.carray(ids), model_id, width, MOST_SENTENCES * width, width)
     return dict(fetch_all(connection, sql, bindings))
 
 

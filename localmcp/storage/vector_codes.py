@@ -53,7 +53,7 @@ def recode(connection: apsw.Connection) -> None:
     """Write all codes of a file again, from its vectors. Part of the caller's transaction. 1 s for 100,000 vectors."""
     sql = """
         select signs.id, model_id, dimension, ids from signs join models on models.id = model_id
-        where length(ids) = 8 * count
+        where length(ids) = 8 * count and count > 0
     """
     segments = cast("list[Any]", connection.execute(sql).fetchall())
     for segment_id, model_id, dimension, ids in segments:

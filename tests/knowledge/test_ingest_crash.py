@@ -21,7 +21,7 @@ from folders import CountingEmbedder, column, many_sections, titles, write
 from localmcp.config import Settings
 from localmcp.embeddings import LazyEmbedder
 from localmcp.errors import FileUnavailable, Interrupted
-from localmcp.knowledge import trash
+from localmcp.knowledge import reading, trash
 from localmcp.knowledge.ingest import Library, Progress
 from localmcp.search.vector_queue import FRONT, Lease
 from localmcp.storage.database import Database, fetch_one
@@ -183,8 +183,10 @@ def test_threads_of_one_process_may_add_at_once(library: Library, database: Data
 
 
 def test_a_folder_that_is_removed_while_it_is_added_stops_with_a_sentence(
-    library: Library, database: Database, large: Path
+    library: Library, database: Database, large: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(reading, "FIRST_SECONDS", -1.0)
+
     def remove_once(now: Progress) -> None:
         if now.phase == "words" and column(database, "select count(*) from roots") == [1]:
             library.remove([str(large)])

@@ -141,6 +141,19 @@ def test_a_fact_asked_for_in_other_words_is_found_by_its_sentence(letters: Works
     assert near > without
 
 
+def test_an_english_question_in_an_english_file_is_answered_by_whole_passages(tmp_path: Path) -> None:
+    text = "The tap drips. We lent the ladder to the neighbor. The lemon cake was good. The dance was wonderful."
+    write(tmp_path / "letters" / "gran.txt", text)
+    with Workspace(Settings(database=tmp_path / "a.localmcp", model="multilingual")) as workspace:
+        workspace.library.add_paths([tmp_path / "letters"])
+        assert sentences_of(workspace.database) == {"gran": 4}
+        request = SearchRequest("who borrowed the ladder?")
+        [with_codes] = workspace.index.search(request).hits
+        with workspace.database.write() as connection:
+            connection.execute("delete from sentence_codes")
+        assert workspace.index.search(request).hits == [with_codes]
+
+
 def test_codes_of_sentences_leave_with_the_text(letters: Workspace, tmp_path: Path) -> None:
     write(tmp_path / "letters" / "nonna.txt", "Cara Elena, il ballo di sabato è stato bellissimo.")
     letters.library.refresh()
