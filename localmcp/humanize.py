@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -14,11 +13,14 @@ _PLAIN_WORD = re.compile(r"[\w@%+=:,./~-]+")
 def command_line(*words: object) -> str:
     """Return words as a person pastes them into a shell: `restore '/tmp/my notes.localmcp'`."""
     texts = [str(word) for word in words]
-    if os.name != "posix":
-        import subprocess  # Windows only: a start elsewhere does without it.
+    # Imported here: a start does without either.
+    if os.name == "posix":
+        import shlex
 
-        return subprocess.list2cmdline(texts)
-    return " ".join(text if _PLAIN_WORD.fullmatch(text) else shlex.quote(text) for text in texts)
+        return " ".join(text if _PLAIN_WORD.fullmatch(text) else shlex.quote(text) for text in texts)
+    import subprocess
+
+    return subprocess.list2cmdline(texts)
 
 
 def counted(number: int, noun: str) -> str:
