@@ -69,7 +69,7 @@ class SearchRequest:
     """Folded words that are spelt right, though no passage in this file may hold them."""
     sort: Sort = "relevance"
     nearest: Mapping[str, tuple[float, ...]] = field(default_factory=dict[str, tuple[float, ...]])
-    """Cosines of the ten nearest passages in the file that was searched before, by the model's fingerprint."""
+    """Cosines of the ten nearest passages in the files that were searched before, by the model's fingerprint."""
 
     @property
     def latest(self) -> Latest | None:

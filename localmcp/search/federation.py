@@ -8,12 +8,9 @@ of the idf of the words that its file holds. What counts as a full match is then
 from __future__ import annotations
 
 import logging
-import os
 from array import array
 from collections.abc import Callable, Collection, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from contextvars import copy_context
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
@@ -38,6 +35,7 @@ from localmcp.search.fusion import COSINE_CEILING, Fused
 from localmcp.search.index import Index
 from localmcp.search.keyword import KeywordQuery, Term, inverse_frequency
 from localmcp.search.relevance import LOOKED_AT
+from localmcp.search.vector import BEST
 from localmcp.storage.database import Database, fetch_all
 from localmcp.tools import current_scope
 
@@ -189,8 +187,10 @@ class Federation:
         elif request.collections and self._is_own(request.collections):
             return self.own.search(request)
         answers = [self._ask_own(request)] if origin is None else []
-        # What is farther than ten passages of your file need not be compared exactly.
-        answers += _ask_side_by_side(mounted, replace(request, nearest=_nearest(answers)))
+        # One after the other: side by side three packs took as long, and more of the processor.
+        for file in mounted:
+            # What is farther than ten passages of the files before it need not be compared exactly.
+            answers.append(_ask_mounted(file, replace(request, nearest=_nearest(answers))))
         parts = [answer.part for answer in answers if answer.part is not None]
         missing = [answer.missing for answer in answers if answer.missing is not None]
         if not parts and missing:
@@ -219,18 +219,6 @@ class Federation:
 # ---------------------------------------------------------------- asking every file
 
 
-def _ask_side_by_side(files: Sequence[MountedFile], request: SearchRequest) -> list[_Answer]:
-    """Return what each mounted file has, asked in a thread each as far as there are processors.
-
-    SQLite works outside of Python's one lock: three packs of 100,000 passages took 24 ms instead of 29 on two of them.
-    """
-    if not files:
-        return []
-    with ThreadPoolExecutor(min(len(files), os.cpu_count() or 1)) as threads:
-        asked = [threads.submit(copy_context().run, _ask_mounted, file, request) for file in files]
-        return [answer.result() for answer in asked]
-
-
 def _ask_mounted(file: MountedFile, request: SearchRequest) -> _Answer:
     try:
         index = file.index(request.mode)
@@ -248,9 +236,11 @@ def _ask_mounted(file: MountedFile, request: SearchRequest) -> _Answer:
 
 
 def _nearest(answers: Sequence[_Answer]) -> dict[str, tuple[float, ...]]:
-    """Return the cosines of the ten nearest passages of your file, if it was asked, by the model's fingerprint."""
-    parts = [answer.part for answer in answers if answer.part is not None]
-    return {part.ranked.model or "": part.ranked.arms.nearest for part in parts}
+    """Return the cosines of the ten nearest passages of the files that were asked, by the model's fingerprint."""
+    cosines: dict[str, list[float]] = {}
+    for part in (answer.part for answer in answers if answer.part is not None):
+        cosines.setdefault(part.ranked.model or "", []).extend(part.ranked.arms.nearest)
+    return {model: tuple(sorted(of_model, reverse=True)[:BEST]) for model, of_model in cosines.items()}
 
 
 def _respecting_spelling(parts: Sequence[_Part]) -> Iterator[_Part]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Generator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from contextvars import ContextVar, Token
 
 import apsw
@@ -13,14 +13,14 @@ from localmcp.errors import Interrupted
 
 
 class Interruption:
-    """`with Interruption() as mine:` around calls: `mine.stop()`, from any thread, ends the running queries.
+    """`with Interruption() as mine:` around calls: `mine.stop()`, from any thread, ends the running query.
 
     Later queries of the block are refused. Writing is never interrupted.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._connections: list[apsw.Connection] = []
+        self._connection: apsw.Connection | None = None
         self._token: Token[Interruption | None] | None = None
         self.stopped = False
 
@@ -36,31 +36,33 @@ class Interruption:
         """End what is being read; harmless when nothing is."""
         with self._lock:
             self.stopped = True
-            for connection in self._connections:
-                connection.interrupt()
+            if self._connection is not None:
+                self._connection.interrupt()
 
-    @contextmanager
-    def hold(self, connection: apsw.Connection) -> Generator[None]:
-        """Let a connection read for this caller; several may, in threads that run in a copy of its context.
+    def hold(self, connection: apsw.Connection | None) -> None:
+        """Name the connection that reads for this caller; None when it is done.
 
         Raises:
             Interrupted: it was stopped meanwhile.
         """
         with self._lock:
-            if self.stopped:
+            if self.stopped and connection is not None:
                 raise Interrupted("The search was interrupted.")
-            self._connections.append(connection)
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._connections.remove(connection)
+            self._connection = connection
 
 
 _current: ContextVar[Interruption | None] = ContextVar("localmcp_interruption", default=None)
 
 
-def interruptible(connection: apsw.Connection) -> AbstractContextManager[None]:
+@contextmanager
+def interruptible(connection: apsw.Connection) -> Generator[None]:
     """Let the caller's `Interruption`, if there is one, reach this connection."""
     interruption = _current.get()
-    return nullcontext() if interruption is None else interruption.hold(connection)
+    if interruption is None:
+        yield
+        return
+    interruption.hold(connection)
+    try:
+        yield
+    finally:
+        interruption.hold(None)

@@ -6,8 +6,6 @@ import os
 import subprocess
 import sys
 import threading
-from concurrent.futures import ThreadPoolExecutor, wait
-from contextvars import copy_context
 from pathlib import Path
 
 import pytest
@@ -39,23 +37,6 @@ def test_a_running_query_ends_when_it_is_stopped(database: Database) -> None:
         mine.stop()
         thread.join(0.01)
     assert len(ended) == 1
-
-
-def test_every_query_that_runs_for_one_caller_ends_when_it_is_stopped(database: Database) -> None:
-    mine, begun = Interruption(), threading.Barrier(3)
-
-    def work() -> None:
-        with database.read() as connection:
-            begun.wait()
-            fetch_one(connection, ENDLESS)
-
-    with mine, ThreadPoolExecutor(2) as threads:
-        running = [threads.submit(copy_context().run, work) for _ in range(2)]
-        begun.wait()
-        while not all(each.done() for each in running):
-            mine.stop()
-            wait(running, 0.01)
-    assert [type(each.exception()) for each in running] == [Interrupted, Interrupted]
 
 
 def test_what_was_stopped_before_it_began_does_not_begin(database: Database) -> None:
