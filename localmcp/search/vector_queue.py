@@ -148,8 +148,8 @@ class Passage:
     collection_id: int
     text: str
     """As it is embedded: title and headings, then the passage."""
-    bare: str
-    """The passage alone."""
+    prose: str
+    """The passage alone; empty for code, which has no sentences."""
     language: str
     key: int
     """Passages of one key share one vector."""
@@ -158,7 +158,8 @@ class Passage:
 
 
 _PASSAGE = f"""
-    select chunks.id, source_id, sources.collection_id, {EMBEDDED_TITLE}, headings, text, groups.language, stop - start
+    select chunks.id, source_id, sources.collection_id, {EMBEDDED_TITLE}, headings, text, groups.language, groups.kind,
+        stop - start
     from chunks join sources on sources.id = source_id join groups on groups.id = group_id
 """
 _LACKING = f"""
@@ -220,13 +221,14 @@ def passages_lacking(connection: apsw.Connection, collection_id: int, model_id: 
 
 
 def _passage(
-    chunk_id: int, source_id: int, collection_id: int, title: str, headings: str, text: str, language: str,
+    chunk_id: int, source_id: int, collection_id: int, title: str, headings: str, text: str, language: str, kind: str,
     characters: int,
 ) -> Passage:  # fmt: skip
     bare = without_addresses(text.strip())
     embedded = put_below(shorten_prefix(title, tuple(json.loads(headings))), bare)
     key = _key(bare if len(bare) >= SHARED_FROM else embedded)
-    return Passage(chunk_id, source_id, collection_id, embedded, bare, language, key, characters)
+    prose = "" if kind == "code" else bare
+    return Passage(chunk_id, source_id, collection_id, embedded, prose, language, key, characters)
 
 
 def _key(text: str) -> int:
@@ -263,7 +265,7 @@ def make_vectors(database: Database, embedder: Embedder, passages: Sequence[Pass
     if fresh:
         vectors, words_of_each = read_passages(embedder, [passage.text for passage in fresh.values()])
         embeddings = [row.tobytes() for row in vectors.astype("<f4", copy=False)]
-        sentences = sentence_codes(embedder, [passage.bare for passage in fresh.values()])
+        sentences = sentence_codes(embedder, [passage.prose for passage in fresh.values()])
         read |= dict(zip(fresh, zip(embeddings, sentences, strict=True), strict=True))
         words = index_words(zip((passage.language for passage in fresh.values()), words_of_each, strict=True))
     by_chunk = {passage.chunk_id: read[passage.key] for passage in passages}

@@ -130,6 +130,13 @@ def test_each_sentence_of_a_passage_has_a_code_and_a_text_of_one_has_none(letter
     assert sentences_of(letters.database) == {"nonna": 4, "zio": 4, "amica": 4, "garage": 4, "schule": 4}
 
 
+def test_code_has_no_codes_of_sentences(letters: Workspace, tmp_path: Path) -> None:
+    code = "def area(width, height):\n    # Both are in meters. So is the answer, squared.\n    return width * height\n"
+    write(tmp_path / "letters" / "area.py", code)
+    letters.library.refresh()
+    assert "area" not in sentences_of(letters.database)
+
+
 def test_a_fact_asked_for_in_other_words_is_found_by_its_sentence(letters: Workspace) -> None:
     question = "quale animale domestico ha smarrito qualcosa durante la gita"
     assert first(letters, question) == "zio"
