@@ -344,7 +344,7 @@ def _retype(path: Path, statement: str) -> str:
     """Put the value in while the table is not strict; the schema is then what it was."""
     table, column, value = re.fullmatch(r"retype (\w+)\.(\w+) = (.*)", statement).groups()  # type: ignore[union-attr]
 
-    def set_schema(sql: str) -> str:
+    def set_schema(sql: str) -> str | None:
         connection = apsw.Connection(str(path))
         connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 0)
         connection.pragma("writable_schema", True)
@@ -354,6 +354,8 @@ def _retype(path: Path, statement: str) -> str:
         return before
 
     strict = set_schema("")
+    if strict is None:
+        return f"{statement} (not done: an earlier change dropped the table)"
     loose = re.sub(r"\)\s*strict$", ")", strict)
     set_schema(re.sub(rf"(?m)^(\s+{column}) (text|integer|blob|real)( not null)?", r"\1", loose))
     answer = _run(path, f"update or ignore {table} set {column} = {value}")
