@@ -83,7 +83,8 @@ class E5Embedder(EncoderEmbedder):
         encoder = self._passage_encoder()
 
         def embed_row(row: int) -> None:
-            vectors[row] = encoder.run(self._passage_ids(sentences[row]))
+            with self._passage_slots:
+                vectors[row] = encoder.run(self._passage_ids(sentences[row]))
 
         order = sorted(range(len(sentences)), key=lambda row: -len(sentences[row]))
         run_beside(embed_row, order, 1 if len(passages) <= FEW_PASSAGES else self._threads)

@@ -237,7 +237,7 @@ class Library:
             worker.run([collection.id for collection in collections], sources=sources, tell=tell, stop=pause)
         except ModelUnavailable as error:
             log.info("no more vectors are made: %s", error)
-            run.report.add_notice(f"Found by words only until a refresh finds the model: {error}")
+            run.report.note_absent_model(error)
         run.report.embed_seconds += time.perf_counter() - start
         run.report.vectors_added = max(made - added, 0)
         self._count_waiting(run, collections)
@@ -303,7 +303,7 @@ class Library:
         try:
             embedder = self._embedder.get()
         except ModelUnavailable as error:
-            run.report.add_notice(f"Found by words only until a refresh finds the model: {error}")
+            run.report.note_absent_model(error)
             return None
         with self._database.read() as connection:
             sql = "select name, dimension, id from models where id = (select model_id from collections where id = ?)"

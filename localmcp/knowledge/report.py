@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
+from localmcp.errors import ModelUnavailable
+
 SHOWN_PROBLEMS = 50
 SMOOTHING_SECONDS = 20.0
 """The rate of the last so many seconds counts most in an estimate, later that of the last half of the time."""
@@ -111,6 +113,10 @@ class Report:
         """Keep a sentence that the person should read, once."""
         if text not in self.notices:
             self.notices.append(text)
+
+    def note_absent_model(self, error: ModelUnavailable) -> None:
+        """Say that meaning has to wait for the model."""
+        self.add_notice(f"Found by words only until a refresh finds the model: {error}")
 
 
 ProgressCallback = Callable[[Progress], None]

@@ -102,7 +102,7 @@ class _Part:
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """What became of asking one of the files."""
+    """The answer of one of the files."""
 
     part: _Part | None = None
     """None where it has nothing."""

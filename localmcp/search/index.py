@@ -375,6 +375,8 @@ class _Search:
         arms, embedder = self.arms, self.index.embedder.get()
         chunk_ids = arms.other_language if self._is_english() and not self.is_mixed else arms.cosines
         near = nearest_sentences(self.connection, embedder, ours.model_id, chunk_ids, vector)
+        if not near:
+            return
         arms.cosines |= {chunk_id: (arms.cosines[chunk_id] + cosine) / 2 for chunk_id, cosine in near.items()}
         arms.semantic_ranks = _ranked(arms.semantic_ranks, arms.cosines)
 

@@ -43,10 +43,7 @@ def pack_codes(vectors: Vectors) -> NDArray[np.uint64]:
 
 def pack_signs(vectors: Vectors) -> NDArray[np.uint64]:
     """Return the first halves of their codes, (n, words): bits as `vec_quantize_binary` of sqlite-vec orders them."""
-    count, dimension = vectors.shape
-    bits = np.zeros((count, 64 * code_words(dimension)), dtype=bool)
-    bits[:, :dimension] = vectors > 0
-    return np.packbits(bits, axis=1, bitorder="little").view(np.uint64)
+    return pack_codes(vectors)[:, : code_words(vectors.shape[1])]
 
 
 def recode(connection: apsw.Connection) -> None:

@@ -116,12 +116,19 @@ def test_a_file_that_is_in_several_folders_is_one_hit_that_names_the_others(tmp_
     assert "also in " in lean.text and "f03/lease.md, 16 more" in lean.text
 
 
-def test_a_mailbox_that_is_back_from_the_trash_is_followed_again(tmp_path, file):
+@pytest.fixture
+def removed_mailbox(tmp_path, file):
+    """A mailbox of two messages in a folder that is watched, itself in the trash."""
     path = tmp_path / "mail" / "archive.mbox"
     path.parent.mkdir()
     add_mails(path, 1, 2)
     file.add(path.parent)
     file.remove(str(path))
+    return path
+
+
+def test_a_mailbox_that_is_back_from_the_trash_is_followed_again(removed_mailbox, file):
+    path = removed_mailbox
     file.workspace.library.restore_all([str(path)])
     add_mails(path, 3)
     assert file.refresh().indexed == 1
@@ -131,12 +138,8 @@ def test_a_mailbox_that_is_back_from_the_trash_is_followed_again(tmp_path, file)
     assert file.call("list_sources")["total"] == 0
 
 
-def test_of_a_removed_mailbox_one_message_can_come_back_alone(tmp_path, file):
-    path = tmp_path / "mail" / "archive.mbox"
-    path.parent.mkdir()
-    add_mails(path, 1, 2)
-    file.add(path.parent)
-    file.remove(str(path))
+def test_of_a_removed_mailbox_one_message_can_come_back_alone(removed_mailbox, file):
+    path = removed_mailbox
     file.workspace.library.restore_all(["Subject 2"])
     add_mails(path, 3)
     file.refresh()
