@@ -27,7 +27,6 @@ from mcp import Client, StdioServerParameters
 
 DOCUMENTS = Path("/usr/share/doc")
 NAMES = re.compile(r"README.*|NEWS\.Debian|TODO.*|FAQ.*|.*\.txt")
-TASKS = Path(__file__).with_suffix(".jsonl")
 GREP_LINES, AROUND = 100, 10
 
 
@@ -56,7 +55,8 @@ def grep(library: Path, word: str, fact: str) -> tuple[int, bool]:
     return len(shown), False
 
 
-async def run_tasks(place: Path) -> None:
+async def run_tasks(place: Path, tasks: Path) -> None:
+    """Ask each question of `tasks`, and print what search and grep cost, and whether the fact is there."""
     parameters = StdioServerParameters(command=sys.executable, args=["-m", "localmcp", "serve"], env=environment(place))
     totals, found, dearer = [0, 0], [0, 0], 0
     async with Client(parameters) as client:
@@ -65,7 +65,7 @@ async def run_tasks(place: Path) -> None:
             result: Any = await client.call_tool(tool, arguments)
             return "\n".join(getattr(block, "text", "") for block in result.content)
 
-        for line in TASKS.read_text(encoding="utf-8").splitlines():
+        for line in tasks.read_text(encoding="utf-8").splitlines():
             task = json.loads(line)
             text = await ask("search", {"query": task["question"]})
             asked = 1
@@ -89,4 +89,4 @@ if __name__ == "__main__":
         write_library(here / "library")
         fill(here, here / "library", "The first file")
     else:
-        anyio.run(run_tasks, here)
+        anyio.run(run_tasks, here, Path(__file__).with_suffix(".jsonl"))
