@@ -272,9 +272,9 @@ class ToolServer(Server[Any]):
                 await send(session)
 
     async def _on_listen(self, ctx: Context, params: wire.SubscriptionsListenRequestParams) -> Any:
-        await self._offers.watch(list(params.notifications.resource_subscriptions or ()))
-        self._start_watching()
-        return await self._listen(ctx, params)
+        async with self._offers.watching(list(params.notifications.resource_subscriptions or ())):
+            self._start_watching()
+            return await self._listen(ctx, params)
 
     async def _on_subscribe(self, ctx: Context, params: wire.SubscribeRequestParams) -> wire.EmptyResult:
         result = await self._offers.subscribe(ctx, params)

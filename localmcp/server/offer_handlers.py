@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -47,9 +47,10 @@ class OfferHandlers:
         self._open_workspace = open_workspace
         self._scope = scope
         self._bus = bus
-        self._watched: dict[str, str | None] = {}
-        """Addresses of documents that somebody subscribed to, with their last known state."""
-        self._subscribers: dict[str, dict[int, ServerSession]] = {}
+        self._subscribers: dict[str, dict[object, ServerSession | None]] = {}
+        """Address of a watched document -> who subscribed to it; a session is sent changes, the bus has the others."""
+        self._states: dict[str, str | None] = {}
+        """Address of a watched document -> its last known state."""
 
     def kinds(self) -> tuple[str, ...]:
         """Return what there is of `resources` and `prompts` for the current request's scope."""
@@ -109,20 +110,52 @@ class OfferHandlers:
 
     async def subscribe(self, ctx: Context, params: wire.SubscribeRequestParams) -> wire.EmptyResult:
         """Tell this session when the document is indexed again (handshake era)."""
-        if len(self._watched) < MOST_WATCHED:
-            self._subscribers.setdefault(params.uri, {})[id(ctx.session.client_params)] = ctx.session
-            await self.watch([params.uri])
+        # Over HTTP a session ends with its request: there, changes are reported on `subscriptions/listen` only.
+        if (client := ctx.session.client_params) is not None:
+            await self._watch([params.uri], id(client), ctx.session)
         return wire.EmptyResult()
 
     async def unsubscribe(self, ctx: Context, params: wire.UnsubscribeRequestParams) -> wire.EmptyResult:
-        self._subscribers.get(params.uri, {}).pop(id(ctx.session.client_params), None)
+        self._forget([params.uri], id(ctx.session.client_params))
         return wire.EmptyResult()
 
-    async def watch(self, uris: list[str]) -> None:
+    @contextlib.asynccontextmanager
+    async def watching(self, uris: list[str]) -> AsyncGenerator[None]:
+        """Publish changes of these documents on the bus until the block ends."""
+        listener = object()
+        await self._watch(uris, listener)
+        try:
+            yield
+        finally:
+            self._forget(uris, listener)
+
+    async def _watch(self, uris: list[str], subscriber: object, session: ServerSession | None = None) -> None:
         """Remember the state of these documents, to notice changes; have servers report changes of theirs."""
-        for uri in uris[: MOST_WATCHED - len(self._watched)]:
-            self._watched[uri] = await anyio.to_thread.run_sync(self._state, uri)
-            await self._answer("resources/subscribe", partial(self._subscribe, uri))
+        if len(self._subscribers.keys() | set(uris)) > MOST_WATCHED:
+            says = f"At most {MOST_WATCHED} documents are watched at a time; end other subscriptions first."
+            raise MCPError(wire.INVALID_PARAMS, says)
+        for uri in uris:
+            self._subscribers.setdefault(uri, {})[subscriber] = session
+        try:
+            for uri in uris:
+                await self._begin(uri)
+        except BaseException:
+            self._forget(uris, subscriber)
+            raise
+
+    async def _begin(self, uri: str) -> None:
+        state = await anyio.to_thread.run_sync(self._state, uri)
+        if uri in self._subscribers:
+            self._states.setdefault(uri, state)
+        await self._answer("resources/subscribe", partial(self._subscribe, uri))
+
+    def _forget(self, uris: list[str], subscriber: object) -> None:
+        for uri in uris:
+            subscribers = self._subscribers.get(uri, {})
+            subscribers.pop(subscriber, None)
+            if not subscribers:
+                self._subscribers.pop(uri, None)
+                self._states.pop(uri, None)
 
     def _subscribe(self, uri: str) -> bool:
         return any(offer.subscribe(uri) for offer in self._offers())
@@ -133,16 +166,16 @@ class OfferHandlers:
 
     async def publish_changes(self) -> None:
         """Tell subscribers which of the watched documents have changed."""
-        for uri, before in tuple(self._watched.items()):
+        for uri, before in tuple(self._states.items()):
             after = await anyio.to_thread.run_sync(self._state, uri)
-            if after != before:
-                self._watched[uri] = after
+            if after != before and uri in self._states:
+                self._states[uri] = after
                 await self.publish_update(uri)
 
     async def publish_update(self, uri: str) -> None:
         """Tell subscribers that a resource has changed."""
         await self._bus.publish(ResourceUpdated(uri=uri))
-        for session in tuple(self._subscribers.get(uri, {}).values()):
+        for session in filter(None, tuple(self._subscribers.get(uri, {}).values())):
             with contextlib.suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
                 await session.send_resource_updated(uri)
 

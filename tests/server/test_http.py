@@ -765,3 +765,12 @@ def test_a_client_that_leaves_in_the_middle_does_no_harm(door: OpenDoor) -> None
     with socket.create_connection(("127.0.0.1", door.port)) as connection:
         connection.sendall(head.encode() + b"{")
     assert door.rpc("ping").status == 200
+
+
+def test_subscriptions_over_http_take_no_room_since_their_session_has_ended(
+    door: OpenDoor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("localmcp.server.offer_handlers.MOST_WATCHED", 2)
+    for number in range(4):
+        params = {"uri": f"localmcp://document/{number}"}
+        assert door.rpc("resources/subscribe", params, path="/mcp").json["result"] == {}

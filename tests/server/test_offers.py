@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -217,3 +218,57 @@ async def test_adding_a_folder_sends_progress_before_its_result(workspace: Works
         count = len(told)
         await anyio.sleep(0.3)
     assert not result.is_error and count >= 1 and told == sorted(set(told)) and len(told) == count
+
+
+@pytest.mark.filterwarnings("ignore:resources/(un)?subscribe is removed")
+async def test_subscriptions_that_have_ended_leave_room_for_others_and_one_too_many_is_refused(
+    filled: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("localmcp.server.offer_handlers.MOST_WATCHED", 2)
+    server = ToolServer(lambda: filled, SCOPE)
+    async with Client(server, mode="legacy") as client, Client(server) as listener:
+        for number in range(5):
+            await client.subscribe_resource(f"{DOCUMENT_URI}{number}")
+            await client.unsubscribe_resource(f"{DOCUMENT_URI}{number}")
+            async with listener.listen(resource_subscriptions=[f"{DOCUMENT_URI}{number}", DOCUMENT_URI + "Soup"]):
+                pass
+        with anyio.fail_after(60):
+            while True:  # the server learns a moment later that a listener has gone
+                with contextlib.suppress(MCPError):
+                    await client.subscribe_resource(DOCUMENT_URI + "Soup")
+                    await client.subscribe_resource(DOCUMENT_URI + "Bread")
+                    break
+                await anyio.sleep(0.01)
+        await client.subscribe_resource(DOCUMENT_URI + "Soup")
+        with pytest.raises(MCPError, match="At most 2 documents are watched at a time"):
+            await client.subscribe_resource(DOCUMENT_URI + "Cake")
+        with pytest.raises(MCPError, match="At most 2 documents are watched at a time"):
+            async with listener.listen(resource_subscriptions=[DOCUMENT_URI + "Cake"]):
+                pass
+
+
+@pytest.mark.filterwarnings("ignore:resources/(un)?subscribe is removed")
+async def test_one_client_that_unsubscribes_does_not_end_anothers_subscription(
+    filled: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("localmcp.server.handlers.WATCH_SECONDS", 0.05)
+    told = anyio.Event()
+    uri = DOCUMENT_URI + "Soup"
+
+    async def receive(message: Any) -> None:
+        if isinstance(message, types.ResourceUpdatedNotification) and str(message.params.uri) == uri:
+            told.set()
+
+    server = ToolServer(lambda: filled, SCOPE)
+    async with (
+        Client(server, mode="legacy", message_handler=receive) as first,
+        Client(server, mode="legacy") as second,
+        Client(server) as listener,
+    ):
+        await first.subscribe_resource(uri)
+        await second.subscribe_resource(uri)
+        await second.unsubscribe_resource(uri)
+        async with listener.listen(resource_subscriptions=[uri]):
+            pass
+        await change_the_soup_until(told, filled)
+    assert told.is_set()
