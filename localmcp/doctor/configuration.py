@@ -23,7 +23,6 @@ from localmcp.providers.client_configuration import client_files, read_document,
 from localmcp.providers.fields import line_of
 from localmcp.providers.manifests import inspected_providers
 from localmcp.providers.mcp_servers.adoption import is_localmcp
-from localmcp.providers.mcp_servers.entries import read_entries
 from localmcp.providers.mcp_servers.servers import McpServers
 from localmcp.schemas import nearest
 
@@ -103,18 +102,21 @@ def check_servers() -> Iterator[Check]:
     path = config.servers_file()
     if not path.exists():
         return
-    entries = read_entries()
+    servers = McpServers(config.cache_directory() / "mcp", config.state_directory() / "logs")
+    if servers.problem is not None:
+        raise servers.problem
+    entries = [server.entry for server in servers.servers.values()]
     text = path.read_text(encoding="utf-8-sig", errors="replace")
     wrong = [entry for entry in entries if entry.problem]
-    for server in wrong:
-        at = next((n for n, line in enumerate(text.splitlines(), 1) if f'"{server.name}"' in line), 1)
-        says = f"{path}:{at}: '{server.name}' {server.problem}"
-        yield fail("mcp servers", says, f"localmcp servers remove {server.name}")
-    for server in entries:
-        if server.command and not server.disabled and not server.problem and not _is_program(server.command):
-            says = f"the program '{server.command}' of '{server.name}' is not on this machine"
-            yield warn("mcp servers", says, f"localmcp servers remove {server.name}")
-    for server in McpServers(config.cache_directory() / "mcp", config.state_directory() / "logs").servers.values():
+    for entry in wrong:
+        at = next((n for n, line in enumerate(text.splitlines(), 1) if f'"{entry.name}"' in line), 1)
+        says = f"{path}:{at}: '{entry.name}' {entry.problem}"
+        yield fail("mcp servers", says, f"localmcp servers remove {entry.name}")
+    for entry in entries:
+        if entry.command and not entry.disabled and not entry.problem and not _is_program(entry.command):
+            says = f"the program '{entry.command}' of '{entry.name}' is not on this machine"
+            yield warn("mcp servers", says, f"localmcp servers remove {entry.name}")
+    for server in servers.servers.values():
         if server.usable and (changed := server.changes()):
             says = f"'{server.entry.name}' has changed what it says of {', '.join(changed)} since you approved it"
             yield warn("mcp servers", says, f"localmcp servers approve {server.entry.name}")

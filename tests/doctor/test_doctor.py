@@ -270,6 +270,14 @@ def test_mistakes_in_the_other_files_are_told_with_their_line(
     assert "bad.toml" in told["tools", "fail"]
 
 
+def test_a_file_of_servers_is_one_line_whether_it_can_be_read_or_not(workspace: Workspace) -> None:
+    path = write(config.servers_file(), '{"mcpServers": {"a": {"command": "python"}, "b": {"command": "python"}}}')
+    assert [check.says for check in run_checks(workspace) if check.name == "mcp servers"] == [f"2 in {path}"]
+    write(path, '{"mcpServers": {')
+    [broken] = [check for check in run_checks(workspace) if check.name == "mcp servers"]
+    assert broken.status == "fail" and str(path) in broken.says
+
+
 def test_clients_that_start_localmcp_are_found(
     workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
