@@ -22,6 +22,7 @@ from localmcp.storage.interruption import interruptible
 from localmcp.storage.migrations import apply_migrations, schema_version
 from localmcp.storage.provenance import (
     adopt_file,
+    adoption_folder,
     check_types,
     check_version,
     compare_schema,
@@ -270,6 +271,7 @@ class Database:
         if self.read_only or not self.may_create:
             state = "is empty" if self.path.exists() else "does not exist yet"
             raise FileUnavailable(f"{self.path} {state}.", hint=HOW_TO_BEGIN)
+        adoption_folder()  # Where that fails, no blank file may stay behind.
         try:
             make_private_folder(self.path.parent)
             _make_private_file(self.path)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -137,13 +139,32 @@ def adopt_file(file_id: str) -> None:
     """
     if not _is_file_id(file_id):
         raise NotOurFile("The file has no valid id.")
+    folder = adoption_folder()
+    try:
+        (folder / file_id).touch()
+    except OSError as error:
+        raise _cannot_be_written(folder, error) from error
+
+
+def adoption_folder() -> Path:
+    """Return the folder of the state directory that holds the ids of adopted files; make it if it is missing.
+
+    Raises:
+        FileUnavailable: it cannot be written.
+    """
     folder = config.state_directory() / "files"
     try:
         make_private_folder(folder)
-        (folder / file_id).touch()
+        if not os.access(folder, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except OSError as error:
-        message = f"{folder} cannot be written: {error.strerror}."
-        raise FileUnavailable(message, hint="Name another folder with LOCALMCP_STATE_DIR.") from error
+        raise _cannot_be_written(folder, error) from error
+    return folder
+
+
+def _cannot_be_written(folder: Path, error: OSError) -> FileUnavailable:
+    message = f"{folder} cannot be written: {error.strerror}."
+    return FileUnavailable(message, hint="Name another folder with LOCALMCP_STATE_DIR.")
 
 
 def _is_file_id(value: Any) -> bool:

@@ -153,7 +153,7 @@ def test_a_folder_in_place_of_the_file_is_refused(tmp_path: Path) -> None:
         pass
 
 
-def test_a_state_directory_that_cannot_be_made_leaves_no_half_made_file(
+def test_a_state_directory_that_cannot_be_made_leaves_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "blocked").touch()
@@ -162,6 +162,7 @@ def test_a_state_directory_that_cannot_be_made_leaves_no_half_made_file(
         patched.setenv("LOCALMCP_STATE_DIR", str(tmp_path / "blocked"))
         with pytest.raises(FileUnavailable, match="blocked"), Database(path).read():
             pass
+        assert list(tmp_path.glob("new*")) == []
     assert Database(made(path)).file_id
 
 
