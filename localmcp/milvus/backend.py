@@ -29,7 +29,8 @@ from localmcp.milvus.rows import (
     read_record,
 )
 from localmcp.milvus.schema import Shape, decode_name, encode_name
-from localmcp.search.backend import DEFAULT_PARTITION, Json, Neighbor, Record, Space
+from localmcp.schemas import Json
+from localmcp.search.backend import DEFAULT_PARTITION, Neighbor, Record, Space
 from localmcp.search.conditions import Condition
 from localmcp.search.replicas import same_model
 

@@ -11,7 +11,8 @@ from localmcp.errors import ModelMismatch
 from localmcp.milvus import schema
 from localmcp.milvus.filters import filter_text
 from localmcp.milvus.schema import Shape, decode_name
-from localmcp.search.backend import DEFAULT_PARTITION, Json, Neighbor, Record
+from localmcp.schemas import Json
+from localmcp.search.backend import DEFAULT_PARTITION, Neighbor, Record
 from localmcp.search.conditions import Condition, evaluate
 
 DEEPEST = 16_384

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from localmcp.errors import InvalidInput, LocalMCPError
-from localmcp.search.backend import Json
+from localmcp.schemas import Json
 
 INTEGERS, VARCHAR, JSON, FLOAT_VECTOR = (2, 3, 4, 5), 21, 23, 101
 """Milvus' numbers for the types of fields."""

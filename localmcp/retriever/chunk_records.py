@@ -12,7 +12,8 @@ import apsw
 
 from localmcp.arrays import np
 from localmcp.milvus.rows import StoredRecord
-from localmcp.search.backend import DEFAULT_PARTITION, Json, Record
+from localmcp.schemas import Json
+from localmcp.search.backend import DEFAULT_PARTITION, Record
 from localmcp.search.drafts import ChunkDraft, SourceDraft
 from localmcp.search.records import metadata_of
 from localmcp.search.replicas import LIVE_CHUNKS

@@ -16,7 +16,8 @@ from localmcp.errors import InvalidInput, ModelMismatch
 from localmcp.milvus.backend import MilvusBackend
 from localmcp.retriever.chunk_records import draft_document, is_document, source_of
 from localmcp.retriever.outgoing import Progress
-from localmcp.search.backend import DEFAULT_PARTITION, Json, Record
+from localmcp.schemas import Json
+from localmcp.search.backend import DEFAULT_PARTITION, Record
 from localmcp.search.collections import (
     Collection,
     claim_collection,

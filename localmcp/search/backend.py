@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from localmcp.arrays import Vectors
+from localmcp.schemas import Json
 
 if TYPE_CHECKING:
     from localmcp.search.conditions import Condition
-
-Json = dict[str, Any]
 
 DEFAULT_PARTITION = "_default"
 """The partition of chunks whose source names none (Milvus' own word)."""

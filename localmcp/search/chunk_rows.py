@@ -11,7 +11,8 @@ import apsw
 
 from localmcp.arrays import Ids, np
 from localmcp.errors import InvalidInput, NotFound
-from localmcp.search.backend import DEFAULT_PARTITION, Json
+from localmcp.schemas import Json
+from localmcp.search.backend import DEFAULT_PARTITION
 from localmcp.search.collections import Collection
 from localmcp.search.conditions import Condition, comparisons, sql_condition
 from localmcp.search.filters import SOURCE_COLUMNS
