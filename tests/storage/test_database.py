@@ -153,9 +153,7 @@ def test_a_folder_in_place_of_the_file_is_refused(tmp_path: Path) -> None:
         pass
 
 
-def test_a_state_directory_that_cannot_be_made_leaves_no_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_state_directory_that_cannot_be_made_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "blocked").touch()
     path = tmp_path / "new.localmcp"
     with monkeypatch.context() as patched:
