@@ -14,7 +14,7 @@ import apsw
 
 from localmcp.errors import Interrupted
 from localmcp.knowledge.drafting import Reading, member_uri
-from localmcp.knowledge.ledger import Entry, mark, record, record_scans
+from localmcp.knowledge.ledger import WATCHED, Entry, mark, record, record_scans
 from localmcp.knowledge.reading import Step, Task
 from localmcp.knowledge.report import Run
 from localmcp.knowledge.trash import documents_in
@@ -28,6 +28,10 @@ log = logging.getLogger(__name__)
 
 STORAGE_FAULTS = (apsw.TooBigError, apsw.ConstraintError, ValueError, TypeError, OverflowError)
 """What storing one odd source can raise without anything being wrong with the file; `UnicodeError` is a ValueError."""
+
+
+MOST_PROBLEMS = 5
+"""Different problems of a mailbox or an archive that the reason in the ledger names."""
 
 
 class _OddSource(Exception):
@@ -75,7 +79,10 @@ class _File:
         if not self.problems:
             return ""
         total = self.documents + len(self.problems)
-        return f"{len(self.problems):,} of {total:,} documents in it cannot be read: {self.problems[0]}"
+        different = list(dict.fromkeys(self.problems))
+        more = [f"and {len(different) - MOST_PROBLEMS:,} more"] if len(different) > MOST_PROBLEMS else []
+        reasons = "; ".join([*(reason.rstrip(".") for reason in different[:MOST_PROBLEMS]), *more])
+        return f"{len(self.problems):,} of {total:,} documents in it cannot be read: {reasons}"
 
 
 @dataclass(slots=True)
@@ -258,7 +265,7 @@ def _check_roots(connection: apsw.Connection, group: Sequence[Step]) -> None:
         Interrupted: names it.
     """
     paths = {step.task.root.id: step.task.root.path for step in group if step.task.root.id is not None}
-    sql = "select id from roots where id in (select value from carray(?))"
+    sql = f"select id from roots where {WATCHED} and id in (select value from carray(?))"
     there = {row[0] for row in fetch_all(connection, sql, (apsw.carray(array("q", paths)),))} if paths else set[int]()
     if gone := [path for number, path in paths.items() if number not in there]:
         raise Interrupted(f"{gone[0]} was removed meanwhile; nothing more of it is added.")

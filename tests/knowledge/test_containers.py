@@ -153,3 +153,17 @@ def add_mails(path, *numbers):
     with closing(mailbox.mbox(path)) as box:
         for number in numbers:
             box.add(make_mail(number, f"This is message {number}."))
+
+
+def test_why_names_the_different_problems_of_a_mailbox_up_to_five(tmp_path, file):
+    mail = make_mail(1, "See the attachments.")
+    for number in range(7):
+        mail.add_attachment(b"no zip", maintype="application", subtype="octet-stream", filename=f"{number}.docx")
+    path = tmp_path / "archive.mbox"
+    with closing(mailbox.mbox(path)) as box:
+        box.add(mail)
+    file.add(path)
+    explanation = file.workspace.library.why(path)["explanation"]
+    assert "7 of 8 documents in it cannot be read" in explanation
+    assert [name for name in map(str, range(7)) if f"{name}.docx" in explanation] == ["0", "1", "2", "3", "4"]
+    assert "; and 2 more" in explanation
