@@ -99,12 +99,21 @@ def _print_sources(session: Session, result: Json) -> None:
 
 
 @command()
-@click.argument("path")
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 @pass_session
-def why(session: Session, path: str) -> None:
-    """Say why a file was indexed, skipped or failed, or that it is missing or was never seen."""
-    explained = session.existing().library.why(os.path.abspath(os.path.expanduser(path)))
-    session.answer(dict(explained), _print_explanation)
+def why(session: Session, paths: tuple[str, ...]) -> None:
+    """Say why a file was indexed, skipped or failed, or that it is missing or was never seen.
+
+    With --json, one path is answered by an object, several by {"files": [...]}.
+    """
+    library = session.existing().library
+    explained = [dict(library.why(os.path.abspath(os.path.expanduser(path)))) for path in paths]
+    session.answer(explained[0] if len(explained) == 1 else {"files": explained}, _print_explanations)
+
+
+def _print_explanations(answer: Json) -> None:
+    for explained in answer.get("files", [answer]):
+        _print_explanation(explained)
 
 
 def _print_explanation(explained: Json) -> None:
@@ -181,8 +190,6 @@ def restore(session: Session, ids: tuple[str, ...]) -> None:
         session.note(f"{len(restored):,} documents are back.")
     else:
         session.note("\n".join(f"{row.title} is back." for row in restored))
-    if folders := [name for name in ids if os.path.isdir(os.path.expanduser(name))]:
-        session.remark(f"Watch the folder again with: localmcp add {command_line(*folders)}")
     if session.as_json:
         session.print_json({"restored": [{"id": row.uuid, "title": row.title, "path": row.uri} for row in restored]})
 

@@ -346,6 +346,10 @@ def test_why_tells_what_became_of_a_path(filled, notes: Path) -> None:
     assert "hidden file" in filled("why", "notes/.secret.md").out
     assert "never offered" in filled("why", "elsewhere.md").out
     assert filled("why", "notes/garden.md", "--json").json["entries"][0]["status"] == "indexed"
+    both = filled("why", "notes/garden.md", "notes/.secret.md")
+    assert both.out.index("indexed") < both.out.index("hidden file")
+    files = filled("why", "notes/garden.md", "elsewhere.md", "--json").json["files"]
+    assert [len(file["entries"]) for file in files] == [1, 0]
 
 
 def test_refresh_finds_what_changed(filled, notes: Path) -> None:
@@ -402,16 +406,15 @@ def test_refresh_reads_what_exceeded_a_limit_that_is_raised(cli, tmp_path: Path)
     assert cli("refresh", "--json").json["unchanged"] == 3
 
 
-def test_a_removed_folder_comes_back_with_the_command_that_its_removal_names(filled, notes: Path) -> None:
+def test_a_removed_folder_comes_back_and_is_watched_again_with_the_command_that_its_removal_names(filled, notes: Path) -> None:
     removed = filled("remove", "notes", "--yes")
     assert "localmcp trash restore notes " in removed.err
     assert filled("trash", "restore", "nots").code == 1
     restored = filled("trash", "restore", "notes")
     assert restored.code == 0 and "Tomatoes is back." in restored.err
-    assert "Watch the folder again with: localmcp add notes" in restored.err
     assert filled("status", "--json").json["stats"]["totalSources"] == 3
     (notes / "box.mbox").write_text("From a@b Thu Jan  1 00:00:00 2015\nFrom: a@b\nSubject: Cheese\n\nTwelve.\n\n" * 2)
-    assert "2 indexed, 3 unchanged" in filled("add", "notes").err
+    assert "2 indexed, 3 unchanged" in filled("refresh").err
     assert "2 documents" in filled("remove", "notes/box.mbox", "--yes").err
     assert filled("trash", "restore", "notes/box.mbox").err.count("Cheese is back.") == 2
 
