@@ -463,8 +463,7 @@ class Library:
             collections = visible_collections(connection)
             named = [row for name in sources for row in trash.named_in_trash(connection, collections, name)]
             rows = list(dict.fromkeys(named))
-            for row in rows:
-                trash.bring_back(connection, row)
+            trash.bring_back(connection, rows)
         return rows
 
     def find_trashed(self, name: str) -> list[str]:

@@ -31,6 +31,10 @@ Kind = Literal["file", "folder"]
 
 # ---------------------------------------------------------------- roots
 
+_ROOT = "path, kind, collection_id, partition_id, options, walked_at, id"
+WATCHED = "kind in ('file', 'folder')"
+"""Selects the roots that the person has not removed."""
+_REMOVE_ROOTS = f"update roots set kind = 'removed ' || kind where {WATCHED} and collection_id = ?"
 _OPTIONS = ("title", "source_type", "metadata", "include_hidden", "patterns", "readers")
 
 
@@ -63,9 +67,19 @@ class Root:
 
 def roots_of(connection: apsw.Connection, collection_ids: Iterable[int]) -> list[Root]:
     """Return what was added to those collections, outer folders first."""
-    sql = "select path, kind, collection_id, partition_id, options, walked_at, id from roots order by path"
+    sql = f"select {_ROOT} from roots where {WATCHED} order by path"
     ids = set(collection_ids)
     return [_root(row) for row in fetch_all(connection, sql) if row[2] in ids]
+
+
+def removed_roots_above(connection: apsw.Connection, collection_id: int, path: str) -> list[Root]:
+    """Return the roots at or above a path that the person removed, outer folders first."""
+    places = apsw.carray((path, *_folders_above(path)))
+    sql = f"""
+        select {_ROOT.replace("kind", "substr(kind, 9)")} from roots
+        where collection_id = ? and not {WATCHED} and path in (select value from carray(?)) order by path
+    """
+    return [_root(row) for row in fetch_all(connection, sql, (collection_id, places))]
 
 
 def _root(row: tuple[Any, ...]) -> Root:
@@ -95,15 +109,28 @@ def save_root(connection: apsw.Connection, root: Root) -> None:
 
 
 def forget_root(connection: apsw.Connection, collection_id: int, path: str) -> None:
-    """Forget the root that is exactly this path, as for a document: what a foreign file calls `/` covers nothing."""
+    """Forget the root that is exactly this path."""
     connection.execute("delete from roots where collection_id = ? and path = ?", (collection_id, path))
 
 
-def forget_roots(connection: apsw.Connection, collection_id: int, path: str) -> int:
-    """Forget the roots at or below a path; returns how many there were."""
+def remove_root(connection: apsw.Connection, collection_id: int, path: str) -> None:
+    """Watch the root that is exactly this path no longer; what a foreign file calls `/` covers no document.
+
+    Its options are kept as long as something from it is in the trash.
+    """
+    connection.execute(f"{_REMOVE_ROOTS} and path = ?", (collection_id, path))
+
+
+def remove_roots(connection: apsw.Connection, collection_id: int, path: str) -> None:
+    """Watch the roots at or below a path no longer; as `remove_root`."""
+    sql = f"{_REMOVE_ROOTS} and (path = ? or path >= ? and path < ?)"
+    connection.execute(sql, (collection_id, path, *range_below(path)))
+
+
+def forget_roots(connection: apsw.Connection, collection_id: int, path: str) -> None:
+    """Forget the roots at or below a path."""
     sql = "delete from roots where collection_id = ? and (path = ? or path >= ? and path < ?)"
     connection.execute(sql, (collection_id, path, *range_below(path)))
-    return connection.changes()
 
 
 def note_walk(connection: apsw.Connection, roots: Iterable[Root]) -> None:
@@ -225,14 +252,27 @@ def mark(connection: apsw.Connection, collection_id: int, path: str, status: Sta
 
 def removed_folders_above(connection: apsw.Connection, collection_id: int, path: str) -> list[str]:
     """Return the folders above a path that the person removed as a whole, the outermost first."""
+    sql = """
+        select path from ledger
+        where collection_id = ? and status = 'removed' and path in (select value from carray(?)) order by path
+    """
+    return [row[0] for row in fetch_all(connection, sql, (collection_id, apsw.carray(_folders_above(path))))]
+
+
+def _folders_above(path: str) -> tuple[str, ...]:
     above: list[str] = []
     while (folder := os.path.dirname(path)) != path:
         above.append(path := folder)
+    return tuple(above)
+
+
+def holds_trashed(connection: apsw.Connection, collection_id: int, folder: str) -> bool:
+    """Return whether something from inside a folder is in the trash."""
     sql = """
-        select path from ledger
-        where collection_id = ? and status = 'removed' and path in (select value from carray(?))
+        select 1 from sources
+        where collection_id = ? and uri >= ? and uri < ? and trashed_at is not null limit 1
     """
-    return sorted(row[0] for row in fetch_all(connection, sql, (collection_id, apsw.carray(tuple(above)))))
+    return fetch_one(connection, sql, (collection_id, *range_below(folder))) is not None
 
 
 def holds_removed(connection: apsw.Connection, collection_id: int, folder: str) -> bool:
@@ -262,6 +302,13 @@ def forget_purged(connection: apsw.Connection) -> None:
                 and {test})
     """)
     connection.execute(f"delete from ledger where {test}")
+    connection.execute(f"""
+        delete from roots where not {WATCHED} and not exists (
+            select 1 from sources
+            where sources.collection_id = roots.collection_id and trashed_at is not null
+                and substr(uri, 1, length(path)) = path
+        )
+    """)
 
 
 def range_below(path: str) -> tuple[str, str]:

@@ -11,16 +11,20 @@ import apsw
 from localmcp.errors import InvalidInput, NotFound
 from localmcp.files import unicode_path
 from localmcp.knowledge.ledger import (
+    Root,
     Status,
     forget,
     forget_purged,
     forget_root,
-    forget_roots,
     forget_skipped,
     holds_removed,
+    holds_trashed,
     mark,
     range_below,
+    remove_root,
+    remove_roots,
     removed_folders_above,
+    removed_roots_above,
     roots_of,
     save_root,
 )
@@ -158,12 +162,12 @@ def note_removal(connection: apsw.Connection, collections: Sequence[Collection],
     """
     for row in removal.sources:
         if path := removal.path_of(row):
-            forget_root(connection, row.collection_id, path)
+            remove_root(connection, row.collection_id, path)
             mark(connection, row.collection_id, path, "removed", reason)
     if removal.path is None:
         return
     for collection in collections:
-        forget_roots(connection, collection.id, removal.path)
+        remove_roots(connection, collection.id, removal.path)
         forget_skipped(connection, collection.id, removal.path)
         outer = [r for r in roots_of(connection, [collection.id]) if r.kind == "folder" and below(removal.path, r.path)]
         if outer:
@@ -225,36 +229,40 @@ def _is_in(uri: str, place: str) -> bool:
     return below(uri, place) or uri.startswith(f"{place}#")
 
 
-def bring_back(connection: apsw.Connection, row: SourceRow) -> None:
-    """Restore a source that is in the trash. Part of the write transaction.
+def bring_back(connection: apsw.Connection, rows: Iterable[SourceRow]) -> None:
+    """Restore sources that are in the trash. Part of the write transaction.
 
     Raises:
         InvalidInput: another version of the same file has been added meanwhile.
     """
-    sql = "select uuid from sources where collection_id = ? and uri = ? and trashed_at is null"
-    newer = fetch_one(connection, sql, (row.collection_id, row.uri))
-    if newer:
-        raise InvalidInput(f"{row.uri} is in the library again, as {newer}.", hint="Remove that one first.")
-    restore_source(connection, row.id)
-    if row.uri is not None:
-        _note_return(connection, row.id)
+    files: dict[tuple[int, str], None] = {}
+    for row in rows:
+        sql = "select uuid from sources where collection_id = ? and uri = ? and trashed_at is null"
+        newer = fetch_one(connection, sql, (row.collection_id, row.uri))
+        if newer:
+            raise InvalidInput(f"{row.uri} is in the library again, as {newer}.", hint="Remove that one first.")
+        restore_source(connection, row.id)
+        if row.uri is not None and (path := _note_return(connection, row.id)):
+            files[row.collection_id, path] = None
+    # Only now: a folder is watched again when all of it is back.
+    for collection_id, path in files:
+        _watch_again(connection, collection_id, path)
 
 
-def _note_return(connection: apsw.Connection, source_id: int) -> None:
-    """Watch a file again that is still there; without one the text is kept until it is removed."""
+def _note_return(connection: apsw.Connection, source_id: int) -> str | None:
+    """Return the file to watch again; without one that is still there the text is kept until it is removed."""
     sql = "select collection_id, uri, size, mtime_ns, sha256, metadata ->> '$.container' from sources where id = ?"
     collection_id, uri, size, mtime_ns, sha256, container = fetch_one(connection, sql, (source_id,))
     if container and os.path.lexists(container):
         _follow_container(connection, collection_id, source_id, uri, container)
-        return
+        return container
     there = os.path.lexists(uri)
     mark(connection, collection_id, uri, "indexed" if there else "kept", "brought back from the trash")
     connection.execute(
         "update ledger set source_id = ?, size = ?, mtime_ns = ?, sha256 = ? where path = ? and collection_id = ?",
         (source_id, size, mtime_ns, sha256, uri, collection_id),
     )
-    if there:
-        _watch_again(connection, collection_id, uri)
+    return uri if there else None
 
 
 def _follow_container(
@@ -273,26 +281,42 @@ def _follow_container(
         mark(connection, collection_id, container, "indexed", "brought back from the trash")
         sql = "update ledger set source_id = ? where collection_id = ? and path = ?"
         connection.execute(sql, (source_id, collection_id, container))
-    _watch_again(connection, collection_id, container)
 
 
 def _watch_again(connection: apsw.Connection, collection_id: int, path: str) -> None:
-    """Lift the mark on a removed folder above a file when all of it is back; until then the file is watched alone.
+    """Watch a file again as it was: a removed folder above it when all of it is back, until then the file alone.
 
-    Else the next refresh would put the file into the trash again, with the folder.
+    Else its changes would go unseen, or the next refresh would put it into the trash again, with its folder.
     """
-    roots = roots_of(connection, [collection_id])
-    owner = owner_of(path, roots)
+    owner = owner_of(path, roots_of(connection, [collection_id]))
+    removed = removed_roots_above(connection, collection_id, path)
+    removed = [root for root in removed if owner is None or below(root.path, owner.path)]
+    complete = (r for r in removed if r.path == path or not holds_trashed(connection, collection_id, r.path))
+    root = next(complete, None)
     folders = removed_folders_above(connection, collection_id, path)
-    if owner is None or not folders:
-        return
-    if any(holds_removed(connection, collection_id, folder) for folder in folders):
-        save_root(connection, replace(owner, path=path, kind="file", title=None, id=None))
-        return
-    forget(connection, collection_id, folders)
+    if root is not None:
+        save_root(connection, root)
+        forget(connection, collection_id, [folder for folder in folders if below(folder, root.path)])
+        _forget_files_watched_alone(connection, collection_id, root.path)
+    elif removed:
+        _watch_alone(connection, removed[-1], path)
+    elif owner is not None and any(holds_removed(connection, collection_id, folder) for folder in folders):
+        _watch_alone(connection, owner, path)
+    elif owner is not None and folders:
+        forget(connection, collection_id, folders)
+        _forget_files_watched_alone(connection, collection_id, folders[0])
+
+
+def _watch_alone(connection: apsw.Connection, owner: Root, path: str) -> None:
+    save_root(connection, replace(owner, path=path, kind="file", title=None, id=None))
+
+
+def _forget_files_watched_alone(connection: apsw.Connection, collection_id: int, folder: str) -> None:
+    """Leave the files in a folder to the root above them, where that stores the same with them."""
+    roots = roots_of(connection, [collection_id])
     for root in roots:
         outer = owner_of(os.path.dirname(root.path), roots)
-        if root.kind == "file" and below(root.path, folders[0]) and outer and values_of(root) == values_of(outer):
+        if root.kind == "file" and below(root.path, folder) and outer and values_of(root) == values_of(outer):
             forget_root(connection, collection_id, root.path)
 
 

@@ -40,7 +40,11 @@ def drop_partition(database: Database, collection_id: int, partition_id: int) ->
         InvalidInput: a folder or file was added into it, which the next refresh would bring back.
     """
     with database.read() as connection:
-        path = fetch_one(connection, "select path from roots where partition_id = ? limit 1", (partition_id,))
+        path = fetch_one(
+            connection,
+            "select path from roots where partition_id = ? and kind not like 'removed %' limit 1",
+            (partition_id,),
+        )
     if path is not None:
         raise InvalidInput(
             f"{path} was added into this partition.",
@@ -48,6 +52,7 @@ def drop_partition(database: Database, collection_id: int, partition_id: int) ->
         )
     count = _delete_sources(database, "collection_id = ? and partition_id = ?", (collection_id, partition_id))
     with database.write() as connection:
+        connection.execute("delete from roots where partition_id = ?", (partition_id,))
         connection.execute("delete from partitions where id = ?", (partition_id,))
         connection.execute(UNUSED_WORDS)
         bump_generations(connection, "content", "signs")

@@ -49,7 +49,7 @@ class Dropped:
 
 _POWERS = {
     "keys": ("API keys", "api_keys", ""),
-    "watched_folders": ("watched folders", "roots", ""),
+    "watched_folders": ("watched folders", "roots", "where kind not like 'removed %'"),
     "jobs": ("unfinished jobs", "jobs", "where status = 'running'"),
     "replicas": ("copies on Milvus", "replicas", ""),
 }

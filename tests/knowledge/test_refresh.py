@@ -478,6 +478,50 @@ def test_what_comes_back_from_a_removed_folder_stays_and_the_folder_is_watched_a
     assert [root.path for root in library.roots()] == [str(folder)]
 
 
+def test_a_file_that_was_added_alone_is_watched_again_with_its_options_when_it_is_restored(
+    library: Library, database: Database, folder: Path
+) -> None:
+    path = folder / "bees.md"
+    library.add_paths([path], title="My bees", metadata={"shelf": 3})
+    library.remove([str(path)])
+    assert library.roots() == []
+    library.restore(str(path))
+    write(path, "# Bees\n\nThey dance.\n")
+    assert library.refresh().updated == 1
+    assert titles(database) == ["My bees"]
+    assert column(database, "select metadata ->> '$.shelf' from sources where trashed_at is null") == [3]
+
+    path.unlink()
+    library.refresh()
+    assert titles(database) == []
+
+
+def test_a_folder_is_watched_again_when_it_is_restored_and_until_then_its_files_alone(
+    library: Library, database: Database, folder: Path
+) -> None:
+    library.add_paths([folder], metadata={"shelf": 3})
+    library.remove([str(folder)])
+    library.restore("Bees")
+    write(folder / "new.md", "# New\n\nAdded later.\n")
+    write(folder / "bees.md", "# Bees\n\nThey dance.\n")
+    assert (library.refresh().updated, titles(database)) == (1, ["Bees"])
+
+    library.restore(str(folder))
+    library.refresh()
+    assert "New" in titles(database)
+    assert [root.path for root in library.roots()] == [str(folder)]
+    assert set(column(database, "select metadata ->> '$.shelf' from sources")) == {3}
+
+
+def test_a_removed_folder_is_forgotten_with_what_was_in_the_trash(
+    library: Library, database: Database, folder: Path
+) -> None:
+    library.add_paths([folder])
+    library.remove([str(folder)])
+    library.empty_trash()
+    assert column(database, "select count(*) from roots") == [0]
+
+
 def test_a_version_in_the_trash_does_not_push_out_the_one_in_the_library(
     library: Library, database: Database, folder: Path
 ) -> None:
