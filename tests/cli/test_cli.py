@@ -406,7 +406,7 @@ def test_refresh_reads_what_exceeded_a_limit_that_is_raised(cli, tmp_path: Path)
     assert cli("refresh", "--json").json["unchanged"] == 3
 
 
-def test_a_removed_folder_comes_back_and_is_watched_again_with_the_command_that_its_removal_names(filled, notes: Path) -> None:
+def test_a_removed_folder_is_watched_again_by_the_command_that_its_removal_names(filled, notes: Path) -> None:
     removed = filled("remove", "notes", "--yes")
     assert "localmcp trash restore notes " in removed.err
     assert filled("trash", "restore", "nots").code == 1
