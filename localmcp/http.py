@@ -1,30 +1,132 @@
-"""Requests to a model's HTTP endpoint, with the standard library, and their failures in words."""
+"""Requests over HTTP, the endpoint of a model on top of them, and its failures in words."""
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
-import socket
-import threading
+import ssl
 import time
-from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
-from urllib.parse import SplitResult, urlsplit
+from collections.abc import Callable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from typing import Any
+from urllib.parse import SplitResult, urljoin, urlsplit
 
 from localmcp.errors import ConfigurationError, ModelUnavailable
 
-if TYPE_CHECKING:
-    from urllib.error import HTTPError
-    from urllib.request import OpenerDirector, ProxyHandler
-
 _log = logging.getLogger(__name__)
+# They log whole URLs, which may hold keys.
+logging.getLogger("httpx2").setLevel(logging.WARNING)
+logging.getLogger("httpcore2").setLevel(logging.WARNING)
 
 _MOST_BYTES = 64 << 20
 _LONGEST_PAUSE = 30.0
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 """Names of this machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is sent, and how much of the answer is read."""
+
+    method: str
+    url: str
+    headers: Mapping[str, str]
+    body: bytes | None = None
+    most_bytes: int = _MOST_BYTES
+    """A longer answer is cut after some more, so that it can be told from one of this size."""
+    silence_seconds: float = 30.0
+    """The longest time without a byte."""
+    total_seconds: float | None = None
+    """The longest time for all of it, however slowly the answer drips."""
+    address: str | None = None
+    """Where to connect to, without a proxy; None = where the name leads."""
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """What a server answers."""
+
+    status: int
+    headers: Mapping[str, str]
+    """Their names in any case."""
+    body: bytes
+
+    def redirect(self, url: str) -> str | None:
+        """Return where the answer to a request for `url` leads; None for an answer that leads nowhere."""
+        leads_on = self.status in (301, 302, 303, 307, 308) and "Location" in self.headers
+        return urljoin(url, self.headers["Location"]) if leads_on else None
+
+
+def send(request: Request, is_read: Callable[[Response], bool] = lambda _: True) -> Response:
+    """Return the answer, without its body where `is_read` refuses that; redirects are not followed.
+
+    Raises:
+        TimeoutError: there is none in time.
+        OSError: another failure, whose words may hold the URL.
+    """
+    import httpx2
+    from anyio.from_thread import start_blocking_portal
+
+    try:
+        # In a thread of its own, since an event loop may run in the caller's.
+        with start_blocking_portal() as portal:
+            return portal.call(_exchange, request, is_read)
+    except (TimeoutError, httpx2.TimeoutException):
+        raise TimeoutError from None
+    except (OSError, httpx2.HTTPError, httpx2.InvalidURL, UnicodeError) as error:
+        raise _find_cause(error) from None
+
+
+async def _exchange(request: Request, is_read: Callable[[Response], bool]) -> Response:
+    import httpx2
+    from anyio import fail_after
+
+    url, extensions = httpx2.URL(request.url), dict[str, Any]()
+    headers = httpx2.Headers({"Accept-Encoding": "identity", "User-Agent": "localmcp"})
+    headers.update(httpx2.Headers(dict(request.headers), encoding="latin-1"))
+    if request.address is not None:
+        # The name is still what the certificate must be for.
+        headers["Host"], extensions["sni_hostname"] = url.netloc.decode(), url.raw_host.decode()
+        url = url.copy_with(host=request.address)
+    client = httpx2.AsyncClient(
+        verify=_system_certificates(), trust_env=False, proxy=_find_proxy(request), timeout=request.silence_seconds
+    )
+    sent = client.build_request(request.method, url, headers=headers, content=request.body, extensions=extensions)
+    with fail_after(request.total_seconds):
+        async with client, aclosing(await client.send(sent, stream=True)) as received:
+            response, body = Response(received.status_code, received.headers, b""), bytearray()
+            if is_read(response):
+                async for piece in received.aiter_raw():
+                    body += piece
+                    if len(body) > request.most_bytes:
+                        break
+    return replace(response, body=bytes(body))
+
+
+@functools.cache
+def _system_certificates() -> ssl.SSLContext:
+    return ssl.create_default_context()
+
+
+def _find_proxy(request: Request) -> str | None:
+    """Return the proxy of the environment; no text for a server on this machine goes to it."""
+    from urllib.request import getproxies, proxy_bypass
+
+    parts = urlsplit(request.url)
+    if request.address is not None or parts.hostname in LOOPBACK or proxy_bypass(parts.netloc):
+        return None
+    proxy = getproxies().get(parts.scheme)
+    return f"http://{proxy}" if proxy and "://" not in proxy else proxy
+
+
+def _find_cause(error: BaseException) -> OSError:
+    """Return a failure in the words of the operating system, which the libraries wrap in their own."""
+    several: tuple[BaseException, ...] = getattr(error, "exceptions", ())
+    if inner := several[0] if several else error.__cause__ or error.__context__:
+        return _find_cause(inner)
+    return error if isinstance(error, OSError) else OSError(str(error) or type(error).__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +189,6 @@ class JsonEndpoint:
         self._key = usable_key(api_key)
         self._timeout = timeout
         self._retry_delay = retry_delay
-        self._opener = _build_opener(url)
         if self._key and urlsplit(url).scheme == "http" and urlsplit(url).hostname not in LOOPBACK:
             _log.warning("the API key goes to %s unencrypted; use https", urlsplit(url).hostname)
 
@@ -102,43 +203,41 @@ class JsonEndpoint:
         Raises:
             ModelUnavailable: refused, unreachable, too slow, or another status than 200; says the next step.
         """
-        from http.client import HTTPException
-        from urllib.error import HTTPError
+        request = self._build_request(json.dumps(payload).encode())
+        response = self._send(request)
+        for attempt in range(retries):
+            if not (response.status == 429 or response.status >= 500):
+                break
+            pause = self._pause(attempt, response.headers.get("Retry-After"))
+            _log.info("%s: status %d, trying again in %.1f s", self.where, response.status, pause)
+            time.sleep(pause)
+            response = self._send(request)
+        if not 200 <= response.status < 300:
+            raise self._explain_status(response)
+        return response.body
 
-        body, attempt = json.dumps(payload).encode(), 0
-        while True:
-            try:
-                return self._send(body)
-            except HTTPError as error:
-                with error:
-                    if not (error.code == 429 or error.code >= 500) or attempt >= retries:
-                        raise self._explain_status(error) from error
-                    pause = self._pause(attempt, error.headers.get("Retry-After"))
-                _log.info("%s: status %d, trying again in %.1f s", self.where, error.code, pause)
-                time.sleep(pause)
-                attempt += 1
-            except (OSError, HTTPException, UnicodeError) as error:
-                raise self._explain_failure(error) from error
+    def _send(self, request: Request) -> Response:
+        try:
+            response = send(request)
+        except OSError as error:
+            raise self._explain_failure(error) from error
+        if len(response.body) > _MOST_BYTES:
+            raise ModelUnavailable(f"{self.where} answered with more than {_MOST_BYTES >> 20} MB.")
+        return response
 
-    def _send(self, body: bytes) -> bytes:
-        from urllib.request import Request
-
-        headers = {"Content-Type": "application/json", "Accept": "application/json", "User-Agent": "localmcp"}
+    def _build_request(self, body: bytes) -> Request:
+        headers = {"Content-Type": "application/json", "Accept": "application/json"}
         if self._key:
             headers["Authorization"] = f"Bearer {self._key}"
-        with self._opener.open(Request(self.url, body, headers), timeout=self._timeout) as response:
-            answer: bytes = response.read(_MOST_BYTES + 1)
-        if len(answer) > _MOST_BYTES:
-            raise ModelUnavailable(f"{self.where} answered with more than {_MOST_BYTES >> 20} MB.")
-        return answer
+        return Request("POST", self.url, headers, body, silence_seconds=self._timeout)
 
     def _pause(self, attempt: int, retry_after: str | None) -> float:
         if retry_after is not None and retry_after.isascii() and retry_after.isdigit():
             return min(float(retry_after), _LONGEST_PAUSE)
         return min(self._retry_delay * 2**attempt, _LONGEST_PAUSE)
 
-    def _explain_status(self, error: HTTPError) -> ModelUnavailable:
-        status = error.code
+    def _explain_status(self, response: Response) -> ModelUnavailable:
+        status = response.status
         if status in (401, 403):
             # The body is not shown: some servers repeat part of the key in it.
             key_state = "the API key was refused" if self._key else "an API key is needed"
@@ -149,7 +248,7 @@ class JsonEndpoint:
             return ModelUnavailable(
                 f"{self.where} redirects elsewhere (HTTP {status}).", hint="Configure the final URL."
             )
-        detail = self._read_detail(error)
+        detail = self._read_detail(response.body)
         return ModelUnavailable(
             f"{self.where} failed with HTTP {status}{f': {detail}' if detail else ''}.", hint=self._hint(status)
         )
@@ -159,12 +258,9 @@ class JsonEndpoint:
         other = usual if status == 429 or status >= 500 else "Check the URL and the model's name."
         return self._words.hints.get(status, other)
 
-    def _read_detail(self, error: HTTPError) -> str:
+    def _read_detail(self, body: bytes) -> str:
         """Return the first 200 characters of the server's own explanation, on one line, without the key."""
-        try:
-            text = error.read(10_000).decode("utf-8", "replace")
-        except OSError:
-            return ""
+        text = body[:10_000].decode("utf-8", "replace")
         try:
             reply: Any = json.loads(text)
             text = str(reply["error"]["message"] if isinstance(reply["error"], dict) else reply["error"])
@@ -174,49 +270,16 @@ class JsonEndpoint:
             text = text.replace(self._key, "***")
         return " ".join(text.split())[:200].rstrip(".")
 
-    def _explain_failure(self, error: Exception) -> ModelUnavailable:
-        reason = getattr(error, "reason", error)
-        if isinstance(reason, TimeoutError):
+    def _explain_failure(self, error: OSError) -> ModelUnavailable:
+        if isinstance(error, TimeoutError):
             return ModelUnavailable(
                 f"{self.where} did not answer within {self._timeout:g} seconds.", hint="Try again later."
             )
-        if isinstance(reason, ConnectionRefusedError):
+        if isinstance(error, ConnectionRefusedError):
             return ModelUnavailable(
                 f"{self.where} refused the connection.", hint="Start the server (with Ollama: ollama serve)."
             )
-        return ModelUnavailable(f"{self.where} cannot be reached: {reason}.", hint="Check the URL and the network.")
-
-
-class Deadline:
-    """Shuts the connections of a request when its time is over, whatever the server sends meanwhile.
-
-    The socket's own time-out begins again with every byte.
-    """
-
-    def __init__(self, seconds: float) -> None:
-        self.passed = False
-        self._sockets: list[socket.socket] = []
-        self._timer = threading.Timer(seconds, self._shut)
-        self._timer.daemon = True
-
-    def __enter__(self) -> Deadline:
-        self._timer.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._timer.cancel()
-
-    def watch(self, opened: socket.socket) -> None:
-        """Shut this one too."""
-        self._sockets.append(opened)
-        if self.passed:
-            self._shut()
-
-    def _shut(self) -> None:
-        self.passed = True
-        for opened in self._sockets:
-            with suppress(OSError):
-                opened.shutdown(socket.SHUT_RDWR)
+        return ModelUnavailable(f"{self.where} cannot be reached: {error}.", hint="Check the URL and the network.")
 
 
 def usable_key(api_key: str | None) -> str:
@@ -230,20 +293,3 @@ def usable_key(api_key: str | None) -> str:
         # The key is not repeated in the message.
         raise ConfigurationError("The API key holds characters that no key has.", hint="Copy it again.")
     return key
-
-
-def _build_opener(url: str) -> OpenerDirector:
-    from urllib.request import HTTPRedirectHandler, build_opener
-
-    class RefuseRedirects(HTTPRedirectHandler):
-        def redirect_request(self, *_args: Any, **_kwargs: Any) -> None:
-            return None
-
-    return build_opener(RefuseRedirects(), *direct_handlers(url))
-
-
-def direct_handlers(url: str) -> list[ProxyHandler]:
-    """Return what keeps text for a server on this machine from a proxy of the environment."""
-    from urllib.request import ProxyHandler
-
-    return [ProxyHandler({})] if urlsplit(url).hostname in LOOPBACK else []

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import http.client
 import ipaddress
 import socket
-import ssl
+import time
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import dataclass
+from email.message import Message
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urlsplit
 
 from localmcp.config import Settings
 from localmcp.errors import AccessDenied, InvalidInput, Unavailable, UnreadableDocument
-from localmcp.http import Deadline
+from localmcp.http import Request, Response, send
 from localmcp.knowledge.reading import limits_of
 from localmcp.storage.times import utc_now
 from localmcp.text.document import Document
@@ -25,10 +24,9 @@ if TYPE_CHECKING:
     from localmcp.search.sources import Indexed
 
 MOST_REDIRECTS = 5
-SOCKET_SECONDS = 20.0
+SILENCE_SECONDS = 20.0
 DEADLINE_SECONDS = 120.0
 """For the page as a whole, however slowly it drips."""
-_BLOCK = 1 << 16
 _SUFFIXES = {
     "text/html": ".html",
     "application/xhtml+xml": ".html",
@@ -83,24 +81,19 @@ def fetch_page(url: str, *, max_bytes: int, allow_private: bool = False) -> Page
         UnreadableDocument: it is not text, or too large.
         Unavailable: the host cannot be reached, or does not answer with a page.
     """
-    with Deadline(DEADLINE_SECONDS) as deadline:
-        try:
-            return _follow(url, max_bytes, allow_private, deadline)
-        except Unavailable as error:
-            if deadline.passed:
-                raise Unavailable(f"{url} takes longer than {DEADLINE_SECONDS:.0f} s to answer.") from error
-            raise
-
-
-def _follow(url: str, max_bytes: int, allow_private: bool, deadline: Deadline) -> Page:
+    end = time.monotonic() + DEADLINE_SECONDS
     for _ in range(MOST_REDIRECTS + 1):
-        with _get(url, allow_private, deadline) as answer:
-            if answer.status in (301, 302, 303, 307, 308) and (target := answer.getheader("Location")):
-                url = urljoin(url, target)
-                continue
-            if answer.status != 200:
-                raise Unavailable(f"{url} answers with status {answer.status}, not with a page.")
-            return _read(answer, url, max_bytes, deadline)
+        request = _build_request(url, allow_private, max_bytes, end)
+        try:
+            response = send(request, _is_text_page)
+            target = response.redirect(url)
+        except (OSError, ValueError) as error:
+            if time.monotonic() >= end:
+                raise Unavailable(f"{url} takes longer than {DEADLINE_SECONDS:.0f} s to answer.") from error
+            raise Unavailable(f"{url} cannot be fetched: {error or type(error).__name__}.") from error
+        if target is None:
+            return _check_page(response, url, max_bytes)
+        url = target
     raise Unavailable(f"{url} redirects more than {MOST_REDIRECTS} times.")
 
 
@@ -125,7 +118,7 @@ def _read_in_worker(page: Page, _start: None) -> Iterator[Document]:
     yield read_bytes(page.data, page.name)
 
 
-def _get(url: str, allow_private: bool, deadline: Deadline) -> http.client.HTTPResponse:
+def _build_request(url: str, allow_private: bool, max_bytes: int, end: float) -> Request:
     parts = urlsplit(url)
     try:
         host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
@@ -135,32 +128,15 @@ def _get(url: str, allow_private: bool, deadline: Deadline) -> http.client.HTTPR
         raise InvalidInput(f"{url} is no web address; it must begin with http:// or https://.")
     if parts.username is not None:
         raise InvalidInput(f"The address of {host} holds a user name or a password; pages are fetched without.")
-    address = _public_address(host, port, allow_private)
-    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    headers = {"User-Agent": "localmcp", "Accept": "text/html, text/*, application/pdf", "Accept-Encoding": "identity"}
-    try:
-        connection = _connect(parts.scheme, host, address, port)
-        # The response keeps the stream open until it is closed itself.
-        with closing(connection.sock):
-            deadline.watch(connection.sock)
-            connection.request("GET", path.encode("ascii", "replace").decode(), headers=headers)
-            return connection.getresponse()
-    except (OSError, http.client.HTTPException, ValueError) as error:
-        raise Unavailable(f"{url} cannot be fetched: {error or type(error).__name__}.") from error
-
-
-def _connect(scheme: str, host: str, address: str, port: int) -> http.client.HTTPConnection:
-    """Connect to the address that was checked; the name is still what the certificate must be for."""
-    stream = socket.create_connection((address, port), timeout=SOCKET_SECONDS)
-    if scheme == "https":
-        try:
-            stream = ssl.create_default_context().wrap_socket(stream, server_hostname=host)
-        except OSError:
-            stream.close()
-            raise
-    connection = http.client.HTTPConnection(host, port, timeout=SOCKET_SECONDS)
-    connection.sock = stream
-    return connection
+    return Request(
+        "GET",
+        url,
+        {"Accept": "text/html, text/*, application/pdf"},
+        most_bytes=max_bytes,
+        silence_seconds=SILENCE_SECONDS,
+        total_seconds=end - time.monotonic(),
+        address=_public_address(host, port, allow_private),
+    )
 
 
 def _public_address(host: str, port: int, allow_private: bool) -> str:
@@ -188,21 +164,25 @@ def is_public(address: str) -> bool:
     return ip.is_global and not ip.is_multicast
 
 
-def _read(answer: http.client.HTTPResponse, url: str, max_bytes: int, deadline: Deadline) -> Page:
-    kind = answer.headers.get_content_type()
-    if not (kind.startswith("text/") or kind in _SUFFIXES):
+def _is_text_page(response: Response) -> bool:
+    kind = _media_type(response)
+    return response.status == 200 and (kind.startswith("text/") or kind in _SUFFIXES)
+
+
+def _media_type(response: Response) -> str:
+    message = Message()
+    message["Content-Type"] = response.headers.get("Content-Type", "")
+    return message.get_content_type()
+
+
+def _check_page(response: Response, url: str, max_bytes: int) -> Page:
+    if response.status != 200:
+        raise Unavailable(f"{url} answers with status {response.status}, not with a page.")
+    kind = _media_type(response)
+    if not _is_text_page(response):
         raise UnreadableDocument(f"{url} is {kind}, not text.")
-    data = bytearray()
-    try:
-        while block := answer.read1(_BLOCK):
-            data += block
-            if len(data) > max_bytes:
-                raise UnreadableDocument(f"{url} is larger than {max_bytes // 1_000_000} MB (setting max_file_mb).")
-    except (OSError, http.client.HTTPException) as error:
-        raise Unavailable(f"{url} cannot be fetched: {error or type(error).__name__}.") from error
-    if deadline.passed:
-        # A connection that was shut ends like a whole page.
-        raise Unavailable(f"{url} did not answer in time.")
+    if len(response.body) > max_bytes:
+        raise UnreadableDocument(f"{url} is larger than {max_bytes // 1_000_000} MB (setting max_file_mb).")
     parts = urlsplit(url)
     stem = parts.path.rstrip("/").rpartition("/")[2].rpartition(".")[0] or parts.hostname or "page"
-    return Page(url, bytes(data), stem.replace(".", " ") + _SUFFIXES.get(kind, ".txt"))
+    return Page(url, response.body, stem.replace(".", " ") + _SUFFIXES.get(kind, ".txt"))

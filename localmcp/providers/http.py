@@ -12,12 +12,12 @@ import os
 import re
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from dataclasses import dataclass, replace
+from typing import Any, cast
 from urllib.parse import quote, urlencode, urlsplit
 
 from localmcp.errors import ConfigurationError, InvalidInput, Unavailable
-from localmcp.http import LOOPBACK, Deadline, direct_handlers
+from localmcp.http import LOOPBACK, Request, Response, send
 from localmcp.providers.fields import Fields, Source
 from localmcp.providers.manifests import (
     ManifestProvider,
@@ -35,9 +35,6 @@ from localmcp.providers.parameters import (
 )
 from localmcp.schemas import Json, compact_json, read_json, shorten_value
 from localmcp.tools import Answer
-
-if TYPE_CHECKING:
-    from urllib.request import OpenerDirector, Request
 
 log = logging.getLogger(__name__)
 
@@ -81,14 +78,14 @@ class HttpTool(ManifestTool):
 
     def run(self, arguments: Json) -> Answer:
         secrets = _Secrets()
-        request = build_request(self.http, arguments, secrets)
-        status, kind, body = send(self.http, request, secrets)
-        text = secrets.blot_out(body[:MOST_BYTES].decode("utf-8", "replace"))
+        response = _ask(self.http, build_request(self.http, arguments, secrets), secrets)
+        text = secrets.blot_out(response.body[:MOST_BYTES].decode("utf-8", "replace"))
+        status, kind = response.status, response.headers.get("Content-Type", "").lower()
         if not 200 <= status < 300:
             detail = " ".join(text.split())[:300]
             message = f"{self.http.host} answered with HTTP {status}" + (f": {detail}" if detail else ".")
             return Answer({"error": message, "status": status}, message, is_error=True)
-        return self._answer(status, kind, text, len(body) > MOST_BYTES)
+        return self._answer(status, kind, text, len(response.body) > MOST_BYTES)
 
     def _answer(self, status: int, kind: str, text: str, cut: bool) -> Answer:
         if not cut and text.strip() and ("json" in kind or self.http.result):
@@ -161,18 +158,16 @@ def build_request(call: Call, arguments: Json, secrets: _Secrets) -> Request:
         InvalidInput: a value that would leave its place in the path.
         ConfigurationError: a variable is not set.
     """
-    from urllib.request import Request
-
     path = _fill_path(call.url, arguments)
     query = urlencode(list(_query_pairs(call.query, arguments, secrets)))
     url = f"{path}{'&' if '?' in path else '?'}{query}" if query else path
-    headers = {"Accept": "application/json, */*;q=0.5", "Accept-Encoding": "identity", "User-Agent": "localmcp"}
-    headers |= {name: secrets.fill(value) for name, value in call.headers.items()}
-    data = None
+    headers, body = {"Accept": "application/json, */*;q=0.5"}, None
     if call.body is not None:
-        data = json.dumps(fill_json(call.body, arguments), ensure_ascii=False).encode("utf-8", "replace")
-        headers.setdefault("Content-Type", "application/json")
-    return Request(url, data, headers, method=call.method)
+        body = json.dumps(fill_json(call.body, arguments), ensure_ascii=False).encode("utf-8", "replace")
+        headers["Content-Type"] = "application/json"
+    # A name that the manifest writes in other letters replaces the usual one as well.
+    headers = {**headers, **{name.title(): secrets.fill(value) for name, value in call.headers.items()}}
+    return Request(call.method, url, headers, body, MOST_BYTES, call.timeout, call.timeout)
 
 
 def _fill_path(url: str, arguments: Json) -> str:
@@ -212,96 +207,38 @@ def fill_json(template: Any, arguments: Json) -> Any:
     return template
 
 
-def send(call: Call, request: Request, secrets: _Secrets) -> tuple[int, str, bytes]:
-    """Return status, content type and the first bytes of the response.
+def _ask(call: Call, request: Request, secrets: _Secrets) -> Response:
+    """Return the answer to a request, after redirects within the same place.
 
     Raises:
         Unavailable: no connection, no answer in time, or a redirect to another place.
     """
-    from http.client import HTTPException
-
     try:
-        return _exchange(call, request)
-    except (OSError, HTTPException, ValueError) as error:
-        reason = getattr(error, "reason", error)
-        if isinstance(reason, TimeoutError):
-            raise Unavailable(f"{call.host} did not answer within {call.timeout:g} s.") from None
-        if isinstance(reason, ConnectionRefusedError):
-            raise Unavailable(f"{call.host} refused the connection.", hint="Start the server.") from None
+        return _follow(call, request)
+    except TimeoutError:
+        raise Unavailable(f"{call.host} did not answer within {call.timeout:g} s.") from None
+    except ConnectionRefusedError:
+        raise Unavailable(f"{call.host} refused the connection.", hint="Start the server.") from None
+    except (OSError, ValueError) as error:
         # The exception itself may hold the URL or a header, with a secret in it.
-        raise Unavailable(f"{call.host} cannot be reached: {secrets.blot_out(str(reason))}.") from None
+        raise Unavailable(f"{call.host} cannot be reached: {secrets.blot_out(str(error))}.") from None
 
 
-def _exchange(call: Call, request: Request) -> tuple[int, str, bytes]:
-    from urllib.error import HTTPError
-
-    deadline = time.monotonic() + call.timeout
-    watch = Deadline(call.timeout)
-    try:
-        with watch, _build_opener(call, watch).open(request, timeout=call.timeout) as response:
-            return _take(response, response.status, deadline)
-    except HTTPError as error:
-        with error:
-            if 300 <= error.code < 400:
-                raise Unavailable(
-                    f"{call.host} redirects elsewhere (HTTP {error.code}), which is not followed.",
-                    hint="Write the final address into the manifest.",
-                ) from None
-            return _take(error, error.code, deadline)
-    except Exception:
-        # `watch` shut the connection, and the error of that does not say why.
-        if time.monotonic() >= deadline:
-            raise TimeoutError from None
-        raise
-
-
-def _take(response: Any, status: int, deadline: float) -> tuple[int, str, bytes]:
-    """Return what a response holds, read piece by piece: the socket's own time-out begins again with every byte.
-
-    Raises:
-        TimeoutError: it did not end in time.
-    """
-    body = bytearray()
-    while len(body) <= MOST_BYTES and (piece := response.read1(65536)):
-        body += piece
-        if time.monotonic() >= deadline:
+def _follow(call: Call, request: Request) -> Response:
+    home, end = urlsplit(call.url)[:2], time.monotonic() + call.timeout
+    response = send(request)
+    for _ in range(MOST_REDIRECTS):
+        target = response.redirect(request.url)
+        if target is None or urlsplit(target)[:2] != home or request.method != "GET":
             break
-    if time.monotonic() >= deadline:
-        raise TimeoutError
-    return status, str(response.headers.get("Content-Type", "")).lower(), bytes(body)
-
-
-def _build_opener(call: Call, watch: Deadline) -> OpenerDirector:
-    from http.client import HTTPConnection, HTTPSConnection
-    from urllib.request import HTTPHandler, HTTPRedirectHandler, HTTPSHandler, build_opener
-
-    home = urlsplit(call.url)
-
-    class SameHostRedirects(HTTPRedirectHandler):
-        max_redirections = MOST_REDIRECTS
-
-        def redirect_request(self, req: Request, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
-            target = urlsplit(newurl)
-            if (target.scheme, target.netloc) != (home.scheme, home.netloc) or req.get_method() != "GET":
-                return None
-            return super().redirect_request(req, fp, code, msg, headers, newurl)
-
-    class Watched(HTTPConnection):
-        def connect(self) -> None:
-            super().connect()
-            watch.watch(self.sock)
-
-    class WatchedTls(Watched, HTTPSConnection):
-        """Connects by TLS, then is watched."""
-
-    class Handler(HTTPHandler, HTTPSHandler):
-        def http_open(self, req: Request) -> Any:
-            return self.do_open(Watched, req)
-
-        def https_open(self, req: Request) -> Any:
-            return self.do_open(WatchedTls, req)
-
-    return build_opener(SameHostRedirects(), Handler(), *direct_handlers(call.url))
+        request = replace(request, url=target, total_seconds=end - time.monotonic())
+        response = send(request)
+    if 300 <= response.status < 400:
+        raise Unavailable(
+            f"{call.host} redirects elsewhere (HTTP {response.status}), which is not followed.",
+            hint="Write the final address into the manifest.",
+        )
+    return response
 
 
 def select(value: Any, path: str) -> Any:

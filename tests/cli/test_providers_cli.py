@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -115,7 +114,7 @@ def test_nothing_is_contacted_or_started_by_looking(run: Run, monkeypatch: pytes
     def refuse(*_: Any, **__: Any) -> None:
         raise AssertionError("something was contacted")
 
-    monkeypatch.setattr(urllib.request.OpenerDirector, "open", refuse)
+    monkeypatch.setattr("localmcp.providers.http.send", refuse)
     assert run("check")[0] == 0
     run("providers")
     assert not trace.exists()

@@ -63,9 +63,6 @@ _LISTS: dict[type[object], str] = {
 _OFFERS = {"resources": "resources/list", "resourceTemplates": "resources/templates/list", "prompts": "prompts/list"}
 """What a server offers besides tools: key of the answer -> request."""
 
-# httpx2 logs whole URLs, which may hold keys.
-logging.getLogger("httpx2").setLevel(logging.WARNING)
-
 
 class SessionLost(Unavailable):
     """The server has been started again since the handshake, and refused the call without reading it."""
