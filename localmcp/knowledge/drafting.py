@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 
 from localmcp.errors import LocalMCPError, ScannedDocument, UnreadableDocument
 from localmcp.files import modified_ns
-from localmcp.search.drafts import DEFAULT_LANGUAGE, WORD_ONLY, SourceDraft, Window, WordCounts, draft_chunk
+from localmcp.search.drafts import DEFAULT_LANGUAGE, WORD_ONLY, SourceDraft, Window, draft_chunk
 from localmcp.text.chunking import MAIL_HEADER, Chunk, split
 from localmcp.text.data_text import is_data, is_data_file
 from localmcp.text.document import Document
@@ -227,7 +227,6 @@ def draft_source(document: Document, window: Window, origin: Origin) -> SourceDr
     """Return the source to store, with the words of its passages."""
     title = origin.title or document.title
     by_word_only = is_data_file(origin.uri or "")
-    counts = WordCounts()
     chunks = split(
         document.text,
         markup=document.markup,
@@ -257,10 +256,11 @@ def draft_source(document: Document, window: Window, origin: Origin) -> SourceDr
         date_from=document.date_from,
         metadata={**document.metadata, **origin.metadata},
         chunks=[
-            draft_chunk(chunk, title, title, _language_of(chunk, language), _kind_of(chunk, by_word_only), counts)
+            draft_chunk(
+                chunk, title, title, _language_of(chunk, language), _kind_of(chunk, by_word_only), with_words=True
+            )
             for chunk in chunks
         ],
-        counts=counts,
     )
 
 

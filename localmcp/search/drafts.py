@@ -6,9 +6,8 @@ Worker processes make drafts, so nothing here opens a database.
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
 from json.encoder import encode_basestring_ascii
@@ -21,8 +20,6 @@ WORD_ONLY = "data"
 """`kind` of passages that are indexed by word only."""
 DEFAULT_LANGUAGE = "english"
 """Of a text whose language is undecided."""
-LONGEST_WORD = 32
-"""Longer runs of letters are data, not words that somebody misspells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,26 +39,10 @@ class IndexedWords(NamedTuple):
     text: str
     length: int
     """Words of both."""
-
-
-@dataclass(slots=True)
-class WordCounts:
-    """In how many passages each word, and each stem, occurs."""
-
-    words: Counter[str] = field(default_factory=Counter[str])
-    """Folded surface words."""
-    terms: Counter[str] = field(default_factory=Counter[str])
-
-    @property
-    def correctable(self) -> dict[str, int]:
-        """The words to which spelling is corrected: those of letters alone."""
-        return {word: count for word, count in self.words.items() if word.isalpha() and len(word) <= LONGEST_WORD}
-
-    def add(self, other: WordCounts) -> None:
-        """Add the counts of other passages."""
-        # One by one, which is quicker than adding numbers: a Counter does that in Python.
-        self.words.update(other.words.elements())
-        self.terms.update(other.terms.elements())
+    distinct: str
+    """Each folded surface word of both once, separated by spaces: so they are handed on and counted quickest."""
+    terms: str
+    """Each stem of both once, separated by spaces."""
 
 
 class ChunkDraft(NamedTuple):
@@ -106,14 +87,12 @@ class SourceDraft:
     """When the document says it was written, ISO 8601; "" when it does not say."""
     date_from: str = ""
     """front matter, mail header, document properties, export or time of saving."""
-    counts: WordCounts | None = None
-    """Of all chunks; None = not counted yet."""
 
 
 def draft_chunk(
-    chunk: Chunk, title: str, embedded_title: str, language: str, kind: str, counts: WordCounts | None = None
+    chunk: Chunk, title: str, embedded_title: str, language: str, kind: str, *, with_words: bool = False
 ) -> ChunkDraft:
-    """Return a chunk as it is stored; its words are split, and counted, only with `counts`."""
+    """Return a chunk as it is stored; its words are split only `with_words`."""
     heading = heading_of(title, chunk.headings)
     return ChunkDraft(
         start=chunk.start,
@@ -127,7 +106,7 @@ def draft_chunk(
         language=language,
         kind=kind,
         digest=digest_of(language, kind, heading, chunk.whole_text(embedded_title)),
-        words=None if counts is None else index_words(heading, chunk.text, language, counts),
+        words=index_words(heading, chunk.text, language) if with_words else None,
     )
 
 
@@ -147,15 +126,14 @@ def heading_of(title: str, headings: Sequence[str]) -> str:
     return "\n".join([title, *(heading for heading in headings if heading != title)])
 
 
-def index_words(heading: str, text: str, language: str, counts: WordCounts) -> IndexedWords:
-    """Return a passage as the keyword index sees it, and count its words."""
+def index_words(heading: str, text: str, language: str) -> IndexedWords:
+    """Return a passage as the keyword index sees it."""
     heading_runs, title = _index_heading(heading, language)
     text_runs = runs(text)
     body = index_runs(text_runs, language)
     distinct = set(chain.from_iterable(map(words_of_run, heading_runs.union(text_runs))))
-    counts.terms.update(set(stems(distinct, language)))
-    counts.words.update(distinct)
-    return IndexedWords(title, body, _count(title) + _count(body))
+    terms = " ".join(set(stems(distinct, language)))
+    return IndexedWords(title, body, _count(title) + _count(body), " ".join(distinct), terms)
 
 
 def _count(indexed: str) -> int:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
 import apsw
 
-from localmcp.search.drafts import IndexedWords, WordCounts, heading_of, index_words
+from localmcp.search.drafts import IndexedWords, heading_of, index_words
 from localmcp.storage.database import fetch_one
 
+LONGEST_WORD = 32
+"""Longer runs of letters are data, not words that somebody misspells."""
 WORDS_IN_MEMORY = 32_000_000
 """Bytes of words that FTS5 collects before it writes them."""
 FORMAT = "record"
@@ -19,15 +22,31 @@ EMBEDDED_TITLE = f"iif(sources.format = '{FORMAT}' and json_type(metadata, '$.ti
 """SQL of the title that is embedded with a chunk: the made-up one of a record is not."""
 
 
+@dataclass(slots=True)
+class _Counts:
+    """In how many passages each word, and each stem, occurs."""
+
+    words: Counter[str] = field(default_factory=Counter[str])
+    """Folded surface words."""
+    terms: Counter[str] = field(default_factory=Counter[str])
+
+    def add(self, passage: IndexedWords) -> None:
+        self.words.update(passage.distinct.split())
+        self.terms.update(passage.terms.split())
+
+    @property
+    def correctable(self) -> dict[str, int]:
+        """The words to which spelling is corrected: those of letters alone."""
+        return {word: count for word, count in self.words.items() if word.isalpha() and len(word) <= LONGEST_WORD}
+
+
 def add_to_index(connection: apsw.Connection, collection_id: int, chunk_ids: Iterable[int]) -> None:
     """Index stored chunks for keyword search and count their words. Part of the caller's write transaction."""
-    counts = WordCounts()
-    rows = list(_indexed_words(connection, chunk_ids, counts))
-    write_words(connection, rows)
+    rows = [(chunk_id, _stored_words(connection, chunk_id)) for chunk_id in chunk_ids]
+    write_words(connection, collection_id, rows)
     connection.executemany(
         "update chunks set words = ? where id = ?", ((words.length, chunk_id) for chunk_id, words in rows)
     )
-    shift_counts(connection, collection_id, counts, 1)
 
 
 def prepare_for_many(connection: apsw.Connection) -> None:
@@ -40,10 +59,17 @@ def prepare_for_many(connection: apsw.Connection) -> None:
         connection.execute(sql, (WORDS_IN_MEMORY,))
 
 
-def write_words(connection: apsw.Connection, rows: Iterable[tuple[int, IndexedWords]]) -> None:
-    """Put the words of chunks into the keyword index. Part of the caller's write transaction."""
+def write_words(connection: apsw.Connection, collection_id: int, rows: Sequence[tuple[int, IndexedWords]]) -> None:
+    """Put the words of chunks of a collection into the keyword index, and count them.
+
+    Part of the caller's write transaction.
+    """
     sql = "insert into chunks_fts (rowid, title, text) values (?, ?, ?)"
     connection.executemany(sql, [(chunk_id, words.title, words.text) for chunk_id, words in rows])
+    counts = _Counts()
+    for _, words in rows:
+        counts.add(words)
+    _shift_counts(connection, collection_id, counts, 1)
 
 
 def remove_from_index(connection: apsw.Connection, collection_id: int, chunk_ids: Sequence[int]) -> Counter[str]:
@@ -51,31 +77,27 @@ def remove_from_index(connection: apsw.Connection, collection_id: int, chunk_ids
 
     Part of the caller's write transaction.
     """
-    counts = WordCounts()
-    for _ in _indexed_words(connection, chunk_ids, counts):
-        # Only what is counted matters.
-        pass
+    counts = _Counts()
+    for chunk_id in chunk_ids:
+        counts.add(_stored_words(connection, chunk_id))
     connection.executemany("delete from chunks_fts where rowid = ?", ((row_id,) for row_id in chunk_ids))
-    shift_counts(connection, collection_id, counts, -1)
+    _shift_counts(connection, collection_id, counts, -1)
     return counts.terms
 
 
-def _indexed_words(
-    connection: apsw.Connection, chunk_ids: Iterable[int], counts: WordCounts
-) -> Iterator[tuple[int, IndexedWords]]:
-    """Yield stored chunks as the keyword index sees them, and count their words."""
+def _stored_words(connection: apsw.Connection, chunk_id: int) -> IndexedWords:
+    """Return a stored chunk as the keyword index sees it."""
     sql = """
         select sources.title, chunks.headings, chunks.text, groups.language
         from chunks join sources on sources.id = chunks.source_id join groups on groups.id = chunks.group_id
         where chunks.id = ?
     """
-    for chunk_id in chunk_ids:
-        title, headings, text, language = fetch_one(connection, sql, (chunk_id,))
-        yield chunk_id, index_words(heading_of(title, json.loads(headings)), text, language, counts)
+    title, headings, text, language = fetch_one(connection, sql, (chunk_id,))
+    return index_words(heading_of(title, json.loads(headings)), text, language)
 
 
-def shift_counts(connection: apsw.Connection, collection_id: int, counts: WordCounts, sign: int) -> None:
-    """Count words and stems of a collection in (+1) or out (-1). Part of the caller's write transaction."""
+def _shift_counts(connection: apsw.Connection, collection_id: int, counts: _Counts, sign: int) -> None:
+    """Count words and stems of a collection in (+1) or out (-1)."""
     for table, column, counter in (("words", "word", counts.correctable), ("terms", "term", counts.terms)):
         # In key order, so that neighboring rows of the B-tree are written together.
         rows = [(collection_id, word, sign * counter[word]) for word in sorted(counter)]

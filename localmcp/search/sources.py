@@ -16,8 +16,8 @@ import apsw
 
 from localmcp.errors import InvalidInput
 from localmcp.search import vector
-from localmcp.search.drafts import ChunkDraft, IndexedWords, SourceDraft, WordCounts, heading_of, index_words
-from localmcp.search.lexicon import add_to_index, remove_from_index, shift_counts, write_words
+from localmcp.search.drafts import ChunkDraft, IndexedWords, SourceDraft, heading_of, index_words
+from localmcp.search.lexicon import add_to_index, remove_from_index, write_words
 from localmcp.search.replicas import note_changes
 from localmcp.search.vector_queue import requeue
 from localmcp.search.word_vectors import UNUSED_WORDS, forget_words
@@ -40,11 +40,11 @@ class Indexed:
 class Pending:
     """Writes that the sources of one transaction share; done once, at its end."""
 
-    counts: dict[int, WordCounts] = field(default_factory=lambda: defaultdict[int, WordCounts](WordCounts))
-    """By collection."""
+    words: dict[int, list[tuple[int, IndexedWords]]] = field(
+        default_factory=lambda: defaultdict[int, list[tuple[int, IndexedWords]]](list)
+    )
+    """Id and words of new chunks, by collection."""
     source_ids: list[int] = field(default_factory=list[int])
-    words: list[tuple[int, IndexedWords]] = field(default_factory=list[tuple[int, IndexedWords]])
-    """Of new chunks, by id."""
     groups: dict[tuple[int, str, str], int] = field(default_factory=dict[tuple[int, str, str], int])
     """Ids by collection, language and kind."""
     grouped: Counter[int] = field(default_factory=Counter[int])
@@ -52,13 +52,12 @@ class Pending:
 
     def write(self, connection: apsw.Connection) -> None:
         """Write it all. Part of the caller's write transaction."""
-        write_words(connection, self.words)
-        for collection_id, counts in self.counts.items():
-            shift_counts(connection, collection_id, counts, 1)
+        for collection_id, rows in self.words.items():
+            write_words(connection, collection_id, rows)
         _shift_groups(connection, self.grouped, 1)
         requeue(connection, self.source_ids)
         bump_generations(connection, "content", "words", "signs")
-        for written in (self.words, self.counts, self.source_ids, self.grouped):
+        for written in (self.words, self.source_ids, self.grouped):
             written.clear()
 
 
@@ -85,15 +84,13 @@ def put_source(
     moved = ((*_place(draft.chunks[position], position), chunk_id) for position, chunk_id in matched.items())
     connection.executemany(_MOVE_CHUNK, moved)
     new = [(position, chunk) for position, chunk in enumerate(draft.chunks) if position not in matched]
-    counts = draft.counts if draft.counts is not None and not matched else WordCounts()
-    fresh = _insert_chunks(connection, indexed.source_id, draft, new, counts, shared)
+    fresh = _insert_chunks(connection, indexed.source_id, draft, new, shared)
     if model_id is not None:
         pairs = ((chunk_id, draft.chunks[position]) for position, chunk_id in matched.items())
         missing = [pair for pair in pairs if not _has_vector(connection, model_id, pair[0])]
         _write_vectors(connection, model_id, draft.collection_id, indexed.source_id, [*missing, *fresh], embeddings)
     # Their place, page, metadata or partition may be another.
     note_changes(connection, draft.collection_id, matched.values())
-    shared.counts[draft.collection_id].add(counts)
     shared.source_ids.append(indexed.source_id)
     if pending is None:
         shared.write(connection)
@@ -184,19 +181,18 @@ def _shift_groups(connection: apsw.Connection, chunks_by_group: Mapping[int, int
 
 def _insert_chunks(
     connection: apsw.Connection, source_id: int, draft: SourceDraft, new: Sequence[tuple[int, ChunkDraft]],
-    counts: WordCounts, pending: Pending,
+    pending: Pending,
 ) -> list[tuple[int, ChunkDraft]]:  # fmt: skip
-    """Store chunks, given with their positions, and leave their words to `pending`; those not split yet are counted."""
+    """Store chunks, given with their positions, and leave their words to `pending`."""
     following = (fetch_one(connection, "select seq from sqlite_sequence where name = 'chunks'") or 0) + 1
     rows: list[tuple[Any, ...]] = []
     fresh: list[tuple[int, ChunkDraft]] = []
+    words = pending.words[draft.collection_id]
     for place, ((position, chunk), new_uuid) in enumerate(zip(new, _new_uuids(len(new)), strict=True), following):
         chunk_id, identity = chunk.identity or (None, new_uuid)
         chunk_id = place if chunk_id is None else chunk_id
-        indexed = chunk.words if chunk.words and counts is draft.counts else None
-        if indexed is None:
-            indexed = index_words(heading_of(draft.title, chunk.headings), chunk.text, chunk.language, counts)
-        pending.words.append((chunk_id, indexed))
+        indexed = chunk.words or index_words(heading_of(draft.title, chunk.headings), chunk.text, chunk.language)
+        words.append((chunk_id, indexed))
         fresh.append((chunk_id, chunk))
         key = (draft.collection_id, chunk.language, chunk.kind)
         group_id = pending.groups.get(key) or pending.groups.setdefault(key, _group(connection, *key))
