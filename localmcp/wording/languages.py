@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Protocol, cast
 
 from localmcp.config import packaged_data
@@ -49,7 +49,12 @@ def _model() -> _Model:
 def detect_language(text: str) -> str | None:
     """Return the language of the beginning of a text, as the stemmer calls it; None when undecided."""
     # The model reads one line of valid UTF-8; it was trained on running text, where words of capitals are rare.
-    line = " ".join(text[:CHARACTERS_READ].lower().split()).encode(errors="ignore").decode()
+    return _detect(" ".join(text[:CHARACTERS_READ].lower().split()).encode(errors="ignore").decode())
+
+
+@lru_cache(maxsize=256)
+def _detect(line: str) -> str | None:
+    """Return the language of a line; each file that is searched asks for that of the same question."""
     labels, probabilities = _model().predict(line)
     likely = len(probabilities) > 0 and probabilities[0] >= LEAST_PROBABILITY
     return _NAMES.get(labels[0].removeprefix(_LABEL)) if likely else None
