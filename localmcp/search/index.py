@@ -178,10 +178,11 @@ class Index:
 
     def _has_vectors(self, outcome: SearchOutcome) -> bool:
         with self.database.read() as connection:
-            sql = f"select 1 from signs where collection_id in ({visible_ids(connection)}) limit 1"
-            if fetch_one(connection, sql):
+            visible = f"collection_id in ({visible_ids(connection)}) limit 1"
+            if fetch_one(connection, f"select 1 from signs where {visible}"):
                 return True
-        outcome.notices.append("Answered by keyword only: no document has vectors yet.")
+            if fetch_one(connection, f"select 1 from sources where trashed_at is null and {visible}"):
+                outcome.notices.append("Answered by keyword only: no document has vectors yet.")
         return False
 
     def restriction(

@@ -15,7 +15,7 @@ from textual.strip import Strip
 from textual.style import Style
 from textual.visual import RenderOptions, Visual
 
-from localmcp.humanize import headings_of
+from localmcp.humanize import counted, headings_of
 
 if TYPE_CHECKING:
     from localmcp.text.excerpt import Matcher
@@ -75,10 +75,11 @@ def hit_lines(number: int, hit: dict[str, Any], matcher: Matcher, columns: int, 
     titles = _title_and_heading(hit, columns - 6)
     head = Content.assemble((f"{number + 1:>3} ", "$muted"), score, " ", titles)
     fresh = FRESHNESS.get(hit["freshness"], "")
-    place = cut_left(place_of(hit["citation"]), columns - (len(fresh) + 2 if fresh else 0))
+    fresh, copies = f"  {fresh}" if fresh else "", f"  +{counted(len(hit['alsoIn']), 'place')}" if "alsoIn" in hit else ""
+    place = cut_left(place_of(hit["citation"]), columns - len(fresh) - len(copies))
     origin = f"  {hit['origin']}, read-only" if "origin" in hit else ""
     where = Content.assemble(
-        "    ", (place, "$secondary"), (f"  {fresh}" if fresh else "", "$warning"), (origin, "$accent")
+        "    ", (place, "$secondary"), (copies, "$muted"), (fresh, "$warning"), (origin, "$accent")
     )
     return Content("\n").join([head, where, text])
 

@@ -11,7 +11,7 @@ from textual.widgets import Static
 
 from localmcp.humanize import counted, headings_of, rank_of, score_parts
 from localmcp.schemas import Json
-from localmcp.tui.highlight import lines_of, marked_passage
+from localmcp.tui.highlight import lines_of, marked_passage, short
 
 if TYPE_CHECKING:
     from localmcp.text.excerpt import Matcher
@@ -47,7 +47,7 @@ class PassageView(Vertical):
     def show_hit(self, hit: Json, around: Json, matcher: Matcher) -> None:
         """Show a passage with those before and after it; `around` is an answer of `get_context`."""
         parts = [
-            marked_passage(chunk["content"].strip("\n"), hit, matcher) if chunk["isTarget"]
+            marked_passage(chunk["content"].strip("\n"), hit, matcher) + _copies(hit) if chunk["isTarget"]
             else Content.styled(chunk["content"].strip("\n"), "$muted")
             for chunk in around["chunks"]
         ]  # fmt: skip
@@ -74,6 +74,12 @@ class PassageView(Vertical):
         explain = self.query_one("#explain", Static)
         if explain.has_class("-on"):
             explain.update(explanation_of(result, hit) if hit else Content(""))
+
+
+def _copies(hit: Json) -> Content:
+    """Return where else the same passage is, as a line below it."""
+    places = ", ".join(map(short, hit.get("alsoIn", ())))
+    return Content.styled(f"\n\nalso in {places}", "$secondary") if places else Content("")
 
 
 def explanation_of(result: Json, hit: Json) -> Content:

@@ -320,6 +320,11 @@ def test_without_a_model_words_answer_and_the_answer_says_so(shelf: Desk, mode: 
         assert answer["notices"] == ["Answered by keyword only: The weights are gone."]
 
 
+def test_a_library_without_documents_is_called_empty_and_not_without_vectors(database: Database) -> None:
+    desk = Desk(database, None, Index(database, broken(ModelUnavailable("never"))))
+    assert desk.search("boiler")["notices"] == [NO_DOCUMENTS]
+
+
 def test_without_any_vector_the_model_is_not_even_asked(database: Database) -> None:
     index = Index(database, broken(ModelUnavailable("never")))
     desk = Desk(database, None, index)

@@ -265,6 +265,21 @@ async def test_filters_are_set_and_cleared_from_a_list(tui: RunningTui) -> None:
     assert tui.pane.line.value == "bees"
 
 
+async def test_copies_of_a_file_are_counted_in_the_list_and_named_below_the_passage(
+    tui: RunningTui, tmp_path: Path
+) -> None:
+    for place in ("sent/lease.md", "archive/lease.md", "lease.md"):
+        write(tmp_path / "flat" / place, "# Lease\n\nThe deposit is three months of rent.\n")
+    tui.app.session.call("add_path", path=str(tmp_path / "flat"))
+    await tui.type("deposit")
+    [hit] = tui.pane.hits
+    assert len(hit["alsoIn"]) == 2
+    line = next(line for line in tui.text().splitlines() if "lease.md:3" in line)
+    assert "  +2 places" in line
+    passage = tui.pane.query_one("#passage").content.plain
+    assert "also in" in passage and all(path[-15:] in passage for path in hit["alsoIn"])
+
+
 async def test_more_like_this_searches_by_the_passage(tui: RunningTui) -> None:
     await tui.type("queen")
     await tui.press("escape", "l")
