@@ -75,7 +75,10 @@ def hit_lines(number: int, hit: dict[str, Any], matcher: Matcher, columns: int, 
     titles = _title_and_heading(hit, columns - 6)
     head = Content.assemble((f"{number + 1:>3} ", "$muted"), score, " ", titles)
     fresh = FRESHNESS.get(hit["freshness"], "")
-    fresh, copies = f"  {fresh}" if fresh else "", f"  +{counted(len(hit['alsoIn']), 'place')}" if "alsoIn" in hit else ""
+    fresh, copies = (
+        f"  {fresh}" if fresh else "",
+        f"  +{counted(len(hit['alsoIn']), 'place')}" if "alsoIn" in hit else "",
+    )
     place = cut_left(place_of(hit["citation"]), columns - len(fresh) - len(copies))
     origin = f"  {hit['origin']}, read-only" if "origin" in hit else ""
     where = Content.assemble(

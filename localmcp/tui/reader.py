@@ -41,6 +41,8 @@ COLUMN = 100
 LEAD = 3
 """Lines above the one that is shown."""
 MOST_HEADINGS = 2000
+NEED_TEXT = {"find", "match", "hit", "edge", "cite", "copy", "path", "open"}
+"""Keys that wait for the document, which may have been removed meanwhile."""
 
 
 @dataclass
@@ -143,6 +145,7 @@ class ReaderScreen(Screen[None], Asking):  # pyright: ignore[reportIncompatibleM
         first_time = not self.about
         self.about, self.passages = around, around["chunks"]
         if first_time:
+            self.refresh_bindings()
             self.ask("headings", self._read_headings, self._show_headings)
         self._draw()
         self.call_after_refresh(self._scroll_to_target)
@@ -334,6 +337,8 @@ class ReaderScreen(Screen[None], Asking):  # pyright: ignore[reportIncompatibleM
     # ------------------------------------------------------------ actions
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if action in NEED_TEXT and not self.passages:
+            return False
         if action == "edge":
             return self.focused is self.view
         return len(self.hits) > 1 if action == "hit" else True

@@ -188,3 +188,34 @@ def test_login_and_logout_are_commands(
     for signed_out in (True, False):
         execute(Session(), ["servers", "logout", "vault", "--json"])
         assert json.loads(capsys.readouterr().out)["signedOut"] is signed_out
+
+
+def test_login_says_where_to_sign_in_that_it_worked_and_which_tools_there_are_now(
+    lasting: Signed, farm: Farm, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    farm.write(vault=lasting.entry, files={"command": sys.executable})
+    monkeypatch.setattr("click.launch", browser())
+    assert execute(Session(), ["servers", "login", "vault"]) == 0
+    printed = capsys.readouterr()
+    assert printed.err.startswith(f"Sign in at: {lasting.base}/") and printed.err.count("\n") == 1
+    assert printed.out.splitlines()[0] == "Signed in to vault."
+    assert "1 tool" in printed.out
+    for words in ("Signed out of vault.", "You were not signed in to vault."):
+        assert execute(Session(), ["servers", "logout", "vault"]) == 0
+        assert capsys.readouterr().out.strip() == words
+    assert execute(Session(), ["servers", "login", "files"]) == 2
+    assert "is a program" in capsys.readouterr().err
+    assert execute(Session(), ["servers", "login", "valut"]) == 1
+    assert "There are: files, vault." in capsys.readouterr().err
+
+
+def test_without_a_browser_the_address_is_only_printed(
+    lasting: Signed, farm: Farm, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    farm.write(vault=lasting.entry)
+    launched: list[str] = []
+    monkeypatch.setattr("click.launch", launched.append)
+    assert execute(Session(), ["servers", "login", "vault", "--no-browser", "--timeout", "1"]) == 3
+    printed = capsys.readouterr()
+    assert not launched and f"Sign in at: {lasting.base}/" in printed.err
+    assert "Nobody signed in" in printed.err

@@ -454,6 +454,26 @@ def test_the_picked_passage_goes_to_stdout_and_nothing_else(hashed: Path, tmp_pa
     assert out == f"{tmp_path / 'docs' / 'bees.md'}:3\n"
 
 
+DOWN, UP, PAGE_DOWN, PAGE_UP = "\x1b[B", "\x1b[A", "\x1b[6~", "\x1b[5~"
+
+
+@POSIX
+@pytest.mark.parametrize(
+    ("keys", "place"),
+    [(DOWN, 1), (DOWN + DOWN + UP, 1), (UP, 0), (PAGE_DOWN, 4), (PAGE_DOWN * 9, -1), (PAGE_DOWN + PAGE_UP + DOWN, 1)],
+)
+def test_arrows_choose_among_the_passages_while_one_types(hashed: Path, tmp_path: Path, keys: str, place: int) -> None:
+    with Workspace(settings_of(tmp_path)) as workspace:
+        for number in range(7):
+            workspace.library.add_text(f"Lamp {number} burns {'oil ' * (number + 1)}", f"Lamp {number}")
+        ids = [hit["chunkId"] for hit in workspace.knowledge.search("lamp", limit=20)["results"]]
+    terminal = Terminal("find", "lamp", "--print", "id", "--db", str(hashed), pipe_stdout=True)
+    terminal.wait_for("passages")
+    terminal.send(keys + "\r")
+    code, out = terminal.end()
+    assert (code, out) == (0, f"{ids[place]}\n")
+
+
 @POSIX
 def test_giving_up_prints_nothing(hashed: Path) -> None:
     terminal = Terminal("find", "--db", str(hashed), pipe_stdout=True)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from folders import write
-from tui_driver import RunningTui, make_library, open_tui
+from tui_driver import RunningTui, make_library, open_tui, settings_of
 
 from localmcp.config import config_directory, state_directory
 from localmcp.errors import InvalidInput
@@ -18,6 +19,7 @@ from localmcp.tui.commands import command_line
 from localmcp.tui.evaluation_view import evaluation_page
 from localmcp.tui.job_strip import Pace, work_words
 from localmcp.tui.panes.hub import COMMANDS, difference_lines
+from localmcp.workspace import Workspace
 
 ECHO = {"name": "echo", "description": "Say it again.", "inputSchema": {"type": "object", "properties": {}}}
 
@@ -78,6 +80,49 @@ async def test_a_backup_is_made_listed_and_checked(tmp_path: Path) -> None:
         await tui.press("enter")
         await tui.until(lambda: "$ localmcp verify" in tui.text(), "the check")
         assert list(tmp_path.glob("library-backup-*.localmcp"))
+
+
+async def test_backups_of_a_file_whose_name_holds_brackets_are_listed(tmp_path: Path) -> None:
+    file = make_library(tmp_path).rename(tmp_path / "mine [old].localmcp")
+    async with open_tui(file, settings=replace(settings_of(tmp_path), database=file)) as tui:
+        await tui.go("file")
+        await find(tui, "make a backup")
+        await tui.press("enter")
+        await tui.until(lambda: tui.pane.entries_by_group.get("Backups"), "the backup")
+
+
+async def test_a_pack_is_mounted_listed_with_what_it_holds_and_unmounted(tmp_path: Path) -> None:
+    with Workspace(replace(settings_of(tmp_path), database=tmp_path / "herbs.localmcp")) as workspace:
+        workspace.library.add_text("Basil grows in pots.", "Basil")
+    async with open_tui(make_library(tmp_path), (140, 40)) as tui:
+        await tui.go("file")
+        await find(tui, "mount a pack")
+        await tui.press("enter")
+        await tui.until(lambda: tui.app.screen.query("ToolForm"), "the form")
+        tui.app.screen.query_one("#field-0").value = str(tmp_path / "herbs.localmcp")  # type: ignore[attr-defined]
+        await tui.press("ctrl+r")
+        await find(tui, "mount:")
+        await tui.until(lambda: "● herbs  mounted" in tui.text(), "the mount")
+        await tui.until(lambda: "1 document, 1 passage" in tui.text(), "what it holds")
+        await tui.press("enter")
+        await tui.until(lambda: "Unmount it" in tui.text(), "what can be done")
+        await tui.press("enter")
+        await tui.until(lambda: not tui.pane.entries_by_group["Packs"], "that it is gone")
+        assert tui.app.session.workspace.mounts.described() == []
+
+
+async def test_a_mounted_file_that_is_gone_says_so_in_its_row(tmp_path: Path) -> None:
+    herbs = tmp_path / "herbs.localmcp"
+    with Workspace(replace(settings_of(tmp_path), database=herbs)) as workspace:
+        workspace.library.add_text("Basil grows in pots.", "Basil")
+    file = make_library(tmp_path)
+    with Workspace(settings_of(tmp_path)) as workspace:
+        workspace.mounts.mount(herbs)
+    herbs.unlink()
+    async with open_tui(file, (140, 40)) as tui:
+        await tui.go("file")
+        await find(tui, "mount:")
+        await tui.until(lambda: "✗ herbs  it is not there" in tui.text(), "what is wrong")
 
 
 def test_an_evaluation_is_a_table_and_a_plot() -> None:

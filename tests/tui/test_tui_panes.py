@@ -394,6 +394,24 @@ async def test_the_doctor_shows_every_check_with_the_command_that_repairs_it(tmp
         assert "The disk is full." in tui.app.clipboard
 
 
+async def test_the_doctor_checks_again_when_asked_and_shows_only_what_holds_the_filter(tmp_path: Path) -> None:
+    reports = [
+        Examination([Check("space", "fail", "The disk is full.", ""), Check("model", "ok", "It is loaded.", "")], []),
+        Examination([Check("space", "ok", "There is room.", ""), Check("model", "ok", "It is loaded.", "")], []),
+    ]
+    async with open_tui(make_library(tmp_path), examine=lambda _workspace: reports.pop(0)) as tui:
+        await tui.go("doctor")
+        await tui.until(lambda: "✗ space" in tui.text() and "1 problem" in tui.text())
+        await tui.press("slash")
+        await tui.type("ROOM")
+        assert "space" not in tui.text() and "model" not in tui.text()
+        await tui.press("enter", "r")
+        await tui.until(lambda: "✓ space" in tui.text() and "all well" in tui.text())
+        assert "model" not in tui.text()
+        await tui.press("slash", "escape")
+        await tui.until(lambda: "✓ model" in tui.text())
+
+
 async def test_a_long_check_goes_on_below_its_beginning(tmp_path: Path) -> None:
     report = Examination([Check("space", "fail", "Disks: the disk is full. " * 6, "")], [])
     async with open_tui(make_library(tmp_path), (80, 24), examine=lambda _workspace: report) as tui:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 import pytest
 from folders import write
 from tui_driver import RunningTui, make_library, open_tui
+
+from localmcp.tui.reader import ReaderScreen
 
 CHAPTERS = 60
 
@@ -90,3 +93,43 @@ async def test_the_next_hit_of_the_document_and_what_is_copied(tui: RunningTui) 
     assert tui.app.clipboard.endswith("lamps.md")
     await tui.press("y")
     assert "lamps.md:" in tui.app.clipboard
+
+
+async def test_the_passage_at_the_top_is_copied_and_cited(tui: RunningTui) -> None:
+    await tui.press("slash")
+    await tui.type("chapter 41.")
+    await tui.press("enter", "Y")
+    assert "The **lamp** of chapter 41." in tui.app.clipboard
+    await tui.press("y")
+    title, heading = tui.app.clipboard.split(" (")[0].split(" › ")
+    assert (title, heading) == ("lamps", "Chapter 41")
+
+
+async def test_the_editor_is_opened_at_the_passage_or_the_error_line_says_why_not(
+    tui: RunningTui, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("VISUAL", raising=False)
+    monkeypatch.setenv("EDITOR", "vim")
+    started: list[list[str]] = []
+    monkeypatch.setattr(tui.app, "suspend", contextlib.nullcontext)
+    monkeypatch.setattr("subprocess.run", lambda command, check: started.append(command))
+    path = tmp_path / "docs" / "lamps.md"
+    await tui.press("g", "o")
+    assert started == [["vim", "+1", str(path)]]
+    await tui.press("G", "o")
+    assert int(started[1][1]) > 300
+    path.unlink()
+    await tui.press("o")
+    assert "no longer there" in tui.error() and len(started) == 2
+
+
+async def test_keys_do_nothing_in_a_document_that_another_process_has_removed(tui: RunningTui) -> None:
+    passage = reader(tui).target
+    await tui.press("escape")
+    tui.app.session.workspace.library.remove(["lamps"])
+    tui.app.push_screen(ReaderScreen(passage))
+    await tui.settle()
+    assert tui.error()
+    await tui.press("Y", "y", "P", "o", "G", "g", "n", "t", "full_stop", "slash", "x", "enter")
+    await tui.press("escape", "escape")
+    assert tui.app.screen is tui.app.screen_stack[0]

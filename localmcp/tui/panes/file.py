@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from datetime import datetime
+from glob import escape
 from itertools import islice
 from typing import Any
 
@@ -63,7 +64,7 @@ COMMANDS = (
 def backups_of(session: Session) -> list[Entry]:
     """Return the backups beside the file, the latest first."""
     path = session.path
-    copies = sorted(path.parent.glob(f"{path.stem}-*-[0-9]*-[0-9]*{path.suffix}"), reverse=True)
+    copies = sorted(path.parent.glob(f"{escape(path.stem)}-*-[0-9]*-[0-9]*{escape(path.suffix)}"), reverse=True)
     return [_backup(str(copy), copy.stat().st_size, copy.stat().st_mtime) for copy in copies]
 
 
@@ -100,8 +101,9 @@ def mounts_of(session: Session) -> list[Entry]:
 def _mount(mount: Json) -> Entry:
     name, path = str(mount["name"]), str(mount["path"])
     holds = f"{counted(mount.get('sources') or 0, 'document')}, {counted(mount.get('chunks') or 0, 'passage')}"
-    state = Content.styled(f"✗ {mount['problem']}", "$error") if mount.get("problem") else Content(holds)
-    title = Content.assemble(("● ", "$success"), f"{name}  mounted")
+    problem = mount.get("problem")
+    state = Content.styled(f"✗ {problem}", "$error") if problem else Content(holds)
+    title = Content.assemble(("✗ ", "$error") if problem else ("● ", "$success"), f"{name}  {problem or 'mounted'}")
     search = Content(f"Search only there:  collection:mount:{name}/*")
     about = Content("\n\n").join([Content(short(path)), state, search])
     unmount = Command("Packs", "Unmount it", "It is no longer searched.", ("unmount", name))
