@@ -19,7 +19,7 @@ from localmcp.search.collections import spec_of
 from localmcp.search.consistency import disagreements
 from localmcp.search.model_languages import unread_languages
 from localmcp.search.vector_queue import waiting, word_only_passages
-from localmcp.storage.database import fetch_all, fetch_one
+from localmcp.storage.database import fetch_all, fetch_column, fetch_one
 from localmcp.storage.times import utc_now
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def count_wrong_counts(connection: apsw.Connection) -> int:
 
 
 def _missing_vectors(connection: apsw.Connection) -> Iterator[Check]:
-    ids = [row[0] for row in fetch_all(connection, "select id from collections where kind = 'documents'")]
+    ids = fetch_column(connection, "select id from collections where kind = 'documents'")
     missing, by_word_only = waiting(connection, ids).passages, word_only_passages(connection, ids)
     if missing:
         says = f"{counted(missing, 'passage')} found by word so far; their meaning is read while localmcp runs"
@@ -140,7 +140,7 @@ def _documents(connection: apsw.Connection) -> Iterator[Check]:
 
 
 def _missing_folders(connection: apsw.Connection) -> Iterator[Check]:
-    roots = [row[0] for row in fetch_all(connection, "select distinct path from roots where kind = 'folder'")]
+    roots = fetch_column(connection, "select distinct path from roots where kind = 'folder'")
     for path in roots:
         if not os.path.isdir(path):
             says = (

@@ -13,7 +13,7 @@ import apsw
 from localmcp.doctor.check import Check, fail, ok, warn
 from localmcp.errors import LocalMCPError
 from localmcp.humanize import command_line, size
-from localmcp.storage.database import Database, fetch_all, fetch_one
+from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one
 from localmcp.storage.migrations import APPLICATION_ID, schema_version
 from localmcp.storage.provenance import is_adopted
 
@@ -72,7 +72,7 @@ def _version(connection: apsw.Connection) -> Check:
 
 
 def _damage(connection: apsw.Connection, path: Path) -> Iterator[Check]:
-    messages = [row[0] for row in fetch_all(connection, f"pragma integrity_check({MOST_DAMAGES})")]
+    messages = fetch_column(connection, f"pragma integrity_check({MOST_DAMAGES})")
     only_indexes = all("fts" in message.casefold() or "inverted index" in message.casefold() for message in messages)
     if messages == ["ok"]:
         yield ok("integrity", "every page is whole")

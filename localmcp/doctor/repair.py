@@ -21,7 +21,7 @@ from localmcp.search.lexicon import add_to_index
 from localmcp.search.reembedding import KIND as REEMBED
 from localmcp.search.reembedding import rebuild_signs
 from localmcp.search.vector_queue import requeue_collection
-from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_one
+from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_column, fetch_one
 from localmcp.storage.times import utc_now
 
 AT_ONCE = 2000
@@ -127,7 +127,7 @@ def _delete_wrong_vectors(database: Database) -> int:
         connection.execute(sql)
         removed = connection.changes()
         connection.execute("update rules set embedding = null where embedding not in (select id from vectors)")
-        for (collection_id,) in fetch_all(connection, "select id from collections"):
+        for collection_id in fetch_column(connection, "select id from collections"):
             requeue_collection(connection, collection_id)
         return removed
 
@@ -139,7 +139,7 @@ def _rebuild_words(database: Database) -> int:
         connection.execute("delete from words")
         connection.execute("delete from terms")
         total = 0
-        for (collection_id,) in fetch_all(connection, "select id from collections"):
+        for collection_id in fetch_column(connection, "select id from collections"):
             ids = _live_chunks(connection, collection_id)
             for start in range(0, len(ids), AT_ONCE):
                 add_to_index(connection, collection_id, ids[start : start + AT_ONCE])
@@ -159,14 +159,14 @@ def _live_chunks(connection: apsw.Connection, collection_id: int) -> list[int]:
         select chunks.id from chunks join sources on sources.id = source_id
         where collection_id = ? and trashed_at is null order by chunks.id
     """
-    return [row[0] for row in fetch_all(connection, sql, (collection_id,))]
+    return fetch_column(connection, sql, (collection_id,))
 
 
 def _rebuild_signs(database: Database) -> int:
     total = 0
     with database.read() as connection:
         sql = "select id from collections where model_id is not null and kind = 'documents'"
-        ids = [row[0] for row in fetch_all(connection, sql)]
+        ids = fetch_column(connection, sql)
     for collection_id in ids:
         with database.write() as connection:
             model_id = fetch_one(connection, "select model_id from collections where id = ?", (collection_id,))

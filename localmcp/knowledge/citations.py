@@ -23,7 +23,7 @@ from localmcp.search.collections import visible_collections
 from localmcp.search.federation import Federation
 from localmcp.search.index import Index
 from localmcp.search.passages import Passage, find_passage, passages_of_source
-from localmcp.storage.database import fetch_all
+from localmcp.storage.database import fetch_column
 from localmcp.text.outline import path_at
 from localmcp.tools import Param, hidden_tool
 
@@ -417,7 +417,7 @@ def _cited_passages(connection: apsw.Connection, identity: uuid.UUID) -> list[Pa
     sql = "select id from sources where uuid = ? and trashed_at is null"
     passages = [
         p
-        for (source_id,) in fetch_all(connection, sql, (str(identity),))
+        for source_id in fetch_column(connection, sql, (str(identity),))
         for p in passages_of_source(connection, source_id)
     ]
     return passages if passages and passages[0].collection in names else []

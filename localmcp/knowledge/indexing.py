@@ -21,7 +21,7 @@ from localmcp.knowledge.trash import documents_in
 from localmcp.search.collections import Collection
 from localmcp.search.drafts import SourceDraft
 from localmcp.search.sources import Indexed, Pending, put_source, restore_source, trash_sources
-from localmcp.storage.database import Database, fetch_all, fetch_one
+from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one
 from localmcp.text.changes import reads_anew
 
 log = logging.getLogger(__name__)
@@ -266,7 +266,7 @@ def _check_roots(connection: apsw.Connection, group: Sequence[Step]) -> None:
     """
     paths = {step.task.root.id: step.task.root.path for step in group if step.task.root.id is not None}
     sql = f"select id from roots where {WATCHED} and id in (select value from carray(?))"
-    there = {row[0] for row in fetch_all(connection, sql, (apsw.carray(array("q", paths)),))} if paths else set[int]()
+    there = set(fetch_column(connection, sql, (apsw.carray(array("q", paths)),))) if paths else set[int]()
     if gone := [path for number, path in paths.items() if number not in there]:
         raise Interrupted(f"{gone[0]} was removed meanwhile; nothing more of it is added.")
 

@@ -20,7 +20,7 @@ from localmcp.knowledge.ledger import Root, roots_of
 from localmcp.knowledge.scans import waiting_pages, waiting_scans
 from localmcp.search.collections import choose_collections, visible_collections, visible_ids
 from localmcp.search.vector_queue import QUEUE_VERSION, waiting
-from localmcp.storage.database import Database, fetch_all, fetch_one
+from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one
 
 State = Literal["fresh", "changed", "missing", "unverifiable", "failed"]
 """Of a document: its file is as it was read, has changed, is gone, is not a file here, could not be read again."""
@@ -338,7 +338,7 @@ def _page_of_ids(
     """
     with_path = f"{where} and uri is not null"
     sql = f"select id from sources indexed by sources_by_uri where {with_path} order by uri limit ? offset ?"
-    ids = [row[0] for row in fetch_all(connection, sql, (*values, limit, offset))]
+    ids = fetch_column(connection, sql, (*values, limit, offset))
     if len(ids) < limit:
         before = fetch_one(connection, f"select count(*) from sources where {with_path}", values)
         sql = f"select id from sources where {where} and uri is null order by title, id limit ? offset ?"

@@ -17,7 +17,7 @@ from localmcp.files import holds_other_bytes, modified_ns
 from localmcp.knowledge.walk import below, prefix_of
 from localmcp.search.collections import Collection
 from localmcp.search.drafts import WORD_ONLY
-from localmcp.storage.database import fetch_all, fetch_one
+from localmcp.storage.database import fetch_all, fetch_column, fetch_one
 from localmcp.storage.times import utc_now
 from localmcp.text.changes import CHANGES, reads_anew
 from localmcp.text.data_text import RULE as WORD_ONLY_RULE
@@ -256,7 +256,7 @@ def removed_folders_above(connection: apsw.Connection, collection_id: int, path:
         select path from ledger
         where collection_id = ? and status = 'removed' and path in (select value from carray(?)) order by path
     """
-    return [row[0] for row in fetch_all(connection, sql, (collection_id, apsw.carray(_folders_above(path))))]
+    return fetch_column(connection, sql, (collection_id, apsw.carray(_folders_above(path))))
 
 
 def _folders_above(path: str) -> tuple[str, ...]:

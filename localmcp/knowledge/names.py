@@ -18,7 +18,7 @@ from localmcp.search.collections import visible_collections, visible_ids
 from localmcp.search.dates import SOURCE_DATE
 from localmcp.search.federation import Federation
 from localmcp.search.index import Index
-from localmcp.storage.database import fetch_all, fetch_one
+from localmcp.storage.database import fetch_all, fetch_column, fetch_one
 
 MOST_VALUES = 20
 SHOWN = 9
@@ -187,7 +187,7 @@ def explain_empty_filter(
     where = f"trashed_at is null and sources.collection_id in ({visible_ids(connection)})"
 
     def values(sql: str, *bindings: Any) -> list[str]:
-        return [row[0] for row in fetch_all(connection, f"select distinct {sql} where {where}", bindings)]
+        return fetch_column(connection, f"select distinct {sql} where {where}", bindings)
 
     remarks: list[str] = []
     if source_type:

@@ -27,6 +27,7 @@ from localmcp.search.drafts import SourceDraft, Window
 from localmcp.search.sources import put_source, restore_source
 from localmcp.search.vector_queue import BEHIND, FRONT, Lease
 from localmcp.storage.database import Database, fetch_all, fetch_one
+from localmcp.storage.schema import has_table
 from localmcp.text.ocr import Engine, PageText, installed_engine, read_pages, scan_document
 from localmcp.text.worker import one_member
 from localmcp.text.worker_pool import Answer, Limits, WorkerPool
@@ -53,7 +54,7 @@ class Scan:
 
 def waiting_scans(connection: apsw.Connection, collection_id: int) -> list[Scan]:
     """Return the scans of a collection, those with the fewest pages first."""
-    if not fetch_one(connection, "select count(*) from sqlite_schema where name = 'scanned_pages'"):
+    if not has_table(connection, "scanned_pages"):
         return []  # A file of an older schema, which is only read.
     rows = fetch_all(
         connection,

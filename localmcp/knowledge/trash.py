@@ -35,7 +35,7 @@ from localmcp.knowledge.walk import below
 from localmcp.schemas import nearest
 from localmcp.search.collections import Collection
 from localmcp.search.sources import purge_sources, restore_source, trash_sources
-from localmcp.storage.database import fetch_all, fetch_one
+from localmcp.storage.database import fetch_all, fetch_column, fetch_one
 from localmcp.storage.times import utc_now
 
 
@@ -276,7 +276,7 @@ def _follow_container(
             select distinct uri from sources where collection_id = ? and uri >= ? and uri < ? and trashed_at is not null
                 and metadata ->> '$.container' = ?
         """
-        for (other,) in fetch_all(connection, sql, (collection_id, f"{container}#", f"{container}$", container)):
+        for other in fetch_column(connection, sql, (collection_id, f"{container}#", f"{container}$", container)):
             mark(connection, collection_id, other, "removed", "removed with the file that it is in")
         mark(connection, collection_id, container, "indexed", "brought back from the trash")
         sql = "update ledger set source_id = ? where collection_id = ? and path = ?"

@@ -10,7 +10,7 @@ from typing import Any
 
 import apsw
 
-from localmcp.storage.database import fetch_all
+from localmcp.storage.database import fetch_all, fetch_column
 
 NOT_COUNTED = ("manifest", "sqlite_stat1", "sqlite_stat4")
 """The manifest holds the digest; statistics change with `pragma optimize` and answer nothing."""
@@ -40,7 +40,7 @@ def digest_content(connection: apsw.Connection) -> str:
 def _tables(connection: apsw.Connection) -> list[str]:
     """Return names of the tables that hold rows themselves; a virtual table's rows are in its shadow tables."""
     sql = "select name from sqlite_schema where type = 'table' and sql not like 'create virtual%' order by name"
-    return [name for (name,) in fetch_all(connection, sql) if name not in NOT_COUNTED]
+    return [name for name in fetch_column(connection, sql) if name not in NOT_COUNTED]
 
 
 def _rows(connection: apsw.Connection, table: str) -> Iterator[bytes]:

@@ -12,7 +12,7 @@ import apsw
 
 from localmcp.search.drafts import ChunkDraft, SourceDraft
 from localmcp.search.passages import read_metadata, read_texts
-from localmcp.storage.database import fetch_all
+from localmcp.storage.database import fetch_all, fetch_column
 from localmcp.wording.languages import LANGUAGES
 
 LONGEST_TITLE, LONGEST_PLACE, LONGEST_WORD = 2_000, 4_000, 40
@@ -37,7 +37,7 @@ class Incoming:
 def read_incoming(connection: apsw.Connection, collection_id: int, skipped: list[str]) -> Iterator[Incoming]:
     """Yield the documents of a collection in the order they came; `skipped` gets those that cannot be used."""
     sql = "select id from sources where collection_id = ? and trashed_at is null order by id"
-    for (source_id,) in fetch_all(connection, sql, (collection_id,)):
+    for source_id in fetch_column(connection, sql, (collection_id,)):
         try:
             yield _read(connection, source_id)
         except ValueError as error:

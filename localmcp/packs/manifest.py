@@ -11,7 +11,7 @@ from typing import Any, cast
 import apsw
 
 from localmcp.storage.database import fetch_one
-from localmcp.storage.schema import schema_of
+from localmcp.storage.schema import has_table
 
 LONGEST = 1_000_000
 """Characters of a manifest; ours have a few hundred a collection."""
@@ -46,7 +46,7 @@ def seal_of(manifest: Manifest) -> str:
 
 def read_manifest(connection: apsw.Connection) -> Manifest | None:
     """Return the manifest of an open file; None for a file that is no pack, or whose manifest is not ours."""
-    if ("table", "manifest") not in schema_of(connection):
+    if not has_table(connection, "manifest"):
         return None
     content = fetch_one(connection, f"select iif(length(content) <= {LONGEST}, content, null) from manifest")
     try:
@@ -57,16 +57,16 @@ def read_manifest(connection: apsw.Connection) -> Manifest | None:
 
 def has_manifest(connection: apsw.Connection) -> bool:
     """Return whether the file says anything of itself, readable or not."""
-    if ("table", "manifest") not in schema_of(connection):
+    if not has_table(connection, "manifest"):
         return False
     return bool(fetch_one(connection, "select count(*) from manifest"))
 
 
 def count_contents(connection: apsw.Connection) -> dict[str, int]:
     """Return table -> rows, of what a person would count; older files lack some tables."""
-    present = {name for kind, name in schema_of(connection) if kind == "table"}
-    counted = ("sources", "chunks", "vectors", "quickstarts", "rules")
-    return {table: fetch_one(connection, f"select count(*) from {table}") for table in counted if table in present}
+    tables = ("sources", "chunks", "vectors", "quickstarts", "rules")
+    present = [table for table in tables if has_table(connection, table)]
+    return {table: fetch_one(connection, f"select count(*) from {table}") for table in present}
 
 
 def list_sources(connection: apsw.Connection) -> Iterator[dict[str, Any]]:

@@ -28,8 +28,9 @@ from localmcp.search.sentence_codes import by_chunk, keep_sentences, read_senten
 from localmcp.search.sources import put_source
 from localmcp.search.vector_queue import QueueWorker, waiting
 from localmcp.search.word_vectors import keep_words, read_words
-from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_one
+from localmcp.storage.database import Database, bump_generations, fetch_one
 from localmcp.storage.migrations import VECTOR_ID_BITS
+from localmcp.storage.schema import has_table
 
 CHUNKS_TOGETHER = 200
 """Chunks of one transaction, a longer document excepted."""
@@ -285,7 +286,7 @@ class Merge:
     # ------------------------------------------------------------ quick starts and rules
 
     def _merge_quickstarts(self, theirs: apsw.Connection, report: MergeReport, dry_run: bool) -> None:
-        if not _has_table(theirs, "quickstarts"):
+        if not has_table(theirs, "quickstarts"):
             return
         missing: list[dict[str, Any]] = []
         sql = "select name, content from quickstarts where deleted_at is null order by id"
@@ -307,7 +308,7 @@ class Merge:
         self._import("importQuickstarts", [] if dry_run else missing, report)
 
     def _merge_rules(self, theirs: apsw.Connection, report: MergeReport, dry_run: bool) -> None:
-        if not _has_table(theirs, "rules"):
+        if not has_table(theirs, "rules"):
             return
         columns = ("rule_text", "category", "context", "project", "globs", "always_apply", "weight")
         sql = """
@@ -380,10 +381,6 @@ def _free_uri(connection: apsw.Connection, collection_id: int, uri: str | None) 
     sql = "select 1 from sources where collection_id = ? and uri = ? and trashed_at is null"
     places = (f"{number}/{uri}" if number > 1 else uri for number in range(1, 10_000))
     return next((candidate for candidate in places if not fetch_one(connection, sql, (collection_id, candidate))), None)
-
-
-def _has_table(connection: apsw.Connection, name: str) -> bool:
-    return bool(fetch_all(connection, "select 1 from sqlite_schema where type = 'table' and name = ?", (name,)))
 
 
 def _json(text: str) -> Any:

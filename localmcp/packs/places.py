@@ -10,12 +10,12 @@ from typing import Any, cast
 
 import apsw
 
-from localmcp.storage.database import fetch_all
+from localmcp.storage.database import fetch_all, fetch_column
 
 
 def hide_places(connection: apsw.Connection) -> None:
     """Turn absolute paths into paths below the folder that was added: of documents, and in their metadata."""
-    roots = [PurePath(path) for (path,) in fetch_all(connection, "select path from roots order by length(path) desc")]
+    roots = [PurePath(path) for path in fetch_column(connection, "select path from roots order by length(path) desc")]
     rows = fetch_all(connection, "select id, collection_id, uri, metadata from sources order by id")
     used_uris = {(collection_id, uri) for _, collection_id, uri, _ in rows if uri is not None and not is_absolute(uri)}
     for source_id, collection_id, uri, metadata in rows:

@@ -13,7 +13,7 @@ from localmcp.errors import LocalMCPError, NotFound
 from localmcp.packs.digest import digest_content
 from localmcp.packs.manifest import Manifest, count_contents, has_manifest, list_sources, read_manifest, seal_of
 from localmcp.search.consistency import disagreements
-from localmcp.storage.database import MAX_FOREIGN_VALUE_BYTES, UNREADABLE_ROWS, Database, fetch_all
+from localmcp.storage.database import MAX_FOREIGN_VALUE_BYTES, UNREADABLE_ROWS, Database, fetch_all, fetch_column
 from localmcp.storage.schema import expected_schema, schema_of
 
 MOST_PROBLEMS = 20
@@ -71,7 +71,7 @@ def _look(connection: apsw.Connection, verification: Verification) -> None:
 
 
 def _damage(connection: apsw.Connection) -> list[str]:
-    messages = [row[0] for row in fetch_all(connection, f"pragma integrity_check({MOST_PROBLEMS})")]
+    messages = fetch_column(connection, f"pragma integrity_check({MOST_PROBLEMS})")
     if messages != ["ok"]:
         return [f"damaged: {message}" for message in messages]
     parents = fetch_all(connection, "select * from pragma_foreign_key_check limit 1000")

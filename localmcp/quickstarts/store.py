@@ -16,7 +16,7 @@ from localmcp.quickstarts.documents import Draft, Json, Tag, Unreadable, read_co
 from localmcp.quickstarts.search import document_text, tagged_ids
 from localmcp.schemas import mapping_of
 from localmcp.search.federation import shown_name
-from localmcp.storage.database import bump_generations, fetch_all, fetch_one
+from localmcp.storage.database import bump_generations, fetch_all, fetch_column, fetch_one
 from localmcp.storage.times import utc_now
 from localmcp.tools import compact_json
 
@@ -142,7 +142,7 @@ def contents(connection: apsw.Connection, names: Iterable[str]) -> dict[str, Jso
 
 def names(connection: apsw.Connection) -> list[str]:
     """Return the names of all quick starts."""
-    return [name for (name,) in fetch_all(connection, "select name from quickstarts where deleted_at is null")]
+    return fetch_column(connection, "select name from quickstarts where deleted_at is null")
 
 
 def _row(columns: Sequence[Any], origin: str | None = None) -> Row:

@@ -22,7 +22,7 @@ from localmcp.search.collections import (
     visible_collections,
 )
 from localmcp.search.replicas import replica_of
-from localmcp.storage.database import Database, fetch_all, fetch_one
+from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one
 from localmcp.tools import Param, current_scope, hidden_change, hidden_tool, without_none
 
 Name = Annotated[str, Param("The collection.", min_length=1, max_length=100)]
@@ -169,7 +169,7 @@ class Collections:
             "description": collection.description,
             "documents": documents,
             "chunks": chunks,
-            "partitions": [row[0] for row in fetch_all(connection, sql, (collection.id,))],
+            "partitions": fetch_column(connection, sql, (collection.id,)),
             "searchedIn": "milvus" if replica and replica.ready and self.places.milvus is not None else "file",
         }
 

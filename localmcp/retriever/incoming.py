@@ -28,7 +28,7 @@ from localmcp.search.collections import (
 from localmcp.search.drafts import SourceDraft
 from localmcp.search.records import RecordText, check_metadata, clean_text, draft_whole
 from localmcp.search.sources import put_source
-from localmcp.storage.database import Database, fetch_all, fetch_one
+from localmcp.storage.database import Database, fetch_column, fetch_one
 
 BATCH = 500
 CHUNKS_AT_ONCE = 500
@@ -193,7 +193,7 @@ def _is_same(connection: apsw.Connection, source_id: int, draft: SourceDraft, mo
         select digest from chunks join vectors on vectors.id = (? << 40 | chunks.id)
         where source_id = ? order by position
     """
-    digests = [row[0] for row in fetch_all(connection, sql, (model_id, source_id))]
+    digests = fetch_column(connection, sql, (model_id, source_id))
     return digests == [chunk.digest for chunk in draft.chunks]
 
 

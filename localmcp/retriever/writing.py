@@ -27,7 +27,7 @@ from localmcp.search.records import (
 )
 from localmcp.search.replicas import note_source
 from localmcp.search.sources import put_source
-from localmcp.storage.database import bump_generations, fetch_all, fetch_one
+from localmcp.storage.database import bump_generations, fetch_column, fetch_one
 from localmcp.tools import Json, without_none
 
 EMBEDDED_AT_ONCE = 96
@@ -87,8 +87,7 @@ def store_record(
     partition_id = ensure_partition(connection, target, name)
     placed = replace(draft, collection_id=target.id, partition_id=partition_id)
     source_id = put_source(connection, placed, embeddings, target.model_id).source_id
-    rows = fetch_all(connection, "select id from chunks where source_id = ? order by position", (source_id,))
-    return [row[0] for row in rows]
+    return fetch_column(connection, "select id from chunks where source_id = ? order by position", (source_id,))
 
 
 def find_record(connection: apsw.Connection, target: Collection, change: Change) -> RecordRow:

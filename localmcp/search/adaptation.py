@@ -20,7 +20,7 @@ from localmcp.search.drafts import WORD_ONLY
 from localmcp.search.relevance import HYBRID, Signals
 from localmcp.search.vector import SignIndex, nearest_chunks
 from localmcp.search.vector_queue import waiting
-from localmcp.storage.database import Database, fetch_all, fetch_one, read_generations
+from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one, read_generations
 
 log = logging.getLogger(__name__)
 
@@ -173,7 +173,7 @@ def _sample(connection: apsw.Connection, group: Group, model_id: int) -> list[st
         )
     """
     most = min(max(group.chunks // CHUNKS_A_WINDOW, FEWEST_WINDOWS), MOST_WINDOWS)
-    return [text for (text,) in fetch_all(connection, sql, (group.id, LEAST_WORDS, model_id, most))]
+    return fetch_column(connection, sql, (group.id, LEAST_WORDS, model_id, most))
 
 
 def _window(text: str, number: int) -> str:

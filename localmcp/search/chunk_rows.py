@@ -17,7 +17,7 @@ from localmcp.search.collections import Collection
 from localmcp.search.conditions import Condition, comparisons, sql_condition
 from localmcp.search.filters import SOURCE_COLUMNS
 from localmcp.search.records import metadata_of
-from localmcp.storage.database import fetch_all, fetch_one
+from localmcp.storage.database import fetch_all, fetch_column, fetch_one
 
 COLUMNS = {**SOURCE_COLUMNS, "page": "chunks.first_page"}
 
@@ -49,7 +49,7 @@ def find_partition(connection: apsw.Connection, collection: Collection, name: st
 def partition_names(connection: apsw.Connection, collection_id: int) -> list[str]:
     """Return names of the collection's partitions, without the default one."""
     sql = "select name from partitions where collection_id = ? order by name"
-    return [row[0] for row in fetch_all(connection, sql, (collection_id,))]
+    return fetch_column(connection, sql, (collection_id,))
 
 
 def sources_fulfilling(
@@ -67,7 +67,7 @@ def sources_fulfilling(
         tests.append(compiled.sql)
         bindings |= compiled.bindings
     sql = f"select id from sources where {' and '.join(tests)} order by id"
-    return np.array([row[0] for row in fetch_all(connection, sql, bindings)], dtype=np.int64)
+    return np.array(fetch_column(connection, sql, bindings), dtype=np.int64)
 
 
 def asks_for_pages(condition: Condition) -> bool:
@@ -82,8 +82,7 @@ def chunks_fulfilling(connection: apsw.Connection, collection_id: int, condition
         select chunks.id from chunks join sources on sources.id = chunks.source_id
         where collection_id = :collection and trashed_at is null and {compiled.sql} order by chunks.id
     """
-    rows = fetch_all(connection, sql, {"collection": collection_id, **compiled.bindings})
-    return [row[0] for row in rows]
+    return fetch_column(connection, sql, {"collection": collection_id, **compiled.bindings})
 
 
 def load_rows(connection: apsw.Connection, collection_id: int, ids: Sequence[int]) -> dict[int, Row]:

@@ -11,7 +11,7 @@ from localmcp.humanize import command_line
 from localmcp.search.sources import trash_sources
 from localmcp.search.vector import remove_vectors
 from localmcp.search.word_vectors import UNUSED_WORDS
-from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_one
+from localmcp.storage.database import Database, bump_generations, fetch_column, fetch_one
 
 AT_ONCE = 200
 """Sources deleted in one transaction, so that others get to write in between."""
@@ -64,7 +64,7 @@ def _delete_sources(database: Database, which: str, bindings: Sequence[int]) -> 
     while True:
         with database.write() as connection:
             sql = f"select id from sources where {which} order by id limit {AT_ONCE}"
-            ids = [row[0] for row in fetch_all(connection, sql, bindings)]
+            ids = fetch_column(connection, sql, bindings)
             if not ids:
                 return count
             _delete(connection, ids)
@@ -74,6 +74,5 @@ def _delete_sources(database: Database, which: str, bindings: Sequence[int]) -> 
 def _delete(connection: apsw.Connection, source_ids: Sequence[int]) -> None:
     trash_sources(connection, source_ids)
     for source_id in source_ids:
-        rows = fetch_all(connection, "select id from chunks where source_id = ?", (source_id,))
-        remove_vectors(connection, [row[0] for row in rows])
+        remove_vectors(connection, fetch_column(connection, "select id from chunks where source_id = ?", (source_id,)))
         connection.execute("delete from sources where id = ?", (source_id,))

@@ -21,7 +21,7 @@ from localmcp.search.collections import choose_collections
 from localmcp.search.conditions import Condition
 from localmcp.search.index import Index
 from localmcp.search.vector import Block
-from localmcp.storage.database import fetch_all, fetch_one, read_generations
+from localmcp.storage.database import fetch_all, fetch_column, fetch_one, read_generations
 
 FEW = 400
 """So many vectors are compared one by one: narrowing them would read as many."""
@@ -77,7 +77,7 @@ def describe_vectors(connection: apsw.Connection, collection: str) -> Space:
     [stored] = choose_collections(connection, [collection])
     model, dimension = _model(connection, stored.model_id)
     sql = "select sources from signs where collection_id = ? and model_id = ?"
-    blobs = [row[0] for row in fetch_all(connection, sql, (stored.id, stored.model_id))]
+    blobs = fetch_column(connection, sql, (stored.id, stored.model_id))
     sources, counts = np.unique(np.frombuffer(b"".join(blobs), dtype=np.int64), return_counts=True)
     partitions = {DEFAULT_PARTITION: 0, **dict.fromkeys(partition_names(connection, stored.id), 0)}
     belongs = dict(fetch_all(connection, _PARTITION_OF_SOURCE, (stored.id,)))

@@ -11,7 +11,7 @@ import apsw
 
 from localmcp.embeddings import DEFAULT_NAME, MULTILINGUAL_NAME
 from localmcp.errors import InvalidInput, ModelMismatch, NotFound
-from localmcp.storage.database import fetch_all, fetch_one
+from localmcp.storage.database import fetch_all, fetch_column, fetch_one
 from localmcp.storage.times import utc_now
 from localmcp.tools import current_scope, nearest
 
@@ -198,7 +198,7 @@ def groups_in_other_languages(
     """Return the groups of chunks in another language than the question's; none where that is undecided."""
     sql = "select id from groups where language != ? and chunks > 0 and collection_id in (select value from carray(?))"
     bindings = (language, apsw.carray(array("q", collection_ids)))
-    return [row[0] for row in fetch_all(connection, sql, bindings)] if language else []
+    return fetch_column(connection, sql, bindings) if language else []
 
 
 def in_groups(connection: apsw.Connection, groups: Sequence[int], chunk_ids: Sequence[int]) -> frozenset[int]:
@@ -210,4 +210,4 @@ def in_groups(connection: apsw.Connection, groups: Sequence[int], chunk_ids: Seq
         where id in (select value from carray(?)) and group_id in (select value from carray(?))
     """
     bindings = (apsw.carray(array("q", chunk_ids)), apsw.carray(array("q", groups)))
-    return frozenset(row[0] for row in fetch_all(connection, sql, bindings))
+    return frozenset(fetch_column(connection, sql, bindings))

@@ -12,6 +12,7 @@ from localmcp.arrays import np
 from localmcp.search.vector import segment_fits
 from localmcp.search.vector_queue import QUEUE_VERSION, miscounted
 from localmcp.storage.database import fetch_all, fetch_one
+from localmcp.storage.schema import has_table
 from localmcp.storage.vector_codes import pack_codes
 
 _LIVE = "select chunks.id from chunks join sources on sources.id = source_id where trashed_at is null"
@@ -49,8 +50,7 @@ def disagreements(connection: apsw.Connection) -> list[str]:
     document; vectors have the model's length and belong to a passage or a rule; sign codes are those of the vectors.
     """
     # Files of the first versions have no rules.
-    has_rules = fetch_one(connection, "select count(*) from sqlite_schema where type = 'table' and name = 'rules'")
-    of_rules = _OF_RULES if has_rules else "null"
+    of_rules = _OF_RULES if has_table(connection, "rules") else "null"
     counts = {
         text: fetch_one(connection, f"select count(*) from {rows.replace('OF_RULES', of_rules)}")
         for text, rows in _COUNTS.items()

@@ -11,7 +11,7 @@ from typing import Any
 import apsw
 
 from localmcp.search.collections import Collection
-from localmcp.storage.database import fetch_all
+from localmcp.storage.database import fetch_all, fetch_column
 from localmcp.wording.normalize import fold
 
 MOST_NAMED = 5
@@ -64,7 +64,7 @@ def named_sources(connection: apsw.Connection, text: str, collections: Sequence[
 def first_chunks(connection: apsw.Connection, source_ids: Iterable[int]) -> list[int]:
     """Return the first chunk of each document."""
     sql = "select id from chunks where position = 0 and source_id in (select value from carray(?))"
-    return [row[0] for row in fetch_all(connection, sql, (apsw.carray(array("q", source_ids)),))]
+    return fetch_column(connection, sql, (apsw.carray(array("q", source_ids)),))
 
 
 def named_chunks(connection: apsw.Connection, source_ids: Iterable[int], candidates: Iterable[int]) -> dict[int, int]:

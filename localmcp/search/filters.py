@@ -17,7 +17,7 @@ from localmcp.search.collections import Collection
 from localmcp.search.conditions import Condition, sql_condition
 from localmcp.search.dates import SOURCE_DATE
 from localmcp.search.records import TITLE_COLUMN
-from localmcp.storage.database import fetch_all
+from localmcp.storage.database import fetch_column
 
 MOST_KEYS, MOST_VALUES = 50, 1000
 """A query of more conditions than these is one that SQLite refuses."""
@@ -74,12 +74,12 @@ def allowed_sources(
         conditions.append(condition)
         bindings.extend(values)
     sql = f"select id from sources where {' and '.join(conditions)} order by id"
-    source_ids = np.array([row[0] for row in fetch_all(connection, sql, bindings)], dtype=np.int64)
+    source_ids = np.array(fetch_column(connection, sql, bindings), dtype=np.int64)
     if filters.condition is None:
         return source_ids
     compiled = sql_condition(filters.condition, "sources.metadata", SOURCE_COLUMNS)
-    rows = fetch_all(connection, f"select id from sources where {compiled.sql}", compiled.bindings)
-    return np.intersect1d(source_ids, np.array([row[0] for row in rows], dtype=np.int64))
+    fulfilling = fetch_column(connection, f"select id from sources where {compiled.sql}", compiled.bindings)
+    return np.intersect1d(source_ids, np.array(fulfilling, dtype=np.int64))
 
 
 def _conditions(filters: Filters) -> list[tuple[str, list[Any]]]:

@@ -37,7 +37,7 @@ from localmcp.search.sentence_codes import nearest_sentences
 from localmcp.search.vector import BEST, Block, SignIndex, exact_cosines, nearest_chunks
 from localmcp.search.vector_queue import waiting
 from localmcp.search.word_vectors import WORDS_VERSION, WordIndex
-from localmcp.storage.database import Database, Generations, fetch_all, fetch_one, read_generations
+from localmcp.storage.database import Database, Generations, fetch_column, fetch_one, read_generations
 from localmcp.wording.languages import detect_language
 
 log = logging.getLogger(__name__)
@@ -356,7 +356,7 @@ class _Search:
         values: dict[str, Any] = {"ids": apsw.carray(ids), "collections": apsw.carray(array("q", ours.collection_ids))}
         if self.allowed is not None:
             values["allowed"] = apsw.carray(self.allowed)
-        return [row[0] for row in fetch_all(self.connection, sql, values)]
+        return fetch_column(self.connection, sql, values)
 
     def _count_sentences(self, model_id: int, vectors: Sequence[Vector]) -> None:
         """Let the nearest sentence of a long question count as much as the whole; the first hundred stay the first."""
@@ -472,7 +472,7 @@ def _without_vectors(connection: apsw.Connection, chunk_ids: Sequence[int]) -> f
         select chunks.id from chunks join groups on groups.id = group_id
         where chunks.id in (select value from carray(?)) and kind != ?
     """
-    return frozenset(row[0] for row in fetch_all(connection, sql, (apsw.carray(array("q", chunk_ids)), WORD_ONLY)))
+    return frozenset(fetch_column(connection, sql, (apsw.carray(array("q", chunk_ids)), WORD_ONLY)))
 
 
 def _compare_other_languages(connection: apsw.Connection, model_id: int, vector: Vector, arms: Arms) -> None:

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 import apsw
 
 from localmcp.embeddings import DEFAULT_NAME
-from localmcp.storage.database import fetch_all
+from localmcp.storage.database import fetch_all, fetch_column
 
 ENGLISH = "english"
 LEAST_SHARE = 0.2
@@ -48,7 +48,7 @@ def unread_languages(connection: apsw.Connection) -> UnreadLanguages | None:
     """Return the languages that the models in use do not know; None where they are few, or all are known."""
     # A model that was tried and given up is still in the table, and answers nothing.
     sql = "select distinct models.name from models join collections on models.id = model_id where kind = 'documents'"
-    if {name for (name,) in fetch_all(connection, sql)} != {DEFAULT_NAME}:
+    if set(fetch_column(connection, sql)) != {DEFAULT_NAME}:
         return None
     sql = "select language, sum(chunks) from groups where chunks > 0 group by 1 order by 2 desc"
     passages: dict[str, int] = dict(fetch_all(connection, sql))

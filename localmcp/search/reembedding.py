@@ -32,7 +32,7 @@ from localmcp.search.vector_queue import (
     write_batch,
 )
 from localmcp.search.word_vectors import keep_words
-from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_one
+from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_column, fetch_one
 from localmcp.storage.times import utc_now
 
 KIND = "reembed"
@@ -114,7 +114,7 @@ def roll_back(database: Database, collection: Collection) -> Reembedded:
 def clean(database: Database, collection: Collection) -> int:
     """Delete the vectors of a collection that another model than its own made; returns how many. In small steps."""
     with database.read() as connection:
-        others = [row[0] for row in fetch_all(connection, "select id from models order by id")]
+        others = fetch_column(connection, "select id from models order by id")
         own = _bound_model(connection, collection)
     removed = 0
     for model_id in others:
@@ -341,7 +341,7 @@ def _model_name(connection: apsw.Connection, model_id: int | None) -> str | None
 def collections_to_reembed(connection: apsw.Connection) -> list[Collection]:
     """Return the collections of documents that have passages, as the caller sees them."""
     sql = "select distinct collection_id from sources where chunk_count > 0"
-    filled = {row[0] for row in fetch_all(connection, sql)}
+    filled = set(fetch_column(connection, sql))
     return [collection for collection in visible_collections(connection) if collection.id in filled]
 
 

@@ -13,8 +13,9 @@ from typing import Any, Literal
 
 import apsw
 
-from localmcp.storage.database import fetch_all, fetch_one
+from localmcp.storage.database import fetch_all, fetch_column, fetch_one
 from localmcp.storage.migrations import VECTOR_ID_BITS
+from localmcp.storage.schema import has_table
 from localmcp.storage.times import utc_now
 
 
@@ -64,7 +65,7 @@ _SELECT = """
 
 def replica_of(connection: apsw.Connection, collection_id: int) -> Replica | None:
     """Return the collection's copy, or None."""
-    if not _keeps_replicas(connection):
+    if not has_table(connection, "replicas"):
         return None
     row = fetch_one(connection, f"{_SELECT} where collection_id = ?", (collection_id,))
     return _replica(row) if row else None
@@ -72,7 +73,7 @@ def replica_of(connection: apsw.Connection, collection_id: int) -> Replica | Non
 
 def replicas(connection: apsw.Connection) -> list[Replica]:
     """Return every copy, by the collection's name."""
-    if not _keeps_replicas(connection):
+    if not has_table(connection, "replicas"):
         return []
     rows = fetch_all(connection, f"{_SELECT} order by collections.name")
     return [_replica(row) for row in rows]
@@ -80,11 +81,6 @@ def replicas(connection: apsw.Connection) -> list[Replica]:
 
 def _replica(row: tuple[Any, ...]) -> Replica:
     return Replica(*row[:12], current=bool(row[12]))
-
-
-def _keeps_replicas(connection: apsw.Connection) -> bool:
-    """Return whether the file has the table; a read-only one of an older version has not."""
-    return fetch_one(connection, "select 1 from sqlite_schema where type = 'table' and name = 'replicas'") is not None
 
 
 def model_text(connection: apsw.Connection, model_id: int | None) -> str:
@@ -118,7 +114,7 @@ def note_changes(connection: apsw.Connection, collection_id: int, chunk_ids: Ite
 def note_source(connection: apsw.Connection, source_id: int) -> None:
     """Queue every chunk of a source. Part of the write transaction."""
     sql = "select collection_id from sources where id = ?"
-    chunk_ids = [row[0] for row in fetch_all(connection, "select id from chunks where source_id = ?", (source_id,))]
+    chunk_ids = fetch_column(connection, "select id from chunks where source_id = ?", (source_id,))
     note_changes(connection, fetch_one(connection, sql, (source_id,)), chunk_ids)
 
 
@@ -229,4 +225,4 @@ def chunk_ids_after(
     """Return the next ids that a complete copy has, ascending."""
     sql = f"select chunks.id {LIVE_CHUNKS} and chunks.id > :after order by chunks.id limit :limit"
     bindings = {"model": model_id, "collection": collection_id, "after": after, "limit": limit}
-    return [row[0] for row in fetch_all(connection, sql, bindings)]
+    return fetch_column(connection, sql, bindings)

@@ -21,7 +21,7 @@ from localmcp.search.lexicon import add_to_index, remove_from_index, write_words
 from localmcp.search.replicas import note_changes
 from localmcp.search.vector_queue import requeue
 from localmcp.search.word_vectors import UNUSED_WORDS, forget_words
-from localmcp.storage.database import bump_generations, fetch_all, fetch_one
+from localmcp.storage.database import bump_generations, fetch_all, fetch_column, fetch_one
 from localmcp.storage.times import utc_now
 
 
@@ -259,7 +259,7 @@ def _hide_chunks(connection: apsw.Connection, collection_id: int, chunk_ids: Seq
     terms = remove_from_index(connection, collection_id, chunk_ids)
     _shift_groups(connection, _groups_of(connection, chunk_ids), -1)
     sql = "select distinct model_id from signs where collection_id = ?"
-    for (model_id,) in fetch_all(connection, sql, (collection_id,)):
+    for model_id in fetch_column(connection, sql, (collection_id,)):
         vector.remove_signs(connection, model_id, collection_id, chunk_ids)
     return terms
 
@@ -337,4 +337,4 @@ def _collection_of(connection: apsw.Connection, source_id: int, *, trashed: bool
 
 
 def _chunk_ids(connection: apsw.Connection, source_id: int) -> list[int]:
-    return [row[0] for row in fetch_all(connection, "select id from chunks where source_id = ?", (source_id,))]
+    return fetch_column(connection, "select id from chunks where source_id = ?", (source_id,))

@@ -18,7 +18,7 @@ from localmcp.arrays import Ids, Vector, Vectors, np
 from localmcp.embeddings import Embedder
 from localmcp.embeddings.word_outputs import WORD_CODE_BYTES, WordCode, WordReader
 from localmcp.search.vector import estimated_candidates
-from localmcp.storage.database import fetch_all
+from localmcp.storage.database import fetch_all, fetch_column
 from localmcp.wording.normalize import is_function_word, runs, stem, words_of_run
 
 if TYPE_CHECKING:
@@ -146,8 +146,7 @@ def _passages(connection: apsw.Connection, word_ids: Iterable[int]) -> dict[int,
     words = fetch_all(connection, sql, (apsw.carray(array("q", word_ids)),)) if word_ids else []
     sql = f"select rowid from chunks_fts where chunks_fts match ? limit {MOST_PASSAGES + 1}"
     chunk_ids_by_word = {
-        word_id: [row[0] for row in fetch_all(connection, sql, (f'"{word.replace(chr(34), "")}"',))]
-        for word_id, word in words
+        word_id: fetch_column(connection, sql, (f'"{word.replace(chr(34), "")}"',)) for word_id, word in words
     }
     return {word_id: chunk_ids for word_id, chunk_ids in chunk_ids_by_word.items() if len(chunk_ids) <= MOST_PASSAGES}
 

@@ -470,6 +470,11 @@ def fetch_all(connection: apsw.Connection, sql: str, bindings: Any = ()) -> list
     return cast("list[Any]", connection.execute(sql, bindings).fetchall())
 
 
+def fetch_column(connection: apsw.Connection, sql: str, bindings: Any = ()) -> list[Any]:
+    """Return the first value of every row of a query."""
+    return [row[0] for row in fetch_all(connection, sql, bindings)]
+
+
 def fetch_one(connection: apsw.Connection, sql: str, bindings: Any = ()) -> Any:
     """Return the only row of a query as a tuple, or its value if it has one column; None if there is none."""
     # Not `get`, which passes over the check of foreign rows.

@@ -17,6 +17,12 @@ def expected_schema(version: int) -> dict[tuple[str, str], str]:
         return schema_of(connection)
 
 
+def has_table(connection: apsw.Connection, name: str) -> bool:
+    """Return whether the file has a table; a read-only one of an older version lacks some."""
+    sql = "select 1 from sqlite_schema where type = 'table' and name = ?"
+    return connection.execute(sql, (name,)).fetchone() is not None
+
+
 def schema_of(connection: apsw.Connection) -> dict[tuple[str, str], str]:
     """Return (type, name) -> SQL of every object in the file; a trigger may bear the name of a table."""
     rows = connection.execute("select type, name, coalesce(sql, '') from sqlite_schema")
