@@ -13,6 +13,7 @@ from typing_extensions import TypedDict
 
 from localmcp.errors import InvalidInput
 from localmcp.knowledge.citations import Citation, Freshness, check_freshness, cite
+from localmcp.knowledge.excerpts import excerpts
 from localmcp.knowledge.hit_scores import explain_hit
 from localmcp.knowledge.lean_answers import lean_search
 from localmcp.knowledge.names import explain_empty_filter, resolve_source
@@ -25,31 +26,16 @@ from localmcp.search.federation import Federation
 from localmcp.search.filters import Filters
 from localmcp.search.fusion import MatchType
 from localmcp.search.index import Index
-from localmcp.search.keyword import KeywordQuery, Term, inverse_frequency
+from localmcp.search.keyword import Term, inverse_frequency
 from localmcp.search.relevance import has_digit, unmentioned
 from localmcp.storage.database import fetch_one
 from localmcp.text.signals import signals
 from localmcp.tools import Param, current_scope, integer_or_string, tool
-from localmcp.wording.normalize import fold, is_function_word, stop_words
+from localmcp.wording.normalize import fold, stop_words
 
 SEARCH_CHARS = 6_000
 """Characters of passages that a language model gets unless it asks for more."""
 GROUPED_HITS, DEEP_HITS = 100, 1000
-WHOLE_PASSAGES, EXCERPT_CHARS = 2, 350
-"""A language model gets the first passages whole, of the others the sentences around the one that answers, unless it
-says `maxChars`: 595 questions on 48 articles cost 2,248 characters each, before 3,507, and no answer is lost."""
-WEAK_CHARS, WEAK_SHARE = 150, 0.2
-"""Characters that it gets of a passage whose relevance is less than this share of the best one's, or that lacks a word
-of the question where the first passage has them all. On 397 German questions .3 loses two answers, .2 none. Of 1,822
-questions the first passage has all words for 415; for 4 of them another one answers, mostly the quoted second."""
-PROBABLE = 50
-"""Where the best passage has at least this relevance, a weak one is only listed: that makes 411 of 1,115 questions
-15 % cheaper; of 1,066 answers that were quoted before, one is in a document that is only listed."""
-LATER_SHARE = 0.5
-"""The same from the third passage on: 5 to 18 % fewer characters; of 2,029 answers none is lost, with .55 one."""
-UNLIKELY, UNLIKELY_CHARS = 20, 250
-"""In an answer of low confidence, characters of a passage of less than this relevance: searches for what is not in the
-documents cost 360 characters less, and none of 107 sample questions loses its answer; with 200 one does."""
 GROUPED_CHARS = 120
 """Characters of a passage that represents its document where a language model reads it."""
 MOST_ABSENT = 3
@@ -220,7 +206,7 @@ class PassageSearch:
                 _cut(hit, GROUPED_CHARS if current_scope().lean else None)
         elif len(outcome.hits) == 1:
             _cut(result["results"][0], budget)
-        elif current_scope().lean and maxChars is None and not explain:
+        elif outcome.hits and current_scope().lean and maxChars is None and not explain:
             _add_excerpts(result["results"], outcome, request.offset)
         if current_scope().lean and (absent := _absent_words(query, outcome)):
             result["absentWords"] = absent[:MOST_ABSENT]
@@ -353,43 +339,9 @@ def _cut(hit: SearchHit, longest: int | None) -> None:
 
 
 def _add_excerpts(hits: Sequence[SearchHit], outcome: SearchOutcome, offset: int) -> None:
-    """Add to each hit what the text for a language model shows of it; "" for a hit that is only listed."""
-    best = max((hit["relevance"] for hit in hits), default=0)
-    complete = [_holds_every_word(outcome.query, hit) for hit in outcome.hits]
-    for place, (hit, is_complete) in enumerate(zip(hits, complete, strict=True), offset):
-        lesser = complete[0] and not is_complete
-        longest = _shown_chars(place, hit["relevance"], best, lesser=lesser, doubtful=outcome.doubtful)
-        hit["excerpt"] = excerpt_around(hit["content"], longest, _best_place(hit)) if longest != 0 else ""
-
-
-def _shown_chars(place: int, relevance: int, best: int, *, lesser: bool, doubtful: bool) -> int | None:
-    """Return how many characters a language model gets of the passage at a place; None for all.
-
-    Args:
-        place: 0 for the first hit.
-        relevance: of the passage.
-        best: relevance of the best passage.
-        lesser: the first passage holds every word of the question, this one does not.
-        doubtful: the answer is marked as of low confidence.
-    """
-    is_later, is_probable = place >= WHOLE_PASSAGES, best >= PROBABLE
-    share = LATER_SHARE if is_later and is_probable else WEAK_SHARE
-    if relevance < share * best or (lesser and is_later):
-        return 0 if is_probable else WEAK_CHARS
-    if lesser:
-        return WEAK_CHARS
-    if doubtful and relevance < UNLIKELY:
-        return UNLIKELY_CHARS
-    return EXCERPT_CHARS if is_later else None
-
-
-def _holds_every_word(query: KeywordQuery | None, hit: Hit) -> bool:
-    """Return whether a passage holds all content words of a question."""
-    if query is None:
-        return False
-    words = [*(term.word for term in query.terms), *(word for word, _ in query.dropped)]
-    content = {word for word in words if not is_function_word(word, query.languages)}
-    return bool(content) and content <= set(hit.matched)
+    shown = excerpts(outcome, [hit["relevance"] for hit in hits], offset)
+    for hit, excerpt in zip(hits, shown, strict=True):
+        hit["excerpt"] = excerpt
 
 
 def _best_place(hit: SearchHit) -> int:

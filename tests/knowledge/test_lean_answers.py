@@ -9,53 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from library import Library
+from desk import LEAN, SENTENCE, Desk
 
-from localmcp.embeddings import HashEmbedder
 from localmcp.errors import InvalidInput, NotFound
-from localmcp.knowledge.citations import Citations
-from localmcp.knowledge.documents import KnowledgeBase
-from localmcp.search.federation import Federation
-from localmcp.storage.database import Database
-from localmcp.tools import Answer, Registry, Scope
-
-LEAN = Scope(caller="stdio", trusted=False, lean=True)
-SENTENCE = "The boiler of house {0} is filled through valve {0} until the needle shows {0} bar, and then it is aired. "
-
-
-class Desk:
-    """The tools that read, behind a registry."""
-
-    def __init__(self, database: Database, embedder: HashEmbedder) -> None:
-        self.library = Library(database, embedder)
-        self.registry = Registry()
-        self.registry.add_service(KnowledgeBase(Federation(self.library.index)))
-        self.registry.add_service(Citations(Federation(self.library.index)))
-
-    def add_text(self, title: str, text: str) -> None:
-        self.library.put(text, title=title)
-
-    def add_file(self, path: Path, text: str) -> None:
-        path.write_text(text)
-        self.library.put(text, title=path.name, uri=str(path))
-
-
-@pytest.fixture
-def desk(database: Database, hash_embedder: HashEmbedder) -> Desk:
-    return Desk(database, hash_embedder)
-
-
-@pytest.fixture
-def ask(desk: Desk) -> Callable[..., Answer]:
-    """Five documents of passages of about 600 characters, asked for as an assistant does."""
-    for number in range(1, 7):
-        text = "".join(f"## Part {part}\n\n{SENTENCE.format(number * 10 + part) * 6}\n\n" for part in range(1, 4))
-        desk.add_text(f"Boiler manual {number}", f"# Boiler manual {number}\n\n{text}")
-
-    def call(tool: str, **arguments: Any) -> Answer:
-        return desk.registry.call(tool, arguments, LEAN)
-
-    return call
+from localmcp.tools import Answer
 
 
 def passages_of(answer: Answer) -> int:
@@ -113,52 +70,6 @@ def test_of_a_line_without_stops_the_part_with_the_answer_is_shown(desk: Desk, a
     assert "the skylight jammed at noon" in shown and len(shown) <= 300
 
 
-def test_from_the_third_passage_on_the_text_shows_the_sentences_around_the_one_that_answers(
-    desk: Desk, ask: Callable[..., Answer]
-) -> None:
-    for number in range(5):
-        before, after = (f"{word} is said of house {number}. " * 8 for word in ("Little", "Nothing"))
-        desk.add_text(f"Lamp {number}", f"{before}The lamp of house {number} hums. {after}")
-    answer = ask("search", query="lamp hums")
-    contents = [hit["content"] for hit in answer.value["results"]]
-    assert [content in answer.text for content in contents] == [True, True, False, False, False]
-    assert all(f"The lamp of house {number} hums." in answer.text for number in range(5))
-    assert len(answer.text) < sum(map(len, contents))
-    whole = ask("search", query="lamp hums", maxChars=10_000).text
-    assert all(content in whole for content in contents)
-
-
-def test_a_passage_that_is_far_less_relevant_than_one_that_answers_is_only_listed(
-    desk: Desk, ask: Callable[..., Answer]
-) -> None:
-    desk.add_text("Lamp", "The copper lamp above the bench hums at night when its switch and its fuse are worn.")
-    for number, last in enumerate(("One copper pot.", "Its switch.", "A bench.")):
-        desk.add_text(f"Potatoes {number}", f"Potatoes {number} are kept dry in boxes of sand. " * 10 + last)
-    query = "Why does the copper lamp above the bench hum at night when its switch and fuse are worn?"
-    answer = ask("search", query=query, limit=8)
-    best, weak = answer.value["results"][0], answer.value["results"][-1]
-    assert weak["relevance"] < 0.2 * best["relevance"] and len(weak["content"]) > 400
-    assert best["content"] in answer.text and weak["content"] not in answer.text
-    assert "One copper pot." not in answer.text and "are kept dry" not in answer.text
-    assert re.search(r"^Not quoted: .*Potatoes 0:1", answer.text, re.M)
-    assert weak["content"] in ask("search", query=query, limit=8, maxChars=10_000).text
-
-
-def test_from_the_third_passage_on_one_that_is_clearly_less_relevant_than_the_best_is_only_listed(
-    desk: Desk, ask: Callable[..., Answer]
-) -> None:
-    desk.add_text("Lamp", "The copper lamp above the bench hums at night when its switch and its fuse are worn.")
-    for number in range(3):
-        desk.add_text(f"Bench {number}", f"Wall {number} was painted white; a lamp stands at its end.")
-    query = "Why does the copper lamp above the bench hum at night when its switch and fuse fail?"
-    answer = ask("search", query=query, limit=4)
-    best, second, *later = answer.value["results"]
-    assert all(0.2 * best["relevance"] < hit["relevance"] < 0.5 * best["relevance"] for hit in (second, *later))
-    assert best["content"] in answer.text and second["content"] in answer.text
-    assert not any(hit["content"] in answer.text for hit in later)
-    assert all(f"{hit['sourceTitle']}:1" in answer.text for hit in later)
-
-
 def test_a_text_that_several_documents_hold_is_among_the_first_five_once(
     desk: Desk, ask: Callable[..., Answer]
 ) -> None:
@@ -167,24 +78,6 @@ def test_a_text_that_several_documents_hold_is_among_the_first_five_once(
     desk.add_text("Switch", "The switch of the copper lamp was replaced in May.")
     titles = [hit["sourceTitle"] for hit in ask("search", query="copper lamp", limit=5).value["results"]]
     assert titles.index("Switch") == 1 and sum(title.startswith("Lamp page") for title in titles) == 4
-
-
-def test_where_the_first_passage_has_every_word_of_the_question_others_are_cut(
-    desk: Desk, ask: Callable[..., Answer]
-) -> None:
-    desk.add_text("Lamp", "The copper lamp above the bench hums at night.")
-    desk.add_text("Pots", "Copper pots and a lamp are kept dry in boxes of sand, far from the oven. " * 6)
-    both, pots = ask("search", query="copper lamp bench").value["results"][:2]
-    assert (both["sourceTitle"], pots["sourceTitle"]) == ("Lamp", "Pots")
-    assert pots["content"] not in ask("search", query="copper lamp bench").text
-    assert pots["content"] in ask("search", query="copper lamp").text
-
-
-def test_an_unlikely_passage_of_a_doubtful_answer_is_cut(ask: Callable[..., Answer]) -> None:
-    answer = ask("search", query="zeppelins over the Arctic and their masts")
-    first = answer.value["results"][0]
-    assert answer.value["lowConfidence"] and first["relevance"] < 20
-    assert first["content"] not in answer.text and first["content"][:100] in answer.text
 
 
 def test_a_list_and_a_document_tell_of_a_file_that_changed_since_it_was_read(desk: Desk, tmp_path: Path) -> None:

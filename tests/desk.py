@@ -1,0 +1,34 @@
+"""The tools that read documents, as an assistant calls them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from library import Library
+
+from localmcp.embeddings import HashEmbedder
+from localmcp.knowledge.citations import Citations
+from localmcp.knowledge.documents import KnowledgeBase
+from localmcp.search.federation import Federation
+from localmcp.storage.database import Database
+from localmcp.tools import Registry, Scope
+
+LEAN = Scope(caller="stdio", trusted=False, lean=True)
+SENTENCE = "The boiler of house {0} is filled through valve {0} until the needle shows {0} bar, and then it is aired. "
+
+
+class Desk:
+    """The tools that read, behind a registry."""
+
+    def __init__(self, database: Database, embedder: HashEmbedder) -> None:
+        self.library = Library(database, embedder)
+        self.registry = Registry()
+        self.registry.add_service(KnowledgeBase(Federation(self.library.index)))
+        self.registry.add_service(Citations(Federation(self.library.index)))
+
+    def add_text(self, title: str, text: str) -> None:
+        self.library.put(text, title=title)
+
+    def add_file(self, path: Path, text: str) -> None:
+        path.write_text(text)
+        self.library.put(text, title=path.name, uri=str(path))

@@ -1,0 +1,142 @@
+"""What the text for a language model shows of each passage: all, the sentences that match, or its line alone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+from desk import Desk
+
+from localmcp.tools import Answer
+
+
+def test_from_the_third_passage_on_the_text_shows_the_sentences_around_the_one_that_answers(
+    desk: Desk, ask: Callable[..., Answer]
+) -> None:
+    for number in range(5):
+        before, after = (f"{word} is said of house {number}. " * 8 for word in ("Little", "Nothing"))
+        desk.add_text(f"Lamp {number}", f"{before}The lamp of house {number} hums. {after}")
+    answer = ask("search", query="lamp hums")
+    contents = [hit["content"] for hit in answer.value["results"]]
+    assert [content in answer.text for content in contents] == [True, True, False, False, False]
+    assert all(f"The lamp of house {number} hums." in answer.text for number in range(5))
+    assert len(answer.text) < sum(map(len, contents))
+    whole = ask("search", query="lamp hums", maxChars=10_000).text
+    assert all(content in whole for content in contents)
+
+
+def test_a_passage_that_is_far_less_relevant_than_one_that_answers_is_only_listed(
+    desk: Desk, ask: Callable[..., Answer]
+) -> None:
+    desk.add_text("Lamp", "The copper lamp above the bench hums at night when its switch and its fuse are worn.")
+    for number, last in enumerate(("One copper pot.", "Its switch.", "A bench.")):
+        desk.add_text(f"Potatoes {number}", f"Potatoes {number} are kept dry in boxes of sand. " * 10 + last)
+    query = "Why does the copper lamp above the bench hum at night when its switch and fuse are worn?"
+    answer = ask("search", query=query, limit=8)
+    best, weak = answer.value["results"][0], answer.value["results"][-1]
+    assert weak["relevance"] < 0.2 * best["relevance"] and len(weak["content"]) > 400
+    assert best["content"] in answer.text and weak["content"] not in answer.text
+    assert "One copper pot." not in answer.text and "are kept dry" not in answer.text
+    assert re.search(r"^Not quoted: .*Potatoes 0:1", answer.text, re.M)
+    assert weak["content"] in ask("search", query=query, limit=8, maxChars=10_000).text
+
+
+def test_from_the_third_passage_on_one_that_is_clearly_less_relevant_than_the_best_is_only_listed(
+    desk: Desk, ask: Callable[..., Answer]
+) -> None:
+    desk.add_text("Lamp", "The copper lamp above the bench hums at night when its switch and its fuse are worn.")
+    for number in range(3):
+        desk.add_text(f"Bench {number}", f"Wall {number} was painted white; a lamp stands at its end.")
+    query = "Why does the copper lamp above the bench hum at night when its switch and fuse fail?"
+    answer = ask("search", query=query, limit=4, mode="keyword")
+    best, second, *later = answer.value["results"]
+    assert all(0.2 * best["relevance"] < hit["relevance"] < 0.5 * best["relevance"] for hit in (second, *later))
+    assert best["content"] in answer.text and second["content"] in answer.text
+    assert not any(hit["content"] in answer.text for hit in later)
+    assert all(f"{hit['sourceTitle']}:1" in answer.text for hit in later)
+
+
+def test_where_the_first_passage_has_every_word_of_the_question_others_are_cut(
+    desk: Desk, ask: Callable[..., Answer]
+) -> None:
+    desk.add_text("Lamp", "The copper lamp above the bench hums at night.")
+    desk.add_text("Pots", "Copper pots and a lamp are kept dry in boxes of sand, far from the oven. " * 6)
+    both, pots = ask("search", query="copper lamp bench").value["results"][:2]
+    assert (both["sourceTitle"], pots["sourceTitle"]) == ("Lamp", "Pots")
+    assert pots["content"] not in ask("search", query="copper lamp bench").text
+    assert pots["content"] in ask("search", query="copper lamp").text
+
+
+def test_an_unlikely_passage_of_a_doubtful_answer_is_cut(ask: Callable[..., Answer]) -> None:
+    answer = ask("search", query="zeppelins over the Arctic and their masts")
+    first = answer.value["results"][0]
+    assert answer.value["lowConfidence"] and first["relevance"] < 20
+    assert first["content"] not in answer.text and first["content"][:100] in answer.text
+
+
+HUM = "copper lamp bench hum night switch"
+
+
+@pytest.fixture
+def lamp(desk: Desk) -> Desk:
+    """A passage about what `HUM` asks for, and a dozen about jars."""
+    desk.add_text("Lamp", "The copper lamp above the bench hums at night.")
+    for number in range(12):
+        desk.add_text(f"Shelf {number}", f"Shelf {number} holds jars of plums, number {number}, and nothing else.")
+    return desk
+
+
+def test_a_second_passage_that_both_words_and_meaning_put_far_behind_the_first_is_only_listed(
+    lamp: Desk, ask: Callable[..., Answer]
+) -> None:
+    lamp.add_text("Bench", "The lamp of the bench was bought with a copper switch. " + "Nobody has polished it. " * 12)
+    answer = ask("search", query=HUM, limit=2)
+    first, second = answer.value["results"]
+    assert first["combinedScore"] - second["combinedScore"] > 35 and second["relevance"] > 50
+    assert second["content"][:40] not in answer.text and "Not quoted: Bench:1" in answer.text
+    assert second["content"][:40] in ask("search", query=HUM, limit=2, mode="keyword").text
+
+
+def test_of_a_second_passage_that_is_behind_the_first_the_sentences_that_match_are_shown(
+    lamp: Desk, ask: Callable[..., Answer]
+) -> None:
+    lamp.add_text("Bench", "The lamp of the bench hums and glows. " * 14)
+    answer = ask("search", query=HUM, limit=2)
+    first, second = answer.value["results"]
+    assert 15 < first["combinedScore"] - second["combinedScore"] < 35
+    assert second["content"][:400] in answer.text and second["content"] not in answer.text
+
+
+def test_a_later_passage_that_is_behind_the_first_is_quoted_for_a_word_that_the_first_lacks(
+    lamp: Desk, ask: Callable[..., Answer]
+) -> None:
+    for number in range(2):
+        lamp.add_text(f"Bench {number}", f"The copper lamp of bench {number} hums and glows.")
+    lamp.add_text("Glow", "The copper lamp hums: its switch is worn.")
+    answer = ask("search", query=HUM, limit=4)
+    first, *_, bench, glow = answer.value["results"]
+    assert all(15 < first["combinedScore"] - hit["combinedScore"] < 35 for hit in (bench, glow))
+    assert glow["content"] in answer.text
+    assert bench["content"] not in answer.text and f"{bench['sourceTitle']}:1" in answer.text
+
+
+def test_of_a_passage_the_paragraphs_that_match_are_shown_with_one_before_and_one_after(
+    desk: Desk, ask: Callable[..., Answer]
+) -> None:
+    names = ("cellar", "garage", "attic", "garden")
+    far, before, after, farther = (f"The {name} was swept in {len(name)} hours." for name in names)
+    desk.add_text("House", "\n\n".join((far, before, "The copper lamp hums at night.", after, farther)))
+    desk.add_text("Pots", "Copper pots are kept dry.")
+    text = ask("search", query="why does the copper lamp hum").text
+    assert f"… {before}\n\nThe copper lamp hums at night.\n\n{after} …" in text
+    assert far not in text and farther not in text
+    assert far in ask("search", query="why does the copper lamp hum", maxChars=10_000).text
+
+
+def test_a_heading_stays_with_the_paragraph_below_it(desk: Desk, ask: Callable[..., Answer]) -> None:
+    swept = "The cellar was swept."
+    desk.add_text("House", f"{swept}\n\n## Attic\n\nThe attic was swept.\n\n## Lamp\n\nThe copper lamp hums at night.")
+    desk.add_text("Pots", "Copper pots are kept dry.")
+    text = ask("search", query="why does the copper lamp hum").text
+    assert "… ## Attic\n\nThe attic was swept.\n\n## Lamp\n\nThe copper lamp hums" in text and swept not in text
