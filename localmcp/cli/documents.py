@@ -104,7 +104,8 @@ def _print_sources(session: Session, result: Json) -> None:
 def why(session: Session, paths: tuple[str, ...]) -> None:
     """Say why a file was indexed, skipped or failed, or that it is missing or was never seen.
 
-    With --json, one path is answered by an object, several by {"files": [...]}.
+    Of a folder, what was skipped or failed in it is listed. With --json, one path is answered by an object, several by
+    {"files": [...]}.
     """
     library = session.existing().library
     explained = [dict(library.why(os.path.abspath(os.path.expanduser(path)))) for path in paths]
@@ -131,6 +132,12 @@ def _print_explanation(explained: Json) -> None:
         for name, value in facts.items():
             if value:
                 terminal.echo(f"  {terminal.dim(name.ljust(9))}  {value}")
+    for left_out in explained.get("leftOut", ()):
+        place = terminal.short_path(left_out["path"])
+        terminal.echo(f"  {left_out['status']:7}  {place}: {terminal.dim(left_out['reason'])}")
+    counts = explained.get("counts", {})
+    if more := counts.get("skipped", 0) + counts.get("failed", 0) - len(explained.get("leftOut", ())):
+        terminal.echo(f"  …        {more:,} more; ask for a folder in it")
     for nearest in explained["nearest"]:
         terminal.echo(f"  {terminal.dim('similar')}    {terminal.short_path(nearest)}")
 

@@ -224,6 +224,10 @@ class Ingest:
             report.add_notice(notice)
 
 
+_LIMIT = re.compile(r"\(setting (\w+)")
+"""In the reason why a file was not read: the setting that limits it."""
+
+
 @contextmanager
 def ended_by_signals() -> Generator[None]:
     """Let SIGTERM end the work as Ctrl-C does."""
@@ -278,9 +282,11 @@ def print_summary(session: Session, report: Report, entries: Iterable[Entry]) ->
     for line in failure_lines(dict(list(failed.items())[:SHOWN_PROBLEMS])):
         session.note(f"  {line}")
     if report.failed > SHOWN_PROBLEMS:
-        session.remark("  …   localmcp why PATH tells of each")
-    if any("(setting " in reason for reason in (*skipped, *failed.values())):
-        session.remark("Change a limit with: localmcp config set NAME VALUE   and add the file again")
+        session.remark("  …   localmcp why FOLDER lists them all")
+    limits = dict.fromkeys(limit for reason in (*skipped, *failed.values()) for limit in _LIMIT.findall(reason))
+    for name in limits:
+        command = f"localmcp config set {name} {2 * getattr(session.settings, name):g}"
+        session.remark(f"Raise the limit with: {command}   then: localmcp refresh")
     session.warn(*report.notices)
     if report.waiting:
         passages = terminal.counted(report.waiting, "passage")

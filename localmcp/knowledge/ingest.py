@@ -19,8 +19,9 @@ from localmcp.errors import FileUnavailable, InvalidInput, ModelMismatch, ModelU
 from localmcp.knowledge import ledger, trash
 from localmcp.knowledge.background import Announcement
 from localmcp.knowledge.drafting import Origin, draft_source
+from localmcp.knowledge.explanation import Explanation, explain
 from localmcp.knowledge.indexing import Indexer, find_text
-from localmcp.knowledge.ledger import Explanation, Root
+from localmcp.knowledge.ledger import Root
 from localmcp.knowledge.names import SourceRow
 from localmcp.knowledge.options import check_options, find_targets, why_absent
 from localmcp.knowledge.plan import Plan, plan_adding, plan_refresh, set_aside
@@ -490,7 +491,7 @@ class Library:
     def why(self, path: str | os.PathLike[str]) -> Explanation:
         """Return everything that the ledger knows about a path."""
         with self._database.read() as connection:
-            return ledger.explain(connection, visible_collections(connection), trash.canonical_path(path))
+            return explain(connection, visible_collections(connection), trash.canonical_path(path))
 
     def roots(self) -> list[Root]:
         """Return the files and folders that were added, as far as the caller sees their collections."""

@@ -4,23 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import stat
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
-from typing import Any, Literal, NotRequired
+from typing import Any, Literal
 
 import apsw
-from typing_extensions import TypedDict
 
-from localmcp.files import holds_other_bytes, modified_ns
-from localmcp.knowledge.walk import below, prefix_of
-from localmcp.search.collections import Collection
-from localmcp.search.drafts import WORD_ONLY
+from localmcp.knowledge.walk import prefix_of
 from localmcp.storage.database import fetch_all, fetch_column, fetch_one
 from localmcp.storage.times import utc_now
 from localmcp.text.changes import CHANGES, reads_anew
-from localmcp.text.data_text import RULE as WORD_ONLY_RULE
 
 Status = Literal["indexed", "skipped", "failed", "missing", "moved", "removed", "kept"]
 """`missing`: deleted, its source in the trash. `removed`: taken out by the person, and left out by later walks.
@@ -315,174 +308,3 @@ def range_below(path: str) -> tuple[str, str]:
     """Return the bounds of the paths inside a folder, for the index: `/a/` <= path < `/a0`."""
     prefix = prefix_of(path)
     return prefix, prefix[:-1] + chr(ord(prefix[-1]) + 1)
-
-
-# ---------------------------------------------------------------- why
-
-
-class PathEntry(TypedDict):
-    """What the ledger knows of a path in one collection."""
-
-    collection: str
-    status: str
-    reason: str
-    title: NotRequired[str]
-    sourceId: NotRequired[str]
-    chunks: int
-    wordOnly: NotRequired[int]
-    """Those of them that are found by word only; left out when there are none."""
-    size: int | None
-    modified: str | None
-    """Of the version that was looked at, ISO 8601 UTC."""
-    onDisk: str
-    """unchanged | changed | missing, against that version; unknown for a name that is not valid Unicode."""
-    seenAt: str
-    addedAs: str | None
-    """The added file or folder through which it was found."""
-
-
-class Explanation(TypedDict):
-    """Why a path is, or is not, in the library."""
-
-    path: str
-    exists: bool
-    explanation: str
-    entries: list[PathEntry]
-    nearest: list[str]
-    """Known paths that look like it, when it is not known itself."""
-
-
-def explain(connection: apsw.Connection, collections: Sequence[Collection], path: str) -> Explanation:
-    """Return everything that those collections know about an absolute path."""
-    names = {collection.id: collection.name for collection in collections}
-    rows = _rows_of(connection, path)
-    if not rows and (container := _container_of(connection, names, path)):
-        return _explain_member(connection, explain(connection, collections, container), names, path)
-    entries = [_path_entry(path, names[row[0]], row) for row in rows if row[0] in names]
-    words = "; ".join(_sentence(entry) for entry in entries) or _unknown(connection, names, path)
-    return {
-        "path": path,
-        "exists": os.path.lexists(path),
-        "explanation": words,
-        "entries": entries,
-        "nearest": [] if entries else _nearest(connection, names, path),
-    }
-
-
-def _rows_of(connection: apsw.Connection, path: str) -> list[tuple[Any, ...]]:
-    return fetch_all(
-        connection,
-        """
-        select ledger.collection_id, ledger.status, ledger.reason, sources.title, sources.uuid, ledger.chunks,
-            ledger.size, ledger.mtime_ns, ledger.sha256, ledger.seen_at, roots.path, (
-                select count(*) from chunks join groups on groups.id = group_id
-                where chunks.source_id = ledger.source_id and kind = :word_only
-            )
-        from ledger left join sources on sources.id = ledger.source_id left join roots on roots.id = ledger.root_id
-        where ledger.path = :path
-        """,
-        {"path": path, "word_only": WORD_ONLY},
-    )
-
-
-def _container_of(connection: apsw.Connection, names: Mapping[int, str], path: str) -> str | None:
-    """Return the offered file in which a document with the path `FILE#MEMBER` would be."""
-    for end in (index for index, sign in enumerate(path) if sign == "#"):
-        rows = fetch_all(connection, "select collection_id from ledger where path = ?", (path[:end],))
-        if any(collection_id in names for (collection_id,) in rows):
-            return path[:end]
-    return None
-
-
-def _explain_member(
-    connection: apsw.Connection, container: Explanation, names: Mapping[int, str], path: str
-) -> Explanation:
-    """Return whether a document in a mail or an archive is indexed, and the status of the file that it is in."""
-    sql = "select collection_id, title, uuid from sources where uri = ? and trashed_at is null"
-    stored = {names[row[0]]: row[1:] for row in fetch_all(connection, sql, (path,)) if row[0] in names}
-    for entry in container["entries"]:
-        entry.pop("title", None)
-        entry.pop("sourceId", None)
-        if entry["collection"] in stored:
-            entry["title"], entry["sourceId"] = stored[entry["collection"]]
-    words = f"{'indexed' if stored else 'not indexed'}; {container['path']} was {container['explanation']}"
-    return {**container, "path": path, "explanation": words}
-
-
-def _path_entry(path: str, collection: str, row: tuple[Any, ...]) -> PathEntry:
-    _, status, reason, title, uuid, chunks, size, mtime_ns, sha256, seen_at, root, word_only = row
-    entry: PathEntry = {
-        "collection": collection,
-        "status": status,
-        "reason": reason,
-        "chunks": chunks,
-        "size": size,
-        "modified": _iso(mtime_ns),
-        "onDisk": _compare(path, size, mtime_ns, sha256),
-        "seenAt": seen_at,
-        "addedAs": root,
-    }
-    if word_only:
-        entry["wordOnly"] = word_only
-    if uuid is not None:
-        entry["sourceId"], entry["title"] = uuid, title
-    return entry
-
-
-def _iso(mtime_ns: int | None) -> str | None:
-    if mtime_ns is None:
-        return None
-    return datetime.fromtimestamp(mtime_ns / 1e9, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-
-
-def _compare(path: str, size: int | None, mtime_ns: int | None, sha256: str | None) -> str:
-    try:
-        status = os.stat(path)
-    except OSError:
-        # A name that is not Unicode is stored with U+FFFD, and leads to no file.
-        return "unknown" if "\ufffd" in path else "missing"
-    same = size is None or (status.st_size, modified_ns(status)) == (size, mtime_ns)
-    if size and sha256 and same and stat.S_ISREG(status.st_mode) and os.access(path, os.R_OK):
-        same = not holds_other_bytes(path, size, sha256)
-    return "unchanged" if same else "changed"
-
-
-def _sentence(entry: PathEntry) -> str:
-    reason = f": {entry['reason']}" if entry["reason"] else ""
-    number = entry["chunks"]
-    passages = f" in {number} passage{'' if number == 1 else 's'}" if entry["status"] == "indexed" else ""
-    if word_only := entry.get("wordOnly"):
-        passages += f", {word_only} of them by word only ({WORD_ONLY_RULE})"
-    return f"{entry['status']}{passages}{reason} (collection {entry['collection']})"
-
-
-def _unknown(connection: apsw.Connection, names: Mapping[int, str], path: str) -> str:
-    """Return why a path has no entry: a folder above it was skipped, it was not seen yet, or never offered."""
-    folder = os.path.dirname(path)
-    while folder != os.path.dirname(folder):
-        sql = "select collection_id, status, reason from ledger where path = ?"
-        for collection_id, status, reason in fetch_all(connection, sql, (folder,)):
-            if collection_id in names:
-                return f"it lies in {folder}, which was {status}: {reason}"
-        folder = os.path.dirname(folder)
-    roots = [root.path for root in roots_of(connection, names) if below(path, root.path)]
-    if path in roots and not os.path.isdir(path):
-        return "a watched folder that is not there now"
-    if path in roots:
-        return "a watched folder, which is looked at again by refresh"
-    if roots and os.path.isdir(path):
-        return f"a folder in {max(roots, key=len)}; ask for a file in it"
-    if roots and os.path.lexists(path):
-        return f"not seen yet; it lies in {max(roots, key=len)}, which is looked at again by refresh"
-    if roots:
-        return f"there was never such a file in {max(roots, key=len)}"
-    return "never offered: not below any added folder"
-
-
-def _nearest(connection: apsw.Connection, names: Mapping[int, str], path: str) -> list[str]:
-    from rapidfuzz import fuzz, process
-
-    sql = "select path, collection_id from ledger where status = 'indexed' or source_id is not null"
-    ledger_paths = {ledger_path for ledger_path, collection_id in fetch_all(connection, sql) if collection_id in names}
-    scored_paths = process.extract(path, ledger_paths, scorer=fuzz.ratio, limit=3, score_cutoff=60)
-    return [ledger_path for ledger_path, _, _ in scored_paths]

@@ -348,6 +348,12 @@ def test_why_tells_what_became_of_a_path(filled, notes: Path) -> None:
     assert filled("why", "notes/garden.md", "--json").json["entries"][0]["status"] == "indexed"
     both = filled("why", "notes/garden.md", "notes/.secret.md")
     assert both.out.index("indexed") < both.out.index("hidden file")
+    (notes / "broken.docx").write_text("PK no zip")
+    assert filled("refresh").code == 1
+    folder = filled("why", "notes").out.splitlines()
+    assert "indexed" in folder[0] and "1 failed" in folder[0] and "skipped" in folder[0]
+    assert "failed" in folder[1] and "notes/broken.docx: " in folder[1]
+    assert any("skipped" in line and "hidden file" in line for line in folder[2:])
     files = filled("why", "notes/garden.md", "elsewhere.md", "--json").json["files"]
     assert [len(file["entries"]) for file in files] == [1, 0]
 
@@ -382,9 +388,11 @@ def test_a_folder_that_was_moved_is_removed_from_where_it_was(filled, notes: Pat
 def test_a_file_above_a_limit_is_read_when_the_limit_is_raised(cli, tmp_path: Path) -> None:
     (tmp_path / "big.txt").write_text("many words " * 100_000)
     cli("config", "set", "max_file_mb", "1")
-    assert "localmcp config set NAME VALUE   and add the file again" in cli("add", "big.txt").err
-    cli("config", "set", "max_file_mb", "2")
-    assert "1 indexed" in cli("add", "big.txt").err
+    refused = cli("add", "big.txt").err
+    command = re.search(r"with: localmcp (config set .*?)   then: localmcp (refresh)", refused)
+    assert command and command[1] == "config set max_file_mb 2"
+    cli(*command[1].split())
+    assert "1 indexed" in cli(command[2]).err
 
 
 def test_refresh_reads_what_exceeded_a_limit_that_is_raised(cli, tmp_path: Path) -> None:
