@@ -10,7 +10,6 @@ import os
 import re
 import shutil
 import sys
-import unicodedata
 from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
@@ -93,8 +92,9 @@ def cells(text: str) -> int:
     text = plain(text)
     if text.isascii():
         return len(text)
-    shown = (character for character in text if not unicodedata.combining(character))
-    return sum(2 if unicodedata.east_asian_width(character) in "WF" else 1 for character in shown)
+    from rich.cells import cell_len  # 13 ms, and most tables are of ASCII
+
+    return cell_len(text)
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> list[str]:

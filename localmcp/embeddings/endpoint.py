@@ -1,4 +1,4 @@
-"""An embedding model behind an OpenAI-compatible HTTP endpoint, spoken to with the standard library."""
+"""An embedding model behind an OpenAI-compatible HTTP endpoint."""
 
 from __future__ import annotations
 

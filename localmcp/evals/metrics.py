@@ -7,6 +7,8 @@ import random
 import statistics
 from collections.abc import Mapping, Sequence
 
+from localmcp.arrays import np
+
 BOOTSTRAP_ROUNDS = 1000
 
 
@@ -36,13 +38,7 @@ def reciprocal_rank(ranking: Sequence[str], grades: Mapping[str, float], depth: 
 
 def percentile(values: Sequence[float], share: float) -> float:
     """Return the value below which that share (0..1) of the values is, interpolated; 0 for none."""
-    if not values:
-        return 0.0
-    ordered = sorted(values)
-    place = share * (len(ordered) - 1)
-    low = math.floor(place)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
+    return float(np.quantile(values, share)) if values else 0.0
 
 
 def paired_interval(first: Sequence[float], second: Sequence[float]) -> tuple[float, float]:

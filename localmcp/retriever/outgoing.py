@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import psutil
+
 from localmcp.arrays import np
 from localmcp.errors import InvalidInput, LocalMCPError, Unavailable
 from localmcp.milvus.backend import MilvusBackend
@@ -319,16 +321,9 @@ class Sender:
 
 
 def _is_gone(sender: str) -> bool:
-    """Return whether the sender's process has ended; unknown on Windows, where asking would end it."""
-    if os.name == "nt" or sender == OUR_NAME:
-        return False
-    try:
-        os.kill(int(sender.partition(":")[0]), 0)
-    except ProcessLookupError:
-        return True
-    except (PermissionError, ValueError):
-        return False
-    return False
+    """Return whether the sender's process has ended."""
+    process = sender.partition(":")[0]
+    return sender != OUR_NAME and process.isdecimal() and not psutil.pid_exists(int(process))
 
 
 def _origin(connection: Any, collection: Collection) -> dict[str, Any]:
