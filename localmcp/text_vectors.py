@@ -36,8 +36,8 @@ class TextVectors:
         """`folder` None keeps the vectors in memory only."""
         self._folder = folder
         self._lock = threading.Lock()
-        self._model = ""
-        self._vectors: dict[str, NDArray[np.float32]] = {}
+        self._vectors: dict[str, dict[str, NDArray[np.float32]]] = {}
+        """By model and digest."""
 
     def of(self, texts: Collection[str], embedder: Embedder) -> dict[str, NDArray[np.float32]]:
         """Return text -> unit vector of shape (dimension,).
@@ -48,10 +48,8 @@ class TextVectors:
         digests = {text: digest_of(text) for text in texts}
         model = embedder.identity.fingerprint
         with self._lock:
-            self._turn_to(model)
-            rows_by_digest = {
-                digest: row for digest in digests.values() if (row := self._vectors.get(digest)) is not None
-            }
+            kept = self._of_model(model)
+            rows_by_digest = {digest: row for digest in digests.values() if (row := kept.get(digest)) is not None}
         missing = {digest: text for text, digest in sorted(digests.items()) if digest not in rows_by_digest}
         for start in range(0, len(missing), TOGETHER):
             part = list(missing)[start : start + TOGETHER]
@@ -77,41 +75,43 @@ class TextVectors:
 
     def _keep(self, model: str, made: dict[str, NDArray[np.float32]], *, save: bool) -> None:
         with self._lock:
-            if model != self._model:
-                return
-            self._vectors.update(made)
-            for digest in list(self._vectors)[: max(0, len(self._vectors) - KEPT_TEXTS)]:
-                del self._vectors[digest]
+            kept = self._of_model(model)
+            kept.update(made)
+            for digest in list(kept)[: max(0, len(kept) - KEPT_TEXTS)]:
+                del kept[digest]
             if save:
-                self._save()
+                self._save(model)
 
-    def _turn_to(self, model: str) -> None:
-        """Forget the vectors of another model, and read what the file has for this one."""
-        if model == self._model:
-            return
-        self._model, self._vectors = model, {}
-        path = self._path()
+    def _of_model(self, model: str) -> dict[str, NDArray[np.float32]]:
+        """Return what is kept of a model, by digest; its file is read when it is first asked for."""
+        if model not in self._vectors:
+            self._vectors[model] = self._read(model)
+        return self._vectors[model]
+
+    def _read(self, model: str) -> dict[str, NDArray[np.float32]]:
+        path = self._path(model)
         if path is None or not path.exists():
-            return
+            return {}
         from zipfile import BadZipFile
 
         try:
             with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
                 digests, rows = stored["digests"], stored["vectors"].astype(np.float32)
-                self._vectors = dict(zip(digests.tolist(), rows, strict=True))
+                return dict(zip(digests.tolist(), rows, strict=True))
         except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
             log.warning("%s cannot be read and is made again: %s", path, error)
+            return {}
 
-    def _save(self) -> None:
-        path = self._path()
+    def _save(self, model: str) -> None:
+        path, kept = self._path(model), self._vectors[model]
         if path is None:
             return
         content = BytesIO()
-        np.savez(content, digests=np.array(list(self._vectors)), vectors=np.stack(list(self._vectors.values())))
+        np.savez(content, digests=np.array(list(kept)), vectors=np.stack(list(kept.values())))
         try:
             write_atomically(path, content.getvalue())
         except OSError as error:
             log.info("the vectors of the tools cannot be kept in %s: %s", path, error)
 
-    def _path(self) -> Path | None:
-        return self._folder / f"tools-{self._model}.npz" if self._folder else None
+    def _path(self, model: str) -> Path | None:
+        return self._folder / f"tools-{model}.npz" if self._folder else None

@@ -9,6 +9,7 @@ from localmcp.embeddings.embedder import Embedder as Embedder
 from localmcp.embeddings.embedder import ModelIdentity as ModelIdentity
 from localmcp.embeddings.embedder import describe_arithmetic as describe_arithmetic
 from localmcp.embeddings.embedder import is_unit_vector as is_unit_vector
+from localmcp.embeddings.embedder import reader_of as reader_of
 from localmcp.embeddings.hashing import HashEmbedder as HashEmbedder
 from localmcp.embeddings.lazy import LazyEmbedder as LazyEmbedder
 from localmcp.embeddings.local import open_local_model as open_local_model

@@ -40,7 +40,7 @@ COMMON_SIZE = 100
 
 
 class ToolCatalog:
-    """Tools, ready for search. The tools never change; the vectors are made once for each model."""
+    """Tools, ready for search. The tools never change; the vectors are made once for each model that is asked."""
 
     def __init__(self, tools: Sequence[ToolText], described: Sequence[ToolDescription] = ()) -> None:
         """`described`: the tools that the texts were made of; keeping them keeps their identity."""
@@ -48,9 +48,8 @@ class ToolCatalog:
         self._described = tuple(described)
         self._size = max(len(self.tools), COMMON_SIZE)
         self._lock = threading.Lock()
-        self._model = ""
-        self._made: Future[ToolVectors] = Future()
-        self._waited = False
+        self._made: dict[str, Future[ToolVectors]] = {}
+        """By model; whoever asked first has waited for it."""
 
     def holds(self, described: Sequence[ToolDescription]) -> bool:
         """Return whether it was made of exactly these tools."""
@@ -178,16 +177,16 @@ class ToolCatalog:
         Raises:
             ModelUnavailable: the model fails.
         """
+        model = embedder.identity.fingerprint
         with self._lock:
-            failed = self._made.done() and self._made.exception() is not None
-            if failed or self._model != embedder.identity.fingerprint:
-                self._model, self._made, self._waited = embedder.identity.fingerprint, Future(), False
-                work = (self._made, self.tools, embedder, text_vectors)
+            made = self._made.get(model)
+            is_first = made is None or (made.done() and made.exception() is not None)
+            if made is None or is_first:
+                made = self._made[model] = Future()
+                work = (made, self.tools, embedder, text_vectors)
                 threading.Thread(target=_make, args=work, name="localmcp-tools", daemon=True).start()
-            made, wait = self._made, 0.0 if self._waited and not insist else wait
-            self._waited = True
         try:
-            return made.result(wait)
+            return made.result(wait if is_first or insist else 0.0)
         except TooLate:
             return None
 

