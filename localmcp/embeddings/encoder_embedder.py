@@ -57,8 +57,8 @@ class Common:
 class EncoderEmbedder:
     """A BERT encoder with its tokenizer; safe to call from several threads.
 
-    A query is shared among all threads. Passages run one text at a time, side by side, each on one thread: activations
-    are quantized by text, so a text has the same vector whatever it is embedded beside.
+    A query is shared among all threads, or `question_threads` of them. Passages run one text at a time, side by side,
+    each on one thread: activations are quantized by text, so a text has the same vector whatever it is embedded beside.
     """
 
     def __init__(
@@ -72,6 +72,7 @@ class EncoderEmbedder:
         query_prefix: str = "",
         passage_prefix: str = "",
         threads: int | None = None,
+        question_threads: int | None = None,
         arithmetic: Arithmetic | None = None,
         common: Common | None = None,
     ) -> None:
@@ -85,11 +86,12 @@ class EncoderEmbedder:
         self._weights = weights
         self._common = common
         self._threads = threads_for(threads)
-        self._queries = Encoder(weights, "float", self._threads)
+        question_threads = question_threads or self._threads
+        self._queries = Encoder(weights, "float", question_threads)
         self._passages: Encoder | None = None
         self._trial = Trial(arithmetic, 1.0, 1.0) if arithmetic else None
         self._loading = threading.Lock()
-        self._query_lock = threading.Lock()
+        self._query_slots = threading.BoundedSemaphore(max(1, self._threads // question_threads))
         self._passage_slots = threading.BoundedSemaphore(self._threads)
         self._first, self._last = tokens.ends
         self._most_tokens = max_tokens - 2
@@ -111,20 +113,17 @@ class EncoderEmbedder:
         return self._less_common(self._for_each(self._passage_vector, texts))
 
     def _for_each(self, read: Callable[[str], Read], texts: Sequence[str]) -> list[Read]:
-        """Return what `read` makes of each text, in their order; long ones are read side by side."""
+        """Return what `read` makes of each text, in their order; they are read side by side."""
         made: dict[int, Read] = {}
 
         def read_row(row: int) -> None:
             made[row] = read(texts[row])
 
-        long = [row for row, text in enumerate(texts) if len(text) > SHORT_CHARACTERS]
-        for row in sorted({*range(len(texts))}.difference(long)):
-            read_row(row)
-        if long:
+        if any(len(text) > SHORT_CHARACTERS for text in texts):
             self._passage_encoder()
-            threads = 1 if len(long) <= FEW_PASSAGES else self._threads
-            # The longest first, so that no thread begins a long one at the end.
-            run_beside(read_row, sorted(long, key=lambda row: -len(texts[row])), threads)
+        threads = 1 if len(texts) <= FEW_PASSAGES else self._threads
+        # The longest first, so that no thread begins a long one at the end.
+        run_beside(read_row, sorted(range(len(texts)), key=lambda row: -len(texts[row])), threads)
         return [made[row] for row in range(len(texts))]
 
     def _passage_vector(self, text: str) -> Vector:
@@ -159,7 +158,7 @@ class EncoderEmbedder:
         return mean_of(self._query_outputs(self._token_ids(text)))
 
     def _query_outputs(self, ids: NDArray[np.int64]) -> Vectors:
-        with self._query_lock:
+        with self._query_slots:
             return self._queries.outputs(ids)
 
     def _token_ids(self, text: str) -> NDArray[np.int64]:

@@ -14,7 +14,8 @@ from localmcp.config import packaged_data
 from localmcp.embeddings.default_model import DEFAULT_SHA256, DefaultEmbedder
 from localmcp.embeddings.e5_model import E5_SHA256, E5Embedder
 from localmcp.embeddings.embedder import MULTILINGUAL_NAME, Embedder, ModelIdentity, unit_rows
-from localmcp.embeddings.encoder_embedder import Trial
+from localmcp.embeddings.encoder_embedder import EncoderEmbedder, Trial
+from localmcp.embeddings.native import run_beside, threads_for
 from localmcp.embeddings.word_outputs import WordCode
 from localmcp.wording.languages import detect_language
 
@@ -44,8 +45,10 @@ class MultilingualEmbedder:
     """
 
     def __init__(self, models_directory: Path, *, threads: int | None = None) -> None:
-        self._many = E5Embedder(models_directory, threads=threads)
-        self._english = DefaultEmbedder(threads=threads)
+        # A question is embedded by both side by side: among twice as many threads they would wait for each other.
+        share = max(1, threads_for(threads) // 2)
+        self._many = E5Embedder(models_directory, threads=threads, question_threads=share)
+        self._english = DefaultEmbedder(threads=threads, question_threads=share)
         self._across = _AcrossLanguages(self._many)
         self.count_tokens = self._many.count_tokens
         halves = (self._many.identity, self._english.identity)
@@ -83,9 +86,15 @@ class MultilingualEmbedder:
 
     def embed_query(self, text: str) -> Vector:
         """Return the unit vector of shape (dimension,)."""
+        halves: dict[EncoderEmbedder, Vector] = {}
+
+        def embed_half(model: EncoderEmbedder) -> None:
+            halves[model] = model.embed_query(text)
+
+        run_beside(embed_half, (self._many, self._english), 2)
         weight = _weight_of(text)
-        halves = [weight * self._many.embed_query(text), (1 - weight) * self._english.embed_query(text)]
-        return unit_rows(np.concatenate(halves)[None])[0]
+        weighted = [weight * halves[self._many], (1 - weight) * halves[self._english]]
+        return unit_rows(np.concatenate(weighted)[None])[0]
 
     def reader_of(self, text: str) -> Embedder:
         """Return the default model for English, and for what is too short to tell; the other half for the rest.

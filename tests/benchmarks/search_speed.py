@@ -66,7 +66,12 @@ class Corpus:
 
     def vectors(self, count: int) -> Any:
         """Members of random clusters: two of one cluster have a cosine of about 0.53."""
-        picks = np.minimum(np.searchsorted(self.cluster_shares, self.random.random(count)), CLUSTERS - 1)
+        return self.members(self.random.random(count))
+
+    def members(self, shares: Any) -> Any:
+        """A vector near the centre of the cluster at each share, 0..1, of all vectors."""
+        count = len(shares)
+        picks = np.minimum(np.searchsorted(self.cluster_shares, shares), CLUSTERS - 1)
         noise = self.random.standard_normal((count, DIMENSION), dtype=np.float32) / np.sqrt(DIMENSION)
         return _unit(self.centres[picks] + SPREAD * noise)
 
@@ -134,7 +139,7 @@ def _unit(vectors: Any) -> Any:
 # ---------------------------------------------------------------- building
 
 
-def build(path: Path, size: int) -> float:
+def build(path: Path, size: int, corpus: Corpus | None = None) -> float:
     """Make the file unless it is there; chunks a second, from the file itself when it was made before."""
     note = path.with_suffix(".json")
     if note.exists():
@@ -142,7 +147,7 @@ def build(path: Path, size: int) -> float:
     for left_over in path.parent.glob(f"{path.name}*"):
         left_over.unlink()
     database = Database(path)
-    sources = _sources(Corpus(), size // CHUNKS_IN_SOURCE)
+    sources = _sources(corpus or Corpus(), size // CHUNKS_IN_SOURCE)
     spent = 0.0
     while batch := list(islice(sources, SOURCES_IN_TRANSACTION)):
         start = time.perf_counter()

@@ -49,6 +49,11 @@ class TestMultilingualModel:
         answer, same_word = multilingual.embed_passages(passages) @ without_language(question)
         assert answer > same_word
 
+    def test_a_question_has_the_same_vector_on_any_number_of_threads(self, multilingual: Embedder) -> None:
+        alone = open_embedder("multilingual", threads=1)
+        for question in ("where does the cat sleep?", "dove dorme il gatto?"):
+            assert np.array_equal(alone.embed_query(question), multilingual.embed_query(question))
+
     def test_tells_texts_apart_as_clearly_as_the_default_model(self, multilingual: Embedder) -> None:
         passages = multilingual.embed_passages(["Il gatto dorme sul divano.", "Rates rose by a quarter point."])
         near, far = passages @ multilingual.embed_query("where does the cat sleep?")
