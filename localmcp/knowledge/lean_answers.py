@@ -29,6 +29,8 @@ MOST_COPIES = 3
 TITLE_CHARS = 1_500
 GROUPED_EXCERPTS = 5
 """Documents of a grouped search that are shown with the words that match; the others are only listed."""
+INDENT = 4
+"""Spaces that are left of what all lines of a passage are indented by."""
 _SCORES = ("semanticScore", "keywordScore", "combinedScore")
 _SEARCH_FIELDS = (
     "query", "mode", "count", "message", "notices", "repairs", "didYouMean", "nextCursor", "lowConfidence",
@@ -103,8 +105,8 @@ def search_text(result: Json) -> str:
     head = f"{count}, {_count(len(hits), 'passage')}{_confidence(result)}"
     blocks = ["\n".join([head + (f" Paths are below {folder}" if folder else ""), *remarks])]
     blocks += [_document_block(passages, folder) for passages in documents.values()]
-    weak = ", ".join(_line_of(hit) for hit in hits if _is_weak(hit))
-    ends = [f"Not quoted: {weak}"] if weak else []
+    weak = [hit for hit in hits if _is_weak(hit)]
+    ends = [f"Not quoted: {_lines_of(weak)}"] if weak else []
     ends += [f"More: cursor={result['nextCursor']}"] if "nextCursor" in result else []
     return "\n\n".join([*blocks, *(["\n".join(ends)] if ends else [])])
 
@@ -114,9 +116,13 @@ def _is_weak(hit: Json) -> bool:
     return hit.get("excerpt") == ""
 
 
-def _line_of(hit: Json) -> str:
-    """Return the document and the line with which `get_document` reads a passage."""
-    return f"{os.path.basename(hit['citation'].get('path', hit['sourceTitle']))}:{hit['citation']['startLine']}"
+def _lines_of(hits: Sequence[Json]) -> str:
+    """Return documents, each with the lines from which `get_document` reads its passages."""
+    lines: dict[str, list[str]] = {}
+    for hit in hits:
+        name = os.path.basename(hit["citation"].get("path", hit["sourceTitle"]))
+        lines.setdefault(name, []).append(str(hit["citation"]["startLine"]))
+    return ", ".join(f"{name}:{','.join(starts)}" for name, starts in lines.items())
 
 
 def _document_block(passages: Sequence[tuple[int, Json]], folder: str) -> str:
@@ -177,7 +183,16 @@ def _is_name_of(title: str, path: str) -> bool:
 def _shown(hit: Json) -> str:
     """Return what is quoted of a passage; the line of the document says its title already."""
     shown: str = hit.get("excerpt", hit["content"])
-    return shown.removeprefix(f"# {hit['sourceTitle']}\n").lstrip("\n")
+    return _dedented(shown.removeprefix(f"# {hit['sourceTitle']}\n").lstrip("\n"))
+
+
+def _dedented(text: str) -> str:
+    """Return the text with at most `INDENT` of the spaces that all lines after the first begin with.
+
+    Manual pages have eleven; the first line has none, as passages begin with a word.
+    """
+    common = min((len(line) - len(line.lstrip(" ")) for line in text.split("\n")[1:] if line.strip()), default=0)
+    return text.replace("\n" + " " * common, "\n" + " " * INDENT) if common > INDENT else text
 
 
 def _passage(number: int, hit: Json) -> str:
@@ -199,16 +214,17 @@ def _passage_line(number: int, hit: Json, shown: str) -> str:
 
 
 def _place(citation: Json, title: str, content: str, shown: str) -> str:
-    """Return the heading, unless the text `shown` of the passage begins with it, and the lines."""
+    """Return the headings that neither the title nor the text `shown` of the passage says, and the lines."""
     *parents, last = citation.get("heading", "").split(" › ")
     # "Bug fixes" says nothing without the release above it, which is not in the passage.
-    above = [parent for parent in parents[-1:] if parent != title and parent not in content]
-    is_shown = last in ("", title) or (not above and shown.split("\n", 1)[0].lstrip("# ") == last)
-    heading = "" if is_shown else f"§ {' › '.join([*above, last])}, "
+    names = [parent for parent in parents[-1:] if parent != title and parent not in content]
+    if last not in ("", title, shown.split("\n", 1)[0].lstrip("# ")):
+        names.append(last)
+    heading = f"§ {' › '.join(names)}, " if names else ""
     inside = citation["label"].removeprefix(citation.get("path", title)).strip(" ,")
     if inside.startswith("›"):
         return f"§ {inside.strip('› ')}"
-    if inside and not inside.startswith(":"):
+    if inside and not inside.startswith((":", title)):
         return heading + inside
     first, last = citation["startLine"], citation["endLine"]
     return heading + (f"line {first}" if first == last else f"lines {first}-{last}")

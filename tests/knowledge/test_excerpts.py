@@ -140,3 +140,15 @@ def test_a_heading_stays_with_the_paragraph_below_it(desk: Desk, ask: Callable[.
     desk.add_text("Pots", "Copper pots are kept dry.")
     text = ask("search", query="why does the copper lamp hum").text
     assert "… ## Attic\n\nThe attic was swept.\n\n## Lamp\n\nThe copper lamp hums" in text and swept not in text
+
+
+def test_documents_that_are_not_quoted_are_named_once_with_their_lines(lamp: Desk, ask: Callable[..., Answer]) -> None:
+    parts = (f"## Wall {number}\n\n{f'Wall {number} holds a lamp. ' * 20}" for number in range(2))
+    lamp.add_text("Walls", "\n\n".join(parts))
+    text = ask("search", query=HUM, limit=3).text
+    assert text.count("Walls") == 1 and re.search(r"^Not quoted: Walls:\d+,\d+$", text, re.M)
+
+
+def test_spaces_that_all_lines_are_indented_by_are_not_shown(desk: Desk, ask: Callable[..., Answer]) -> None:
+    desk.add_text("man lamp", "-s, --switch\n           Turn the lamp on.\n             Twice: off.\n")
+    assert "-s, --switch\n    Turn the lamp on.\n      Twice: off." in ask("search", query="turn the lamp on").text

@@ -398,6 +398,15 @@ def test_a_passage_says_the_heading_above_its_heading(desk: Desk, ask: Callable[
     assert "§ Release 4 › Fixes" in ask("search", query="lamp 4 glows", limit=4).text
 
 
+def test_a_heading_that_the_passage_begins_with_is_not_said_above_it(
+    desk: Desk, ask: Callable[..., Answer], tmp_path: Path
+) -> None:
+    news, fixes = (f"{word} " * 150 for word in ("honks", "glows"))
+    desk.add_file(tmp_path / "news.md", f"# News\n\n## Release 1\n\n### Sounds\n\n{news}\n\n### Fixes\n\n{fixes}\n")
+    text = ask("search", query="it glows", limit=1).text
+    assert re.search(r"^\[1\] § Release 1, line.*\n### Fixes\n", text, re.M)
+
+
 def test_a_heading_is_said_once_and_so_is_the_title(desk: Desk, ask: Callable[..., Answer], tmp_path: Path) -> None:
     filling = "It glows. " * 70
     desk.add_file(
