@@ -297,9 +297,11 @@ _READERS = {"text/html": _html_text, "text/calendar": _calendar_text}
 
 def _decoded(part: Any) -> str:
     payload = part.get_payload(decode=True) or b""
-    charset = part.get_content_charset() or "ascii"
+    charset = part.get_content_charset("us-ascii")
     try:
-        text = payload.decode(page_encoding(charset) or charset)
+        # Mails that name no encoding, or ASCII, may be in any.
+        encoding = None if charset in ("ascii", "us-ascii") else page_encoding(charset) or charset
+        text = payload.decode(encoding) if encoding else decode_text(payload)[0]
     except (LookupError, UnicodeDecodeError, ValueError):
         text = decode_text(payload)[0]
     return text.replace("\r\n", "\n")

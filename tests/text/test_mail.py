@@ -131,6 +131,16 @@ def test_broken_headers_do_not_hide_the_text():
     assert make_mail().as_bytes(policy=policy.SMTP) != b""
 
 
+@pytest.mark.parametrize(
+    "header", [b"", b"Content-Type: text/plain\n", b"Content-Type: text/plain; charset=us-ascii\n"]
+)
+@pytest.mark.parametrize("encoding", ["utf-8", "cp1252"])
+def test_a_mail_that_names_no_encoding_or_ascii_is_read_as_what_it_is_in(header, encoding):
+    text = "Die Umwälzpumpe läuft ständig auf der höchsten Stufe, das hält sie nicht mehr lange aus."
+    mail = read_bytes(b"From: a@x.example\nSubject: Pumpe\n" + header + b"\n" + text.encode(encoding), "a.eml")
+    assert mail.text.endswith(text)
+
+
 def test_a_mail_that_was_given_up_is_not_read_again():
     data = make_mail().as_bytes()
     assert list(read_mail(data, "a.eml", read_bytes, (len(data), 0))) == []
