@@ -349,7 +349,7 @@ class Library:
         with self._database.write() as connection:
             for plan in plans:
                 if plan.root_is_gone and plan.gone:
-                    ledger.forget_roots(connection, plan.root.collection_id, plan.root.path)
+                    ledger.remove_roots(connection, plan.root.collection_id, plan.root.path)
             ledger.note_walk(connection, [plan.root for plan in plans])
 
     def _adapt_weights(self) -> None:

@@ -120,12 +120,6 @@ def remove_roots(connection: apsw.Connection, collection_id: int, path: str) -> 
     connection.execute(sql, (collection_id, path, *range_below(path)))
 
 
-def forget_roots(connection: apsw.Connection, collection_id: int, path: str) -> None:
-    """Forget the roots at or below a path."""
-    sql = "delete from roots where collection_id = ? and (path = ? or path >= ? and path < ?)"
-    connection.execute(sql, (collection_id, path, *range_below(path)))
-
-
 def note_walk(connection: apsw.Connection, roots: Iterable[Root]) -> None:
     """Write down that everything below these roots was looked at by this version. Part of the caller's transaction."""
     now = utc_now()

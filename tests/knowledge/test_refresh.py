@@ -513,6 +513,20 @@ def test_a_folder_is_watched_again_when_it_is_restored_and_until_then_its_files_
     assert set(column(database, "select metadata ->> '$.shelf' from sources")) == {3}
 
 
+def test_a_folder_that_was_gone_is_watched_again_when_it_is_back_and_restored(
+    library: Library, database: Database, folder: Path
+) -> None:
+    library.add_paths([folder])
+    elsewhere = folder.rename(folder.parent / "unplugged")
+    library.refresh(confirm_removals=True)
+    assert (library.roots(), titles(database)) == ([], [])
+    elsewhere.rename(folder)
+    library.restore_all([str(folder)])
+    write(folder / "new.md", "# New\n\nAdded later.\n")
+    assert library.refresh().indexed == 1
+    assert [root.path for root in library.roots()] == [str(folder)]
+
+
 def test_a_removed_folder_is_forgotten_with_what_was_in_the_trash(
     library: Library, database: Database, folder: Path
 ) -> None:
