@@ -16,6 +16,7 @@ from textual.style import Style
 from textual.visual import RenderOptions, Visual
 
 from localmcp.humanize import counted, headings_of
+from localmcp.visible_text import visible
 
 if TYPE_CHECKING:
     from localmcp.text.excerpt import Matcher
@@ -191,11 +192,11 @@ def place_of(citation: dict[str, Any]) -> str:
 
 
 def short(path: str) -> str:
-    """Return a path below the working directory without it, one below the home folder with `~`."""
+    """Return a path in one line: below the working directory without it, below the home folder with `~`."""
     for folder, sign in ((os.getcwd(), ""), (os.path.expanduser("~"), "~" + os.sep)):
         if path.startswith(folder.rstrip(os.sep) + os.sep):
-            return sign + path[len(folder.rstrip(os.sep)) + 1 :]
-    return path
+            return visible(sign + path[len(folder.rstrip(os.sep)) + 1 :])
+    return visible(path)
 
 
 def citation_text(title: str, citation: dict[str, Any]) -> str:

@@ -265,6 +265,14 @@ async def test_filters_are_set_and_cleared_from_a_list(tui: RunningTui) -> None:
     assert tui.pane.line.value == "bees"
 
 
+async def test_a_line_break_in_the_name_of_a_file_breaks_no_line_of_the_list(tui: RunningTui, tmp_path: Path) -> None:
+    write(tmp_path / "flat" / "two\nlines.md", "# Lease\n\nThe deposit is three months of rent.\n")
+    tui.app.session.call("add_path", path=str(tmp_path / "flat"))
+    await tui.type("deposit")
+    assert "two␊lines.md:3" in tui.text()
+    assert "deposit is three months" in next(line for line in tui.text().splitlines() if "months" in line)[:60]
+
+
 async def test_copies_of_a_file_are_counted_in_the_list_and_named_below_the_passage(
     tui: RunningTui, tmp_path: Path
 ) -> None:
