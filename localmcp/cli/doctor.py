@@ -184,7 +184,9 @@ def optimize(session: Session) -> None:
     Others may use the file meanwhile, and it may be stopped at any time.
     """
     done = optimization.optimize(session.existing().database, session.note_step)
-    sizes = f"{terminal.size(done.bytes_before)} → {terminal.size(done.bytes_after)}"
+    before, after = terminal.size(done.bytes_before), terminal.size(done.bytes_after)
+    shrank = done.bytes_after < done.bytes_before
+    sizes = f"{before} → {after}" if shrank else f"Indexes merged. No space to give back: the file has {after}"
     if done.removed:
         sizes += f", {terminal.counted(done.removed, 'row')} that belonged to nothing deleted"
     session.answer(asdict(done), lambda _: terminal.echo(sizes))
