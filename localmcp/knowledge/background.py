@@ -64,8 +64,8 @@ class Announcement:
 
     def begin(self, connection: apsw.Connection) -> None:
         """Record the run, and delete those whose process was killed. Part of the caller's write transaction."""
-        sql = "delete from jobs where kind = ? and (status <> 'running' or heartbeat_at < ?)"
-        connection.execute(sql, (WORDS, utc_now(SILENT_SECONDS)))
+        sql = "delete from jobs where kind = ? and (status <> 'running' or heartbeat_at not between ? and ?)"
+        connection.execute(sql, (WORDS, *_recently()))
         if self.is_shown:
             sql = "insert into jobs (id, kind, arguments, status, total, started_at, heartbeat_at)"
             values = (self.id, WORDS, self.total, utc_now(), utc_now())
@@ -104,14 +104,21 @@ def work_on(connection: apsw.Connection) -> list[Work]:
 
 
 def _running_jobs(connection: apsw.Connection) -> list[Work]:
-    sql = "select id, kind, done, coalesce(total, 0) from jobs where status = 'running' and heartbeat_at >= ?"
+    sql = (
+        "select id, kind, done, coalesce(total, 0) from jobs where status = 'running' and heartbeat_at between ? and ?"
+    )
     works: list[Work] = []
-    for job_id, kind, done, total in fetch_all(connection, f"{sql} order by started_at", (utc_now(SILENT_SECONDS),)):
+    for job_id, kind, done, total in fetch_all(connection, f"{sql} order by started_at", _recently()):
         if kind == REEMBED:
             works.append(Work("model", done, total))
         elif kind == WORDS and vector_queue.is_alive(holder := job_id.partition(":")[2], utc_now()):
             works.append(Work(WORDS, done, total, process=vector_queue.process_of(holder), job_id=job_id))
     return works
+
+
+def _recently() -> tuple[str, str]:
+    """Return the bounds of a heartbeat that somebody still makes; later ones are from before a clock was set back."""
+    return utc_now(SILENT_SECONDS), utc_now(-SILENT_SECONDS)
 
 
 def _leased(connection: apsw.Connection, collections: Sequence[int]) -> list[Work]:

@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol, cast
 
 from localmcp.errors import Interrupted, LocalMCPError, NotFound
 from localmcp.storage.database import Database, fetch_all, fetch_one
-from localmcp.storage.times import utc_now
+from localmcp.storage.times import is_recent, utc_now
 from localmcp.tools import Json, ReportProgress, Scope, current_scope, progress_listener, use_scope
 
 log = logging.getLogger(__name__)
@@ -146,7 +146,7 @@ class Jobs:
         if row is None or not _may_see(json.loads(row[1])):
             raise NotFound(f"No job '{job_id}'.", hint=f"Jobs are kept for {KEPT_DAYS} days.")
         job = self._ours.get(job_id)
-        if job is None and row[2] == "running" and row[9] < utc_now(ABANDONED_SECONDS):
+        if job is None and row[2] == "running" and not is_recent(row[9], ABANDONED_SECONDS):
             job = self._take_over(job_id, row[0], json.loads(row[1]), row[9])
         if job is not None:
             job.finished.wait(wait)
@@ -157,12 +157,9 @@ class Jobs:
     def resume_abandoned(self) -> list[str]:
         """Carry on every job whose process is gone; returns their ids."""
         with self._database.read() as connection:
-            rows = fetch_all(
-                connection,
-                "select id, kind, arguments, heartbeat_at from jobs where status = 'running' and heartbeat_at < ?",
-                (utc_now(ABANDONED_SECONDS),),
-            )
-        theirs = ((row[0], row[1], json.loads(row[2]), row[3]) for row in rows if row[0] not in self._ours)
+            rows = fetch_all(connection, "select id, kind, arguments, heartbeat_at from jobs where status = 'running'")
+        abandoned = (row for row in rows if row[0] not in self._ours and not is_recent(row[3], ABANDONED_SECONDS))
+        theirs = ((row[0], row[1], json.loads(row[2]), row[3]) for row in abandoned)
         return [row[0] for row in theirs if _may_see(row[2]) and self._take_over(*row)]
 
     def _take_over(self, job_id: str, kind: str, description: Json, heartbeat: str) -> _Execution | None:

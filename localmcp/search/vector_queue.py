@@ -29,7 +29,7 @@ from localmcp.search.sentence_codes import keep_sentences, sentence_codes
 from localmcp.search.vector import write_vectors
 from localmcp.search.word_vectors import index_words, keep_words, read_passages
 from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_one
-from localmcp.storage.times import utc_now
+from localmcp.storage.times import is_recent, utc_now
 from localmcp.text.chunking import put_below, shorten_prefix, without_addresses
 
 QUEUE_VERSION = 7
@@ -395,7 +395,7 @@ def front_lease(database: Database) -> Generator[Lease]:
 
 def is_alive(holder: str, beat_at: str) -> bool:
     """Return whether a holder has renewed its lease in time, and its process is there, as far as one can see."""
-    if holder in Lease.ended or beat_at < utc_now(LEASE_SECONDS):
+    if holder in Lease.ended or not is_recent(beat_at, LEASE_SECONDS):
         return False
     process = process_of(holder)
     # Asking Windows for a process in this way would end it.

@@ -27,6 +27,11 @@ def utc_now(ago: float = 0.0) -> str:
     return utc_text(datetime.now(UTC) - timedelta(seconds=ago))
 
 
+def is_recent(moment: str, seconds: float) -> bool:
+    """Return whether a time is within so many seconds of now; later ones were written before a clock was set back."""
+    return utc_now(seconds) <= moment <= utc_now(-seconds)
+
+
 DAYS_AGO = {"today": 0, "yesterday": 1, "last week": 7, "last month": 30, "last year": 365}
 _SPAN = re.compile(
     r"(\d{1,6}) ?(s|secs?|seconds?|mins?|minutes?|h|hours?|d|days?|w|weeks?|m|months?|y|years?)( ago)?", re.IGNORECASE

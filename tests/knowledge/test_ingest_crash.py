@@ -25,6 +25,7 @@ from localmcp.knowledge import reading, trash
 from localmcp.knowledge.ingest import Library, Progress
 from localmcp.search.vector_queue import FRONT, Lease
 from localmcp.storage.database import Database, fetch_one
+from localmcp.storage.times import utc_now
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.usefixtures("sound_afterwards")
@@ -188,12 +189,12 @@ def test_a_folder_that_is_removed_while_it_is_added_stops_with_a_sentence(
     monkeypatch.setattr(reading, "FIRST_SECONDS", -1.0)
 
     def remove_once(now: Progress) -> None:
-        if now.phase == "words" and column(database, "select count(*) from roots") == [1]:
+        if now.phase == "words" and len(library.roots()) == 1:
             library.remove([str(large)])
 
     with pytest.raises(Interrupted, match=r"was removed meanwhile; nothing more of it is added\."):
         library.add_paths([large], progress=remove_once)
-    assert titles(database) == [] and column(database, "select count(*) from roots") == [0]
+    assert titles(database) == [] and library.roots() == []
 
 
 def test_what_is_added_to_a_folder_while_it_is_removed_goes_with_it(
@@ -210,7 +211,7 @@ def test_what_is_added_to_a_folder_while_it_is_removed_goes_with_it(
 
     monkeypatch.setattr(trash, "find_removal", find_and_add)
     assert library.remove([str(folder)]).removed == 4
-    assert titles(database) == [] and column(database, "select count(*) from roots") == [0]
+    assert titles(database) == [] and library.roots() == []
 
 
 # ---------------------------------------------------------------- the queue
@@ -248,6 +249,14 @@ def test_a_worker_in_front_takes_the_queue_over_from_one_behind(
 
     behind = library.make_vectors(behind=True, progress=take_over)
     assert (front, behind.waiting) == ([0], 0)
+
+
+def test_a_lease_from_before_the_clock_was_set_back_is_free(database: Database) -> None:
+    with database.write() as connection:
+        assert Lease(FRONT).take(connection)
+        assert not Lease(FRONT).take(connection)
+        connection.execute("update leases set beat_at = ?", (utc_now(-3600),))
+        assert Lease(FRONT).take(connection)
 
 
 @on_posix

@@ -12,6 +12,7 @@ import pytest
 from localmcp.errors import AccessDenied, LocalMCPError, NotFound
 from localmcp.knowledge.jobs import Jobs, Tell
 from localmcp.storage.database import Database, fetch_one
+from localmcp.storage.times import utc_now
 from localmcp.tools import Scope, current_scope, use_scope
 
 LONG_AGO = "2020-01-01T00:00:00.000Z"
@@ -68,10 +69,10 @@ def row(database: Database, job_id: str) -> tuple[Any, ...]:
         return fetch_one(connection, "select status, done, total, arguments from jobs where id = ?", (job_id,))
 
 
-def abandon(database: Database, job_id: str) -> None:
+def abandon(database: Database, job_id: str, heartbeat: str = LONG_AGO) -> None:
     """As if the process that ran it had been killed long ago."""
     with database.write() as connection:
-        connection.execute("update jobs set status = 'running', heartbeat_at = ? where id = ?", (LONG_AGO, job_id))
+        connection.execute("update jobs set status = 'running', heartbeat_at = ? where id = ?", (heartbeat, job_id))
 
 
 def test_quick_work_is_answered_at_once(jobs: Jobs, database: Database) -> None:
@@ -129,9 +130,10 @@ def test_the_end_of_a_failed_job_is_kept_with_its_reason(jobs: Jobs, database: D
     assert (state.status, state.message) == ("failed", "Not there.")
 
 
-def test_an_abandoned_job_is_carried_on_by_whoever_asks(jobs: Jobs, database: Database) -> None:
+@pytest.mark.parametrize("heartbeat", [LONG_AGO, utc_now(-86_400)], ids=["old", "before the clock was set back"])
+def test_an_abandoned_job_is_carried_on_by_whoever_asks(jobs: Jobs, database: Database, heartbeat: str) -> None:
     job_id = jobs.run("slow", {}, wait=0).id
-    abandon(database, job_id)
+    abandon(database, job_id, heartbeat)
     bench = Bench()
     bench.go_on.set()
     other = make(database, bench)
