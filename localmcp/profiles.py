@@ -10,6 +10,7 @@ from typing import Any, TypedDict, cast
 
 from localmcp.config import config_directory
 from localmcp.errors import ConfigurationError
+from localmcp.schemas import one_or_more
 
 RIGHTS = {"read": {"read"}, "write": {"read", "write"}, "admin": {"read", "write", "admin"}}
 """Right -> what it allows; each implies the ones before it."""
@@ -95,7 +96,7 @@ def _names(table: Mapping[str, Any], key: str, where: str) -> frozenset[str] | N
 
 def _rights(table: Mapping[str, Any], where: str) -> frozenset[str]:
     value = table.get("rights", "admin")
-    listed = cast("list[Any]", value if isinstance(value, list) else [value])
+    listed = one_or_more(value)
     if not listed or not all(isinstance(item, str) and item in RIGHTS for item in listed):
         accepted = f"it must be one of {', '.join(RIGHTS)}, or a list of them"
         raise ConfigurationError(f"rights = {value!r} {where} cannot be used: {accepted}.")

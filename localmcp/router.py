@@ -12,6 +12,7 @@ from typing_extensions import TypedDict
 
 from localmcp.errors import LocalMCPError, NotFound, UnknownTool
 from localmcp.language_models import LanguageModel
+from localmcp.schemas import list_of
 from localmcp.tool_search.arguments import bare_parameter, fill_arguments
 from localmcp.tool_search.phrases import VERBS as ASKING
 from localmcp.tool_search.phrases import written
@@ -231,9 +232,8 @@ class Router:
         except LocalMCPError as error:
             log.debug("%s finds nothing: %s", tool.name, error)
             return ""
-        rows = answer.value.get("results")
-        result_rows = cast("list[Json]", rows) if isinstance(rows, list) else []
-        return str(result_rows[0].get("displayName", "")) if result_rows else ""
+        rows = list_of(answer.value.get("results"))
+        return str(rows[0].get("displayName", "")) if rows else ""
 
     def _ask_model(self, model: LanguageModel, ranking: Ranking, arguments: Json) -> Decision:
         """Return the call that the language model makes.

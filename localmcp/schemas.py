@@ -50,6 +50,16 @@ def mapping_of(value: Any) -> Json:
     return cast(Json, value) if isinstance(value, dict) else {}
 
 
+def list_of(value: Any) -> list[Any]:
+    """Return a value of foreign JSON if it is a list, empty for anything else."""
+    return cast("list[Any]", value) if isinstance(value, list) else []
+
+
+def one_or_more(value: Any) -> list[Any]:
+    """Return a value of foreign JSON as a list, of itself alone if it is none."""
+    return cast("list[Any]", value) if isinstance(value, list) else [value]
+
+
 def compact_json(value: Any) -> str:
     """Return JSON without spaces or escapes of non-ASCII text."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
@@ -185,7 +195,7 @@ def _type_words(spec: Json, root: Json | None) -> str:
         return " or ".join(kinds)
     if kind is not None:
         return str(kind)
-    if choices := _as_list(spec.get("anyOf")) or _as_list(spec.get("oneOf")):
+    if choices := list_of(spec.get("anyOf")) or list_of(spec.get("oneOf")):
         # Of an alternative no more references are followed: they may lead back to where it is.
         names = dict.fromkeys(describe_kind(followed(choice, root or {})) for choice in choices[:MOST_ALTERNATIVES])
         return " or ".join(name for name in names if name != "null") or "any"
@@ -195,7 +205,7 @@ def _type_words(spec: Json, root: Json | None) -> str:
 def _describe_alternative(schema: Any, root: Json) -> str:
     """Return the type, and what an object must have: of two objects only that tells which one is meant."""
     spec = followed(schema, root)
-    names = ", ".join(map(str, _as_list(spec.get("required"))))
+    names = ", ".join(map(str, list_of(spec.get("required"))))
     kind = describe_kind(spec, root)
     return f"object with {names}" if names and kind in ("object", "any") else kind
 
@@ -312,7 +322,7 @@ def without_surrogates(value: Any) -> Any:
 
 def describe_parameters(schema: Json) -> str:
     """Return the parameters in one line: `query* (string), limit (integer 1..50)`; `*` = required."""
-    required = _as_list(schema.get("required"))
+    required = list_of(schema.get("required"))
     parts = [
         f"{name}{'*' if name in required else ''} ({describe_kind(spec, schema)})"
         for name, spec in properties_of(schema).items()
@@ -322,17 +332,13 @@ def describe_parameters(schema: Json) -> str:
 
 def properties_of(schema: Json) -> Json:
     """Return the parameters by name, with those that only an alternative of the schema names."""
-    alternatives = [part for key in _COMBINING for part in _as_list(schema.get(key))]
+    alternatives = [part for key in _COMBINING for part in list_of(schema.get(key))]
     tables: list[Any] = [followed(part, schema).get("properties") for part in (schema, *alternatives)]
     properties: Json = {}
     for table in tables:
         if isinstance(table, dict):
             properties = {**properties, **cast(Json, table), **properties}
     return properties
-
-
-def _as_list(value: Any) -> list[Any]:
-    return cast("list[Any]", value) if isinstance(value, list) else []
 
 
 def check_arguments(name: str, schema: Json, arguments: Json, *, seconds: float = 10.0) -> None:

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from localmcp.errors import LocalMCPError
 from localmcp.masking import mask_secrets, mask_text
+from localmcp.schemas import list_of
 from localmcp.storage.times import utc_text
 from localmcp.tools import Answer, CallRecord, Json, Scope, compact_json
 
@@ -139,8 +140,7 @@ def _collections_in(value: Json) -> set[str]:
     """Return the collections of the documents in an answer; lean answers leave the default one out."""
     records: list[Any] = [value.get("source")]
     for field in ("results", "sources"):
-        listed = value.get(field)
-        records += cast("list[Any]", listed) if isinstance(listed, list) else []
+        records += list_of(value.get(field))
     documents = [cast(Json, record) for record in records if isinstance(record, dict)]
     names = [document.get("collection", DEFAULT) for document in documents if _is_own_document(document)]
     return {name[:100] for name in names if isinstance(name, str)}
@@ -258,7 +258,7 @@ def titles_in(value: Any, depth: int = 0) -> tuple[str, ...]:
             titles[named[:MOST_TITLE_CHARACTERS]] = None
         parts = table.values() if named is None else ()
     else:
-        parts = cast("list[Any]", value)[: 4 * MOST_TITLES] if isinstance(value, list) else ()
+        parts = list_of(value)[: 4 * MOST_TITLES]
     for part in parts if depth < 3 else ():
         if isinstance(part, Mapping | list):
             titles |= dict.fromkeys(titles_in(cast(Any, part), depth + 1))

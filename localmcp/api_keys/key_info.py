@@ -10,6 +10,7 @@ from typing import Any, cast
 import apsw
 
 from localmcp.profiles import RIGHTS
+from localmcp.schemas import list_of
 from localmcp.storage.database import fetch_all
 from localmcp.storage.times import utc_moment
 from localmcp.tools import Json, Scope
@@ -128,7 +129,7 @@ def _parsed(text: str) -> list[Any]:
         value = json.loads(text)
     except ValueError:
         return []
-    return cast("list[Any]", value) if isinstance(value, list) else []
+    return list_of(value)
 
 
 def _strings(text: str | None) -> tuple[str, ...] | None:

@@ -24,7 +24,7 @@ from localmcp.providers.fields import line_of
 from localmcp.providers.manifests import inspected_providers
 from localmcp.providers.mcp_servers.adoption import is_localmcp
 from localmcp.providers.mcp_servers.servers import McpServers
-from localmcp.schemas import nearest
+from localmcp.schemas import list_of, nearest
 
 if TYPE_CHECKING:
     from localmcp.workspace import Workspace
@@ -172,8 +172,7 @@ def _startable(client: str, name: str, entry: dict[str, Any]) -> Iterator[Check]
     command = entry.get("command")
     if isinstance(command, str) and command and not _is_program(command):
         yield fail("clients", f"{client} starts '{name}' with {command}, which is not there", "localmcp demo")
-    args: Any = entry.get("args")
-    words = [str(argument) for argument in cast("list[Any]", args)] if isinstance(args, list) else []
+    words = [str(argument) for argument in list_of(entry.get("args"))]
     for option, value in zip(words, words[1:], strict=False):
         if option == "--db" and not Path(value).expanduser().exists():
             yield warn("clients", f"{client} starts '{name}' on {value}, which does not exist yet")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
 from os.path import commonprefix
-from typing import Any, cast
+from typing import Any
 
 from localmcp.errors import InvalidInput
 from localmcp.knowledge.citations import cite
@@ -20,6 +20,7 @@ from localmcp.knowledge.document_records import (
     SourceItem,
 )
 from localmcp.knowledge.origins import shown_id
+from localmcp.schemas import one_or_more
 from localmcp.search.passages import Passage
 from localmcp.text.outline import headings_in
 from localmcp.text.signals import signals
@@ -45,9 +46,9 @@ _ROW = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 
 def lines_text(_name: str, value: Any) -> Any:
     """Return a number or a pair of numbers as the text that `parse_lines` reads; anything else as it is."""
-    numbers = cast("list[Any]", value if isinstance(value, list) else [value])
+    numbers = one_or_more(value)
     fits = len(numbers) in (1, 2) and all(type(number) is int for number in numbers)
-    return "-".join(map(str, numbers)) if fits else cast(Any, value)
+    return "-".join(map(str, numbers)) if fits else value
 
 
 def parse_lines(text: str) -> tuple[int, int]:

@@ -7,13 +7,13 @@ import re
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import apsw
 
 from localmcp.errors import InvalidInput, NotFound
 from localmcp.knowledge.origins import Id, is_uuid, without_scheme
-from localmcp.schemas import nearest
+from localmcp.schemas import nearest, one_or_more
 from localmcp.search.collections import visible_collections, visible_ids
 from localmcp.search.dates import SOURCE_DATE
 from localmcp.search.federation import Federation
@@ -219,7 +219,7 @@ def _unknown_metadata(field: str, value: Any, values: Callable[..., list[Any]]) 
     items = "json_each(case entry.type when 'array' then entry.value else '[]' end)"
     entries = "json_each(iif(json_valid(metadata), metadata, '{}')) as entry on entry.key = ?"
     valid = values(f"coalesce(item.atom, entry.atom) from sources join {entries} left join {items} as item", field)
-    filter_values: list[Any] = cast("list[Any]", value) if isinstance(value, list) else [value]
+    filter_values = one_or_more(value)
     if not filter_values or any(item in valid for item in filter_values):
         return []
     return _unknown_value(field, str(filter_values[0]), [str(item) for item in valid if item is not None])

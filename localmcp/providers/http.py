@@ -33,7 +33,7 @@ from localmcp.providers.parameters import (
     only_placeholder,
     placeholders,
 )
-from localmcp.schemas import Json, compact_json, read_json, shorten_value
+from localmcp.schemas import Json, compact_json, one_or_more, read_json, shorten_value
 from localmcp.tools import Answer
 
 log = logging.getLogger(__name__)
@@ -186,8 +186,7 @@ def _query_pairs(query: Mapping[str, Any], arguments: Json, secrets: _Secrets) -
             # Only what the manifest says can name a variable, never what a call gives.
             yield name, secrets.fill(template)
             continue
-        value = fill_json(template, arguments)
-        for item in cast("list[Any]", value) if isinstance(value, list) else [value]:
+        for item in one_or_more(fill_json(template, arguments)):
             if item is not None:
                 yield name, as_text(item)
 

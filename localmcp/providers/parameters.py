@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from localmcp.errors import InvalidInput
 from localmcp.providers.fields import Fields
-from localmcp.schemas import Json, check_arguments, numbers_from_texts, shorten_value
+from localmcp.schemas import Json, check_arguments, list_of, numbers_from_texts, shorten_value
 
 KINDS: Mapping[str, type | tuple[type, ...]] = {
     "string": str,
@@ -115,7 +115,7 @@ def _read_pattern(fields: Fields) -> re.Pattern[str] | None:
 
 
 def _read_enum(fields: Fields, kind: str, allowed: Any) -> list[Any]:
-    values = cast("list[Any]", allowed) if isinstance(allowed, list) else []
+    values = list_of(allowed)
     if not values or not all(fits(value, kind) for value in values):
         fields.complain(f"{fields.named('enum')} must be a list of {kind} values.", "enum")
     return values

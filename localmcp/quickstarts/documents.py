@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from localmcp.files import reason_of
 from localmcp.quickstarts.validation import check_quickstart, is_quickstart
-from localmcp.schemas import Json, mapping_of
+from localmcp.schemas import Json, list_of, mapping_of, one_or_more
 
 SUFFIXES = (".yml", ".yaml", ".json", ".jsonl", ".ndjson")
 METADATA_FILES = ("metadata.yml", "metadata.yaml")
@@ -188,10 +188,9 @@ def _name(value: Any) -> str:
 def read_tags(value: Any) -> tuple[Tag, ...]:
     """Tags given as [{kind, value}], where a value may be a list, or as plain words (kind "tag")."""
     tags: dict[Tag, None] = {}
-    for item in cast("list[Any]", value) if isinstance(value, list) else []:
+    for item in list_of(value):
         tag = cast(Json, item) if isinstance(item, dict) else {"kind": "tag", "value": item}
-        values = cast("list[Any]", tag["value"]) if isinstance(tag.get("value"), list) else [tag.get("value")]
-        for tag_value in values:
+        for tag_value in one_or_more(tag.get("value")):
             if isinstance(tag_value, str | int | float) and str(tag_value).strip():
                 tags[str(tag.get("kind") or "tag").strip(), str(tag_value).strip()] = None
     return tuple(tags)

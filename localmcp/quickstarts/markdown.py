@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
-from localmcp.schemas import Json, mapping_of
+from localmcp.schemas import Json, list_of, mapping_of
 
 _HIGHLIGHT = re.compile(r"\[([^\]\n]+)\]\{\{highlight [^}]*\}\}")
 _ADMONITION = re.compile(r"\[([^\]]+)\]\{\{admonition ([^}]*)\}\}")
@@ -40,8 +40,7 @@ def render(
 
 def task_count(content: Json) -> int:
     """Return how many tasks a quick start has."""
-    tasks = mapping_of(content.get("spec")).get("tasks")
-    return len(cast("list[Any]", tasks)) if isinstance(tasks, list) else 0
+    return len(list_of(mapping_of(content.get("spec")).get("tasks")))
 
 
 def _facts(spec: Json, name: str, tags: Sequence[tuple[str, str]], status: str) -> str:
@@ -57,8 +56,7 @@ def _facts(spec: Json, name: str, tags: Sequence[tuple[str, str]], status: str) 
 
 
 def _tasks(spec: Json, done: Mapping[str, str]) -> Iterator[str]:
-    tasks = spec.get("tasks")
-    for number, task in enumerate(cast("list[Any]", tasks) if isinstance(tasks, list) else [], start=1):
+    for number, task in enumerate(list_of(spec.get("tasks")), start=1):
         fields = mapping_of(task)
         mark = {"done": " ✓", "failed": " ✗"}.get(done.get(str(number), ""), "")
         yield f"## {number}. {_text(fields.get('title'))}{mark}"
@@ -75,7 +73,7 @@ def _quoted(title: str, value: Any) -> str:
 
 
 def _listed(title: str, value: Any) -> str:
-    items = [_text(item) for item in cast("list[Any]", value)] if isinstance(value, list) else []
+    items = [_text(item) for item in list_of(value)]
     lines = [f"- {item}" for item in items if item]
     return "\n".join([f"**{title}**", "", *lines]) if lines else ""
 

@@ -24,6 +24,7 @@ from operator import ge, gt, le, lt
 from typing import Any, Literal, cast, get_args
 
 from localmcp.errors import InvalidInput
+from localmcp.schemas import one_or_more
 
 Operator = Literal["eq", "in", "gt", "gte", "lt", "lte", "prefix"]
 OPERATORS: tuple[Operator, ...] = get_args(Operator)
@@ -213,7 +214,7 @@ def _value_at(metadata: Any, keys: tuple[str, ...]) -> Any:
 
 def _fulfils(stored: Any, comparison: Comparison) -> bool:
     if comparison.operator in ("eq", "in"):
-        items = cast("list[Any]", stored) if isinstance(stored, list) else [stored]
+        items = one_or_more(stored)
         return any(_same_kind(item, value) and item == value for item in items for value in comparison.values)
     return _same_kind(stored, comparison.value) and _TESTS[comparison.operator](stored, comparison.value)
 

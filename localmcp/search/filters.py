@@ -12,6 +12,7 @@ import apsw
 
 from localmcp.arrays import NDArray, np
 from localmcp.errors import InvalidInput
+from localmcp.schemas import one_or_more
 from localmcp.search.backend import DEFAULT_PARTITION
 from localmcp.search.collections import Collection
 from localmcp.search.conditions import Condition, sql_condition
@@ -121,7 +122,7 @@ def path_condition(prefix: str) -> tuple[str, list[Any]]:
 
 
 def _metadata_condition(key: str, value: Any) -> tuple[str, list[Any]]:
-    values = cast("list[Any]", value) if isinstance(value, list) else [value]
+    values = one_or_more(value)
     marks = ",".join("?" * len(values))
     written = [f'"{value}"' for value in values if isinstance(value, str) and _WRITTEN_AS_IT_IS.fullmatch(value)]
     # Looked for as text first, which takes a tenth of the time; with a backslash it may be written in another way.
@@ -147,7 +148,7 @@ _WRITTEN_AS_IT_IS = re.compile(r"[\w .:@+-]+", re.ASCII)
 
 
 def _check_metadata(name: str, value: Any) -> None:
-    values = cast("list[Any]", value) if isinstance(value, list) else [value]
+    values = one_or_more(value)
     if not 0 < len(values) <= MOST_VALUES or not all(isinstance(value, str | int | float) for value in values):
         shown = repr(cast("object", value))[:60]
         raise InvalidInput(

@@ -7,10 +7,11 @@ from array import array
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from types import NoneType
-from typing import Any, cast
+from typing import Any
 
 import apsw
 
+from localmcp.schemas import list_of, mapping_of
 from localmcp.storage.database import fetch_all, fetch_one
 
 
@@ -57,14 +58,12 @@ class Passage:
 
 def read_texts(text: str) -> list[str]:
     """Return a JSON list of texts as stored, such as a heading path; empty for what somebody else wrote there."""
-    parsed: Any = _read_json(text)
-    return [text for text in cast("list[Any]", parsed) if isinstance(text, str)] if isinstance(parsed, list) else []
+    return [text for text in list_of(_read_json(text)) if isinstance(text, str)]
 
 
 def read_metadata(text: str) -> dict[str, Any]:
     """Return metadata as stored; empty for what somebody else wrote there."""
-    parsed: Any = _read_json(text)
-    return cast("dict[str, Any]", parsed) if isinstance(parsed, dict) else {}
+    return mapping_of(_read_json(text))
 
 
 def _read_json(text: str) -> Any:

@@ -6,9 +6,10 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from localmcp.errors import InvalidInput
+from localmcp.schemas import mapping_of
 from localmcp.search.drafts import DEFAULT_LANGUAGE, ChunkDraft, SourceDraft, digest_of, draft_chunk, heading_of
 from localmcp.search.drafts import Window as Window
 from localmcp.search.lexicon import FORMAT as FORMAT
@@ -59,8 +60,7 @@ def metadata_of(
 
     `kind` is the source's format; the made-up title of a record is not told.
     """
-    own: Any = json.loads(metadata_json)
-    own_metadata = cast("dict[str, Any]", own) if isinstance(own, dict) else {}
+    own_metadata = mapping_of(json.loads(metadata_json))
     added = {"path": uri, "title": title if kind != FORMAT else None, "page": page}
     return {**{key: value for key, value in added.items() if value not in (None, "")}, **own_metadata}
 

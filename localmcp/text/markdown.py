@@ -8,6 +8,7 @@ from importlib import import_module
 from itertools import pairwise
 from typing import Any, cast
 
+from localmcp.schemas import list_of
 from localmcp.text.document import Document, iso_date, json_value, make_document, make_note, one_line, title_among
 from localmcp.text.encodings import decode_text
 from localmcp.text.outline import markdown_parser
@@ -38,7 +39,7 @@ def _note_metadata(front: dict[str, Any], text: str) -> dict[str, Any]:
     prose = _CODE.sub("", text[:1_000_000])
     tags: Any = front.get("tags") or front.get("tag")
     listed: Any = re.split(r"[,\s]+", tags) if isinstance(tags, str) else tags
-    named = [str(tag).lstrip("#") for tag in cast("list[Any]", listed if isinstance(listed, list) else [])]
+    named = [str(tag).lstrip("#") for tag in list_of(listed)]
     named += [match[1] for match in _TAG.finditer(prose)]
     links = [one_line(match[1]) for match in _WIKI_LINK.finditer(prose)]
     values = {"tags": list(dict.fromkeys(filter(None, named))), "links": list(dict.fromkeys(links))}

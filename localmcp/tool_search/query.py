@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, cast
 
+from localmcp.schemas import list_of
 from localmcp.tool_search.name_match import Rungs, ToolMetadata
 from localmcp.tool_search.synonyms import actions_of, request_words
 from localmcp.tool_search.verbs import known_verbs, looking, opposites_of, verbs_asked
@@ -147,15 +148,11 @@ def _parameter_text(schema: Json) -> str:
             if isinstance(spec, dict):
                 spec = cast(Json, spec)
                 texts.append(str(spec.get("description", "")))
-                texts += [str(value) for value in _listed(spec.get("enum"))]
+                texts += [str(value) for value in list_of(spec.get("enum"))[:50]]
                 waiting += [
                     (cast(Json, inner), depth + 1) for inner in (spec, spec.get("items")) if isinstance(inner, dict)
                 ]
     return " ".join(texts)
-
-
-def _listed(value: Any) -> list[Any]:
-    return cast("list[Any]", value)[:50] if isinstance(value, list) else []
 
 
 # ---------------------------------------------------------------- queries

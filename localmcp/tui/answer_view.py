@@ -15,7 +15,7 @@ from textual.widgets import ContentSwitcher, Static
 
 from localmcp.errors import LocalMCPError
 from localmcp.humanize import cut_to
-from localmcp.schemas import Json
+from localmcp.schemas import Json, list_of
 from localmcp.tui.table import Table
 
 VIEWS = ("table", "json", "text")
@@ -117,7 +117,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _is_rows(value: Any) -> bool:
-    rows = cast("list[object]", value) if isinstance(value, list) else []
+    rows = list_of(value)
     return bool(rows) and all(isinstance(row, dict) for row in rows)
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
-from typing import Any, cast
+from typing import Any
 
 from localmcp.config import state_directory
 from localmcp.files import read_json_object, write_atomically
-from localmcp.schemas import mapping_of
+from localmcp.schemas import list_of, mapping_of
 from localmcp.visible_text import visible
 
 log = logging.getLogger(__name__)
@@ -62,5 +62,4 @@ class SearchMemory:
 
 
 def _texts(value: Any) -> list[str]:
-    items = cast("list[Any]", value) if isinstance(value, list) else []
-    return [visible(item) for item in items if isinstance(item, str)]
+    return [visible(item) for item in list_of(value) if isinstance(item, str)]

@@ -14,7 +14,7 @@ from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Input, Label, Select, Static, TextArea
 
-from localmcp.schemas import Json, followed, mapping_of
+from localmcp.schemas import Json, followed, mapping_of, one_or_more
 from localmcp.tui.pane import TextLine
 
 TEXTS = ("text", "content", "rule_text", "instruction", "context", "taskDescription", "quote")
@@ -98,9 +98,7 @@ def _choices(spec: Json) -> tuple[Any, ...]:
 
 
 def _kind(name: str, spec: Json, root: Json) -> tuple[str, str]:
-    declared = spec.get("type")
-    several = cast("list[Any]", declared) if isinstance(declared, list) else [declared]
-    kinds = [kind for kind in several if kind != "null"]
+    kinds = [kind for kind in one_or_more(spec.get("type")) if kind != "null"]
     kind = kinds[0] if len(kinds) == 1 else None
     if kind == "array":
         item = _resolve(spec.get("items"), root).get("type")

@@ -6,11 +6,11 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from localmcp.errors import InvalidInput
 from localmcp.providers.mcp_servers.entries import parse_entry
-from localmcp.schemas import Json, nearest
+from localmcp.schemas import Json, list_of, nearest
 
 Action = Literal["added", "replaced", "unchanged", "kept", "skipped"]
 
@@ -70,7 +70,6 @@ def is_localmcp(entry: Json) -> bool:
     It is the program (also `/usr/bin/localmcp`, `localmcp.exe`) or an argument (`-m localmcp`, `uvx localmcp[office]`);
     a folder of that name in an argument does not count.
     """
-    command, args = str(entry.get("command") or ""), entry.get("args")
+    command = str(entry.get("command") or "")
     program = PurePath(command.replace("\\", "/")).name.removesuffix(".exe")
-    words = cast("list[Any]", args) if isinstance(args, list) else []
-    return any(_OURSELVES.fullmatch(str(word)) for word in (program, *words))
+    return any(_OURSELVES.fullmatch(str(word)) for word in (program, *list_of(entry.get("args"))))

@@ -38,7 +38,7 @@ from localmcp.providers.mcp_servers.person_questions import PersonQuestions, req
 from localmcp.providers.mcp_servers.process import Child, Guard, ServerLog, run_child
 from localmcp.providers.mcp_servers.refusals import broke_off, innermost, malformation_of, reason_of, session_is_lost
 from localmcp.providers.mcp_servers.repaired_messages import RepairedMessages
-from localmcp.schemas import Json, compact_json, without_surrogates
+from localmcp.schemas import Json, compact_json, list_of, without_surrogates
 from localmcp.tools import INPUT_KEY, ReportProgress, person_asker
 from localmcp.version import __version__
 
@@ -308,9 +308,8 @@ class Connection:
             except InvalidInput:
                 # A server with resources need not know templates.
                 break
-            page, cursor = answer.get(key), answer.get("nextCursor")
-            items += cast("list[Any]", page) if isinstance(page, list) else []
-            if not cursor:
+            items += list_of(answer.get(key))
+            if not (cursor := answer.get("nextCursor")):
                 break
         return [cast(Json, item) for item in items if isinstance(item, dict)]
 
