@@ -172,7 +172,7 @@ def _check_backup(file: Path) -> None:
             return
     except NotOurFile as error:
         hint = "Name a backup. A document comes back from the trash with: localmcp trash restore ID"
-        raise NotOurFile(str(error), hint=hint) from error
+        raise NotOurFile(error.message, hint=hint) from error
 
 
 @command()

@@ -235,8 +235,13 @@ class Session:
 # ---------------------------------------------------------------- options before or after the command
 
 
+EMPTY_PATH = "A path is empty (''). Is a shell variable not set?"
+
+
 def _remember(ctx: click.Context, option: click.Parameter, value: Any) -> None:
     session: Session = ctx.ensure_object(Session)
+    if value == "":
+        raise click.UsageError(EMPTY_PATH, ctx)
     if option.name == "verbosity":
         session.verbosity = max(session.verbosity, value)
     elif value:
@@ -272,7 +277,7 @@ class Command(click.Command):
         arguments = [p.make_metavar(ctx) for p in super().get_params(ctx) if isinstance(p, click.Argument)]
         takes_paths = any("PATH" in metavar or "FILE" in metavar for metavar in arguments)
         if ("" in args and takes_paths) or self._has_empty_path(args):
-            raise click.UsageError("A path is empty (''). Is a shell variable not set?", ctx)
+            raise click.UsageError(EMPTY_PATH, ctx)
         if arguments and not takes_paths and re.search("[\udc80-\udcff]", " ".join(args)):
             raise click.UsageError("The locale cannot hold letters of an argument. Set LC_ALL=C.UTF-8.", ctx)
         try:

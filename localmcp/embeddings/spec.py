@@ -30,6 +30,7 @@ from localmcp.embeddings.hashing import HashEmbedder
 from localmcp.embeddings.lazy import LazyEmbedder
 from localmcp.errors import ConfigurationError
 from localmcp.http import split_model_url
+from localmcp.schemas import nearest
 
 ACCEPTED = (
     "Accepted: default, multilingual, hash, hash:DIMENSION, fastembed:NAME, folder:PATH, openai:MODEL, ollama:MODEL,"
@@ -168,7 +169,8 @@ def _guess(body: str) -> str:
         return f" Did you mean openai:{body}?"
     if body.count("/") == 1 and ":" not in body:
         return f" It is not a folder; did you mean fastembed:{body}?"
-    return ""
+    near = nearest(body, _BARE)
+    return f" Did you mean {near}?" if near else ""
 
 
 def _parse_options(kind: str, query: str) -> dict[str, str]:

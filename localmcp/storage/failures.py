@@ -24,7 +24,7 @@ def translate_error(error: apsw.Error, path: Path) -> LocalMCPError | None:
     if isinstance(error, apsw.CantOpenError | apsw.AuthError | apsw.PermissionsError):
         return FileUnavailable(f"{path} cannot be opened: {error}.", hint="Check that it exists and may be read.")
     if isinstance(error, apsw.NotADBError):
-        return NotOurFile(f"{path} is not a SQLite database.", hint="Name another with --db.")
+        return NotOurFile(f"{path} is not a SQLite database.", hint="Name a file that localmcp made.")
     if isinstance(error, apsw.IOError) and getattr(error, "extendedresult", 0) in _WRITE_FAILURES:
         return FileUnavailable(
             f"{path} cannot be written any further; nothing of this change was kept.",

@@ -34,7 +34,7 @@ def check_version(connection: apsw.Connection, path: Path) -> int:
         FileTooNew: written by a newer localmcp.
     """
     if connection.pragma("application_id") != APPLICATION_ID:
-        raise NotOurFile(f"{path} is not a localmcp file.", hint="Name another with --db.")
+        raise NotOurFile(f"{path} is not a localmcp file.", hint="Name a file that localmcp made.")
     version = int(connection.pragma("user_version"))
     if version > schema_version():
         raise FileTooNew(

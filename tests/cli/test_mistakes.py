@@ -371,3 +371,23 @@ def test_the_command_that_a_message_names_can_be_pasted_whatever_the_file_is_cal
     assert (program, words) == ("localmcp", ["adopt", str(file)])
     assert filled(*words).code == 0
     assert filled("--db", str(file), "rules", "add", "Keep functions short.").code == 0
+
+
+@pytest.mark.parametrize(
+    "words", [("--db", "", "add", "notes"), ("add", "notes", "--db", ""), ("--db=", "search", "x")]
+)
+def test_an_empty_db_is_refused_and_not_taken_for_the_default_file(filled, words: tuple[str, ...]) -> None:
+    refused = filled(*words)
+    assert refused.code == 2 and "Is a shell variable not set?" in refused.err
+
+
+def test_a_file_that_is_none_of_ours_is_refused_in_words_that_fit_the_command(filled, tmp_path: Path) -> None:
+    (tmp_path / "other.db").write_text("no database " * 100)
+    for words in (("adopt", "other.db"), ("--db", "other.db", "search", "x")):
+        assert "is not a SQLite database.\nName a file that localmcp made." in filled(*words).err
+    restored = filled("restore", "other.db", "--yes").err
+    assert "Name a backup." in restored and "Name a file" not in restored
+
+
+def test_a_misspelled_model_is_guessed(filled) -> None:
+    assert "Did you mean multilingual?" in filled("config", "set", "model", "multilingul").err
