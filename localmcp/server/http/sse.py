@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 
 import anyio
-from anyio.streams.memory import MemoryObjectReceiveStream
 from starlette.background import BackgroundTask
+from starlette.responses import StreamingResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from localmcp.server.http.exchange import Exchange
@@ -51,33 +51,15 @@ class Stream:
         """End the stream after what is already on its way."""
         self._replies.close()
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Write events until the client leaves or `close` is called."""
-        headers = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"x-accel-buffering", b"no")]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        async with self._waiting, anyio.create_task_group() as group:
-            group.start_soon(_watch, receive, group.cancel_scope)
-            await _write(self._waiting, _event("endpoint", f"{PATH}?sessionId={self.id}".encode()), send)
-            group.cancel_scope.cancel()
-
-
-async def _write(waiting: MemoryObjectReceiveStream[bytes], first: bytes, send: Send) -> None:
-    event: bytes | None = first
-    while event is not None:
-        await send({"type": "http.response.body", "body": event, "more_body": True})
-        event = b": ping\n\n"
-        with anyio.move_on_after(PING_SECONDS):
-            try:
-                event = await waiting.receive()
-            except anyio.EndOfStream:
-                event = None
-    await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-
-async def _watch(receive: Receive, scope: anyio.CancelScope) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    scope.cancel()
+    async def events(self) -> AsyncGenerator[bytes]:
+        """Yield what the client gets, until `close` is called."""
+        async with self._waiting:
+            event: bytes | None = _event("endpoint", f"{PATH}?sessionId={self.id}".encode())
+            while event is not None:
+                yield event
+                event = b": ping\n\n"
+                with anyio.move_on_after(PING_SECONDS):
+                    event = await anext(self._waiting, None)
 
 
 def _event(name: str, data: bytes) -> bytes:
@@ -104,13 +86,15 @@ class Streams:
             raise Refused(503, "Too many open streams", code=SERVER_ERROR, headers={"retry-after": "10"})
         stream = Stream(str(exchange.key.id))
         self._open[stream.id] = stream
+        headers = {"x-accel-buffering": "no"}
+        response = StreamingResponse(stream.events(), headers=headers, media_type="text/event-stream")
 
         async def serve(scope: Scope, receive: Receive, send: Send) -> None:
             say("MCP Server connected via SSE", userId=stream.key_id)
             try:
                 async with anyio.create_task_group() as group:
                     group.start_soon(self._close_with_key, stream)
-                    await stream(scope, receive, send)
+                    await response(scope, receive, send)
                     group.cancel_scope.cancel()
             finally:
                 stream.close()
