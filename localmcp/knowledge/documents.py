@@ -54,7 +54,7 @@ from localmcp.tools import Param, current_scope, integer_or_string, tool
 
 LONGEST_NAMES = 300
 """Characters of the names of collections and mounted files in the text for an assistant that connects."""
-_CITED = re.compile(r"(.+):(\d{1,7}(-\d{1,7})?)")
+_CITED = re.compile(r"(.+?):(\d{1,7}(-\d{1,7})?)(?:,\d{1,7})*")
 CHANGED_NAMED = 5
 """Files that have changed since they were read, in a list of documents."""
 
@@ -123,7 +123,7 @@ class KnowledgeBase(PassageSearch):
     )
     def get_document(
         self,
-        sourceId: Annotated[str, Param("Id, path or title of the document")],
+        sourceId: Annotated[str, Param("Id, path or title of the document; path:line reads from there")],
         offset: Annotated[int, Param("First passage, to read on after a cut", minimum=0)] = 0,
         lines: Annotated[str | None, Param("Only these lines: 20-80, or 500- for the rest")] = None,
         outline: Annotated[bool, Param("Only its headings, with their lines")] = False,
@@ -157,7 +157,7 @@ class KnowledgeBase(PassageSearch):
         except Ambiguous as error:
             return {"error": "Ambiguous name", "sourceId": name, "message": error.message, "hint": error.hint or ""}
         if not lines and (cited := _CITED.fullmatch(name)):
-            # A place as answers cite it: `notes.md:12`, `notes.md:12-40`.
+            # A place as answers cite it: `notes.md:12`, `notes.md:12-40`, `notes.md:12,80`.
             return self.get_document(cited[1], offset, cited[2] if cited[3] else f"{cited[2]}-", outline, maxChars)
         return self._no_document(name)
 

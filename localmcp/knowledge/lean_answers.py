@@ -210,7 +210,7 @@ def _passage_line(number: int, hit: Json, shown: str) -> str:
         parts.append(_count(hit["morePassages"], "more passage"))
     if hit.get("signals"):
         parts.append(f"beware: {', '.join(hit['signals'])}")
-    return f"[{number}] {', '.join(parts)}"
+    return f"[{number}] {', '.join(filter(None, parts))}"
 
 
 def _place(citation: Json, title: str, content: str, shown: str) -> str:
@@ -223,7 +223,7 @@ def _place(citation: Json, title: str, content: str, shown: str) -> str:
     heading = f"§ {' › '.join(names)}, " if names else ""
     inside = citation["label"].removeprefix(citation.get("path", title)).strip(" ,")
     if inside.startswith("›"):
-        return f"§ {inside.strip('› ')}"
+        return heading.removesuffix(", ")
     if inside and not inside.startswith((":", title)):
         return heading + inside
     first, last = citation["startLine"], citation["endLine"]

@@ -99,6 +99,7 @@ def test_a_document_is_read_from_the_place_that_an_answer_cites(desk: Desk, tmp_
     read = lambda name: desk.registry.call("get_document", {"sourceId": name}, LEAN)  # noqa: E731
     assert read(f"{note}:3").value["source"]["content"].strip() == "Three.\nFour."
     assert read("note.md:2-3").value["source"]["content"].strip() == "Two.\nThree."
+    assert read("note.md:3,4").value["source"]["content"].strip() == "Three.\nFour."
     assert read("nothing.md:3").is_error
 
 
