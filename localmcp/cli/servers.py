@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -173,9 +174,17 @@ def make_entry(command: tuple[str, ...], options: Json) -> Json:
             # What was typed may be a secret and is not repeated.
             entry[key] = dict(split_pair(pair, f"--{option} takes NAME=VALUE.") for pair in options[key])
     filters = {key: list(options[key]) for key in ("include", "exclude") if options[key]}
-    plain = {"cwd": options["cwd"], "tools": filters, "timeout": options["timeout"]}
+    plain = {"cwd": _folder_of(command, options["cwd"]), "tools": filters, "timeout": options["timeout"]}
     plain["startTimeout"] = options["start_timeout"]
     return {**entry, **{key: value for key, value in plain.items() if value}}
+
+
+def _folder_of(command: Sequence[str], cwd: str | None) -> str | None:
+    """Return where the program runs: here, if its command line names a file from here. Assistants run elsewhere."""
+    if cwd:
+        return cwd if "${" in cwd else os.path.abspath(os.path.expanduser(cwd))
+    names = [word.rpartition("=")[2] for word in command]
+    return os.getcwd() if any(name and not os.path.isabs(name) and os.path.exists(name) for name in names) else None
 
 
 def _print_added(session: Session, report: Json) -> None:

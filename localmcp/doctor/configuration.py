@@ -113,7 +113,7 @@ def check_servers() -> Iterator[Check]:
         says = f"{path}:{at}: '{entry.name}' {entry.problem}"
         yield fail("mcp servers", says, f"localmcp servers remove {entry.name}")
     for entry in entries:
-        if entry.command and not entry.disabled and not entry.problem and not _is_program(entry.command):
+        if entry.command and not entry.disabled and not entry.problem and not _is_program(entry.command, entry.cwd):
             says = f"the program '{entry.command}' of '{entry.name}' is not on this machine"
             yield warn("mcp servers", says, f"localmcp servers remove {entry.name}")
     for server in servers.servers.values():
@@ -124,8 +124,13 @@ def check_servers() -> Iterator[Check]:
         yield ok("mcp servers", f"{len(entries)} in {path}")
 
 
-def _is_program(command: str) -> bool:
-    return "${" in command or shutil.which(os.path.expanduser(command)) is not None
+def _is_program(command: str, folder: str = "") -> bool:
+    """Return whether a command that runs in a folder is on this machine; with a variable in it, it may be."""
+    if "${" in command + folder:
+        return True
+    command = os.path.expanduser(command)
+    is_path = os.path.basename(command) != command
+    return shutil.which(os.path.join(os.path.expanduser(folder), command) if is_path else command) is not None
 
 
 def check_tools(workspace: Workspace) -> Iterator[Check]:

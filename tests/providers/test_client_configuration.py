@@ -186,6 +186,28 @@ def test_an_address_in_place_of_a_command_is_the_servers_address(run: Run) -> No
     assert (server["type"], server["where"]) == ("http", "http://127.0.0.1:9/mcp")
 
 
+def test_a_server_whose_command_line_names_a_file_from_here_runs_here_wherever_it_is_started_from(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = "import sys; from mcp.server.mcpserver import MCPServer; app = MCPServer('x')\n"
+    write(tmp_path / "work" / "server.py", f"{code}@app.tool()\ndef say() -> str:\n    return 'hi'\napp.run()\n")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    assert run("add", "here", "--", sys.executable, "server.py")[1]["tools"] == 1
+    run("add", "anywhere", "--no-start", "--", "uvx", "mcp-server-time")
+    run("add", "named", "--no-start", "--cwd", "../elsewhere", "--", "uvx", "x")
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert run("refresh", "here") == (0, {"servers": [{"name": "here", "tools": 1}]})
+    entries = json.loads(servers_file().read_text())["mcpServers"]
+    folders = {name: entry.get("cwd") for name, entry in entries.items()}
+    write(tmp_path / "work" / "run.sh", "#!/bin/sh\n").chmod(0o755)
+    monkeypatch.chdir(tmp_path / "work")
+    run("add", "script", "--no-start", "--", "./run.sh")
+    monkeypatch.chdir(tmp_path)
+    assert not any("run.sh" in check.says for check in check_servers())
+    assert folders == {"here": str(tmp_path / "work"), "anywhere": None, "named": str(tmp_path / "elsewhere")}
+
+
 @pytest.mark.parametrize("text", ["{", "[]", '{"mcpServers": []}', "\udce4"])
 def test_a_file_that_is_no_configuration_is_refused_with_its_name(tmp_path: Path, text: str) -> None:
     path = tmp_path / "a.json"
