@@ -259,8 +259,7 @@ def _stack(tools: Sequence[ToolText], embedder: Embedder, text_vectors: TextVect
     none = np.zeros((len(first), 0), np.float32)
     scale = scale_of(requests)
     unrelated = ToolVectors(first, named, others, begins, requests, requested, None, none, none, none, *scale)
-    fits = embedder.identity.fingerprint == shipped_adapter().fingerprint
-    return relate(unrelated, shipped_adapter() if fits else None)
+    return relate(unrelated, shipped_adapter(embedder.identity.fingerprint))
 
 
 def relate(vectors: ToolVectors, adapter: Adapter | None) -> ToolVectors:

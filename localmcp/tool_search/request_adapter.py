@@ -7,7 +7,8 @@ from functools import cache
 
 from localmcp.arrays import NDArray, np
 
-FILE = "request_adapter.npz"
+FILES = {"default": "request_adapter.npz", "multilingual": "request_adapter_multilingual.npz"}
+"""By model; of the multilingual one, for requests in other languages than English."""
 NEAREST, NEAREST_SAYINGS, SHARPNESS = 8, 20, 20.0
 """Pairs that are borrowed for a tool and for a request, and how much more the nearer ones count."""
 AT_ONCE = 200
@@ -69,11 +70,14 @@ class Adapter:
 
 
 @cache
-def shipped_adapter() -> Adapter:
-    """Return the adapter for the default model; its matrices are kept as whole numbers."""
+def shipped_adapter(fingerprint: str) -> Adapter | None:
+    """Return the adapter that was fitted to a model, if one was; its matrices are kept as whole numbers."""
     from localmcp.config import packaged_data
 
     names = ("down", "up", "axes", "sayings", "capabilities", "wording")
-    with np.load(packaged_data() / FILE, allow_pickle=False) as stored:
-        matrices = (stored[name].astype(np.float32) * stored[f"{name}_unit"] for name in names)
-        return Adapter(str(stored["fingerprint"]), *matrices)
+    for file in FILES.values():
+        with np.load(packaged_data() / file, allow_pickle=False) as stored:
+            if str(stored["fingerprint"]) == fingerprint:
+                matrices = (stored[name].astype(np.float32) * stored[f"{name}_unit"] for name in names)
+                return Adapter(fingerprint, *matrices)
+    return None

@@ -1,6 +1,7 @@
 """Fits what tool search learned: the adapter of requests and the weights, to the sets of FITTED.
 
-python tests/benchmarks/discovery_fit.py --adapter      write what people say for tools; --refit: fit the map too
+python tests/benchmarks/discovery_fit.py --adapter      write what people say for tools; --refit: fit the map too;
+                                                        --model multilingual: for requests in other languages
 python tests/benchmarks/discovery_fit.py --weights      print the weights, each request moved by an adapter that
                                                         was fitted without its server or, of LEFT_OUT, its catalog
 """
@@ -17,7 +18,7 @@ from typing import Any
 from discovery_quality import CACHE, FITTED, HERE, LONGEST_WAIT, described, read_queries, read_tools
 
 from localmcp.config import packaged_data
-from localmcp.embeddings import LazyEmbedder
+from localmcp.embeddings import LazyEmbedder, open_embedder
 from localmcp.embeddings.default_model import DefaultEmbedder
 from localmcp.text_vectors import TextVectors
 from localmcp.tool_search.abstention import FIRST, SIGNS, signs_of
@@ -32,7 +33,7 @@ from localmcp.tool_search.features import (
     word_features,
 )
 from localmcp.tool_search.query import Query, clauses, take_apart, take_query_apart
-from localmcp.tool_search.request_adapter import FILE, Adapter, shipped_adapter
+from localmcp.tool_search.request_adapter import FILES, Adapter, shipped_adapter
 
 BY_WORDS = [FEATURES.index(name) for name in (*WORDS, "verb_not_in_name")]
 TOOL_LIKE, WORDING_PENALTY = (0.4, 2.9), 2.0
@@ -211,20 +212,22 @@ def make_adapter(down: Any, up: Any, sayings: Any, capabilities: Any, wording: A
     return Adapter("", down, up, axes, sayings @ axes, capabilities @ axes, wording)
 
 
-def write_adapter(embedder: LazyEmbedder, *, refit: bool) -> None:
+def write_adapter(embedder: LazyEmbedder, file: str, *, refit: bool) -> None:
     """Without `refit` the map of requests stays as it is shipped."""
     import numpy as np
 
     halves, written = [read_pairs(half, embedder) for half in FITTED], read_sayings(embedder)
-    down, up = fit_adapter(halves) if refit else (shipped_adapter().down, shipped_adapter().up)
+    fingerprint = embedder.get(LONGEST_WAIT).identity.fingerprint
+    shipped = None if refit else shipped_adapter(fingerprint)
+    down, up = (shipped.down, shipped.up) if shipped else fit_adapter(halves)
     adapter = make_adapter(down, up, *bank(halves, written), fit_wording(halves, written))
-    stored: dict[str, Any] = {"fingerprint": embedder.get(LONGEST_WAIT).identity.fingerprint}
+    stored: dict[str, Any] = {"fingerprint": fingerprint}
     for name in ("down", "up", "axes", "sayings", "capabilities", "wording"):
         matrix = getattr(adapter, name)
         highest = HIGHEST_OF_PAIRS if name in ("sayings", "capabilities") else HIGHEST
         unit = float(np.abs(matrix).max()) / highest
         stored |= {name: np.rint(matrix / unit).astype(np.int8), f"{name}_unit": np.float32(unit)}
-    np.savez_compressed(packaged_data() / FILE, **stored)
+    np.savez_compressed(packaged_data() / file, **stored)
 
 
 # ---------------------------------------------------------------- fitting
@@ -401,10 +404,13 @@ def main() -> None:
     task.add_argument("--adapter", action="store_true")
     task.add_argument("--weights", action="store_true")
     parser.add_argument("--refit", action="store_true", help="with --adapter: fit the map of requests anew as well")
+    parser.add_argument("--model", choices=FILES, default="default", help="with --adapter")
     options = parser.parse_args()
     embedder = LazyEmbedder(DefaultEmbedder)
     if options.adapter:
-        write_adapter(embedder, refit=options.refit)
+        if options.model == "multilingual":
+            embedder = LazyEmbedder(lambda: open_embedder("multilingual").across_languages)
+        write_adapter(embedder, FILES[options.model], refit=options.refit)
     else:
         print_weights(embedder)
 
