@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import stat
 from collections.abc import Mapping
@@ -14,6 +13,7 @@ from typing import Any, Literal, cast
 from localmcp.connect.entry import entry_for
 from localmcp.connect.json_text import remove_member, set_member
 from localmcp.errors import ConfigurationError, InvalidInput
+from localmcp.files import write_atomically
 from localmcp.providers.client_configuration import ClientFile, read_document
 from localmcp.providers.mcp_servers.adoption import is_localmcp
 from localmcp.schemas import Json, json_kind, mapping_of
@@ -157,7 +157,7 @@ def _not_editable(target: ClientFile, why: str) -> ConfigurationError:
 def write_change(change: Change) -> Path | None:
     """Write the file whole or not at all; return the copy of the file before (None if it is new).
 
-    A link is followed to the file that it points to. The new file is read back before it replaces the old one.
+    A link is followed to the file that it points to. What is written is parsed before it replaces the old file.
 
     Raises:
         ConfigurationError: it, or its folder, is write-protected, or another program changed it meanwhile.
@@ -177,23 +177,11 @@ def _replace(path: Path, change: Change) -> Path | None:
         raise ConfigurationError(
             f"{path} is write-protected; it was left untouched.", hint="Allow writing it, or use --print."
         )
-    # The ending stays, because `read_document` goes by it.
-    beside = path.with_name(f".{path.stem}.{os.getpid()}.part{path.suffix}")
-    try:
-        # Keys of other services are in it, so it is the person's alone from its first byte.
-        with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            file.write(change.after)
-            file.flush()
-            os.fsync(file.fileno())
-        if read_document(beside) != change.expected:
-            raise _not_editable(change.target, "the result would not mean what it should")
-        backup = _back_up(path, change)
-        if backup is not None:
-            shutil.copymode(backup, beside)
-        beside.replace(path)
-        return backup
-    finally:
-        beside.unlink(missing_ok=True)
+    if read_document(change.target.path, change.after) != change.expected:
+        raise _not_editable(change.target, "the result would not mean what it should")
+    backup = _back_up(path, change)
+    write_atomically(path, change.after)
+    return backup
 
 
 def _back_up(path: Path, change: Change) -> Path | None:

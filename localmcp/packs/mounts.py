@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from localmcp.embeddings import Embedder, LazyEmbedder
 from localmcp.errors import FileUnavailable, InvalidInput, LocalMCPError, ModelUnavailable, NotFound, NotOurFile
-from localmcp.files import write_atomically
+from localmcp.files import signature_of, write_atomically
 from localmcp.packs.manifest import read_manifest
 from localmcp.search.candidates import Mode
 from localmcp.search.index import MODEL_WAIT_SECONDS, Index
@@ -44,12 +44,6 @@ class Entry:
     mounted_at: str
 
 
-def _signature(path: Path) -> tuple[int, ...]:
-    """Return numbers that change when another file is at the path."""
-    status = path.stat()
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
-
-
 class OpenMount:
     """A mounted file while it is open: read-only, hardened, its own database and index."""
 
@@ -57,7 +51,7 @@ class OpenMount:
         self.name = entry.name
         self.path = entry.path
         self.database = Database(entry.path, read_only=True, foreign=True)
-        self.signature = _signature(entry.path)
+        self.signature = signature_of(entry.path.stat())
         self._embedder = embedder
         self._open_model = open_model
         self._lock = threading.Lock()
@@ -244,7 +238,7 @@ class Mounts:
     def _current(self, entry: Entry, troubles: list[str]) -> OpenMount | None:
         opened = self._open.get(entry.name)
         try:
-            if opened is not None and opened.signature == _signature(entry.path):
+            if opened is not None and opened.signature == signature_of(entry.path.stat()):
                 return opened
             if opened is not None:
                 self._open.pop(entry.name).close()

@@ -214,14 +214,16 @@ def _with_filter(entry: Json) -> Json:
     return {**entry, "tools": filters} if filters and "tools" not in entry else entry
 
 
-def read_document(path: Path) -> Json:
+def read_document(path: Path, content: bytes | None = None) -> Json:
     """Return the file as a table; JSON may have comments and last commas, as several clients allow.
+
+    `content` is what it will hold, where that is not written yet.
 
     Raises:
         ConfigurationError: not to be read, or not a table; names the line.
     """
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = (path.read_bytes() if content is None else content).decode("utf-8-sig")
         value: Any = tomllib.loads(text) if path.suffix == ".toml" else _loads_patiently(text)
     except (OSError, ValueError, RecursionError) as error:
         reason = reason_of(error) if isinstance(error, OSError | UnicodeDecodeError) else error
