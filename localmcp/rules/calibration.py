@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import apsw
 
-from localmcp.arrays import NDArray, Vectors, np
+from localmcp.arrays import NDArray, Vector, Vectors, np
 from localmcp.config import packaged_data
 from localmcp.storage.database import fetch_one
 from localmcp.text_vectors import TextVectors
@@ -41,11 +41,15 @@ class Calibration:
     first by logistic regression. The numbers here are those of the default model.
     """
 
-    best: float = 34.2
+    best: float = 17.28
     """Slope over the similarity of the best rule."""
-    everyday: float = 23.94
+    everyday: float = 12.09
     """Slope over the task's similarity to the nearest requests that need no rule."""
-    offset: float = 1.05
+    work: float = 0.9
+    """Slope over how much the task is put like those that rules are for."""
+    question: float = 3.98
+    """What a question of fact loses; people seldom need a rule to hear what something is."""
+    offset: float = 0.99
     share: float = 0.4
     """A rule belongs when it reaches this share of the best one's similarity."""
     sharpness: float = 12.0
@@ -53,15 +57,26 @@ class Calibration:
     generality: float = 0.188
     """How near an ordinary rule is to everyday requests."""
 
-    def relevance(self, similarity: float, best: float, everyday: float) -> float:
+    def fits(self, best: float, everyday: float, work: float = 0.0, *, is_question: bool = False) -> float:
+        """Return the log odds that any rule fits a task.
+
+        Args:
+            best: similarity of the best rule.
+            everyday: mean cosine of the task with the nearest requests that need no rule.
+            work: how much the task is put like those that rules are for.
+            is_question: whether it asks for a fact.
+        """
+        signs = self.best * best - self.everyday * everyday + self.work * work
+        return signs - self.question * is_question + self.offset
+
+    def relevance(self, similarity: float, best: float, fits: float) -> float:
         """Return the relevance of a rule, 0..1.
 
         Args:
             similarity: of this rule.
             best: similarity of the best rule.
-            everyday: mean cosine of the task with the nearest requests that need no rule.
+            fits: log odds that any rule fits the task.
         """
-        fits = self.best * best - self.everyday * everyday + self.offset
         belongs = self.sharpness * (similarity - self.share * best) + _AT_THRESHOLD
         return logistic(min(fits, belongs))
 
@@ -124,6 +139,8 @@ class _Shipped(NamedTuple):
     calibration: Calibration
     vectors: Vectors
     """Of the requests that need no rule, unit rows (n, dimension)."""
+    work: Vector
+    """Its product with the vector of a task says how much that is put like tasks of rules (dimension,)."""
 
 
 def shipped_path(model: str) -> Path:
@@ -141,7 +158,7 @@ def _shipped(fingerprint: str) -> _Shipped | None:
         with np.load(shipped_path(model), allow_pickle=False) as stored:
             if stored["fingerprint"] == fingerprint:
                 numbers = Calibration(**json.loads(str(stored["numbers"])))
-                return _Shipped(numbers, _unit_rows(stored["vectors"]))
+                return _Shipped(numbers, _unit_rows(stored["vectors"]), stored["work"])
     return None
 
 
@@ -157,6 +174,12 @@ def find_expected_tasks(fingerprint: str) -> ExpectedTasks | None:
         return None
     with np.load(shipped_path("default"), allow_pickle=False) as stored:
         return ExpectedTasks(_unit_rows(stored["rules"]), _unit_rows(stored["tasks"]))
+
+
+def find_work_direction(fingerprint: str) -> Vector | None:
+    """Return what tells tasks of written rules from requests that need none, if the package has it for the model."""
+    shipped = _shipped(fingerprint)
+    return shipped.work if shipped else None
 
 
 @cache

@@ -13,7 +13,12 @@ from localmcp.arrays import Vector, Vectors
 from localmcp.errors import ConfigurationError, InvalidInput, LocalMCPError, ModelUnavailable
 from localmcp.humanize import command_line
 from localmcp.rules import rulebook
-from localmcp.rules.calibration import find_calibration, find_expected_tasks, vectors_without_rules
+from localmcp.rules.calibration import (
+    find_calibration,
+    find_expected_tasks,
+    find_work_direction,
+    vectors_without_rules,
+)
 from localmcp.rules.relevance import Match, Task, category_shares, match_rules, prefer, rate, split_clauses
 from localmcp.rules.rulebook import CATEGORIES, Rule, Selection, digest_of, load_rules
 from localmcp.search.collections import Collection
@@ -253,6 +258,7 @@ class RuleFinder:
         if calibration is not None:
             task.without_rules = vectors_without_rules(embedder, self._vectors)
             task.expected = find_expected_tasks(embedder.identity.fingerprint)
+            task.work_direction = find_work_direction(embedder.identity.fingerprint)
         matches = self.mounted.match(connection, embedder.identity, task, request.selection, notices)
         if collection:
             blocks = self._blocks(connection, collection)

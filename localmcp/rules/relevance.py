@@ -38,6 +38,13 @@ _BREAK = re.compile(
     r"|(?<!\s)\s+(?:and|then|so that|but|because|which|that|who|when|where|with)\s+",
     re.IGNORECASE,
 )
+_FACT = re.compile(
+    r"[¿\s]*(?:what|which|who|whose|when|why|how|qué|cuál(?:es)?|quién|cuándo|cuánt[oa]s?|cosa|qual[ei]?|quais|chi|quem"
+    r"|quant[oaie]|quando|wer|welche[rs]?|wann|wie viele?|warum|quel(?:le)?s?|quand|pourquoi|combien)\b"
+    r"(?!.*\b(?:should|shall|I|we)\b)",
+    re.IGNORECASE | re.DOTALL,
+)
+"""A question of fact; one that asks what to do speaks of whoever is to do it."""
 # Tie-breakers (S2-10): of rules that are equally relevant, each counts as so much more similar.
 FOR_CATEGORY, FOR_FILES, FOR_USE, FOR_RECENCY, FOR_WEIGHT = 0.02, 0.1, 0.04, 0.04, 0.1
 USE_THAT_COUNTS_FULL = 50
@@ -55,12 +62,27 @@ class Task:
     without_rules: Vectors | None = None
     """Vectors of requests that need no rule (n, dimension), everyday ones first; if calibrated."""
     expected: ExpectedTasks | None = None
+    work_direction: Vector | None = None
     files: tuple[str, ...] = ()
+
+    @property
+    def is_question(self) -> bool:
+        """Whether it asks for a fact: "what does deductible mean", not "where should we put it"."""
+        return _FACT.match(self.text) is not None
+
+    @property
+    def work(self) -> float:
+        """How much it is put like tasks that rules are for; 0 if not calibrated."""
+        return 0.0 if self.work_direction is None else float(self.work_direction @ self.vector)
 
     @property
     def nearest_without_rules(self) -> float:
         """Mean cosine with the five requests without rules that are most like the task."""
         return 0.0 if self.without_rules is None else float(np.sort(self.without_rules @ self.vector)[-5:].mean())
+
+    def fits(self, calibration: Calibration, best: float) -> float:
+        """Return the log odds that any rule fits it; `best` is the similarity of the best one."""
+        return calibration.fits(best, self.nearest_without_rules, self.work, is_question=self.is_question)
 
     def views(self) -> list[tuple[Vector, float, int]]:
         """Return each vector that rules are compared with, its weight, and how many of the nearest it brings."""
@@ -232,11 +254,12 @@ def rate(matches: Sequence[Match], task: Task, calibration: Calibration | None) 
     """
     usual = calibration.generality if calibration else 0.0
     best = max((match.similarity(usual) for match in matches), default=0.0)
+    fits = task.fits(calibration, best) if calibration else 0.0
     for match in matches:
         if calibration is None:
             relevance = match.cosine
         else:
-            relevance = calibration.relevance(match.similarity(usual), best, task.nearest_without_rules)
+            relevance = calibration.relevance(match.similarity(usual), best, fits)
         match.relevance = relevance * min(1.0, match.rule.weight)
         match.reasons = _reasons(match, task)
 

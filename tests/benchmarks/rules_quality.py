@@ -25,6 +25,7 @@ from typing import Any
 
 from localmcp.config import Settings, sample_directory
 from localmcp.rules.calibration import (
+    SHIPPED_MODELS,
     Calibration,
     ExpectedTasks,
     everyday_requests,
@@ -39,7 +40,7 @@ from localmcp.storage.database import Database
 from localmcp.workspace import Workspace
 
 FIRST = 5
-RIDGE = 0.01
+RIDGE_OF_WORK = 10.0
 HERE = Path(__file__).parent
 SETS = ("samples", "fresh", "final", "unseen", "contexts", "languages", "sixth", "seventh", "eighth", "ninth", "tenth")
 """`fresh`: data, mobile, infrastructure, writing; `final`: embedded, games, support, accounts, film, laboratory,
@@ -147,24 +148,29 @@ class Seen:
     task: Judged
     similarities: dict[int, float]
     everyday: float
+    work: float
+    is_question: bool
 
     @property
     def best(self) -> float:
         return max(self.similarities.values(), default=0.0)
 
 
-def look(workspace: Workspace, tasks: list[Judged], generality: float, without_rules: Any, expected: Any) -> list[Seen]:
+def look(
+    workspace: Workspace, tasks: list[Judged], generality: float, without_rules: Any, expected: Any, direction: Any
+) -> list[Seen]:
     finder, seen = workspace.rule_finder, []
     for task in tasks:
         embedded: Task = finder._embed(task.text, (), "")
         embedded.without_rules = without_rules
         embedded.expected = expected
+        embedded.work_direction = direction
         with workspace.database.read() as connection:
             collection = find_collection(connection)
             blocks = finder._blocks(connection, collection)
             matches: list[Match] = match_rules(connection, embedded, collection, blocks, Selection())
         similarities = {match.rule.id: match.similarity(generality) for match in matches}
-        seen.append(Seen(task, similarities, embedded.nearest_without_rules))
+        seen.append(Seen(task, similarities, embedded.nearest_without_rules, embedded.work, embedded.is_question))
     return seen
 
 
@@ -180,37 +186,50 @@ def usual_generality(workspace: Workspace, everyday: Any) -> float:
     return float(np.sort(cosines, axis=1)[:, -10:].mean())
 
 
-EVERYDAY_PART = 0.7
-"""What the gate takes of the nearness to requests without rules beside the best similarity: of `fresh`, `final`,
-`unseen`, `contexts` and `sixth`, with .8 silence in each, .746 find their rule with .3, .774 with .5, .796 with it."""
+FITTED = ("samples", "fresh", "final", "unseen", "contexts", "sixth", "seventh", "eighth")
+SILENT = 0.8
+"""The share of the tasks without a rule that the gate leaves without one."""
 
 
 def fit_gate(seen: list[Seen], start: Calibration) -> Calibration:
-    """The slope of a logistic regression over the margin, moved so that a tenth of the tasks without a rule pass."""
+    """A logistic regression of four signs, moved so that a fifth of the tasks without a rule pass."""
     import numpy as np
 
-    margin = np.array([task.best - EVERYDAY_PART * task.everyday for task in seen])
+    signs = np.array([[task.best, -task.everyday, task.work, -float(task.is_question)] for task in seen])
     fits = np.array([bool(task.task.best) for task in seen])
-    slope = logistic_slope(margin, fits)
-    cut = float(np.quantile(margin[~fits], 0.9))
+    spread = np.maximum(signs.std(axis=0), 1e-6)
+    slopes = logistic_slopes((signs - signs.mean(axis=0)) / spread, fits, ridge=1.0) / spread
+    cut = float(np.quantile((signs @ slopes)[~fits], SILENT))
+    best, everyday, work, question = (round(float(slope), 2) for slope in slopes)
     return replace(
-        start, best=slope, everyday=round(slope * EVERYDAY_PART, 2),
-        offset=round(0.8473 - slope * cut, 2),
+        start, best=best, everyday=everyday, work=work, question=question, offset=round(0.8473 - cut, 2)
     )  # fmt: skip
 
 
-def logistic_slope(margin: Any, fits: Any) -> float:
-    """Slope of the logistic regression of `fits` on `margin`, with a slight ridge."""
+def logistic_slopes(x: Any, fits: Any, ridge: float) -> Any:
+    """Slopes of the logistic regression of `fits` on the columns of `x`; both outcomes weigh as much as all rows."""
     import numpy as np
 
-    x = np.stack([margin, np.ones(len(margin))], axis=1)
+    x = np.hstack([x, np.ones((len(x), 1))])
     weight = np.where(fits, 0.5 / fits.mean(), 0.5 / (1 - fits.mean()))
-    ridge, slopes = np.diag([0.01, 0.0]), np.zeros(2)
-    for _ in range(100):
+    penalty, slopes = np.diag([ridge] * (x.shape[1] - 1) + [1e-6]), np.zeros(x.shape[1])
+    for _ in range(10):
         p = 1 / (1 + np.exp(-x @ slopes))
-        hessian = (x * (weight * p * (1 - p))[:, None]).T @ x + ridge + np.eye(2) * 1e-9
-        slopes -= np.linalg.solve(hessian, x.T @ (weight * (p - fits)) + ridge @ slopes)
-    return round(float(slopes[0]), 1)
+        hessian = (x * (weight * p * (1 - p))[:, None]).T @ x + penalty
+        slopes -= np.linalg.solve(hessian, x.T @ (weight * (p - fits)) + penalty @ slopes)
+    return slopes[:-1]
+
+
+def work_direction(workspace: Workspace) -> Any:
+    """What tells the tasks of `rules_pairs.txt` from the requests that need no rule."""
+    import numpy as np
+
+    embed = workspace.embedder.get().embed_query
+    lines = (HERE / "rules_pairs.txt").read_text(encoding="utf-8").splitlines()
+    tasks = [task for line in lines for task in line.split(" | ")[2:4]]
+    x = np.array([embed(text) for text in [*tasks, *requests_without_rules()]])
+    fits = np.arange(len(x)) < len(tasks)
+    return logistic_slopes(x, fits, RIDGE_OF_WORK).astype(np.float32)
 
 
 def expected_tasks(workspace: Workspace) -> ExpectedTasks:
@@ -232,17 +251,17 @@ def _unit(rows: Any) -> Any:
     return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
 
 
-def calibrate(folder: Path, model: str, expected: ExpectedTasks | None) -> Calibration:
-    """Fit the three numbers of the gate on all tasks of both sets."""
+def calibrate(folder: Path, model: str, expected: ExpectedTasks | None, direction: Any) -> Calibration:
+    """Fit the numbers of the gate on all tasks of the sets that do not judge it."""
     seen: list[Seen] = []
     generality, without_rules = 0.0, None
-    for name in ("samples", "fresh"):
+    for name in FITTED:
         with Workspace(Settings(database=folder / f"calibration-{name}.localmcp", model=model)) as workspace:
             import_rules(workspace, name)
             if without_rules is None:
                 without_rules = workspace.embedder.get().embed_passages(requests_without_rules())
                 generality = usual_generality(workspace, without_rules[: len(everyday_requests())])
-            seen += look(workspace, read_tasks(workspace, "all", name), generality, without_rules, expected)
+            seen += look(workspace, read_tasks(workspace, "all", name), generality, without_rules, expected, direction)
     start = Calibration(generality=round(generality, 3))
     return fit_gate(seen, start)
 
@@ -261,7 +280,9 @@ def few_levels(rows: Any) -> Any:
     return np.clip(np.rint(rows / (0.6 * np.abs(rows).mean(axis=1, keepdims=True))), -4, 4).astype(np.int8)
 
 
-def ship(workspace: Workspace, model: str, calibration: Calibration, expected: ExpectedTasks | None) -> None:
+def ship(
+    workspace: Workspace, model: str, calibration: Calibration, expected: ExpectedTasks | None, direction: Any
+) -> None:
     """Write what the package ships for a model: the numbers, and vectors of what others wrote."""
     import numpy as np
 
@@ -270,7 +291,7 @@ def ship(workspace: Workspace, model: str, calibration: Calibration, expected: E
     pairs = {name: few_levels(rows) for name, rows in expected._asdict().items()} if expected else {}
     np.savez_compressed(
         shipped_path(model), fingerprint=embedder.identity.fingerprint, numbers=json.dumps(asdict(calibration)),
-        vectors=vectors, **pairs,
+        vectors=vectors, work=direction, **pairs,
     )  # fmt: skip
     print(f"{len(vectors)} vectors, {shipped_path(model).stat().st_size:,} bytes")
 
@@ -293,10 +314,11 @@ def main() -> None:
                 is_default = options.model == "default"
                 fingerprint = workspace.embedder.get().identity.fingerprint
                 expected = expected_tasks(workspace) if is_default else find_expected_tasks(fingerprint)
-                calibration = calibrate(Path(name), options.model, expected)
+                direction = work_direction(workspace) if options.model in SHIPPED_MODELS else None
+                calibration = calibrate(Path(name), options.model, expected, direction)
                 print(calibration)
                 if options.ship:
-                    ship(workspace, options.model, calibration, expected if is_default else None)
+                    ship(workspace, options.model, calibration, expected if is_default else None, direction)
                 if options.store:
                     with Database(options.store).write() as connection:
                         model_id = ensure_model(connection, workspace.embedder.get().identity)

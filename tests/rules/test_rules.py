@@ -10,6 +10,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from localmcp.config import Settings, load_settings, sample_directory
@@ -22,7 +23,7 @@ from localmcp.rules.calibration import (
     vectors_without_rules,
 )
 from localmcp.rules.learning import Generalized, RuleLearner, normalize, weigh
-from localmcp.rules.relevance import match_globs, split_clauses
+from localmcp.rules.relevance import Task, match_globs, split_clauses
 from localmcp.rules.rulebook import RuleDraft
 from localmcp.storage.database import fetch_all, fetch_one
 from localmcp.text_vectors import TextVectors
@@ -244,10 +245,26 @@ def test_a_stored_calibration_is_used_for_its_model(tmp_path: Path) -> None:
 
 
 def test_relevance_falls_with_similarity_and_with_nearness_to_everyday_requests() -> None:
-    rate = Calibration().relevance
+    calibration = Calibration()
+
+    def rate(similarity: float, best: float, everyday: float) -> float:
+        return calibration.relevance(similarity, best, calibration.fits(best, everyday))
+
     assert rate(0.5, 0.5, 0.2) > rate(0.4, 0.5, 0.2) > rate(0.2, 0.5, 0.2)
     assert rate(0.5, 0.5, 0.1) >= rate(0.5, 0.5, 0.6)
     assert 0 <= rate(-1, 1, 1) < rate(1, 1, -1) <= 1
+
+
+def test_a_question_of_fact_needs_more_likeness_than_one_that_asks_what_to_do() -> None:
+    def asks_for_a_fact(text: str) -> bool:
+        return Task(text, np.zeros(1, np.float32)).is_question
+
+    for fact in ("what does deductible mean", "Which license has numpy?", "¿quién escribió el Quijote?"):
+        assert asks_for_a_fact(fact)
+    for task in ("where should we put the tests", "how do I name the table", "whatever it costs, make it faster"):
+        assert not asks_for_a_fact(task)
+    calibration = Calibration()
+    assert calibration.fits(0.5, 0.2, is_question=True) < calibration.fits(0.5, 0.2)
 
 
 def test_the_vectors_that_are_shipped_are_those_of_the_shipped_requests(model: Any) -> None:
