@@ -6,6 +6,8 @@
 
 The tasks and their answers are in `assistant_fresh.jsonl`; the reader knows `instructions` and `tools/list` only.
 `tasks` sends the calls that one reader made, and prints the characters of each task and the facts that are missing.
+Beside them, where the words of `grep` find the facts: what `grep -rniE` prints, cut at 100 lines as assistants' tools
+do, and 21 lines around each fact.
 """
 
 from __future__ import annotations
@@ -13,9 +15,11 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +27,7 @@ import anyio
 from mcp import Client, StdioServerParameters
 
 SAMPLES = Path(__file__).parents[2] / "sample_data"
+GREP_LINES, AROUND = 100, 10
 SERVER = """
 import datetime, subprocess, zoneinfo
 from mcp.server import MCPServer
@@ -130,10 +135,31 @@ async def run(place: Path, calls: list[str]) -> None:
             print(f">>> {call}\n{text}\n<<< {len(text)} characters, structured {size}, error {bool(result.is_error)}\n")
 
 
+def grep(library: Path, words: list[str], facts: list[str]) -> tuple[int, bool]:
+    """Return the characters of grep for the words and of the lines around the facts, and whether all are found."""
+    command = ["grep", "-rniE"]
+    printed = [
+        subprocess.run([*command, word, "."], cwd=library, capture_output=True, text=True).stdout.splitlines()
+        for word in words
+    ]
+    shown = "\n".join("\n".join(lines[:GREP_LINES]) for lines in printed)
+    parts: list[str] = []
+    for fact in facts:
+        if not any(fact in part for part in parts):
+            parts.append(next((part for part in lines_around(library, shown) if fact in " ".join(part.split())), ""))
+    return len(shown) + sum(map(len, parts)), "" not in parts
+
+
+def lines_around(library: Path, shown: str) -> Iterator[str]:
+    for name, number in re.findall(r"^\./(.+?):(\d+):", shown, re.MULTILINE):
+        text = (library / name).read_text(encoding="utf-8").splitlines()
+        yield "\n".join(text[max(0, int(number) - 1 - AROUND) : int(number) + AROUND])
+
+
 async def run_tasks(place: Path, tasks: Path) -> None:
     """Send the calls of each task in one session, and print what they cost and the facts that no answer held."""
     parameters = StdioServerParameters(command=sys.executable, args=["-m", "localmcp", "serve"], env=environment(place))
-    total = calls = 0
+    total = calls = compared = dearer = 0
     async with Client(parameters) as client:
         for line in tasks.read_text(encoding="utf-8").splitlines():
             task, text = json.loads(line), ""
@@ -143,8 +169,12 @@ async def run_tasks(place: Path, tasks: Path) -> None:
                 text += "\n".join(getattr(block, "text", "") for block in result.content)
             missing = [fact for fact in task.get("facts", ()) if fact not in " ".join(text.split())]
             total, calls = total + len(text), calls + len(task["calls"])
-            print(f"{task['n']:3} {len(text):6} {len(task['calls'])} calls{f', missing: {missing}' if missing else ''}")
-    print(f"{total} characters, {calls} calls")
+            theirs, is_there = grep(place / "library", task["grep"], task["facts"]) if "grep" in task else (0, False)
+            compared, dearer = compared + is_there, dearer + (is_there and len(text) > theirs)
+            beside = f", grep {theirs}" if is_there else ""
+            lacks = f", missing: {missing}" if missing else ""
+            print(f"{task['n']:3} {len(text):6} {len(task['calls'])} calls{beside}{lacks}")
+    print(f"{total} characters, {calls} calls; {dearer} of {compared} dearer than grep")
 
 
 if __name__ == "__main__":

@@ -16,18 +16,16 @@ import gzip
 import json
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import anyio
-from assistant_fresh import environment, fill, write
+from assistant_fresh import environment, fill, grep, write
 from mcp import Client, StdioServerParameters
 
 DOCUMENTS = Path("/usr/share/doc")
 NAMES = re.compile(r"README.*|NEWS\.Debian|TODO.*|FAQ.*|.*\.txt")
-GREP_LINES, AROUND = 100, 10
 
 
 def write_library(library: Path) -> None:
@@ -39,20 +37,6 @@ def write_library(library: Path) -> None:
         if 1_000 < len(text) < 15_000 and ("RelNotes" not in str(page) or name.startswith("2.")):
             name += "" if name.endswith((".txt", ".md")) else ".txt"
             write(library / page.relative_to(DOCUMENTS).parent / name, text)
-
-
-def grep(library: Path, word: str, fact: str) -> tuple[int, bool]:
-    """Return the characters of grep and of the lines around the fact, and whether it is there."""
-    lines = subprocess.run(
-        ["grep", "-rniE", word, "."], cwd=library, capture_output=True, text=True
-    ).stdout.splitlines()
-    shown = "\n".join(lines[:GREP_LINES])
-    for name, number in re.findall(r"^\./(.+?):(\d+):", shown, re.MULTILINE):
-        text = (library / name).read_text(encoding="utf-8").splitlines()
-        part = "\n".join(text[max(0, int(number) - 1 - AROUND) : int(number) + AROUND])
-        if fact in " ".join(part.split()):
-            return len(shown) + len(part), True
-    return len(shown), False
 
 
 async def run_tasks(place: Path, tasks: Path) -> None:
@@ -72,7 +56,7 @@ async def run_tasks(place: Path, tasks: Path) -> None:
             if task["fact"] not in " ".join(text.split()) and (first := re.search(r"id ([0-9a-f]{8})", text)):
                 text, asked = text + await ask("get_context", {"chunkId": first[1]}), 2
             ours = len(text), task["fact"] in " ".join(text.split())
-            theirs = grep(place / "library", task["grep"], task["fact"])
+            theirs = grep(place / "library", [task["grep"]], [task["fact"]])
             for who, (characters, is_there) in enumerate((ours, theirs)):
                 totals[who] += characters
                 found[who] += is_there
