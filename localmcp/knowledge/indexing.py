@@ -190,8 +190,14 @@ class Indexer:
 
     def _touch(self, connection: apsw.Connection, task: Task, reading: Reading, source_id: int) -> Outcome:
         """Store the times of a file whose bytes are as before."""
+        path = task.file.path
+        times = (reading.size, reading.mtime_ns)
         sql = "update sources set size = ?, mtime_ns = ? where id = ? and uri = ?"
-        connection.execute(sql, (reading.size, reading.mtime_ns, source_id, task.file.path))
+        connection.execute(sql, (*times, source_id, member_uri(path, reading.member)))
+        if not reading.member:
+            # The documents in it, such as the messages of a mailbox, have the times of their file.
+            inside = documents_in(connection, self.collection.id, path)
+            connection.executemany(sql, ((*times, number, uri) for number, uri in inside))
         row = fetch_one(connection, "select uuid, chunk_count from sources where id = ?", (source_id,))
         uuid, chunks = row or ("", 0)
         if reading.unchanged and task.entry:

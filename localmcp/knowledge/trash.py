@@ -270,6 +270,12 @@ def _follow_container(
 ) -> None:
     """Follow a file again, such as a mailbox, of which a document is back; what was removed with it stays out."""
     forget(connection, collection_id, [uri])
+    # The document may have changed while it was in the trash: a file that has is read again by the next refresh.
+    sql = """
+        update ledger set size = null, mtime_ns = null, sha256 = null where collection_id = ? and path = ?
+            and mtime_ns is not (select mtime_ns from sources where id = ?)
+    """
+    connection.execute(sql, (collection_id, container, source_id))
     sql = "select status from ledger where collection_id = ? and path = ?"
     if fetch_one(connection, sql, (collection_id, container)) == "removed":
         sql = """

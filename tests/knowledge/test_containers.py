@@ -1,6 +1,7 @@
 """Mailboxes, mails with attachments and archives: every document in them is found and cited by itself."""
 
 import mailbox
+import os
 import zipfile
 from contextlib import closing
 from email.message import EmailMessage
@@ -147,6 +148,35 @@ def test_of_a_removed_mailbox_one_message_can_come_back_alone(removed_mailbox, f
     file.workspace.library.restore_all(["Subject 1"])
     file.refresh()
     assert file.call("list_sources")["total"] == 3
+
+
+def freshness(file, number):
+    return best(file, f'"message {number}"')["freshness"]
+
+
+def test_messages_of_a_mailbox_that_has_grown_are_not_called_changed(tmp_path, file):
+    path = tmp_path / "archive.mbox"
+    add_mails(path, 1, 2)
+    file.add(path)
+    add_mails(path, 3)
+    assert freshness(file, 1) == "changed"
+    file.refresh()
+    assert [freshness(file, number) for number in (1, 2, 3)] == ["fresh"] * 3
+    os.utime(path, (1_700_000_000, 1_700_000_000))
+    file.refresh()
+    assert [freshness(file, number) for number in (1, 2, 3)] == ["fresh"] * 3
+
+
+def test_a_message_that_comes_back_into_a_mailbox_that_has_grown_is_compared_with_it(tmp_path, file):
+    path = tmp_path / "archive.mbox"
+    add_mails(path, 1, 2)
+    file.add(path)
+    file.remove("Subject 1")
+    add_mails(path, 3)
+    file.refresh()
+    file.workspace.library.restore_all(["Subject 1"])
+    assert file.refresh().indexed == 0
+    assert [freshness(file, number) for number in (1, 2, 3)] == ["fresh"] * 3
 
 
 def add_mails(path, *numbers):
