@@ -12,6 +12,7 @@ import apsw
 from typing_extensions import TypedDict
 
 from localmcp.files import holds_other_bytes, modified_ns
+from localmcp.humanize import counted
 from localmcp.knowledge.ledger import range_below, roots_of
 from localmcp.knowledge.walk import below
 from localmcp.search.collections import Collection
@@ -31,6 +32,8 @@ class PathEntry(TypedDict):
     reason: str
     title: NotRequired[str]
     sourceId: NotRequired[str]
+    documents: NotRequired[int]
+    """Of a mailbox or an archive: how many documents came out of it."""
     chunks: int
     wordOnly: NotRequired[int]
     """Those of them that are found by word only; left out when there are none."""
@@ -94,6 +97,11 @@ def _rows_of(connection: apsw.Connection, path: str) -> list[tuple[Any, ...]]:
             ledger.size, ledger.mtime_ns, ledger.sha256, ledger.seen_at, roots.path, (
                 select count(*) from chunks join groups on groups.id = group_id
                 where chunks.source_id = ledger.source_id and kind = :word_only
+            ), (
+                select count(*) from sources as members
+                where members.collection_id = ledger.collection_id and members.trashed_at is null
+                    and members.uri > :path || '#' and members.uri < :path || '$'
+                    and members.metadata ->> '$.container' = :path
             )
         from ledger left join sources on sources.id = ledger.source_id left join roots on roots.id = ledger.root_id
         where ledger.path = :path
@@ -159,7 +167,7 @@ def _explain_member(
 
 
 def _path_entry(path: str, collection: str, row: tuple[Any, ...]) -> PathEntry:
-    _, status, reason, title, uuid, chunks, size, mtime_ns, sha256, seen_at, root, word_only = row
+    _, status, reason, title, uuid, chunks, size, mtime_ns, sha256, seen_at, root, word_only, documents = row
     entry: PathEntry = {
         "collection": collection,
         "status": status,
@@ -173,7 +181,9 @@ def _path_entry(path: str, collection: str, row: tuple[Any, ...]) -> PathEntry:
     }
     if word_only:
         entry["wordOnly"] = word_only
-    if uuid is not None:
+    if documents:
+        entry["documents"] = documents
+    elif uuid is not None:
         entry["sourceId"], entry["title"] = uuid, title
     return entry
 
@@ -198,11 +208,11 @@ def _compare(path: str, size: int | None, mtime_ns: int | None, sha256: str | No
 
 def _sentence(entry: PathEntry) -> str:
     reason = f": {entry['reason']}" if entry["reason"] else ""
-    number = entry["chunks"]
-    passages = f" in {number} passage{'' if number == 1 else 's'}" if entry["status"] == "indexed" else ""
+    documents = f" as {counted(entry['documents'], 'document')}" if "documents" in entry else ""
+    passages = f" in {counted(entry['chunks'], 'passage')}" if entry["status"] == "indexed" else ""
     if word_only := entry.get("wordOnly"):
-        passages += f", {word_only} of them by word only ({WORD_ONLY_RULE})"
-    return f"{entry['status']}{passages}{reason} (collection {entry['collection']})"
+        passages += f", {word_only:,} of them by word only ({WORD_ONLY_RULE})"
+    return f"{entry['status']}{documents}{passages}{reason} (collection {entry['collection']})"
 
 
 def _unknown(connection: apsw.Connection, names: Mapping[int, str], path: str) -> str:

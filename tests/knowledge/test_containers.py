@@ -77,7 +77,7 @@ def test_why_answers_for_a_document_in_a_file_too(tmp_path, file):
         archive.writestr("empty.md", "")
     report = file.add(path)
     pump = file.workspace.library.why(f"{path}#notes/pump.md")
-    assert pump["explanation"].startswith(f"indexed; {path} was indexed in 1 passage")
+    assert pump["explanation"].startswith(f"indexed; {path} was indexed as 1 document in 1 passage")
     assert [entry["title"] for entry in pump["entries"]] == ["Pump"]
     [(failed, _)] = report.problems
     empty = file.workspace.library.why(failed)
@@ -148,6 +148,17 @@ def test_of_a_removed_mailbox_one_message_can_come_back_alone(removed_mailbox, f
     file.workspace.library.restore_all(["Subject 1"])
     file.refresh()
     assert file.call("list_sources")["total"] == 3
+
+
+def test_why_counts_the_documents_of_a_mailbox(tmp_path, file):
+    path = tmp_path / "archive.mbox"
+    add_mails(path, *range(1, 12))
+    file.add(path)
+    explained = file.workspace.library.why(path)
+    assert explained["explanation"] == "indexed as 11 documents in 11 passages (collection default)"
+    assert "title" not in explained["entries"][0]
+    file.remove("Subject 1")
+    assert file.workspace.library.why(path)["entries"][0]["documents"] == 10
 
 
 def freshness(file, number):
