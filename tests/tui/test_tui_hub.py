@@ -167,7 +167,11 @@ async def test_a_server_that_does_not_run_says_why(tmp_path: Path) -> None:
         assert "shop  not started" not in tui.text()
 
 
-async def test_work_of_another_process_is_in_the_strip_until_it_ends(tmp_path: Path) -> None:
+async def test_work_of_another_process_is_in_the_strip_until_it_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # However slow the test is, that process stays alive.
+    monkeypatch.setattr("localmcp.search.vector_queue.LEASE_SECONDS", 3600.0)
     file = make_library(tmp_path)
     async with open_tui(file) as tui:
         database = tui.app.session.workspace.database
@@ -177,8 +181,6 @@ async def test_work_of_another_process_is_in_the_strip_until_it_ends(tmp_path: P
             connection.execute("delete from vectors where id in (select id from vectors limit 2)")
             connection.execute("insert into vector_queue select id, 1, 100 from sources limit 2")
             assert lease.take(connection)
-            # However slow the test is, that process stays alive.
-            connection.execute("update leases set beat_at = '2999-01-01T00:00:00.000Z'")
         await tui.until(lambda: f"Making vectors · process {os.getppid()}" in tui.text(), "the other process")
         assert "2 passages left" in tui.text()
         await tui.go("library")
