@@ -41,10 +41,10 @@ _BREAK = re.compile(
 _FACT = re.compile(
     r"[¿\s]*(?:what|which|who|whose|when|why|how|qué|cuál(?:es)?|quién|cuándo|cuánt[oa]s?|cosa|qual[ei]?|quais|chi|quem"
     r"|quant[oaie]|quando|wer|welche[rs]?|wann|wie viele?|warum|quel(?:le)?s?|quand|pourquoi|combien)\b"
-    r"(?!.*\b(?:should|shall|I|we)\b)",
+    r"(?!.*\b(?:should|shall|I|we|rules?|conventions?|guidelines?)\b)",
     re.IGNORECASE | re.DOTALL,
 )
-"""A question of fact; one that asks what to do speaks of whoever is to do it."""
+"""A question of fact; one that asks what to do speaks of whoever is to do it, or of rules themselves."""
 # Tie-breakers (S2-10): of rules that are equally relevant, each counts as so much more similar.
 FOR_CATEGORY, FOR_FILES, FOR_USE, FOR_RECENCY, FOR_WEIGHT = 0.02, 0.1, 0.04, 0.04, 0.1
 USE_THAT_COUNTS_FULL = 50
