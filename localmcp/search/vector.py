@@ -367,7 +367,8 @@ def estimates(codes: Any, query: Vector) -> Any:
     table = (parts.reshape(-1, 8) @ (patterns.T.astype(np.float32) * 2 - 1)).ravel()
     if octets.shape[1] * 256 > table.size:
         table = np.concatenate([table, np.float32(SECOND) * table])
-    places = octets + np.arange(0, table.size, 256, dtype=np.int32)
+    # Of the type by which numpy indexes: others are converted first (vector arm at 100,000: 5.9 -> 5.4, 3.9 -> 3.5 ms).
+    places = octets + np.arange(0, table.size, 256, dtype=np.intp)
     return np.take(table, places).sum(axis=1)
 
 
