@@ -41,7 +41,9 @@ _BREAK = re.compile(
 _FACT = re.compile(
     r"[¿\s]*(?:what|which|who|whose|when|why|how|qué|cuál(?:es)?|quién|cuándo|cuánt[oa]s?|cosa|qual[ei]?|quais|chi|quem"
     r"|quant[oaie]|quando|wer|welche[rs]?|wann|wie viele?|warum|quel(?:le)?s?|quand|pourquoi|combien)\b"
-    r"(?!.*\b(?:should|shall|I|we|rules?|conventions?|guidelines?)\b)",
+    r"(?!.*\b(?:should|shall|I|we|rules?|conventions?|guidelines?"
+    r"|devo|dovre\w+|\w+iamo|regol[ae]|convenzion[ei]|debo|deber\w*|\w+[ae]mos|reglas?|normas?|convenciones|regras?"
+    r"|ich|wir|soll\w*|Regeln?|Richtlinien?|je|nous|règles?|consignes?)\b)",
     re.IGNORECASE | re.DOTALL,
 )
 """A question of fact; one that asks what to do speaks of whoever is to do it, or of rules themselves."""

@@ -261,7 +261,15 @@ def test_a_question_of_fact_needs_more_likeness_than_one_that_asks_what_to_do() 
 
     for fact in ("what does deductible mean", "Which license has numpy?", "¿quién escribió el Quijote?"):
         assert asks_for_a_fact(fact)
-    for task in ("how do I name the table", "what are the conventions for tests", "whatever it costs, do it fast"):
+    for task in (
+        "how do I name the table",
+        "what are the conventions for tests",
+        "whatever it costs, do it fast",
+        "quali regole valgono per i test?",
+        "¿qué nombre damos a las tablas?",
+        "welche Einheiten sollen in die Berichte?",
+        "pourquoi devons-nous écrire des tests ?",
+    ):
         assert not asks_for_a_fact(task)
     calibration = Calibration()
     assert calibration.fits(0.5, 0.2, is_question=True) < calibration.fits(0.5, 0.2)
