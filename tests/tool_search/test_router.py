@@ -285,7 +285,7 @@ def test_a_quotation_or_a_name_in_capitals_is_an_argument(workspace: Workspace) 
 def test_a_missing_argument_is_named(workspace: Workspace) -> None:
     response = ask(workspace, "open the document")
     assert response["status"] == "no_tool_call"
-    assert "get_document fits, but needs sourceId (Id, path or title of the document)" in response["message"]
+    assert "get_document fits, but needs sourceId (Id, path or title of the document" in response["message"]
 
 
 def test_a_destructive_tool_is_proposed_and_not_run(workspace: Workspace) -> None:
