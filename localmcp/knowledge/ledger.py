@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -205,7 +205,7 @@ def record(connection: apsw.Connection, collection_id: int, root_id: int | None,
 
 
 def record_scans(
-    connection: apsw.Connection, collection_id: int, root_id: int | None, path: str, scans: Iterable[Entry]
+    connection: apsw.Connection, collection_id: int, root_id: int | None, path: str, scans: Sequence[Entry]
 ) -> None:
     """Record the scans inside a file, which wait for text recognition, in place of those that were in it before.
 
@@ -214,6 +214,8 @@ def record_scans(
     bounds = (collection_id, f"{path}#", f"{path}$")
     waiting_before = "delete from ledger where collection_id = ? and path > ? and path < ? and status <> 'removed'"
     connection.execute(waiting_before, bounds)
+    if not scans:
+        return
     sql = """
         select uri, sha256 from sources
         where collection_id = ? and uri > ? and uri < ? and trashed_at is null
