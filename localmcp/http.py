@@ -54,7 +54,7 @@ class Response:
     body: bytes
 
     def redirect(self, url: str) -> str | None:
-        """Return where the answer to a request for `url` leads; None for an answer that leads nowhere."""
+        """Return where the answer to a request for `url` leads; None if it is no redirect."""
         leads_on = self.status in (301, 302, 303, 307, 308) and "Location" in self.headers
         return urljoin(url, self.headers["Location"]) if leads_on else None
 

@@ -18,7 +18,7 @@ from localmcp.search.collections import visible_collections
 from localmcp.search.reembedding import KIND as REEMBED
 from localmcp.search.replicas import replicas
 from localmcp.storage.database import Database, fetch_all, fetch_one
-from localmcp.storage.times import utc_now
+from localmcp.storage.times import recent_bounds, utc_now
 
 Kind = Literal["words", "meaning", "scans", "model", "push"]
 WORDS: Literal["words"] = "words"
@@ -65,7 +65,7 @@ class Announcement:
     def begin(self, connection: apsw.Connection) -> None:
         """Record the run, and delete those whose process was killed. Part of the caller's write transaction."""
         sql = "delete from jobs where kind = ? and (status <> 'running' or heartbeat_at not between ? and ?)"
-        connection.execute(sql, (WORDS, *_recently()))
+        connection.execute(sql, (WORDS, *recent_bounds(SILENT_SECONDS)))
         if self.is_shown:
             sql = "insert into jobs (id, kind, arguments, status, total, started_at, heartbeat_at)"
             values = (self.id, WORDS, self.total, utc_now(), utc_now())
@@ -108,17 +108,12 @@ def _running_jobs(connection: apsw.Connection) -> list[Work]:
         "select id, kind, done, coalesce(total, 0) from jobs where status = 'running' and heartbeat_at between ? and ?"
     )
     works: list[Work] = []
-    for job_id, kind, done, total in fetch_all(connection, f"{sql} order by started_at", _recently()):
+    for job_id, kind, done, total in fetch_all(connection, f"{sql} order by started_at", recent_bounds(SILENT_SECONDS)):
         if kind == REEMBED:
             works.append(Work("model", done, total))
         elif kind == WORDS and vector_queue.is_alive(holder := job_id.partition(":")[2], utc_now()):
             works.append(Work(WORDS, done, total, process=vector_queue.process_of(holder), job_id=job_id))
     return works
-
-
-def _recently() -> tuple[str, str]:
-    """Return the bounds of a heartbeat that somebody still makes; later ones are from before a clock was set back."""
-    return utc_now(SILENT_SECONDS), utc_now(-SILENT_SECONDS)
 
 
 def _leased(connection: apsw.Connection, collections: Sequence[int]) -> list[Work]:

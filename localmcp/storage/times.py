@@ -29,7 +29,13 @@ def utc_now(ago: float = 0.0) -> str:
 
 def is_recent(moment: str, seconds: float) -> bool:
     """Return whether a time is within so many seconds of now; later ones were written before a clock was set back."""
-    return utc_now(seconds) <= moment <= utc_now(-seconds)
+    earliest, latest = recent_bounds(seconds)
+    return earliest <= moment <= latest
+
+
+def recent_bounds(seconds: float) -> tuple[str, str]:
+    """Return the earliest and the latest time that is within so many seconds of now, for queries."""
+    return utc_now(seconds), utc_now(-seconds)
 
 
 DAYS_AGO = {"today": 0, "yesterday": 1, "last week": 7, "last month": 30, "last year": 365}

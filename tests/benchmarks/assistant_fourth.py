@@ -15,14 +15,11 @@ from __future__ import annotations
 import gzip
 import os
 import re
-import shutil
 import subprocess
-import sys
 from pathlib import Path
 
-import anyio
-from assistant_fresh import fill, write
-from assistant_third import run_tasks
+from assistant_fresh import write
+from assistant_third import build_or_run
 
 PAGES = """
     bash.1 chage.1 cp.1 date.1 dd.1 df.1 dpkg.1 find.1 flock.1 free.1 grep.1 gzip.1 ionice.1 join.1 journalctl.1
@@ -75,10 +72,4 @@ def write_library(library: Path) -> None:
 
 
 if __name__ == "__main__":
-    here = Path(sys.argv[1])
-    if sys.argv[2] == "build":
-        shutil.rmtree(here, ignore_errors=True)
-        write_library(here / "library")
-        fill(here, here / "library", "The first file")
-    else:
-        anyio.run(run_tasks, here, Path(__file__).with_suffix(".jsonl"))
+    build_or_run(write_library, Path(__file__).with_suffix(".jsonl"))

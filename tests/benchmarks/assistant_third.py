@@ -17,6 +17,7 @@ import json
 import re
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -66,11 +67,16 @@ async def run_tasks(place: Path, tasks: Path) -> None:
     print(f"{totals[0]} characters, {found[0]} facts; grep {totals[1]}, {found[1]}; {dearer} dearer than grep")
 
 
-if __name__ == "__main__":
+def build_or_run(write_library: Callable[[Path], None], tasks: Path) -> None:
+    """Do what the command line says: build the library in its folder, or run the tasks there."""
     here = Path(sys.argv[1])
     if sys.argv[2] == "build":
         shutil.rmtree(here, ignore_errors=True)
         write_library(here / "library")
         fill(here, here / "library", "The first file")
     else:
-        anyio.run(run_tasks, here, Path(__file__).with_suffix(".jsonl"))
+        anyio.run(run_tasks, here, tasks)
+
+
+if __name__ == "__main__":
+    build_or_run(write_library, Path(__file__).with_suffix(".jsonl"))

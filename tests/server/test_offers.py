@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -140,16 +140,22 @@ async def change_the_soup_until(told: anyio.Event, workspace: Workspace) -> None
                 return
 
 
-@pytest.mark.filterwarnings("ignore:resources/subscribe is removed")
-async def test_a_subscriber_is_told_when_a_document_changes(filled: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("localmcp.server.handlers.WATCH_SECONDS", 0.05)
+def listener_for(uri: str) -> tuple[anyio.Event, Callable[[Any], Awaitable[None]]]:
+    """An event, and the handler of a client's messages that sets it when that resource is said to have changed."""
     told = anyio.Event()
-    uri = DOCUMENT_URI + "Soup"
 
     async def receive(message: Any) -> None:
         if isinstance(message, types.ResourceUpdatedNotification) and str(message.params.uri) == uri:
             told.set()
 
+    return told, receive
+
+
+@pytest.mark.filterwarnings("ignore:resources/subscribe is removed")
+async def test_a_subscriber_is_told_when_a_document_changes(filled: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("localmcp.server.handlers.WATCH_SECONDS", 0.05)
+    uri = DOCUMENT_URI + "Soup"
+    told, receive = listener_for(uri)
     server = ToolServer(lambda: filled, SCOPE)
     async with Client(server, mode="legacy", message_handler=receive) as client:
         await client.subscribe_resource(uri)
@@ -252,13 +258,8 @@ async def test_one_client_that_unsubscribes_does_not_end_anothers_subscription(
     filled: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("localmcp.server.handlers.WATCH_SECONDS", 0.05)
-    told = anyio.Event()
     uri = DOCUMENT_URI + "Soup"
-
-    async def receive(message: Any) -> None:
-        if isinstance(message, types.ResourceUpdatedNotification) and str(message.params.uri) == uri:
-            told.set()
-
+    told, receive = listener_for(uri)
     server = ToolServer(lambda: filled, SCOPE)
     async with (
         Client(server, mode="legacy", message_handler=receive) as first,

@@ -89,6 +89,7 @@ async def test_backups_of_a_file_whose_name_holds_brackets_are_listed(tmp_path: 
         await find(tui, "make a backup")
         await tui.press("enter")
         await tui.until(lambda: tui.pane.entries_by_group.get("Backups"), "the backup")
+        assert "mine [old]-backup" in tui.text()
 
 
 async def test_a_pack_is_mounted_listed_with_what_it_holds_and_unmounted(tmp_path: Path) -> None:
@@ -122,7 +123,8 @@ async def test_a_mounted_file_that_is_gone_says_so_in_its_row(tmp_path: Path) ->
     async with open_tui(file, (140, 40)) as tui:
         await tui.go("file")
         await find(tui, "mount:")
-        await tui.until(lambda: "✗ herbs  it is not there" in tui.text(), "what is wrong")
+        await tui.until(lambda: "✗ herbs" in tui.text(), "the mount")
+        assert "✗ herbs  it is not there" in tui.text()
 
 
 def test_an_evaluation_is_a_table_and_a_plot() -> None:
