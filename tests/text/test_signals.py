@@ -32,6 +32,12 @@ def test_hidden_characters_are_named(text: str, kind: str) -> None:
     assert [name for name in signals(text) if kind in name]
 
 
+def test_the_marks_of_an_info_manual_hide_nothing() -> None:
+    manual = "File: ed.info\n\x1f\nFile: ed.info,  Node: Index\n\n\ufffd\x08[index\ufffd\x08]\n* Menu:\n\x1f\n"
+    assert signals(f"{manual}Tag Table:\nNode: Top\x7f203\nNode: Overview\x7f1205\n\x1f") == []
+    assert signals("pass\x08\x08word") == signals("a\x1fb") == signals("a\x7fb") == ["hidden: control characters"]
+
+
 @pytest.mark.parametrize(
     "text",
     [
