@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, NotRequired, cast
 from typing_extensions import TypedDict
 
 from localmcp.errors import InvalidInput, UnknownTool
-from localmcp.humanize import cut_to
+from localmcp.humanize import cut_to, quoted
 from localmcp.schemas import describe_kind, properties_of
 from localmcp.tool_search.name_match import ToolMetadata as ToolMetadata
 from localmcp.tool_search.name_match import score_query as score_query
@@ -241,7 +241,7 @@ class Discovery:
             # A known tool may raise it too, about something else.
             if self.registry.find(name) is not None:
                 raise
-            message = f"Tool not found: {name}. Use {TOOL_SEARCH} to discover available tools."
+            message = f"Tool not found: {quoted(name)}. Use {TOOL_SEARCH} to discover available tools."
             return replace(_refused({"error": message}, message, error.hint), is_error=True)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Collection
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -32,6 +33,22 @@ def counted(number: int, noun: str) -> str:
 def cut_to(text: str, most: int) -> str:
     """Return a text in at most `most` characters, the last an ellipsis if it is longer."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+MOST_QUOTED = 200
+"""Characters of a caller's own text that a message repeats."""
+
+
+def quoted(text: str) -> str:
+    """Return a text as a message repeats it to the one who sent it: long ones are cut."""
+    return cut_to(text, MOST_QUOTED)
+
+
+def choices(names: Collection[str]) -> str:
+    """Return what there is to choose from: `There are: a, b.`, `There is: a.`, `There are none yet.`."""
+    if not names:
+        return "There are none yet."
+    return f"There {'is' if len(names) == 1 else 'are'}: {', '.join(names)}."
 
 
 def bar(share: float, cells: int) -> str:

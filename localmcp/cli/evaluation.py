@@ -19,6 +19,7 @@ from localmcp.errors import InvalidInput, NotFound
 from localmcp.evals.questions import Question, make_questions, read_questions
 from localmcp.evals.report import draw_plot, kinds_of, mode_cells, write_report
 from localmcp.evals.runner import Difference, Evaluation, compare, evaluate, evaluation_from, regressions
+from localmcp.humanize import choices
 
 
 @command("eval")
@@ -119,8 +120,8 @@ def _save(name: str, evaluation: Evaluation) -> None:
 def _load(name: str) -> Evaluation:
     place = _place(name)
     if not place.exists():
-        saved = ", ".join(sorted(path.stem for path in place.parent.glob("*.json"))) or "none yet"
-        raise NotFound(f"No baseline '{name}'.", hint=f"There is: {saved}. Keep one with: localmcp eval --save {name}")
+        saved = choices(sorted(path.stem for path in place.parent.glob("*.json")))
+        raise NotFound(f"No baseline '{name}'.", hint=f"{saved} Keep one with: localmcp eval --save {name}")
     try:
         return evaluation_from(json.loads(place.read_text(encoding="utf-8")))
     except (ValueError, KeyError, TypeError) as error:

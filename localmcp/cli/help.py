@@ -13,6 +13,7 @@ from localmcp.cli import terminal
 from localmcp.cli.session import Session, command, pass_session
 from localmcp.config import packaged_data
 from localmcp.errors import InvalidInput
+from localmcp.humanize import choices
 
 
 @command("help")
@@ -49,7 +50,7 @@ def read_page(subject: str) -> str:
     if subject.isidentifier() and page.is_file():
         return page.read_text(encoding="utf-8")
     nearest = difflib.get_close_matches(subject, list_subjects(), 1)
-    hint = f"Did you mean: localmcp help {nearest[0]}" if nearest else f"There is: {', '.join(list_subjects())}."
+    hint = f"Did you mean: localmcp help {nearest[0]}" if nearest else choices(list_subjects())
     raise InvalidInput(f"There is no page '{subject}'.", hint=hint)
 
 

@@ -195,7 +195,9 @@ def _query_lines(result: Json) -> list[str]:
         "searched for": "; ".join(terms) or "no words",
         "left out": ", ".join(f"{dropped['word']} ({dropped['reason']})" for dropped in explain["dropped"]),
         "languages": ", ".join(explain["languages"]),
-        "searched in": ", ".join(f"{number:,} {name}" for name, number in explain["searched"].items()),
+        "searched in": ", ".join(
+            terminal.counted(number, name.removesuffix("s")) for name, number in explain["searched"].items()
+        ),
         "candidates": f"{explain['candidates']:,}",
         "milliseconds": ", ".join(f"{name} {value:.1f}" for name, value in explain["milliseconds"].items()),
     }

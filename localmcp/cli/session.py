@@ -16,6 +16,7 @@ import click
 
 from localmcp.cli import terminal
 from localmcp.errors import FileUnavailable, NeedsConfirmation
+from localmcp.humanize import choices
 from localmcp.visible_text import VisibleFormatter, visible_json
 
 if TYPE_CHECKING:
@@ -340,7 +341,7 @@ class Group(Command, click.Group):
         removing = [command for command in there if command in _REMOVING] if name in _REMOVING else []
         near = removing or difflib.get_close_matches(name, there, 1, 0.5)
         meant = " or ".join(f"'{command}'" for command in near)
-        advice = f"Did you mean {meant}?" if near else f"There is: {', '.join(there)}."
+        advice = f"Did you mean {meant}?" if near else choices(there)
         raise click.UsageError(f"No such command '{name}'. {advice}", ctx)
 
 

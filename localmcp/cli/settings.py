@@ -11,6 +11,7 @@ from localmcp import config as configuration
 from localmcp.cli import terminal
 from localmcp.cli.session import Session, group, pass_session
 from localmcp.errors import ConfigurationError
+from localmcp.humanize import choices
 from localmcp.schemas import nearest
 
 
@@ -96,7 +97,7 @@ def _checked_name(name: str) -> str:
     if name in configuration.setting_names():
         return name
     near = nearest(name, configuration.setting_names())
-    hint = f"Did you mean '{near}'?" if near else f"There is: {', '.join(configuration.setting_names())}."
+    hint = f"Did you mean '{near}'?" if near else choices(configuration.setting_names())
     raise ConfigurationError(f"Unknown setting '{name}'.", hint=hint)
 
 

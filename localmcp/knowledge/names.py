@@ -12,6 +12,7 @@ from typing import Any
 import apsw
 
 from localmcp.errors import InvalidInput, NotFound
+from localmcp.humanize import choices, quoted
 from localmcp.knowledge.origins import Id, is_uuid, without_scheme
 from localmcp.schemas import nearest, one_or_more
 from localmcp.search.collections import visible_collections, visible_ids
@@ -230,8 +231,8 @@ def _unknown_value(field: str, value: str, valid: list[str], meant: str | None =
         return []
     near = meant if meant in valid else nearest(value, valid)
     guess = f" Did you mean '{near}'?" if near else ""
-    more = " …" if len(valid) > MOST_VALUES else ""
-    return [f"No {field} '{value}'. There are: {', '.join(sorted(valid)[:MOST_VALUES]) or 'none'}{more}.{guess}"]
+    names = sorted(valid)[:MOST_VALUES] + (["…"] if len(valid) > MOST_VALUES else [])
+    return [f"No {field} '{quoted(value)}'. {choices(names)}{guess}"]
 
 
 def _unknown_folder(connection: apsw.Connection, where: str, prefix: str) -> list[str]:
@@ -256,8 +257,10 @@ def _unknown_folder(connection: apsw.Connection, where: str, prefix: str) -> lis
     }
     near = nearest(os.path.basename(missing), children)
     if near is None:
-        return [f"Nothing is below '{prefix}'." + (f" There are documents below '{parent}'." if children else "")]
-    return [f"Nothing is below '{prefix}'. The nearest is '{base}{near}'."]
+        return [
+            f"Nothing is below '{quoted(prefix)}'." + (f" There are documents below '{parent}'." if children else "")
+        ]
+    return [f"Nothing is below '{quoted(prefix)}'. The nearest is '{base}{near}'."]
 
 
 def _unknown_tail(connection: apsw.Connection, where: str, folder: str) -> list[str]:
@@ -269,4 +272,4 @@ def _unknown_tail(connection: apsw.Connection, where: str, folder: str) -> list[
     if os.path.normpath(folder) in tails:
         return []
     near = nearest(folder, tails)
-    return [f"Nothing is below '{folder}'." + (f" The nearest is '{near}'." if near else "")]
+    return [f"Nothing is below '{quoted(folder)}'." + (f" The nearest is '{near}'." if near else "")]

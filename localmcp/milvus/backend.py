@@ -16,6 +16,7 @@ from typing import Any, cast
 from localmcp.arrays import Vectors
 from localmcp.config import Settings
 from localmcp.errors import InvalidInput, LocalMCPError, ModelMismatch, NotFound
+from localmcp.humanize import choices
 from localmcp.milvus import schema
 from localmcp.milvus.client import Server, load_library, read_server, release_client, share_client
 from localmcp.milvus.failures import is_not_loaded
@@ -309,8 +310,8 @@ class MilvusBackend:
         encoded = encode_name(partition, "partition")
         names = [str(name) for name in self._client.call("list_partitions", shape.name)]
         if encoded not in names:
-            partition_names = ", ".join(decode_name(name) for name in names[:20])
-            raise NotFound(f"partition '{partition}' not found", hint=f"There is: {partition_names}.")
+            hint = choices([decode_name(name) for name in names[:20]])
+            raise NotFound(f"partition '{partition}' not found", hint=hint)
         return encoded
 
     def _check_same(self, shape: Shape, dimension: int, model: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Literal, NotRequired, cast
 from typing_extensions import TypedDict
 
 from localmcp.errors import InvalidInput
-from localmcp.humanize import counted
+from localmcp.humanize import counted, quoted
 from localmcp.quickstarts import store
 from localmcp.quickstarts.markdown import render, task_count
 from localmcp.quickstarts.matching import Field, MatchType
@@ -199,9 +199,9 @@ def search_params(texts: dict[Field, str], max_distance: int) -> SearchParams:
 
 def nothing_found(params: SearchParams, tag: str | None) -> str:
     """`tag`: the one that was asked for; without it there may be matches."""
-    criteria = ", ".join(f"{key}='{text}'" for key, text in params.items() if key != "maxDistance")
+    criteria = ", ".join(f"{key}='{quoted(str(text))}'" for key, text in params.items() if key != "maxDistance")
     return f"No quickstarts found matching ({criteria}) with Levenshtein distance ≤{params['maxDistance']}" + (
-        f"\nOnly those with the tag '{tag}' were searched; listQuickstarts shows the tags." if tag else ""
+        f"\nOnly those with the tag '{quoted(tag)}' were searched; listQuickstarts shows the tags." if tag else ""
     )
 
 

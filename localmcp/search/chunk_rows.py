@@ -11,6 +11,7 @@ import apsw
 
 from localmcp.arrays import Ids, np
 from localmcp.errors import InvalidInput, NotFound
+from localmcp.humanize import choices
 from localmcp.schemas import Json
 from localmcp.search.backend import DEFAULT_PARTITION
 from localmcp.search.collections import Collection
@@ -42,7 +43,7 @@ def find_partition(connection: apsw.Connection, collection: Collection, name: st
     partition_id = fetch_one(connection, sql, (collection.id, name))
     if partition_id is None and name != DEFAULT_PARTITION:
         names = [DEFAULT_PARTITION, *partition_names(connection, collection.id)]
-        raise NotFound(f"partition '{name}' not found.", hint=f"There is: {', '.join(names)}.")
+        raise NotFound(f"partition '{name}' not found.", hint=choices(names))
     return partition_id
 
 

@@ -11,6 +11,7 @@ import apsw
 
 from localmcp.embeddings import DEFAULT_NAME, MULTILINGUAL_NAME
 from localmcp.errors import InvalidInput, ModelMismatch, NotFound
+from localmcp.humanize import choices
 from localmcp.storage.database import fetch_all, fetch_column, fetch_one
 from localmcp.storage.times import utc_now
 from localmcp.tools import current_scope, nearest
@@ -69,7 +70,7 @@ def hint_for(visible: list[Collection], name: str) -> str:
     """Return what to say of a name that none of the collections has: the nearest, or all of them."""
     names = [collection.name for collection in visible]
     near = nearest(name, names)
-    return f"Did you mean '{near}'?" if near else f"There is: {', '.join(names) or 'none yet'}."
+    return f"Did you mean '{near}'?" if near else choices(names)
 
 
 def ensure_collection(connection: apsw.Connection, name: str, *, kind: str = "documents") -> Collection:

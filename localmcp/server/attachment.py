@@ -19,6 +19,7 @@ from pydantic import Field
 
 from localmcp.discovery import EXECUTE_TOOL, TOOL_SEARCH, Discovery
 from localmcp.errors import InvalidInput, LocalMCPError
+from localmcp.humanize import quoted
 from localmcp.schemas import Json, bare_type, param_of, without_surrogates
 from localmcp.server.handlers import describe_tool, wire_result
 from localmcp.tools import MethodTool, Registry, tools_of
@@ -130,7 +131,7 @@ def _extend_low_level(tools: dict[str, MethodTool], server: Server[Any]) -> Call
         if params.name in tools:
             return await anyio.to_thread.run_sync(_run, tools[params.name], params.arguments or {})
         if their_call is None:
-            raise MCPError(code=wire.INVALID_PARAMS, message=f"Unknown tool: {params.name}")
+            raise MCPError(code=wire.INVALID_PARAMS, message=f"Unknown tool: {quoted(params.name)}")
         return await their_call.handler(ctx, params)
 
     async def names(ctx: Context) -> set[str]:

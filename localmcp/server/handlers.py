@@ -30,6 +30,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from localmcp.errors import LocalMCPError, MissingCapability, UnknownTool
+from localmcp.humanize import quoted
 from localmcp.schemas import without_surrogates
 from localmcp.server.elicitation import RetriedCalls, ask_by_request, refuse_question
 from localmcp.server.offer_handlers import WATCH_SECONDS, OfferHandlers, missing_capability
@@ -230,7 +231,7 @@ class ToolServer(Server[Any]):
         except UnknownTool as error:
             data = {"hint": error.hint} if error.hint else None
             # Models are shown the message alone.
-            message = f"Unknown tool: {name}" + (f". {error.hint}" if error.hint and self._scope().lean else "")
+            message = f"Unknown tool: {quoted(name)}" + (f". {error.hint}" if error.hint and self._scope().lean else "")
             raise MCPError(code=wire.INVALID_PARAMS, message=message, data=data) from error
         except MissingCapability as error:
             if _is_modern(ctx):

@@ -17,6 +17,7 @@ from mcp.server.session import ServerSession
 from mcp.server.subscriptions import InMemorySubscriptionBus, ResourceUpdated
 
 from localmcp.errors import LocalMCPError, MissingCapability
+from localmcp.humanize import quoted
 from localmcp.schemas import without_surrogates
 from localmcp.server.offers import OwnOffer
 from localmcp.server.wire_values import log_incident, message_of
@@ -95,7 +96,7 @@ class OfferHandlers:
             "prompts/get", lambda: self._first(lambda offer: offer.prompt(params.name, arguments))
         )
         if prompt is None:
-            raise MCPError(wire.INVALID_PARAMS, f"Unknown prompt: {params.name}")
+            raise MCPError(wire.INVALID_PARAMS, f"Unknown prompt: {quoted(params.name)}")
         return wire.GetPromptResult.model_validate(prompt)
 
     async def complete(self, ctx: Context, params: wire.CompleteRequestParams) -> wire.CompleteResult:

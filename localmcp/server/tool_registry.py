@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from localmcp.discovery import EXECUTE_TOOL, TOOL_SEARCH, Discovery, Profile, ToolHit, ToolMetadata
 from localmcp.errors import InvalidInput, ToolNotFound, UnknownTool
+from localmcp.humanize import quoted
 from localmcp.providers.functions import FunctionTool, as_answer, hidden_mark, run_coroutine
 from localmcp.schemas import Json, check_arguments
 from localmcp.server.tool_definition import ToolDefinition, ToolProvider, definition_of, metadata_of, schema_of
@@ -364,7 +365,7 @@ def _as_not_found(name: str) -> Generator[None]:
     except ToolNotFound:
         raise
     except UnknownTool as error:
-        if error.message != f"Unknown tool: {name}":
+        if error.message != f"Unknown tool: {quoted(name)}":
             raise
         raise ToolNotFound(name, hint=error.hint) from error
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, cast, get_type_hints
 
 from localmcp.argument_names import NEAR, canonical_names, fold_name
 from localmcp.errors import InvalidInput, LocalMCPError, NotFound
+from localmcp.humanize import MOST_QUOTED, quoted
 from localmcp.schemas import (
     Json,
     bare_type,
@@ -37,6 +38,26 @@ def tells_failure(value: Any) -> bool:
         return False
     table = cast(Json, value)
     return table.get("success") is False or isinstance(table.get("error"), str)
+
+
+def _with_values_cut(message: str, arguments: Json) -> str:
+    """Return a message that repeats only the beginning of long arguments: who reads it has sent them."""
+    if len(message) <= MOST_QUOTED:
+        return message
+    for text in sorted(_texts_in(arguments), key=len, reverse=True):
+        message = message.replace(text, quoted(text))
+    return message
+
+
+def _texts_in(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield from (value,) if len(value) > MOST_QUOTED else ()
+    elif isinstance(value, Mapping):
+        for key, item in cast(Mapping[Any, Any], value).items():
+            yield from (*_texts_in(key), *_texts_in(item))
+    elif isinstance(value, Sequence):
+        for item in cast(Sequence[Any], value):
+            yield from _texts_in(item)
 
 
 _ARGUMENT = "argument_"
@@ -101,6 +122,8 @@ class MethodTool(Tool):
             value = self.method(**self._checked(arguments))
         except Exception as error:
             self._refuse_half_character(arguments, error)
+            if isinstance(error, LocalMCPError):
+                error.message = _with_values_cut(error.message, arguments)
             if self.mark.on_error is None or not isinstance(error, LocalMCPError):
                 raise
             return self._failure(self.mark.on_error(error))

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from localmcp.errors import AccessDenied, LocalMCPError, UnknownTool
+from localmcp.humanize import quoted
 from localmcp.schemas import Json, nearest
 from localmcp.tools.base import Answer, Provider, Tool
 from localmcp.tools.method_tool import tools_of
@@ -179,7 +180,7 @@ class Registry:
         names = self._nearest_tools(name)
         alike = len(names) == 1 and (name.endswith(names[0]) or nearest(name, names))
         hint = f"Did you mean '{names[0]}'?" if alike else f"Nearest tools: {', '.join(names)}."
-        return UnknownTool(f"Unknown tool: {name}", hint=hint if names else None)
+        return UnknownTool(f"Unknown tool: {quoted(name)}", hint=hint if names else None)
 
     def _nearest_tools(self, name: str) -> list[str]:
         """Return the tool spelled like the name or its end after a client's prefix, else by its words.

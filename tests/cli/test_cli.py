@@ -252,6 +252,7 @@ def test_explain_shows_the_sum_that_makes_the_score(filled) -> None:
     assert "rank 1" in ran.out and "bm25" in ran.out
     for each in ("searched for", "searched in", "milliseconds", "matched: black, spots, tomato, calcium"):
         assert each in ran.out
+    assert "1 collection, 3 chunks, " in ran.out
 
 
 @pytest.mark.parametrize(("mode", "arm"), [("keyword", "words"), ("semantic", "meaning")])

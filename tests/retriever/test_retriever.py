@@ -201,7 +201,7 @@ class TestRefusing:
             ({"top_k": 2.5}, "top_k must be an integer of at least 1"),
             ({"top_k": True}, "top_k must be a number or string, got: bool"),
             ({"partition_name": 3}, "partition_name field must be a string"),
-            ({"partition_name": "nope"}, "query failed: partition 'nope' not found. There is: _default, documents."),
+            ({"partition_name": "nope"}, "query failed: partition 'nope' not found. There are: _default, documents."),
             ({"partition_name": "nope", "mode": "hybrid"}, "query failed: partition 'nope' not found."),
             ({"texts": ["a", " \n"]}, "texts[1] must hold at least one visible character"),
             ({"texts": ["a"] * 101}, "texts: 101 are too many; use at most 100 a call."),
@@ -217,7 +217,7 @@ class TestRefusing:
     def test_a_collection_outside_the_scope_does_not_exist(self, workspace: Workspace, ids: list[int]) -> None:
         arguments = {"collection_name": "papers", "texts": ["field"]}
         hidden = workspace.registry.call("retriever", arguments, Scope(collections=frozenset({"other"})))
-        says = {"success": False, "error": "query failed: collection not found", "hint": "There is: none yet."}
+        says = {"success": False, "error": "query failed: collection not found", "hint": "There are none yet."}
         assert hidden.value == says
         misspelt = workspace.registry.call("retriever", arguments | {"collection_name": "paper"})
         assert misspelt.value == says | {"hint": "Did you mean 'papers'?"}
