@@ -133,6 +133,21 @@ def test_every_piece_of_a_long_section_keeps_its_path():
     assert chunks[0].text.startswith("# Guide\n\n## Setup\n\nOne more")
 
 
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "The town's oldest mill ground the valley's wheat, and its owner's \"best flour\" fed three villages.",
+        "Run `make all` in the folder, then `make check` before `make install`, or nothing is tested.",
+        "It is *not* the **third** door, as [the plan](plan.md) and [its copy](copy.md) say, but a later one.",
+        "A ticket is $5 in advance and $7 at the door, so a family of four saves about $8 in one evening.",
+    ],
+)
+def test_a_long_paragraph_of_markdown_is_cut_where_a_sentence_ends(sentence: str) -> None:
+    chunks = split_checked("# Guide\n\n" + f"{sentence} " * 40, markup="markdown")
+    assert len(chunks) > 2
+    assert all(chunk.text.strip().endswith(sentence) for chunk in chunks)
+
+
 def test_small_siblings_share_a_chunk_but_not_across_parents():
     sections = "".join(f"## Option {number}\n\nTurns it on.\nOff by default.\n\n" for number in range(30))
     chunks = split_checked(f"# One\n\n{sections}# Two\n\n{sections}")
