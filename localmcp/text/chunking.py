@@ -32,12 +32,18 @@ MOST_CHARACTERS = 4000
 MOST_ROWS = 25
 """Rows of a sheet that one chunk spans, so that its citation is a place that a person can look at."""
 
+LONGEST_INDENT = 40
+"""Code points in front of a line that goes on with the sentence above."""
+
 LONGEST_CROSSING = 400
 """Code points of a sentence on the page where it ends; a longer one is cut at the page."""
 
 _MARKS = str.maketrans("'\"`*[]$", "\u2019\u201d\u201d\u201d\u201d\u201d\u201d")
 _LINE = re.compile(r"^((?:[ \t>]|[*+-][ \t])*+)(?!```)(.*\w.*)$", re.MULTILINE)
 """The signs of quotes and lists, then the rest of a line that opens no block of code."""
+
+_WRAPPED = re.compile(r"^(?![ \t]*(?:#|```))(.*[^\s.!?:;\u2026])(\r?\n)(?=[ \t]*\w)", re.MULTILINE)
+"""A line that ends no sentence, and its end."""
 
 WINDOW = 16_000
 """Longest text, in code points, given to the splitter and the token counter at once; the splitter is quadratic."""
@@ -363,11 +369,14 @@ class _Cutter:
     def _split(self, body: str, capacity: int) -> list[str]:
         from semantic_text_splitter import MarkdownSplitter, TextSplitter  # 3 ms
 
-        if self._markup != "markdown":
+        if self._markup == "code":
             return TextSplitter(capacity, trim=False).chunks(body)
-        parts = MarkdownSplitter(capacity, trim=False).chunks(_LINE.sub(_without_marks, body))
-        stops = list(accumulate(map(len, parts)))
-        return [body[start:stop] for start, stop in pairwise((0, *stops))]
+        flowing = _WRAPPED.sub(_without_break, body)
+        if self._markup == "markdown":
+            parts = MarkdownSplitter(capacity, trim=False).chunks(_LINE.sub(_without_marks, flowing))
+        else:
+            parts = TextSplitter(capacity, trim=False).chunks(flowing)
+        return [body[start:stop] for start, stop in pairwise(accumulate(map(len, parts), initial=0))]
 
     def join(self, pieces: Iterable[Piece]) -> list[Piece]:
         """Neighbors joined up to the goal, and beyond it, up to the room, where one is only a crumb or blank."""
@@ -391,6 +400,12 @@ class _Cutter:
         # A word that was cut in two can have other pieces as a whole: only joints at a space add up.
         joint = self._text[right[0] - 1] in " \t\r\n" or self._text[right[0]] in " \t\r\n"
         return joint and tokens <= most and right[1] - left[0] <= MOST_CHARACTERS
+
+
+def _without_break(line: re.Match[str]) -> str:
+    """Return a line with spaces for its end if a sentence goes on below: the splitter prefers the end of a line."""
+    goes_on = line.string[line.end() : line.end() + LONGEST_INDENT].lstrip()[:1].islower()
+    return line[1] + (" " * len(line[2]) if goes_on else line[2])
 
 
 def _without_marks(line: re.Match[str]) -> str:

@@ -1,5 +1,6 @@
 """Chunks partition a document, fit the model and know their place."""
 
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -146,6 +147,23 @@ def test_a_long_paragraph_of_markdown_is_cut_where_a_sentence_ends(sentence: str
     chunks = split_checked("# Guide\n\n" + f"{sentence} " * 40, markup="markdown")
     assert len(chunks) > 2
     assert all(chunk.text.strip().endswith(sentence) for chunk in chunks)
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\n    "])
+@pytest.mark.parametrize("markup", ["plain", "markdown"])
+def test_lines_that_a_program_wrapped_are_cut_where_a_sentence_ends(markup: Markup, end: str) -> None:
+    sentence = "The mill at the ford ground the wheat of three villages until the river was led into a pipe."
+    text = end.join(textwrap.wrap(f"{sentence} " * 40, 60))
+    chunks = split_checked(text, markup=markup)
+    assert len(chunks) > 2
+    assert all(chunk.text.strip().endswith("pipe.") for chunk in chunks)
+
+
+def test_lines_that_begin_anew_are_cut_between_lines() -> None:
+    lines = [f"Item {number} is kept in the third cupboard, with its key and the receipt" for number in range(60)]
+    chunks = split_checked("\n".join(lines), markup="plain")
+    assert len(chunks) > 2
+    assert all(chunk.text.endswith("receipt\n") for chunk in chunks[:-1])
 
 
 def test_small_siblings_share_a_chunk_but_not_across_parents():
