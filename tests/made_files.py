@@ -21,11 +21,19 @@ def make_zip(parts: dict[str, str | bytes]) -> bytes:
     return buffer.getvalue()
 
 
-def make_pdf(pages: list[list[str]], *, info: str = "", trailer: str = "", outline: Sequence[str] = ()) -> bytes:
-    """Return a PDF; `outline`: the objects of its bookmarks, the first of which is number 5 + 2 * pages."""
+def make_pdf(
+    pages: list[list[str]], *, info: str = "", trailer: str = "", outline: Sequence[str] = (), notes: Sequence[str] = ()
+) -> bytes:
+    """Return a PDF; `outline`: the objects of its bookmarks, the first of which is number 5 + 2 * pages.
+
+    `notes`: annotations of the first page, those of the kind Widget are the fields of a form.
+    """
+    places = [f"{5 + 2 * len(pages) + len(outline) + number} 0 R" for number in range(len(notes))]
+    fields = " ".join(place for place, note in zip(places, notes, strict=True) if "/Widget" in note)
     kids = " ".join(f"{4 + 2 * number} 0 R" for number in range(len(pages)))
     objects = [
-        f"<< /Type /Catalog /Pages 2 0 R {f'/Outlines {5 + 2 * len(pages)} 0 R' if outline else ''} >>",
+        f"<< /Type /Catalog /Pages 2 0 R {f'/Outlines {5 + 2 * len(pages)} 0 R' if outline else ''}"
+        f"{f'/AcroForm << /Fields [{fields}] >>' if fields else ''} >>",
         f"<< /Type /Pages /Kids [{kids}] /Count {len(pages)} >>",
         "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica /Encoding /WinAnsiEncoding >>",
     ]
@@ -33,10 +41,10 @@ def make_pdf(pages: list[list[str]], *, info: str = "", trailer: str = "", outli
         content = "BT /F1 12 Tf 14 TL 72 700 Td " + " ".join(f"({line}) Tj T*" for line in lines) + " ET"
         objects.append(
             f"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents {5 + 2 * number} 0 R"
-            " /Resources << /Font << /F1 3 0 R >> >> >>"
+            f" /Resources << /Font << /F1 3 0 R >> >> /Annots [{' '.join(places) if not number else ''}] >>"
         )
         objects.append(f"<< /Length {len(content)} >>\nstream\n{content}\nendstream")
-    objects += [f"<< {info} >>", *outline]
+    objects += [f"<< {info} >>", *outline, *(f"<< /Type /Annot /Rect [9 9 99 99] {note} >>" for note in notes)]
     data, offsets = b"%PDF-1.7\n", list[int]()
     for number, body in enumerate(objects, 1):
         offsets.append(len(data))

@@ -20,6 +20,7 @@ from localmcp.text.document import (
     set_fields,
 )
 from localmcp.text.ocr import installed_engine
+from localmcp.text.pdf_annotations import annotation_lines
 
 logger = logging.getLogger(__name__)
 
@@ -36,8 +37,10 @@ def read_pdf(data: bytes, name: str) -> Document:
     with _pdfium:
         try:
             with closing(pdfium.PdfDocument(data)) as pdf:
+                pdf.init_forms()
                 info: dict[str, str] = pdf.get_metadata_dict()
                 pages = _pdf_pages(pdf, name)
+                notes = [_page_notes(pdf, number) for number in range(len(pages))]
                 bookmarks = list(_bookmarks(pdf))
         except pdfium.PdfiumError as error:
             if getattr(error, "err_code", None) == _PDF_PASSWORD:
@@ -45,7 +48,9 @@ def read_pdf(data: bytes, name: str) -> Document:
             raise UnreadableDocument(f"{name} is not a readable PDF: {error}") from error
     if not any(page.strip() for page in pages):
         raise ScannedDocument(name, len(pages), can_be_read=bool(installed_engine()), data=data)
-    text, starts = join_pages(pages)
+    text, starts = join_pages(
+        [f"{page}\n\n{lines}".strip() if lines else page for page, lines in zip(pages, notes, strict=True)]
+    )
     metadata = set_fields(author=info.get("Author"), created=_pdf_date(info.get("CreationDate", "")))
     title = info.get("Title", "")
     named_by_program = re.search(r"^(untitled|microsoft \w+ - )|\.(docx?|pptx?|tex|dvi|indd|pdf)$", title.strip(), re.I)
@@ -83,6 +88,15 @@ def _page_text(pdf: Any, number: int) -> str | None:
     # PDFium marks a hyphen that ends a line, and swallows the line end: 'exam\x02ple' is 'exam-' above 'ple'.
     text = re.sub("[\x02\ufffe](?=[a-z\u00df-\u00ff])", "", text)
     return re.sub("[\x02\ufffe]", "-", text).replace("\r\n", "\n")
+
+
+def _page_notes(pdf: Any, number: int) -> str:
+    """Return the filled fields, comments and notes of a page, a line each."""
+    try:
+        with closing(pdf[number]) as page:
+            return "\n".join(annotation_lines(page))
+    except import_module("pypdfium2").PdfiumError:
+        return ""
 
 
 def _bookmarks(pdf: Any) -> Iterator[tuple[int, tuple[str, ...]]]:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from made_files import make_bookmarks, make_epub, make_pdf, make_zip
+from made_files import PACKAGE, make_bookmarks, make_epub, make_pdf, make_zip
 
 from localmcp.errors import ScannedDocument, UnreadableDocument
 from localmcp.text import packages, readers
@@ -377,6 +377,27 @@ def test_bookmarks_of_a_pdf_are_its_headings() -> None:
     assert [chunk.headings for chunk in chunks] == [section.path for section in sections]
 
 
+def test_a_pdf_has_the_values_of_its_form_and_what_was_noted_on_its_pages() -> None:
+    notes = (
+        "/Subtype /Widget /FT /Tx /T (f1) /TU (Full name) /V (Casimir\\nOblomov)",
+        "/Subtype /Widget /FT /Tx /T (empty)",
+        "/Subtype /Widget /FT /Tx /T (pin) /Ff 8192 /V (4711)",
+        "/Subtype /Widget /FT /Btn /T (agree) /V /Yes /AS /Yes",
+        "/Subtype /Widget /FT /Btn /T (send) /Ff 65536",
+        "/Subtype /Link /Contents (a link)",
+        "/Subtype /Text /T (Ada) /Contents (Check the quota)",
+        "/Subtype /FreeText /Contents (At the river)",
+    )
+    document = read_bytes(make_pdf([["A licence"], ["Page two"]], notes=notes), "a.pdf")
+    first = "A licence\n\nFull name: Casimir Oblomov\nagree: Yes\nComment by Ada: Check the quota\nAt the river"
+    assert (document.text, document.page_starts) == (f"{first}\n\nPage two", (0, len(first) + 2))
+
+
+def test_a_scan_with_a_comment_is_still_a_scan() -> None:
+    with pytest.raises(ScannedDocument):
+        read_bytes(make_pdf([[]], notes=["/Subtype /Text /Contents (Look)"]), "scan.pdf")
+
+
 def test_a_pdf_title_left_by_a_program_gives_way_to_the_file_name() -> None:
     data = make_pdf([["Hello"]], info="/Title (Microsoft Word - draft7.doc)")
     assert read_bytes(data, "annual-report.pdf").title == "annual report"
@@ -455,6 +476,30 @@ def test_books_are_read_in_the_order_of_their_spine() -> None:
     document = read_bytes(make_epub(), "a.epub")
     assert document.text == "# Uno\n\nLa città era lontana.\n\n# Due\n\nPoi piovve."
     assert (document.title, document.metadata) == ("Il viaggio", {"author": "Ada Rossi", "language": "it"})
+
+
+NAV = """<html xmlns:epub="http://www.idpf.org/2007/ops"><body><nav epub:type="toc"><ol>
+<li><a href="uno.xhtml">Uno</a></li><li><a href="due%20.xhtml#top">La pioggia</a><ol>
+<li><a href="due%20.xhtml#end">Fine</a></li></ol></li></ol></nav></body></html>"""
+NCX = """<!DOCTYPE ncx><ncx xmlns="http://www.daisy.org/z3986/2005/ncx/"><docTitle><text>Il viaggio</text></docTitle>
+<navMap><navPoint><navLabel><text>La pioggia</text></navLabel><content src="due%20.xhtml"/></navPoint></navMap></ncx>"""
+
+
+@pytest.mark.parametrize(
+    ("item", "contents"),
+    [
+        ('<item id="n" href="toc.html" media-type="application/xhtml+xml" properties="nav"/>', NAV),
+        ('<item id="n" href="toc.ncx" media-type="application/x-dtbncx+xml"/>', NCX),
+    ],
+)
+@pytest.mark.parametrize("body", ["<p><b>La Pioggia</b></p><p>Poi piovve.</p>", "<p>Poi piovve.</p>"])
+def test_a_chapter_without_a_heading_has_its_title_of_the_contents(item: str, contents: str, body: str) -> None:
+    address = item.split('"')[3]
+    parts = {"OEBPS/book.opf": PACKAGE.replace("<manifest>", f"<manifest>{item}"), f"OEBPS/{address}": contents}
+    document = read_bytes(make_epub(**parts, **{"OEBPS/due .xhtml": f"<html><body>{body}</body></html>"}), "a.epub")
+    assert document.text == "# Uno\n\nLa città era lontana.\n\n# La pioggia\n\nPoi piovve."
+    damaged = make_epub(**{**parts, f"OEBPS/{address}": "<ncx><open>"})
+    assert read_bytes(damaged, "a.epub").text.startswith("# Uno\n\nLa città")
 
 
 def test_books_with_encrypted_chapters_are_refused() -> None:
