@@ -11,9 +11,17 @@ _BLOCK = re.compile(r"(?ims)^BEGIN:(VEVENT|VTODO|VJOURNAL|VCARD)[ \t]*\n(.*?)^EN
 _ALARM = re.compile(r"(?ims)^BEGIN:VALARM.*?^END:VALARM[^\n]*\n")
 _SOFT_LINE_END = re.compile(r"(?i)(QUOTED-PRINTABLE[^\n]*)=\n")
 _PROPERTY = re.compile(r'(?:[\w-]+\.)?([A-Za-z-]+)((?:;[^:;"]*(?:"[^"]*"[^:;"]*)?)*):(.*)')
+_SCHEME = re.compile(r"(?i)^(?:mailto|tel):")
+_PERSON = re.compile(r'(?i);CN=(?:"([^"]+)"|([^;"]+))')
 _NAMES = {
     **{"DTSTART": "From", "DTEND": "To", "DUE": "Due", "RRULE": "Repeats", "LOCATION": "Location"},
-    **{"ORGANIZER": "Organizer", "DESCRIPTION": "Description", "CATEGORIES": "Categories", "ORG": "Organization"},
+    **{
+        "ORGANIZER": "Organizer",
+        "ATTENDEE": "Attendee",
+        "DESCRIPTION": "Description",
+        "CATEGORIES": "Categories",
+        "ORG": "Organization",
+    },
     **{"TITLE": "Title", "ROLE": "Role", "NICKNAME": "Nickname", "TEL": "Phone", "EMAIL": "Email", "ADR": "Address"},
     **{"BDAY": "Birthday", "ANNIVERSARY": "Anniversary", "NOTE": "Note", "URL": "Website"},
 }
@@ -66,5 +74,8 @@ def _property(line: str) -> tuple[str, str]:
     if name in ("N", "ADR", "ORG"):
         parts = [part for part in re.split(r"(?<!\\);", value) if part]
         value = " ".join(parts[1::-1]) if name == "N" else ", ".join(parts)
+    value = _SCHEME.sub("", value)
+    if name in ("ATTENDEE", "ORGANIZER") and (person := _PERSON.search(match[2])):
+        value = f"{person[1] or person[2]} ({value})"
     value = re.sub(r"\\([,;\\])", r"\1", re.sub(r"\\[nN]", " ", value))
-    return name, " ".join(value.removeprefix("mailto:").split())
+    return name, " ".join(value.split())

@@ -50,8 +50,9 @@ def read_man_page(data: bytes, name: str) -> Document:
         if macro in ("TH", "Dt"):
             words, heading = named, "# "
         if words:
-            # What is indented is no heading in Markdown, whatever it begins with.
-            words, heading = heading + ("    " if not heading and (literal or words[0] == "#") else "") + words, ""
+            # What is indented is no heading in Markdown, nor the underline of one.
+            is_indented = not heading and (literal or words.lstrip()[:1] == "#" or not words.strip("-= "))
+            words, heading = heading + ("    " if is_indented else "") + words, ""
         lines.append(words)
     return make_note(name, "\n".join(lines), "man page", named, metadata, iso_date(title[2]))
 

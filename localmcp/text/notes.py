@@ -10,9 +10,7 @@ from localmcp.text.document import Document, iso_date, make_note
 from localmcp.text.encodings import decode_text
 from localmcp.text.markdown import fence_around, first_heading
 
-_ORG_HEADING = re.compile(
-    r"(\*{1,6})[ \t]+(?:(?:TODO|DONE|NEXT|WAITING|CANCELLED)[ \t]+)?(.*?)[ \t]*(:[\w@:]+:)?[ \t]*"
-)
+_ORG_HEADING = re.compile(r"(\*{1,6})[ \t]+(.*?)[ \t]*(:[\w@:]+:)?[ \t]*")
 _ORG_BLOCK = re.compile(r"[ \t]*#\+(begin|end)_(src|example|quote|verse|export)\b[ \t]*([\w+-]*)", re.I)
 _ORG_KEYWORD = re.compile(r"[ \t]*#\+(\w+):[ \t]*(.*)")
 _ORG_LINK = re.compile(r"\[\[([^\]\n]+)\](?:\[([^\]\n]+)\])?\]")
@@ -89,6 +87,10 @@ _TEX_HEADING = re.compile(
 )
 _TEX_ABOUT = re.compile(r"(?m)^[^%\n]*?\\(title|author|date)\{((?:[^{}]|\{[^{}]{0,200}\}){0,500})\}")
 _TEX_AND = re.compile(r"\s*\\and(?![a-zA-Z])")
+_GREEK = (
+    "alpha beta gamma delta epsilon varepsilon zeta eta theta iota kappa lambda mu nu xi pi rho sigma tau upsilon phi "
+    "varphi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega"
+)
 _TEX_LETTERS = {
     "ss": "ß",
     "ae": "æ",
@@ -100,6 +102,19 @@ _TEX_LETTERS = {
     "aa": "å",
     "AA": "Å",
     "l": "ł",
+    **dict(zip(_GREEK.split(), "αβγδεεζηθικλμνξπρστυφφχψωΓΔΘΛΞΠΣΥΦΨΩ", strict=True)),
+    **{"le": "≤", "leq": "≤", "ge": "≥", "geq": "≥", "ne": "≠", "neq": "≠", "approx": "≈", "times": "×", "cdot": "·"},
+    **{
+        "pm": "±",
+        "infty": "∞",
+        "sum": "∑",
+        "int": "∫",
+        "partial": "∂",
+        "to": "→",
+        "in": "∈",
+        "sqrt": "√",
+        "ldots": "…",
+    },
 }
 _TEX_LETTER = re.compile(rf"\\({'|'.join(_TEX_LETTERS)})(?![a-zA-Z])(?:\{{\}}|[ ])?")
 _TEX_DROPPED = re.compile(
@@ -152,7 +167,7 @@ def _tex_text(text: str) -> str:
             break
         text = unwrapped
     text = re.sub(r"(?<!\\)[ ]*&[ ]*", " | ", re.sub(r"(?<!\\)[{}]", "", text))
-    text = re.sub(r"\\([%&_#${}])", r"\1", text)
+    text = re.sub(r"\\[,;:!]", " ", re.sub(r"\\([%&_#${}])", r"\1", text))
     return text.replace("~", " ").replace("---", "—").replace("``", "“").replace("''", "”").replace("\\\\", "")
 
 

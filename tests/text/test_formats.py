@@ -105,13 +105,15 @@ def test_notes_have_tags_links_and_a_date():
 def test_org_and_tex_become_markdown_line_by_line():
     org = "#+TITLE: House\n#+DATE: <2024-05-03 Fri>\n* TODO Boiler :repair:\n[[https://x.org][the manual]]\n"
     document = read_bytes(org.encode(), "a.org")
-    assert document.text.split("\n")[2:4] == ["# Boiler", "the manual"]
+    assert document.text.split("\n")[2:4] == ["# TODO Boiler", "the manual"]
     assert (document.title, document.date, document.metadata["tags"]) == ("House", "2024-05-03", ["repair"])
     tex = "\\documentclass{article}\n\\title{Pumps}\n\\begin{document}\n\\section{Sizes} % note\n"
     tex += "Use \\textbf{the \\emph{small}} one~\\cite{x}, 5\\% less, caff\\`e.\n\\begin{itemize}\n\\item one\n"
     document = read_bytes(tex.encode(), "a.tex")
     assert document.text.split("\n")[3:7] == ["## Sizes", "Use the small one , 5% less, caffè.", "", "- one"]
     assert document.title == "Pumps"
+    formula = read_bytes(b"\\begin{document}\n$u = \\alpha v \\leq 5\\,m$, \\inputs\n", "b.tex").text
+    assert formula == "\n$u = αv ≤5 m$, \n"
 
 
 @pytest.mark.parametrize("name", ["app.log.1", "app.log.2.gz", "syslog.3", "app.log-20240503"])

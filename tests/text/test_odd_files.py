@@ -81,6 +81,13 @@ def test_a_calendar_is_its_events_and_tasks() -> None:
     )
 
 
+def test_a_meeting_names_its_people() -> None:
+    people = 'ORGANIZER;CN=Ada Rossi:MAILTO:ada@x.org\r\nATTENDEE;ROLE=CHAIR;CN="Bo, Li":mailto:bo@x.org\r\n'
+    source = EVENT.replace("END:VEVENT", f"{people}ATTENDEE:mailto:c@x.org\r\nEND:VEVENT")
+    text = read_bytes(source.encode(), "home.ics").text
+    assert "- Organizer: Ada Rossi (ada@x.org)\n- Attendee: Bo, Li (bo@x.org)\n- Attendee: c@x.org" in text
+
+
 def test_an_address_book_is_its_people_without_their_pictures() -> None:
     source = (
         "BEGIN:VCARD\r\nVERSION:3.0\r\nN:Okafor;Chidi;;;\r\nFN:Chidi Okafor\r\nitem1.TEL;TYPE=CELL:+44 7700 900123\r\n"
@@ -345,6 +352,13 @@ def test_a_manual_page_is_read_without_what_typesets_it() -> None:
         + ["•", "One.", "### Examples", "    # snow -d 3", "It says \\.", "plain"]
     )
     assert document.text.count("\n") == source.count("\n")
+
+
+def test_a_row_of_dashes_in_a_manual_page_underlines_nothing() -> None:
+    source = ".TH SNOW 1\n.SH OPTIONS\nA double dash\n.B \\-\\-\nends them. A row\n====\nis none.\n\n  # nor this\n"
+    document = read_bytes(source.encode(), "snow.1")
+    paths = [section.path for section in read_outline(document.text, document.markup).sections]
+    assert paths == [("snow(1)",), ("snow(1)", "OPTIONS")]
 
 
 def test_a_manual_page_of_bsd_is_read() -> None:
