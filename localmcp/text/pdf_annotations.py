@@ -55,6 +55,5 @@ def _note(raw: Any, kind: int, annotation: Any) -> str:
 def _read(raw: Any, read: Any, *place: Any) -> str:
     """Return the text that a function of PDFium writes as UTF-16, on one line."""
     buffer = ctypes.create_string_buffer(read(*place, None, 0))
-    text_type: Any = ctypes.POINTER(raw.FPDF_WCHAR)
-    read(*place, ctypes.cast(buffer, text_type), len(buffer))
+    read(*place, ctypes.cast(buffer, ctypes.POINTER(ctypes.c_ushort)), len(buffer))
     return " ".join(buffer.raw.decode("utf-16-le", errors="ignore").rstrip("\0").split())
