@@ -41,6 +41,8 @@ class CommandPane(Pane):
         self.entries: dict[str, Entry] = {}
         """By the id of the row."""
         self._answers: dict[str, Content] = {}
+        self._last_run = ""
+        """Name of the row whose command was run last; what it printed stays until another is run."""
         self._waiting: Timer | None = None
 
     def compose(self) -> ComposeResult:
@@ -76,7 +78,7 @@ class CommandPane(Pane):
     def reload(self) -> None:
         """Read the things again, and forget answers that may be out of date."""
         if not self.LOOK_SECONDS:
-            self._answers = {}
+            self._answers = {name: answer for name, answer in self._answers.items() if name == self._last_run}
         if self.session.is_open:
             for group, read in self.THINGS.items():
                 self.ask(group, partial(self.session.look, lambda _, read=read: read(self.session)),
@@ -174,6 +176,7 @@ class CommandPane(Pane):
         self.reload()
         # Other answers may show what the command changed.
         self._answers = {}
+        self._last_run = entry.name
         self._keep(entry, command, line, output)
         message = f"{command.title}: {'done' if not output.code else 'failed'}"
         self.app.notify(message, severity="error" if output.code else "information")

@@ -73,7 +73,11 @@ async def test_a_backup_is_made_listed_and_checked(tmp_path: Path) -> None:
         await tui.go("file")
         await find(tui, "make a backup")
         await tui.press("enter")
+        await tui.until(lambda: "$ localmcp backup" in tui.text(), "what it printed")
         await tui.until(lambda: tui.pane.entries_by_group.get("Backups"), "the backup")
+        await tui.settle()
+        # Reading the list again forgets no answer.
+        assert "$ localmcp backup" in tui.text()
         await find(tui, "library-backup")
         await tui.press("enter")
         await tui.until(lambda: "Restore it" in tui.text(), "what can be done")
@@ -88,8 +92,10 @@ async def test_backups_of_a_file_whose_name_holds_brackets_are_listed(tmp_path: 
         await tui.go("file")
         await find(tui, "make a backup")
         await tui.press("enter")
-        # The list knows the backup before the screen has drawn it.
-        await tui.until(lambda: "mine [old]-backup" in tui.text(), "the backup")
+        await tui.until(lambda: tui.pane.entries_by_group.get("Backups"), "the backup")
+        await find(tui, "[old]-backup")
+        await tui.press("enter")
+        await tui.until(lambda: "Restore it" in tui.text(), "what can be done with it")
         assert list(tmp_path.glob("mine [[]old]-backup-*.localmcp"))
 
 
