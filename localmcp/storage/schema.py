@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from contextlib import closing
+from functools import lru_cache
 
 import apsw
 
 from localmcp.storage.migrations import MIGRATIONS
 
 
-def expected_schema(version: int) -> dict[tuple[str, str], str]:
+def expected_schema(version: int) -> Mapping[tuple[str, str], str]:
     """Return (type, name) -> SQL of every object that a file of that version has."""
+    return _schema_after(tuple(MIGRATIONS[:version]))
+
+
+@lru_cache(maxsize=4)
+def _schema_after(steps: tuple[Callable[[apsw.Connection], object], ...]) -> Mapping[tuple[str, str], str]:
     with closing(apsw.Connection(":memory:")) as connection:
-        for step in MIGRATIONS[:version]:
+        for step in steps:
             step(connection)
         return schema_of(connection)
 
