@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from folders import write
 from textual.app import App
-from tui_driver import RunningTui, make_library, open_tui, settings_of
+from tui_driver import RunningTui, looks, make_library, open_tui, settings_of
 
 from localmcp.config import Settings, load_settings, sample_directory
 from localmcp.doctor.examination import examine
@@ -233,7 +233,7 @@ async def test_errors_without_end_end_the_app_in_one_line(tmp_path: Path) -> Non
     async with app.run_test() as pilot:
         for _ in range(ERRORS_AT_ONCE + 2):
             app.call_later(fail)
-        for _ in range(100):
+        for _ in looks():
             await pilot.pause(0.02)
             if app.return_code is not None:
                 break
@@ -486,10 +486,6 @@ async def test_what_takes_long_is_named_while_one_waits(tmp_path: Path) -> None:
     async with open_tui(make_library(tmp_path)) as tui:
         goes_on = threading.Event()
         tui.pane.ask("search", lambda: goes_on.wait(60), lambda _: None)
-        for _ in range(200):
-            await tui.pilot.pause(0.02)
-            if "waiting for the search" in tui.text():
-                break
-        assert "waiting for the search" in tui.text()
+        await tui.until(lambda: "waiting for the search" in tui.text(), "the words")
         goes_on.set()
         await tui.until(lambda: "waiting for" not in tui.text(), "the words to go")

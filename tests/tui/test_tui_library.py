@@ -71,7 +71,8 @@ async def test_files_that_could_not_be_read_stand_first(tmp_path: Path) -> None:
 async def test_a_folder_is_added_in_the_background(tui: RunningTui, tmp_path: Path) -> None:
     write(tmp_path / "new" / "zebra.md", "# Zebra\n\nStripes.\n")
     await tui.press("a")
-    await tui.pilot.press(*str(tmp_path / "nowhere"), "enter")
+    await tui.type(str(tmp_path / "nowhere"))
+    await tui.press("enter")
     assert "There is no" in tui.text()
     tui.app.screen.query_one("Input").value = str(tmp_path / "new")  # type: ignore[attr-defined]
     await tui.press("enter")

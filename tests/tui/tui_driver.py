@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
-from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+import time
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import textual.app
+import textual.pilot
 from folders import write
-from textual import _wait
 from textual._compositor import Compositor
 from textual._context import visible_screen_stack
+from textual.css.stylesheet import Stylesheet
+from textual.message_pump import MessagePump
 from textual.pilot import Pilot
 from textual.timer import Timer
 from textual.widgets import Input, TextArea
@@ -27,10 +32,16 @@ from localmcp.workspace import Workspace
 
 SCREENS = Path(__file__).parent / "screens"
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-PATIENCE = 1500
-"""Looks at the screen before a test gives up waiting: 30 seconds."""
-IDLE = 0.004
-"""For how many seconds the processor rests when nothing is left to do."""
+PATIENCE = 120.0
+"""Seconds before a test gives up waiting; a busy machine may be slow."""
+LOOK = 0.02
+"""Seconds between two looks whether a thread has brought something about."""
+MOMENT = 1.0
+"""Seconds for which a test waits until nothing is left to do, where something may go on all the time."""
+PAUSE = 0.004
+"""Seconds in which a thread may hand over what it made."""
+ENDLESS = {"MessagePump._process_messages", "Timer._run_timer", "App.run_test.<locals>.run_app"}
+"""Tasks that run as long as the app; any other is work that has not ended."""
 
 
 def make_library(home: Path) -> Path:
@@ -96,15 +107,18 @@ class RunningTui:
 
     app: LocalMcpApp
     pilot: Pilot[None]
+    _frame: tuple[Compositor, str] | None = None
 
     @property
     def pane(self) -> Any:
         return self.app.pane
 
     async def press(self, *keys: str) -> None:
-        """Keys, then whatever they set off."""
-        await self.pilot.press(*keys)
-        await self.settle()
+        """Keys, and whatever each sets off before the next one."""
+        for key in keys:
+            await self.pilot.press(key)
+            assert await self._become_quiet(), f"it never became quiet:\n{self.text()}"
+        self.text()
 
     async def type(self, text: str) -> None:
         """A text into the line that has the focus, all at once."""
@@ -117,34 +131,38 @@ class RunningTui:
         await self.settle()
 
     async def until(self, holds: Callable[[], Any], what: str = "") -> None:
-        """Wait for something that a thread brings about."""
-        for _ in range(PATIENCE):
+        """Wait for something that a thread brings about, and a moment for what is drawn with it."""
+        for _ in looks():
             if holds():
+                await self._become_quiet(MOMENT)
                 return
-            await self.pilot.pause(0.02)
+            await self.pilot.pause(LOOK)
         raise AssertionError(f"waited in vain{f' for {what}' if what else ''}:\n{self.text()}")
 
     async def settle(self) -> None:
-        """Wait until all is drawn, no debounce runs, and no question is open, nor one that an answer set off."""
+        """Wait until no debounce runs and no question is open, nor one that an answer set off, and draw that."""
+        assert await self._become_quiet(), f"it never became quiet:\n{self.text()}"
+        self.text()
+
+    async def _become_quiet(self, seconds: float = PATIENCE) -> bool:
         quiet = 0
-        for _ in range(PATIENCE):
+        for _ in looks(seconds):
             # What a thread answered is handed over here, and may ask on.
+            await asyncio.sleep(PAUSE)
             await self.pilot.pause()
             quiet = 0 if self._is_busy() else quiet + 1
-            if quiet == 3:
-                self.text()
-                return
-        raise AssertionError(f"it never became quiet:\n{self.text()}")
+            if quiet == 2:
+                return True
+        return False
 
     def _is_busy(self) -> bool:
-        if any(not worker.is_finished for worker in self.app.workers):
+        screen = self.app.screen
+        if screen._layout_required or screen._callbacks or not all(map(_waits_for_messages, _pumps(self.app))):
             return True
-        parts = list(self.app.screen.walk_children(with_self=True))
-        if self.app.screen._layout_required or not all(
-            part.is_mounted and not part.message_queue_size for part in parts
-        ):
+        ours = asyncio.current_task()
+        if any(task is not ours and task.get_coro().__qualname__ not in ENDLESS for task in asyncio.all_tasks()):
             return True
-        timers = (getattr(part, "_typing", None) for part in parts)
+        timers = (getattr(part, "_typing", None) for part in screen.walk_children(with_self=True))
         return any(isinstance(timer, Timer) and timer._task and not timer._task.done() for timer in timers)
 
     async def go(self, pane: str) -> Pane:
@@ -159,10 +177,22 @@ class RunningTui:
         return self.app.pane
 
     def text(self) -> str:
-        """The screen as a person reads it."""
-        visible_screen_stack.set(self.app._background_screens)
-        strips = self.app.screen._compositor.render_strips()
-        return "\n".join("".join(segment.text for segment in strip).rstrip() for strip in strips)
+        """The screen as a person reads it: what was drawn last."""
+        compositor = self.app.screen._compositor
+        if self._frame is None or self._frame[0] is not compositor:
+            visible_screen_stack.set(self.app._background_screens)
+            strips = compositor.render_strips()
+            text = "\n".join("".join(segment.text for segment in strip).rstrip() for strip in strips)
+            self._frame = compositor, text
+        return self._frame[1]
+
+    def draw_later(self, compositor: Compositor, *_: Any) -> None:
+        """Draw a frame when it is looked at: half of a test's time was frames that no terminal shows.
+
+        `settle` draws each state that a person would see.
+        """
+        compositor._dirty_regions.clear()
+        self._frame = None
 
     def error(self) -> str:
         """The error line; empty when there is none."""
@@ -180,11 +210,22 @@ async def open_tui(
     app = LocalMcpApp(lambda: Workspace(chosen), file, examine, theme)
     # A page that glides takes a third of a second a key.
     app.animation_level = "none"
-    # The pilot waits after each key until the processor has rested for a 50th of a second, and twice more.
-    brief = patch.multiple(_wait, SLEEP_GRANULARITY=IDLE, SLEEP_IDLE=IDLE / 20)
-    with brief, patch.object(Compositor, "render_update", _drawn_when_quiet):
-        async with app.run_test(size=size) as pilot:
-            tui = RunningTui(app, pilot)
+    tui = RunningTui(app, Pilot(app))
+    with ExitStack() as patches:
+
+        async def wait_for_messages(*_: Any, **__: Any) -> bool:
+            return await _handled(app)
+
+        # Textual's own ways to wait measure how long the processor rests, and hand each widget a message.
+        for owner, name in (
+            (textual.app, "wait_for_idle"),
+            (textual.pilot, "wait_for_idle"),
+            (Pilot, "_wait_for_screen"),
+        ):
+            patches.enter_context(patch.object(owner, name, wait_for_messages))
+        patches.enter_context(patch.object(Stylesheet, "_parse_rules", _parsed_once))
+        patches.enter_context(patch.object(Compositor, "render_update", lambda *words, **_: tui.draw_later(*words)))
+        async with app.run_test(size=size):
             await tui.until(lambda: not app.session.model_loading or tui.error(), "the model")
             await tui.until(lambda: app.stats or tui.error() or not file.exists(), "what the file holds")
             await tui.settle()
@@ -192,12 +233,44 @@ async def open_tui(
             assert not app.unexpected
 
 
-def _drawn_when_quiet(compositor: Compositor, *_: Any, **__: Any) -> None:
-    """Draw no frame between two states: half of a test's time was frames that no terminal shows.
+def looks(seconds: float = PATIENCE) -> Iterator[None]:
+    """Yield until a test gives up waiting."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        yield
 
-    `settle` draws each state that a person would see.
-    """
-    compositor._dirty_regions.clear()
+
+def _pumps(app: LocalMcpApp) -> list[MessagePump]:
+    """The app, its screen, and all that is on it."""
+    return [app, *app.screen.walk_children(with_self=True)]
+
+
+def _waits_for_messages(pump: MessagePump) -> bool:
+    """Whether a part has handled all its messages, and is not amidst one."""
+    queue = pump._message_queue
+    return pump._closed or (pump.is_running and not queue.values and bool(queue.ready_event._waiters))
+
+
+async def _handled(app: LocalMcpApp) -> bool:
+    """Wait until every part has handled its messages."""
+    for number, _ in enumerate(looks()):
+        # A part that waits for a thread amidst a message needs more than a turn.
+        await asyncio.sleep(0 if number % 100 else PAUSE)
+        if app.screen_stack and all(map(_waits_for_messages, _pumps(app))):
+            return True
+    return False
+
+
+_RULES: dict[Any, Any] = {}
+_PARSE = Stylesheet._parse_rules
+
+
+def _parsed_once(stylesheet: Stylesheet, *source: Any, **more: Any) -> Any:
+    """Read the styles once for all apps of a process: each has the same hundred."""
+    key = (source, *more.items(), *stylesheet._variables.items())
+    if key not in _RULES:
+        _RULES[key] = _PARSE(stylesheet, *source, **more)
+    return _RULES[key]
 
 
 def assert_screen(name: str, tui: RunningTui) -> None:
