@@ -15,7 +15,7 @@ from localmcp.arrays import Vectors, np
 from localmcp.errors import AccessDenied, InvalidInput, LocalMCPError, ModelMismatch, ModelUnavailable, NotFound
 from localmcp.rules import rulebook
 from localmcp.rules.finder import RuleFinder
-from localmcp.rules.rulebook import CATEGORIES, Rule, RuleDraft, Selection
+from localmcp.rules.rulebook import CATEGORIES, GENERAL, Rule, RuleDraft, Selection
 from localmcp.search.collections import ensure_model
 from localmcp.search.index import Index
 from localmcp.storage.database import Database, fetch_all, fetch_one
@@ -114,7 +114,7 @@ class RuleCatalog:
     def add_rule(
         self,
         rule_text: Annotated[str, Param("The rule, as an instruction", min_length=1, max_length=LONGEST_RULE)],
-        category: Annotated[str | None, Param("Chosen by meaning when left out")] = None,
+        category: Annotated[str | None, Param("Default general")] = None,
         context: Annotated[str, Param("When it matters: tasks, other words", max_length=LONGEST_CONTEXT)] = "",
         project: Annotated[str | None, Param("Only for this project")] = None,
         globs: Annotated[list[str] | None, Param("Files it is about, such as src/**/*.py")] = None,
@@ -144,7 +144,7 @@ class RuleCatalog:
         """
         check_draft(draft)
         embedder, notice = self._model_or_notice()
-        draft = self._with_category(draft, embedder)
+        draft = _with_category(draft)
         if on_duplicate != "add" and (twin := self._find_twin(draft, embedder)):
             return self._met_twin(*twin, draft, on_duplicate)
         rule = self.store([draft])[0]
@@ -175,7 +175,7 @@ class RuleCatalog:
         }
 
     def store(self, drafts: Sequence[RuleDraft]) -> list[Rule]:
-        """Store rules in one transaction, with vectors if the model is there; categories are chosen.
+        """Store rules in one transaction, with vectors if the model is there.
 
         Embedding is done before the transaction begins.
         """
@@ -190,7 +190,7 @@ class RuleCatalog:
     def _prepared(self, drafts: Sequence[RuleDraft]) -> tuple[list[RuleDraft], Vectors | None]:
         """Return the drafts with their categories, and their vectors; no vectors without a model."""
         embedder = self.model()
-        drafts = [self._with_category(draft, embedder) for draft in drafts]
+        drafts = [_with_category(draft) for draft in drafts]
         if embedder is None:
             return drafts, None
         parts = [
@@ -213,14 +213,6 @@ class RuleCatalog:
             return self._embedder.get(), ""
         except LocalMCPError as error:
             return None, f"Stored without an embedding, and not found until `localmcp rules reembed`: {error.message}"
-
-    def _with_category(self, draft: RuleDraft, embedder: Embedder | None) -> RuleDraft:
-        if draft.category:
-            return draft
-        if embedder is None:
-            return replace(draft, category="best-practices")
-        [vector] = embedder.embed_passages([f"{draft.context}\n{draft.rule_text}".strip()])
-        return replace(draft, category=self.finder.nearest_category(vector))
 
     def _find_twin(self, draft: RuleDraft, embedder: Embedder | None) -> tuple[Rule, float] | None:
         """Return the rule in force that says nearly the same as a draft, if any, and their similarity."""
@@ -372,6 +364,10 @@ def shown_rule(rule: Rule) -> ShownRule:
     always = bool(rule.always_apply) or None
     unusual = {"project": rule.project, "globs": rule.globs or None, "always_apply": always}
     return rule.as_json({"weight": round(rule.weight, 2)}, **unusual, retired_at=rule.retired_at, origin=rule.origin)
+
+
+def _with_category(draft: RuleDraft) -> RuleDraft:
+    return draft if draft.category else replace(draft, category=GENERAL)
 
 
 def check_draft(draft: RuleDraft) -> None:

@@ -66,7 +66,7 @@ class ImportProblem(TypedDict):
 
 @dataclass(slots=True)
 class Reading:
-    """What a file held. A category for a draft without one is chosen by meaning."""
+    """What a file held. A draft without a category gets the general one."""
 
     drafts: list[RuleDraft] = field(default_factory=list[RuleDraft])
     problems: list[ImportProblem] = field(default_factory=list[ImportProblem])

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from localmcp.rules.rulebook import CATEGORIES
+from localmcp.rules.rulebook import CATEGORIES, GENERAL
 from localmcp.wording.normalize import runs
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ _ALIASES = {
     "naming conventions": "naming", "docs": "documentation", "comments": "documentation", "errors": "error-handling",
     "error handling": "error-handling", "exceptions": "error-handling", "speed": "performance", "code style": "style",
     "formatting": "style", "best practices": "best-practices", "workflow": "best-practices", "git": "best-practices",
-    "design": "architecture", "structure": "architecture", "privacy": "security",
+    GENERAL: GENERAL, "design": "architecture", "structure": "architecture", "privacy": "security",
 }  # fmt: skip
 """Headings that name a category in other words."""
 

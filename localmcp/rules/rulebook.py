@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import apsw
 
+from localmcp.humanize import choices, quoted
 from localmcp.search import vector
 from localmcp.search.collections import Collection, claim_collection, ensure_collection, visible_collections
 from localmcp.search.federation import shown_name
@@ -34,7 +35,10 @@ CATEGORIES: dict[str, str] = {
     "style": "formatting, layout of code, type hints, short functions, idioms of the language, constants, consistency",
     "best-practices": "commits, pull requests, code review, releases, tools, configuration, deployment, working habits",
 }
-"""The nine categories of the original, each with words by which a text is put into it."""
+"""The nine categories of the original, each with words by which a task is told to be near to it."""
+GENERAL = "general"
+"""The category of a rule that names none. The nearest of the nine was that of 34 % of 560 rules with a category, and of
+four sets of tasks .67 found their best rule among five with it, .72 with this one."""
 
 COLLECTION, KIND = "developer rules", "rules"
 """Rules are in a collection of a separate kind, bound to one model; no search for documents sees it."""
@@ -232,7 +236,7 @@ def unknown_category(connection: apsw.Connection, category: str | None) -> list[
     categories = [row[0] for row in fetch_all(connection, sql)]
     if not category or not categories or category in categories:
         return []
-    return [f"No rule has the category '{category}'. There are: {', '.join(categories)}."]
+    return [f"No rule has the category '{quoted(category)}'. {choices(categories)}"]
 
 
 def count_rules(connection: apsw.Connection, selection: Selection) -> int:

@@ -461,12 +461,14 @@ def test_opposite_rules_are_not_taken_for_the_same(workspace: Workspace) -> None
     assert workspace.rules.add_rule("Page every endpoint that returns a list.")["success"]
 
 
-def test_a_category_is_chosen_by_meaning(workspace: Workspace) -> None:
-    chosen = [
-        workspace.rules.add_rule(text)["rule"]["category"]
-        for text in ("Write unit tests for every function.", "Hash passwords and keep secrets in the vault.")
-    ]
-    assert chosen == ["testing", "security"]
+def test_a_rule_without_a_category_is_a_general_one_and_stays_so(workspace: Workspace) -> None:
+    assert workspace.rules.add_rule("Answer letters within two days.")["rule"]["category"] == "general"
+    text = "# Shop\n\n- Keep the till closed at night.\n\n## General\n\n- Greet every guest.\n"
+    workspace.registry.call("importRules", {"text": text})
+    rules = workspace.rules.list_rules()["rules"]
+    assert {rule["category"] for rule in rules} == {"general"} and len(rules) == 3
+    exported = workspace.registry.call("exportRules", {"format": "markdown"}).value["files"]
+    assert str(exported).count("## general") == 1
 
 
 def test_an_edited_rule_is_found_by_its_new_words_only(ruled: Workspace) -> None:
@@ -695,7 +697,7 @@ def test_a_general_instruction_is_stored_and_linked(workspace: Workspace) -> Non
     answer = workspace.registry.call("rememberDeveloperInstruction", said)
     assert answer.text == (
         'Instruction processed successfully. Generated rule: "Always write unit tests for new features." '
-        "(category: testing). Rule ID: 1, Instruction ID: 1"
+        "(category: general). Rule ID: 1, Instruction ID: 1"
     )
     with workspace.database.read() as connection:
         row = fetch_one(connection, "select instruction, context, origin, rule_id from user_instructions")
