@@ -32,9 +32,6 @@ MOST_CHARACTERS = 4000
 MOST_ROWS = 25
 """Rows of a sheet that one chunk spans, so that its citation is a place that a person can look at."""
 
-LONGEST_INDENT = 40
-"""Code points in front of a line that goes on with the sentence above."""
-
 LONGEST_CROSSING = 400
 """Code points of a sentence on the page where it ends; a longer one is cut at the page."""
 
@@ -42,8 +39,16 @@ _MARKS = str.maketrans("'\"`*[]$", "\u2019\u201d\u201d\u201d\u201d\u201d\u201d")
 _LINE = re.compile(r"^((?:[ \t>]|[*+-][ \t])*+)(?!```)(.*\w.*)$", re.MULTILINE)
 """The signs of quotes and lists, then the rest of a line that opens no block of code."""
 
-_WRAPPED = re.compile(r"^(?![ \t]*(?:#|```))(.*[^\s.!?:;\u2026])(\r?\n)(?=[ \t]*\w)", re.MULTILINE)
-"""A line that ends no sentence, and its end."""
+_LEAST_LINE = 30
+"""Code points of a line that a program may have wrapped."""
+_GOES_ON = re.compile(
+    rf"\n(?<=[^\n]{{{_LEAST_LINE - 1}}}[^\s.!?:;\u2026`]\n)(?=[ \t]*[a-z\u00df-\u00ff\u0101-\u017f\u03ac-\u03ce\u0430-\u045f])"
+)
+"""The end of a line whose sentence goes on below in lower case."""
+_LEAST_WRAPPED = 0.4
+"""Share of the lines of wrapped prose that end so at least; German, whose nouns are capital, has about half."""
+_FULL_LINE = 0.8
+"""Share of the usual length from which on a wrapped line is full."""
 
 WINDOW = 16_000
 """Longest text, in code points, given to the splitter and the token counter at once; the splitter is quadratic."""
@@ -367,11 +372,15 @@ class _Cutter:
         return [piece for first, last in pairwise(offsets) for piece in self.cut(first, last)]
 
     def _split(self, body: str, capacity: int) -> list[str]:
+        """Return the body in parts of at most `capacity` code points, cut where sentences end if it is no code.
+
+        The splitter prefers the end of a line, and in Markdown any quote, link, code or emphasis.
+        """
         from semantic_text_splitter import MarkdownSplitter, TextSplitter  # 3 ms
 
         if self._markup == "code":
             return TextSplitter(capacity, trim=False).chunks(body)
-        flowing = _WRAPPED.sub(_without_break, body)
+        flowing = _unwrapped(body)
         if self._markup == "markdown":
             parts = MarkdownSplitter(capacity, trim=False).chunks(_LINE.sub(_without_marks, flowing))
         else:
@@ -402,17 +411,22 @@ class _Cutter:
         return joint and tokens <= most and right[1] - left[0] <= MOST_CHARACTERS
 
 
-def _without_break(line: re.Match[str]) -> str:
-    """Return a line with spaces for its end if a sentence goes on below: the splitter prefers the end of a line."""
-    goes_on = line.string[line.end() : line.end() + LONGEST_INDENT].lstrip()[:1].islower()
-    return line[1] + (" " * len(line[2]) if goes_on else line[2])
+def _unwrapped(text: str) -> str:
+    """Return a text as long, with spaces for the ends of lines that a program wrapped.
+
+    A sentence that goes on in lower case was wrapped; if many go on so, then every line that is as long as most are.
+    """
+    text = text.replace("\r\n", "\n ")
+    flowing, wrapped = _GOES_ON.subn(" ", text)
+    if wrapped <= _LEAST_WRAPPED * (text.count("\n") - text.count("\n\n")):
+        return flowing
+    lengths = sorted(map(len, text.split("\n")))
+    full = max(int(_FULL_LINE * lengths[3 * len(lengths) // 4]), _LEAST_LINE)
+    return _GOES_ON.sub(" ", re.sub(rf"\n(?<=[^\n]{{{full}}}\n)(?=[ \t]*[^\W_])", " ", text))
 
 
 def _without_marks(line: re.Match[str]) -> str:
-    """Return a line with other quotes for its quotes and the marks of emphasis, code and links.
-
-    The splitter takes each for a better place to cut than the end of a sentence, an apostrophe as well.
-    """
+    """Return a line with other quotes for its quotes and the marks of emphasis, code and links."""
     return line[1] + line[2].translate(_MARKS)
 
 
