@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 import anyio.to_thread
+from mcp.server.models import InitializationOptions
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.types import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR
 from starlette.datastructures import MutableHeaders
@@ -64,6 +65,16 @@ class HttpToolServer(ToolServer):
     def __init__(self, open_workspace: OpenOnce) -> None:
         super().__init__(open_workspace, request_scope)
         self.offered = _offered.get
+
+    def create_initialization_options(self, *arguments: Any, **named: Any) -> InitializationOptions:
+        """As the others', without subscriptions to documents: a session of the handshake era ends with its request.
+
+        Later clients `subscriptions/listen`.
+        """
+        options = super().create_initialization_options(*arguments, **named)
+        if options.capabilities.resources:
+            options.capabilities.resources.subscribe = False
+        return options
 
     def person_asker(self, ctx: Context) -> AskPerson | None:
         return asker.get()
