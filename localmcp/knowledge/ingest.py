@@ -138,7 +138,7 @@ class Library:
                 questions += [] if confirm_removals else set_aside(plans)
                 self._carry_out(current, plans, run)
             with self._database.write() as connection:
-                trash.purge(connection, self._settings.trash_days)
+                trash.purge_expired(connection, self._settings.trash_days)
         return self._finish(run, collections, questions, wait)
 
     def make_vectors(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 
 import apsw
 
@@ -36,7 +37,7 @@ from localmcp.schemas import nearest
 from localmcp.search.collections import Collection
 from localmcp.search.sources import purge_sources, restore_source, trash_sources
 from localmcp.storage.database import fetch_all, fetch_column, fetch_one
-from localmcp.storage.times import utc_now
+from localmcp.storage.times import utc_moment, utc_now, utc_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,6 +330,31 @@ def _forget_files_watched_alone(connection: apsw.Connection, collection_id: int,
 def purge(connection: apsw.Connection, days: float) -> int:
     """Delete for good what has been in the trash longer than `days`, and what no longer serves a purpose."""
     # For 0 days, what was put there in this millisecond too.
-    count = purge_sources(connection, utc_now(86_400 * days if days > 0 else -1))
+    return _purge_before(connection, utc_now(86_400 * days if days > 0 else -1))
+
+
+def purge_expired(connection: apsw.Connection, days: float) -> int:
+    """Do the same unasked: a clock that jumps ahead is not believed before the file was used for a day at its time."""
+    if days <= 0:
+        return purge(connection, days)
+    expired = utc_now(86_400 * days)
+    latest = fetch_one(connection, _LATEST_USE, {"until": utc_now(86_400)})
+    shown = utc_text(utc_moment(latest) - timedelta(days=days - 1)) if latest else expired
+    return _purge_before(connection, min(expired, shown))
+
+
+def _purge_before(connection: apsw.Connection, moment: str) -> int:
+    count = purge_sources(connection, moment)
     forget_purged(connection)
     return count
+
+
+_LATEST_USE = """
+    select max(moment) from (
+        select max(started_at) as moment from calls where started_at <= :until
+        union all select max(created_at) from sources where created_at <= :until
+        union all select max(updated_at) from sources where updated_at <= :until
+        union all select max(trashed_at) from sources where trashed_at <= :until
+    )
+"""
+"""The last time that the file was used, a day ago or earlier."""

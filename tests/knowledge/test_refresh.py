@@ -15,9 +15,12 @@ from folders import CountingEmbedder, column, ids, status, titles, write
 from localmcp.errors import InvalidInput, NeedsConfirmation, NotFound
 from localmcp.knowledge.ingest import Library
 from localmcp.storage.database import Database, fetch_all
+from localmcp.storage.times import utc_now
 from localmcp.tools import Scope, use_scope
 
 pytestmark = pytest.mark.usefixtures("sound_afterwards")
+
+DAY = 86_400
 
 
 # ---------------------------------------------------------------- why
@@ -566,10 +569,28 @@ def test_a_refresh_deletes_what_has_been_in_the_trash_too_long(
     (folder / "bees.md").unlink()
     library.refresh()
     with database.write() as connection:
-        connection.execute("update sources set trashed_at = '2020-01-01T00:00:00.000Z'")
+        connection.execute("update sources set trashed_at = ?, created_at = ?", (utc_now(40 * DAY), utc_now(2 * DAY)))
     library.refresh()
     assert column(database, "select count(*) from sources") == [0]
     assert (library.roots(), library.why(folder / "bees.md")["entries"]) == ([], [])
+
+
+def test_a_clock_that_jumps_ahead_does_not_empty_the_trash(library: Library, database: Database, folder: Path) -> None:
+    library.add_paths([folder])
+    (folder / "bees.md").unlink()
+    library.refresh()
+    with database.write() as connection:
+        # As the file looks to a clock that is 400 days ahead.
+        connection.execute("update sources set created_at = ?1, updated_at = ?1", (utc_now(403 * DAY),))
+        connection.execute("update sources set trashed_at = ? where trashed_at is not null", (utc_now(400 * DAY),))
+    (folder / "new.md").write_text("# Written by the wrong clock\n")
+    library.refresh()
+    library.refresh()
+    assert len(library.trashed()) == 1
+    with database.write() as connection:
+        connection.execute("update sources set created_at = ? where title like 'Written%'", (utc_now(2 * DAY),))
+    library.refresh()
+    assert library.trashed() == []
 
 
 def test_nobody_removes_or_restores_what_they_may_not_see(library: Library, database: Database, folder: Path) -> None:
