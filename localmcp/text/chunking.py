@@ -41,9 +41,8 @@ _LINE = re.compile(r"^((?:[ \t>]|[*+-][ \t])*+)(?!```)(.*\w.*)$", re.MULTILINE)
 
 _LEAST_LINE = 30
 """Code points of a line that a program may have wrapped."""
-_GOES_ON = re.compile(
-    rf"\n(?<=[^\n]{{{_LEAST_LINE - 1}}}[^\s.!?:;\u2026`]\n)(?=[ \t]*[a-z\u00df-\u00ff\u0101-\u017f\u03ac-\u03ce\u0430-\u045f])"
-)
+_LOWER_CASE = "a-z\u00df-\u00ff\u0101-\u017f\u03ac-\u03ce\u0430-\u045f"
+_GOES_ON = re.compile(rf"\n(?<=[^\n]{{{_LEAST_LINE - 1}}}[^\s.!?:;\u2026`]\n)(?=[ \t]*[{_LOWER_CASE}])")
 """The end of a line whose sentence goes on below in lower case."""
 _LEAST_WRAPPED = 0.4
 """Share of the lines of wrapped prose that end so at least; German, whose nouns are capital, has about half."""
