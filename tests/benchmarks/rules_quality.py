@@ -64,9 +64,9 @@ posts; a third of the tasks in the words of somebody who chats, of those without
 of work. Written after the code of the gate and the ninth set were read, before any set was measured; a table of
 four forms of the gate was read for it and `ninth` before the last form was chosen by the other sets.
 `eleventh`: experiments, video calls, a greenhouse, books, sewing patterns, meters, a stage, patents, training, queues,
-flats, a forum; a third of the tasks without a rule, half of these in the words of these kinds of work. Written after the code was
-read, before any ranking was seen; then `ninth` and `tenth` got `equal`: rules that a reader of all rules of the set, who
-saw no ranking, held for as right as the best one."""
+flats, a forum; a third of the tasks without a rule, half of these in the words of these kinds of work. Written after
+the code was read, before any ranking was seen; then `ninth` and `tenth` got `equal`: rules that a reader of all rules
+of the set, who saw no ranking, held for as right as the best one."""
 
 
 @dataclass(frozen=True)
