@@ -648,7 +648,6 @@ GENERAL = (
     "before committing, run the formatter",
     "if something is unclear, ask me",
     "ask me before you push",
-    "be brief",
     "siempre responde en español",
     "verwende niemals var in JavaScript",
     "d'ora in poi scrivi i test prima del codice",
@@ -657,7 +656,6 @@ GENERAL = (
     "всегда пиши тесты к новому коду",
 )
 MOMENTARY = (
-    "por esta vez no ejecutes las pruebas",
     "diesmal bitte ohne Tests",
     "这次先不要运行测试",
     "このファイルは何ですか？",
@@ -673,10 +671,7 @@ MOMENTARY = (
     "undo that",
     "never mind, I'll do it myself",
     "don't do that now",
-    "before you go on, show me the diff",
-    "let's start with the database layer",
     "when you are done, push",
-    "write a docstring for parse_date",
     "keep the old function until I say so",
     "try again",
 )
