@@ -34,28 +34,24 @@ SIMILAR_RULES, SIMILAR_SLOPE = 20, 15.0
 class Calibration:
     """How similarity becomes relevance, for one model.
 
-    Similarities are cosines, less the rule's generality.
-
     Two questions are asked, and the less certain answer counts: does any rule fit this task (`fits`), and is this rule
     one of those that do (`belongs`)? Fitted by `tests/benchmarks/rules_quality.py --calibrate` on judged tasks, the
     first by logistic regression. The numbers here are those of the default model.
     """
 
-    best: float = 17.28
+    best: float = 18.84
     """Slope over the similarity of the best rule."""
-    everyday: float = 12.09
+    everyday: float = 14.8
     """Slope over the task's similarity to the nearest requests that need no rule."""
-    work: float = 0.9
+    work: float = 0.87
     """Slope over how much the task is put like those that rules are for."""
-    question: float = 3.98
+    question: float = 4.33
     """What a question of fact loses; people seldom need a rule to hear what something is."""
-    offset: float = 0.99
-    share: float = 0.4
+    offset: float = 1.54
+    share: float = 0.6
     """A rule belongs when it reaches this share of the best one's similarity."""
     sharpness: float = 12.0
     """Slope over the distance from that share."""
-    generality: float = 0.188
-    """How near an ordinary rule is to everyday requests."""
 
     def fits(self, best: float, everyday: float, work: float = 0.0, *, is_question: bool = False) -> float:
         """Return the log odds that any rule fits a task.
@@ -183,20 +179,11 @@ def find_work_direction(fingerprint: str) -> Vector | None:
 
 
 @cache
-def everyday_requests() -> list[str]:
-    """Short requests from all walks of life, none of which a rule of software development answers."""
-    return _read_lines("everyday_requests.txt")
-
-
-@cache
 def requests_without_rules() -> list[str]:
     """Everyday requests, then those of people at work for which hardly any rule matters."""
-    return [*everyday_requests(), *_read_lines("requests_without_rules.txt")]
-
-
-def _read_lines(name: str) -> list[str]:
-    text = (packaged_data() / name).read_text(encoding="utf-8")
-    return [line for line in text.splitlines() if line and not line.startswith("#")]
+    files = (packaged_data() / name for name in ("everyday_requests.txt", "requests_without_rules.txt"))
+    lines = (line for file in files for line in file.read_text(encoding="utf-8").splitlines())
+    return [line for line in lines if line and not line.startswith("#")]
 
 
 def vectors_without_rules(embedder: Embedder, made: TextVectors) -> Vectors:

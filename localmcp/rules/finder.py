@@ -19,7 +19,7 @@ from localmcp.rules.calibration import (
     find_work_direction,
     vectors_without_rules,
 )
-from localmcp.rules.relevance import Match, Task, category_shares, match_rules, prefer, rate, split_clauses
+from localmcp.rules.relevance import Match, Task, category_shares, match_rules, prefer, rate
 from localmcp.rules.rulebook import CATEGORIES, Rule, Selection, digest_of, load_rules
 from localmcp.search.collections import Collection
 from localmcp.search.federation import Federation, MountedFile
@@ -237,11 +237,10 @@ class RuleFinder:
         return [(rule, cosines[rule_id]) for rule_id, rule in rules.items()]
 
     def _embed(self, text: str, files: tuple[str, ...], conversation: str) -> Task:
-        """Return the task with its clauses; a repeated text is not embedded again."""
+        """Return the task, embedded; a repeated text is not embedded again."""
         embedder = self._index.embedder
         try:
             task = Task(text, embedder.embed_query(text, wait=MODEL_WAIT_SECONDS), files=files)
-            task.clauses = [(clause, embedder.embed_query(clause)) for clause in split_clauses(text)]
             if conversation.strip():
                 task.conversation = embedder.embed_query(conversation)
         except (ModelUnavailable, ConfigurationError) as error:
@@ -313,7 +312,7 @@ class RuleFinder:
 
 def _place(match: Match) -> tuple[float, float, str, int]:
     """Sort key of the answer; of equal rules yours is first."""
-    return -match.relevance, -match.similarity() * (1 + match.preference), match.rule.origin or "", match.rule.id
+    return -match.relevance, -match.similarity * (1 + match.preference), match.rule.origin or "", match.rule.id
 
 
 def _within_budget(matches: Sequence[Match], max_tokens: int | None, count_tokens: Any) -> list[Match]:

@@ -14,30 +14,18 @@ import apsw
 
 from localmcp.arrays import Vector, Vectors, np
 from localmcp.embeddings import is_unit_vector
-from localmcp.rules.calibration import Calibration, ExpectedTasks, everyday_requests
+from localmcp.rules.calibration import Calibration, ExpectedTasks
 from localmcp.rules.rulebook import CATEGORIES, Rule, Selection, load_rules, rule_ids_of
 from localmcp.search.collections import Collection
 from localmcp.search.passages import read_texts
 from localmcp.search.vector import Block, candidates
 from localmcp.storage.database import fetch_all
 
-NEAREST = 200
-"""Rules compared exactly for the whole task; a clause and the conversation get fewer."""
-NEAREST_TO_CLAUSE = 80
+NEAREST, NEAREST_TO_CONVERSATION = 200, 80
+"""Rules compared exactly for the task, and for the conversation."""
 COMPARED, WEIGHED = 120, 80
 """How many of the nearest rules are compared with their expected tasks, and how many are rated."""
-CLAUSE_WEIGHT = 0.85
-"""A rule that fits one clause of a task counts nearly as much as one that fits the whole of it."""
 CONVERSATION_WEIGHT = 0.7
-MOST_CLAUSES = 6
-GENERALITY_WEIGHT = 0.5
-"""How much a rule loses for being near to everyday requests: it is near to everything (hubness)."""
-_BREAK = re.compile(
-    # Only the first of several spaces begins a match, so that a long run of them takes linear time.
-    r"[.;:?!]\s+|,\s+(?:and\s+|then\s+|but\s+)?"
-    r"|(?<!\s)\s+(?:and|then|so that|but|because|which|that|who|when|where|with)\s+",
-    re.IGNORECASE,
-)
 _FACT = re.compile(
     r"[¿\s]*(?:what|which|who|whose|when|why|how|qué|cuál(?:es)?|quién|cuándo|cuánt[oa]s?|cosa|qual[ei]?|quais|chi|quem"
     r"|quant[oaie]|quando|wer|welche[rs]?|wann|wie viele?|warum|quel(?:le)?s?|quand|pourquoi|combien)\b"
@@ -59,10 +47,9 @@ class Task:
 
     text: str
     vector: Vector
-    clauses: list[tuple[str, Vector]] = field(default_factory=list[tuple[str, Any]])
     conversation: Vector | None = None
     without_rules: Vectors | None = None
-    """Vectors of requests that need no rule (n, dimension), everyday ones first; if calibrated."""
+    """Vectors of requests that need no rule (n, dimension); if calibrated."""
     expected: ExpectedTasks | None = None
     work_direction: Vector | None = None
     files: tuple[str, ...] = ()
@@ -89,9 +76,8 @@ class Task:
     def views(self) -> list[tuple[Vector, float, int]]:
         """Return each vector that rules are compared with, its weight, and how many of the nearest it brings."""
         weighted_vectors = [(self.vector, 1.0, NEAREST)]
-        weighted_vectors += [(vector, CLAUSE_WEIGHT, NEAREST_TO_CLAUSE) for _, vector in self.clauses]
         if self.conversation is not None:
-            weighted_vectors.append((self.conversation, CONVERSATION_WEIGHT, NEAREST_TO_CLAUSE))
+            weighted_vectors.append((self.conversation, CONVERSATION_WEIGHT, NEAREST_TO_CONVERSATION))
         return weighted_vectors
 
 
@@ -102,27 +88,14 @@ class Match:
     rule: Rule
     cosine: float
     """With the whole task."""
-    nearest: float
-    """The largest weighted similarity: with the task, one of its clauses, or the conversation."""
+    similarity: float
+    """The larger weighted one: with the task, or with the conversation; both by expected tasks too."""
     view: int
     """Which of the task's views that was."""
-    generality: float
-    """Mean cosine with the ten everyday requests that are most like the rule."""
     relevance: float = 0.0
     preference: float = 0.0
     """The share by which it counts as more similar than equally relevant rules."""
     reasons: list[str] = field(default_factory=list[str])
-
-    def similarity(self, usual_generality: float = 0.0) -> float:
-        """Return cosine, less what comes of the rule being near to everything."""
-        return self.nearest - GENERALITY_WEIGHT * (self.generality - usual_generality)
-
-
-def split_clauses(text: str) -> list[str]:
-    """Return the clauses of a task that says several things, at most six; empty when it says one."""
-    parts = [part.strip(" .,;:?!") for part in _BREAK.split(text)]
-    parts = list(dict.fromkeys(part for part in parts if len(part.split()) >= 3))
-    return parts[:MOST_CLAUSES] if len(parts) > 1 else []
 
 
 # ---------------------------------------------------------------- candidates
@@ -145,7 +118,7 @@ def match_rules(
     first = sorted(nearest, key=lambda rule_id: -nearest[rule_id][1])[:WEIGHED]
     rules = load_rules(connection, dict.fromkeys(first), origin)
     matches = [Match(rule, *nearest[rule.id]) for rule in rules.values()]
-    return sorted(matches, key=lambda match: (-match.similarity(), match.rule.id))
+    return sorted(matches, key=lambda match: (-match.similarity, match.rule.id))
 
 
 def allowed_rules(
@@ -208,7 +181,7 @@ def _by_meaning(task: Task, blocks: Sequence[Block], allowed: Any) -> dict[int, 
 
 def _compare(
     connection: apsw.Connection, collection: Collection, task: Task, rule_ids: Sequence[int], *, mounted: bool
-) -> dict[int, tuple[float, float, int, float]]:
+) -> dict[int, tuple[float, float, int]]:
     """Return the fields of `Match` that come of comparing rules with every view of the task."""
     if not rule_ids:
         return {}
@@ -235,14 +208,7 @@ def _compare(
     similarities = task.expected.similarities(vectors, asked) if task.expected else cosines
     weighted = similarities * weights
     best = weighted.argmax(axis=1)
-    general = np.zeros(len(rows))
-    if task.without_rules is not None:
-        everyday = task.without_rules[: len(everyday_requests())]
-        general = np.sort(vectors @ everyday.T, axis=1)[:, -10:].mean(axis=1)
-    return {
-        row[0]: (float(cosines[i, 0]), float(weighted[i, best[i]]), int(best[i]), float(general[i]))
-        for i, row in enumerate(rows)
-    }
+    return {row[0]: (float(cosines[i, 0]), float(weighted[i, best[i]]), int(best[i])) for i, row in enumerate(rows)}
 
 
 # ---------------------------------------------------------------- relevance
@@ -254,26 +220,22 @@ def rate(matches: Sequence[Match], task: Task, calibration: Calibration | None) 
     A weight below 1 (rules reported as not useful) lowers the relevance; everything else only orders equally relevant
     rules, see `prefer`.
     """
-    usual = calibration.generality if calibration else 0.0
-    best = max((match.similarity(usual) for match in matches), default=0.0)
+    best = max((match.similarity for match in matches), default=0.0)
     fits = task.fits(calibration, best) if calibration else 0.0
     for match in matches:
         if calibration is None:
             relevance = match.cosine
         else:
-            relevance = calibration.relevance(match.similarity(usual), best, fits)
+            relevance = calibration.relevance(match.similarity, best, fits)
         match.relevance = relevance * min(1.0, match.rule.weight)
-        match.reasons = _reasons(match, task)
+        match.reasons = _reasons(match)
 
 
-def _reasons(match: Match, task: Task) -> list[str]:
-    percent = f"{match.nearest:.2f}"
-    if match.view == 0:
-        close = f"close in meaning (cosine {match.cosine:.2f})"
-        return [close, "rules like it matter for such tasks"] if match.nearest > match.cosine else [close]
-    if match.view <= len(task.clauses):
-        return [f"close to “{task.clauses[match.view - 1][0]}” ({percent})"]
-    return [f"close to the conversation ({percent})"]
+def _reasons(match: Match) -> list[str]:
+    if match.view:
+        return [f"close to the conversation ({match.similarity:.2f})"]
+    close = f"close in meaning (cosine {match.cosine:.2f})"
+    return [close, "rules like it matter for such tasks"] if match.similarity > match.cosine else [close]
 
 
 def prefer(matches: Sequence[Match], task: Task, categories: Mapping[str, float]) -> None:

@@ -19,7 +19,7 @@ import json
 import os
 import statistics
 import tempfile
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +28,12 @@ from localmcp.rules.calibration import (
     SHIPPED_MODELS,
     Calibration,
     ExpectedTasks,
-    everyday_requests,
     find_expected_tasks,
     requests_without_rules,
     shipped_path,
 )
 from localmcp.rules.relevance import Match, Task, match_rules
-from localmcp.rules.rulebook import Selection, embedded_text, find_collection, select_rules
+from localmcp.rules.rulebook import Selection, find_collection, select_rules
 from localmcp.search.collections import ensure_model
 from localmcp.storage.database import Database
 from localmcp.workspace import Workspace
@@ -169,9 +168,7 @@ class Seen:
         return max(self.similarities.values(), default=0.0)
 
 
-def look(
-    workspace: Workspace, tasks: list[Judged], generality: float, without_rules: Any, expected: Any, direction: Any
-) -> list[Seen]:
+def look(workspace: Workspace, tasks: list[Judged], without_rules: Any, expected: Any, direction: Any) -> list[Seen]:
     finder, seen = workspace.rule_finder, []
     for task in tasks:
         embedded: Task = finder._embed(task.text, (), "")
@@ -182,21 +179,9 @@ def look(
             collection = find_collection(connection)
             blocks = finder._blocks(connection, collection)
             matches: list[Match] = match_rules(connection, embedded, collection, blocks, Selection())
-        similarities = {match.rule.id: match.similarity(generality) for match in matches}
+        similarities = {match.rule.id: match.similarity for match in matches}
         seen.append(Seen(task, similarities, embedded.nearest_without_rules, embedded.work, embedded.is_question))
     return seen
-
-
-def usual_generality(workspace: Workspace, everyday: Any) -> float:
-    """Mean over the rules of the mean cosine with their ten nearest everyday requests."""
-    import numpy as np
-
-    embedder = workspace.embedder.get()
-    with workspace.database.read() as connection:
-        rules = select_rules(connection, Selection())
-    texts = [embedded_text(rule.category, rule.context, rule.rule_text) for rule in rules]
-    cosines = embedder.embed_passages(texts) @ everyday.T
-    return float(np.sort(cosines, axis=1)[:, -10:].mean())
 
 
 FITTED = ("samples", "fresh", "final", "unseen", "contexts", "sixth", "seventh", "eighth")
@@ -204,7 +189,7 @@ SILENT = 0.8
 """The share of the tasks without a rule that the gate leaves without one."""
 
 
-def fit_gate(seen: list[Seen], start: Calibration) -> Calibration:
+def fit_gate(seen: list[Seen]) -> Calibration:
     """A logistic regression of four signs, moved so that a fifth of the tasks without a rule pass."""
     import numpy as np
 
@@ -214,9 +199,7 @@ def fit_gate(seen: list[Seen], start: Calibration) -> Calibration:
     slopes = logistic_slopes((signs - signs.mean(axis=0)) / spread, fits, ridge=1.0) / spread
     cut = float(np.quantile((signs @ slopes)[~fits], SILENT))
     best, everyday, work, question = (round(float(slope), 2) for slope in slopes)
-    return replace(
-        start, best=best, everyday=everyday, work=work, question=question, offset=round(0.8473 - cut, 2)
-    )  # fmt: skip
+    return Calibration(best, everyday, work, question, round(0.8473 - cut, 2))
 
 
 def logistic_slopes(x: Any, fits: Any, ridge: float) -> Any:
@@ -267,16 +250,14 @@ def _unit(rows: Any) -> Any:
 def calibrate(folder: Path, model: str, expected: ExpectedTasks | None, direction: Any) -> Calibration:
     """Fit the numbers of the gate on all tasks of the sets that do not judge it."""
     seen: list[Seen] = []
-    generality, without_rules = 0.0, None
+    without_rules = None
     for name in FITTED:
         with Workspace(Settings(database=folder / f"calibration-{name}.localmcp", model=model)) as workspace:
             import_rules(workspace, name)
             if without_rules is None:
                 without_rules = workspace.embedder.get().embed_passages(requests_without_rules())
-                generality = usual_generality(workspace, without_rules[: len(everyday_requests())])
-            seen += look(workspace, read_tasks(workspace, "all", name), generality, without_rules, expected, direction)
-    start = Calibration(generality=round(generality, 3))
-    return fit_gate(seen, start)
+            seen += look(workspace, read_tasks(workspace, "all", name), without_rules, expected, direction)
+    return fit_gate(seen)
 
 
 def whole_numbers(rows: Any) -> Any:

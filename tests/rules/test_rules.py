@@ -23,7 +23,7 @@ from localmcp.rules.calibration import (
     vectors_without_rules,
 )
 from localmcp.rules.learning import Generalized, RuleLearner, normalize, weigh
-from localmcp.rules.relevance import Task, match_globs, split_clauses
+from localmcp.rules.relevance import Task, match_globs
 from localmcp.rules.rulebook import RuleDraft
 from localmcp.storage.database import fetch_all, fetch_one
 from localmcp.text_vectors import TextVectors
@@ -167,12 +167,6 @@ def test_a_task_beyond_reason_is_refused(ruled: Workspace) -> None:
     assert "at most 10000" in ask(ruled, "word " * 3000)["error"]
 
 
-def test_a_rule_for_one_clause_of_a_task_is_found_beside_those_for_another(ruled: Workspace) -> None:
-    for text in ("Return JSON from every API endpoint.", "Version every API endpoint.", "Name endpoints with nouns."):
-        ruled.rules.store([RuleDraft(text, "architecture", "API endpoints")])
-    assert 1 in ids(ask(ruled, maxResults=6))
-
-
 def test_rules_of_the_category_of_a_task_do_not_pass_more_similar_ones(workspace: Workspace) -> None:
     folder = sample_directory() / "rules"
     workspace.rule_exchange.import_paths([folder, folder / "team-rules.jsonl", folder / "checklist.md"])
@@ -281,15 +275,6 @@ def test_the_vectors_that_are_shipped_are_those_of_the_shipped_requests(model: A
     assert shipped.shape == (len(requests), 384)
     some = [0, len(requests) // 2, len(requests) - 1]
     assert (shipped[some] * model.embed_passages([requests[each] for each in some])).sum(axis=1).min() > 0.99
-
-
-def test_clauses_are_split_and_single_ones_are_not() -> None:
-    assert split_clauses(TASK) == [
-        "implement a new api endpoint",
-        "write unit tests for it",
-        "store the request body in the database",
-    ]
-    assert split_clauses("rename a variable") == []
 
 
 # ---------------------------------------------------------------- tie-breakers, filters, budget
