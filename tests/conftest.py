@@ -15,8 +15,10 @@ import pytest
 from folders import CountingEmbedder, write
 from hypothesis import HealthCheck, settings
 from remembered_vectors import RememberedVectors
+from shared_models import share_models
 
 import localmcp
+from localmcp.api_keys import keyring
 from localmcp.config import Settings
 from localmcp.embeddings import HashEmbedder, LazyEmbedder
 from localmcp.embeddings.encoder_embedder import EncoderEmbedder
@@ -93,6 +95,22 @@ def remembered_vectors(run_folder: Path) -> Iterator[None]:
         patch.setattr(EncoderEmbedder, "_passage_vector", lambda model, text: vectors.passage_vector(model, text))
         yield
     vectors.close()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def shared_models() -> Iterator[None]:
+    """Load each model once in a process, except in the tests of the models themselves."""
+    with pytest.MonkeyPatch.context() as patch:
+        share_models(patch)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quick_hashes() -> Iterator[None]:
+    """Hash the keys of this process at bcrypt's lowest cost: at the one that is shipped, each takes 60 ms."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(keyring, "BCRYPT_COST", 4)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

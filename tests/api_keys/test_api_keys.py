@@ -20,7 +20,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import localmcp
-from localmcp.api_keys import ApiKeys, KeyInfo
+from localmcp.api_keys import ApiKeys, KeyInfo, keyring
+from localmcp.api_keys.keyring import BCRYPT_COST
 from localmcp.cli.program import execute
 from localmcp.cli.session import Session
 from localmcp.errors import AccessDenied, InvalidInput, NotFound, UnknownTool
@@ -36,6 +37,12 @@ def keys(database: Database) -> Iterator[ApiKeys]:
     keys = ApiKeys(database)
     yield keys
     keys.close()
+
+
+@pytest.fixture
+def shipped_cost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys are hashed as everywhere but in the other tests."""
+    monkeypatch.setattr(keyring, "BCRYPT_COST", BCRYPT_COST)
 
 
 @pytest.fixture
@@ -58,6 +65,7 @@ def in_words(seconds: float) -> str:
 # ---------------------------------------------------------------- making
 
 
+@pytest.mark.usefixtures("shipped_cost")
 def test_a_key_is_mcp_and_32_letters_and_only_its_hash_is_in_the_file(database: Database, keys: ApiKeys) -> None:
     made = keys.create(name="editor")
     assert re.fullmatch(r"mcp_[A-Za-z0-9]{32}", made.key)
@@ -163,6 +171,7 @@ def test_what_is_no_key_is_refused_whatever_it_is(keys: ApiKeys, text: str) -> N
         keys.verify(text)
 
 
+@pytest.mark.usefixtures("shipped_cost")
 def test_an_unknown_key_costs_as_much_as_one_with_a_known_beginning(
     keys: ApiKeys, monkeypatch: pytest.MonkeyPatch
 ) -> None:

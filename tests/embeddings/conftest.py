@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 from remembered_vectors import PASSAGE_VECTOR, QUERY_VECTOR
+from shared_models import load_models_anew
 
 from localmcp.embeddings.encoder_embedder import EncoderEmbedder
 
@@ -13,4 +14,5 @@ def read_with_the_model() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(EncoderEmbedder, "_query_vector", QUERY_VECTOR)
         patch.setattr(EncoderEmbedder, "_passage_vector", PASSAGE_VECTOR)
+        load_models_anew(patch)
         yield

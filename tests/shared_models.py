@@ -1,0 +1,34 @@
+"""One model of each kind in a process: loading one takes up to a second of the processor."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localmcp.embeddings import default_model, multilingual_model
+
+DEFAULT, MULTILINGUAL = default_model.DefaultEmbedder, multilingual_model.MultilingualEmbedder
+
+
+def share_models(patch: pytest.MonkeyPatch) -> None:
+    """Let all workspaces of this process have the same models, which are safe to call from several threads."""
+    default = cache(DEFAULT)
+
+    @cache
+    def multilingual(threads: int | None) -> Any:
+        # Where models are kept is each test's own; the file is the wheel's.
+        return MULTILINGUAL(Path(), threads=threads)
+
+    patch.setattr(default_model, "DefaultEmbedder", default)
+    patch.setattr(multilingual_model, "DefaultEmbedder", default)
+    patch.setattr(multilingual_model, "MultilingualEmbedder", lambda _folder, *, threads=None: multilingual(threads))
+
+
+def load_models_anew(patch: pytest.MonkeyPatch) -> None:
+    """Undo it."""
+    patch.setattr(default_model, "DefaultEmbedder", DEFAULT)
+    patch.setattr(multilingual_model, "DefaultEmbedder", DEFAULT)
+    patch.setattr(multilingual_model, "MultilingualEmbedder", MULTILINGUAL)
