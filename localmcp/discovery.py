@@ -203,6 +203,8 @@ class Discovery:
         text = compact_json(hits if detail == "full" else [_in_text(hit, n, least) for n, hit in enumerate(hits)])
         value: Json = {"confidence": "high" if sure else "low", "tools": hits, "count": len(hits)}
         before, after = [] if sure else [NOTHING_SURE], [waiting] if waiting else []
+        if not query.strip() and len(hits) == max_results < (total := len(self._searchable())):
+            after.append(f"{total - max_results} more: ask for what you need, or with max_results={MAX_RESULTS}.")
         if not before and not after:
             return Answer(value, text)
         blocks = tuple({"type": "text", "text": part} for part in (*before, text, *after))

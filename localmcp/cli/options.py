@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from localmcp.errors import InvalidInput
-from localmcp.storage.times import DAYS_AGO, parse_span, utc_text
+from localmcp.storage.times import days_ago, parse_span, utc_text
 
 Option = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -43,7 +43,7 @@ def parse_time(option: str, text: str | None, *, ahead: bool) -> str | None:
     """
     if text is None:
         return None
-    span, day = parse_span(text), DAYS_AGO.get(" ".join(text.lower().split()))
+    span, day = parse_span(text), days_ago(text, date.today())
     is_unclear = ahead and span is not None and (span.is_ago or text.strip().lower().endswith("m"))
     try:
         if span and not is_unclear:

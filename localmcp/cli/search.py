@@ -91,7 +91,9 @@ def find_document(session: Session, name: str, **options: Any) -> Json:
 def no_document(session: Session, name: str, message: str) -> NotFound:
     """Return the error for a name that no document has."""
     if os.path.exists(name):
-        return NotFound(message, hint=f"List the documents in it with: localmcp sources --path {command_line(name)}")
+        holds = session.call("list_sources", pathPrefix=library_path(name), limit=1).value["total"]
+        does = "List the documents in it with: localmcp sources --path" if holds else "See why with: localmcp why"
+        return NotFound(message, hint=f"{does} {command_line(name)}")
     with session.existing().database.read() as connection:
         near = nearest_source(connection, name)
     listing = "List the documents with: localmcp sources"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 from typing import Annotated, Any, Literal
 
 import apsw
 
 from localmcp.errors import InvalidInput, LocalMCPError, NotFound
+from localmcp.humanize import counted
 from localmcp.knowledge.document_parts import (
     CONTEXT_CHARS,
     DOCUMENT_CHARS,
@@ -43,6 +45,7 @@ from localmcp.knowledge.result_order import shortened
 from localmcp.knowledge.scans import waiting_pages
 from localmcp.knowledge.search import NO_DOCUMENTS, PassageSearch
 from localmcp.knowledge.source_list import ORDERS, SOURCE, Listing, changed_files, in_order, list_documents, source_item
+from localmcp.knowledge.trash import documents_in
 from localmcp.search.collections import Collection, visible_collections, visible_ids
 from localmcp.search.dates import parse_range
 from localmcp.search.index import Index
@@ -163,7 +166,7 @@ class KnowledgeBase(PassageSearch):
 
     def _no_document(self, name: str) -> DocumentResult:
         with self.database.read() as connection:
-            hint = nearest_hint(connection, name)
+            hint = _why_not_indexed(connection, name) or nearest_hint(connection, name)
         is_id = is_uuid(name)
         message = f"No document with id {name}."
         if not is_id:
@@ -401,3 +404,16 @@ def _mount_stats(index: Index, name: str | None) -> dict[str, Any] | None:
 
 def _is_visible(connection: apsw.Connection, collection_id: int) -> bool:
     return any(collection.id == collection_id for collection in visible_collections(connection))
+
+
+def _why_not_indexed(connection: apsw.Connection, path: str) -> str:
+    """Return why a file that was offered is no document, or where those in it are; "" for any other name."""
+    if not os.path.isabs(path):
+        return ""
+    for collection in visible_collections(connection):
+        if count := len(documents_in(connection, collection.id, path)):
+            return f"The file holds {counted(count, 'document')}: list_sources with pathPrefix lists them."
+        sql = "select reason from ledger where collection_id = ? and path = ? and status in ('failed', 'skipped')"
+        if reason := fetch_one(connection, sql, (collection.id, path)):
+            return f"The file was not indexed: {reason}"
+    return ""

@@ -338,7 +338,8 @@ def lean_report(result: Any) -> Answer:
 def lean_removal(result: Any) -> Answer:
     """Return the answer of `remove_source`: a line per document that is, or would be, in the trash; titles of many."""
     rows: list[Json] = result["sources"]
-    head = f"Removed {_count(result['removed'], 'document')}; they stay in the trash for {result['trashDays']} days."
+    stays = "it stays" if result["removed"] == 1 else "they stay"
+    head = f"Removed {_count(result['removed'], 'document')}; {stays} in the trash for {result['trashDays']} days."
     head = result.get("message", head)
     if len(rows) > MOST_LINES:
         return _answer(result, f"{head}\n{shortened(', '.join(row['title'] for row in rows), TITLE_CHARS)}")

@@ -148,7 +148,10 @@ def _read_item(item: Any, where: str, reading: Reading) -> None:
 
 def _draft(item: Any) -> Draft:
     if not isinstance(item, dict):
-        raise Unreadable("is not a quick start: a mapping is needed")
+        raise Unreadable(
+            "is not a quick start: a mapping is needed, such as {kind: QuickStarts, metadata: {name: descale-kettle}, "
+            "spec: {displayName: Descale the kettle, description: …, tasks: [{title: Boil vinegar, description: …}]}}"
+        )
     row = cast(Json, item)
     if "content" in row and "spec" not in row:
         content, name = _row_content(row), row.get("name")

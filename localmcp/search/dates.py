@@ -16,7 +16,7 @@ import apsw
 
 from localmcp.errors import InvalidInput
 from localmcp.storage.database import fetch_all
-from localmcp.storage.times import DAYS_AGO, parse_span
+from localmcp.storage.times import days_ago, parse_span
 from localmcp.wording.normalize import stop_words, words
 
 Sort = Literal["relevance", "newest"]
@@ -29,7 +29,7 @@ SOURCE_DATE = f"""coalesce(
 """SQL: the date of a source, `2026-03-14 09:30:00` in UTC."""
 FORMS = (
     "a date such as 2026-03-14, 2026-03 or 2026, a time such as 2026-03-14T10:00 (UTC), or a span back from now such "
-    "as 30min, 12h, 30d, 2w, 6m (months), 1y or last week"
+    "as 30min, 12h, 30d, 2w, 6m (months), 1y, this week or last week"
 )
 NEAR = 0.75
 """Share of the best score from which a passage is about as good as the best, so that its date may decide."""
@@ -82,7 +82,7 @@ def parse_moment(name: str, text: str, today: date, *, end: bool = False) -> str
     try:
         if span and span.unit in ("s", "min", "h"):
             return f"{datetime.now(UTC) - span.length:%Y-%m-%d %H:%M:%S}"
-        days = span.length.days if span else DAYS_AGO.get(plain)
+        days = span.length.days if span else days_ago(plain, today)
         if days is not None:
             return _moment(today - timedelta(days=days - end))
         if match := _DATE.fullmatch(plain):

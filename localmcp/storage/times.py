@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import NamedTuple
 
 
@@ -38,11 +38,18 @@ def recent_bounds(seconds: float) -> tuple[str, str]:
     return utc_now(seconds), utc_now(-seconds)
 
 
-DAYS_AGO = {"today": 0, "yesterday": 1, "last week": 7, "last month": 30, "last year": 365}
+_DAYS_AGO = {"today": 0, "yesterday": 1, "last week": 7, "last month": 30, "last year": 365}
 _SPAN = re.compile(
     r"(\d{1,6}) ?(s|secs?|seconds?|mins?|minutes?|h|hours?|d|days?|w|weeks?|m|months?|y|years?)( ago)?", re.IGNORECASE
 )
 _SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86_400, "w": 604_800, "m": 30 * 86_400, "y": 365 * 86_400}
+
+
+def days_ago(words: str, today: date) -> int | None:
+    """Return how many days ago it began: `yesterday`, `this week` (from Monday on), `last month` (30 days); or None."""
+    plain = " ".join(words.lower().split())
+    begun = {"this week": today.weekday(), "this month": today.day - 1, "this year": today.timetuple().tm_yday - 1}
+    return {**_DAYS_AGO, **begun}.get(plain)
 
 
 class Span(NamedTuple):

@@ -114,7 +114,7 @@ def test_an_empty_library_says_so_to_whoever_searches_or_lists_it(desk: Desk) ->
 def test_a_value_that_no_document_has_in_a_field_is_named_with_those_there_are(desk: Desk) -> None:
     desk.library.put("The lamp hums.", title="Lamp", metadata={"author": "Ada", "tags": ["light", 7]})
     search = lambda **metadata: desk.registry.call("search", {"query": "lamp", "metadata": metadata}, LEAN).text  # noqa: E731
-    assert search(author="Adda") == "No author 'Adda'. There are: Ada. Did you mean 'Ada'?"
+    assert search(author="Adda") == "No author 'Adda'. There is: Ada. Did you mean 'Ada'?"
     assert search(tags=["dark", "dim"]) == "No tags 'dark'. There are: 7, light."
     assert "The lamp hums." in search(tags=["dark", 7])
 
@@ -287,7 +287,7 @@ def test_a_relative_folder_is_found_anywhere_in_a_path(desk: Desk, tmp_path: Pat
     ("arguments", "expected"),
     [
         ({"sourceType": "markdown"}, "Did you mean 'docs'?"),
-        ({"sourceType": "poem"}, "There are: docs"),
+        ({"sourceType": "poem"}, "There is: docs"),
         ({"partition": "kitchn"}, "No partition 'kitchn'"),
         ({"pathPrefix": "/nowhere/at/all"}, "Nothing is below '/nowhere/at/all'"),
     ],

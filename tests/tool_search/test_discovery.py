@@ -433,6 +433,12 @@ def test_an_empty_query_lists_all_with_score_one_by_name(registry: Registry) -> 
         ]
 
 
+def test_a_list_of_all_tools_says_how_many_more_there_are(registry: Registry) -> None:
+    answer = registry.call("tool_search", {"max_results": 3})
+    assert answer.value["count"] == 3 and answer.value["hint"].startswith("1 more: ")
+    assert "hint" not in registry.call("tool_search", {"max_results": 4}).value
+
+
 def test_visible_tools_are_found_and_the_two_meta_tools_are_not(registry: Registry) -> None:
     assert find(registry, "statistics") == ["count_letters"]
     assert not {"tool_search", "execute_tool"} & {*find(registry, "tool_search"), *find(registry, "execute_tool")}

@@ -1,4 +1,4 @@
-"""What a caller sent is repeated to it in part: an assistant pays for every character of an error."""
+"""Refusals: a caller's long values are repeated in part, and a name that is no document says what it is."""
 
 from __future__ import annotations
 
@@ -71,3 +71,16 @@ def test_one_choice_is_there_and_several_are(workspace: Workspace) -> None:
     workspace.registry.call("create_collection", {"collection_name": "letters"})
     with pytest.raises(LocalMCPError, match=r"There are: default, letters\."):
         workspace.registry.call("search", {"query": "tea", "collection": "zzzzzz"})
+
+
+def test_a_file_that_is_no_document_says_why_and_a_mailbox_where_its_documents_are(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    (tmp_path / "broken.pdf").write_bytes(b"%PDF-1.7 broken")
+    letters = "".join(f"From a@x Mon Nov  2 10:00:0{n} 2026\nSubject: Letter {n}\n\nDear {n}\n\n" for n in range(3))
+    (tmp_path / "box.mbox").write_text(letters)
+    workspace.library.add_paths([tmp_path / "broken.pdf", tmp_path / "box.mbox"])
+    broken = workspace.registry.call("get_document", {"sourceId": str(tmp_path / "broken.pdf")}).value
+    assert broken["hint"].startswith("The file was not indexed: broken.pdf is not a readable PDF")
+    mailbox = workspace.registry.call("get_document", {"sourceId": str(tmp_path / "box.mbox")}).value
+    assert mailbox["hint"] == "The file holds 3 documents: list_sources with pathPrefix lists them."
