@@ -133,8 +133,9 @@ def _documents(connection: apsw.Connection) -> Iterator[Check]:
         changed += (status.st_size, modified_ns(status)) != (bytes_, mtime_ns)
     yield from _missing_folders(connection)
     if changed or gone:
-        says = f"{counted(changed, 'file')} changed and {gone:,} not where they were, of {compared:,}"
-        yield warn("freshness", says, "localmcp refresh")
+        parts = (f"{counted(changed, 'file')} changed", f"{counted(gone, 'file')} gone")
+        says = " and ".join(part for number, part in zip((changed, gone), parts, strict=True) if number)
+        yield warn("freshness", f"{says}, of {compared:,}", "localmcp refresh")
     elif compared:
         yield ok("freshness", f"{counted(compared, 'file')} as they were indexed")
 

@@ -170,7 +170,7 @@ def test_documents_in_a_mailbox_are_where_their_file_is(workspace: Workspace, tm
     assert workspace.library.refresh().indexed == 2
     assert problems(workspace) == {}
     box.unlink()
-    assert "1 not where they were, of 3" in problems(workspace)["freshness"].says
+    assert "1 file gone, of 3" in problems(workspace)["freshness"].says
 
 
 def test_another_model_than_the_files_names_the_setting_and_the_reembed(workspace: Workspace) -> None:
