@@ -21,6 +21,10 @@ _UNSAFE = re.compile(
 )
 
 
+_SHOWN = re.compile("[\u2400-\u241f\u2421]|⟨U\\+([0-9A-F]{4,6})⟩")
+"""A sign that stands for a character."""
+
+
 def visible(text: str, *, newlines: bool = False) -> str:
     """Return `text` with every control and reordering character replaced by a visible sign.
 
@@ -34,6 +38,11 @@ def visible(text: str, *, newlines: bool = False) -> str:
     if not newlines:
         return _UNSAFE.sub(_sign, text)
     return _UNSAFE.sub(_sign_but_layout, text.replace("\r\n", "\n"))
+
+
+def invisible(text: str) -> str:
+    """Return what `visible` made of one line, or of several, as it was; a text that held such signs itself differs."""
+    return _SHOWN.sub(lambda sign: chr(int(sign[1], 16) if sign[1] else _hidden_code(sign[0])), text)
 
 
 def visible_json(text: str) -> str:
@@ -52,6 +61,10 @@ def _sign(match: re.Match[str]) -> str:
     if code < ord(" "):
         return chr(_PICTURES + code)
     return "␡" if code == _DELETE else f"⟨U+{code:04X}⟩"
+
+
+def _hidden_code(sign: str) -> int:
+    return _DELETE if sign == "␡" else ord(sign) - _PICTURES
 
 
 class VisibleFormatter(logging.Formatter):

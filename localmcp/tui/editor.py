@@ -14,6 +14,7 @@ from textual.widget import Widget
 
 from localmcp.errors import LocalMCPError, NotFound, Unavailable
 from localmcp.tui.messages import Failed
+from localmcp.visible_text import invisible
 
 LINE_FIRST = {"vi", "vim", "nvim", "view", "nano", "emacs", "emacsclient", "micro", "kak", "joe", "ne", "jed", "mg"}
 """Editors that take `+12 FILE`."""
@@ -60,6 +61,11 @@ def open_in_editor(widget: Widget, citation: dict[str, Any], freshness: str) -> 
     widget.app.post_message(Failed(failure))
 
 
+def real_path(shown: str) -> str:
+    """Return the path of a file or folder that an answer shows, with signs for the control characters in its name."""
+    return shown if os.path.exists(shown) else invisible(shown)
+
+
 def _openable(citation: dict[str, Any], freshness: str) -> str:
     """Return the path, if it is a text file of this machine.
 
@@ -71,6 +77,7 @@ def _openable(citation: dict[str, Any], freshness: str) -> str:
         raise NotFound("This text came from no file.")
     if freshness == "unverifiable":
         raise NotFound(f"{path} is a path of another machine, or the file was not adopted.")
+    path = real_path(path)
     if freshness == "missing" or not os.path.isfile(path):
         raise NotFound(f"{path} is no longer there.", hint="Refresh the Library.")
     if Path(path).suffix.lower() in NOT_TEXT:

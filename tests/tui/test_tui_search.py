@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -119,6 +120,20 @@ async def test_the_editor_opens_at_the_line(tui: RunningTui, tmp_path: Path, mon
     await tui.press("r")
     await tui.press("o")
     assert "no longer there" in tui.error()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no such names there")
+async def test_the_editor_opens_a_file_with_control_characters_in_its_name(
+    tui: RunningTui, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("VISUAL", raising=False)
+    monkeypatch.setenv("EDITOR", "no-such-editor --wait")
+    place = tmp_path / "docs" / "bell\x07 and\nline.md"
+    place.write_text("The quokka sleeps in a hammock.\n")
+    tui.app.session.workspace.library.add_paths([place])
+    await tui.type("quokka")
+    await tui.press("escape", "o")
+    assert "editor" in tui.error()
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from localmcp.humanize import counted
 from localmcp.knowledge.inventory import Folder, FolderState, Inventory, Item, PassageLine, Unread
 from localmcp.search.federation import shown_name
 from localmcp.tui.dialogs import ask_for_folder, ask_for_page, confirm
-from localmcp.tui.editor import open_in_editor
+from localmcp.tui.editor import open_in_editor, real_path
 from localmcp.tui.highlight import citation_text
 from localmcp.tui.library_model import (
     EVERYTHING,
@@ -335,7 +335,9 @@ class LibraryPane(Pane):
             self._confirm_removal(f"“{data.title}”", lambda _: [data.id], None)
         elif isinstance(data, Folder):
             documents = f"{counted(data.documents, 'document')} of {data.name}"
-            self._confirm_removal(documents, lambda _: [data.path], collection_of(cast("TreeNode[Any]", node)))
+            self._confirm_removal(
+                documents, lambda _: [real_path(data.path)], collection_of(cast("TreeNode[Any]", node))
+            )
         elif isinstance(data, CollectionRow) and self.words:
             self.ask("matching", lambda: self._matching(data.name), lambda ids: self._remove_matching(data.name, ids))
         elif isinstance(data, CollectionRow):
