@@ -33,7 +33,6 @@ LEAST_WORDS = 30
 LEAST_CHUNKS = 40
 """Smaller groups keep the weight of the settings: too few passages to tell how near is near."""
 NEUTRAL_GAP, SLOPE, LEAST_WEIGHT = 0.125, 2.0, 0.30
-FEW_CHUNKS, ENOUGH_CHUNKS = 150, 500
 READ_LANGUAGE = "english"
 GROWTH = 1.25
 """A group is measured again when it is so much larger or smaller: the more passages, the nearer is the tenth (Cranfield
@@ -59,9 +58,6 @@ class Trust:
     neutral: float
     """At a gap of 0.125."""
     most: float
-    most_of_few: float
-    """Among few passages every gap is wide: the highest weight grows with their number (nDCG@10 of 140 passages of
-    XQuAD: .974 -> .983)."""
     foreign: float
     """At most, in other languages than English, of passages or of the question (nDCG@10 of manuals in eight languages
     .673 -> .679, of a mixed library .577 -> .583)."""
@@ -69,8 +65,8 @@ class Trust:
     """What relevance weighs."""
 
 
-DEFAULT_TRUST = Trust(0.60, 0.88, 0.70, 0.45, HYBRID)
-MULTILINGUAL_TRUST = Trust(0.80, 0.90, 0.90, 0.90, Signals(-6.39, 9.28, -10.4, 5.35, -4.8, 1.5, 0.72))
+DEFAULT_TRUST = Trust(0.60, 0.88, 0.45, HYBRID)
+MULTILINGUAL_TRUST = Trust(0.80, 0.90, 0.90, Signals(-6.39, 9.28, -10.4, 5.35, -4.8, 1.5, 0.72))
 
 
 def trust_of(model: str) -> Trust | None:
@@ -80,17 +76,14 @@ def trust_of(model: str) -> Trust | None:
     return DEFAULT_TRUST if model.startswith(FAMILY) else None
 
 
-def weight_of(gap: float, language: str, chunks: int = ENOUGH_CHUNKS, trust: Trust = DEFAULT_TRUST) -> float:
+def weight_of(gap: float, language: str, trust: Trust = DEFAULT_TRUST) -> float:
     """Return the weight of meaning for a gap of cosines: 0.60 + 2 x (gap - 0.125), within 0.30..0.88.
 
-    At most 0.45 in languages that the model was not made for, and less than 0.88 for fewer than 500 passages; with the
-    multilingual model 0.80 + 2 x (gap - 0.125), within 0.30..0.90.
+    At most 0.45 in languages that the model was not made for; with the multilingual model 0.80 + 2 x (gap - 0.125),
+    within 0.30..0.90.
     """
     weight = max(trust.neutral + SLOPE * (gap - NEUTRAL_GAP), LEAST_WEIGHT)
-    if language != READ_LANGUAGE:
-        return min(weight, trust.foreign)
-    enough = min(max((chunks - FEW_CHUNKS) / (ENOUGH_CHUNKS - FEW_CHUNKS), 0.0), 1.0)
-    return min(weight, trust.most_of_few + enough * (trust.most - trust.most_of_few))
+    return min(weight, trust.most if language == READ_LANGUAGE else trust.foreign)
 
 
 def adapt_weights(database: Database, embedder: Embedder) -> int:
@@ -109,10 +102,7 @@ def adapt_weights(database: Database, embedder: Embedder) -> int:
         with database.write() as connection:
             connection.executemany(
                 "update groups set gap = ?, semantic_weight = ?, measured_chunks = ? where id = ?",
-                (
-                    (gap, weight_of(gap, group.language, group.chunks, trust), group.chunks, group.id)
-                    for group, gap in measured
-                ),
+                ((gap, weight_of(gap, group.language, trust), group.chunks, group.id) for group, gap in measured),
             )
     return len(measured)
 
@@ -194,17 +184,15 @@ def weight_for(
     if not ids:
         return default
     sql = """
-        select chunks.id, gap, language, groups.chunks from chunks join groups on groups.id = group_id
+        select chunks.id, gap, language from chunks join groups on groups.id = group_id
         where chunks.id in (select value from carray(?))
     """
     rows = fetch_all(connection, sql, (apsw.carray(array("q", dict.fromkeys(ids))),))
-    weights = {
-        chunk_id: _group_weight(gap, language, chunks, default, trust) for chunk_id, gap, language, chunks in rows
-    }
+    weights = {chunk_id: _group_weight(gap, language, default, trust) for chunk_id, gap, language in rows}
     return round(sum(weights.get(chunk_id, default) for chunk_id in ids) / len(ids), 4)
 
 
-def _group_weight(gap: float | None, language: str, chunks: int, default: float, trust: Trust) -> float:
+def _group_weight(gap: float | None, language: str, default: float, trust: Trust) -> float:
     if gap is not None:
-        return weight_of(gap, language, chunks, trust)
+        return weight_of(gap, language, trust)
     return default if language == READ_LANGUAGE else min(default, trust.foreign)

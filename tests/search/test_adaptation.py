@@ -51,8 +51,7 @@ def test_ingest_measures_what_it_indexed(workspace: Workspace) -> None:
     [(language, measured, gap, weight)] = groups(workspace)
     assert (language, measured) == ("english", 60)
     assert gap is not None and 0 < gap < 1
-    assert weight == pytest.approx(weight_of(gap, "english", 60))
-    assert weight is not None and weight <= 0.7
+    assert weight == pytest.approx(weight_of(gap, "english"))
 
 
 def test_what_was_measured_is_not_measured_again(workspace: Workspace) -> None:
@@ -112,10 +111,6 @@ def test_a_question_about_something_else_is_marked_and_still_answered(workspace:
 )
 def test_sharp_gaps_trust_the_model_and_foreign_languages_less(gap: float, language: str, weight: float) -> None:
     assert weight_of(gap, language) == pytest.approx(weight)
-
-
-def test_a_wide_gap_among_few_passages_is_trusted_less() -> None:
-    assert [weight_of(0.5, "english", chunks) for chunks in (60, 325, 5000)] == pytest.approx([0.70, 0.79, 0.88])
 
 
 def test_a_question_in_a_language_that_the_model_does_not_know_weighs_words_more(tmp_path: Path) -> None:
