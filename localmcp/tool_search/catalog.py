@@ -20,7 +20,6 @@ from localmcp.tool_search.background_requests import EVERY, request_vectors, sca
 from localmcp.tool_search.name_match import rung_of, squeeze
 from localmcp.tool_search.query import Query, ToolDescription, ToolText, take_query_apart
 from localmcp.tool_search.request_adapter import Adapter, shipped_adapter
-from localmcp.tool_search.synonyms import kinds_of_action
 from localmcp.tool_search.verbs import has_opposite
 from localmcp.wording.normalize import stem
 from localmcp.wording.spelling import WordList, correct
@@ -101,11 +100,6 @@ class ToolCatalog:
         return column
 
     @cached_property
-    def actions(self) -> NDArray[np.int64]:
-        """The kinds of action of each tool, a bit for each kind."""
-        return np.array([action_bits(tool.actions) for tool in self.tools], np.int64)
-
-    @cached_property
     def _having_the_verb(self) -> Mapping[str, NDArray[np.intp]]:
         """Stem -> places of the tools whose verb it is."""
         return _places_by_stem(tool.verbs for tool in self.tools)
@@ -121,13 +115,6 @@ class ToolCatalog:
         for verb in verbs & self._having_the_verb.keys():
             named[self._having_the_verb[verb]] = True
         return named
-
-    def doers(self, verbs: frozenset[str]) -> NDArray[np.bool_]:
-        """Return which tools have one of these stems as their verb, or speak of one: shape (tools,)."""
-        doing = self.named_by(verbs)
-        for verb in verbs & self.holders.keys():
-            doing[self.holders[verb][0]] = True
-        return doing
 
     def opposed(self, opposites: frozenset[str], verbs: frozenset[str]) -> NDArray[np.bool_]:
         """Return which tools have one of the opposites in their name, and none of the verbs: shape (tools,)."""
@@ -162,8 +149,7 @@ class ToolCatalog:
         if not near_words:
             return query
         text = " ".join(near_words.get(word.lower().strip(".,;:!?"), word) for word in query.text.split())
-        again = take_query_apart(text)
-        return replace(again, actions=again.actions or query.actions)
+        return take_query_apart(text)
 
     # ------------------------------------------------------------ vectors
 
@@ -197,11 +183,6 @@ def _places_by_stem(stems_by_tool: Iterable[Iterable[str]]) -> dict[str, NDArray
         for stemmed in stems:
             places.setdefault(stemmed, []).append(row)
     return {stemmed: np.array(listed, np.intp) for stemmed, listed in places.items()}
-
-
-def action_bits(kinds: frozenset[str]) -> int:
-    """Return a set of kinds of action as a number."""
-    return sum(1 << place for place, kind in enumerate(kinds_of_action()) if kind in kinds)
 
 
 # ---------------------------------------------------------------- meaning

@@ -7,17 +7,14 @@ from itertools import chain
 
 from localmcp.arrays import NDArray, np
 from localmcp.tool_search.background_requests import out_of_scope_margin
-from localmcp.tool_search.catalog import ToolCatalog, ToolVectors, action_bits
+from localmcp.tool_search.catalog import ToolCatalog, ToolVectors
 from localmcp.tool_search.query import Query, telling
 
 COSINES = ("cosine", "other_cosine", "name_cosine")
 """Of the query with the tool's server, name and first sentence; with the nearer of its description and examples; with
 its name alone. On the scale of the default model."""
-WORDS = ("known", "strength", "other_action", "verb_missing")
-"""known: share of the query's words, of those that any tool has, that this tool has, weighted by field and rarity;
-strength: how much weight of words that is, 1 - exp(-weight / 3); other_action: 1 if the query asks for a kind of
-action and the name only for others; verb_missing: 1 if the query has a verb that the tool lacks."""
-COMPARED = (*COSINES, *WORDS)
+COMPARED = (*COSINES, "strength")
+"""strength: 1 - exp(-weight / 3) of the weight of the query's words that the tool has, by field and rarity."""
 FEATURES = (*COMPARED, "saying", "capability", "hubness", "verb_not_in_name")
 """saying: cosine of the query with what people say for such tools; capability: of the tool with what tools for such
 queries are called; for a model without an adapter the cosine of query and tool, and half of it; hubness: how near the
@@ -55,14 +52,10 @@ def word_features(query: Query, catalog: ToolCatalog) -> Features:
         [catalog.rarity(int(n)) * telling(word.surface) for n, word in zip(holders, query.words, strict=True)],
         np.float32,
     )
-    weights, possible = shares @ rarity, float(rarity @ (holders > 0)) or 1.0
-    asked = action_bits(query.actions)
-    other_action = (catalog.actions != 0) & bool(asked) & ((catalog.actions & asked) == 0)
-    missing = ~catalog.doers(query.verbs) if query.verbs else np.zeros(size, bool)
     unnamed = ~catalog.named_by(query.verbs) if query.verbs and query.is_command else np.zeros(size, bool)
     none = np.zeros(size, np.float32)
-    by_words = (weights / possible, 1 - np.exp(-weights / 3), other_action, missing)
-    rows = np.stack([none, none, none, *by_words, none, none, none, unnamed], axis=1)
+    strength = 1 - np.exp(-(shares @ rarity) / 3)
+    rows = np.stack([none, none, none, strength, none, none, none, unnamed], axis=1)
     opposed = catalog.opposed(query.opposites, query.verbs) & query.is_command
     return Features(rows.astype(np.float32), opposed, min(len(query.words), MOST_WORDS))
 
@@ -103,7 +96,7 @@ def all_features(query: NDArray[np.float32], vectors: ToolVectors, by_words: Fea
         rows[:, 2] = vectors.to_scale(vectors.named @ row)
     else:
         first = rows[:, 0] + 0.5 * (rows[:, saying] + rows[:, capability] - rows[:, hubness])
-        first += 0.3 * rows[:, FEATURES.index("known")] + 0.2 * rows[:, FEATURES.index("strength")]
+        first += 0.5 * rows[:, FEATURES.index("strength")]
         best = np.argpartition(-first, MAX_COMPARED)[:MAX_COMPARED]
         rows[best, 1] = vectors.to_scale(_nearest_text(vectors, best, row))
         rows[best, 2] = vectors.to_scale(vectors.named[best] @ row)

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from localmcp.schemas import list_of
 from localmcp.tool_search.name_match import Rungs, ToolMetadata
-from localmcp.tool_search.synonyms import actions_of, request_words
+from localmcp.tool_search.synonyms import request_words
 from localmcp.tool_search.verbs import known_verbs, looking, opposites_of, verbs_asked
 from localmcp.tools import Json
 from localmcp.wording.normalize import fold, stem, words
@@ -65,8 +65,6 @@ class ToolText:
     """Stem -> weight of its best place."""
     surfaces: Mapping[str, str]
     """Folded word -> its stem."""
-    actions: frozenset[str]
-    """Kinds of action that the name asks for, or else the first word of the description."""
     verbs: frozenset[str]
     """Stems of the verbs in the name and at the beginning of the description; those of looking if there is none."""
     parts: tuple[str, ...]
@@ -81,7 +79,7 @@ class ToolText:
 
 
 def take_apart(description: ToolDescription) -> ToolText:
-    """Return the words, the kinds of action and the texts of a tool."""
+    """Return the words, the verbs and the texts of a tool."""
     namespace, _, local = description.name.rpartition("__")
     examples = tuple(_SLOT.sub(" ", example).replace("|", " ") for example in description.examples[:MOST_EXAMPLES])
     weights: dict[str, float] = {}
@@ -104,7 +102,6 @@ def take_apart(description: ToolDescription) -> ToolText:
         Rungs.of(description.metadata),
         weights,
         surfaces,
-        frozenset[str]().union(*map(actions_of, name_stems)) or frozenset[str]().union(*map(actions_of, first)),
         (known_verbs() & {*name_stems, *first}) or looking(),
         tuple(_name_words(local)),
         tuple(dict.fromkeys(filter(None, _texts(description, namespace, local, examples)))),
@@ -175,8 +172,6 @@ class Query:
 
     text: str
     words: tuple[QueryWord, ...]
-    actions: frozenset[str]
-    """Kinds of action that its first verb asks for."""
     verbs: frozenset[str] = frozenset()
     """Stems of the verbs that a tool for it may have; empty where no verb is asked for."""
     opposites: frozenset[str] = frozenset()
@@ -198,7 +193,7 @@ def take_query_apart(query: str) -> Query:
     chosen = telling or tuple(item for item in words_by_stem.values() if item.surface not in function_words())
     spoken = [fold(token.text) for token in tokens if token.kind == "word"]
     verbs = verbs_asked(spoken)
-    return Query(query.strip(), chosen, _first_actions(tokens), verbs, opposites_of(spoken, verbs), not clauses(query))
+    return Query(query.strip(), chosen, verbs, opposites_of(spoken, verbs), not clauses(query))
 
 
 def clauses(text: str) -> list[str]:
@@ -217,13 +212,6 @@ def _words_of(token: Token) -> list[str]:
     """Return the parts of an identifier."""
     token_words = words(token.text)
     return token_words[1:] if len(token_words) > 1 and token_words[0] == "".join(token_words[1:]) else token_words
-
-
-def _first_actions(tokens: Sequence[Token]) -> frozenset[str]:
-    for token in tokens:
-        if token.kind == "word" and (kinds := actions_of(stem(fold(token.text.split("'")[0]), "english"))):
-            return kinds
-    return frozenset()
 
 
 # ---------------------------------------------------------------- what is a word at all

@@ -27,7 +27,6 @@ from localmcp.tool_search.catalog import ToolCatalog, ToolVectors, relate
 from localmcp.tool_search.features import (
     FEATURES,
     MOST_WORDS,
-    WORDS,
     Features,
     request_vector,
     word_features,
@@ -35,7 +34,7 @@ from localmcp.tool_search.features import (
 from localmcp.tool_search.query import Query, clauses, take_apart, take_query_apart
 from localmcp.tool_search.request_adapter import FILES, Adapter, shipped_adapter
 
-BY_WORDS = [FEATURES.index(name) for name in (*WORDS, "verb_not_in_name")]
+BY_WORDS = [FEATURES.index(name) for name in ("strength", "verb_not_in_name")]
 TOOL_LIKE, WORDING_PENALTY = (0.4, 2.9), 2.0
 """Log odds between which the wording of a request passes from people's to that of tools."""
 PART = 0.3
@@ -48,8 +47,8 @@ ASSISTANT = "assistant"
 RANK, AXES, EPOCHS, BATCH, LEARNING_RATE = 32, 160, 8, 128, 0.002
 HIGHEST, HIGHEST_OF_PAIRS = 127, 15
 """Whole numbers that the matrices are kept in: more axes in coarser steps say more in the same bytes."""
-TARGETS, WORD_WEIGHTS = (7.8, 7.8, 3.3), (1.5, 3.4, -0.7, -2.2)
-"""Weights of the cosines and of WORDS while the adapter is fitted."""
+TARGETS, STRENGTH = (7.8, 7.8, 3.3), 4.7
+"""Weights of the cosines and of strength while the adapter is fitted."""
 
 
 # ---------------------------------------------------------------- the adapter of requests
@@ -121,7 +120,7 @@ def fit_adapter(halves: Sequence[Pairs], without: int | None = None) -> tuple[An
 
     random_numbers = np.random.default_rng(0)
     parts = [
-        (pairs, pairs.targets(), pairs.words[..., : len(WORDS)] @ np.array(WORD_WEIGHTS, np.float32), places)
+        (pairs, pairs.targets(), pairs.words[..., 0] * np.float32(STRENGTH), places)
         for pairs in halves
         if len(places := np.flatnonzero(pairs.good.any(1) & (pairs.folds != without)))
     ]
@@ -323,7 +322,7 @@ def compare(pairs: Pairs, adapters: Sequence[Adapter]) -> Any:
         hubness = (1 + freedom) / 2 * vectors.hubness
         asked = freedom * (vectors.on_axes @ adapter.capability_for(request))
         cosines = (vectors.first @ moved, others, vectors.named @ moved)
-        rows.append(np.c_[*cosines, words[:, : len(WORDS)], said, asked, hubness, words[:, len(WORDS) :]])
+        rows.append(np.c_[*cosines, words[:, :1], said, asked, hubness, words[:, 1:]])
     return np.stack(rows)
 
 

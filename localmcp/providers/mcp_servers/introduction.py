@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from localmcp.tool_search.synonyms import actions_of
+from localmcp.tool_search.verbs import known_verbs
 from localmcp.wording.normalize import stem, stop_words
 
 MAX_WORDS = 60
@@ -76,13 +76,15 @@ def _plain(text: str, most: int) -> list[str]:
 
 
 def _common_nouns(names: Iterable[str]) -> list[str]:
-    """Return the words that most tool names have, without verbs."""
+    """Return the words that most tool names have, without the verbs that they begin with."""
     counts: Counter[str] = Counter()
     stops = stop_words("english")
     for name in names:
         words = [word.lower() for word in _PART.findall(name)]
+        if words and stem(words[0], "english") in known_verbs():
+            del words[0]
         nouns = {word for word in words if len(word) > 2 and word not in stops}
-        counts.update(word for word in nouns if not actions_of(stem(word, "english")))
+        counts.update(nouns)
     merged: dict[str, str] = {}
     for word in sorted(counts, key=lambda word: (-counts[word], word)):
         merged.setdefault(stem(word, "english"), word[:24])
