@@ -124,8 +124,12 @@ def one_line(text: str) -> str:
 
 
 def _readable_stem(name: str) -> str:
-    """'retry-policy_v2.md' as 'retry policy v2'; hyphens between digits (dates, versions) stay."""
-    stem = re.sub(r"_|(?<!\d)-|-(?!\d)", " ", PurePosixPath(name).stem)
+    """'retry-policy_v2.md' as 'retry policy v2'; hyphens between digits (dates, versions) stay.
+
+    Notion puts an id behind the name of every page and table.
+    """
+    stem = re.sub(r"(?<=.) [0-9a-f]{32}$", "", PurePosixPath(name).stem)
+    stem = re.sub(r"_|(?<!\d)-|-(?!\d)", " ", stem)
     return one_line(stem) or one_line(name) or "untitled"
 
 

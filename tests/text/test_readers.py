@@ -117,6 +117,7 @@ def test_markdown_keeps_its_exact_text_and_gives_its_front_matter() -> None:
         ("a.md", "intro\n\n```\n# not this\n```\n\nThe *real* `title`\n====\n", "The real title"),
         ("a.md", "## Only a [linked](x.md) heading ##\n", "Only a linked heading"),
         ("retry-policy_v2.md", "no heading\n", "retry policy v2"),
+        ("Guests 0123456789abcdef0123456789abcdef.csv", "a,b\n1,2\n", "Guests"),
         ("report-2024-05-03.txt", "no heading\n", "report 2024-05-03"),
         ("a.rst", ".. note: x\n\n=====\nGuide\n=====\n\nText\n", "Guide"),
         ("CHANGES.md", "# Version 8.5.0\n\nNew.\n\n# Version 8.4.12\n\nOld.\n", "CHANGES"),
