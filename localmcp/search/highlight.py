@@ -17,8 +17,13 @@ HEADING_SHARE = 0.5
 LEAST_SHARE = 0.25
 """A paragraph matches if its words count at least this share of what those of the best one count; with .35 one of 108
 questions about the samples loses its answer."""
+_HEADING = re.compile(r"#.*|(?:([=\-~^\"*+])\1+\n)?\S[^\n]*\n([=\-~^\"*+])\2{2,}[ \t]*$")
+"""A line behind `#`, or one that is underlined, as in reStructuredText."""
 _BLANK_LINE = re.compile(r"\n[ \t]*\n\s*")
-_END = re.compile(r"(?<=[.!?؟۔])[\"'”»)]*\s+|(?<=[。！？])|\n\s*\n|\n(?=\s*(?:[-*#|>•+]|\d+[.)]\s))|(?<=[|:])[ \t]*\n")
+_END = re.compile(
+    r"(?<=[.!?؟۔])[\"'”»)]*\s+|(?<=[。！？])|\n\s*\n"
+    r"|\n(?!([-=~^\"*+#])\1{2,}[ \t]*(?:\n|\Z))(?=\s*(?:[-*#|>•+]|\d+[.)]\s))|(?<=[|:])[ \t]*\n"
+)
 
 
 def find_highlight(query: KeywordQuery, text: str, language: str) -> tuple[int, int] | None:
@@ -49,7 +54,7 @@ def _paragraphs(text: str) -> Iterator[tuple[int, int]]:
     """Yield start and stop of each paragraph; a heading is part of the next one."""
     start = begin = 0
     for end in _BLANK_LINE.finditer(text):
-        is_heading = text.startswith("#", begin) and "\n" not in text[begin : end.start()]
+        is_heading = _HEADING.fullmatch(text, begin, end.start())
         begin = end.end()
         if not is_heading:
             yield start, end.start()
@@ -86,4 +91,4 @@ def sentences(text: str) -> Iterator[tuple[int, int]]:
 def _score(query: KeywordQuery, sentence: str, language: str) -> float:
     stems = f" {index_text(sentence, language)} "
     matched = {term.word: term.idf for term in query.terms if holds(stems, term)}
-    return sum(matched.values()) * (HEADING_SHARE if sentence.startswith("#") else 1)
+    return sum(matched.values()) * (HEADING_SHARE if _HEADING.match(sentence) else 1)

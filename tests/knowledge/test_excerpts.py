@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from desk import Desk
@@ -24,6 +25,18 @@ def test_from_the_third_passage_on_the_text_shows_the_sentences_around_the_one_t
     assert len(answer.text) < sum(map(len, contents))
     whole = ask("search", query="lamp hums", maxChars=10_000).text
     assert all(content in whole for content in contents)
+
+
+@pytest.mark.parametrize(
+    "title", ["# Kiln handbook\n", "=============\nKiln handbook\n=============\n", "Kiln handbook\n---"]
+)
+def test_the_line_of_a_passage_is_a_sentence_rather_than_its_heading(
+    desk: Desk, ask: Callable[..., Answer], tmp_path: Path, title: str
+) -> None:
+    text = f"{title}\n\nSome words before.\n\nNever open the kiln when it is hot.\n"
+    desk.add_file(tmp_path / "guide.rst", text)
+    answer = ask("search", query="handbook: how is the kiln opened", limit=1).text
+    assert f"line {text.split('Never')[0].count(chr(10)) + 1}," in answer
 
 
 def test_a_passage_that_is_far_less_relevant_than_one_that_answers_is_only_listed(
