@@ -18,8 +18,6 @@ _QUESTION = frozenset(
 _ANSWERS = """convert calculate compute compare translate analyze summarize explain track monitor preview diff estimate
     forecast who what test verify validate lint explore view"""
 """Verbs of tools that answer questions, besides those that only look."""
-_LIGHT = frozenset("make do take give have get perform run put".split())
-"""Verbs that leave it to the thing what is done: "make a copy"."""
 _BEFORE_A_THING = frozenset(
     "the a an my this that our your his her their me it him us them all every some these those any one two".split()
 )
@@ -58,8 +56,6 @@ def verbs_asked(words: Sequence[str]) -> frozenset[str]:
     for other in words[1:REACH]:
         if (verbs := _verbs_for().get(f"{first}_{other}")) is not None:
             return verbs
-    if words[0] in _LIGHT and (verbs := _verbs_for().get(_object_stem(words[1:]))) is not None:
-        return verbs | _verbs_for().get(first, frozenset())
     before_a_thing = len(words) > 1 and words[1] in _BEFORE_A_THING
     if (verbs := _verbs_for().get(first)) is not None:
         return verbs if before_a_thing or words[0] not in request_words("also_things") else verbs | _answering()
@@ -84,18 +80,6 @@ def _opposites() -> dict[str, frozenset[str]]:
         sides = [frozenset(stem(verb, "english") for verb in side.split()) for side in line.split(":")]
         stems |= dict.fromkeys(sides[0], sides[1]) | dict.fromkeys(sides[1], sides[0])
     return stems
-
-
-def _object_stem(words: Sequence[str]) -> str:
-    """Return stem of the last of the first words that neither a preposition nor an auxiliary interrupts."""
-    last = ""
-    for word in words:
-        ends = word in request_words("ends") or word in _QUESTION
-        if ends and last:
-            break
-        if not ends and word not in request_words("qualifies") and len(word) > 1:
-            last = word.removesuffix("'s")
-    return stem(last, "english") if last else ""
 
 
 @cache
