@@ -198,7 +198,8 @@ def test_an_end_that_interrupts_several_calls_counts_once_and_the_next_call_star
     registry.call("shop__echo", {"text": "up"})
     with ThreadPoolExecutor(4) as pool:
         waiting = [pool.submit(failure, registry, "shop__wait", {"file": "never"}) for _ in range(3)]
-        time.sleep(0.5)
+        waits = farm.folder / "shop" / "waiting"
+        assert wait_until(lambda: waits.exists() and len(waits.read_text()) == len(waiting))
         os.kill(farm.pids("shop")[-1], signal.SIGKILL)
         told = [str(each.result(PATIENCE)) for each in waiting]
     assert all("ended during the call" in each for each in told), told

@@ -87,7 +87,8 @@ def call(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
     if name == "echo":
         return text(arguments["text"])
     if name == "wait":
-        (FOLDER / "waiting").touch()
+        with (FOLDER / "waiting").open("a") as calls:
+            calls.write(".")
         wait_for(arguments["file"])
         return text("it came")
     if name == "stall":

@@ -79,18 +79,18 @@ def test_closing_waits_for_a_thread_that_is_just_being_started(
     def start_slowly(thread: threading.Thread) -> None:
         if thread.name == "localmcp-names":
             starting.set()
-            go_on.wait(10)
+            go_on.wait(60)
         start(thread)
 
     adding = threading.Thread(target=writer.add, args=("first",))
     closing = threading.Thread(target=writer.close)
     monkeypatch.setattr(threading.Thread, "start", start_slowly)
     adding.start()
-    assert starting.wait(10)
+    assert starting.wait(60)
     closing.start()
     go_on.set()
-    closing.join(10)
-    adding.join(10)
+    closing.join(60)
+    adding.join(60)
     assert not closing.is_alive() and writer.lost == 0
 
 
