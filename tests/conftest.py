@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from folders import CountingEmbedder, write
 from hypothesis import HealthCheck, settings
+from kept_readers import KeptReaders
 from remembered_vectors import RememberedVectors
 from shared_models import share_models
 
@@ -115,13 +116,16 @@ def quick_hashes() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def one_reader() -> Iterator[None]:
-    """Let libraries of this process read files with one worker, in the same order in every run.
+    """Let libraries of this process read files with one worker, in the same order in every run, and keep it.
 
     A second takes longer to start than a few files take to read. Programs that tests start have as many as they like.
     """
+    readers = KeptReaders()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reading, "_workers", lambda tasks: 1)
+        patch.setattr(reading, "WorkerPool", readers.pool)
         yield
+    readers.close()
 
 
 @pytest.fixture
