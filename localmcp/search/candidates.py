@@ -151,7 +151,7 @@ class Arms:
     semantic_ranks: dict[int, int] = field(default_factory=dict[int, int])
     keyword_ranks: dict[int, int] = field(default_factory=dict[int, int])
     nearest: tuple[float, ...] = ()
-    """Cosines of the nearest passages, nearest first."""
+    """Cosines of the nearest passages with the question as a whole, nearest first."""
     by_word_only: frozenset[int] = frozenset()
     """Candidates that have no vector yet, among others that have."""
     other_language: frozenset[int] = frozenset()

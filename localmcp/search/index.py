@@ -31,6 +31,7 @@ from localmcp.search.drafts import WORD_ONLY
 from localmcp.search.file_names import first_chunks, named_chunks, named_sources
 from localmcp.search.filters import Filters, allowed_sources
 from localmcp.search.fusion import Weights
+from localmcp.search.highlight import sentences
 from localmcp.search.keyword import Vocabulary, build_query, holds_several_languages, mix_neighbors, search_words
 from localmcp.search.sentence_codes import nearest_sentences
 from localmcp.search.vector import BEST, Block, SignIndex, exact_cosines, nearest_chunks
@@ -45,6 +46,10 @@ DEEPEST = 1000
 """How deep the keyword arm looks to complete the other arm's hits, and both arms for pages beyond the first hundred."""
 DEFAULT_FLOOR = 0.25
 """The cosine from which a passage counts as near in meaning; 94 % of the relevant ones reach it (default model)."""
+LONG_QUESTION, SENTENCE_WORDS, MOST_SENTENCES, CHARACTERS_READ = 20, 3, 12, 5_000
+"""A question of so many words is also compared sentence by sentence: one of them may name what it is about (nDCG@10 of
+hybrid search: LISA .500 -> .517, CACM .578 -> .589, manuals asked for by a paragraph .830 -> .838, package titles by
+their descriptions, not looked at before, .687 -> .713). Shorter sentences are ignored."""
 LEAST_SCORE = 1e-6
 """bm25 of a passage without a word of the query, whose document the query names."""
 MODEL_WAIT_SECONDS = 5.0
@@ -88,6 +93,8 @@ class _EmbeddedRequest:
     request: SearchRequest
     vector: Vector | None
     """None when it is not needed or the model is not there, and then the outcome says so."""
+    sentences: Sequence[Vector]
+    """Those of a long question; none otherwise."""
     remote_hits: RemoteHits
     outcome: SearchOutcome
     clock: Clock
@@ -144,7 +151,8 @@ class Index:
             remote_hits = self.vector_server.nearest(request, vector, _depth(request))
             outcome.notices += remote_hits.notices
             clock.lap("elsewhere")
-        return _EmbeddedRequest(request, vector, remote_hits, outcome, clock)
+        sentences = self._sentence_vectors(request.text) if vector is not None else ()
+        return _EmbeddedRequest(request, vector, sentences, remote_hits, outcome, clock)
 
     def _find(self, connection: apsw.Connection, embedded: _EmbeddedRequest) -> Found | None:
         names = embedded.request.collections
@@ -160,6 +168,13 @@ class Index:
             outcome.notices.append(f"Answered by keyword only: {error}")
             return None
         return vector.astype("<f4", copy=False)
+
+    def _sentence_vectors(self, text: str) -> Sequence[Vector]:
+        if len(text.split()) < LONG_QUESTION:
+            return ()
+        parts = [text[start:stop] for start, stop in sentences(text[:CHARACTERS_READ])]
+        parts = [part for part in parts if len(part.split()) >= SENTENCE_WORDS][:MOST_SENTENCES]
+        return list(self.embedder.embed_queries(parts).astype("<f4", copy=False)) if len(parts) > 1 else ()
 
     def _has_vectors(self, outcome: SearchOutcome) -> bool:
         with self.database.read() as connection:
@@ -241,19 +256,20 @@ class _Search:
         self.arms.reads_all = trust is MULTILINGUAL_TRUST
         if self.request.mode != "semantic":
             self._search_words()
+        vectors = [vector, *self.embedded.sentences]
         self.is_mixed = self.arms.reads_all and holds_several_languages(self.connection, ours.collection_ids)
         if self.is_mixed:
             from localmcp.embeddings.multilingual_model import without_language
 
-            vector = without_language(vector)
-        self._search_vectors(ours, vector, self.request.nearest.get(identity.fingerprint, ()))
+            vectors = list(map(without_language, vectors))
+        self._search_vectors(ours, vectors, self.request.nearest.get(identity.fingerprint, ()))
         language = detect_language(self.request.text)
         if self.request.mode == "hybrid":
-            self._search_meanings(ours, vector, language)
+            self._search_meanings(ours, vectors[0], language)
         self._complete()
         if self.request.mode == "hybrid":
-            self._weigh(ours, vector, language, trust)
-            self._count_passage_sentences(ours, vector)
+            self._weigh(ours, vectors[0], language, trust)
+            self._count_passage_sentences(ours, vectors[0])
         floor, signals = _floor(self.connection, ours.model_id), trust.signals if trust else None
         return Found(self.request, self.outcome, self.request.mode, floor, self.arms, identity.fingerprint, signals)
 
@@ -287,16 +303,21 @@ class _Search:
             self.outcome.notices.append(f"{left}, because their vectors come from another model: {foreign}.")
         return _SearchedModel(model_id, ids) if ids and model_id is not None else None
 
-    def _search_vectors(self, ours: _SearchedModel, vector: Vector, elsewhere: Sequence[float]) -> None:
+    def _search_vectors(self, ours: _SearchedModel, vectors: Sequence[Vector], elsewhere: Sequence[float]) -> None:
         """Find the nearest chunks, and complete the keyword arm's hits with their cosines.
 
-        `elsewhere`: cosines of the nearest chunks of other files, nearest first.
+        Args:
+            vectors: that of the question, then those of its sentences.
+            elsewhere: cosines of the nearest chunks of other files, nearest first.
         """
+        vector, *sentences = vectors
         nearest = self._nearest(ours, vector, elsewhere[BEST - 1] if len(elsewhere) >= BEST else -1.0)
         self.arms.nearest = (*islice(nearest.values(), BEST),)
         self.arms.semantic_ranks = {chunk_id: rank for rank, chunk_id in enumerate(nearest, 1)}
         missing = [chunk_id for chunk_id in self.arms.keyword_ranks if chunk_id not in nearest]
         self.arms.cosines = nearest | exact_cosines(self.connection, ours.model_id, missing, vector)
+        if sentences:
+            self._count_sentences(ours.model_id, sentences)
         self.clock.lap("vector")
 
     def _nearest(self, ours: _SearchedModel, vector: Vector, tenth: float) -> dict[int, float]:
@@ -336,6 +357,16 @@ class _Search:
         if self.allowed is not None:
             values["allowed"] = apsw.carray(self.allowed)
         return fetch_column(self.connection, sql, values)
+
+    def _count_sentences(self, model_id: int, vectors: Sequence[Vector]) -> None:
+        """Let the nearest sentence of a long question count as much as the whole; the first hundred stay the first."""
+        arms = self.arms
+        near = [exact_cosines(self.connection, model_id, list(arms.cosines), vector) for vector in vectors]
+        arms.cosines = {
+            chunk_id: (cosine + max(cosines.get(chunk_id, cosine) for cosines in near)) / 2
+            for chunk_id, cosine in arms.cosines.items()
+        }
+        arms.semantic_ranks = _ranked(arms.semantic_ranks, arms.cosines)
 
     def _count_passage_sentences(self, ours: _SearchedModel, vector: Vector) -> None:
         """Let the nearest sentence of a passage count as much as the passage, where the model reads sentences.

@@ -66,6 +66,15 @@ HIT = {
 # ---------------------------------------------------------------- search
 
 
+def test_one_sentence_of_a_long_question_is_enough_to_find_what_it_names(shelf: Desk) -> None:
+    wish = "I would be pleased to receive any information on what is described here in general"
+    aim = "a soup of carrots and ginger served hot"
+    apart = shelf.search(f"{wish}. {aim}. Other remarks may follow as well.", mode="semantic")["results"]
+    in_one = shelf.search(f"{wish} {aim} other remarks may follow as well", mode="semantic")["results"]
+    assert apart[0]["sourceTitle"] == in_one[0]["sourceTitle"] == "Soup"
+    assert apart[0]["semanticScore"] > in_one[0]["semanticScore"] + 10
+
+
 def test_a_result_has_every_field_of_the_contract(shelf: Desk) -> None:
     answer = shelf.search("flour and water")
     assert (answer["query"], answer["mode"], answer["count"]) == ("flour and water", "hybrid", len(answer["results"]))
