@@ -7,6 +7,7 @@ import re
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeGuard
 
 import apsw
 
@@ -200,7 +201,8 @@ def _compare(plan: Plan, file: Found, entry: Entry | None, look: Look) -> None:
     same = entry is not None and (entry.size, entry.mtime_ns) == (file.size, file.mtime_ns)
     status = entry.status if entry and same else None
     raised = entry is not None and is_raised(entry.reason, look.settings)
-    anew = status == "indexed" and entry is not None and (raised or _reads_anew(plan.root, entry, look.outdated))
+    # One that was only touched since is read anew too: its hash alone would say that nothing changed.
+    anew = _is_indexed(entry) and (raised or _reads_anew(plan.root, entry, look.outdated))
     if status == "indexed" and not (look.forced or anew) and not (entry and _may_differ(file, entry)):
         plan.unchanged.append(file.path)
     elif status == "skipped" and not (look.again and _has_reader(plan.root, file)) and not raised:
@@ -209,6 +211,10 @@ def _compare(plan: Plan, file: Found, entry: Entry | None, look: Look) -> None:
         plan.failed += 1
     else:
         plan.tasks.append(Task(file, plan.root, entry, look.forced, anew))
+
+
+def _is_indexed(entry: Entry | None) -> TypeGuard[Entry]:
+    return entry is not None and entry.status == "indexed"
 
 
 def _reads_anew(root: Root, entry: Entry, outdated: frozenset[str]) -> bool:

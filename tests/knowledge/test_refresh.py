@@ -132,6 +132,19 @@ def test_what_a_newer_version_reads_in_another_way_is_read_again_once(
     assert library.refresh().updated == 0, "what was read before a kill is read again"
 
 
+def test_a_file_that_was_touched_is_read_again_with_the_readers_of_a_newer_version(
+    library: Library, database: Database, folder: Path
+) -> None:
+    write(folder / "team.ics", "BEGIN:VCALENDAR\nBEGIN:VEVENT\nSUMMARY:Planning\nEND:VEVENT\nEND:VCALENDAR\n")
+    library.add_paths([folder])
+    with database.write() as connection:
+        connection.execute("update roots set options = '{}'")  # As an earlier version left it.
+    os.utime(folder / "team.ics", (1, 1))
+    assert library.refresh().updated == 1
+    os.utime(folder / "team.ics", (2, 2))
+    assert library.refresh().updated == 0
+
+
 def test_what_is_in_a_mail_is_read_again_with_the_readers_of_a_newer_version(
     library: Library, database: Database, folder: Path
 ) -> None:
