@@ -10,6 +10,7 @@ from itertools import accumulate, pairwise
 from typing import Literal
 
 from localmcp.errors import InvalidInput
+from localmcp.text.flowing_text import flowing_text
 from localmcp.text.outline import Markup, Outline, Path, Section, is_only_heading, read_outline
 
 Kind = Literal["prose", "code", "data"]
@@ -35,21 +36,8 @@ MOST_ROWS = 25
 LONGEST_CROSSING = 400
 """Code points of a sentence on the page where it ends; a longer one is cut at the page."""
 
-_MARKS = str.maketrans("'\"`*[]$", "\u2019\u201d\u201d\u201d\u201d\u201d\u201d")
-_LINE = re.compile(r"^((?:[ \t>]|[*+-][ \t])*+)(?!```)(.*\w.*)$", re.MULTILINE)
-"""The signs of quotes and lists, then the rest of a line that opens no block of code."""
-
 _SAMPLE = 500
 """Code points in a row whose tokens are counted for four times as many."""
-_LEAST_LINE = 30
-"""Code points of a line that a program may have wrapped."""
-_LOWER_CASE = "a-z\u00df-\u00ff\u0101-\u017f\u03ac-\u03ce\u0430-\u045f"
-_GOES_ON = re.compile(rf"\n(?<=[^\n]{{{_LEAST_LINE - 1}}}[^\s.!?:;\u2026`]\n)(?=[ \t]*[{_LOWER_CASE}])")
-"""The end of a line whose sentence goes on below in lower case."""
-_LEAST_WRAPPED = 0.4
-"""Share of the lines of wrapped prose that end so at least; German, whose nouns are capital, has about half."""
-_FULL_LINE = 0.8
-"""Share of the usual length from which on a wrapped line is full."""
 
 WINDOW = 16_000
 """Longest text, in code points, given to the splitter and the token counter at once; the splitter is quadratic."""
@@ -380,19 +368,13 @@ class _Cutter:
         return [piece for first, last in pairwise(offsets) for piece in self.cut(first, last)]
 
     def _split(self, body: str, capacity: int) -> list[str]:
-        """Return the body in parts of at most `capacity` code points, cut where sentences end if it is no code.
-
-        The splitter prefers the end of a line, and in Markdown any quote, link, code or emphasis.
-        """
+        """Return the body in parts of at most `capacity` code points; if it is no code, cut where sentences end."""
         from semantic_text_splitter import MarkdownSplitter, TextSplitter  # 3 ms
 
         if self._markup == "code":
             return TextSplitter(capacity, trim=False).chunks(body)
-        flowing = _unwrapped(body)
-        if self._markup == "markdown":
-            parts = MarkdownSplitter(capacity, trim=False).chunks(_LINE.sub(_without_marks, flowing))
-        else:
-            parts = TextSplitter(capacity, trim=False).chunks(flowing)
+        splitter = MarkdownSplitter if self._markup == "markdown" else TextSplitter
+        parts = splitter(capacity, trim=False).chunks(flowing_text(body, self._markup))
         return [body[start:stop] for start, stop in pairwise(accumulate(map(len, parts), initial=0))]
 
     def join(self, pieces: Iterable[Piece]) -> list[Piece]:
@@ -417,25 +399,6 @@ class _Cutter:
         # A word that was cut in two can have other pieces as a whole: only joints at a space add up.
         joint = self._text[right[0] - 1] in " \t\r\n" or self._text[right[0]] in " \t\r\n"
         return joint and tokens <= most and right[1] - left[0] <= MOST_CHARACTERS
-
-
-def _unwrapped(text: str) -> str:
-    """Return a text as long, with spaces for the ends of lines that a program wrapped.
-
-    A sentence that goes on in lower case was wrapped; if many go on so, then every line that is as long as most are.
-    """
-    text = text.replace("\r\n", "\n ")
-    flowing, wrapped = _GOES_ON.subn(" ", text)
-    if wrapped <= _LEAST_WRAPPED * (text.count("\n") - text.count("\n\n")):
-        return flowing
-    lengths = sorted(map(len, text.split("\n")))
-    full = max(int(_FULL_LINE * lengths[3 * len(lengths) // 4]), _LEAST_LINE)
-    return _GOES_ON.sub(" ", re.sub(rf"\n(?<=[^\n]{{{full}}}\n)(?=[ \t]*[^\W_])", " ", text))
-
-
-def _without_marks(line: re.Match[str]) -> str:
-    """Return a line with other quotes for its quotes and the marks of emphasis, code and links."""
-    return line[1] + line[2].translate(_MARKS)
 
 
 def _windows(text: str) -> list[str]:
