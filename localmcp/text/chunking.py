@@ -343,7 +343,7 @@ class _Cutter:
         self._rows = rows
         self._text = text
         self._budget = budget
-        self._markup = markup
+        self._markup: Markup = markup
         self._room = room
         self._goal = goal
 
