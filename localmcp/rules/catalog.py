@@ -155,6 +155,14 @@ class RuleCatalog:
         }
         return {**answer, "notice": notice} if notice else answer
 
+    def nearest_category(self, text: str) -> str:
+        """Return the one of the nine categories that a text is nearest to; best-practices without a model."""
+        embedder = self.model()
+        if embedder is None:
+            return "best-practices"
+        [vector] = embedder.embed_passages([text])
+        return self.finder.nearest_category(vector)
+
     def _met_twin(self, twin: Rule, similarity: float, draft: RuleDraft, on_duplicate: OnDuplicate) -> RuleAnswer:
         if on_duplicate == "ask":
             return {

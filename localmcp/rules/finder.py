@@ -309,6 +309,10 @@ class RuleFinder:
         texts = [f"{name}: {words}" for name, words in CATEGORIES.items()]
         return self._vectors.rows(texts, self._index.embedder.get())
 
+    def nearest_category(self, vector: Vector) -> str:
+        """Return the one of the nine categories that a text is nearest to."""
+        return list(CATEGORIES)[int((self._categories() @ vector).argmax())]
+
 
 def _place(match: Match) -> tuple[float, float, str, int]:
     """Sort key of the answer; of equal rules yours is first."""

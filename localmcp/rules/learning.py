@@ -277,9 +277,10 @@ class RuleLearner:
         generalization = self._generalized(instruction.strip(), context.strip())
         if generalization.rule is None:
             return {"success": True, "stored": False, "message": NOT_STORED.format(generalization.reason)}
+        text = f"{context.strip()}\n{generalization.rule}".strip()
         draft = RuleDraft(
             generalization.rule,
-            generalization.category,
+            generalization.category or self._catalog.nearest_category(text),
             context.strip(),
             instruction.strip(),
             "remembered",

@@ -677,7 +677,7 @@ def test_a_general_instruction_is_stored_and_linked(workspace: Workspace) -> Non
     answer = workspace.registry.call("rememberDeveloperInstruction", said)
     assert answer.text == (
         'Instruction processed successfully. Generated rule: "Always write unit tests for new features." '
-        "(category: general). Rule ID: 1, Instruction ID: 1"
+        "(category: testing). Rule ID: 1, Instruction ID: 1"
     )
     with workspace.database.read() as connection:
         row = fetch_one(connection, "select instruction, context, origin, rule_id from user_instructions")
