@@ -37,8 +37,11 @@ CATEGORIES: dict[str, str] = {
 }
 """The nine categories of the original, each with words by which a task is told to be near to it."""
 GENERAL = "general"
-"""The category of a rule that is added without one. The nearest of the nine was that of 34 % of 560 rules with a category,
-and of four sets of tasks .67 found their best rule among five with it, .72 with this one."""
+"""The category of a rule that is added without one.
+
+The nearest of the nine was that of 34 % of 560 rules with a category; of four sets of tasks .67 found their best rule among
+five with it, .72 with this one.
+"""
 
 COLLECTION, KIND = "developer rules", "rules"
 """Rules are in a collection of a separate kind, bound to one model; no search for documents sees it."""
