@@ -39,8 +39,8 @@ CATEGORIES: dict[str, str] = {
 GENERAL = "general"
 """The category of a rule that is added without one.
 
-The nearest of the nine was that of 34 % of 560 rules with a category; of four sets of tasks .67 found their best rule among
-five with it, .72 with this one.
+The nearest of the nine was that of 34 % of 560 rules with a category; of four sets of tasks .67 found their best rule
+among five with it, .72 with this one.
 """
 
 COLLECTION, KIND = "developer rules", "rules"
