@@ -13,8 +13,10 @@ from typing_extensions import TypedDict
 
 from localmcp.arrays import Vectors, np
 from localmcp.errors import AccessDenied, InvalidInput, LocalMCPError, ModelMismatch, ModelUnavailable, NotFound
+from localmcp.humanize import quoted
 from localmcp.rules import rulebook
 from localmcp.rules.finder import RuleFinder
+from localmcp.rules.relevance import is_pattern
 from localmcp.rules.rulebook import CATEGORIES, GENERAL, Rule, RuleDraft, Selection
 from localmcp.search.collections import ensure_model
 from localmcp.search.index import Index
@@ -388,6 +390,18 @@ def check_draft(draft: RuleDraft) -> None:
         raise InvalidInput(f"rule_text is {draft.rule_text!r}, but must say something.")
     if len(draft.category) > 40:
         raise InvalidInput(f"category: '{draft.category[:40]}…' is too long; usual are {', '.join(CATEGORIES)}.")
+    check_globs(draft.globs)
+
+
+def check_globs(globs: Sequence[str]) -> None:
+    """Refuse a text that is no pattern.
+
+    Raises:
+        InvalidInput: names the field and the value.
+    """
+    if unreadable := next((glob for glob in globs if not is_pattern(glob)), None):
+        hint = "Write patterns as in .gitignore, such as src/**/*.py, with / between folders."
+        raise InvalidInput(f"globs: '{quoted(unreadable)}' is no pattern.", hint=hint)
 
 
 def require_rule(connection: apsw.Connection, rule_id: int) -> Rule:

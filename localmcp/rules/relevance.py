@@ -153,11 +153,24 @@ def match_globs(globs: Sequence[str], path: str) -> bool:
     """
     from pathspec import GitIgnoreSpec
 
-    spec = GitIgnoreSpec.from_lines([pattern for glob in globs for pattern in _expand_braces(glob)])
+    # Another file's rules may have any text for a pattern.
+    readable = (glob for glob in globs if is_pattern(glob))
+    spec = GitIgnoreSpec.from_lines([pattern for glob in readable for pattern in _expand_braces(glob)])
     parts = path.replace("\\", "/").removeprefix("./").split("/")
     is_absolute = not parts[0] or parts[0].endswith(":")
     starts = range(1, len(parts)) if is_absolute else range(1)
     return any(spec.match_file("/".join(parts[start:])) for start in starts)
+
+
+def is_pattern(glob: str) -> bool:
+    """Return whether a text can be read as a pattern: a backslash at its end, for one, protects nothing."""
+    from pathspec import GitIgnoreSpec
+
+    try:
+        GitIgnoreSpec.from_lines(_expand_braces(glob))
+    except ValueError:
+        return False
+    return True
 
 
 def _expand_braces(glob: str) -> list[str]:

@@ -456,6 +456,18 @@ def test_a_rule_without_a_category_is_a_general_one_and_stays_so(workspace: Work
     assert str(exported).count("## general") == 1
 
 
+@pytest.mark.parametrize("glob", ["\\", "src\\", "{a,b\\}"])
+def test_what_is_no_pattern_is_refused_and_matches_nothing_where_it_was_imported(
+    workspace: Workspace, glob: str
+) -> None:
+    with pytest.raises(InvalidInput, match="globs: .* is no pattern"):
+        workspace.rules.add_rule("Paint boats in spring.", globs=[glob])
+    lines = [{"rule_text": "Paint boats in spring.", "globs": [glob]}, {"rule_text": "Paint boats twice."}]
+    workspace.registry.call("importRules", {"text": "\n".join(map(json.dumps, lines)), "format": "jsonl"})
+    answer = workspace.rules.finder.get_relevant_rules("paint the boats in spring", files=["src/a.py"])
+    assert [rule["rule_text"] for rule in answer["rules"]] == ["Paint boats twice."]
+
+
 def test_an_edited_rule_is_found_by_its_new_words_only(ruled: Workspace) -> None:
     ruled.rule_care.edit_rule(1, rule_text="Water the tomatoes in the morning.", category="garden", context="")
     assert 1 not in ids(ask(ruled, "write unit tests"))
