@@ -352,6 +352,16 @@ def test_the_last_words_of_a_long_question_are_searched(library: Library) -> Non
     assert titles(search(library.index, f"{question} elderflower")) == ["Syrup"]
 
 
+def test_a_long_passage_with_the_term_as_often_is_hardly_behind_a_short_one(library: Library) -> None:
+    library.put("Elderflower grows here.", title="Short")
+    library.put("Elderflower grows here. " + "The garden lies behind the old mill. " * 8, title="Long")
+    for number in range(20):
+        library.put("A note on something else that is of middling length, nothing more.", title=f"Note {number}")
+    short, long = search(library.index, "elderflower").hits
+    assert (short.passage.title, long.passage.title) == ("Short", "Long")
+    assert long.keyword.raw > 0.4 * short.keyword.raw  # by the length correction of FTS5 alone: 0.32
+
+
 def test_a_passage_beside_another_that_matches_comes_before_a_lucky_one(library: Library) -> None:
     library.put("Elderflower in a vase.\n\nA chair is in the hall.", title="Lucky", paragraphs=True)
     library.put("Elderflower in a jar.\n\nElderflower on a plate.", title="Recipe", paragraphs=True)
