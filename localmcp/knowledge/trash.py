@@ -338,6 +338,8 @@ def purge_expired(connection: apsw.Connection, days: float) -> int:
     if days <= 0:
         return purge(connection, days)
     expired = utc_now(86_400 * days)
+    if not fetch_one(connection, "select exists (select 1 from sources where trashed_at <= ?)", (expired,)):
+        return _purge_before(connection, expired)
     latest = fetch_one(connection, _LATEST_USE, {"until": utc_now(86_400)})
     shown = utc_text(utc_moment(latest) - timedelta(days=days - 1)) if latest else expired
     return _purge_before(connection, min(expired, shown))

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import apsw
 
@@ -20,6 +20,9 @@ from localmcp.search.collections import Collection
 from localmcp.search.passages import read_texts
 from localmcp.search.vector import Block, candidates
 from localmcp.storage.database import fetch_all
+
+if TYPE_CHECKING:
+    from pathspec import GitIgnoreSpec
 
 NEAREST, NEAREST_TO_CONVERSATION = 200, 80
 """Rules compared exactly for the task, and for the conversation."""
@@ -154,8 +157,8 @@ def match_globs(globs: Sequence[str], path: str) -> bool:
     from pathspec import GitIgnoreSpec
 
     # Another file's rules may have any text for a pattern.
-    readable = (glob for glob in globs if is_pattern(glob))
-    spec = GitIgnoreSpec.from_lines([pattern for glob in readable for pattern in _expand_braces(glob)])
+    specs = (_read_pattern(glob) for glob in globs)
+    spec = GitIgnoreSpec([pattern for spec in specs if spec for pattern in spec.patterns])
     parts = path.replace("\\", "/").removeprefix("./").split("/")
     is_absolute = not parts[0] or parts[0].endswith(":")
     starts = range(1, len(parts)) if is_absolute else range(1)
@@ -164,13 +167,16 @@ def match_globs(globs: Sequence[str], path: str) -> bool:
 
 def is_pattern(glob: str) -> bool:
     """Return whether a text can be read as a pattern: a backslash at its end, for one, protects nothing."""
+    return _read_pattern(glob) is not None
+
+
+def _read_pattern(glob: str) -> GitIgnoreSpec | None:
     from pathspec import GitIgnoreSpec
 
     try:
-        GitIgnoreSpec.from_lines(_expand_braces(glob))
+        return GitIgnoreSpec.from_lines(_expand_braces(glob))
     except ValueError:
-        return False
-    return True
+        return None
 
 
 def _expand_braces(glob: str) -> list[str]:

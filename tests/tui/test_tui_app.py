@@ -489,3 +489,4 @@ async def test_what_takes_long_is_named_while_one_waits(tmp_path: Path) -> None:
         await tui.until(lambda: "waiting for the search" in tui.text(), "the words")
         goes_on.set()
         await tui.until(lambda: "waiting for" not in tui.text(), "the words to go")
+        assert "waiting for" not in tui.text()
