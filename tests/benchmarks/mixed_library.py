@@ -1,6 +1,6 @@
 """A mixed library: English code and notes, Italian letters, German manuals, Spanish mail; questions in four languages.
 
-    python tests/benchmarks/mixed_library.py --workdir DIR [--model multilingual] [--second|...|--sixth]
+    python tests/benchmarks/mixed_library.py --workdir DIR [--model multilingual] [--second|...|--seventh]
 
 `mixed_library.txt` holds 160 documents written for this, with their questions: the first question of a document is in
 its own language, the second in another one. Beside them stand letters, mails, notes and manuals put together from
@@ -22,6 +22,10 @@ in their language and 56 in others, half of those in English (`mixed_fifth.txt`)
 
 `--sixth`: 28 documents in English, Italian, German, Spanish and French, each 120 to 300 words of what a person keeps,
 among 440 others in the same languages, with 28 questions in their language and 56 in others (`mixed_sixth.txt`).
+
+`--seventh`: 20 letters, mails and notes in French, Dutch, Polish, Swedish and German, and 22 manual pages of this
+machine in these and in Russian, among 440 others, English among them, with a question in their language each and a
+third of all in others; letters and pages are also shown apart (`mixed_seventh.txt`).
 """
 
 from __future__ import annotations
@@ -34,7 +38,7 @@ import os
 import random
 import re
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -50,6 +54,7 @@ THIRD = WRITTEN.with_name("mixed_third.txt")
 FOURTH = WRITTEN.with_name("mixed_fourth.txt")
 FIFTH = WRITTEN.with_name("mixed_fifth.txt")
 SIXTH = WRITTEN.with_name("mixed_sixth.txt")
+SEVENTH = WRITTEN.with_name("mixed_seventh.txt")
 MODULES = """
     argparse ast base64 calendar configparser csv datetime difflib email.utils filecmp fileinput fnmatch
     fractions ftplib functools getpass gettext glob gzip heapq html imaplib inspect ipaddress json.decoder
@@ -94,6 +99,13 @@ THIRD_OTHERS = Others(dict.fromkeys(["nl", "pl", "ru", "sv", "tr", "el", "en"], 
 FOURTH_OTHERS = Others(dict.fromkeys(["it", "da", "cs", "pt", "fi", "hu", "en"], 60), {}, 40)
 FIFTH_OTHERS = Others(dict.fromkeys(["it", "es", "de", "fr", "en"], 80), {}, 40)
 SIXTH_OTHERS = Others(dict.fromkeys(["it", "es", "de", "fr", "en"], 80), {}, 40)
+SEVENTH_OTHERS = Others(
+    dict.fromkeys(["fr", "nl", "pl", "sv", "de", "en"], 45),
+    {"fr": 40, "nl": 20, "pl": 20, "sv": 20, "de": 40, "ru": 25},
+    40,
+)
+PAGE = ".page."
+"""Part of the names of manual pages."""
 LIBRARIES = {
     "library": (WRITTEN, FIRST_OTHERS),
     "second": (SECOND, SECOND_OTHERS),
@@ -101,6 +113,7 @@ LIBRARIES = {
     "fourth": (FOURTH, FOURTH_OTHERS),
     "fifth": (FIFTH, FIFTH_OTHERS),
     "sixth": (SIXTH, SIXTH_OTHERS),
+    "seventh": (SEVENTH, SEVENTH_OTHERS),
 }
 
 
@@ -127,7 +140,7 @@ def parse(text: str) -> tuple[dict[str, tuple[str, str]], list[Question], dict[s
         lines = body.strip().split("\n")
         documents[name] = (title, "\n".join(line for line in lines if not line.startswith("?")))
         questions += [Question(line[1:3], line[4:], name) for line in lines if line.startswith("?")]
-    parts = (part.split("\n", 1) for part in f"## {rest}".split("## ")[1:])
+    parts = (part.split("\n", 1) for part in f"## {rest}".split("## ") if part)
     return documents, questions, {head.strip(): body.strip().split("\n") for head, body in parts}
 
 
@@ -168,6 +181,14 @@ def filled(language: str, paragraphs: list[str], dice: random.Random) -> tuple[s
     return " ".join(parts[1].split()[:5]), "\n\n".join(part[0].upper() + part[1:] for part in parts)
 
 
+def pages_asked_for(names: Iterable[str]) -> Iterator[tuple[str, tuple[str, str]]]:
+    """Yield name, title and text of manual pages of this machine, such as `nl.page.apt-mark`."""
+    for document in names:
+        language, _, name = document.partition(PAGE)
+        pages = manual_pages(MANUALS / language, 10_000, random.Random(0))
+        yield next((document, (f"{name}: {purpose}", text)) for page, purpose, text in pages if page == name)
+
+
 def as_mail(title: str, text: str, dice: random.Random) -> str:
     sender, receiver = dice.sample(NAMES, 2)
     head = f"From: {sender} <{sender.lower()}@ejemplo.es>\nTo: {receiver} <{receiver.lower()}@ejemplo.es>\n"
@@ -180,14 +201,19 @@ def write(folder: Path, file: Path, others: Others) -> list[Question]:
     """Write the files of the library; returns its questions."""
     dice = random.Random(5)
     documents, questions, paragraphs = parse(file.read_text(encoding="utf-8"))
+    for other in (SECOND, THIRD) if file == SEVENTH else ():
+        paragraphs = parse(other.read_text(encoding="utf-8"))[2] | paragraphs
     paragraphs = parse(WRITTEN.read_text(encoding="utf-8"))[2] | paragraphs
+    documents |= pages_asked_for(name for name in documents if PAGE in name)
     code = dict(functions([name for name in documents if name.startswith("code.")], others.functions, dice))
     texts = {name: document for name, document in documents.items() if name not in code}
     for language, count in others.filled.items():
         texts |= {f"{language}.{n}": filled(language, paragraphs[language], dice) for n in range(count)}
     for language, count in others.pages.items():
         for name, purpose, text in manual_pages(MANUALS / language, count, dice):
-            texts[f"{language[:2]}.page.{name}"] = (f"{name}: {purpose}", text)
+            # The same page in another language would answer as well.
+            if file != SEVENTH or not any(document.endswith(f"{PAGE}{name}") for document in documents):
+                texts[f"{language[:2]}{PAGE}{name}"] = (f"{name}: {purpose}", text)
     folder.mkdir(parents=True, exist_ok=True)
     for name, source in code.items():
         (folder / f"{name}.py").write_text(source, encoding="utf-8")
@@ -224,7 +250,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workdir", type=Path, required=True)
     parser.add_argument("--model", default="multilingual")
-    for name in ("second", "third", "fourth", "fifth", "sixth"):
+    for name in ("second", "third", "fourth", "fifth", "sixth", "seventh"):
         parser.add_argument(f"--{name}", action="store_const", dest="library", const=name, help=f"the {name} library")
     parser.set_defaults(library="library")
     parser.add_argument("--json", type=Path, help="write the rank of every question there")
@@ -239,7 +265,12 @@ def main() -> None:
     for label, asked in [*([("chosen", choose(questions))] if first else []), ("all", questions)]:
         show(label, [ranks[question] for question in asked])
         for kind in ("one language", "across"):
-            show(f"{label}, {kind}", [ranks[question] for question in asked if question.kind == kind])
+            of_kind = [question for question in asked if question.kind == kind]
+            show(f"{label}, {kind}", [ranks[question] for question in of_kind])
+            if options.library == "seventh":
+                for name, is_page in (("letters", False), ("pages", True)):
+                    ranks_there = [ranks[question] for question in of_kind if (PAGE in question.document) == is_page]
+                    show(f"{name}, {kind}", ranks_there)
     if options.json:
         rows = [{**question._asdict(), "rank": rank} for question, rank in ranks.items()]
         options.json.write_text(json.dumps(rows, ensure_ascii=False, indent=1), encoding="utf-8")
