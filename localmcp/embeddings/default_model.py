@@ -80,7 +80,7 @@ class MiniLMWeights:
         words = self._words.values[ids] * self._words.scales[ids, None]
         return words + self._positions[: len(ids)]
 
-    def matrix(self, part: str, arithmetic: Arithmetic) -> Int8Matrix:
+    def matrix(self, part: str) -> Int8Matrix:
         layer, _, kind = part.partition(".")
         if kind != "qkv":
             return self._matrix(_source(layer, _PARTS[kind]))

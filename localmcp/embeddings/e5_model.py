@@ -13,7 +13,7 @@ from typing import Any
 
 from localmcp.arrays import NDArray, Vector, Vectors, np
 from localmcp.config import packaged_data
-from localmcp.embeddings.encoder import Arithmetic, EncoderShape, FourBitMatrix, Int8Matrix, mean_of
+from localmcp.embeddings.encoder import EncoderShape, Int8Matrix, mean_of
 from localmcp.embeddings.encoder_embedder import FEW_PASSAGES, Common, EncoderEmbedder
 from localmcp.embeddings.native import explained, map_checked, map_file, run_beside
 from localmcp.embeddings.protobuf import message, number, text
@@ -39,24 +39,23 @@ CENTERING = 0.75
 _BLOCK, _BLOCK_BYTES = 32, 18
 _PARTS = {"qkv": ("q", "k", "v"), "attended": ("ao",), "inner": ("fi",), "outer": ("fo",)}
 _NORMS = {"attended_norm": "aln", "outer_norm": "oln"}
+_LARGE_INPUTS = {0: 318, 1: 1462, 2: 354, 4: 778, 5: 658, 6: 1152, 7: 413}
+"""By layer: the one input of its `outer` matrix that reaches 11 to 68, where all others stay below 7. A whole text is
+quantized in 256 steps; with these inputs divided the cosine of int8 and float is .996, without it .990."""
+_DIVISOR = 5
 
 
 class E5Embedder(EncoderEmbedder):
     """multilingual-e5-small (384 dimensions), from the wheel or from an imported copy; no network.
 
+    Questions are embedded as int8 as well: in half the time, and as well (XQuAD, English and Spanish questions on
+    passages in either language, nDCG@10: mean .9618, by blocks of four bits .9611).
+
     Raises:
         ModelUnavailable: it is not on this machine, or its file is not the pinned one.
     """
 
-    def __init__(
-        self,
-        models_directory: Path,
-        *,
-        threads: int | None = None,
-        question_threads: int | None = None,
-        arithmetic: Arithmetic | None = None,
-    ) -> None:
-        """`arithmetic`: that of passages; None tries which is faster here."""
+    def __init__(self, models_directory: Path, *, threads: int | None = None) -> None:
         path = find_e5_file(models_directory)
         self._pieces = SentencePieces(path)
         self._sentences: dict[str, Vector] = {}
@@ -71,8 +70,9 @@ class E5Embedder(EncoderEmbedder):
                 query_prefix="query: ",
                 passage_prefix="passage: ",
                 threads=threads,
-                question_threads=question_threads,
-                arithmetic=arithmetic,
+                question_threads=1,
+                arithmetic="int8",
+                question_arithmetic="int8",
                 common=_read_common(),
             )
 
@@ -168,15 +168,19 @@ class E5Weights:
     def embed(self, ids: NDArray[np.int64]) -> Vectors:
         return _unpack(self._words[ids]).reshape(len(ids), -1) + self._positions[: len(ids)]
 
-    def matrix(self, part: str, arithmetic: Arithmetic) -> Int8Matrix | FourBitMatrix:
+    def matrix(self, part: str) -> Int8Matrix:
         layer, _, kind = part.partition(".")
         columns = 4 * self.shape.width if kind == "outer" else self.shape.width
         blocks = np.concatenate([self._blocks(f"l{layer}.{name}.w", columns) for name in _PARTS[kind]])
-        if arithmetic == "float":
-            return FourBitMatrix(_interleave(blocks[..., 2:]), _scales(blocks))
         floats = _unpack(blocks).reshape(len(blocks), columns)
+        divisors = None
+        if kind == "outer" and int(layer) in _LARGE_INPUTS:
+            divisors = np.ones(columns, np.float32)
+            divisors[_LARGE_INPUTS[int(layer)]] = _DIVISOR
+            floats *= divisors
         scales = np.maximum(np.abs(floats).max(axis=1), 1e-12) / 127
-        return Int8Matrix(np.rint(floats / scales[:, None]).astype(np.int8).T, scales)
+        floats /= scales[:, None]
+        return Int8Matrix(np.rint(floats, out=floats).astype(np.int8).T, scales, divisors)
 
     def floats(self, name: str) -> Vector:
         part, _, kind = name.rpartition(".")
@@ -196,25 +200,14 @@ class E5Weights:
         return np.frombuffer(self._file, np.uint8, length, offset).reshape(-1, columns // _BLOCK, _BLOCK_BYTES)
 
 
-def _scales(blocks: NDArray[np.uint8]) -> Vectors:
-    return blocks[..., :2].copy().view("<f2")[..., 0].astype(np.float32)
-
-
 def _unpack(blocks: NDArray[np.uint8]) -> Vectors:
     """Return the weights of blocks as floats: the last axis has 32 instead of 18 entries."""
     values = np.empty((*blocks.shape[:-1], _BLOCK), np.float32)
     values[..., :16] = blocks[..., 2:] & 15
     values[..., 16:] = blocks[..., 2:] >> 4
     values -= 8
-    values *= _scales(blocks)[..., None]
+    values *= blocks[..., :2].copy().view("<f2").astype(np.float32)
     return values
-
-
-def _interleave(values: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Return the sixteen bytes of each block in onnxruntime's order: byte j holds weights 2j (low) and 2j + 1."""
-    low, high = values & 15, values >> 4
-    halves = [half[..., 0::2] | half[..., 1::2] << 4 for half in (low, high)]
-    return np.concatenate(halves, axis=-1, dtype=np.uint8)
 
 
 # ---------------------------------------------------------------- the file's head

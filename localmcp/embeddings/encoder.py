@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol
 
 from localmcp.arrays import NDArray, Vector, Vectors, np
 from localmcp.embeddings.native import PROVIDERS, import_onnxruntime, native_calls, shorten_spins
-from localmcp.embeddings.onnx_graph import FLOAT, INT8, MICROSOFT, UINT8, GraphWriter
+from localmcp.embeddings.onnx_graph import FLOAT, INT8, MICROSOFT, GraphWriter
 
 Arithmetic = Literal["float", "int8"]
 """How matrices are multiplied: as floats, or as int8 with activations quantized by text, x 2.5-3 with VNNI."""
@@ -34,19 +34,9 @@ class Int8Matrix:
 
     values: NDArray[np.int8]
     scales: Vector
-
-
-@dataclass(frozen=True, slots=True)
-class FourBitMatrix:
-    """A matrix of shape (k, n) in blocks of 32 along k: value minus 8, times the block's scale.
-
-    Multiplied by it, activations are quantized by block: as good as floats (cosine .9999), in an eighth of the memory.
-    """
-
-    values: NDArray[np.uint8]
-    """Shape (n, k / 32, 16), two values a byte, the first one in the low half."""
-    scales: Vectors
-    """Shape (n, k / 32)."""
+    divisors: Vector | None = None
+    """By what the k inputs are divided before they are quantized, so that a few large ones do not set the step for all;
+    the values of their rows are as much larger. Shape (k,)."""
 
 
 class EncoderWeights(Protocol):
@@ -61,9 +51,7 @@ class EncoderWeights(Protocol):
         """Return the sums of word, position and type vectors before the first norm: shape (tokens, width)."""
         ...
 
-    def matrix(self, part: str, arithmetic: Arithmetic) -> Int8Matrix | FourBitMatrix:
-        """Return the form to multiply by: for int8 always Int8Matrix."""
-        ...
+    def matrix(self, part: str) -> Int8Matrix: ...
 
     def floats(self, name: str) -> Vector:
         """Return `PART.bias`, or `PART.weight` of a norm."""
@@ -138,30 +126,15 @@ class _EncoderGraph:
         return self._graph.node("MultiHeadAttention", parts, domain=MICROSOFT, num_heads=self._weights.shape.heads)
 
     def _product(self, hidden: str, part: str) -> str:
-        matrix, bias = self._weights.matrix(part, self._arithmetic), self._floats(part + ".bias")
-        if isinstance(matrix, FourBitMatrix):
-            return self._four_bit_product(hidden, part, matrix, bias)
+        matrix, bias = self._weights.matrix(part), self._floats(part + ".bias")
         factors = [self._value(part, INT8, matrix.values), self._value(part + ".scales", FLOAT, matrix.scales)]
+        if matrix.divisors is not None:
+            hidden = self._graph.node("Div", [hidden, self._value(part + ".divisors", FLOAT, matrix.divisors)])
         if self._arithmetic == "int8":
             # Between them the zero points, of which a symmetric matrix has none.
             return self._graph.node("DynamicQuantizeMatMul", [hidden, *factors, "", bias], domain=MICROSOFT)
         floats = self._graph.node("DequantizeLinear", factors, axis=1)
         return self._graph.node("Add", [self._graph.node("MatMul", [hidden, floats]), bias])
-
-    def _four_bit_product(self, hidden: str, part: str, matrix: FourBitMatrix, bias: str) -> str:
-        factors = [self._value(part, UINT8, matrix.values), self._value(part + ".scales", FLOAT, matrix.scales)]
-        n, blocks = matrix.scales.shape
-        return self._graph.node(
-            "MatMulNBits",
-            # Between them the zero points, which are 8, and an order of blocks that they do not need.
-            [hidden, *factors, "", "", bias],
-            domain=MICROSOFT,
-            K=32 * blocks,
-            N=n,
-            bits=4,
-            block_size=32,
-            accuracy_level=4,
-        )
 
     def _norm(self, hidden: str, part: str) -> str:
         scales = [self._floats(part + ".weight"), self._floats(part + ".bias")]

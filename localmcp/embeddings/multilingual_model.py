@@ -45,10 +45,9 @@ class MultilingualEmbedder:
     """
 
     def __init__(self, models_directory: Path, *, threads: int | None = None) -> None:
-        # A question is embedded by both side by side: among twice as many threads they would wait for each other.
-        share = max(1, threads_for(threads) // 2)
-        self._many = E5Embedder(models_directory, threads=threads, question_threads=share)
-        self._english = DefaultEmbedder(threads=threads, question_threads=share)
+        self._many = E5Embedder(models_directory, threads=threads)
+        # A question is embedded by both side by side, the longer one on one thread.
+        self._english = DefaultEmbedder(threads=threads, question_threads=max(1, threads_for(threads) - 1))
         self.across_languages = AcrossLanguages(self._many)
         self.count_tokens = self._many.count_tokens
         halves = (self._many.identity, self._english.identity)
@@ -106,7 +105,7 @@ class MultilingualEmbedder:
 
     def passage_arithmetic(self) -> Trial:
         """Say how long passages are embedded on this processor."""
-        return self._many.passage_arithmetic()
+        return self._english.passage_arithmetic()
 
 
 class AcrossLanguages:

@@ -11,7 +11,7 @@ from typing import Any
 
 from localmcp.embeddings.protobuf import message, number, text
 
-FLOAT, UINT8, INT8 = 1, 2, 3
+FLOAT, INT8 = 1, 3
 MICROSOFT = "com.microsoft"
 """The domain of onnxruntime's fused operators."""
 _IR_VERSION, _OPSET = 9, 17

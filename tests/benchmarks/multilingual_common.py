@@ -126,7 +126,7 @@ def add_words() -> None:
     questions = [dice.choice(texts)[:80] for texts in equally]
     english = english_and_code(len(passages))
     english_questions = [text.strip().splitlines()[0][:80] for text in english if text.strip()]
-    embedder = E5Embedder(models_directory(), arithmetic="int8")
+    embedder = E5Embedder(models_directory())
     passage = (word_mean(embedder, "passage: ", passages) + word_mean(embedder, "passage: ", english)) / 2
     query = (word_mean(embedder, "query: ", questions) + word_mean(embedder, "query: ", english_questions)) / 2
     with np.load(TARGET) as stored:
@@ -153,7 +153,7 @@ def make_common() -> None:
     english = english_and_code(len(passages))
     english_questions = [text.strip().splitlines()[0][:80] for text in english if text.strip()]
     print(f"{len(languages)} languages, {len(passages)} and {len(english)} passages")
-    embedder = E5Embedder(models_directory(), arithmetic="int8")
+    embedder = E5Embedder(models_directory())
     embedder._common = None
 
     by_language = [embed_questions(embedder, questions), embedder.embed_passages(passages)]
