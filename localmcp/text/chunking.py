@@ -113,7 +113,7 @@ def split(
     borders = _borders(text, fixed, page_starts)
     budget = _Budget(count_tokens, title, target, limit)
     groups = list(_pack(text, _cut_sections(outline.sections, borders), budget, frozenset(borders)))
-    spans = [span for group in groups for span in _fit(text, group, budget, markup, rows)]
+    spans = [span for group in groups for span in _fit(text, group, budget, markup, rows, outline.fences)]
     return _describe(text, spans, outline, page_starts, markup, rows, appendix)
 
 
@@ -316,12 +316,14 @@ class _Span:
     tokens: int
 
 
-def _fit(text: str, group: _Group, budget: _Budget, markup: Markup, rows: _Rows | None) -> list[_Span]:
+def _fit(
+    text: str, group: _Group, budget: _Budget, markup: Markup, rows: _Rows | None, fences: list[tuple[int, int]]
+) -> list[_Span]:
     """Return the group as spans within the limit; the remains of cutting are joined again where they fit."""
     paths = [section.path for section in group.sections]
     fits = group.tokens is not None and group.tokens <= budget.room(paths[0])
     tightest = paths[0] if fits else min(paths, key=budget.room)
-    cutter = _Cutter(text, budget, markup, budget.room(tightest), budget.goal(tightest), rows)
+    cutter = _Cutter(text, budget, markup, budget.room(tightest), budget.goal(tightest), rows, fences)
     pieces = cutter.cut(group.start, group.stop, group.tokens)
     starts = [section.start for section in group.sections]
     spans: list[_Span] = []
@@ -339,8 +341,18 @@ Piece = tuple[int, int, int]
 class _Cutter:
     """Cuts a span of one document where its structure allows, by characters first, then checked in tokens."""
 
-    def __init__(self, text: str, budget: _Budget, markup: Markup, room: int, goal: int, rows: _Rows | None) -> None:
+    def __init__(
+        self,
+        text: str,
+        budget: _Budget,
+        markup: Markup,
+        room: int,
+        goal: int,
+        rows: _Rows | None,
+        fences: list[tuple[int, int]],
+    ) -> None:
         self._rows = rows
+        self._fences = fences
         self._text = text
         self._budget = budget
         self._markup: Markup = markup
@@ -361,20 +373,20 @@ class _Cutter:
         parts = max(-(-tokens // self._goal), -(-visible // MOST_CHARACTERS), 2)
         # A tenth more than an even share, so that unequal paragraphs need not leave a small rest.
         capacity = min(len(body) * 11 // (parts * 10) + 1, len(body) - 1, MOST_CHARACTERS)
-        return self._cut_all(start, self._split(body, capacity))
+        return self._cut_all(start, self._split(body, capacity, _overlaps(self._fences, start, stop)))
 
     def _cut_all(self, start: int, parts: Sequence[str]) -> list[Piece]:
         offsets = accumulate(map(len, parts), initial=start)
         return [piece for first, last in pairwise(offsets) for piece in self.cut(first, last)]
 
-    def _split(self, body: str, capacity: int) -> list[str]:
+    def _split(self, body: str, capacity: int, fences: Iterable[tuple[int, int]]) -> list[str]:
         """Return the body in parts of at most `capacity` code points; if it is no code, cut where sentences end."""
         from semantic_text_splitter import MarkdownSplitter, TextSplitter  # 3 ms
 
         if self._markup == "code":
             return TextSplitter(capacity, trim=False).chunks(body)
         splitter = MarkdownSplitter if self._markup == "markdown" else TextSplitter
-        parts = splitter(capacity, trim=False).chunks(flowing_text(body, self._markup))
+        parts = splitter(capacity, trim=False).chunks(flowing_text(body, self._markup, fences))
         return [body[start:stop] for start, stop in pairwise(accumulate(map(len, parts), initial=0))]
 
     def join(self, pieces: Iterable[Piece]) -> list[Piece]:
@@ -440,7 +452,7 @@ def _describe(
     chunks: list[Chunk] = []
     for span in spans:
         first, last = _visible(text, span.start, span.stop)
-        code = markup == "code" or _overlap(outline.fences, first, last) * 2 > last - first
+        code = markup == "code" or _fenced(outline.fences, first, last) * 2 > last - first
         kind: Kind = "data" if appendix is not None and first >= appendix else "code" if code else "prose"
         chunks.append(
             Chunk(
@@ -464,7 +476,14 @@ def _visible(text: str, start: int, stop: int) -> tuple[int, int]:
     return start + len(body) - len(body.lstrip()), start + len(body.rstrip())
 
 
-def _overlap(fences: list[tuple[int, int]], first: int, last: int) -> int:
+def _fenced(fences: list[tuple[int, int]], first: int, last: int) -> int:
     """Return how many code points of the span are in fenced code."""
+    return sum(stop - start for start, stop in _overlaps(fences, first, last))
+
+
+def _overlaps(fences: list[tuple[int, int]], first: int, last: int) -> Iterator[tuple[int, int]]:
+    """Yield the parts of a span that are in fenced code, as offsets from its start."""
     near = slice(max(bisect_right(fences, (first, first)) - 1, 0), bisect_right(fences, (last, last)))
-    return sum(max(min(stop, last) - max(start, first), 0) for start, stop in fences[near])
+    for start, stop in fences[near]:
+        if max(start, first) < min(stop, last):
+            yield max(start, first) - first, min(stop, last) - first

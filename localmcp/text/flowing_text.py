@@ -4,6 +4,7 @@ It prefers the end of a line, and in Markdown any quote, link, code or emphasis,
 """
 
 import re
+from collections.abc import Iterable
 
 from localmcp.text.outline import Markup
 
@@ -22,13 +23,17 @@ _FULL_LINE = 0.8
 """Share of the usual length from which on a wrapped line is full."""
 
 
-def flowing_text(text: str, markup: Markup) -> str:
+def flowing_text(text: str, markup: Markup, fences: Iterable[tuple[int, int]] = ()) -> str:
     """Return a text as long, without the ends of lines that a program wrapped, and in Markdown without marks in a line.
+
+    `fences`: offsets of blocks of code, whose lines nobody wrapped.
 
     With it the first passage answers .839 instead of .751 of 397 Spanish questions to articles that were wrapped and
     have no empty lines, .851 instead of .831 with empty lines, and .861 instead of .856 where each paragraph is a line.
     """
     unwrapped = _unwrapped(text)
+    for first, last in fences:
+        unwrapped = unwrapped[:first] + text[first:last] + unwrapped[last:]
     return _LINE.sub(_without_marks, unwrapped) if markup == "markdown" else unwrapped
 
 

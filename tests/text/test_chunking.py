@@ -166,6 +166,15 @@ def test_lines_that_begin_anew_are_cut_between_lines() -> None:
     assert all(chunk.text.endswith("receipt\n") for chunk in chunks[:-1])
 
 
+def test_fenced_code_is_cut_between_lines() -> None:
+    lines = [
+        f"localmcp restore saved{number}.localmcp   # in one transaction; the old file is kept" for number in range(60)
+    ]
+    chunks = split_checked("# Care\n\n```bash\n" + "\n".join(lines) + "\n```\n", markup="markdown")
+    assert len(chunks) > 2
+    assert all(chunk.text.endswith("is kept\n") for chunk in chunks[:-1])
+
+
 def test_small_siblings_share_a_chunk_but_not_across_parents():
     sections = "".join(f"## Option {number}\n\nTurns it on.\nOff by default.\n\n" for number in range(30))
     chunks = split_checked(f"# One\n\n{sections}# Two\n\n{sections}")
