@@ -10,6 +10,7 @@ from typing import Any, TypedDict, cast
 
 from localmcp.config import config_directory
 from localmcp.errors import ConfigurationError
+from localmcp.humanize import choices
 from localmcp.schemas import one_or_more
 
 RIGHTS = {"read": {"read"}, "write": {"read", "write"}, "admin": {"read", "write", "admin"}}
@@ -69,7 +70,7 @@ def read_profile(name: str) -> Profile:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigurationError(f"{path} cannot be read: {error}.", hint="Fix or remove the file.") from error
     if name not in table:
-        raise ConfigurationError(f"There is no profile '{name}' in {path}.", hint=f"There are: {_listed(table)}.")
+        raise ConfigurationError(f"There is no profile '{name}' in {path}.", hint=choices(sorted(table)))
     return _parse(name, table[name], path)
 
 
@@ -101,7 +102,3 @@ def _rights(table: Mapping[str, Any], where: str) -> frozenset[str]:
         accepted = f"it must be one of {', '.join(RIGHTS)}, or a list of them"
         raise ConfigurationError(f"rights = {value!r} {where} cannot be used: {accepted}.")
     return frozenset(right for item in listed for right in RIGHTS[item])
-
-
-def _listed(table: Mapping[str, Any]) -> str:
-    return ", ".join(sorted(table)) or "none"

@@ -41,7 +41,7 @@ from localmcp.rules.catalog import RuleCatalog
 from localmcp.rules.editing import RuleEditor
 from localmcp.rules.finder import RuleFinder
 from localmcp.rules.import_export import RuleFiles
-from localmcp.rules.learning import ModelGeneralizer, RuleLearner
+from localmcp.rules.learning import RuleLearner, generalize_by_model
 from localmcp.search.backend_choice import Places
 from localmcp.search.federation import Federation
 from localmcp.search.index import Index
@@ -106,7 +106,7 @@ class Workspace:
         self.rules = RuleCatalog(self.database, self.index, self.rule_finder)
         self.rule_exchange = RuleFiles(self.rules)
         self.rule_care = RuleEditor(self.rules)
-        self.rule_memory = RuleLearner(self.rules, ModelGeneralizer(self._open_language_model))
+        self.rule_memory = RuleLearner(self.rules, partial(generalize_by_model, self._open_language_model))
         self.places = Places(self.database, self.milvus, self.replication)
         self.index.vector_server = self.places if self.milvus is not None else None
         self.retriever = Retriever(self.database, self.index, self.embedder, self.places)

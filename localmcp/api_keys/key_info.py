@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any, cast
 
@@ -60,21 +60,7 @@ class KeyInfo:
 
     def as_json(self) -> Json:
         """Return the original's field names (`requirements.md` section 5), and ours beside them."""
-        return {
-            "id": self.id,
-            "name": self.name,
-            "created_at": self.created_at,
-            "scopes": list(self.scopes),
-            "is_active": self.is_active,
-            "expires_at": self.expires_at,
-            "last_used_at": self.last_used_at,
-            "prefix": self.prefix,
-            "status": self.status,
-            "uses": self.uses,
-            "collections": _listed(self.collections),
-            "tools": _listed(self.tools),
-            "providers": _listed(self.providers),
-        }
+        return {**asdict(self), "status": self.status}
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +148,3 @@ def _is_over(expires_at: str | None) -> bool:
 
 def _frozen(names: tuple[str, ...] | None) -> frozenset[str] | None:
     return None if names is None else frozenset(names)
-
-
-def _listed(names: tuple[str, ...] | None) -> list[str] | None:
-    return None if names is None else list(names)

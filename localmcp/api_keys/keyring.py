@@ -28,7 +28,7 @@ from localmcp.api_keys.grants import (
 from localmcp.api_keys.key_info import KeyInfo, NewKey, read_keys
 from localmcp.errors import AccessDenied, InvalidInput, NotFound
 from localmcp.search.collections import choose_collections
-from localmcp.storage.database import Database
+from localmcp.storage.database import Database, insert_row
 from localmcp.storage.times import utc_now
 from localmcp.storage.write_behind import WriteBehind
 from localmcp.tools import Json
@@ -97,8 +97,7 @@ class ApiKeys:
         row["key_hash"] = _hash(key)
         with self._database.write() as connection:
             row["collections"] = bind(connection, collections)
-            values = ", ".join(f":{column}" for column in row)
-            connection.execute(f"insert into api_keys ({', '.join(row)}) values ({values})", row)
+            insert_row(connection, "api_keys", row)
             info = read_keys(connection, "id = ?", (row["id"],))[0][0]
         return NewKey(key, info)
 

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, NotRequired, cast
+from typing import Annotated, Literal, NotRequired
 
 import apsw
 from typing_extensions import TypedDict
@@ -18,6 +18,7 @@ from localmcp.files import HASH_AT_MOST, holds_other_bytes, modified_ns
 from localmcp.knowledge.lean_answers import lean_verification
 from localmcp.knowledge.names import resolve_chunk, resolve_source
 from localmcp.knowledge.origins import Id, shown_id
+from localmcp.schemas import mapping_of
 from localmcp.search.candidates import Hit, SearchRequest
 from localmcp.search.collections import visible_collections
 from localmcp.search.federation import Federation
@@ -25,7 +26,7 @@ from localmcp.search.index import Index
 from localmcp.search.passages import Passage, find_passage, passages_of_source
 from localmcp.storage.database import fetch_column
 from localmcp.text.outline import path_at
-from localmcp.tools import Param, hidden_tool
+from localmcp.tools import Param, hidden_tool, without_none
 
 Freshness = Literal["fresh", "changed", "missing", "unverifiable"]
 Verdict = Literal["exact", "moved", "changed", "absent"]
@@ -156,11 +157,8 @@ def _headings(passage: Passage, body: str, start: int) -> Sequence[str]:
 
 def _add_ocr(citation: Citation, passage: Passage) -> None:
     """Mark what was read by character recognition; the pages and their confidence are in the metadata."""
-    ocr = passage.metadata.get("ocr")
-    pages: Any = cast("dict[str, Any]", ocr).get("pages") if isinstance(ocr, dict) else None
-    confidence: Any = (
-        cast("dict[str, Any]", pages).get(str(passage.first_page or 1)) if isinstance(pages, dict) else None
-    )
+    pages = mapping_of(mapping_of(passage.metadata.get("ocr")).get("pages"))
+    confidence = pages.get(str(passage.first_page or 1))
     if isinstance(confidence, int | float):
         citation["ocr"] = True
         citation["confidence"] = round(float(confidence), 2)
@@ -371,7 +369,7 @@ def _verification(index: Index, origin: str | None, passage: Passage, verdict: V
         "moved": "The words stand elsewhere than cited.",
         "changed": f"The words stood there when the file was indexed; the file is {freshness} since.",
     }
-    verification: Verification = {
+    verification = {
         "verdict": verdict,
         "message": messages[verdict],
         "chunkId": shown_id(passage.chunk_uuid, origin),
@@ -379,10 +377,9 @@ def _verification(index: Index, origin: str | None, passage: Passage, verdict: V
         "sourceTitle": passage.title,
         "citation": cite(passage, _span_of(passage.text.strip(), quote)),
         "freshness": freshness,
+        "origin": origin,
     }
-    if origin is not None:
-        verification["origin"] = origin
-    return verification
+    return without_none(verification)
 
 
 def _span_of(body: str, quote: str) -> tuple[int, int] | None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
 from os.path import commonprefix
-from typing import Any
+from typing import Any, cast
 
 from localmcp.errors import InvalidInput
 from localmcp.knowledge.citations import cite
@@ -24,7 +24,7 @@ from localmcp.schemas import one_or_more
 from localmcp.search.passages import Passage
 from localmcp.text.outline import headings_in
 from localmcp.text.signals import signals
-from localmcp.tools import compact_json
+from localmcp.tools import compact_json, without_none
 
 DOCUMENT_CHARS = 8_000
 """Characters of a document that a language model gets at once unless it asks for more."""
@@ -272,22 +272,8 @@ def document_outline(item: SourceItem, passages: list[Passage], budget: int | No
 
 
 def _document_source(item: SourceItem, shown: list[Passage]) -> DocumentSource:
-    source: DocumentSource = {
-        "id": item["id"],
-        "title": item["title"],
-        "sourceType": item["sourceType"],
-        "content": "".join(passage.text for passage in shown),
-        "metadata": item["metadata"],
-        "createdAt": item["createdAt"],
-        "updatedAt": item["updatedAt"],
-        "collection": item["collection"],
-        "freshness": item["freshness"],
-    }
-    if "path" in item:
-        source["path"] = item["path"]
-    if "origin" in item:
-        source["origin"] = item["origin"]
-    return source
+    fields = {name: value for name, value in item.items() if name not in ("changedAt", "partition", "chunkCount")}
+    return cast("DocumentSource", {**fields, "content": "".join(passage.text for passage in shown)})
 
 
 def _document_chunk(passage: Passage, origin: str | None) -> DocumentChunk:
@@ -310,7 +296,7 @@ def _document_chunk(passage: Passage, origin: str | None) -> DocumentChunk:
 
 
 def context_around(target: Passage, around: list[Passage], window: int, origin: str | None) -> ContextResult:
-    result: ContextResult = {
+    result = {
         "targetChunkId": shown_id(target.chunk_uuid, origin),
         "window": window,
         "sourceId": shown_id(target.source_uuid, origin),
@@ -321,12 +307,10 @@ def context_around(target: Passage, around: list[Passage], window: int, origin: 
         "chunks": [_context_chunk(passage, target, origin) for passage in around],
         "concatenatedContent": JOINT.join(passage.text.strip() for passage in around),
         "citation": cite(target),
+        "origin": origin,
+        "signals": signals(target.title, *(passage.text for passage in around)) or None,
     }
-    if origin is not None:
-        result["origin"] = origin
-    if signs := signals(target.title, *(passage.text for passage in around)):
-        result["signals"] = signs
-    return result
+    return without_none(result)
 
 
 def _context_chunk(passage: Passage, target: Passage, origin: str | None) -> ContextChunk:

@@ -53,7 +53,7 @@ from localmcp.search.model_languages import unread_languages
 from localmcp.search.passages import find_passage, passages_of_source
 from localmcp.search.vector_queue import word_only_passages
 from localmcp.storage.database import fetch_all, fetch_one
-from localmcp.tools import Param, current_scope, integer_or_string, tool
+from localmcp.tools import Param, current_scope, integer_or_string, tool, without_none
 
 LONGEST_NAMES = 300
 """Characters of the names of collections and mounted files in the text for an assistant that connects."""
@@ -92,7 +92,8 @@ class KnowledgeBase(PassageSearch):
         def look(index: Index, origin: str | None) -> ContextResult | None:
             with index.database.read() as connection:
                 target = find_passage(connection, identity.uuid.bytes) if identity else None
-                if target is None or not _is_visible(connection, target.collection_id):
+                visible = {collection.id for collection in visible_collections(connection)}
+                if target is None or target.collection_id not in visible:
                     return None
                 if section:
                     passages = section_around(passages_of_source(connection, target.source_id), target)
@@ -301,7 +302,7 @@ class KnowledgeBase(PassageSearch):
             trashed = fetch_one(connection, sql)
             unread = unread_languages(connection)
         chunks = sum(stat["chunks"] for stat in stats)
-        result: StatsResult = {
+        result = {
             "totalSources": sum(stat["sources"] for stat in stats),
             "totalChunks": chunks,
             "chunksWithEmbeddings": embedded,
@@ -310,16 +311,12 @@ class KnowledgeBase(PassageSearch):
             "collections": stats,
             "languages": dict(languages),
             "trashedSources": trashed,
+            "languageNotice": unread.notice if unread else None,
+            "scannedPagesWaiting": pages or None,
+            "fileBytes": self.database.path.stat().st_size if current_scope().collections is None else None,
+            "mounts": list(self.federation.look(_mount_stats)) or None,
         }
-        if unread is not None:
-            result["languageNotice"] = unread.notice
-        if pages:
-            result["scannedPagesWaiting"] = pages
-        if current_scope().collections is None:
-            result["fileBytes"] = self.database.path.stat().st_size
-        if mounts := list(self.federation.look(_mount_stats)):
-            result["mounts"] = mounts
-        return result
+        return without_none(result)
 
     def instructions(self) -> str:
         """Return a paragraph for the assistant that connects: what is here and how to use it."""
@@ -392,18 +389,15 @@ def _mount_stats(index: Index, name: str | None) -> dict[str, Any] | None:
         stats = [_collection_stats(connection, collection) for collection in collections]
         quickstarts = fetch_one(connection, "select count(*) from quickstarts where deleted_at is null")
         rules = fetch_one(connection, "select count(*) from rules where retired_at is null")
-    return {
+    mount_stats = {
         "name": name,
         "sources": sum(stat["sources"] for stat in stats),
         "chunks": sum(stat["chunks"] for stat in stats),
         "collections": [collection.name for collection in collections],
-        **({"quickstarts": quickstarts} if quickstarts else {}),
-        **({"rules": rules} if rules else {}),
+        "quickstarts": quickstarts or None,
+        "rules": rules or None,
     }
-
-
-def _is_visible(connection: apsw.Connection, collection_id: int) -> bool:
-    return any(collection.id == collection_id for collection in visible_collections(connection))
+    return without_none(mount_stats)
 
 
 def _why_not_indexed(connection: apsw.Connection, path: str) -> str:

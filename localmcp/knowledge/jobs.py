@@ -9,10 +9,10 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, Protocol, cast
+from typing import Any, Literal, cast
 
 from localmcp.errors import Interrupted, LocalMCPError, NotFound
-from localmcp.storage.database import Database, fetch_all, fetch_one
+from localmcp.storage.database import Database, fetch_all, fetch_one, insert_row
 from localmcp.storage.times import is_recent, utc_now
 from localmcp.tools import Json, ReportProgress, Scope, current_scope, progress_listener, use_scope
 
@@ -35,22 +35,6 @@ LOOK_SECONDS = 0.3
 """How often a call that waits for another process's job looks at it."""
 
 
-class Tell(Protocol):
-    """Reports of the work while it runs."""
-
-    def __call__(self, done: int, total: int, message: str) -> None:
-        """Report how far it is, and what it works on."""
-        ...
-
-    def ready(self, result: Json) -> None:
-        """Give the call its result although the job goes on."""
-        ...
-
-
-Work = Callable[[Json, Tell], Json]
-"""Runs a job from its arguments and returns its result. It may run again after a kill, so it is incremental."""
-
-
 @dataclass(frozen=True, slots=True)
 class JobState:
     """Status of a job."""
@@ -68,6 +52,10 @@ class JobState:
     finished_at: str | None
 
 
+Work = Callable[[Json, "Execution"], Json]
+"""Runs a job from its arguments and returns its result. It may run again after a kill, so it is incremental."""
+
+
 class Jobs:
     """The jobs in one file; any process may ask for them, and resume one that no process works on."""
 
@@ -75,7 +63,7 @@ class Jobs:
         self._database = database
         self._kinds = kinds
         self._lock = threading.Lock()
-        self._ours: dict[str, _Execution] = {}
+        self._ours: dict[str, Execution] = {}
 
     def run(self, kind: str, arguments: Json, *, wait: float = WAIT_SECONDS) -> JobState:
         """Start a job and wait up to `wait` seconds for its result; after that it goes on in its thread.
@@ -86,17 +74,12 @@ class Jobs:
         scope = current_scope()
         listener = progress_listener()
         listener(0, None, kind)
-        job = _Execution(uuid.uuid4().hex, kind, arguments, scope, listener=listener)
+        job = Execution(uuid.uuid4().hex, kind, arguments, scope, listener=listener)
         description = json.dumps({"arguments": arguments, **_scope_json(scope)}, ensure_ascii=False)
         with self._database.write() as connection:
             connection.execute("delete from jobs where finished_at < ?", (utc_now(86_400 * KEPT_DAYS),))
-            connection.execute(
-                """
-                insert into jobs (id, kind, arguments, status, started_at, heartbeat_at)
-                values (?1, ?2, ?3, 'running', ?4, ?4)
-                """,
-                (job.id, kind, description, utc_now()),
-            )
+            row = {"id": job.id, "kind": kind, "arguments": description, "status": "running"}
+            insert_row(connection, "jobs", {**row, "started_at": job.started_at, "heartbeat_at": job.started_at})
         self._start(job)
         if job.has_result.wait(wait):
             job.finished.wait(min(wait, READY_SECONDS))
@@ -162,7 +145,7 @@ class Jobs:
         theirs = ((row[0], row[1], json.loads(row[2]), row[3]) for row in abandoned)
         return [row[0] for row in theirs if _may_see(row[2]) and self._take_over(*row)]
 
-    def _take_over(self, job_id: str, kind: str, description: Json, heartbeat: str) -> _Execution | None:
+    def _take_over(self, job_id: str, kind: str, description: Json, heartbeat: str) -> Execution | None:
         """Claim a job by its old heartbeat: of several processes that try, one succeeds."""
         if kind not in self._kinds:
             return None
@@ -171,13 +154,13 @@ class Jobs:
             connection.execute(sql, (utc_now(), job_id, heartbeat))
             if not connection.changes():
                 return None
-        job = _Execution(job_id, kind, description["arguments"], _scope_of(description))
+        job = Execution(job_id, kind, description["arguments"], _scope_of(description))
         self._start(job)
         return job
 
     # ------------------------------------------------------------ running
 
-    def _start(self, job: _Execution) -> None:
+    def _start(self, job: Execution) -> None:
         with self._lock:
             finished = [our.id for our in self._ours.values() if our.finished.is_set()]
             for job_id in finished[:-REMEMBERED]:
@@ -186,7 +169,7 @@ class Jobs:
         for target in (self._work, self._beat):
             threading.Thread(target=target, args=(job,), name=f"localmcp-{job.kind}", daemon=True).start()
 
-    def _work(self, job: _Execution) -> None:
+    def _work(self, job: Execution) -> None:
         try:
             with use_scope(job.scope):
                 job.result = self._kinds[job.kind](job.arguments, job)
@@ -205,21 +188,21 @@ class Jobs:
             job.finished.set()
             job.has_result.set()
 
-    def _beat(self, job: _Execution) -> None:
+    def _beat(self, job: Execution) -> None:
         while not job.finished.wait(HEARTBEAT_SECONDS):
             try:
                 self._write_beat(job)
             except LocalMCPError as error:
                 log.warning("no heartbeat for job %s: %s", job.id, error)
 
-    def _write_beat(self, job: _Execution) -> None:
+    def _write_beat(self, job: Execution) -> None:
         sql = "update jobs set heartbeat_at = ?, done = ?, total = ?, message = ? where id = ? and status = 'running'"
         with self._database.write() as connection:
             connection.execute(sql, (utc_now(), job.done, job.total, job.message, job.id))
             if not connection.changes():
                 job.cancelled.set()
 
-    def _write_end(self, job: _Execution) -> None:
+    def _write_end(self, job: Execution) -> None:
         state = job.state(over=True)
         with self._database.write() as connection:
             connection.execute(
@@ -238,8 +221,8 @@ class Jobs:
 
 
 @dataclass(slots=True)
-class _Execution:
-    """A job that a thread of this process works on, or has finished."""
+class Execution:
+    """A job that a thread of this process works on, or has finished. The work calls it to report how far it is."""
 
     id: str
     kind: str
@@ -259,6 +242,7 @@ class _Execution:
     has_result: threading.Event = field(default_factory=threading.Event)
 
     def __call__(self, done: int, total: int, message: str) -> None:
+        """Report how far the work is, and what it works on."""
         self.done, self.total, self.message = done, total, message
         if self.cancelled.is_set():
             raise Interrupted(CANCELLED)
@@ -266,6 +250,7 @@ class _Execution:
             self.listener(done, total, message)
 
     def ready(self, result: Json) -> None:
+        """Give the call its result although the job goes on."""
         self.result = result
         self.has_result.set()
 

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
+from localmcp.humanize import counted
 from localmcp.knowledge.result_order import shortened
 from localmcp.tools import Answer, Json, compact_json
 
@@ -101,8 +102,8 @@ def search_text(result: Json) -> str:
     for number, hit in enumerate(hits, 1):
         if not _is_weak(hit):
             documents.setdefault(hit["sourceId"], []).append((number, hit))
-    count = _count(len({hit["sourceId"] for hit in hits}), "document")
-    head = f"{count}, {_count(len(hits), 'passage')}{_confidence(result)}"
+    count = counted(len({hit["sourceId"] for hit in hits}), "document")
+    head = f"{count}, {counted(len(hits), 'passage')}{_confidence(result)}"
     blocks = ["\n".join([head + (f" Paths are below {folder}" if folder else ""), *remarks])]
     blocks += [_document_block(passages, folder) for passages in documents.values()]
     weak = [hit for hit in hits if _is_weak(hit)]
@@ -207,7 +208,7 @@ def _passage_line(number: int, hit: Json, shown: str) -> str:
         f"id {short_id(hit['id'])}",
     ]
     if hit.get("morePassages"):
-        parts.append(_count(hit["morePassages"], "more passage"))
+        parts.append(counted(hit["morePassages"], "more passage"))
     if hit.get("signals"):
         parts.append(f"beware: {', '.join(hit['signals'])}")
     return f"[{number}] {', '.join(filter(None, parts))}"
@@ -228,10 +229,6 @@ def _place(citation: Json, title: str, content: str, shown: str) -> str:
         return heading + inside
     first, last = citation["startLine"], citation["endLine"]
     return heading + (f"line {first}" if first == last else f"lines {first}-{last}")
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _shared_folder(paths: Sequence[str | None]) -> str:
@@ -310,7 +307,7 @@ def lean_sources(result: Any) -> Answer:
     items = cast("list[Json]", result["sources"])
     folder = _shared_folder([item.get("path") for item in items])
     order = f", {result['order']}" if "order" in result else ""
-    head = f"{result['count']} of {_count(result['total'], 'document')}{order}{'; times in UTC' if items else ''}."
+    head = f"{result['count']} of {counted(result['total'], 'document')}{order}{'; times in UTC' if items else ''}."
     lines = [head + (f" Paths are below {folder}" if folder else ""), *(_source_line(item, folder) for item in items)]
     lines += result.get("notices", [])
     if "nextOffset" in result:
@@ -339,7 +336,7 @@ def lean_removal(result: Any) -> Answer:
     """Return the answer of `remove_source`: a line per document that is, or would be, in the trash; titles of many."""
     rows: list[Json] = result["sources"]
     stays = "it stays" if result["removed"] == 1 else "they stay"
-    head = f"Removed {_count(result['removed'], 'document')}; {stays} in the trash for {result['trashDays']} days."
+    head = f"Removed {counted(result['removed'], 'document')}; {stays} in the trash for {result['trashDays']} days."
     head = result.get("message", head)
     if len(rows) > MOST_LINES:
         return _answer(result, f"{head}\n{shortened(', '.join(row['title'] for row in rows), TITLE_CHARS)}")
@@ -350,7 +347,7 @@ def lean_removal(result: Any) -> Answer:
 def lean_restored(result: Any) -> Answer:
     """Return the answer of `restore_source`: a line per document that is back, and what could not be restored."""
     rows: list[Json] = result.get("sources", [result])
-    head = f"Restored {_count(result.get('restored', 1), 'document')}."
+    head = f"Restored {counted(result.get('restored', 1), 'document')}."
     lines = [row["path"] or row["title"] for row in rows[:MOST_LINES]]
     problems = [f"{problem['path']}: {problem['reason']}" for problem in result.get("problems", [])]
     return _answer(result, "\n".join([head, *lines, *problems]))

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
 
 import apsw
 
 from localmcp.knowledge.walk import prefix_of
-from localmcp.storage.database import fetch_all, fetch_column, fetch_one
+from localmcp.storage.database import fetch_all, fetch_column, fetch_one, upsert_rows
 from localmcp.storage.times import utc_now
 from localmcp.text.changes import CHANGES, reads_anew
 
@@ -160,7 +160,7 @@ def outdated_containers(connection: apsw.Connection, collection_id: int, readers
     return frozenset(container for container, uri in rows if container and reads_anew(uri, readers))
 
 
-_COLUMNS = "path, status, reason, source_id, sha256, size, mtime_ns, chunks, seconds, seen_at"
+_COLUMNS = tuple(column.name for column in fields(Entry))
 
 
 def is_at(connection: apsw.Connection, entry: Entry) -> bool:
@@ -171,7 +171,7 @@ def is_at(connection: apsw.Connection, entry: Entry) -> bool:
 
 def entries_below(connection: apsw.Connection, collection_id: int, path: str) -> dict[str, Entry]:
     """Return path -> entry of a file, or of a folder and everything in it."""
-    sql = f"select {_COLUMNS} from ledger where collection_id = ? and (path = ? or path >= ? and path < ?)"
+    sql = f"select {', '.join(_COLUMNS)} from ledger where collection_id = ? and (path = ? or path >= ? and path < ?)"
     rows = fetch_all(connection, sql, (collection_id, path, *range_below(path)))
     return {row[0]: Entry(*row) for row in rows}
 
@@ -185,23 +185,9 @@ def record_absent(connection: apsw.Connection, collection_id: int, reasons: Mapp
 
 def record(connection: apsw.Connection, collection_id: int, root_id: int | None, entries: Iterable[Entry]) -> None:
     """Record the status of paths. Part of the caller's write transaction."""
-    now = utc_now()
-    connection.executemany(
-        """
-        insert into ledger (path, status, reason, source_id, sha256, size, mtime_ns, chunks, seconds, collection_id,
-                            root_id, seen_at)
-        values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-        on conflict (path, collection_id) do update set
-            status = excluded.status, reason = excluded.reason, source_id = excluded.source_id,
-            sha256 = excluded.sha256, size = excluded.size, mtime_ns = excluded.mtime_ns, chunks = excluded.chunks,
-            seconds = excluded.seconds, root_id = excluded.root_id, seen_at = excluded.seen_at
-        """,
-        (
-            (e.path, e.status, e.reason, e.source_id, e.sha256, e.size, e.mtime_ns, e.chunks, e.seconds,
-             collection_id, root_id, now)
-            for e in entries
-        ),
-    )  # fmt: skip
+    seen = {"collection_id": collection_id, "root_id": root_id, "seen_at": utc_now()}
+    rows = [{name: getattr(entry, name) for name in _COLUMNS} | seen for entry in entries]
+    upsert_rows(connection, "ledger", ("path", "collection_id"), rows)
 
 
 def record_scans(
@@ -228,15 +214,8 @@ def record_scans(
 
 def mark(connection: apsw.Connection, collection_id: int, path: str, status: Status, reason: str) -> None:
     """Change status and reason of a path, and keep the rest of its entry."""
-    connection.execute(
-        """
-        insert into ledger (path, collection_id, status, reason, seen_at) values (:path, :collection, :status, :reason,
-            :now)
-        on conflict (path, collection_id) do update set
-            status = excluded.status, reason = excluded.reason, seen_at = excluded.seen_at
-        """,
-        {"path": path, "collection": collection_id, "status": status, "reason": reason, "now": utc_now()},
-    )
+    row = {"path": path, "collection_id": collection_id, "status": status, "reason": reason, "seen_at": utc_now()}
+    upsert_rows(connection, "ledger", ("path", "collection_id"), [row])
 
 
 def removed_folders_above(connection: apsw.Connection, collection_id: int, path: str) -> list[str]:

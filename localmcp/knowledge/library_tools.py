@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, cast
 from localmcp.config import Settings
 from localmcp.errors import AccessDenied, InvalidInput
 from localmcp.knowledge.ingest import Library
-from localmcp.knowledge.jobs import WAIT_SECONDS, Jobs, JobState, Tell
+from localmcp.knowledge.jobs import WAIT_SECONDS, Execution, Jobs, JobState
 from localmcp.knowledge.lean_answers import lean_removal, lean_report, lean_restored
 from localmcp.knowledge.library_records import (
     AddedDocument,
@@ -280,7 +280,7 @@ class LibraryTools:
 
     # ------------------------------------------------------------ the work itself
 
-    def _run_text(self, arguments: Json, tell: Tell) -> Json:
+    def _run_text(self, arguments: Json, tell: Execution) -> Json:
         tell(0, 1, arguments["title"])
         added = self._library.add_text(**arguments)
         tell(1, 1, arguments["title"])
@@ -293,7 +293,7 @@ class LibraryTools:
             "chunksKept": added.kept,
         }
 
-    def _run_path(self, arguments: Json, tell: Tell) -> Json:
+    def _run_path(self, arguments: Json, tell: Execution) -> Json:
         report = self._library.add_paths(
             [arguments["path"]],
             collection=arguments["collection"],
@@ -303,14 +303,14 @@ class LibraryTools:
         )
         return self._with_vectors(report, arguments["collection"] or self._settings.collection, tell)
 
-    def _run_refresh(self, arguments: Json, tell: Tell) -> Json:
+    def _run_refresh(self, arguments: Json, tell: Execution) -> Json:
         collection, confirmed = arguments["collection"], arguments["confirm"]
         report = self._library.refresh(
             collection=collection, confirm_removals=confirmed, progress=_teller(tell), wait=False
         )
         return self._with_vectors(report, collection, tell)
 
-    def _with_vectors(self, report: Report, collection: str | None, tell: Tell) -> Json:
+    def _with_vectors(self, report: Report, collection: str | None, tell: Execution) -> Json:
         """Make what vectors are missing, after the caller has got the report on the words."""
         if not report.waiting:
             return _report_json(report)
@@ -359,7 +359,7 @@ def _removed_source(row: SourceRow) -> RemovedSource:
     return {"sourceId": row.uuid, "title": row.title, "path": row.uri}
 
 
-def _teller(tell: Tell) -> ProgressCallback:
+def _teller(tell: Execution) -> ProgressCallback:
     def report(progress: Progress) -> None:
         if progress.phase == "words":
             tell(progress.done, progress.total, progress.path)

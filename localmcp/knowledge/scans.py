@@ -26,7 +26,7 @@ from localmcp.search.collections import Collection
 from localmcp.search.drafts import SourceDraft, Window
 from localmcp.search.sources import put_source, restore_source
 from localmcp.search.vector_queue import BEHIND, FRONT, Lease
-from localmcp.storage.database import Database, fetch_all, fetch_one
+from localmcp.storage.database import Database, fetch_all, fetch_one, upsert_rows
 from localmcp.storage.schema import has_table
 from localmcp.text.ocr import Engine, PageText, installed_engine, read_pages, scan_document
 from localmcp.text.worker import one_member
@@ -160,10 +160,8 @@ class ScanReader:
     def _store_page(self, path: str, sha256: str, page: PageText) -> None:
         with self._database.write() as connection:
             connection.execute("delete from scanned_pages where path = ? and sha256 <> ?", (path, sha256))
-            connection.execute(
-                "insert or replace into scanned_pages (path, sha256, page, text, confidence) values (?, ?, ?, ?, ?)",
-                (path, sha256, *page),
-            )
+            row = {"path": path, "sha256": sha256, **page._asdict()}
+            upsert_rows(connection, "scanned_pages", ("path", "page"), [row])
 
     def _store(
         self, collection: Collection, scan: Scan, sha256: str, size: int, pages: list[PageText], run: Run

@@ -14,10 +14,9 @@ from typing_extensions import TypedDict
 from localmcp.errors import InvalidInput
 from localmcp.knowledge.citations import Citation, Freshness, check_freshness, cite
 from localmcp.knowledge.excerpts import excerpts
-from localmcp.knowledge.hit_scores import explain_hit
 from localmcp.knowledge.lean_answers import lean_search
 from localmcp.knowledge.names import explain_empty_filter, resolve_source
-from localmcp.knowledge.origins import Id, parse_collection, shown_id
+from localmcp.knowledge.origins import parse_collection, shown_id
 from localmcp.knowledge.result_order import WINDOW, excerpt_around, fitting, group_by_document, spread
 from localmcp.search.candidates import Hit, Mode, SearchOutcome, SearchRequest
 from localmcp.search.collections import visible_ids
@@ -30,7 +29,7 @@ from localmcp.search.keyword import Term, inverse_frequency
 from localmcp.search.relevance import has_digit, unmentioned
 from localmcp.storage.database import fetch_one
 from localmcp.text.signals import signals
-from localmcp.tools import Param, current_scope, integer_or_string, tool
+from localmcp.tools import Param, current_scope, integer_or_string, tool, without_none
 from localmcp.wording.normalize import fold, stop_words
 
 SEARCH_CHARS = 6_000
@@ -190,7 +189,15 @@ class PassageSearch:
         origin, name = parse_collection(collection)
         source = resolve_source(self.federation, "sourceId", sourceId) if sourceId else None
         dates = parse_range(since, until)
-        filters = _filters(partition, source, sourceType, pathPrefix, metadata, dates)
+        filters = Filters(
+            partitions=(partition,) if partition else (),
+            source_ids=(str(source.uuid),) if source else (),
+            source_types=(sourceType,) if sourceType else (),
+            path_prefix=pathPrefix or None,
+            metadata=metadata or {},
+            since=dates[0],
+            until=dates[1],
+        )
         names = (name,) if name else None
         origin = origin or (source.origin if source else None)
         page = _Page(query, mode, groupBy, sort, (names, filters, origin) if origin else (names, filters))
@@ -239,25 +246,6 @@ class PassageSearch:
         return outcome, {}
 
 
-def _filters(
-    partition: str | None,
-    source: Id | None,
-    source_type: str | None,
-    path_prefix: str | None,
-    metadata: dict[str, Any] | None,
-    dates: tuple[str | None, str | None],
-) -> Filters:
-    return Filters(
-        partitions=(partition,) if partition else (),
-        source_ids=(str(source.uuid),) if source else (),
-        source_types=(source_type,) if source_type else (),
-        path_prefix=path_prefix or None,
-        metadata=metadata or {},
-        since=dates[0],
-        until=dates[1],
-    )
-
-
 # ---------------------------------------------------------------- search results
 
 
@@ -292,30 +280,24 @@ def _holds_document(index: Index, _origin: str | None) -> bool | None:
 def _search_result(
     request: SearchRequest, outcome: SearchOutcome, page: _Page, explain: bool, adopted: bool
 ) -> SearchResult:
-    result: SearchResult = {
+    shown = request.offset + len(outcome.hits)
+    repairs = outcome.query.repairs if outcome.query else ()
+    result = {
         "query": request.text,
         "mode": request.mode,
         "count": len(outcome.hits),
         "results": [_search_hit(hit, explain, adopted) for hit in outcome.hits],
         "weights": {"semantic": outcome.weights.semantic, "keyword": round(outcome.weights.keyword, 6)},
+        "message": None if outcome.hits else NOTHING_FOUND,
+        "lowConfidence": True if outcome.hits and outcome.doubtful else None,
+        "coverage": outcome.coverage if outcome.coverage < 1 else None,
+        "notices": outcome.notices or None,
+        "repairs": [{"word": r.word, "replacement": r.replacement} for r in repairs] or None,
+        "didYouMean": _corrected(request.text, outcome) if repairs else None,
+        "nextCursor": page.cursor(shown) if outcome.hits and shown < outcome.total else None,
+        "explain": _explanation(outcome) if explain else None,
     }
-    if not outcome.hits:
-        result["message"] = NOTHING_FOUND
-    if outcome.hits and outcome.doubtful:
-        result["lowConfidence"] = True
-    if outcome.coverage < 1:
-        result["coverage"] = outcome.coverage
-    if outcome.notices:
-        result["notices"] = outcome.notices
-    if outcome.query and outcome.query.repairs:
-        result["repairs"] = [{"word": r.word, "replacement": r.replacement} for r in outcome.query.repairs]
-        result["didYouMean"] = _corrected(request.text, outcome)
-    shown = request.offset + len(outcome.hits)
-    if outcome.hits and shown < outcome.total:
-        result["nextCursor"] = page.cursor(shown)
-    if explain:
-        result["explain"] = _explanation(outcome) | ({"recency": outcome.recency} if outcome.recency else {})
-    return result
+    return without_none(result)
 
 
 def _absent_words(text: str, outcome: SearchOutcome) -> list[str]:
@@ -332,7 +314,8 @@ def _absent_words(text: str, outcome: SearchOutcome) -> list[str]:
 
 
 def _cut(hit: SearchHit, longest: int | None) -> None:
-    content = excerpt_around(hit["content"], longest, _best_place(hit))
+    best_place = hit["highlight"]["start"] if "highlight" in hit else 0
+    content = excerpt_around(hit["content"], longest, best_place)
     if content != hit["content"]:
         hit.pop("highlight", None)  # its place was in the whole passage
     hit["content"] = content
@@ -342,10 +325,6 @@ def _add_excerpts(hits: Sequence[SearchHit], outcome: SearchOutcome, offset: int
     shown = excerpts(outcome, [hit["relevance"] for hit in hits], offset)
     for hit, excerpt in zip(hits, shown, strict=True):
         hit["excerpt"] = excerpt
-
-
-def _best_place(hit: SearchHit) -> int:
-    return hit["highlight"]["start"] if "highlight" in hit else 0
 
 
 def _corrected(text: str, outcome: SearchOutcome) -> str:
@@ -359,14 +338,16 @@ def _explanation(outcome: SearchOutcome) -> dict[str, Any]:
     if current_scope().collections is not None:
         # That the search was narrowed at all shows that there is more in the file.
         searched = {name: count for name, count in searched.items() if name != "sources"}
-    return {
+    explanation = {
         "candidates": outcome.total,
         "searched": searched,
         "milliseconds": outcome.milliseconds,
         "terms": [_explain_term(term, outcome.searched["chunks"]) for term in (query.terms if query else ())],
         "dropped": [{"word": word, "reason": reason} for word, reason in (query.dropped if query else ())],
         "languages": list(query.languages) if query else [],
+        "recency": outcome.recency or None,
     }
+    return without_none(explanation)
 
 
 def _explain_term(term: Term, searched_chunks: int) -> dict[str, Any]:
@@ -387,7 +368,8 @@ def _search_hit(hit: Hit, explain: bool, adopted: bool) -> SearchHit:
     adopted = adopted and hit.origin is None
     chunk_id = shown_id(passage.chunk_uuid, hit.origin)
     highlight = hit.highlight
-    hit_fields: SearchHit = {
+    date, date_from = _date(hit) if hit.date is not None else (None, None)
+    fields = {
         "id": chunk_id,
         "chunkId": chunk_id,
         "sourceId": shown_id(passage.source_uuid, hit.origin),
@@ -405,22 +387,42 @@ def _search_hit(hit: Hit, explain: bool, adopted: bool) -> SearchHit:
         "citation": cite(passage, highlight),
         "freshness": check_freshness(passage.uri, passage.size, passage.mtime_ns, passage.sha256, adopted),
         "metadata": passage.metadata,
+        "date": date,
+        "dateFrom": date_from,
+        "highlight": {"start": highlight[0], "stop": highlight[1]} if highlight else None,
+        "partition": passage.partition,
+        "origin": hit.origin,
+        "alsoIn": [copy.uri for copy in hit.copies if copy.uri] if hit.copies else None,
+        "signals": signals(passage.title, passage.headings_json, passage.text) or None,
+        "explain": _explain_hit(hit) if explain else None,
     }
-    if hit.date is not None:
-        hit_fields["date"], hit_fields["dateFrom"] = _date(hit)
-    if highlight is not None:
-        hit_fields["highlight"] = {"start": highlight[0], "stop": highlight[1]}
-    if passage.partition is not None:
-        hit_fields["partition"] = passage.partition
-    if hit.origin is not None:
-        hit_fields["origin"] = hit.origin
-    if hit.copies:
-        hit_fields["alsoIn"] = [copy.uri for copy in hit.copies if copy.uri]
-    if signs := signals(passage.title, passage.headings_json, passage.text):
-        hit_fields["signals"] = signs
-    if explain:
-        hit_fields["explain"] = explain_hit(hit)
-    return hit_fields
+    return without_none(fields)
+
+
+def _explain_hit(hit: Hit) -> dict[str, Any]:
+    """Return ranks, scores and weights of both arms, and what the keyword score counts for more."""
+    weights = hit.weights
+    # bm25 counts the whole file, so its raw value is told only to callers who see all of it.
+    raw = {"raw": round(hit.keyword.raw, 4)} if current_scope().collections is None else {}
+    reasons = {"another language": hit.scores.for_language, "words of like meaning": hit.scores.for_meanings}
+    added = [{"reason": reason, "points": round(points, 2)} for reason, points in reasons.items() if points >= 0.005]
+    return {
+        "semantic": {
+            "rank": hit.semantic.rank,
+            "raw": round(hit.semantic.raw, 4),
+            "score": round(hit.scores.semantic, 2),
+            "weight": weights.semantic,
+        },
+        "keyword": {
+            "rank": hit.keyword.rank,
+            **raw,
+            "score": round(hit.scores.keyword, 2),
+            "weight": round(weights.keyword, 6),
+            **({"added": added} if added else {}),
+        },
+        "matchedWords": hit.matched,
+        "language": hit.passage.language,
+    }
 
 
 def _date(hit: Hit) -> tuple[str, str]:

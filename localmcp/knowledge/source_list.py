@@ -14,6 +14,7 @@ from localmcp.search.filters import path_condition
 from localmcp.search.passages import read_metadata
 from localmcp.storage.database import Database, fetch_all, fetch_one
 from localmcp.storage.times import utc_text
+from localmcp.tools import without_none
 
 SOURCE = """
     select sources.id, uuid, title, source_type, metadata, sources.created_at, updated_at, collections.name,
@@ -101,7 +102,7 @@ def changed_files(database: Database, collection: str | None) -> list[str]:
 def source_item(row: Any, adopted: bool, origin: str | None = None) -> SourceItem:
     if None in row[1:8]:
         raise TypeError("a document without a title, a date or a collection")
-    item: SourceItem = {
+    item = {
         "id": shown_id(row[1], origin),
         "title": row[2],
         "sourceType": row[3],
@@ -112,14 +113,11 @@ def source_item(row: Any, adopted: bool, origin: str | None = None) -> SourceIte
         "collection": row[7],
         "chunkCount": row[10],
         "freshness": check_freshness(row[9], row[11], row[12], row[13], adopted),
+        "partition": row[8],
+        "path": row[9],
+        "origin": origin,
     }
-    if row[8] is not None:
-        item["partition"] = row[8]
-    if row[9] is not None:
-        item["path"] = row[9]
-    if origin is not None:
-        item["origin"] = origin
-    return item
+    return without_none(item)
 
 
 def _changed_at(mtime_ns: int | None, updated_at: str) -> str:

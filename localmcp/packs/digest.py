@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import apsw
@@ -14,14 +13,6 @@ from localmcp.storage.database import fetch_all, fetch_column
 
 NOT_COUNTED = ("manifest", "sqlite_stat1", "sqlite_stat4")
 """The manifest holds the digest; statistics change with `pragma optimize` and answer nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Columns:
-    """Columns of a table: whole numbers and text are read as one JSON array that SQLite makes, others as they are."""
-
-    together: tuple[str, ...]
-    alone: tuple[str, ...]
 
 
 def digest_content(connection: apsw.Connection) -> str:
@@ -44,21 +35,17 @@ def _tables(connection: apsw.Connection) -> list[str]:
 
 
 def _rows(connection: apsw.Connection, table: str) -> Iterator[bytes]:
-    columns, order = _columns(connection, table)
-    together = f"json_array({', '.join(columns.together)})" if columns.together else "''"
-    names = ", ".join([together, *columns.alone])
+    """Yield the rows; whole numbers and text are read as one JSON array that SQLite makes, others as they are."""
+    columns = fetch_all(connection, "select name, type, pk from pragma_table_info(?)", (table,))
+    together = [_quoted(name) for name, kind, _ in columns if kind.upper() in ("INTEGER", "TEXT", "INT")]
+    alone = [quoted for name, _, _ in columns if (quoted := _quoted(name)) not in together]
+    keys = [_quoted(name) for name, _, key_position in sorted(columns, key=lambda column: column[2]) if key_position]
+    names = ", ".join([f"json_array({', '.join(together)})" if together else "''", *alone])
+    order = ", ".join(keys) or "rowid"
     for first, *others in connection.execute(f"select {names} from {_quoted(table)} order by {order}"):
         yield str(first).encode("utf-8", "surrogatepass") + b"\n"
         for value in others:
             yield from _encoded(value)
-
-
-def _columns(connection: apsw.Connection, table: str) -> tuple[_Columns, str]:
-    rows = fetch_all(connection, "select name, type, pk from pragma_table_info(?)", (table,))
-    together = tuple(_quoted(name) for name, kind, _ in rows if kind.upper() in ("INTEGER", "TEXT", "INT"))
-    alone = tuple(quoted for name, _, _ in rows if (quoted := _quoted(name)) not in together)
-    keys = [_quoted(name) for name, _, key_position in sorted(rows, key=lambda row: row[2]) if key_position]
-    return _Columns(together, alone), ", ".join(keys) or "rowid"
 
 
 def _encoded(value: Any) -> Iterator[bytes]:

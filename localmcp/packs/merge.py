@@ -7,14 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import apsw
 
 from localmcp.embeddings import LazyEmbedder, is_unit_vector
 from localmcp.errors import InvalidInput, LocalMCPError, ModelMismatch
 from localmcp.packs.incoming import MOST_SKIPPED, Incoming, read_incoming
-from localmcp.packs.own import OwnContents
 from localmcp.search.collections import (
     Collection,
     choose_collections,
@@ -23,14 +22,16 @@ from localmcp.search.collections import (
     ensure_model,
     ensure_partition,
 )
-from localmcp.search.drafts import WORD_ONLY
+from localmcp.search.drafts import WORD_ONLY, SourceDraft
+from localmcp.search.records import FORMAT
 from localmcp.search.sentence_codes import by_chunk, keep_sentences, read_sentences
 from localmcp.search.sources import put_source
 from localmcp.search.vector_queue import QueueWorker, waiting
 from localmcp.search.word_vectors import keep_words, read_words
-from localmcp.storage.database import Database, bump_generations, fetch_one
+from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_one
 from localmcp.storage.migrations import VECTOR_ID_BITS
 from localmcp.storage.schema import has_table
+from localmcp.tools import Answer
 
 CHUNKS_TOGETHER = 200
 """Chunks of one transaction, a longer document excepted."""
@@ -38,11 +39,6 @@ ROWS_TOGETHER = 100
 WORDS_TOGETHER = 10_000
 LONGEST_RULE, LONGEST_QUICKSTART = 20_000, 1_000_000
 MOST_CONFLICTS = 200
-
-
-class Answer(Protocol):
-    @property
-    def value(self) -> Any: ...
 
 
 Call = Callable[[str, dict[str, Any]], Answer]
@@ -157,7 +153,7 @@ class Merge:
     ) -> _Target:  # fmt: skip
         target = self._target(theirs, collection, report)
         with self._database.read() as connection:
-            own = OwnContents.of(connection, collection.name)
+            own = _OwnContents.of(connection, collection.name)
         group: list[Incoming] = []
         for incoming in read_incoming(theirs, collection.id, report.skipped):
             if not self._is_new(incoming, own, report):
@@ -209,7 +205,7 @@ class Merge:
             report.note(f"Without vectors for now: {error.message}")
             return None
 
-    def _is_new(self, incoming: Incoming, own: OwnContents, report: MergeReport) -> bool:
+    def _is_new(self, incoming: Incoming, own: _OwnContents, report: MergeReport) -> bool:
         """Return whether the content is not here yet; another of the same place or title is a conflict."""
         draft = incoming.draft
         if own.has(draft):
@@ -388,3 +384,63 @@ def _json(text: str) -> Any:
         return json.loads(text)
     except (ValueError, TypeError, RecursionError):
         return {}
+
+
+# ---------------------------------------------------------------- what you have
+
+
+@dataclass(slots=True)
+class _OwnContents:
+    """Contents, places and titles of your collection, with which incoming documents are compared."""
+
+    contents: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
+    places: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+    """File name -> places, with slashes."""
+    titles: dict[str, bool] = field(default_factory=dict[str, bool])
+    """Title -> whether a document of that title has no place."""
+
+    @classmethod
+    def of(cls, connection: apsw.Connection, collection: str) -> _OwnContents:
+        """Return what is in the collection of that name; nothing if there is none."""
+        own = cls()
+        sql = """
+            select sha256, sources.metadata, format, uri, title from sources
+            join collections on collections.id = collection_id where name = ? and trashed_at is null
+        """
+        for sha256, metadata, kind, uri, title in fetch_all(connection, sql, (collection,)):
+            own._add(sha256, metadata if kind == FORMAT else "", uri, title)
+        return own
+
+    def has(self, draft: SourceDraft) -> bool:
+        """Return whether the same content is there; of records, which share texts, with the same metadata."""
+        return (draft.sha256, _record_metadata(draft)) in self.contents
+
+    def namesake(self, draft: SourceDraft) -> str | None:
+        """Return a document of the same place, or of the same title where one of the two has no place."""
+        if draft.uri is not None:
+            incoming_place = draft.uri.replace("\\", "/")
+            for place in self.places.get(_name_in(incoming_place), ()):
+                if place == incoming_place or place.endswith(f"/{incoming_place}"):
+                    return place
+        if draft.title in self.titles and (draft.uri is None or self.titles[draft.title]):
+            return f"'{draft.title}'"
+        return None
+
+    def note(self, draft: SourceDraft) -> None:
+        """Count an incoming document among them."""
+        self._add(draft.sha256, _record_metadata(draft), draft.uri, draft.title)
+
+    def _add(self, sha256: str, metadata_text: str, uri: str | None, title: str) -> None:
+        self.contents.add((sha256, metadata_text))
+        self.titles[title] = self.titles.get(title, False) or uri is None
+        if uri is not None:
+            place = uri.replace("\\", "/")
+            self.places.setdefault(_name_in(place), []).append(place)
+
+
+def _record_metadata(draft: SourceDraft) -> str:
+    return json.dumps(draft.metadata, ensure_ascii=False) if draft.format == FORMAT else ""
+
+
+def _name_in(place: str) -> str:
+    return place.rpartition("/")[2]

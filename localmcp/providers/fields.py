@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -33,13 +33,7 @@ class Problem:
         return f"{where}: {self.level}: {self.message}" + (f" {self.hint}" if self.hint else "")
 
     def as_json(self) -> Json:
-        return {
-            "file": self.file,
-            "line": self.line,
-            "level": self.level,
-            "message": self.message,
-            "hint": self.hint,
-        }
+        return asdict(self)
 
 
 @dataclass(slots=True)

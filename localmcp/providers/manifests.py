@@ -61,7 +61,7 @@ class ProviderState:
     problems: tuple[Problem, ...] = ()
 
     def as_json(self) -> Json:
-        return {**asdict(self), "problems": [problem.as_json() for problem in self.problems]}
+        return asdict(self)
 
 
 @runtime_checkable
@@ -220,10 +220,7 @@ class ManifestFolder:
         self._problems: list[Problem] = []
 
     def manifests(self, kind: str) -> list[Manifest]:
-        """Return the manifests of a kind, by path; of two with one name the first.
-
-        The same list object means that nothing has changed.
-        """
+        """Return the manifests of a kind, by path; of two with one name the first."""
         self._look()
         return self._chosen.get(kind, [])
 
@@ -257,10 +254,8 @@ class ManifestFolder:
             if (earlier := names.setdefault(manifest.name, manifest)) is not manifest:
                 message = f"The name '{manifest.name}' is taken by {earlier.path}."
                 problems.append(Problem(str(manifest.path), None, message, "Give one of the two another name."))
-        chosen = {kind: [manifest for manifest in names.values() if manifest.kind == kind] for kind in KINDS}
-        # A list stays the same object where nothing changed, which tells the providers so.
-        before, self._problems = self._chosen, problems
-        self._chosen = {kind: before[kind] if before.get(kind) == value else value for kind, value in chosen.items()}
+        self._problems = problems
+        self._chosen = {kind: [manifest for manifest in names.values() if manifest.kind == kind] for kind in KINDS}
 
 
 def _scan(folder: str, depth: int = 3) -> Iterator[tuple[str, Signature]]:
@@ -357,7 +352,7 @@ class ManifestProvider(ABC):
     def _current(self) -> dict[str, ManifestTool]:
         manifests = self.folder.manifests(self.kind)
         with self._lock:
-            if manifests is not self._built_from:
+            if manifests != self._built_from:
                 self._build(manifests)
             return self._tools
 

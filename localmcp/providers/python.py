@@ -17,6 +17,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -96,7 +97,6 @@ class PythonTools:
         self._lock = threading.RLock()
         self._files: dict[Path, Loaded] = {}
         self._packages: dict[str, Loaded] = {}
-        self._installed: list[tuple[str, EntryPoint]] | None = None
 
     def tools(self) -> Sequence[Tool]:
         return list(self._current().values())
@@ -139,18 +139,17 @@ class PythonTools:
         if not self.switches.wants_entry_points:
             return []
         allowed = {
-            key: offered for key, offered in self._offers() if self.switches.allows_entry_points(key.split(":")[0])
+            key: offered for key, offered in self._offers if self.switches.allows_entry_points(key.split(":")[0])
         }
         for key, value in allowed.items():
             if key not in self._packages:
                 self._packages[key] = load_entry_point(key, value)
         return [self._packages[key] for key in allowed]
 
+    @cached_property
     def _offers(self) -> list[tuple[str, EntryPoint]]:
-        """Return the entry points of the group, looked up once per process because that takes milliseconds."""
-        if self._installed is None:
-            self._installed = list(_entry_points())
-        return self._installed
+        """The entry points of the group, looked up once per process because that takes milliseconds."""
+        return list(_entry_points())
 
     # ------------------------------------------------------------ what people see
 
@@ -166,7 +165,7 @@ class PythonTools:
 
     def _tell_others(self) -> str:
         """Return which installed packages offer tools that are not allowed."""
-        names = {key.split(":")[0] for key, _ in self._offers()}
+        names = {key.split(":")[0] for key, _ in self._offers}
         others = sorted(name for name in names if not self.switches.allows_entry_points(name))
         return f"Installed, but not allowed: {', '.join(others)}." if others else ""
 

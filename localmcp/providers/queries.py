@@ -115,12 +115,6 @@ class QueryTool(ManifestTool):
         _check_bindings(source, statement.bindings, self.parameters)
 
 
-def _refuse_bound_caller(connection: apsw.Connection) -> None:
-    """Refuse a caller that may see only some collections: the statement reads all of them."""
-    if current_scope().collections is not None and connection.pragma("application_id") == APPLICATION_ID:
-        raise AccessDenied("This query reads every collection, and the caller may only see some.")
-
-
 def is_localmcp_file(path: Path) -> bool:
     """Return whether the file is a localmcp database, by the application id at byte 68 of its header."""
     try:
@@ -152,7 +146,6 @@ def _open(path: Path, timeout: float) -> Generator[apsw.Connection]:
                 practice(connection)
             connection.set_busy_timeout(int(timeout * 1000))
             _register_bounded_functions(connection)
-            _refuse_bound_caller(connection)
             _restrict(connection)
             deadline = time.monotonic() + timeout
             connection.set_progress_handler(lambda: time.monotonic() > deadline, _STEPS)
@@ -211,14 +204,17 @@ def _instr(text: Any, part: Any) -> int:
 
 
 def _restrict(connection: apsw.Connection) -> None:
-    """Allow only reading from here on."""
+    """Allow only reading from here on; refuse a caller who may see only some of the collections that are read."""
+    is_ours = connection.pragma("application_id") == APPLICATION_ID
+    if is_ours and current_scope().collections is not None:
+        raise AccessDenied("This query reads every collection, and the caller may only see some.")
     connection.limit(apsw.SQLITE_LIMIT_LIKE_PATTERN_LENGTH, MOST_SEARCHED)
     connection.limit(apsw.SQLITE_LIMIT_ATTACHED, 0)
     connection.limit(apsw.SQLITE_LIMIT_LENGTH, MOST_VALUE)
     connection.limit(apsw.SQLITE_LIMIT_WORKER_THREADS, 0)
     connection.pragma("temp_store", "memory")
     named = fetch_all(connection, "select name from sqlite_schema where type in ('table', 'view')")
-    hidden = SECRET_TABLES if connection.pragma("application_id") == APPLICATION_ID else frozenset[str]()
+    hidden = SECRET_TABLES if is_ours else frozenset[str]()
     readable = {name.lower() for (name,) in named if not name.lower().startswith("sqlite_")} - hidden
     connection.authorizer = _authorizer(frozenset(readable) | _SCHEMA_TABLES | TABLE_FUNCTIONS, hidden)
 

@@ -6,6 +6,7 @@ from collections import defaultdict
 
 import apsw
 
+from localmcp.humanize import choices
 from localmcp.schemas import nearest
 from localmcp.search.chunk_rows import COLUMNS
 from localmcp.search.collections import Collection
@@ -37,8 +38,7 @@ def _miss(comparison: Comparison, fields: list[str], types: dict[str, set[str]],
     if name not in fields:
         near = nearest(name, fields)
         guess = f" Did you mean '{near}'?" if near else ""
-        there = ", ".join(fields[:MOST_FIELDS])
-        return f"filter: nothing in '{collection}' has the field '{name}'. There are: {there}.{guess}"
+        return f"filter: nothing in '{collection}' has the field '{name}'. {choices(fields[:MOST_FIELDS])}{guess}"
     if name in COLUMNS or len(comparison.field) > 1 or not types[name] <= _KINDS.keys():
         return ""
     kinds = sorted({_KINDS[kind] for kind in types[name]})

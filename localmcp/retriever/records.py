@@ -2,32 +2,51 @@
 
 from __future__ import annotations
 
+import json
 from array import array
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, NotRequired
 
 import apsw
 from typing_extensions import TypedDict
 
 from localmcp.embeddings import Embedder, LazyEmbedder
-from localmcp.errors import InvalidInput, NeedsConfirmation, Unavailable
-from localmcp.retriever import writing
+from localmcp.errors import InvalidInput, NeedsConfirmation, NotFound, Unavailable
 from localmcp.retriever.filter_fields import explain_misses
 from localmcp.retriever.record_input import Change, NewRecord, parse_change, parse_record
 from localmcp.retriever.search import require_our_model
 from localmcp.search.backend import DEFAULT_PARTITION
 from localmcp.search.backend_choice import Places
 from localmcp.search.chunk_rows import chunks_fulfilling, whole_sources
-from localmcp.search.collections import choose_collections, claim_collection, ensure_collection, ensure_model
+from localmcp.search.collections import (
+    Collection,
+    choose_collections,
+    claim_collection,
+    ensure_collection,
+    ensure_model,
+    ensure_partition,
+)
 from localmcp.search.conditions import parse_condition
-from localmcp.search.records import check_metadata
-from localmcp.search.sources import trash_sources
-from localmcp.storage.database import Database, fetch_all
-from localmcp.tools import Param, current_scope, hidden_change
+from localmcp.search.drafts import SourceDraft
+from localmcp.search.records import (
+    FORMAT,
+    LONGEST_RECORD,
+    RecordText,
+    Window,
+    check_metadata,
+    clean_text,
+    draft_split,
+    draft_whole,
+)
+from localmcp.search.replicas import note_source
+from localmcp.search.sources import put_source, trash_sources
+from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_column, fetch_one
+from localmcp.tools import Json, Param, current_scope, hidden_change, without_none
 
 MOST_RECORDS = 200
 """A call with more would take longer than a client waits; the command line has no such bound."""
+EMBEDDED_AT_ONCE = 96
 FILES_AT_ONCE = 5
 """Documents from files that an assistant removes without asking."""
 
@@ -119,15 +138,13 @@ class Records:
             ModelUnavailable: there is no model to embed with.
         """
         embedder = self._model_for(collection)
-        drafts = [writing.draft_new(record, embedder, split) for record in records]
-        embeddings = writing.embed_texts(
-            embedder, {digest: text for _, texts in drafts for digest, text in texts.items()}
-        )
+        drafts = [_draft_new(record, embedder, split) for record in records]
+        embeddings = _embed_texts(embedder, {digest: text for _, texts in drafts for digest, text in texts.items()})
         with self.database.write() as connection:
             target = ensure_collection(connection, collection)
             target = claim_collection(connection, target, ensure_model(connection, embedder.identity))
             return [
-                writing.store_record(connection, target, record, draft, embeddings)
+                _store_record(connection, target, record, draft, embeddings)
                 for record, (draft, _) in zip(records, drafts, strict=True)
             ]
 
@@ -135,7 +152,7 @@ class Records:
         """Raise now what `insert` would raise because of the texts."""
         embedder = self._model_for(collection)
         for record in records:
-            writing.draft_new(record, embedder, split)
+            _draft_new(record, embedder, split)
 
     def _model_for(self, collection: str) -> Embedder:
         """Return the model, if the collection is in the file or can be made there, without vectors of another model."""
@@ -190,26 +207,26 @@ class Records:
         """
         with self.database.read() as connection:
             [target] = choose_collections(connection, [collection])
-            stored = [writing.find_record(connection, target, change) for change in changes]
-        drafts = [writing.redraft(target, record, change) for record, change in zip(stored, changes, strict=True)]
+            stored = [_find_record(connection, target, change) for change in changes]
+        drafts = [_redraft(target, record, change) for record, change in zip(stored, changes, strict=True)]
         embedder = self._model_for(collection)
-        window = writing.window_of(embedder)
+        window = _window_of(embedder)
         for change, (draft, texts) in zip(changes, drafts, strict=True):
             if draft is not None:
-                writing.check_length(next(iter(texts.values())), change.place, window)
+                _check_length(next(iter(texts.values())), change.place, window)
         fresh = {
             digest: text
             for record, (_, texts) in zip(stored, drafts, strict=True)
             for digest, text in texts.items()
             if digest != record.digest
         }
-        embeddings = writing.embed_texts(embedder, fresh)
+        embeddings = _embed_texts(embedder, fresh)
         with self.database.write() as connection:
             model_id = ensure_model(connection, embedder.identity)
             for change, stored_record, (draft, _) in zip(changes, stored, drafts, strict=True):
-                if writing.find_record(connection, target, change) != stored_record:
+                if _find_record(connection, target, change) != stored_record:
                     raise InvalidInput(f"{change.place}: record {change.id} was changed by someone else; try again.")
-                writing.rewrite_record(connection, target, stored_record, change, draft, embeddings, model_id)
+                _rewrite_record(connection, target, stored_record, change, draft, embeddings, model_id)
         return {"updated": len(changes), "reembedded": len(embeddings)}
 
     @hidden_change(
@@ -258,6 +275,124 @@ class Records:
         if notices:
             result["notices"] = notices
         return result
+
+
+# ---------------------------------------------------------------- rows
+
+
+@dataclass(frozen=True, slots=True)
+class _RecordRow:
+    """A record as it is in the file."""
+
+    source_id: int
+    uuid: bytes
+    text: str
+    metadata: Mapping[str, Any]
+    partition: str | None
+    digest: bytes
+    chunks: int
+
+
+def _window_of(embedder: Embedder) -> Window:
+    return Window(embedder.count_tokens, min(embedder.identity.max_tokens, LONGEST_RECORD))
+
+
+def _draft_new(record: NewRecord, embedder: Embedder, split: bool) -> tuple[SourceDraft, dict[bytes, str]]:
+    """Return the source to be, not yet in a collection or partition."""
+    window = _window_of(embedder)
+    text = RecordText(clean_text(record.text, record.place), check_metadata(record.metadata, record.place))
+    if split and window.count_tokens(text.embedded) > window.limit:
+        return draft_split(text, 0, window)
+    _check_length(text.embedded, record.place, window)
+    return draft_whole(text, 0)
+
+
+def _check_length(embedded: str, place: str, window: Window) -> None:
+    tokens = window.count_tokens(embedded)
+    if tokens > window.limit:
+        raise InvalidInput(
+            f"{place} has {tokens} tokens, and one vector stands for {window.limit} at most.",
+            hint="Shorten it, or let it be split (split: true, --split).",
+        )
+
+
+def _embed_texts(embedder: Embedder, texts: Mapping[bytes, str]) -> dict[bytes, bytes]:
+    """Return digest -> float32 vector, little endian."""
+    pairs, vectors_by_digest = list(texts.items()), dict[bytes, bytes]()
+    for start in range(0, len(pairs), EMBEDDED_AT_ONCE):
+        part = pairs[start : start + EMBEDDED_AT_ONCE]
+        vectors = embedder.embed_passages([text for _, text in part]).astype("<f4", copy=False)
+        vectors_by_digest |= {digest: row.tobytes() for (digest, _), row in zip(part, vectors, strict=True)}
+    return vectors_by_digest
+
+
+def _store_record(
+    connection: apsw.Connection, target: Collection, record: NewRecord, draft: SourceDraft,
+    embeddings: Mapping[bytes, bytes],
+) -> list[int]:  # fmt: skip
+    name = None if record.partition == DEFAULT_PARTITION else record.partition
+    partition_id = ensure_partition(connection, target, name)
+    placed = replace(draft, collection_id=target.id, partition_id=partition_id)
+    source_id = put_source(connection, placed, embeddings, target.model_id).source_id
+    return fetch_column(connection, "select id from chunks where source_id = ? order by position", (source_id,))
+
+
+def _find_record(connection: apsw.Connection, target: Collection, change: Change) -> _RecordRow:
+    row = fetch_one(
+        connection,
+        """
+        select sources.id, chunks.uuid, chunks.text, metadata, partitions.name, chunks.digest, chunk_count, format,
+            title
+        from chunks join sources on sources.id = source_id left join partitions on partitions.id = partition_id
+        where chunks.id = ? and sources.collection_id = ? and trashed_at is null
+        """,
+        (change.id, target.id),
+    )
+    if row is None:
+        raise NotFound(f"{change.place}: no record {change.id} in collection '{target.name}'.")
+    source_id, uuid, text, metadata, partition, digest, chunks, kind, title = row
+    if kind != FORMAT:
+        raise InvalidInput(
+            f"{change.place}: {change.id} belongs to the document '{title}', not to a record.",
+            hint="Change the file and refresh, or use add_document with replace.",
+        )
+    if chunks > 1 and (change.text is not None or "title" in (change.metadata or {})):
+        raise InvalidInput(
+            f"{change.place}: {change.id} is one of {chunks} chunks of a text that was split; its text and title stay.",
+            hint="Delete it and insert it again.",
+        )
+    return _RecordRow(source_id, uuid, text, json.loads(metadata), partition, digest, chunks)
+
+
+def _merged(stored: _RecordRow, change: Change) -> Json:
+    """Return the metadata with the changes; null takes a key away."""
+    return without_none({**stored.metadata, **(change.metadata or {})})
+
+
+def _redraft(target: Collection, stored: _RecordRow, change: Change) -> tuple[SourceDraft | None, dict[bytes, str]]:
+    """Return the record as it is to be; None for a split one, of which only metadata and partition change."""
+    if stored.chunks > 1:
+        return None, {}
+    text = RecordText(stored.text if change.text is None else change.text, _merged(stored, change))
+    return draft_whole(text, target.id, (change.id, stored.uuid))
+
+
+def _rewrite_record(
+    connection: apsw.Connection, target: Collection, stored: _RecordRow, change: Change, draft: SourceDraft | None,
+    embeddings: Mapping[bytes, bytes], model_id: int,
+) -> None:  # fmt: skip
+    name = change.partition or stored.partition
+    partition_id = ensure_partition(connection, target, None if name == DEFAULT_PARTITION else name)
+    if draft is not None:
+        placed = replace(draft, partition_id=partition_id)
+        put_source(connection, placed, embeddings, model_id, replaces=stored.source_id)
+        return
+    metadata = json.dumps(_merged(stored, change), ensure_ascii=False)
+    connection.execute(
+        "update sources set metadata = ?, partition_id = ? where id = ?", (metadata, partition_id, stored.source_id)
+    )
+    note_source(connection, stored.source_id)
+    bump_generations(connection, "content")
 
 
 @dataclass(frozen=True, slots=True)

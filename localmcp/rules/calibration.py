@@ -7,17 +7,15 @@ import math
 from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import apsw
 
 from localmcp.arrays import NDArray, Vector, Vectors, np
 from localmcp.config import packaged_data
+from localmcp.embeddings import Embedder, ModelIdentity
 from localmcp.storage.database import fetch_one
 from localmcp.text_vectors import TextVectors
-
-if TYPE_CHECKING:
-    from localmcp.embeddings.embedder import Embedder, ModelIdentity
 
 SHIPPED_MODELS = ("default", "multilingual")
 """Those whose calibration comes with the package."""

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from heapq import merge
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired
+from typing import Annotated, Any, Literal, NotRequired
 
 import apsw
 from typing_extensions import TypedDict
 
 from localmcp.arrays import Vectors, np
+from localmcp.embeddings import Embedder
 from localmcp.errors import AccessDenied, InvalidInput, LocalMCPError, ModelMismatch, ModelUnavailable, NotFound
 from localmcp.humanize import quoted
 from localmcp.rules import rulebook
@@ -22,9 +22,6 @@ from localmcp.search.collections import ensure_model
 from localmcp.search.index import Index
 from localmcp.storage.database import Database, fetch_all, fetch_one
 from localmcp.tools import Answer, Param, hidden_change, hidden_tool, integer_or_string
-
-if TYPE_CHECKING:
-    from localmcp.embeddings.embedder import Embedder
 
 SAME_RULE = 0.9
 """Cosine of two rules that say the same."""
@@ -128,7 +125,7 @@ class RuleCatalog:
         with onDuplicate count or add."""
         draft = RuleDraft(
             rule_text.strip(),
-            (category or "").strip().lower(),
+            (category or "").strip().lower() or GENERAL,
             context.strip(),
             project=project or None,
             globs=tuple(globs or ()),
@@ -146,7 +143,6 @@ class RuleCatalog:
         """
         check_draft(draft)
         embedder, notice = self._model_or_notice()
-        draft = _with_category(draft)
         if on_duplicate != "add" and (twin := self._find_twin(draft, embedder)):
             return self._met_twin(*twin, draft, on_duplicate)
         rule = self.store([draft])[0]
@@ -189,7 +185,7 @@ class RuleCatalog:
 
         Embedding is done before the transaction begins.
         """
-        drafts, vectors = self._prepared(drafts)
+        vectors = self._embedded(drafts)
         with self.database.write() as connection:
             rules = [rulebook.add_rule(connection, draft) for draft in drafts]
             if vectors is not None:
@@ -197,17 +193,15 @@ class RuleCatalog:
                 self._store_vectors(connection, model_id, [rule.id for rule in rules], vectors)
         return rules
 
-    def _prepared(self, drafts: Sequence[RuleDraft]) -> tuple[list[RuleDraft], Vectors | None]:
-        """Return the drafts with their categories, and their vectors; no vectors without a model."""
+    def _embedded(self, drafts: Sequence[RuleDraft]) -> Vectors | None:
+        """Return the vectors of drafts; None without a model."""
         embedder = self.model()
-        drafts = [_with_category(draft) for draft in drafts]
-        if embedder is None:
-            return drafts, None
-        parts = [
-            embedder.embed_passages([draft.embedded for draft in drafts[start : start + EMBEDDED_AT_ONCE]])
-            for start in range(0, len(drafts), EMBEDDED_AT_ONCE)
-        ]
-        return drafts, np.concatenate(parts).astype("<f4") if parts else None
+        if embedder is None or not drafts:
+            return None
+        texts = [draft.embedded for draft in drafts]
+        starts = range(0, len(texts), EMBEDDED_AT_ONCE)
+        parts = [embedder.embed_passages(texts[start : start + EMBEDDED_AT_ONCE]) for start in starts]
+        return np.concatenate(parts).astype("<f4")
 
     def _store_vectors(self, connection: apsw.Connection, model_id: int, ids: Sequence[int], vectors: Vectors) -> None:
         try:
@@ -374,10 +368,6 @@ def shown_rule(rule: Rule) -> ShownRule:
     always = bool(rule.always_apply) or None
     unusual = {"project": rule.project, "globs": rule.globs or None, "always_apply": always}
     return rule.as_json({"weight": round(rule.weight, 2)}, **unusual, retired_at=rule.retired_at, origin=rule.origin)
-
-
-def _with_category(draft: RuleDraft) -> RuleDraft:
-    return draft if draft.category else replace(draft, category=GENERAL)
 
 
 def check_draft(draft: RuleDraft) -> None:

@@ -7,15 +7,12 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import Any, Literal, cast
 
 from typing_extensions import TypedDict
 
 from localmcp.rules.markdown import markdown_rules, one_line, says_enough, split_files
-from localmcp.rules.rulebook import RuleDraft
-
-if TYPE_CHECKING:
-    from localmcp.rules.rulebook import Rule
+from localmcp.rules.rulebook import GENERAL, Rule, RuleDraft
 
 Format = Literal["jsonl", "claude", "agents", "cursorrules", "mdc", "copilot", "markdown"]
 KNOWN_FILES = (
@@ -66,7 +63,7 @@ class ImportProblem(TypedDict):
 
 @dataclass(slots=True)
 class Reading:
-    """What a file held. A draft without a category gets the general one."""
+    """What a file held."""
 
     drafts: list[RuleDraft] = field(default_factory=list[RuleDraft])
     problems: list[ImportProblem] = field(default_factory=list[ImportProblem])
@@ -127,7 +124,7 @@ def read_text(text: str, file_name: str, shown: str) -> Reading:
     drafts = [
         RuleDraft(
             rule,
-            category,
+            category or GENERAL,
             " › ".join(part for part in (description, context) if part),
             origin=f"{shown}:{line + first}",
             globs=rule_globs or globs,
@@ -165,9 +162,8 @@ def split_front_matter(text: str) -> tuple[dict[str, Any], str, int]:
     if end is None:
         raise Unreadable(1, "the front matter is not closed by a line ---")
     # Cursor writes patterns bare, and `*` means something else in YAML.
-    raw = "".join(
-        re.sub(r"^(globs|applyTo|paths):[ \t]*([^\"'\[\s].*?)\s*$", _quote_pattern, line) for line in lines[1:end]
-    )
+    bare = re.compile(r"^(globs|applyTo|paths):[ \t]*([^\"'\[\s].*?)\s*$")
+    raw = "".join(bare.sub(lambda match: f"{match[1]}: {json.dumps(match[2])}\n", line) for line in lines[1:end])
     try:
         front: Any = yaml.safe_load(raw) or {}
     except yaml.MarkedYAMLError as error:
@@ -176,10 +172,6 @@ def split_front_matter(text: str) -> tuple[dict[str, Any], str, int]:
     if not isinstance(front, dict):
         raise Unreadable(2, "the front matter is not a table of `name: value` lines")
     return cast("dict[str, Any]", front), "".join(lines[end + 1 :]), end + 1
-
-
-def _quote_pattern(match: re.Match[str]) -> str:
-    return f"{match[1]}: {json.dumps(match[2])}\n"
 
 
 def _options(front: dict[str, Any]) -> tuple[str, tuple[str, ...], bool]:
@@ -236,7 +228,7 @@ def _draft_of_row(row: Any, origin: str) -> RuleDraft:
         raise ValueError(f"weight is {weight!r}, but must be a number from 0 to 2")
     return RuleDraft(
         rule_text,
-        (table.get("category") or "").strip().lower(),
+        (table.get("category") or "").strip().lower() or GENERAL,
         (table.get("context") or "").strip(),
         origin=origin,
         project=table.get("project") or None,

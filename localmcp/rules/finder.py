@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, NotRequired, cast
+from typing import Annotated, Any, NotRequired, cast
 
 import apsw
 from typing_extensions import TypedDict
 
 from localmcp.arrays import Vector, Vectors
+from localmcp.embeddings import ModelIdentity
 from localmcp.errors import ConfigurationError, InvalidInput, LocalMCPError, ModelUnavailable
 from localmcp.humanize import command_line
 from localmcp.rules import rulebook
@@ -28,9 +29,6 @@ from localmcp.search.vector import Block, nearest_chunks
 from localmcp.storage.database import Database, fetch_all, fetch_one, read_generations
 from localmcp.text_vectors import TextVectors
 from localmcp.tools import Json, Param, current_scope, integer_or_string, tool, without_none
-
-if TYPE_CHECKING:
-    from localmcp.embeddings.embedder import ModelIdentity
 
 MOST_CHARACTERS = 10_000
 EMPTY_TASK = "Error: taskDescription cannot be empty"

@@ -6,19 +6,17 @@ import logging
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, NotRequired, Protocol, cast
+from typing import Annotated, Any, NotRequired, cast
 
 from typing_extensions import TypedDict
 
+from localmcp.embeddings import Embedder
 from localmcp.errors import InvalidInput, LocalMCPError, ModelUnavailable
 from localmcp.language_models import LanguageModel, ToolCall
 from localmcp.rules.catalog import LONGEST_CONTEXT, LONGEST_RULE, RuleCatalog
 from localmcp.rules.rulebook import CATEGORIES, RuleDraft
 from localmcp.tools import Json, Param, hidden_change, tool, tools_of
 from localmcp.wording.normalize import runs
-
-if TYPE_CHECKING:
-    from localmcp.embeddings import Embedder
 
 log = logging.getLogger(__name__)
 
@@ -52,16 +50,9 @@ class Generalized:
     category: str = ""
 
 
-class Generalizer(Protocol):
-    """Turns an instruction into a rule; a language model may do it instead of the patterns."""
-
-    def __call__(self, instruction: str, context: str) -> Generalized | None:
-        """Return the rule, or why there is none. None = not mine: the patterns decide.
-
-        Raises:
-            LocalMCPError: it cannot be asked; the patterns decide then, too.
-        """
-        ...
+Generalizer = Callable[[str, str], Generalized | None]
+"""Makes a rule of an instruction and its context, or says why there is none. With None, or where it raises a
+LocalMCPError, the patterns decide."""
 
 
 # ---------------------------------------------------------------- a language model, if one is configured
@@ -85,27 +76,23 @@ class _Choices:
         return Generalized(None, reason)
 
 
-class ModelGeneralizer:
-    """Asks the language model that the person configured, if any."""
+def generalize_by_model(
+    open_model: Callable[[], LanguageModel | None], instruction: str, context: str
+) -> Generalized | None:
+    """Ask the language model for the rule, or why there is none; None when no language model is configured.
 
-    def __init__(self, open_model: Callable[[], LanguageModel | None]) -> None:
-        self._open_model = open_model
-
-    def __call__(self, instruction: str, context: str) -> Generalized | None:
-        """Return the rule, or why there is none; None when no language model is configured.
-
-        Raises:
-            ModelUnavailable: it cannot be reached, or does not call one of the two functions properly.
-            ConfigurationError: the setting names no model.
-        """
-        model = self._open_model()
-        if model is None:
-            return None
-        about = f" while working on: {context}" if context else ""
-        reply = model.choose(QUESTION.format(instruction, about), tools_of(_Choices()))
-        if reply.call is None:
-            raise ModelUnavailable(NO_RULE.format(repr(reply.text[:80])))
-        return _read_choice(reply.call)
+    Raises:
+        ModelUnavailable: it cannot be reached, or does not call one of the two functions properly.
+        ConfigurationError: the setting names no model.
+    """
+    model = open_model()
+    if model is None:
+        return None
+    about = f" while working on: {context}" if context else ""
+    reply = model.choose(QUESTION.format(instruction, about), tools_of(_Choices()))
+    if reply.call is None:
+        raise ModelUnavailable(NO_RULE.format(repr(reply.text[:80])))
+    return _read_choice(reply.call)
 
 
 def _read_choice(call: ToolCall) -> Generalized:

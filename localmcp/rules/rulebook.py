@@ -6,23 +6,21 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import apsw
 
+from localmcp.embeddings import ModelIdentity
 from localmcp.humanize import choices, quoted
 from localmcp.search import vector
 from localmcp.search.collections import Collection, claim_collection, ensure_collection, visible_collections
 from localmcp.search.federation import shown_name
 from localmcp.search.passages import read_texts
-from localmcp.storage.database import bump_generations, fetch_all, fetch_one
+from localmcp.storage.database import bump_generations, fetch_all, fetch_one, insert_row
 from localmcp.storage.times import utc_now
 from localmcp.tools import without_none
 from localmcp.wording.languages import detect_language
 from localmcp.wording.normalize import fold
-
-if TYPE_CHECKING:
-    from localmcp.embeddings import ModelIdentity
 
 CATEGORIES: dict[str, str] = {
     "testing": "unit tests, integration tests, test data, mocks, coverage, fixtures, continuous integration",
@@ -258,17 +256,9 @@ def add_rule(connection: apsw.Connection, draft: RuleDraft) -> Rule:
     """
     ensure_collection(connection, COLLECTION, kind=KIND)
     instruction_id = _insert_instruction(connection, draft)
-    rule_id: int = fetch_one(
-        connection,
-        """
-        insert into rules (rule_text, category, context, relevance_score, created_from_instruction_id, project, globs,
-                           always_apply, language, digest, instructions_count, inserted_at, updated_at)
-        values (:rule_text, :category, :context, :weight, :instruction, :project, :globs, :always, :language, :digest,
-                1, :now, :now)
-        returning id
-        """,
-        {**_columns(draft), "instruction": instruction_id, "now": utc_now()},
-    )
+    row = _columns(draft)
+    origin = {"created_from_instruction_id": instruction_id, "instructions_count": 1, "inserted_at": row["updated_at"]}
+    rule_id = insert_row(connection, "rules", {**row, **origin})
     connection.execute("update user_instructions set rule_id = ? where id = ?", (rule_id, instruction_id))
     bump_generations(connection, "content")
     return load_rules(connection, [rule_id])[rule_id]
@@ -276,23 +266,16 @@ def add_rule(connection: apsw.Connection, draft: RuleDraft) -> Rule:
 
 def count_instruction(connection: apsw.Connection, rule_id: int, draft: RuleDraft) -> None:
     """Count the instruction of a draft towards a rule that is there."""
-    instruction_id = _insert_instruction(connection, draft)
-    connection.execute("update user_instructions set rule_id = ? where id = ?", (rule_id, instruction_id))
+    _insert_instruction(connection, draft, rule_id)
     connection.execute("update rules set instructions_count = instructions_count + 1 where id = ?", (rule_id,))
 
 
 def change_rule(connection: apsw.Connection, rule: Rule, draft: RuleDraft) -> bool:
     """Write other columns; True when the text that is embedded changed, and the vector is gone."""
     text_changed = draft.embedded != embedded_text(rule.category, rule.context, rule.rule_text)
-    connection.execute(
-        """
-        update rules set rule_text = :rule_text, category = :category, context = :context, relevance_score = :weight,
-            project = :project, globs = :globs, always_apply = :always, language = :language, digest = :digest,
-            updated_at = :now
-        where id = :id
-        """,
-        {**_columns(draft), "id": rule.id, "now": utc_now()},
-    )
+    columns = _columns(draft)
+    changes = ", ".join(f"{column} = :{column}" for column in columns)
+    connection.execute(f"update rules set {changes} where id = :id", {**columns, "id": rule.id})
     if text_changed:
         _forget_vectors(connection, [rule.id])
     bump_generations(connection, "content", "signs")
@@ -353,12 +336,9 @@ def draft_of(rule: Rule, **changes: Any) -> RuleDraft:
     return replace(same, **changes)
 
 
-def _insert_instruction(connection: apsw.Connection, draft: RuleDraft) -> int:
-    sql = """
-        insert into user_instructions (instruction, context, origin, inserted_at) values (?, ?, ?, ?) returning id
-    """
-    values = (draft.instruction or draft.rule_text, draft.context, draft.origin, utc_now())
-    return fetch_one(connection, sql, values)
+def _insert_instruction(connection: apsw.Connection, draft: RuleDraft, rule_id: int | None = None) -> int:
+    row = {"context": draft.context, "origin": draft.origin, "inserted_at": utc_now(), "rule_id": rule_id}
+    return insert_row(connection, "user_instructions", {"instruction": draft.instruction or draft.rule_text, **row})
 
 
 def _columns(draft: RuleDraft) -> dict[str, Any]:
@@ -366,12 +346,13 @@ def _columns(draft: RuleDraft) -> dict[str, Any]:
         "rule_text": draft.rule_text,
         "category": draft.category,
         "context": draft.context,
-        "weight": draft.weight,
+        "relevance_score": draft.weight,
         "project": draft.project,
         "globs": json.dumps(list(draft.globs), ensure_ascii=False),
-        "always": int(draft.always_apply),
+        "always_apply": int(draft.always_apply),
         "language": detect_language(draft.rule_text) or "english",
         "digest": digest_of(draft.rule_text),
+        "updated_at": utc_now(),
     }
 
 
@@ -451,10 +432,8 @@ def record_use(connection: apsw.Connection, rule_ids: Iterable[int], occasion: s
     """
     now = utc_now()
     for rule_id in rule_ids:
-        connection.execute(
-            "insert into rule_uses (rule_id, occasion, task, useful, used_at) values (?, ?, ?, ?, ?)",
-            (rule_id, occasion, task, int(useful), now),
-        )
+        use = {"rule_id": rule_id, "occasion": occasion, "task": task, "useful": int(useful), "used_at": now}
+        insert_row(connection, "rule_uses", use)
         connection.execute(
             """
             update rules set last_applied = iif(:useful, :now, last_applied),

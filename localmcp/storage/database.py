@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Generator
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -463,6 +463,22 @@ def bump_generations(connection: apsw.Connection, *names: str) -> None:
     """Count up the named generations; part of the transaction that changes what is searched."""
     for name in names:
         connection.execute(f"update state set {name} = {name} + 1")
+
+
+def insert_row(connection: apsw.Connection, table: str, row: Mapping[str, Any]) -> int:
+    """Insert column -> value into a table, and return the id of the new row."""
+    values = ", ".join(f":{column}" for column in row)
+    return fetch_one(connection, f"insert into {table} ({', '.join(row)}) values ({values}) returning rowid", row)
+
+
+def upsert_rows(connection: apsw.Connection, table: str, key: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
+    """Insert rows of column -> value, all with the same columns, or change those that have the same key."""
+    if not rows:
+        return
+    values = ", ".join(f":{column}" for column in rows[0])
+    changes = ", ".join(f"{column} = excluded.{column}" for column in rows[0] if column not in key)
+    sql = f"insert into {table} ({', '.join(rows[0])}) values ({values}) on conflict ({', '.join(key)}) do update set"
+    connection.executemany(f"{sql} {changes}", rows)
 
 
 def fetch_all(connection: apsw.Connection, sql: str, bindings: Any = ()) -> list[Any]:

@@ -8,14 +8,11 @@ normal numbers (Max, "Quantizing for minimum distortion", 1960): it leaves .12 o
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import apsw
 
-from localmcp.arrays import np
-
-if TYPE_CHECKING:
-    from localmcp.arrays import Ids, NDArray, Vectors
+from localmcp.arrays import Ids, NDArray, Vectors, np
 
 CODES_VERSION = 11
 """Files before this version of the schema hold signs alone."""

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING
 
 from localmcp.arrays import NDArray, np
+from localmcp.embeddings import Embedder
+from localmcp.text_vectors import TextVectors
 from localmcp.tool_search.synonyms import read_lines
-
-if TYPE_CHECKING:
-    from localmcp.embeddings import Embedder
-    from localmcp.text_vectors import TextVectors
 
 EXPLAINED = 0.7
 """How much of a request's nearness to a tool is taken off its nearness to the query: what a tool does is no rival."""

@@ -12,9 +12,9 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as TooLate
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from localmcp.arrays import NDArray, np
+from localmcp.embeddings import Embedder
 from localmcp.text_vectors import TextVectors
 from localmcp.tool_search.background_requests import EVERY, request_vectors, scale_of
 from localmcp.tool_search.name_match import rung_of, squeeze
@@ -23,9 +23,6 @@ from localmcp.tool_search.request_adapter import Adapter, shipped_adapter
 from localmcp.tool_search.verbs import has_opposite
 from localmcp.wording.normalize import stem
 from localmcp.wording.spelling import WordList, correct
-
-if TYPE_CHECKING:
-    from localmcp.embeddings import Embedder
 
 log = logging.getLogger(__name__)
 

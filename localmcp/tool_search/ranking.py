@@ -10,10 +10,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from localmcp.arrays import np
+from localmcp.embeddings import LazyEmbedder
 from localmcp.embeddings.embedder import reader_of
 from localmcp.errors import ConfigurationError, ModelUnavailable
 from localmcp.text_vectors import TextVectors
@@ -21,9 +21,6 @@ from localmcp.tool_search.abstention import judge, probability
 from localmcp.tool_search.catalog import ToolCatalog
 from localmcp.tool_search.features import Features, all_features, request_vector, word_features
 from localmcp.tool_search.query import Query, ToolDescription, ToolText, clauses, take_apart, take_query_apart
-
-if TYPE_CHECKING:
-    from localmcp.embeddings import LazyEmbedder
 
 log = logging.getLogger(__name__)
 

@@ -86,7 +86,7 @@ def test_the_answer_has_the_originals_fields(keys: ApiKeys) -> None:
     value = keys.create(name="editor", scopes=["write"]).as_json()
     assert value["success"] is True
     assert value["apiKey"].startswith("mcp_")
-    assert value["keyInfo"].items() >= {"name": "editor", "scopes": ["write"], "is_active": True}.items()
+    assert value["keyInfo"].items() >= {"name": "editor", "scopes": ("write",), "is_active": True}.items()
     assert {"id", "created_at", "expires_at", "last_used_at"} <= value["keyInfo"].keys()
     assert value["warning"] == "Save this API key now. It will not be shown again."
 
@@ -287,7 +287,7 @@ def test_a_key_sees_nothing_when_its_collection_has_gone(notes: Database, keys: 
     change(notes, sql)
     info = keys.verify(made.key)
     assert info.scope().collections == frozenset()
-    assert info.as_json()["collections"] == []
+    assert info.as_json()["collections"] == ()
 
 
 @pytest.mark.parametrize("column", ["collections", "tools", "providers", "scopes", "expires_at", "key_hash"])

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from localmcp.errors import AccessDenied, LocalMCPError, NotFound
-from localmcp.knowledge.jobs import Jobs, Tell
+from localmcp.knowledge.jobs import Execution, Jobs
 from localmcp.storage.database import Database, fetch_one
 from localmcp.storage.times import utc_now
 from localmcp.tools import Scope, current_scope, use_scope
@@ -27,22 +27,22 @@ class Bench:
         self.runs: list[dict[str, Any]] = []
         self.scopes: list[Scope] = []
 
-    def quick(self, arguments: dict[str, Any], tell: Tell) -> dict[str, Any]:
+    def quick(self, arguments: dict[str, Any], tell: Execution) -> dict[str, Any]:
         self.runs.append(arguments)
         self.scopes.append(current_scope())
         tell(1, 1, "a.md")
         return {"sum": arguments["a"] + arguments["b"]}
 
-    def slow(self, arguments: dict[str, Any], tell: Tell) -> dict[str, Any]:
+    def slow(self, arguments: dict[str, Any], tell: Execution) -> dict[str, Any]:
         tell(3, 10, "b.md")
         self.began.set()
         assert self.go_on.wait(60)
         return {}
 
-    def denied(self, arguments: dict[str, Any], tell: Tell) -> dict[str, Any]:
+    def denied(self, arguments: dict[str, Any], tell: Execution) -> dict[str, Any]:
         raise AccessDenied("Not there.")
 
-    def broken(self, arguments: dict[str, Any], tell: Tell) -> dict[str, Any]:
+    def broken(self, arguments: dict[str, Any], tell: Execution) -> dict[str, Any]:
         raise ZeroDivisionError("oops")
 
 

@@ -81,7 +81,7 @@ def test_markdown_gives_list_items_and_paragraphs_that_are_rules() -> None:
 def test_headings_become_category_or_context_and_lines_the_origin() -> None:
     first, *_, last = read_text(CLAUDE, "CLAUDE.md", "CLAUDE.md").drafts
     assert (first.category, first.context, first.origin) == ("testing", "", "CLAUDE.md:9")
-    assert (last.category, last.context) == ("", "Layout of the page")
+    assert (last.category, last.context) == ("general", "Layout of the page")
     assert CLAUDE.splitlines()[int(last.origin.rpartition(":")[2]) - 1] == last.rule_text
 
 

@@ -63,22 +63,12 @@ class BackgroundLoop:
 
     def _running(self) -> asyncio.AbstractEventLoop:
         if self._loop is None:
-            self._loop = asyncio.new_event_loop()
+            runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
+            self._loop = runner.get_loop()
             # A daemon, so that a program can end without `close`.
-            self._thread = threading.Thread(
-                target=self._serve, args=(self._loop,), name="localmcp-mcp-servers", daemon=True
-            )
+            self._thread = threading.Thread(target=_serve, args=(runner,), name="localmcp-mcp-servers", daemon=True)
             self._thread.start()
         return self._loop
-
-    def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
-        asyncio.set_event_loop(loop)
-        loop.run_forever()
-        try:
-            loop.run_until_complete(_cancel_others())
-            loop.run_until_complete(loop.shutdown_asyncgens())
-        finally:
-            loop.close()
 
     def close(self) -> None:
         """End the loop and its thread; what still runs in it is cancelled."""
@@ -92,8 +82,7 @@ class BackgroundLoop:
             thread.join(STOPPING_SECONDS)
 
 
-async def _cancel_others() -> None:
-    tasks = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+def _serve(runner: asyncio.Runner) -> None:
+    """Run the loop until it is stopped; its runner then cancels what still runs in it."""
+    with runner:
+        runner.get_loop().run_forever()

@@ -110,8 +110,11 @@ def exposed_names(namespace: str, names: Iterable[str]) -> dict[str, str]:
     """
     exposed: dict[str, str] = {}
     for name in sorted(set(names), key=lambda name: (_plain(name) != name, name)):
-        shown = _shorten(f"{namespace}{SEPARATOR}{_plain(name)}", name)
-        exposed[_tagged(shown, name) if shown in exposed else shown] = name
+        shown = f"{namespace}{SEPARATOR}{_plain(name)}"
+        if len(shown) > MOST_LETTERS or shown in exposed:
+            tag = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:6]
+            shown = f"{shown[: MOST_LETTERS - 7]}_{tag}"
+        exposed[shown] = name
     return exposed
 
 
@@ -122,12 +125,3 @@ def shown_address(namespace: str, uri: str) -> str:
 
 def _plain(name: str) -> str:
     return _NOT_IN_NAMES.sub("_", name) or "_"
-
-
-def _shorten(shown: str, name: str) -> str:
-    return shown if len(shown) <= MOST_LETTERS else _tagged(shown, name)
-
-
-def _tagged(shown: str, name: str) -> str:
-    tag = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:6]
-    return f"{shown[: MOST_LETTERS - 7]}_{tag}"

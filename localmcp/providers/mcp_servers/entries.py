@@ -6,8 +6,9 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlsplit
@@ -224,21 +225,16 @@ def prepare(entry: ServerEntry) -> Launch:
         ConfigurationError: a variable without a default is not set, an editor would ask for it, or the file of
             variables cannot be read; names its place.
     """
-
-    def filled(key: str) -> Callable[[str], str]:
-        return lambda text: _VARIABLE.sub(
-            lambda match: _variable(entry.name, key, match), _unasked(entry.name, key, text)
-        )
-
-    cwd, env_file = filled("cwd")(entry.cwd), filled("envFile")(entry.env_file)
+    filled = partial(_filled, entry.name)
+    cwd, env_file = filled("cwd", entry.cwd), filled("envFile", entry.env_file)
     env = _read_env_file(entry.name, servers_file().parent / Path(env_file).expanduser()) if env_file else {}
     return Launch(
-        command=os.path.expanduser(filled("command")(entry.command)),
-        args=tuple(map(filled("args"), entry.args)),
-        env=env | {name: filled(f"env.{name}")(value) for name, value in entry.env.items()},
+        command=os.path.expanduser(filled("command", entry.command)),
+        args=tuple(filled("args", argument) for argument in entry.args),
+        env=env | {name: filled(f"env.{name}", value) for name, value in entry.env.items()},
         cwd=os.path.expanduser(cwd) if cwd else None,
-        url=filled("url")(entry.url),
-        headers={name: filled(f"headers.{name}")(value) for name, value in entry.headers.items()},
+        url=filled("url", entry.url),
+        headers={name: filled(f"headers.{name}", value) for name, value in entry.headers.items()},
     )
 
 
@@ -258,17 +254,14 @@ def _unescaped(text: str) -> str:
     return re.sub(r"\\(.)", lambda match: {"n": "\n", "t": "\t", "r": "\r"}.get(match[1], match[1]), text)
 
 
-def _unasked(server: str, key: str, text: str) -> str:
-    """Return the text.
-
-    A value that an editor asks for would be sent as it is written, so it is refused.
-    """
+def _filled(server: str, key: str, text: str) -> str:
+    """Return the text with its variables filled in; one that an editor would ask for is refused."""
     if question := _QUESTION.search(text):
         raise ConfigurationError(
             f"The MCP server '{server}' needs {question[0]}, which only VS Code asks for ({key} in {servers_file()}).",
             hint="Write the value into the file, or ${NAME} for a variable that is set where localmcp is started.",
         )
-    return text
+    return _VARIABLE.sub(lambda match: _variable(server, key, match), text)
 
 
 def _variable(server: str, key: str, match: re.Match[str]) -> str:

@@ -43,7 +43,10 @@ class ServerOffers:
 
     def resources(self, offset: int) -> tuple[list[Json], int | None]:
         """Return a page of resources, and the offset of the next page."""
-        return _page([_shown_resource(server, raw) for server, raw in self._all("resources")], offset)
+        listed = self._all("resources")
+        return _page(
+            [{**raw, "uri": shown_address(server.entry.namespace, raw["uri"])} for server, raw in listed], offset
+        )
 
     def templates(self) -> list[Json]:
         """Return the templates of all servers."""
@@ -111,10 +114,6 @@ class ServerOffers:
 
     def _all(self, kind: str) -> Iterable[tuple[McpServer, Json]]:
         return ((server, raw) for server in self._visible() for raw in server.offered(kind))
-
-
-def _shown_resource(server: McpServer, raw: Json) -> Json:
-    return {**raw, "uri": shown_address(server.entry.namespace, str(raw["uri"]))}
 
 
 def _prompts(server: McpServer) -> dict[str, Json]:

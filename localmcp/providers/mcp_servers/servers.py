@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from localmcp.config import servers_file
 from localmcp.errors import ConfigurationError, LocalMCPError, NotFound, Unavailable
 from localmcp.files import Signature, signature_at
+from localmcp.humanize import choices
 from localmcp.providers.mcp_servers.approval import ApprovedDefinitions
 from localmcp.providers.mcp_servers.catalog import SEPARATOR, CatalogCache
 from localmcp.providers.mcp_servers.offers import ServerOffers
@@ -141,12 +142,10 @@ class McpServers:
         if SEPARATOR not in name:
             return None
         matching_tool = next((tool for provider in self.follow_file() if (tool := provider.find(name))), None)
-        if matching_tool is None and self.problem is not None and not self._has_server_of(name):
+        has_server = any(name.startswith(server.prefix) for server in self.servers.values())
+        if matching_tool is None and self.problem is not None and not has_server:
             raise self.problem
         return matching_tool
-
-    def _has_server_of(self, name: str) -> bool:
-        return any(name.startswith(server.prefix) for server in self.servers.values())
 
     def state(self) -> ProviderState:
         """Return the state of the file; each server has a separate state."""
@@ -175,8 +174,7 @@ class McpServers:
             NotFound: there is none; the message names those that there are.
         """
         if name not in self.servers:
-            names = ", ".join(self.servers) or "none"
-            raise NotFound(f"There is no MCP server '{name}'.", hint=f"There are: {names}.")
+            raise NotFound(f"There is no MCP server '{name}'.", hint=choices(self.servers))
         return self.servers[name]
 
     def refresh(self, names: Iterable[str]) -> dict[str, int | LocalMCPError]:
