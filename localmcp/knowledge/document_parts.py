@@ -119,10 +119,11 @@ def fitting_passages(
     characters = structured = sent = 0
     for passage in passages:
         once = compact_json(passage.text)
+        # Empty lines at its end are not worth a page.
+        too_long = budget is not None and characters + len(passage.text.rstrip()) > budget
         characters += len(passage.text)
         structured += 2 * _size(once)
         sent += 2 * _size(once) + 2 * _size(compact_json(once))
-        too_long = budget is not None and characters > budget
         if shown and (too_long or structured > MOST_DOCUMENT_BYTES or sent > MOST_SENT_BYTES):
             return shown, passage.position
         if too_long and budget is not None:

@@ -169,7 +169,9 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
             self.pane.model_changed()
 
     def show_state(self) -> None:
-        """Show whether everything is ready, at the right end of the first line."""
+        """Show whether everything is ready, at the right end of the first line; what is waited for stays there."""
+        if self._waits:
+            return
         if self.session.model_loading:
             self.top.state, self.top.tone = "◌ loading the model", "$accent"
         elif self.model_problem:
@@ -187,7 +189,9 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
         self.set_timer(LOOK_SECONDS, self._look_whether_it_waits)
 
     def _look_whether_it_waits(self) -> None:
-        unanswered = {question for asker in self.query(Asking) for question in asker.questions.values()}
+        # Not `query`: the selector of a class finds its first bases only, and a pane's is another.
+        askers = [asker for screen in self.screen_stack for asker in screen.walk_children(Asking)]
+        unanswered = {question for asker in askers for question in asker.questions.values()}
         self._waits = [question for question in self._waits if question in unanswered]
         if self._waits:
             self.set_timer(LOOK_SECONDS, self._look_whether_it_waits)

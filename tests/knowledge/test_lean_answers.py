@@ -200,6 +200,14 @@ def test_a_long_document_comes_in_pages_that_join_exactly(ask: Callable[..., Ans
     assert len(parts) > 2 and "".join(parts) == text
 
 
+def test_empty_lines_at_the_end_of_a_document_are_no_further_page(ask: Callable[..., Answer], desk: Desk) -> None:
+    sentence = SENTENCE.format(7) * 4
+    desk.add_text("Ends in empty lines", f"{sentence}\n\n\n")
+    answer = ask("get_document", sourceId="Ends in empty lines", maxChars=len(sentence) + 1)
+    assert answer.value["source"]["content"].strip() == sentence.strip()
+    assert not answer.value["truncated"] and "nextOffset" not in answer.value
+
+
 def test_lines_and_an_outline_of_a_document_are_read_alone(ask: Callable[..., Answer]) -> None:
     outline = ask("get_document", sourceId="Boiler manual 2", outline=True)
     [part] = [entry for entry in outline.value["outline"] if entry["heading"] == "Part 2"]

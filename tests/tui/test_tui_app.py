@@ -19,6 +19,7 @@ from localmcp.config import Settings, load_settings, sample_directory
 from localmcp.doctor.examination import examine
 from localmcp.errors import ConfigurationError
 from localmcp.storage.provenance import is_adopted
+from localmcp.tui import messages
 from localmcp.tui.app import ERRORS_AT_ONCE, PANES, LocalMcpApp
 from localmcp.tui.logs import log_file, logging_to_file
 from localmcp.workspace import Workspace
@@ -490,3 +491,14 @@ async def test_what_takes_long_is_named_while_one_waits(tmp_path: Path) -> None:
         goes_on.set()
         await tui.until(lambda: "waiting for" not in tui.text(), "the words to go")
         assert "waiting for" not in tui.text()
+
+
+async def test_a_change_of_the_model_does_not_hide_that_one_waits(tmp_path: Path) -> None:
+    async with open_tui(make_library(tmp_path)) as tui:
+        goes_on = threading.Event()
+        tui.pane.ask("archive", lambda: goes_on.wait(60), lambda _: None, waited_for="the archive")
+        await tui.until(lambda: "waiting for the archive" in tui.text(), "the words")
+        tui.app.post_message(messages.ModelChanged("no model"))
+        await tui.until(lambda: tui.app.model_problem, "the message")
+        assert "waiting for the archive" in tui.text()
+        goes_on.set()
