@@ -25,7 +25,9 @@ LEAST_WORDS, MOST_SENTENCES = 3, 40
 """Shorter sentences say nothing; a passage with more is a list."""
 NEARER_BY_CHANCE = 0.06
 """How much nearer the nearest of some sentences is than their passage, on average over candidates: three mixed
-libraries, .06 to .08. Without it .71 instead of .86 of foreign questions are answered with doubt."""
+libraries, .06 to .08. Without it .71 instead of .86 of foreign questions are answered with doubt. It grows with their
+number, from .08 of two to .12 of twelve; subtracting that finds no more (nDCG@10 of 21 groups of questions .738 ->
+.735), nor does reading sentences only where there are few (at most eight: letters .670 -> .618)."""
 
 
 def split(text: str) -> list[str]:
