@@ -83,11 +83,10 @@ class _Page:
         share = LATER_SHARE if is_later and self.is_probable else WEAK_SHARE
         if relevance < share * self.best or (is_later and self._lacks_a_word(hit)):
             return True
-        return self.is_probable and self._is_behind(hit, is_later=is_later)
-
-    def _is_behind(self, hit: Hit, *, is_later: bool) -> bool:
         gap = self._gap(hit)
-        return gap > FAR_BEHIND or (is_later and gap > BEHIND and self._adds_no_word(hit))
+        has_most_words = len(self.shared) >= MOST_WORDS * len(self.words)
+        adds_no_word = has_most_words and self.words.intersection(hit.matched) <= self.shared
+        return self.is_probable and (gap > FAR_BEHIND or (is_later and gap > BEHIND and adds_no_word))
 
     def _gap(self, hit: Hit) -> float:
         """Return how far the combined score is below the first one's; 0 for a hit that was judged by one arm alone.
@@ -97,9 +96,6 @@ class _Page:
         """
         by_both = hit.matched and hit.scores.semantic
         return self.first.scores.combined - hit.scores.combined if by_both else 0.0
-
-    def _adds_no_word(self, hit: Hit) -> bool:
-        return len(self.shared) >= MOST_WORDS * len(self.words) and self.words.intersection(hit.matched) <= self.shared
 
     def _lacks_a_word(self, hit: Hit) -> bool:
         """Return whether the first passage holds every word of the question, and this one does not."""

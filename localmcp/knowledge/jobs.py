@@ -189,18 +189,15 @@ class Jobs:
             job.has_result.set()
 
     def _beat(self, job: Execution) -> None:
+        sql = "update jobs set heartbeat_at = ?, done = ?, total = ?, message = ? where id = ? and status = 'running'"
         while not job.finished.wait(HEARTBEAT_SECONDS):
             try:
-                self._write_beat(job)
+                with self._database.write() as connection:
+                    connection.execute(sql, (utc_now(), job.done, job.total, job.message, job.id))
+                    if not connection.changes():
+                        job.cancelled.set()
             except LocalMCPError as error:
                 log.warning("no heartbeat for job %s: %s", job.id, error)
-
-    def _write_beat(self, job: Execution) -> None:
-        sql = "update jobs set heartbeat_at = ?, done = ?, total = ?, message = ? where id = ? and status = 'running'"
-        with self._database.write() as connection:
-            connection.execute(sql, (utc_now(), job.done, job.total, job.message, job.id))
-            if not connection.changes():
-                job.cancelled.set()
 
     def _write_end(self, job: Execution) -> None:
         state = job.state(over=True)

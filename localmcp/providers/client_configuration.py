@@ -238,9 +238,7 @@ def _loads_patiently(text: str) -> Any:
         return json.loads(text) if text.strip() else {}
     except ValueError:
         # Comments become spaces of the same length, so that the line and column of an error stay true.
-        plain = _STRING_OR_COMMENT.sub(lambda match: _blank(match[0]) if match[0][0] == "/" else match[0], text)
+        plain = _STRING_OR_COMMENT.sub(
+            lambda match: re.sub(r"[^\n]", " ", match[0]) if match[0][0] == "/" else match[0], text
+        )
         return json.loads(_STRING_OR_LAST_COMMA.sub(lambda match: " " if match[0] == "," else match[0], plain))
-
-
-def _blank(comment: str) -> str:
-    return "".join(letter if letter == "\n" else " " for letter in comment)

@@ -116,7 +116,8 @@ def match_rules(
         # Without codes of the model in use there are no vectors that the task's can be compared with.
         return []
     allowed = allowed_rules(connection, selection, task.files, mounted=origin is not None)
-    candidate_ids = list(_by_meaning(task, blocks, allowed))
+    by_view = (rule_ids_of(candidates(blocks, vector, allowed)[:depth]) for vector, _, depth in task.views())
+    candidate_ids = list(dict.fromkeys(int(rule_id) for ids in by_view for rule_id in ids))
     nearest = _compare(connection, collection, task, candidate_ids, mounted=origin is not None)
     first = sorted(nearest, key=lambda rule_id: -nearest[rule_id][1])[:WEIGHED]
     rules = load_rules(connection, dict.fromkeys(first), origin)
@@ -188,14 +189,6 @@ def _expand_braces(glob: str) -> list[str]:
         for part in opened[1].split(",")
         for pattern in _expand_braces(glob[: opened.start()] + part.strip() + glob[opened.end() :])
     ]
-
-
-def _by_meaning(task: Task, blocks: Sequence[Block], allowed: Any) -> dict[int, None]:
-    nearest_ids: dict[int, None] = {}
-    for vector, _, depth in task.views():
-        ids = rule_ids_of(candidates(blocks, vector, allowed)[:depth])
-        nearest_ids |= dict.fromkeys(int(row_id) for row_id in ids)
-    return nearest_ids
 
 
 def _compare(

@@ -144,13 +144,16 @@ def _check_kind(kind: str, command: str, url: str) -> None:
         raise ValueError(f"url is '{url}', but must begin with http:// or https://")
 
 
-def _text(raw: Json, key: str) -> str:
+def _value(raw: Json, key: str, kind: type, words: str) -> Any:
+    """Return the value of a key; an empty one where it is missing or null."""
     value = raw.get(key)
-    if value is None:
-        return ""
-    if not isinstance(value, str):
-        raise ValueError(f"{key} must be text, not {type(value).__name__}")
-    return value.strip()
+    if not isinstance(value, kind | None):
+        raise ValueError(f"{key} must be {words}, not {type(value).__name__}")
+    return kind() if value is None else value
+
+
+def _text(raw: Json, key: str) -> str:
+    return _value(raw, key, str, "text").strip()
 
 
 def _texts(raw: Json, key: str) -> tuple[str, ...]:
@@ -172,12 +175,7 @@ def _named_texts(raw: Json, key: str) -> dict[str, str]:
 
 
 def _table(raw: Json, key: str) -> Json:
-    value = raw.get(key)
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
-        raise ValueError(f"{key} must be an object, not {type(value).__name__}")
-    return cast(Json, value)
+    return _value(raw, key, dict, "an object")
 
 
 def _seconds(raw: Json, key: str, default: float) -> float:
