@@ -22,7 +22,9 @@ from localmcp.storage.database import fetch_all, fetch_one
 from localmcp.storage.vector_codes import CODES_VERSION, OWN_PRODUCT, code_words, pack_codes
 
 LEAST_WORDS, MOST_SENTENCES = 3, 40
-"""Shorter sentences say nothing; a passage with more is a list."""
+"""Shorter sentences say nothing; a passage with more is a list. Six words and more would be a fifth fewer codes and as
+many right documents in letters and manuals, where few answers are so short; of 17 questions across languages about
+facts in three to five words .24 instead of .41 would have the right document among three (`--eighth`)."""
 NEARER_BY_CHANCE = 0.06
 """How much nearer the nearest of some sentences is than their passage, on average over candidates: three mixed
 libraries, .06 to .08. Without it .71 instead of .86 of foreign questions are answered with doubt. It grows with their

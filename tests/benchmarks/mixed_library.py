@@ -1,6 +1,6 @@
 """A mixed library: English code and notes, Italian letters, German manuals, Spanish mail; questions in four languages.
 
-    python tests/benchmarks/mixed_library.py --workdir DIR [--model multilingual] [--second|...|--seventh]
+    python tests/benchmarks/mixed_library.py --workdir DIR [--model multilingual] [--second|...|--eighth]
 
 `mixed_library.txt` holds 160 documents written for this, with their questions: the first question of a document is in
 its own language, the second in another one. Beside them stand letters, mails, notes and manuals put together from
@@ -26,6 +26,9 @@ among 440 others in the same languages, with 28 questions in their language and 
 `--seventh`: 20 letters, mails and notes in French, Dutch, Polish, Swedish and German, and 22 manual pages of this
 machine in these and in Russian, among 440 others, English among them, with a question in their language each and a
 third of all in others; letters and pages are also shown apart (`mixed_seventh.txt`).
+
+`--eighth`: 11 letters and mails in French, Dutch, Polish, Swedish and German among 310 others, with 28 questions about
+facts in sentences of three to five words, 17 of them in another language (`mixed_eighth.txt`).
 """
 
 from __future__ import annotations
@@ -55,6 +58,7 @@ FOURTH = WRITTEN.with_name("mixed_fourth.txt")
 FIFTH = WRITTEN.with_name("mixed_fifth.txt")
 SIXTH = WRITTEN.with_name("mixed_sixth.txt")
 SEVENTH = WRITTEN.with_name("mixed_seventh.txt")
+EIGHTH = WRITTEN.with_name("mixed_eighth.txt")
 MODULES = """
     argparse ast base64 calendar configparser csv datetime difflib email.utils filecmp fileinput fnmatch
     fractions ftplib functools getpass gettext glob gzip heapq html imaplib inspect ipaddress json.decoder
@@ -104,6 +108,7 @@ SEVENTH_OTHERS = Others(
     {"fr": 40, "nl": 20, "pl": 20, "sv": 20, "de": 40, "ru": 25},
     40,
 )
+EIGHTH_OTHERS = Others(dict.fromkeys(["fr", "nl", "pl", "sv", "de", "en"], 45), {}, 40)
 PAGE = ".page."
 """Part of the names of manual pages."""
 LIBRARIES = {
@@ -114,6 +119,7 @@ LIBRARIES = {
     "fifth": (FIFTH, FIFTH_OTHERS),
     "sixth": (SIXTH, SIXTH_OTHERS),
     "seventh": (SEVENTH, SEVENTH_OTHERS),
+    "eighth": (EIGHTH, EIGHTH_OTHERS),
 }
 
 
@@ -201,7 +207,7 @@ def write(folder: Path, file: Path, others: Others) -> list[Question]:
     """Write the files of the library; returns its questions."""
     dice = random.Random(5)
     documents, questions, paragraphs = parse(file.read_text(encoding="utf-8"))
-    for other in (SECOND, THIRD) if file == SEVENTH else ():
+    for other in (SECOND, THIRD) if file in (SEVENTH, EIGHTH) else ():
         paragraphs = parse(other.read_text(encoding="utf-8"))[2] | paragraphs
     paragraphs = parse(WRITTEN.read_text(encoding="utf-8"))[2] | paragraphs
     documents |= pages_asked_for(name for name in documents if PAGE in name)
@@ -250,7 +256,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workdir", type=Path, required=True)
     parser.add_argument("--model", default="multilingual")
-    for name in ("second", "third", "fourth", "fifth", "sixth", "seventh"):
+    for name in ("second", "third", "fourth", "fifth", "sixth", "seventh", "eighth"):
         parser.add_argument(f"--{name}", action="store_const", dest="library", const=name, help=f"the {name} library")
     parser.set_defaults(library="library")
     parser.add_argument("--json", type=Path, help="write the rank of every question there")
