@@ -97,9 +97,10 @@ def _missing_vectors(connection: apsw.Connection) -> Iterator[Check]:
 
 
 def _spare_vectors(connection: apsw.Connection) -> Iterator[Check]:
-    for collection, model in reembedding.unfinished(connection):
+    for collection, model, dimension in reembedding.unfinished(connection):
         says = f"'{collection}' is on its way to {model}; the old vectors answer until that is complete"
-        yield warn("reembedding", says, f"localmcp reembed --collection {collection} --model SPEC")
+        go_on = command_line("localmcp", "reembed", "--collection", collection, "--model", spec_of(model, dimension))
+        yield warn("reembedding", says, go_on)
     spare = reembedding.spare_vectors(connection)
     if spare:
         yield ok("old vectors", f"{spare:,} of another model, for a rollback (localmcp reembed --clean deletes them)")
@@ -122,16 +123,21 @@ def _documents(connection: apsw.Connection) -> Iterator[Check]:
         select path, ledger.size, ledger.mtime_ns from ledger join sources on sources.id = source_id
         where status = 'indexed' and trashed_at is null and ledger.mtime_ns is not null order by sources.id
     """
-    changed = gone = compared = 0
+    changed = gone = closed = compared = 0
     for path, bytes_, mtime_ns in islice(connection.execute(sql), MOST_FILES):
         compared += 1
         try:
             status = os.stat(path)
-        except (OSError, ValueError):
+        except (FileNotFoundError, NotADirectoryError, ValueError):
             gone += 1
+            continue
+        except OSError:
+            closed += 1
             continue
         changed += (status.st_size, modified_ns(status)) != (bytes_, mtime_ns)
     yield from _missing_folders(connection)
+    if closed:
+        yield warn("files", f"{counted(closed, 'file')} cannot be looked at; what was read of them is still searched")
     if changed or gone:
         parts = (f"{counted(changed, 'file')} changed", f"{counted(gone, 'file')} gone")
         says = " and ".join(part for number, part in zip((changed, gone), parts, strict=True) if number)

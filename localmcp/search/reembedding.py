@@ -126,10 +126,10 @@ def clean(database: Database, collection: Collection) -> int:
     return removed
 
 
-def unfinished(connection: apsw.Connection) -> list[tuple[str, str]]:
-    """Return (collection, model) of every run that was begun and has not reached its switch."""
+def unfinished(connection: apsw.Connection) -> list[tuple[str, str, int]]:
+    """Return (collection, model, its dimension) of every run that was begun and has not reached its switch."""
     sql = """
-        select collections.name, models.name from jobs
+        select collections.name, models.name, models.dimension from jobs
         join collections on collections.id = arguments ->> 'collection' join models on models.id = arguments ->> 'to'
         where jobs.kind = ? and status = 'running' order by 1
     """

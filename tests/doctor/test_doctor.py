@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from command_line import run
@@ -21,7 +22,11 @@ from localmcp.doctor import location
 from localmcp.doctor.check import Check
 from localmcp.doctor.examination import examine, run_checks
 from localmcp.doctor.repair import repair
+from localmcp.embeddings.hashing import HashEmbedder
+from localmcp.errors import ModelUnavailable
 from localmcp.search.candidates import SearchRequest
+from localmcp.search.collections import choose_collections
+from localmcp.search.reembedding import reembed
 from localmcp.workspace import Workspace, open_workspace
 
 
@@ -171,6 +176,26 @@ def test_documents_in_a_mailbox_are_where_their_file_is(workspace: Workspace, tm
     assert problems(workspace) == {}
     box.unlink()
     assert "1 file gone, of 3" in problems(workspace)["freshness"].says
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="links need a right there")
+def test_a_file_that_cannot_be_looked_at_is_not_called_gone(workspace: Workspace, tmp_path: Path) -> None:
+    (tmp_path / "docs").rename(tmp_path / "elsewhere")
+    (tmp_path / "docs").symlink_to(tmp_path / "docs")
+    found = problems(workspace)
+    assert "2 files cannot be looked at" in found["files"].says and "freshness" not in found
+
+
+def test_a_reembedding_that_stopped_names_the_command_that_goes_on(workspace: Workspace) -> None:
+    class Failing(HashEmbedder):
+        def embed_passages(self, texts: Any) -> Any:
+            raise ModelUnavailable("The endpoint is gone.")
+
+    with workspace.database.read() as connection:
+        [collection] = choose_collections(connection, ["default"])
+    with pytest.raises(ModelUnavailable):
+        reembed(workspace.database, collection, Failing(128))
+    assert problems(workspace)["reembedding"].fix == "localmcp reembed --collection default --model hash:128"
 
 
 def test_another_model_than_the_files_names_the_setting_and_the_reembed(workspace: Workspace) -> None:

@@ -186,7 +186,7 @@ def test_a_model_that_fails_leaves_the_old_vectors_answering_and_the_next_run_go
         reembed(workspace.database, default_collection(workspace.database), Failing(128))
     assert model_of(workspace.database) == 64 and problems(workspace.database) == []
     with workspace.database.read() as connection:
-        assert reembedding.unfinished(connection) == [("default", "hash")]
+        assert reembedding.unfinished(connection) == [("default", "hash", 128)]
     embedder = CountingEmbedder(128)
     done = reembed(workspace.database, default_collection(workspace.database), embedder)
     assert done.switched and len(embedder.embedded) == len(chunks(workspace.database)) - 20
