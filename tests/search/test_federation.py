@@ -242,7 +242,7 @@ async def test_a_profile_that_cannot_be_used_gives_nothing_and_says_why(farm: Fa
         assert (await client.list_tools()).tools == []
         refused = await client.call_tool("search", {"query": "x"})
         assert refused.is_error and "There is no profile 'wrok'" in first_text(refused)
-        assert "There are: work." in first_text(refused)
+        assert "There is: work." in first_text(refused)
 
 
 def test_what_a_profile_hides_does_not_stand_in_the_instructions_of_another(farm: Farm) -> None:
