@@ -21,6 +21,7 @@ from localmcp.search.collections import (
     ensure_collection,
     ensure_model,
     ensure_partition,
+    visible_collections,
 )
 from localmcp.search.drafts import WORD_ONLY, SourceDraft
 from localmcp.search.records import FORMAT
@@ -238,7 +239,8 @@ class Merge:
         if not collections:
             return
         with self._database.read() as connection:
-            ids = [collection.id for collection in choose_collections(connection, list(collections))]
+            # One that brought no document was not made here.
+            ids = [collection.id for collection in visible_collections(connection) if collection.name in collections]
             missing = waiting(connection, ids).passages
         if not missing:
             return

@@ -124,6 +124,15 @@ def test_the_same_place_with_other_content_is_a_conflict_and_both_are_kept(tmp_p
             assert fetch_all(connection, "select uri from sources order by id") == [("notes/a.md",), ("2/notes/a.md",)]
 
 
+def test_a_collection_without_documents_is_passed_over(ours: Workspace, tmp_path: Path) -> None:
+    with Workspace(Settings(database=tmp_path / "theirs.localmcp", model="hash")) as theirs:
+        theirs.library.add_text("Honey keeps.", "Honey")
+        draft = theirs.library.add_text("Not yet.", "Draft", collection="drafts")
+        theirs.registry.call("remove_source", {"sourceId": draft.uuid}, PERSON)
+    assert merge(ours, tmp_path / "theirs.localmcp").added == 1
+    assert titles(ours) == ["Garden", "Honey"]
+
+
 def test_one_collection_alone_can_be_merged(ours: Workspace, tmp_path: Path) -> None:
     pack = make_pack(tmp_path / "plans.localmcp", {"Plan": "The plan."}, collection="plans")
     with pytest.raises(NotFound, match="nowhere"):
