@@ -22,8 +22,9 @@ FEW_PASSAGES = 16
 """So few are embedded in the calling thread alone, whose priority may be low."""
 TRIAL_TOKENS = 64
 MIN_SPEEDUP = 1.15
-"""Sums of two products are cut at 16 bits where the processor has AVX2 without VNNI: vectors are as near to those of
-floats all the same (cosine .9930 instead of .9960, calculated)."""
+"""From here on passages are embedded as int8. Sums of two products are cut at 16 bits where the processor
+has AVX2 without VNNI: vectors are nearly as near to those of floats all the same (cosine .9930 instead of .9960,
+calculated)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,8 @@ class EncoderEmbedder:
         """`max_tokens`: what the model reads of a text, special tokens and prefix included.
 
         `common`: what is subtracted from every vector.
-        `arithmetic`: that of passages; None tries which is faster here.
+        `arithmetic`: that of passages; None tries which is faster here. Where it and the threads are those of
+        questions, both share one copy of the model.
         """
         self.count_tokens: TokenCounter = tokens
         self._tokens = tokens
