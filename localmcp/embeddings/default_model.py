@@ -43,6 +43,7 @@ class DefaultEmbedder(EncoderEmbedder):
         threads: int | None = None,
         question_threads: int | None = None,
         arithmetic: Arithmetic | None = None,
+        question_arithmetic: Arithmetic = "float",
     ) -> None:
         """`arithmetic`: that of passages; None tries which is faster here."""
         with explained(DEFAULT_NAME, _REINSTALL):
@@ -57,6 +58,7 @@ class DefaultEmbedder(EncoderEmbedder):
                 threads=threads,
                 question_threads=question_threads,
                 arithmetic=arithmetic,
+                question_arithmetic=question_arithmetic,
             )
 
 
