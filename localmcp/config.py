@@ -298,6 +298,13 @@ def read_config_file() -> Mapping[str, Any]:
     return table
 
 
+def setting_text(value: Any) -> str:
+    """Return the value of a setting as a person writes it; "" for an empty list."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return ", ".join(value) if isinstance(value, list) else str(value)  # pyright: ignore[reportUnknownArgumentType]
+
+
 def write_setting(name: str, raw: str | None) -> Path:
     """Set (or with None remove) one key in `config.toml`, keeping comments and order; return the file.
 

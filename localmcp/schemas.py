@@ -88,6 +88,12 @@ def nearest(name: str, names: Iterable[str], *, least: int = 60) -> str | None:
     return best[2] if best else None
 
 
+def did_you_mean(name: str, names: Iterable[str], otherwise: str = "") -> str:
+    """Return the question whether the most similar of `names` is meant, or `otherwise` if none is similar."""
+    near = nearest(name, names)
+    return f"Did you mean '{near}'?" if near else otherwise
+
+
 def bare_type(hint: Any) -> Any:
     """Return the type without our `Param`, which pydantic does not know."""
     return get_args(hint)[0] if param_of(hint) else hint

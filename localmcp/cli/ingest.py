@@ -22,6 +22,7 @@ from localmcp.cli.session import Session, command, pass_session
 from localmcp.errors import InvalidInput, NeedsConfirmation
 from localmcp.files import unicode_path
 from localmcp.knowledge.ledger import Entry, entries_below
+from localmcp.knowledge.options import SOURCE_TYPES
 from localmcp.knowledge.report import Progress, Report
 from localmcp.schemas import camel_case
 from localmcp.search.collections import choose_collections, visible_collections
@@ -35,14 +36,12 @@ if TYPE_CHECKING:
 SHOWN_REASONS = 6
 SHOWN_PROBLEMS = 5
 
-SOURCE_TYPE = click.Choice(["text", "website", "docs", "qa", "notion"])
-
 
 @command()
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...|URL...|-")
 @collection_option("Where they go; made if it is not there.")
 @click.option("-p", "--partition", help="A part of the collection; made if it is not there.")
-@click.option("--type", "source_type", type=SOURCE_TYPE, help="What kind of source they are.")
+@click.option("--type", "source_type", type=click.Choice(SOURCE_TYPES), help="What kind of source they are.")
 @click.option("--meta", metavar="KEY=VALUE", multiple=True, help="Metadata of every document; may be repeated.")
 @click.option("--title", help="Title of a single file, or of the text on stdin.")
 @click.option(

@@ -12,7 +12,7 @@ from localmcp.cli import terminal
 from localmcp.cli.session import Session, group, pass_session
 from localmcp.errors import ConfigurationError
 from localmcp.humanize import choices
-from localmcp.schemas import nearest
+from localmcp.schemas import did_you_mean
 
 
 @group()
@@ -96,9 +96,8 @@ def _checked_name(name: str) -> str:
     """Return the name of a setting, if it is one; an error names the nearest."""
     if name in configuration.setting_names():
         return name
-    near = nearest(name, configuration.setting_names())
-    hint = f"Did you mean '{near}'?" if near else choices(configuration.setting_names())
-    raise ConfigurationError(f"Unknown setting '{name}'.", hint=hint)
+    names = configuration.setting_names()
+    raise ConfigurationError(f"Unknown setting '{name}'.", hint=did_you_mean(name, names, choices(names)))
 
 
 def _value(session: Session, name: str) -> Any:
@@ -106,11 +105,7 @@ def _value(session: Session, name: str) -> Any:
 
 
 def _shown(value: Any) -> str:
-    if isinstance(value, list):
-        return ", ".join(value) or "(none)"  # pyright: ignore[reportUnknownArgumentType]
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value)
+    return "(none)" if value == [] else configuration.setting_text(value)
 
 
 def _origin(session: Session, name: str) -> str:

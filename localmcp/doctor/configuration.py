@@ -24,7 +24,7 @@ from localmcp.providers.fields import line_of
 from localmcp.providers.manifests import inspected_providers
 from localmcp.providers.mcp_servers.adoption import is_localmcp
 from localmcp.providers.mcp_servers.servers import McpServers
-from localmcp.schemas import list_of, nearest
+from localmcp.schemas import did_you_mean, list_of
 
 if TYPE_CHECKING:
     from localmcp.workspace import Workspace
@@ -55,8 +55,8 @@ def _file_problems(path: Path) -> Iterator[str]:
     for name, raw in table.items():
         where = f"{path}:{line_of(text, (name,)) or 1}"
         if name not in config.setting_names():
-            near = nearest(name, config.setting_names())
-            yield f"{where}: unknown setting '{name}'." + (f" Did you mean '{near}'?" if near else "")
+            guess = did_you_mean(name, config.setting_names())
+            yield f"{where}: unknown setting '{name}'. {guess}".rstrip()
         else:
             yield from _value_problems(name, raw, where)
 

@@ -46,6 +46,7 @@ from localmcp.knowledge.scans import waiting_pages
 from localmcp.knowledge.search import NO_DOCUMENTS, PassageSearch
 from localmcp.knowledge.source_list import ORDERS, SOURCE, Listing, changed_files, in_order, list_documents, source_item
 from localmcp.knowledge.trash import documents_in
+from localmcp.schemas import without_surrogates
 from localmcp.search.collections import Collection, visible_collections, visible_ids
 from localmcp.search.dates import parse_range
 from localmcp.search.index import Index
@@ -135,7 +136,7 @@ class KnowledgeBase(PassageSearch):
     ) -> DocumentResult:
         """Return a whole document with all its passages in order. Long ones are cut: read on from nextOffset."""
         # JSON can name half a character, which neither SQLite nor the answer can hold.
-        name = sourceId.encode("utf-8", "replace").decode()
+        name = without_surrogates(sourceId)
         mount, bare = split_mount(name)
         budget = maxChars or (DOCUMENT_CHARS if current_scope().lean else None)
         span = parse_lines(lines) if lines else None

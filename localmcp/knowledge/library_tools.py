@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import asdict
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, cast
 
 from localmcp.config import Settings
 from localmcp.errors import AccessDenied, InvalidInput
@@ -24,6 +24,7 @@ from localmcp.knowledge.library_records import (
     TrashedSource,
 )
 from localmcp.knowledge.names import SourceRow, find_source
+from localmcp.knowledge.options import SourceType
 from localmcp.knowledge.report import Progress, ProgressCallback, Report
 from localmcp.knowledge.walk import below
 from localmcp.schemas import camel_case
@@ -37,7 +38,6 @@ REMOVED_AT_ONCE = 5
 EMPTYING = "restore_source brings documents back. Only a person deletes them for good: localmcp trash empty"
 MOST_LISTED = 100
 
-SourceType = Literal["text", "website", "docs", "qa", "notion"]
 CollectionName = Annotated[str | None, Param("The collection; made if there is none of that name.", max_length=100)]
 PartitionName = Annotated[str | None, Param("A part of the collection; made if absent.", max_length=100)]
 

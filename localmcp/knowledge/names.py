@@ -14,7 +14,7 @@ import apsw
 from localmcp.errors import InvalidInput, NotFound
 from localmcp.humanize import choices, quoted
 from localmcp.knowledge.origins import Id, is_uuid, without_scheme
-from localmcp.schemas import nearest, one_or_more
+from localmcp.schemas import nearest, one_or_more, without_surrogates
 from localmcp.search.collections import visible_collections, visible_ids
 from localmcp.search.dates import SOURCE_DATE
 from localmcp.search.federation import Federation
@@ -125,7 +125,7 @@ def resolve_source(federation: Federation, field: str, name: str) -> Id:
         NotFound: no document has that name; names the nearest.
         Ambiguous: several have it.
     """
-    text = name.encode("utf-8", "replace").decode()
+    text = without_surrogates(name)
     origin, bare = split_mount(text)
 
     def look(index: Index, mounted: str | None) -> Id | None:

@@ -6,15 +6,17 @@ import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, get_args
 
 from localmcp.errors import InvalidInput, NotFound
 from localmcp.files import unicode_path
 from localmcp.knowledge.ledger import Kind, Root
 from localmcp.knowledge.walk import NOT_UNICODE, below
+from localmcp.schemas import without_surrogates
 from localmcp.search.collections import Collection
 
-SOURCE_TYPES = ("text", "website", "docs", "qa", "notion")
+SourceType = Literal["text", "website", "docs", "qa", "notion"]
+SOURCE_TYPES: tuple[SourceType, ...] = get_args(SourceType)
 LONGEST_TITLE = 200
 
 
@@ -43,7 +45,7 @@ def check_options(
     """
     if source_type is not None and source_type not in SOURCE_TYPES:
         raise InvalidInput(f"source type {source_type!r} is unknown; use one of {', '.join(SOURCE_TYPES)}.")
-    line = " ".join(_without_surrogates(title or "").split())[:LONGEST_TITLE]
+    line = " ".join(without_surrogates(title or "").split())[:LONGEST_TITLE]
     return Options(line or None, source_type, _json(metadata or {}), include_hidden, tuple(patterns))
 
 
@@ -52,12 +54,7 @@ def _json(metadata: Mapping[str, Any]) -> dict[str, Any]:
         text = json.dumps(dict(metadata), ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidInput(f"metadata cannot be stored as JSON: {error}.") from error
-    return json.loads(_without_surrogates(text))
-
-
-def _without_surrogates(text: str) -> str:
-    """Replace lone surrogates, which no file can hold, by question marks."""
-    return text.encode(errors="replace").decode()
+    return json.loads(without_surrogates(text))
 
 
 def find_targets(paths: Iterable[str | os.PathLike[str]], options: Options) -> dict[str, Kind | None]:

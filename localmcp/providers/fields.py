@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from localmcp.schemas import Json, nearest, shorten_value
+from localmcp.schemas import Json, did_you_mean, shorten_value
 
 Level = Literal["error", "warning"]
 
@@ -127,8 +127,7 @@ class Fields:
         if value is None:
             return default
         if value not in allowed:
-            near = nearest(value, allowed)
-            hint = f"Did you mean '{near}'?" if near else f"It must be one of {', '.join(allowed)}."
+            hint = did_you_mean(value, allowed, f"It must be one of {', '.join(allowed)}.")
             self.complain(f"{self.named(key)} = '{value}' is not known.", key, hint=hint)
             return default
         return value
@@ -153,8 +152,7 @@ class Fields:
         """Report every key that was not read, with the nearest that is known."""
         for key in self._table:
             if key not in self._read_keys:
-                near = nearest(key, self._read_keys)
-                hint = f"Did you mean '{near}'?" if near else f"Known: {', '.join(self._read_keys)}."
+                hint = did_you_mean(key, self._read_keys, f"Known: {', '.join(self._read_keys)}.")
                 self.complain(f"{self.named(key)} is not a known key.", key, hint=hint)
 
 

@@ -29,7 +29,7 @@ from localmcp.providers.parameters import (
     read_parameters,
 )
 from localmcp.providers.switches import Switches
-from localmcp.schemas import Json, nearest
+from localmcp.schemas import Json, did_you_mean
 from localmcp.tools import Answer, Provider, Tool, ToolMark
 
 log = logging.getLogger(__name__)
@@ -187,8 +187,7 @@ def refuse_unknown_placeholders(
     """Complain of a `{name}` that is no parameter, or (`always`) one that a call may leave out."""
     for name in placeholders(template):
         if name not in parameters:
-            near = nearest(name, parameters)
-            hint = f"Did you mean '{near}'?" if near else f"Describe it in [parameters.{name}]."
+            hint = did_you_mean(name, parameters, f"Describe it in [parameters.{name}].")
             fields.complain(f"{{{name}}} in {fields.named(key)} is not a parameter.", key, hint=hint)
         elif always and not parameters[name].always_there:
             fields.complain(

@@ -22,10 +22,11 @@ from localmcp.quickstarts.matching import Field
 from localmcp.quickstarts.mounted import MountedQuickstarts
 from localmcp.quickstarts.search import Found, Request, find_by_substring, find_quickstarts
 from localmcp.quickstarts.store import Row, merged_by_title
+from localmcp.schemas import did_you_mean
 from localmcp.search.federation import Federation, never_changed
 from localmcp.storage.connections import check_levenshtein
 from localmcp.storage.database import Database
-from localmcp.tools import Param, at_most, current_scope, hidden_change, hidden_tool, integer_or_string, nearest, tool
+from localmcp.tools import Param, at_most, current_scope, hidden_change, hidden_tool, integer_or_string, tool
 
 log = logging.getLogger(__name__)
 
@@ -382,8 +383,7 @@ class Quickstarts:
             meant = names.get(frozenset(name.lower().replace("-", " ").split()), "")
             if row := store.find_row(connection, meant):
                 return row
-            near = nearest(name, names.values())
-            hint = f"Did you mean '{near}'?" if near else "listQuickstarts shows them with their names."
+            hint = did_you_mean(name, names.values(), "listQuickstarts shows them with their names.")
             raise NotFound(f"There is no quick start '{name}'.", hint=hint)
         return row
 

@@ -7,7 +7,7 @@ from collections import defaultdict
 import apsw
 
 from localmcp.humanize import choices
-from localmcp.schemas import nearest
+from localmcp.schemas import did_you_mean
 from localmcp.search.chunk_rows import COLUMNS
 from localmcp.search.collections import Collection
 from localmcp.search.conditions import Comparison, Condition, Scalar, comparisons
@@ -36,9 +36,8 @@ def explain_misses(connection: apsw.Connection, collection: Collection, conditio
 def _miss(comparison: Comparison, fields: list[str], types: dict[str, set[str]], collection: str) -> str:
     name = comparison.field[0]
     if name not in fields:
-        near = nearest(name, fields)
-        guess = f" Did you mean '{near}'?" if near else ""
-        return f"filter: nothing in '{collection}' has the field '{name}'. {choices(fields[:MOST_FIELDS])}{guess}"
+        offered = f"{choices(fields[:MOST_FIELDS])} {did_you_mean(name, fields)}".rstrip()
+        return f"filter: nothing in '{collection}' has the field '{name}'. {offered}"
     if name in COLUMNS or len(comparison.field) > 1 or not types[name] <= _KINDS.keys():
         return ""
     kinds = sorted({_KINDS[kind] for kind in types[name]})

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from localmcp.errors import InvalidInput
+from localmcp.schemas import nearest
 from localmcp.search.records import check_metadata, clean_text
-from localmcp.tools import Json, nearest
+from localmcp.tools import Json
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,10 @@ import apsw
 from localmcp.embeddings import DEFAULT_NAME, MULTILINGUAL_NAME
 from localmcp.errors import InvalidInput, ModelMismatch, NotFound
 from localmcp.humanize import choices
+from localmcp.schemas import did_you_mean
 from localmcp.storage.database import fetch_all, fetch_column, fetch_one
 from localmcp.storage.times import utc_now
-from localmcp.tools import current_scope, nearest
+from localmcp.tools import current_scope
 
 if TYPE_CHECKING:
     from localmcp.embeddings import ModelIdentity
@@ -69,8 +70,7 @@ def _named(visible: list[Collection], name: str) -> Collection:
 def hint_for(visible: list[Collection], name: str) -> str:
     """Return what to say of a name that none of the collections has: the nearest, or all of them."""
     names = [collection.name for collection in visible]
-    near = nearest(name, names)
-    return f"Did you mean '{near}'?" if near else choices(names)
+    return did_you_mean(name, names, choices(names))
 
 
 def ensure_collection(connection: apsw.Connection, name: str, *, kind: str = "documents") -> Collection:

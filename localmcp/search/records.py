@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from localmcp.errors import InvalidInput
-from localmcp.schemas import mapping_of
+from localmcp.schemas import mapping_of, without_surrogates
 from localmcp.search.drafts import DEFAULT_LANGUAGE, ChunkDraft, SourceDraft, digest_of, draft_chunk, heading_of
 from localmcp.search.drafts import Window as Window
 from localmcp.search.lexicon import FORMAT as FORMAT
@@ -85,7 +85,7 @@ def clean_text(text: str, place: str = "text") -> str:
     Raises:
         InvalidInput: nothing visible is in it.
     """
-    cleaned = text.replace("\0", "\ufffd").encode(errors="replace").decode()
+    cleaned = without_surrogates(text.replace("\0", "\ufffd"))
     if not cleaned.strip():
         raise InvalidInput(f"{place} is {text[:20]!r}, but must contain at least one visible character.")
     return cleaned

@@ -6,7 +6,6 @@ A tool is a public method marked `@tool(...)`. Its docstring is the description,
 from localmcp.schemas import Json as Json
 from localmcp.schemas import Param as Param
 from localmcp.schemas import compact_json as compact_json
-from localmcp.schemas import nearest as nearest
 from localmcp.schemas import without_none as without_none
 from localmcp.tools.base import Answer as Answer
 from localmcp.tools.base import Provider as Provider

@@ -160,7 +160,7 @@ def test_half_a_character_is_refused_or_replaced_but_never_echoed(shelf: Desk) -
         shelf.search("\ud800 boiler")
     with pytest.raises(InvalidInput, match="partition"):
         shelf.search("boiler", partition="\ud800")
-    assert shelf.call("get_document", sourceId="\ud800")["sourceId"] == "?"
+    assert shelf.call("get_document", sourceId="\ud800")["sourceId"] == "\ufffd"
 
 
 def test_filters_of_the_tool_reach_both_arms(shelf: Desk) -> None:

@@ -13,6 +13,7 @@ from jsonschema import Draft202012Validator
 from typing_extensions import TypedDict
 
 from localmcp.errors import FileUnavailable, InvalidInput, LocalMCPError, NotFound, UnknownTool
+from localmcp.schemas import nearest
 from localmcp.tools import (
     CallRecord,
     MethodTool,
@@ -23,7 +24,6 @@ from localmcp.tools import (
     compact_json,
     current_scope,
     integer_or_string,
-    nearest,
     tool,
     tools_of,
     use_scope,

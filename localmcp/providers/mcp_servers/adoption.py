@@ -11,7 +11,7 @@ from typing import Any, Literal
 from localmcp.errors import InvalidInput
 from localmcp.humanize import choices
 from localmcp.providers.mcp_servers.entries import parse_entry
-from localmcp.schemas import Json, list_of, nearest
+from localmcp.schemas import Json, did_you_mean, list_of
 
 Action = Literal["added", "replaced", "unchanged", "kept", "skipped"]
 
@@ -43,8 +43,7 @@ def plan_adoption(
     """
     for name in only:
         if name not in theirs:
-            near = nearest(name, theirs)
-            hint = f"Did you mean '{near}'?" if near else choices(theirs)
+            hint = did_you_mean(name, theirs, choices(theirs))
             raise InvalidInput(f"No server there is called '{name}'.", hint=hint)
     chosen = [name for name in sorted(theirs) if not only or name in only]
     return [_plan_one(name, theirs[name], ours.get(name), replace) for name in chosen]

@@ -113,16 +113,12 @@ def unauthorized(message: str, details: str | None = None) -> Refused:
     return Refused(401, message, code=SERVER_ERROR, details=details, headers=headers)
 
 
-def require_right(scope: Scope, right: str) -> None:
-    """Refuse a caller without that right.
+def require_admin() -> None:
+    """Refuse a request whose key has not the scope admin.
 
     Raises:
         Refused: 403.
     """
-    if right not in scope.rights:
-        raise Refused(
-            403,
-            f"This needs an API key with the scope {right}",
-            code=SERVER_ERROR,
-            details=f"Make one on this machine: localmcp keys create --name NAME --scope {right}",
-        )
+    if "admin" not in request_scope().rights:
+        how = "Make one on this machine: localmcp keys create --name NAME --scope admin"
+        raise Refused(403, "This needs an API key with the scope admin", code=SERVER_ERROR, details=how)

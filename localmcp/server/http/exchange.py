@@ -14,6 +14,7 @@ from mcp.types import INVALID_REQUEST
 from starlette.requests import Request
 
 from localmcp.errors import LocalMCPError
+from localmcp.schemas import without_surrogates
 from localmcp.server.http.authentication import request_scope
 from localmcp.server.http.limits import parse_json
 from localmcp.server.http.log_lines import LONGEST, say
@@ -59,7 +60,7 @@ class Exchange:
         return parse_json(self.body)
 
     def json_object(self) -> Json:
-        """Return the body's value, which must be an object.
+        """Return the body's value, which must be an object; U+FFFD for every lone surrogate in it.
 
         Raises:
             Refused: it is something else.
@@ -67,7 +68,7 @@ class Exchange:
         value = self.json()
         if not isinstance(value, dict):
             raise Refused(400, "Invalid request body", code=INVALID_REQUEST, details="the body must be a JSON object")
-        return cast(Json, value)
+        return cast(Json, without_surrogates(value))
 
     def seconds(self) -> float:
         """Return the seconds since the request was let in."""

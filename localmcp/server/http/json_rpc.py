@@ -6,7 +6,7 @@ import json
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import anyio
 import anyio.to_thread
@@ -25,6 +25,7 @@ from localmcp.server.http.authentication import request_scope, use_lean_answers
 from localmcp.server.http.exchange import CALL_SECONDS, Calls, Exchange
 from localmcp.server.http.log_lines import LONGEST, say
 from localmcp.server.http.replies import SERVER_ERROR, Refused, json_bytes, json_reply, refusal_reply, refused_for
+from localmcp.server.http.sse import Streams, stream_event
 from localmcp.server.http.streamed_calls import (
     SESSION_HEADER,
     OpenQuestions,
@@ -36,9 +37,6 @@ from localmcp.server.http.streamed_calls import (
 from localmcp.server.session_cache import FALLBACK_INSTRUCTIONS
 from localmcp.server.wire_values import OpenOnce, log_incident
 from localmcp.tools import AskPerson, Json, use_scope
-
-if TYPE_CHECKING:
-    from localmcp.server.http.sse import Streams
 
 ORIGINAL_PATH = "/api/mcp"
 VERSION_HEADER = "mcp-protocol-version"
@@ -368,5 +366,4 @@ def _wants_stream_only(exchange: Exchange) -> bool:
 
 
 def _as_stream(reply: Response) -> Response:
-    event = b"event: message\ndata: " + bytes(reply.body) + b"\n\n"
-    return Response(event, 200, {"cache-control": "no-cache"}, "text/event-stream")
+    return Response(stream_event("message", bytes(reply.body)), 200, {"cache-control": "no-cache"}, "text/event-stream")

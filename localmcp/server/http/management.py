@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from localmcp.errors import AccessDenied, InvalidInput, LocalMCPError, NotFound
 from localmcp.search.collections import choose_collections
-from localmcp.server.http.authentication import request_scope, require_right
+from localmcp.server.http.authentication import request_scope, require_admin
 from localmcp.server.http.exchange import Calls, Exchange
 from localmcp.server.http.log_lines import say
 from localmcp.server.http.replies import Refused, json_reply
@@ -83,7 +83,7 @@ class ManagementEndpoints:
         return json_reply(page.as_original())
 
     async def _manage(self, work: Callable[[Workspace], Result], unknown: str) -> Result:
-        require_right(request_scope(), "admin")
+        require_admin()
         try:
             return await anyio.to_thread.run_sync(partial(self._in_scope, work))
         except NotFound as error:
@@ -109,7 +109,7 @@ def _logs(workspace: Workspace, rag: str, limit: int, offset: int) -> LogPage:
 def _rag(value: Any) -> str:
     if not isinstance(value, str) or not value.strip():
         raise Refused(400, RAG_REQUIRED)
-    return value.encode("utf-8", "replace").decode()
+    return value
 
 
 def _key_id(exchange: Exchange) -> str:
@@ -118,14 +118,14 @@ def _key_id(exchange: Exchange) -> str:
         key_id = exchange.json_object().get("keyId")
     if not isinstance(key_id, str) or not key_id.strip():
         raise Refused(400, KEY_REQUIRED)
-    return key_id.encode("utf-8", "replace").decode()
+    return key_id
 
 
 def _text(body: Json, field: str) -> str | None:
     value = body.get(field)
     if value is not None and not isinstance(value, str):
         raise Refused(400, f"{field} must be a string")
-    return None if value is None else value.encode("utf-8", "replace").decode()
+    return value
 
 
 def _texts(body: Json, field: str) -> list[str] | None:
@@ -134,7 +134,7 @@ def _texts(body: Json, field: str) -> list[str] | None:
         return None
     if not isinstance(value, list) or not all(isinstance(item, str) for item in cast("list[Any]", value)):
         raise Refused(400, f"{field} must be an array of strings")
-    return [item.encode("utf-8", "replace").decode() for item in cast("list[str]", value)]
+    return cast("list[str]", value)
 
 
 def _whole(exchange: Exchange, field: str, default: int, least: int) -> int:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import anyio.to_thread
 from starlette.responses import Response
 
 from localmcp.errors import AccessDenied, InvalidInput, LocalMCPError, UnknownTool
 from localmcp.router import ERROR_STATUS, QUERY_EMPTY
-from localmcp.schemas import without_surrogates
 from localmcp.server.http.authentication import request_scope
 from localmcp.server.http.exchange import CALL_SECONDS, Calls, Exchange
 from localmcp.server.http.replies import Refused, json_reply
@@ -98,7 +97,7 @@ def _question(exchange: Exchange) -> Json:
         raise _bad_body(f"query must be a string, not {type(query).__name__}")
     if not query.strip():
         raise Refused(400, QUERY_EMPTY)
-    return without_surrogates({name: body[name] for name in ("query", "limit", "maxDistance") if name in body})
+    return {name: body[name] for name in ("query", "limit", "maxDistance") if name in body}
 
 
 def _bad_body(why: str) -> Refused:
@@ -113,7 +112,7 @@ def _tool_input(exchange: Exchange) -> tuple[Json, float]:
     seconds: Any = body.get("timeout")
     if seconds is not None and (type(seconds) not in (int, float) or seconds <= 0):
         raise Refused(400, "Invalid request body", details="timeout must be a number of seconds above 0")
-    return without_surrogates(tool_input or {}), min(float(seconds or CALL_SECONDS), CALL_SECONDS)
+    return cast(Json, tool_input or {}), min(float(seconds or CALL_SECONDS), CALL_SECONDS)
 
 
 def _described(tool: Tool) -> Json:

@@ -40,7 +40,7 @@ class Stream:
         """Send a message; dropped when the stream is gone."""
         try:
             with anyio.fail_after(UNREAD_SECONDS):
-                await self._replies.send(_event("message", json_bytes(value)))
+                await self._replies.send(stream_event("message", json_bytes(value)))
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             log.info("a reply came after its stream was closed")
         except TimeoutError:
@@ -54,7 +54,7 @@ class Stream:
     async def events(self) -> AsyncGenerator[bytes]:
         """Yield what the client gets, until `close` is called."""
         async with self._waiting:
-            event: bytes | None = _event("endpoint", f"{PATH}?sessionId={self.id}".encode())
+            event: bytes | None = stream_event("endpoint", f"{PATH}?sessionId={self.id}".encode())
             while event is not None:
                 yield event
                 event = b": ping\n\n"
@@ -62,7 +62,8 @@ class Stream:
                     event = await anext(self._waiting, None)
 
 
-def _event(name: str, data: bytes) -> bytes:
+def stream_event(name: str, data: bytes) -> bytes:
+    """Return an event of `text/event-stream`."""
     return b"event: " + name.encode() + b"\ndata: " + data + b"\n\n"
 
 

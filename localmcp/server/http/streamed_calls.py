@@ -24,6 +24,7 @@ from localmcp.schemas import mapping_of
 from localmcp.server.elicitation import ANSWER_SECONDS, DISMISSED, MOST_WAITING, check_shown, settle
 from localmcp.server.http.exchange import CALL_SECONDS
 from localmcp.server.http.replies import json_bytes
+from localmcp.server.http.sse import stream_event
 from localmcp.tools import AskPerson, Json
 
 SESSION_HEADER = "mcp-session-id"
@@ -121,7 +122,7 @@ class StreamedCall:
             if not self._started:
                 headers = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-cache")]
                 await self._forward({"type": "http.response.start", "status": 200, "headers": headers})
-            event = b"event: message\ndata: " + json_bytes(message) + b"\n\n"
+            event = stream_event("message", json_bytes(message))
             await self._send({"type": "http.response.body", "body": event, "more_body": True})
             async with asyncio.timeout(ANSWER_SECONDS):
                 return await asyncio.wrap_future(answer)
