@@ -15,6 +15,7 @@ from localmcp.cli.session import Session, command, group, pass_session
 from localmcp.cli.tool_options import tool_options
 from localmcp.humanize import command_line, local_time
 from localmcp.knowledge.documents import KnowledgeBase
+from localmcp.knowledge.names import SourceRow
 from localmcp.knowledge.origins import is_uuid
 from localmcp.schemas import Json
 
@@ -176,15 +177,19 @@ def trash() -> None:
 def list_trash(session: Session) -> None:
     """List what is in the trash, the latest first."""
     trashed = session.existing().library.trashed()
-    if session.as_json:
-        items = [{"id": row.uuid, "title": row.title, "path": row.uri, "trashedAt": since} for row, since in trashed]
-        session.print_json({"count": len(items), "sources": items})
-        return
+    items = [{**_trashed_json(row), "trashedAt": since} for row, since in trashed]
     rows = [
         (row.uuid, local_time(day)[:10], row.title, terminal.short_path(row.uri) if row.uri else "")
         for row, day in trashed
     ]
-    session.print_table(("id", "since", "title", "path"), rows, empty="The trash is empty.")
+    head = ("id", "since", "title", "path")
+    session.answer(
+        {"count": len(items), "sources": items}, lambda _: session.print_table(head, rows, empty="The trash is empty.")
+    )
+
+
+def _trashed_json(row: SourceRow) -> Json:
+    return {"id": row.uuid, "title": row.title, "path": row.uri}
 
 
 @trash.command("restore")
@@ -193,12 +198,10 @@ def list_trash(session: Session) -> None:
 def restore(session: Session, ids: tuple[str, ...]) -> None:
     """Bring documents back by id, path, folder or title, with their vectors."""
     restored = session.existing().library.restore_all(ids)
-    if len(restored) > MOST_NAMED:
-        session.note(f"{len(restored):,} documents are back.")
-    else:
-        session.note("\n".join(f"{row.title} is back." for row in restored))
-    if session.as_json:
-        session.print_json({"restored": [{"id": row.uuid, "title": row.title, "path": row.uri} for row in restored]})
+    words = f"{len(restored):,} documents are back."
+    if len(restored) <= MOST_NAMED:
+        words = "\n".join(f"{row.title} is back." for row in restored)
+    session.answer({"restored": list(map(_trashed_json, restored))}, lambda _: session.note(words))
 
 
 @trash.command("empty")

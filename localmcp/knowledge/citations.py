@@ -143,9 +143,14 @@ def _lines(passage: Passage, body: str, start: int, stop: int) -> tuple[int, int
             return passage.first_line, passage.last_line
         before, until = (sum(end <= at for end in row_ends) for at in (start, stop - 1))
     else:
-        before = len(_LINE_END.findall(body[:start]))
-        until = before + len(_LINE_END.findall(body[start:stop].rstrip()))
+        before = count_line_ends(body[:start])
+        until = before + count_line_ends(body[start:stop].rstrip())
     return min(passage.first_line + before, passage.last_line), min(passage.first_line + until, passage.last_line)
+
+
+def count_line_ends(text: str) -> int:
+    """Return how many lines end in a text, however they end."""
+    return len(re.findall(r"\r\n|\r|\n", text))
 
 
 def _headings(passage: Passage, body: str, start: int) -> Sequence[str]:
@@ -184,7 +189,6 @@ def _place(passage: Passage, citation: Citation) -> str:
     return f":{first}"
 
 
-_LINE_END = re.compile(r"\r\n|\r|\n")
 _ROW = re.compile(r"(?m)^(?!## ).+$")
 """A row of a sheet; the name of the sheet and the empty lines around names of columns are none."""
 _TIME = re.compile(r"(?m)^\[(\d+:\d\d:\d\d)\]")

@@ -10,7 +10,7 @@ from os.path import commonprefix
 from typing import Any, cast
 
 from localmcp.errors import InvalidInput
-from localmcp.knowledge.citations import cite
+from localmcp.knowledge.citations import cite, count_line_ends
 from localmcp.knowledge.document_records import (
     ContextChunk,
     ContextResult,
@@ -101,7 +101,7 @@ def from_offset(passages: Sequence[Passage], offset: int) -> tuple[list[Passage]
     if not read or not following or following[0].position != position or read >= len(following[0].text):
         return following, 0
     first = following[0]
-    before = _line_ends(first.text[:read])
+    before = count_line_ends(first.text[:read])
     begun = replace(first, text=first.text[read:], start=first.start + read, first_line=first.first_line + before)
     return [begun, *following[1:]], read
 
@@ -139,12 +139,8 @@ def cut_passage(passage: Passage, longest: int) -> Passage:
         return passage
     head = passage.text[:longest]
     text = head[: head.rfind("\n") + 1 or head.rfind(" ") + 1 or longest]
-    last_line = passage.first_line + _line_ends(text) - text.endswith("\n")
+    last_line = passage.first_line + count_line_ends(text) - text.endswith("\n")
     return replace(passage, text=text, last_line=last_line)
-
-
-def _line_ends(text: str) -> int:
-    return len(re.findall(r"\r\n|\r|\n", text))
 
 
 def _size(text: str) -> int:

@@ -251,7 +251,7 @@ def _body(message: EmailMessage, name: str) -> str:
         return text
     # A part that has the name of a file is an attachment, unless there is no other text.
     named = cast(EmailMessage | None, message.get_body(("plain", "html")))
-    return _READERS.get(named.get_content_type(), _plain_text)(named, name) if named else text
+    return _readable_text(named, name) if named else text
 
 
 def _part_text(part: EmailMessage, name: str) -> str:
@@ -263,7 +263,7 @@ def _part_text(part: EmailMessage, name: str) -> str:
     # Without its boundary, a message of several parts is one text.
     if part.get_content_maintype() not in ("text", "multipart") or _attachment_name(part):
         return ""
-    return _READERS.get(part.get_content_type(), _plain_text)(part, name)
+    return _readable_text(part, name)
 
 
 def _plainness(part: EmailMessage) -> int:
@@ -280,19 +280,11 @@ def _join_parts(texts: Iterator[str]) -> str:
     return "\n\n".join(parts)
 
 
-def _plain_text(part: EmailMessage, name: str) -> str:
-    return _decoded(part)
-
-
-def _html_text(part: EmailMessage, name: str) -> str:
-    return html_markdown(_decoded(part), name)
-
-
-def _calendar_text(part: EmailMessage, name: str) -> str:
-    return calendar_text(_decoded(part))
-
-
-_READERS = {"text/html": _html_text, "text/calendar": _calendar_text}
+def _readable_text(part: EmailMessage, name: str) -> str:
+    text, kind = _decoded(part), part.get_content_type()
+    if kind == "text/html":
+        return html_markdown(text, name)
+    return calendar_text(text) if kind == "text/calendar" else text
 
 
 def _decoded(part: Any) -> str:

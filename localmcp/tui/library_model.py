@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ from textual.content import Content
 
 from localmcp.humanize import counted, local_time
 from localmcp.knowledge.inventory import Folder, FolderState, Inventory, Item, PassageLine, Unread, WaitingFile
+from localmcp.knowledge.walk import below
 from localmcp.search.collections import visible_collections
 from localmcp.search.federation import shown_name
 from localmcp.tui.highlight import short
@@ -84,12 +84,8 @@ def targets_of_collection(workspace: Workspace, name: str) -> list[str]:
     """Return what to remove so that every document of a collection goes, and the folders that were added to it."""
     roots = [root.path for root, collection in workspace.inventory.roots() if collection == name]
     page = workspace.inventory.documents(name, limit=EVERYTHING)
-    outside = [item.id for item in page.items if not _below_any(item.path, roots)]
+    outside = [item.id for item in page.items if not any(below(item.path or "", root) for root in roots)]
     return [*roots, *outside]
-
-
-def _below_any(path: str | None, folders: list[str]) -> bool:
-    return path is not None and any(path == f or path.startswith(f.rstrip(os.sep) + os.sep) for f in folders)
 
 
 def about_row(row: Any, state: FolderState) -> tuple[str, Content] | None:

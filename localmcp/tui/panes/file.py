@@ -6,11 +6,10 @@ import os
 from datetime import datetime
 from glob import escape
 from itertools import islice
-from typing import Any
 
 from textual.content import Content
 
-from localmcp.config import load_settings, settings_in_force
+from localmcp.config import load_settings, setting_text, settings_in_force
 from localmcp.humanize import counted, size
 from localmcp.schemas import Json
 from localmcp.tui.command_pane import CommandPane
@@ -117,23 +116,18 @@ def settings_of(session: Session) -> list[Entry]:
 
 
 def _setting(setting: Json) -> Entry:
-    name, value = str(setting["name"]), _plain(setting["value"])
+    name = str(setting["name"])
+    value, default = setting_text(setting["value"]), setting_text(setting["default"])
     is_default = setting["from"] == "default"
     title = Content.assemble(f"{name}  ", (value, "$muted" if is_default else "bold $accent"))
     says = str(setting["says"])
-    facts = {"value": value, "from": setting["from"], "default": _plain(setting["default"]), "variable": setting["env"]}
+    facts = {"value": value, "from": setting["from"], "default": default, "variable": setting["env"]}
     lines = [Content.assemble((f"{fact:<10}", "$muted"), str(text)) for fact, text in facts.items()]
     about = Content("\n").join([Content(says), Content(""), *lines, Content("\nA change counts from the next start.")])
     schema = {"type": "string", "title": name, "description": says, "default": value}
     change = Command("Settings", f"Change {name}", says, ("config", "set", name, "{value}"), {"value": schema})
     reset = Command("Settings", "Back to its default", "", ("config", "unset", name))
     return Entry("Settings", name, title, about, (change,) if is_default else (change, reset))
-
-
-def _plain(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)  # pyright: ignore[reportUnknownArgumentType]
 
 
 class FilePane(CommandPane):

@@ -14,6 +14,7 @@ from textual.widget import Widget
 from textual.widgets import OptionList, Static
 
 from localmcp.humanize import counted
+from localmcp.providers.manifests import inspected_providers
 from localmcp.schemas import Json
 from localmcp.tui.answer_view import AnswerView
 from localmcp.tui.dialogs import TextScreen, confirm
@@ -170,9 +171,8 @@ def _nature(mark: ToolMark) -> str:
 
 def _provider_lines(workspace: Workspace) -> Content:
     """Return a line for each provider, with its problems below it."""
-    states = [state() for provider in workspace.providers if (state := getattr(provider, "state", None)) is not None]
     lines: list[Content] = []
-    for state in states:
+    for state in (provider.state() for provider in inspected_providers(workspace.providers)):
         mark, style = PROVIDER_MARKS.get(state.state, ("·", ""))
         tools = counted(state.tools, "tool") if state.tools else state.state
         says = f"  {state.says}" if state.says else ""
