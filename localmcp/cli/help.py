@@ -7,13 +7,15 @@ import sys
 from importlib.resources import files
 
 import click
-from click.shell_completion import get_completion_class
+from click.shell_completion import BashComplete, FishComplete, ZshComplete
 
 from localmcp.cli import terminal
 from localmcp.cli.session import Session, command, pass_session
 from localmcp.config import packaged_data
 from localmcp.errors import InvalidInput
 from localmcp.humanize import choices
+
+_COMPLETIONS = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
 
 
 @command("help")
@@ -87,7 +89,7 @@ def reference(session: Session) -> None:
 
 
 @command()
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.argument("shell", type=click.Choice(list(_COMPLETIONS)))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
     """Print the completion script of a shell.
@@ -97,7 +99,4 @@ def completion(ctx: click.Context, shell: str) -> None:
       localmcp completion zsh  > a file "_localmcp" in a folder of $fpath
       localmcp completion fish > ~/.config/fish/completions/localmcp.fish
     """
-    maker = get_completion_class(shell)
-    if maker is None:
-        raise click.UsageError(f"click knows no completion for {shell}.")
-    terminal.write(maker(ctx.find_root().command, {}, "localmcp", "_LOCALMCP_COMPLETE").source())
+    terminal.write(_COMPLETIONS[shell](ctx.find_root().command, {}, "localmcp", "_LOCALMCP_COMPLETE").source())

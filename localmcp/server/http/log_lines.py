@@ -11,6 +11,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Literal, TextIO
 
+from localmcp.storage.times import utc_text
 from localmcp.visible_text import VisibleFormatter, visible
 
 Format = Literal["text", "json"]
@@ -154,7 +155,7 @@ _encode = json.JSONEncoder(default=str).encode
 
 
 def _moment(record: logging.LogRecord) -> str:
-    return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return utc_text(datetime.fromtimestamp(record.created, UTC))
 
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:
