@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -249,18 +249,27 @@ def _unknown_folder(connection: apsw.Connection, where: str, prefix: str) -> lis
         return []
     parent = os.path.dirname(missing)
     while len(parent) > 1 and parent != os.path.dirname(parent) and not holds(parent + os.sep):
-        missing, parent = parent, os.path.dirname(parent)
+        parent = os.path.dirname(parent)
+    near = _nearest_below(connection, where, parent, os.path.relpath(missing, parent).split(os.sep))
+    if near != parent:
+        return [f"Nothing is below '{quoted(prefix)}'. The nearest is '{near}'."]
+    return [
+        f"Nothing is below '{quoted(prefix)}'." + (f" There are documents below '{parent}'." if holds(parent) else "")
+    ]
+
+
+def _nearest_below(connection: apsw.Connection, where: str, folder: str, names: Sequence[str]) -> str:
+    """Follow folder names downward, each to the one that is most like it, as far as there is one."""
     sql = f"select uri from sources where {where} and uri >= ? and uri < ? limit 50000"
-    base = parent.rstrip(os.sep) + os.sep
-    children = {
-        row[0][len(base) :].split(os.sep)[0] for row in fetch_all(connection, sql, (base, base + chr(0x10FFFF)))
-    }
-    near = nearest(os.path.basename(missing), children)
-    if near is None:
-        return [
-            f"Nothing is below '{quoted(prefix)}'." + (f" There are documents below '{parent}'." if children else "")
-        ]
-    return [f"Nothing is below '{quoted(prefix)}'. The nearest is '{base}{near}'."]
+    for name in names:
+        base = folder.rstrip(os.sep) + os.sep
+        paths = fetch_column(connection, sql, (base, base + chr(0x10FFFF)))
+        children = {path[len(base) :].split(os.sep)[0] for path in paths}
+        child = name if name in children else nearest(name, sorted(children))
+        if child is None:
+            break
+        folder = base + child
+    return folder
 
 
 def _unknown_tail(connection: apsw.Connection, where: str, folder: str) -> list[str]:

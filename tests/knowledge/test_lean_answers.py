@@ -126,6 +126,10 @@ def test_a_range_of_dates_or_a_folder_that_holds_nothing_is_named(desk: Desk, tm
     assert re.match(r"No document is dated so: they are from [\d-]{10} to [\d-]{10}\.", late)
     cut = desk.registry.call("search", {"query": "lamp", "pathPrefix": str(tmp_path / "note")}, LEAN).text
     assert cut == f"Nothing is below '{tmp_path / 'note'}'. The nearest is '{tmp_path / 'notes'}'."
+    parts = tmp_path.relative_to(tmp_path.anchor).parts
+    shouted = Path(tmp_path.anchor, *(part.upper() for part in parts), "NOTES")
+    cut = desk.registry.call("list_sources", {"pathPrefix": str(shouted)}, LEAN).text
+    assert f"The nearest is '{tmp_path / 'notes'}'." in cut
 
 
 def test_one_document_has_at_most_two_of_the_first_five_passages(ask: Callable[..., Answer]) -> None:
