@@ -5,7 +5,7 @@ import logging
 import re
 from html import unescape
 from importlib import import_module
-from itertools import pairwise
+from itertools import dropwhile, pairwise
 from typing import Any, cast
 
 from localmcp.schemas import list_of
@@ -92,9 +92,21 @@ def _is_tame(yaml: Any, text: str) -> bool:
 
 
 def first_heading(markdown: str) -> str:
-    """Return the first heading as plain text; none if there is none, or it is one of a series."""
+    """Return the first heading of the highest level as plain text.
+
+    None if there is none, it is one of a series, or one of several sections: `## To do` before `## Done`.
+    """
     tokens = pairwise([*markdown_parser().parse(markdown), None])
-    return title_among(filter(None, (_heading_text(*pair) for pair in tokens)))
+    headings = [(_level(token), text) for token, following in tokens if (text := _heading_text(token, following))]
+    highest = min((level for level, _ in headings), default=1)
+    if highest > 1 and sum(level == highest for level, _ in headings) > 1:
+        return ""
+    return title_among(text for _, text in dropwhile(lambda heading: heading[0] > highest, headings))
+
+
+def _level(token: Any) -> int:
+    """Return the level of a heading, from 1; the HTML that counts as one is always `<h1>`."""
+    return int(token.tag[1:]) if token.type == "heading_open" else 1
 
 
 _HTML_TITLE = re.compile(r"<h1\b[^<>]{0,500}>(.{0,500}?)</h1>", re.I | re.S)

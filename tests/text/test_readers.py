@@ -116,6 +116,8 @@ def test_markdown_keeps_its_exact_text_and_gives_its_front_matter() -> None:
     [
         ("a.md", "intro\n\n```\n# not this\n```\n\nThe *real* `title`\n====\n", "The real title"),
         ("a.md", "## Only a [linked](x.md) heading ##\n", "Only a linked heading"),
+        ("monday.md", "## To do\n\nCall.\n\n### By noon\n\n## Done\n", "monday"),
+        ("a.md", "## Contents\n\n# Bees\n\n## Queens\n", "Bees"),
         ("retry-policy_v2.md", "no heading\n", "retry policy v2"),
         ("Guests 0123456789abcdef0123456789abcdef.csv", "a,b\n1,2\n", "Guests"),
         ("report-2024-05-03.txt", "no heading\n", "report 2024-05-03"),
