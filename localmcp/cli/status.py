@@ -9,6 +9,7 @@ from localmcp.cli.packs import contents
 from localmcp.cli.session import Session, command, pass_session
 from localmcp.errors import LocalMCPError
 from localmcp.schemas import Json
+from localmcp.search import reembedding
 
 
 @command()
@@ -18,7 +19,14 @@ def status(session: Session, check: bool) -> None:
     """Show the file, what is in it, and the model."""
     stats = session.call("get_stats").value
     copies = session.call("replication_status").value["copies"]
-    result = {"file": _file(session), "model": _model(session, check), "stats": stats, "copies": copies}
+    result: Json = {"file": _file(session), "model": _model(session, check), "stats": stats, "copies": copies}
+    with session.workspace.database.read() as connection:
+        result["reembedding"] = [
+            {"collection": run.collection, "model": run.spec, "done": run.done, "total": run.total, "goOn": run.command}
+            for run in reembedding.unfinished(connection)
+        ]
+        if stats["chunksWithoutEmbeddings"]:
+            result["makeVectors"] = reembedding.command_for_waiting(connection, session.settings.model)
     session.answer(result, lambda value: _print_status(session, value))
 
 
@@ -56,7 +64,7 @@ def _print_status(session: Session, result: Json) -> None:
         "read-only": terminal.warned(file["whyReadOnly"] or ""),
         "holds": f"{terminal.counted(stats['totalSources'], 'document')}, "
         f"{terminal.counted(stats['totalChunks'], 'passage')}",
-        "no vectors": _without_vectors(stats),
+        "no vectors": _without_vectors(result),
         "trash": terminal.counted(stats["trashedSources"], "document") if stats["trashedSources"] else "",
         "languages": ", ".join(f"{name} {chunks:,}" for name, chunks in stats["languages"].items()),
         "advice": terminal.warned(stats.get("languageNotice", "")),
@@ -65,7 +73,8 @@ def _print_status(session: Session, result: Json) -> None:
     }
     mounts = [("mounted", f"{mount['name']}: {contents(mount)}") for mount in stats.get("mounts", ())]
     copies = [("milvus", _copy(copy)) for copy in result["copies"]]
-    terminal.echo("\n".join(terminal.fact_lines([*facts.items(), *mounts, *copies])))
+    reembeddings = [("reembedding", _on_its_way(run)) for run in result["reembedding"]]
+    terminal.echo("\n".join(terminal.fact_lines([*facts.items(), *reembeddings, *mounts, *copies])))
     collections = [(c["name"], f"{c['sources']:,}", f"{c['chunks']:,}", c["model"] or "") for c in stats["collections"]]
     if collections:
         terminal.echo()
@@ -85,9 +94,16 @@ def _copy(copy: Json) -> str:
     return text + (terminal.warned(f" ({copy['problem']})") if copy["problem"] else "")
 
 
-def _without_vectors(stats: Json) -> str:
+def _without_vectors(result: Json) -> str:
     """Return what a search by meaning does not see."""
-    missing = stats["chunksWithoutEmbeddings"]
+    missing = result["stats"]["chunksWithoutEmbeddings"]
     if not missing:
         return ""
-    return terminal.warned(f"{terminal.counted(missing, 'passage')}; make them with: localmcp refresh")
+    return terminal.warned(f"{terminal.counted(missing, 'passage')}; make them with: {result['makeVectors']}")
+
+
+def _on_its_way(run: Json) -> str:
+    """`default: 192 of 1,000 passages read by multilingual; if that was stopped, go on with: …`."""
+    counts = f"{run['done']:,} of {terminal.counted(run['total'], 'passage')}"
+    text = f"{run['collection']}: {counts} read by {run['model']}; if that was stopped, go on with: {run['goOn']}"
+    return terminal.warned(text)

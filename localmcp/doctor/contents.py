@@ -40,7 +40,7 @@ def check_contents(workspace: Workspace) -> Iterator[Check]:
         yield from _indexes(connection)
         if wrong := count_wrong_counts(connection):
             yield fail("counts", f"{wrong} counts of words or kinds of text are wrong", FIX)
-        yield from _missing_vectors(connection)
+        yield from _missing_vectors(connection, workspace.settings.model)
         yield from _spare_vectors(connection)
         yield from _jobs(connection)
         yield from _documents(connection)
@@ -85,22 +85,21 @@ def count_wrong_counts(connection: apsw.Connection) -> int:
     return fetch_one(connection, sql)
 
 
-def _missing_vectors(connection: apsw.Connection) -> Iterator[Check]:
+def _missing_vectors(connection: apsw.Connection, setting: str) -> Iterator[Check]:
     ids = fetch_column(connection, "select id from collections where kind = 'documents'")
     missing, by_word_only = waiting(connection, ids).passages, word_only_passages(connection, ids)
     if missing:
         says = f"{counted(missing, 'passage')} found by word so far; their meaning is read while localmcp runs"
-        yield warn("vectors", says, "localmcp refresh")
+        yield warn("vectors", says, reembedding.command_for_waiting(connection, setting))
     else:
         word_only = f", {by_word_only:,} aside that are found by word only" if by_word_only else ""
         yield ok("vectors", f"every passage has one{word_only}")
 
 
 def _spare_vectors(connection: apsw.Connection) -> Iterator[Check]:
-    for collection, model, dimension in reembedding.unfinished(connection):
-        says = f"'{collection}' is on its way to {model}; the old vectors answer until that is complete"
-        go_on = command_line("localmcp", "reembed", "--collection", collection, "--model", spec_of(model, dimension))
-        yield warn("reembedding", says, go_on)
+    for run in reembedding.unfinished(connection):
+        says = f"'{run.collection}' is on its way to {run.model}; the old vectors answer until that is complete"
+        yield warn("reembedding", says, run.command)
     spare = reembedding.spare_vectors(connection)
     if spare:
         yield ok("old vectors", f"{spare:,} of another model, for a rollback (localmcp reembed --clean deletes them)")

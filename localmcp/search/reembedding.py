@@ -14,7 +14,7 @@ import apsw
 
 from localmcp.embeddings import Embedder, ModelIdentity
 from localmcp.errors import ModelMismatch, NotFound
-from localmcp.humanize import counted
+from localmcp.humanize import command_line, counted
 from localmcp.search.collections import Collection, ensure_model, find_model, spec_of, visible_collections
 from localmcp.search.replicas import replica_of
 from localmcp.search.sentence_codes import keep_sentences
@@ -126,14 +126,53 @@ def clean(database: Database, collection: Collection) -> int:
     return removed
 
 
-def unfinished(connection: apsw.Connection) -> list[tuple[str, str, int]]:
-    """Return (collection, model, its dimension) of every run that was begun and has not reached its switch."""
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """A run that was begun and has not reached its switch."""
+
+    collection: str
+    spec: str
+    """The setting that chooses the model it changes to."""
+    model: str
+    done: int
+    """Passages that have a vector of the model, of `total`."""
+    total: int
+
+    @property
+    def command(self) -> str:
+        """What goes on with it."""
+        return command_line("localmcp", "reembed", "--collection", self.collection, "--model", self.spec)
+
+
+def unfinished(connection: apsw.Connection) -> list[Unfinished]:
+    """Return every run that was begun and has not reached its switch, by collection."""
     sql = """
-        select collections.name, models.name, models.dimension from jobs
+        select collections.id, collections.name, models.id, models.name, models.dimension from jobs
         join collections on collections.id = arguments ->> 'collection' join models on models.id = arguments ->> 'to'
-        where jobs.kind = ? and status = 'running' order by 1
+        where jobs.kind = ? and status = 'running' order by 2
     """
-    return fetch_all(connection, sql, (KIND,))
+    runs: list[Unfinished] = []
+    for collection_id, collection, model_id, model, dimension in fetch_all(connection, sql, (KIND,)):
+        total = count_missing(connection, collection_id, 0)  # no model has the id 0
+        done = total - count_missing(connection, collection_id, model_id)
+        runs.append(Unfinished(collection, spec_of(model, dimension), model, done, total))
+    return runs
+
+
+def command_for_waiting(connection: apsw.Connection, setting: str) -> str:
+    """Return the command that embeds what waits: a refresh, after the setting names the model of the collection."""
+    models = fetch_all(connection, "select name, dimension from models")
+    specs = {"default", "multilingual", *(spec_of(*model) for model in models)}
+    chosen = spec_of(setting.removeprefix("fastembed:"))
+    sql = """
+        select distinct models.name, dimension from vector_queue join sources on sources.id = source_id
+        join collections on collections.id = collection_id join models on models.id = model_id
+        where passages > 0 and collections.kind = 'documents' order by 1
+    """
+    bound = [spec_of(*model) for model in fetch_all(connection, sql)]
+    others = [spec for spec in bound if chosen in specs and spec != chosen]
+    change = f"{command_line('localmcp', 'config', 'set', 'model', others[0])} && " if others else ""
+    return f"{change}localmcp refresh"
 
 
 def spare_vectors(connection: apsw.Connection) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -186,7 +187,7 @@ def test_a_model_that_fails_leaves_the_old_vectors_answering_and_the_next_run_go
         reembed(workspace.database, default_collection(workspace.database), Failing(128))
     assert model_of(workspace.database) == 64 and problems(workspace.database) == []
     with workspace.database.read() as connection:
-        assert reembedding.unfinished(connection) == [("default", "hash", 128)]
+        assert [(run.spec, run.done) for run in reembedding.unfinished(connection)] == [("hash:128", 20)]
     embedder = CountingEmbedder(128)
     done = reembed(workspace.database, default_collection(workspace.database), embedder)
     assert done.switched and len(embedder.embedded) == len(chunks(workspace.database)) - 20
@@ -220,6 +221,28 @@ def test_the_command_tells_which_setting_must_follow_and_rules_are_read_too(
     assert code == 2 and "exclude" in said
     code, out, _ = run(capsys, "--db", path, "--json", "reembed", "--clean")
     assert code == 0 and '"removed"' in out
+
+
+def test_status_tells_how_far_a_reembedding_is_and_what_goes_on_with_it(
+    workspace: Workspace, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOCALMCP_MODEL", "hash:64")
+
+    class Failing(HashEmbedder):
+        def embed_passages(self, texts: Any) -> Any:
+            raise ModelUnavailable("The endpoint is gone.")
+
+    path = str(workspace.database.path)
+    with pytest.raises(ModelUnavailable):
+        reembed(workspace.database, default_collection(workspace.database), Failing(128))
+    status = json.loads(run(capsys, "--db", path, "--json", "status")[1])
+    [progress] = status["reembedding"]
+    assert (progress["collection"], progress["model"], progress["done"]) == ("default", "hash:128", 0)
+    assert progress["total"] == status["stats"]["totalChunks"]
+    _, out, _ = run(capsys, "--db", path, "status")
+    assert f"default: 0 of {progress['total']} passages read by hash:128" in " ".join(out.split())
+    assert run(capsys, "--db", path, *progress["goOn"].split()[1:])[0] == 0
+    assert json.loads(run(capsys, "--db", path, "--json", "status")[1])["reembedding"] == []
 
 
 # ---------------------------------------------------------------- killed
