@@ -80,7 +80,8 @@ class Session:
         self._ready = threading.Event()
         self._closed = threading.Event()
         self._stops_job = threading.Event()
-        self._jobs: SimpleQueue[tuple[str, Work, Callable[[Any], object] | None]] = SimpleQueue()
+        self._jobs: SimpleQueue[tuple[str, Work, Callable[[Any], object] | None] | None] = SimpleQueue()
+        """Jobs in the order they were asked for; None ends the worker."""
         self.works: list[background.Work] = []
         """Background work on the file, in any process."""
 
@@ -166,6 +167,7 @@ class Session:
     def close(self) -> None:
         """Close the file, once the work that was asked to stop has stopped."""
         self._closed.set()
+        self._jobs.put(None)  # the worker may be waiting for a job
         if self._worker is not None and self.job:
             self._worker.join(CLOSING_SECONDS)
         if self._workspace is not None:
@@ -260,8 +262,8 @@ class Session:
         self.do(REFRESH, work)
 
     def _do_jobs(self) -> None:
-        while not self._closed.is_set():
-            title, work, then = self._jobs.get()
+        while (job := self._jobs.get()) is not None and not self._closed.is_set():
+            title, work, then = job
             self._stops_job.clear()
             self.job = title
             result, failure = None, None

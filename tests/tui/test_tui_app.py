@@ -52,6 +52,15 @@ async def test_a_folder_of_your_own_is_added_from_the_first_screen(tmp_path: Pat
         assert [source["title"] for source in listed] == ["Boiler"]
 
 
+async def test_no_thread_waits_for_work_after_the_app_has_ended(tmp_path: Path) -> None:
+    before = set(threading.enumerate())
+    async with open_tui(tmp_path / "library.localmcp") as tui:
+        workers = [thread for thread in set(threading.enumerate()) - before if thread.name == "localmcp-tui-jobs"]
+        assert len(workers) == 1 and not tui.app.session.job
+    workers[0].join(60)
+    assert not workers[0].is_alive()
+
+
 def test_the_samples_of_the_first_run_are_there() -> None:
     assert (sample_directory() / "documents" / "welcome.md").exists()
 
