@@ -318,7 +318,7 @@ def test_a_search_right_after_a_change_finds_it(workspace: Workspace) -> None:
 def test_changes_wait_while_the_server_is_away_and_status_says_so(tmp_path: Path) -> None:
     server = LiteServer(tmp_path / "data")
     try:
-        workspace = open_at(tmp_path / "a.localmcp", server.uri, timeout=5)
+        workspace = open_at(tmp_path / "a.localmcp", server.uri, timeout=60)
         add_many(workspace, 3, "default")
         workspace.replication.push("default")
         server.kill()
@@ -531,7 +531,7 @@ def test_a_read_only_file_of_an_older_version_has_no_copies(tmp_path: Path) -> N
 def test_a_failing_server_is_left_alone_for_a_while_by_what_nobody_waits_for(tmp_path: Path) -> None:
     server = LiteServer(tmp_path / "data")
     try:
-        with open_at(tmp_path / "a.localmcp", server.uri, timeout=5) as workspace:
+        with open_at(tmp_path / "a.localmcp", server.uri, timeout=60) as workspace:
             add_many(workspace, 2, "default")
             workspace.replication.push("default")
             server.kill()
