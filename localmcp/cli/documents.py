@@ -18,6 +18,7 @@ from localmcp.knowledge.documents import KnowledgeBase
 from localmcp.knowledge.names import SourceRow
 from localmcp.knowledge.origins import is_uuid
 from localmcp.schemas import Json
+from localmcp.visible_text import visible
 
 MOST_NAMED = 10
 
@@ -157,11 +158,15 @@ def remove(session: Session, targets: tuple[str, ...], collection: str | None, y
     library = session.existing().library
     removed = {row.id for target in targets for row in library.removable(target, collection=collection)}
     documents = terminal.counted(len(removed), "document")
-    session.confirm(f"Put {documents} ({', '.join(targets)}) into the trash?", yes)
+    places = ", ".join(visible(target) for target in targets)
+    question = f"Put {documents} ({places}) into the trash?"
+    if not removed:
+        question = f"Nothing of {places} is in the file. Look at it no longer?"
+    session.confirm(question, yes)
     report = library.remove(targets, collection=collection)
     removed_words = f"{terminal.counted(report.removed, 'document')} put into the trash."
     if not report.removed:
-        removed_words = f"Nothing of {', '.join(targets)} was in the file; it is no longer looked at."
+        removed_words = f"Nothing of {places} was in the file; it is no longer looked at."
     session.answer({"removed": report.removed}, lambda _: session.note(removed_words))
     if report.removed:
         session.remark(f"Bring back with: localmcp trash restore {command_line(*targets)}   (localmcp trash list)")

@@ -428,6 +428,15 @@ def test_a_removed_folder_is_watched_again_by_the_command_that_its_removal_names
     assert filled("trash", "restore", "notes/box.mbox").err.count("Cheese is back.") == 2
 
 
+def test_a_removal_asks_about_what_it_will_do_and_shows_a_name_of_two_lines_as_one(filled, notes: Path) -> None:
+    (notes / "two\nlines.md").write_text("# Two lines\n\nA name with a line feed.\n", encoding="utf-8")
+    (notes / ".hidden.md").write_text("hidden")
+    assert filled("refresh").code == 0
+    assert "Put 1 document (notes/two␊lines.md) into the trash?" in filled("remove", "notes/two\nlines.md").err
+    asked = filled("remove", "notes/.hidden.md").err
+    assert "Nothing of notes/.hidden.md is in the file." in asked and "0 documents" not in asked
+
+
 def test_removed_documents_go_to_the_trash_and_come_back(filled) -> None:
     assert filled("remove", "notes/garden.md", "--yes").code == 0
     assert filled("search", "calcium", "-m", "keyword", "--json").json["count"] == 0

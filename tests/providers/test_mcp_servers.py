@@ -16,6 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
 
+import anyio
 import pytest
 from federation import PATIENCE, SERVERS, Farm, is_alive, wait_until
 from hypothesis import HealthCheck, given, settings
@@ -513,6 +514,39 @@ time.sleep(600)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows ends the job of the process")
+class CountingLog(process.ServerLog):
+    """The log of a server, which counts how often it was written to."""
+
+    pieces = 0
+
+    def add(self, text: str) -> None:
+        self.pieces += 1
+        super().add(text)
+
+
+def test_what_a_server_floods_to_stderr_is_kept_in_pieces_of_many_lines_without_its_secrets(tmp_path: Path) -> None:
+    program = "import sys; sys.stderr.write('word sesame\\n' * 50_000 + 'the end\\n'); sys.stderr.flush(); input()"
+    launch = entries.Launch(sys.executable, ("-c", program), {}, None, "", {})
+    server_log = CountingLog(tmp_path / "server.log")
+    server_log.begin("a run", ("sesame",))
+    guard = process.Guard()
+
+    async def hear() -> None:
+        with anyio.fail_after(PATIENCE):
+            async with process.run_child(launch, server_log, guard, lambda: None) as (_, outgoing, _child):
+                while server_log.last_line != "the end":
+                    await anyio.sleep(0.01)
+                outgoing.close()
+
+    try:
+        anyio.run(hear)
+    finally:
+        guard.close()
+    kept = server_log.path.read_text()
+    assert kept.count("word ***\n") == 50_000 and "sesame" not in kept
+    assert server_log.pieces < 5_000
+
+
 def test_a_stubborn_server_and_its_children_go_even_when_localmcp_is_killed(farm: Farm) -> None:
     farm.write(shop=farm.plain("shop", "--stubborn", "--parent"))
     command = [sys.executable, "-c", KEEPER, str(farm.folder / "a.localmcp")]

@@ -326,8 +326,17 @@ async def _carry_in(
 
 
 async def _keep_errors(stderr: ByteReceiveStream | None, server_log: ServerLog) -> None:
-    async for line in _lines(stderr):
-        server_log.add(line.decode("utf-8", "replace").rstrip() + "\n")
+    """Keep what comes at once in one piece: line by line, a server that floods stderr would stop the whole loop."""
+    begun = b""
+    with suppress(anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
+        while True:
+            whole, newline, rest = (await cast(ByteReceiveStream, stderr).receive()).rpartition(b"\n")
+            if newline:
+                server_log.add((begun + whole).decode("utf-8", "replace").rstrip() + "\n")
+                begun = b""
+            begun = (begun + rest)[:MAX_LOG]
+    if begun:
+        server_log.add(begun.decode("utf-8", "replace").rstrip() + "\n")
 
 
 async def _lines(stream: ByteReceiveStream | None) -> AsyncIterator[bytes]:
