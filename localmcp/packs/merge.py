@@ -193,7 +193,8 @@ class Merge:
         used = self._used(report) if collection.model_id is not None else None
         ours = bound or used
         if fingerprint is not None and ours is not None and fingerprint != ours:
-            report.note(f"Vectors of '{model_name}' are not those of the model in use here; they are made again.")
+            then = "they are made again" if used == ours else "others wait for that model"
+            report.note(f"Vectors of '{model_name}' are not those of the model of '{collection.name}' here; {then}.")
         return _Target(
             collection.name, collection.description, collection.model_id, dimension,
             reuses=fingerprint is not None and fingerprint == ours, embeds=used is not None and used == ours,

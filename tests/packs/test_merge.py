@@ -153,6 +153,18 @@ def test_vectors_of_another_model_are_made_again(ours: Workspace, tmp_path: Path
     assert disagreements(ours.database) == []
 
 
+def test_vectors_of_the_model_that_is_set_wait_where_the_collection_has_another(
+    ours: Workspace, tmp_path: Path
+) -> None:
+    theirs = make_pack(tmp_path / "other.localmcp", {"Moths": "Moths fly at night."}, model="hash:64")
+    own = ours.database.path
+    ours.close()
+    with Workspace(Settings(database=own, model="hash:64")) as workspace:
+        report = merge(workspace, theirs)
+    assert (report.vectors_reused, report.vectors_made, report.vectors_missing) == (0, 0, 1)
+    assert any("not those of the model of 'default' here; others wait for that model." in n for n in report.notices)
+
+
 def test_made_vectors_are_those_that_adding_the_text_makes(ours: Workspace, tmp_path: Path) -> None:
     text = "# Sea\n\nThe harbour lies at the sea."
     other = make_pack(tmp_path / "other.localmcp", {"Sea": text}, model="hash:64")

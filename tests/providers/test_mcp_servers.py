@@ -513,7 +513,6 @@ time.sleep(600)
 """
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows ends the job of the process")
 class CountingLog(process.ServerLog):
     """The log of a server, which counts how often it was written to."""
 
@@ -547,6 +546,7 @@ def test_what_a_server_floods_to_stderr_is_kept_in_pieces_of_many_lines_without_
     assert server_log.pieces < 5_000
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows ends the job of the process")
 def test_a_stubborn_server_and_its_children_go_even_when_localmcp_is_killed(farm: Farm) -> None:
     farm.write(shop=farm.plain("shop", "--stubborn", "--parent"))
     command = [sys.executable, "-c", KEEPER, str(farm.folder / "a.localmcp")]
