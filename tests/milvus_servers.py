@@ -67,7 +67,8 @@ def wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
     while process.poll() is None:
         with socket.socket() as probe:
             probe.settimeout(0.2)
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
+            # A free port may be given to the probe itself, which is then connected with itself.
+            if probe.connect_ex(("127.0.0.1", port)) == 0 and probe.getsockname() != probe.getpeername():
                 return
         # The server computes for seconds before it listens; asking all the time would take half of the processor.
         time.sleep(0.05)
