@@ -11,7 +11,7 @@ import apsw
 
 from localmcp.embeddings import DEFAULT_NAME, MULTILINGUAL_NAME
 from localmcp.errors import InvalidInput, ModelMismatch, NotFound
-from localmcp.humanize import choices
+from localmcp.humanize import choices, command_line
 from localmcp.schemas import did_you_mean
 from localmcp.storage.database import fetch_all, fetch_column, fetch_one
 from localmcp.storage.times import utc_now
@@ -169,7 +169,12 @@ def spec_of(name: str, dimension: int = 0) -> str:
 
 def advise_model(name: str, dimension: int) -> str:
     """Return the command that makes the model of a collection's vectors the one in use."""
-    return f"Set their model with: localmcp config set model {spec_of(name, dimension)}"
+    return f"Set their model with: {set_model_command(spec_of(name, dimension))}"
+
+
+def set_model_command(spec: str) -> str:
+    """Return the command that makes a model the one in use."""
+    return command_line("localmcp", "config", "set", "model", spec)
 
 
 def claim_collection(connection: apsw.Connection, collection: Collection, model_id: int) -> Collection:

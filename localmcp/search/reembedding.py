@@ -15,7 +15,14 @@ import apsw
 from localmcp.embeddings import Embedder, ModelIdentity
 from localmcp.errors import ModelMismatch, NotFound
 from localmcp.humanize import command_line, counted
-from localmcp.search.collections import Collection, ensure_model, find_model, spec_of, visible_collections
+from localmcp.search.collections import (
+    Collection,
+    ensure_model,
+    find_model,
+    set_model_command,
+    spec_of,
+    visible_collections,
+)
 from localmcp.search.replicas import replica_of
 from localmcp.search.sentence_codes import keep_sentences
 from localmcp.search.vector import add_signs, vector_id
@@ -170,9 +177,9 @@ def command_for_waiting(connection: apsw.Connection, setting: str) -> str:
         where passages > 0 and collections.kind = 'documents' order by 1
     """
     bound = [spec_of(*model) for model in fetch_all(connection, sql)]
+    # Of a setting such as an address it is not known which model it means.
     others = [spec for spec in bound if chosen in specs and spec != chosen]
-    change = f"{command_line('localmcp', 'config', 'set', 'model', others[0])} && " if others else ""
-    return f"{change}localmcp refresh"
+    return f"{set_model_command(others[0])} && localmcp refresh" if others else "localmcp refresh"
 
 
 def spare_vectors(connection: apsw.Connection) -> int:
