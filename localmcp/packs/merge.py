@@ -13,7 +13,7 @@ import apsw
 
 from localmcp.embeddings import LazyEmbedder, is_unit_vector
 from localmcp.errors import InvalidInput, LocalMCPError, ModelMismatch
-from localmcp.packs.incoming import MOST_SKIPPED, Incoming, read_incoming
+from localmcp.packs.incoming import MOST_CHUNKS, MOST_SKIPPED, Incoming, read_incoming
 from localmcp.search.collections import (
     Collection,
     choose_collections,
@@ -27,7 +27,7 @@ from localmcp.search.drafts import WORD_ONLY, SourceDraft
 from localmcp.search.records import FORMAT
 from localmcp.search.sentence_codes import by_chunk, keep_sentences, read_sentences
 from localmcp.search.sources import put_source
-from localmcp.search.vector_queue import QueueWorker, waiting
+from localmcp.search.vector_queue import MadeVectors, QueueWorker, passages_of, waiting, write_batch
 from localmcp.search.word_vectors import keep_words, read_words
 from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_one
 from localmcp.storage.migrations import VECTOR_ID_BITS
@@ -158,6 +158,8 @@ class Merge:
         group: list[Incoming] = []
         for incoming in read_incoming(theirs, collection.id, report.skipped):
             if not self._is_new(incoming, own, report):
+                for source_id in own.waiting_for(incoming.draft):
+                    self._take_vectors(theirs, target, incoming, source_id, report, dry_run)
                 continue
             group.append(incoming)
             if sum(len(document.chunk_ids) for document in group) >= CHUNKS_TOGETHER:
@@ -169,6 +171,29 @@ class Merge:
         if target.reuses and not dry_run:
             self._take_words(theirs, target)
         return target
+
+    def _take_vectors(
+        self, theirs: apsw.Connection, target: _Target, incoming: Incoming, source_id: int, report: MergeReport,
+        dry_run: bool,
+    ) -> None:  # fmt: skip
+        """Give the passages of a document that wait for their vectors those that the other file has of equal ones."""
+        reused = _reused(theirs, target, incoming)
+        if not reused.vectors:
+            return
+        with self._database.read() if dry_run else self._database.write() as connection:
+            vectors = by_chunk(connection, source_id, reused.vectors)
+            sentences = by_chunk(connection, source_id, reused.sentences)
+            sql = "select model_id from collections where name = ?"
+            model_id = fetch_one(connection, sql, (target.name,)) or 0
+            lacking = passages_of(connection, model_id, [source_id], MOST_CHUNKS)
+            passages = [passage for passage in lacking if passage.chunk_id in vectors]
+            if not dry_run:
+                model_id = self._model(connection, ensure_collection(connection, target.name), report)
+                if model_id is None:
+                    return
+                made = MadeVectors(vectors, {}, {row_id: sentences.get(row_id, b"") for row_id in vectors})
+                passages = write_batch(connection, model_id, passages, made)
+        report.vectors_reused += len(passages)
 
     def _take_words(self, theirs: apsw.Connection, target: _Target) -> None:
         """Copy the vectors of words in the passages that were merged."""
@@ -401,22 +426,33 @@ class _OwnContents:
     """File name -> places, with slashes."""
     titles: dict[str, bool] = field(default_factory=dict[str, bool])
     """Title -> whether a document of that title has no place."""
+    waiting: dict[tuple[str, str], list[int]] = field(default_factory=dict[tuple[str, str], list[int]])
+    """Content -> ids of the documents whose passages wait for their vectors."""
 
     @classmethod
     def of(cls, connection: apsw.Connection, collection: str) -> _OwnContents:
         """Return what is in the collection of that name; nothing if there is none."""
         own = cls()
-        sql = """
-            select sha256, sources.metadata, format, uri, title from sources
-            join collections on collections.id = collection_id where name = ? and trashed_at is null
+        # A file that cannot be upgraded, asked what would be merged, may have no queue.
+        waits = "exists (select 1 from vector_queue where source_id = sources.id)"
+        sql = f"""
+            select sha256, iif(format = ?, sources.metadata, ''), uri, title, sources.id,
+                {waits if has_table(connection, "vector_queue") else 0}
+            from sources join collections on collections.id = collection_id where name = ? and trashed_at is null
         """
-        for sha256, metadata, kind, uri, title in fetch_all(connection, sql, (collection,)):
-            own._add(sha256, metadata if kind == FORMAT else "", uri, title)
+        for sha256, metadata, uri, title, source_id, waits in fetch_all(connection, sql, (FORMAT, collection)):
+            own._add(sha256, metadata, uri, title)
+            if waits:
+                own.waiting.setdefault((sha256, metadata), []).append(source_id)
         return own
 
     def has(self, draft: SourceDraft) -> bool:
         """Return whether the same content is there; of records, which share texts, with the same metadata."""
         return (draft.sha256, _record_metadata(draft)) in self.contents
+
+    def waiting_for(self, draft: SourceDraft) -> list[int]:
+        """Return documents of the same content that wait for vectors; once, since equal ones may come twice."""
+        return self.waiting.pop((draft.sha256, _record_metadata(draft)), [])
 
     def namesake(self, draft: SourceDraft) -> str | None:
         """Return a document of the same place, or of the same title where one of the two has no place."""

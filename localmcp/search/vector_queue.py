@@ -187,10 +187,10 @@ def next_passages(
         values["sources"] = apsw.carray(array("q", sources))
     newest = fetch_all(connection, f"{sql} order by source_id desc limit 1", values)
     smallest = fetch_all(connection, f"{sql} order by passages, source_id desc limit {ROUND}", values)
-    chosen = _passages_of(connection, model_id, [row[0] for row in newest], ROUND // NEWEST_SHARE)
+    chosen = passages_of(connection, model_id, [row[0] for row in newest], ROUND // NEWEST_SHARE)
     ids = list(_up_to(smallest, ROUND))
     chosen_ids = {passage.chunk_id for passage in chosen}
-    others = _passages_of(connection, model_id, ids, ROUND)
+    others = passages_of(connection, model_id, ids, ROUND)
     return [*chosen, *(passage for passage in others if passage.chunk_id not in chosen_ids)]
 
 
@@ -202,7 +202,7 @@ def _up_to(rows: Iterable[tuple[int, int]], limit: int) -> Iterator[int]:
             return
 
 
-def _passages_of(connection: apsw.Connection, model_id: int, source_ids: Sequence[int], limit: int) -> list[Passage]:
+def passages_of(connection: apsw.Connection, model_id: int, source_ids: Sequence[int], limit: int) -> list[Passage]:
     """Return the passages without a vector of those documents, in their order."""
     sql = f"{_LACKING} and source_id = ? order by position limit ?"
     chosen: list[Passage] = []
