@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from localmcp.errors import InvalidInput, NotFound
 from localmcp.humanize import command_line
 from localmcp.providers.client_configuration import client_names, read_client, read_document, servers_in
 from localmcp.providers.mcp_servers.adoption import plan_adoption
+from localmcp.providers.mcp_servers.catalog import describe_left_out
 from localmcp.providers.mcp_servers.entries import parse_entry, write_entries
 from localmcp.providers.mcp_servers.provider import McpServer
 from localmcp.providers.mcp_servers.servers import McpServers
@@ -74,7 +76,7 @@ def list_servers(session: Session) -> None:
     described = [describe(server) for server in listed]
     answer = {"file": str(servers_file()), "count": len(described), "servers": described}
     session.answer(answer, lambda _: _print_servers(session, described))
-    _note_changes(session, listed)
+    _note_definitions(session, listed)
 
 
 def describe(server: McpServer) -> Json:
@@ -90,6 +92,7 @@ def describe(server: McpServer) -> Json:
         "namespace": entry.namespace,
         "state": server.condition,
         "tools": server.known_tools,
+        "leftOut": [asdict(entry) for entry in server.left_out],
         "error": entry.problem or None,
     }
 
@@ -154,6 +157,7 @@ def add(session: Session, name: str, command: tuple[str, ...], replace: bool, no
     outcome = {} if no_start else _refreshed(session, [name])[name]
     answer = {"name": name, "file": str(path), **outcome}
     session.answer(answer, lambda value: _print_added(session, value))
+    _note_definitions(session, [open_servers(session).server(name)])
 
 
 def make_entry(command: tuple[str, ...], options: Json) -> Json:
@@ -346,6 +350,7 @@ def login(session: Session, name: str, no_browser: bool, timeout: float) -> int:
         _print_outcomes(session, [{"name": name, **outcome}])
 
     session.answer({"server": name, "signedIn": signed_in, **outcome}, render)
+    _note_definitions(session, [open_servers(session).server(name)])
     return UNAVAILABLE if "error" in outcome else 0
 
 
@@ -378,7 +383,7 @@ def refresh(session: Session, names: tuple[str, ...]) -> int:
         servers.server(name)
     outcomes = [{"name": name, **outcome} for name, outcome in _refreshed(session, chosen).items()]
     session.answer({"servers": outcomes}, lambda _: _print_outcomes(session, outcomes))
-    _note_changes(session, [servers.server(name) for name in chosen])
+    _note_definitions(session, [servers.server(name) for name in chosen])
     return UNAVAILABLE if any(outcome.get("error") for outcome in outcomes) else 0
 
 
@@ -392,9 +397,11 @@ def _refreshed(session: Session, names: Sequence[str]) -> dict[str, Json]:
     }
 
 
-def _note_changes(session: Session, listed: Iterable[McpServer]) -> None:
-    """Name the servers whose tools are no longer what the person approved."""
+def _note_definitions(session: Session, listed: Iterable[McpServer]) -> None:
+    """Name the tools that cannot be used, and the servers whose tools are no longer what the person approved."""
     for server in listed:
+        if server.left_out:
+            session.warn(describe_left_out(server.entry.name, server.left_out))
         if server.usable and (count := len(server.changes())):
             changes = f"{server.entry.name}: {terminal.counted(count, 'tool')} changed since you approved it; see"
             session.warn(f"{changes}: localmcp servers approve {server.entry.name}")

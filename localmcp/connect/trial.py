@@ -23,8 +23,8 @@ def ask_for_tools(name: str, entry: Mapping[str, Any]) -> list[str]:
     Raises:
         Unavailable: it does not start, or does not answer.
     """
-    tools = ask_server(name, entry, lambda connection: connection.list_tools())
-    return [str(tool["name"]) for tool in tools]
+    listed = ask_server(name, entry, lambda connection: connection.list_tools())
+    return [str(tool["name"]) for tool in listed.tools]
 
 
 def ask_server(name: str, entry: Mapping[str, Any], ask: Callable[[Connection], Awaitable[Reply]]) -> Reply:

@@ -23,6 +23,7 @@ from localmcp.providers.client_configuration import client_files, read_document,
 from localmcp.providers.fields import line_of
 from localmcp.providers.manifests import inspected_providers
 from localmcp.providers.mcp_servers.adoption import is_localmcp
+from localmcp.providers.mcp_servers.catalog import describe_left_out
 from localmcp.providers.mcp_servers.servers import McpServers
 from localmcp.schemas import did_you_mean, list_of
 
@@ -120,6 +121,9 @@ def check_servers() -> Iterator[Check]:
         if server.usable and (changed := server.changes()):
             says = f"'{server.entry.name}' has changed what it says of {', '.join(changed)} since you approved it"
             yield warn("mcp servers", says, f"localmcp servers approve {server.entry.name}")
+        if server.left_out:
+            says = describe_left_out(server.entry.name, server.left_out)
+            yield warn("mcp servers", says, f"localmcp servers refresh {server.entry.name}")
     if not wrong:
         yield ok("mcp servers", f"{len(entries)} in {path}")
 

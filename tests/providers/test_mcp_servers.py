@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 
 import anyio
 import pytest
+from command_line import run
 from federation import PATIENCE, SERVERS, Farm, is_alive, wait_until
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -245,8 +246,10 @@ def test_a_result_comes_through_whole(farm: Farm) -> None:
 
 def test_a_schema_too_deep_or_too_wide_is_told_in_few_words(farm: Farm) -> None:
     farm.write(deep=farm.plain("deep", "--deep"), wide=farm.plain("wide", "--choices"))
-    registry, _ = farm.open()
-    assert "answered tools/list with something that is no MCP result (" in failure(registry, "deep__echo").message
+    registry, opened = farm.open()
+    assert isinstance(failure(registry, "deep__echo"), UnknownTool)
+    assert registry.call("deep__wait", {"file": str(farm.folder)}).text == "it came"
+    assert [entry.tool for entry in opened.servers["deep"].left_out] == ["echo"]
     with pytest.raises(InvalidInput, match=r"tone 49\|… \(1000 in all\), got \"loud\"") as refused:
         registry.call("wide__echo", {"text": "a", "tone": "loud"})
     assert len(refused.value.message) < 2000
@@ -803,7 +806,41 @@ def test_a_tool_that_is_described_wrongly_does_not_cost_the_others(
     assert opened.refresh(["shop"]) == {"shop": 19}
     assert registry.call("shop__bare", {}).text == "bare was called"
     assert isinstance(failure(registry, "shop__odd"), UnknownTool)
-    assert "tool 'odd' of the MCP server 'shop' is left out: description" in caplog.text
+    assert "tool odd of the MCP server 'shop' is left out: description" in caplog.text
+
+
+def test_a_tool_whose_schema_is_wrong_costs_only_itself_and_is_reported_until_it_is_corrected(farm: Farm) -> None:
+    farm.write(shop=farm.plain("shop", "--wrong", tools={"exclude": ["lo?[[]2J*"]}))
+    registry, opened = farm.open()
+    assert opened.refresh(["shop"]) == {"shop": 19}
+    assert registry.call("shop__echo", {"text": "a"}).text == "a"
+    assert registry.call("shop__late", {"a": "b"}).text == "late was called"
+    later = farm.open()[1].servers["shop"]
+    for server in (opened.servers["shop"], later):
+        assert [(entry.tool, entry.why) for entry in server.left_out] == [
+            ("rows", "inputSchema.type: Input should be 'object'"),
+            ("number 21", "name: Input should be a valid string"),
+        ]
+        (problem,) = server.check()
+        assert "rows (inputSchema.type" in problem.message and problem.level == "warning"
+    (farm.folder / "shop" / "corrected").touch()
+    _, corrected = farm.open()
+    assert corrected.refresh(["shop"]) == {"shop": 18}
+    assert farm.open()[1].servers["shop"].left_out == ()
+
+
+def test_the_commands_and_the_doctor_name_a_wrong_tool_in_few_clean_words(
+    farm: Farm, capsys: pytest.CaptureFixture[str]
+) -> None:
+    farm.write(shop=farm.plain("shop", "--wrong"))
+    refreshed = run(capsys, "servers", "refresh")
+    assert refreshed.code == 0 and "shop: 19 tools" in refreshed.out
+    for printed in (refreshed.err, run(capsys, "servers", "list").err, run(capsys, "doctor").out):
+        assert "rows (inputSchema.type: Input should be 'object')" in printed
+        assert "\x1b[2J" not in printed and len(printed) < 5000
+    (listed,) = run(capsys, "servers", "list", "--json").json["servers"]
+    assert [entry["tool"][:9] for entry in listed["leftOut"]] == ["rows", "number 21", "lo␛[2Jngl"]
+    assert len(listed["leftOut"][2]["tool"]) == 80
 
 
 # ---------------------------------------------------------------- definitions that change

@@ -48,6 +48,11 @@ if "--deep" in OPTIONS:
 if "--careless" in OPTIONS:
     TOOLS["bare"] = {"description": "It has no schema.", "inputSchema": None}
     TOOLS["odd"] = {"description": ["It is described by a list."]}
+if "--wrong" in OPTIONS and not (FOLDER / "corrected").exists():
+    TOOLS["rows"] = {"description": "It takes a list.", "inputSchema": {"type": "array"}}
+    TOOLS["late"] = {"inputSchema": {"properties": {"a": {"type": "string"}}}}
+    TOOLS["nameless"] = {"name": None, "inputSchema": OBJECT}
+    TOOLS["long"] = {"name": "lo\x1b[2Jng" * 500, "inputSchema": "none"}
 if "--choices" in OPTIONS:
     TOOLS["echo"]["inputSchema"]["properties"]["tone"] = {"enum": [f"tone {number}" for number in range(1000)]}
 if (FOLDER / "description").exists():

@@ -6,13 +6,14 @@ import hashlib
 import json
 import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import quote
 
 from localmcp.files import read_json_object, write_atomically
-from localmcp.schemas import Json, mapping_of
+from localmcp.schemas import Json, list_of, mapping_of
 
 log = logging.getLogger(__name__)
 
@@ -22,7 +23,40 @@ SERVER_ADDRESS = "localmcp://server/"
 MOST_LETTERS = 64
 """Some clients reject all tools of a server if one name is longer."""
 
+MOST_LEFT_OUT, MOST_NAMED = 20, 5
+"""Wrong tools of one server that are kept by name, and that a message names."""
+
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A tool that a server lists and that cannot be used."""
+
+    tool: str
+    """Its name, or `number N` for one without; both as people may read them."""
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolList:
+    """What a server has listed."""
+
+    tools: list[Json]
+    left_out: tuple[LeftOut, ...] = ()
+
+
+def read_left_out(value: Any) -> tuple[LeftOut, ...]:
+    """Return the tools of a list of `tool` and `why`; MOST_LEFT_OUT of them."""
+    items = [mapping_of(item) for item in list_of(value)]
+    return tuple(LeftOut(str(item.get("tool")), str(item.get("why"))) for item in items[:MOST_LEFT_OUT])
+
+
+def describe_left_out(server: str, left_out: Sequence[LeftOut]) -> str:
+    """Return a sentence with the tools of a server that cannot be used, and why."""
+    tools = [f"{entry.tool} ({entry.why})" for entry in left_out[:MOST_NAMED]]
+    tools += ["and others"] if len(left_out) > MOST_NAMED else []
+    return f"'{server}' describes tools wrongly, which are left out: {'; '.join(tools)}."
 
 
 class CatalogCache:
@@ -36,9 +70,14 @@ class CatalogCache:
         tools = read_json_object(self._path(digest)).get("tools")
         return usable_tools(cast("list[Any]", tools)) if isinstance(tools, list) else None
 
-    def save(self, digest: str, tools: list[Json]) -> None:
+    def load_left_out(self, digest: str) -> tuple[LeftOut, ...]:
+        """Return the tools that the entry listed last and that cannot be used."""
+        return read_left_out(read_json_object(self._path(digest)).get("leftOut"))
+
+    def save(self, digest: str, listed: ToolList) -> None:
         """Keep the tools; where the folder cannot be written, the next start only takes longer."""
-        _keep(self._path(digest), {"tools": tools})
+        left_out = [asdict(entry) for entry in listed.left_out]
+        _keep(self._path(digest), {"tools": listed.tools, "leftOut": left_out})
 
     def load_offers(self, digest: str) -> dict[str, list[Json]]:
         """Return the last known resources and prompts of the entry; empty when there are none."""

@@ -32,12 +32,12 @@ from pydantic import BaseModel, ConfigDict
 from localmcp.errors import InvalidInput, LocalMCPError, MissingCapability, Unavailable
 from localmcp.http import LOOPBACK
 from localmcp.providers.mcp_servers.authorization import TokensReplaced, kept_login, login_needed
-from localmcp.providers.mcp_servers.catalog import usable_tools
+from localmcp.providers.mcp_servers.catalog import MOST_LEFT_OUT, LeftOut, ToolList, read_left_out, usable_tools
 from localmcp.providers.mcp_servers.entries import Launch, ServerEntry, prepare
 from localmcp.providers.mcp_servers.person_questions import PersonQuestions, required_capability
 from localmcp.providers.mcp_servers.process import Child, Guard, ServerLog, run_child
 from localmcp.providers.mcp_servers.refusals import broke_off, innermost, malformation_of, reason_of, session_is_lost
-from localmcp.providers.mcp_servers.repaired_messages import RepairedMessages
+from localmcp.providers.mcp_servers.repaired_messages import LEFT_OUT, RepairedMessages
 from localmcp.schemas import Json, compact_json, list_of, without_surrogates
 from localmcp.tools import INPUT_KEY, ReportProgress, person_asker
 from localmcp.version import __version__
@@ -182,7 +182,7 @@ class Connection:
             running = run_child(launch, self._log, self._guard, self._leave.set)
             incoming, outgoing, self._child = await stack.enter_async_context(running)
         session = ClientSession(
-            RepairedMessages(incoming, self.entry.name),
+            RepairedMessages(incoming, self.entry.name, lambda: self._session.protocol_version),
             outgoing,
             client_info=types.Implementation(name="localmcp", version=__version__),
             message_handler=self._on_message,
@@ -263,13 +263,14 @@ class Connection:
 
     # ------------------------------------------------------------ requests
 
-    async def list_tools(self) -> list[Json]:
-        """Return every tool of the server, as the server describes it.
+    async def list_tools(self) -> ToolList:
+        """Return every tool of the server, as the server describes it, and those that cannot be used.
 
         Raises:
             Unavailable: no answer, or one that is no list of tools.
         """
         tools: list[types.Tool] = []
+        left_out: list[LeftOut] = []
         cursor: str | None = None
         try:
             async with asyncio.timeout(self.entry.start_seconds):
@@ -277,13 +278,15 @@ class Connection:
                     params = types.PaginatedRequestParams(cursor=cursor) if cursor else None
                     page = await self._session.list_tools(params=params)
                     tools += page.tools
+                    left_out += read_left_out((page.meta or {}).get(LEFT_OUT))
                     cursor = page.next_cursor
                     if not cursor:
                         break
-            return usable_tools(tool.model_dump(by_alias=True, mode="json", exclude_none=True) for tool in tools)
+            usable = usable_tools(tool.model_dump(by_alias=True, mode="json", exclude_none=True) for tool in tools)
+            return ToolList(usable, tuple(left_out[:MOST_LEFT_OUT]))
         except (MCPError, TimeoutError, ValueError) as error:  # a schema may be deeper than can be read
             if isinstance(error, MCPError) and error.code == types.METHOD_NOT_FOUND:
-                return []
+                return ToolList([])
             raise await self._explain_call("tools/list", error) from error
 
     async def list_offers(self) -> dict[str, list[Json]]:

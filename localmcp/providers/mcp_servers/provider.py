@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 from localmcp.config import servers_file
 from localmcp.errors import ConfigurationError, LocalMCPError
-from localmcp.providers.mcp_servers.catalog import SEPARATOR, exposed_names, shown_address
+from localmcp.providers.mcp_servers.catalog import (
+    SEPARATOR,
+    LeftOut,
+    ToolList,
+    describe_left_out,
+    exposed_names,
+    shown_address,
+)
 from localmcp.providers.mcp_servers.entries import ServerEntry, prepare
 from localmcp.schemas import Json, check_arguments, mapping_of, numbers_from_texts
 from localmcp.tools import Answer, ReportProgress, Scope, Tool, ToolMark, progress_listener
@@ -173,6 +180,7 @@ class McpServer:
         """The server's resource -> our addresses of it that clients subscribed to."""
         self._lock = threading.Lock()
         self._tools: dict[str, RemoteTool] | None = None
+        self._left_out: tuple[LeftOut, ...] | None = None
         self._asked = False
         """Whether the server itself has listed its tools in this process."""
         self._needed = False
@@ -264,6 +272,16 @@ class McpServer:
         tools_by_name = self._cached_tools() if self.usable else {}
         return None if tools_by_name is None else len(tools_by_name)
 
+    @property
+    def left_out(self) -> tuple[LeftOut, ...]:
+        """The tools that it listed last and that cannot be used."""
+        if not self.usable:
+            return ()
+        with self._lock:
+            if self._left_out is None:
+                self._left_out = self._runtime.cache.load_left_out(self.entry.digest)
+            return tuple(entry for entry in self._left_out if self.entry.offers(entry.tool))
+
     def has_tool_for(self, scope: Scope) -> bool:
         """Return whether the caller may call one of its tools, as far as they are known."""
         return scope.tools is None or any(name in scope.tools for name in self._cached_tools() or ())
@@ -304,13 +322,17 @@ class McpServer:
                 error = missing
         if error:
             return [Problem(str(servers_file()), None, error.message, error.hint)]
+        problems: list[Problem] = []
         tools_by_name = (self._cached_tools() or {}) if self.usable else {}
         changed = [tool.name for tool in tools_by_name.values() if tool.approved is not None]
-        if not changed:
-            return []
-        message = f"Since you approved it, '{self.entry.name}' has changed what it says of: {', '.join(changed)}."
-        hint = f"Read the difference and decide: localmcp servers approve {self.entry.name}"
-        return [Problem(str(servers_file()), None, message, hint, "warning")]
+        if changed:
+            message = f"Since you approved it, '{self.entry.name}' has changed what it says of: {', '.join(changed)}."
+            hint = f"Read the difference and decide: localmcp servers approve {self.entry.name}"
+            problems.append(Problem(str(servers_file()), None, message, hint, "warning"))
+        if self.left_out:
+            message = describe_left_out(self.entry.name, self.left_out)
+            problems.append(Problem(str(servers_file()), None, message, level="warning"))
+        return problems
 
     def _unusable(self) -> ConfigurationError:
         return ConfigurationError(f"The MCP server '{self.entry.name}' cannot be used: {self.entry.problem}.")
@@ -331,16 +353,18 @@ class McpServer:
                     self.listed.set()
             return self._tools
 
-    def learn(self, tools: list[Json]) -> None:
+    def learn(self, listed: ToolList) -> None:
         """Take the tools that the server has listed; called in the background loop."""
+        left_out_before = self.left_out
         with self._lock:
             old = self._tools or {}
-            self._tools = self._named(tools, old)
+            self._tools = self._named(listed.tools, old)
+            self._left_out = listed.left_out
             self._flag_changes()
             changed = {name: value.raw for name, value in old.items()} != {n: t.raw for n, t in self._tools.items()}
             self._asked, self.failure = True, None
-        if changed or not self.listed.is_set():
-            self._runtime.cache.save(self.entry.digest, tools)
+        if changed or listed.left_out != left_out_before or not self.listed.is_set():
+            self._runtime.cache.save(self.entry.digest, listed)
         self.listed.set()
         for listener in self._runtime.change_listeners if changed else ():
             listener()

@@ -149,7 +149,7 @@ class Supervisor:
         connection = Connection(self.entry, self._log, self._guard, self._note_change, self._asks)
         try:
             await connection.open()
-            tools = await connection.list_tools()
+            listed = await connection.list_tools()
         except LocalMCPError as error:
             await connection.close()
             if not isinstance(error, LoginNeeded):
@@ -161,7 +161,7 @@ class Supervisor:
             await connection.close()
             raise
         self._connection = connection
-        self._server.learn(tools)
+        self._server.learn(listed)
         self._offering = asyncio.create_task(self._list_offers(connection))
         return connection
 
