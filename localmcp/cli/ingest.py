@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import signal
 import sys
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from localmcp.cli.options import collection_option, no_wait
 from localmcp.cli.progress import Show, shown_progress
 from localmcp.cli.search import parse_metadata
 from localmcp.cli.session import Session, command, pass_session
+from localmcp.config import origin_of
 from localmcp.errors import InvalidInput, NeedsConfirmation
 from localmcp.files import unicode_path
 from localmcp.knowledge.ledger import Entry, entries_below
@@ -26,6 +28,7 @@ from localmcp.knowledge.options import SOURCE_TYPES
 from localmcp.knowledge.report import Progress, Report
 from localmcp.schemas import camel_case
 from localmcp.search.collections import choose_collections, visible_collections
+from localmcp.search.reembedding import REFRESH, command_for_waiting
 from localmcp.search.vector_queue import waiting
 from localmcp.text.encodings import HEAD, decode_text, looks_like_text
 
@@ -179,7 +182,8 @@ class Ingest:
         if self.session.as_json:
             self.session.print_json(report_json(report))
         else:
-            print_summary(self.session, report, entries() if report.skipped or report.failed else [])
+            listed = entries() if report.skipped or report.failed else []
+            print_summary(self.session, report, listed, tried=self.wait and not stopped)
         if self.wait:
             self._read_scans(stopped=stopped)
         return 1 if report.failed else 0
@@ -269,8 +273,8 @@ def report_json(report: Report) -> dict[str, Any]:
     return {"status": "done", **counts, "problems": problems}
 
 
-def print_summary(session: Session, report: Report, entries: Iterable[Entry]) -> None:
-    """The summary, on stderr."""
+def print_summary(session: Session, report: Report, entries: Sequence[Entry], *, tried: bool) -> None:
+    """The summary, on stderr; `tried` says that missing vectors were to be made."""
     session.note(summary(report, session.workspace.database.size()))
     skipped = Counter(reason for entry in entries if (reason := _why_skipped(entry)))
     if report.skipped and skipped:
@@ -284,15 +288,40 @@ def print_summary(session: Session, report: Report, entries: Iterable[Entry]) ->
         session.remark("  …   localmcp why FOLDER lists them all")
     limits = dict.fromkeys(limit for reason in (*skipped, *failed.values()) for limit in _LIMIT.findall(reason))
     for name in limits:
-        command = f"localmcp config set {name} {2 * getattr(session.settings, name):g}"
-        session.remark(f"Raise the limit with: {command}   then: localmcp refresh")
+        sizes = [entry.size for entry in entries if entry.size and f"(setting {name}" in entry.reason]
+        session.remark(_how_to_raise(session, name, max(sizes, default=0)))
     session.warn(*report.notices)
     if report.waiting:
-        passages = terminal.counted(report.waiting, "passage")
-        session.note(f"{passages} found by word only so far. Their meaning is read when localmcp runs, or now with:")
-        session.note("  localmcp refresh")
+        _note_waiting(session, report.waiting, tried=tried)
     if report.indexed:
         session.remark('Search it with: localmcp search "…"')
+
+
+def _how_to_raise(session: Session, name: str, largest: int) -> str:
+    """Return how to raise a limit to the double, or to what the largest file that it kept out takes, in bytes."""
+    limit = 2 * getattr(session.settings, name)
+    if name == "max_file_mb":
+        limit = max(limit, math.ceil(largest / 1_000_000))
+    variable = origin_of(name)
+    if variable in ("config.toml", "default"):
+        return f"Raise the limit with: localmcp config set {name} {limit:g}   then: localmcp refresh"
+    return f"Raise the limit: set the variable {variable} to {limit:g}, then: localmcp refresh"
+
+
+def _note_waiting(session: Session, passages: int, *, tried: bool) -> None:
+    """Say how many passages have no vectors, and which command makes them.
+
+    None does where that was just `tried` in vain: a notice has said why.
+    """
+    with session.workspace.database.read() as connection:
+        command = command_for_waiting(connection, session.settings.model)
+    says = f"{terminal.counted(passages, 'passage')} found by word only"
+    if command != REFRESH:
+        session.note(f"{says}. Read their meaning with:\n  {command}")
+    elif tried:
+        session.note(f"{says}.")
+    else:
+        session.note(f"{says} so far. Their meaning is read when localmcp runs, or now with:\n  {command}")
 
 
 def _why_skipped(entry: Entry) -> str:

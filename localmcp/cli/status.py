@@ -25,7 +25,7 @@ def status(session: Session, check: bool) -> None:
             {"collection": run.collection, "model": run.spec, "done": run.done, "total": run.total, "goOn": run.command}
             for run in reembedding.unfinished(connection)
         ]
-        if stats["chunksWithoutEmbeddings"]:
+        if stats["chunksWithoutEmbeddings"] and result["file"]["writable"]:
             result["makeVectors"] = reembedding.command_for_waiting(connection, session.settings.model)
     session.answer(result, lambda value: _print_status(session, value))
 
@@ -99,7 +99,9 @@ def _without_vectors(result: Json) -> str:
     missing = result["stats"]["chunksWithoutEmbeddings"]
     if not missing:
         return ""
-    return terminal.warned(f"{terminal.counted(missing, 'passage')}; make them with: {result['makeVectors']}")
+    passages = terminal.counted(missing, "passage")
+    command = result.get("makeVectors")
+    return terminal.warned(f"{passages}; make them with: {command}" if command else passages)
 
 
 def _on_its_way(run: Json) -> str:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
 import apsw
 
 from localmcp.doctor.check import Check, fail, ok, warn
+from localmcp.doctor.file import check_writable
 from localmcp.embeddings import describe_arithmetic
 from localmcp.errors import ConfigurationError, LocalMCPError
 from localmcp.files import modified_ns
@@ -35,6 +37,16 @@ FIX = "localmcp doctor --fix"
 
 def check_contents(workspace: Workspace) -> Iterator[Check]:
     """Check everything that is read from tables. Needs a file that opens."""
+    checks = _check_tables(workspace)
+    if check_writable(workspace.database).status != "ok":
+        # No command changes the file before it is writable, of which a check of its own tells.
+        checks = (replace(check, fix="") for check in checks)
+    yield from checks
+    yield from _mounts(workspace)
+    yield from check_model(workspace)
+
+
+def _check_tables(workspace: Workspace) -> Iterator[Check]:
     with workspace.database.read() as connection:
         yield _totals(connection)
         yield from _indexes(connection)
@@ -46,8 +58,6 @@ def check_contents(workspace: Workspace) -> Iterator[Check]:
         yield from _documents(connection)
         if unread := unread_languages(connection):
             yield warn("languages", unread.sentence, unread.command)
-    yield from _mounts(workspace)
-    yield from check_model(workspace)
 
 
 def _mounts(workspace: Workspace) -> Iterator[Check]:
@@ -89,7 +99,7 @@ def _missing_vectors(connection: apsw.Connection, setting: str) -> Iterator[Chec
     ids = fetch_column(connection, "select id from collections where kind = 'documents'")
     missing, by_word_only = waiting(connection, ids).passages, word_only_passages(connection, ids)
     if missing:
-        says = f"{counted(missing, 'passage')} found by word so far; their meaning is read while localmcp runs"
+        says = f"{counted(missing, 'passage')} found by word only so far"
         yield warn("vectors", says, reembedding.command_for_waiting(connection, setting))
     else:
         word_only = f", {by_word_only:,} aside that are found by word only" if by_word_only else ""

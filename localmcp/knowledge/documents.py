@@ -234,7 +234,7 @@ class KnowledgeBase(PassageSearch):
         if not total and pathPrefix:
             with self.database.read() as connection:
                 result["notices"] = explain_empty_filter(connection, path_prefix=pathPrefix)
-        elif changed:
+        elif changed and self.database.is_writable:
             result["notices"] = [_changed_since_read(changed)]
         elif not total and not any((collection, since, until)):
             result["notices"] = [NO_DOCUMENTS]

@@ -42,6 +42,8 @@ from localmcp.search.word_vectors import keep_words
 from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_column, fetch_one
 from localmcp.storage.times import utc_now
 
+REFRESH = "localmcp refresh"
+"""The command that makes missing vectors."""
 KIND = "reembed"
 """`jobs.kind` of the row that remembers which model a collection had; it stays until the old vectors are deleted."""
 BATCH = 192
@@ -172,14 +174,16 @@ def command_for_waiting(connection: apsw.Connection, setting: str) -> str:
     specs = {"default", "multilingual", *(spec_of(*model) for model in models)}
     chosen = spec_of(setting.removeprefix("fastembed:"))
     sql = """
-        select distinct models.name, dimension from vector_queue join sources on sources.id = source_id
-        join collections on collections.id = collection_id join models on models.id = model_id
+        select distinct coalesce(models.name, ''), dimension from vector_queue join sources on sources.id = source_id
+        join collections on collections.id = collection_id left join models on models.id = model_id
         where passages > 0 and collections.kind = 'documents' order by 1
     """
-    bound = [spec_of(*model) for model in fetch_all(connection, sql)]
+    # A collection that has no model yet takes the one that is set.
+    bound = [spec_of(name, dimension) if name else chosen for name, dimension in fetch_all(connection, sql)]
     # Of a setting such as an address it is not known which model it means.
-    others = [spec for spec in bound if chosen in specs and spec != chosen]
-    return f"{set_model_command(others[0])} && localmcp refresh" if others else "localmcp refresh"
+    if not bound or chosen in bound or chosen not in specs:
+        return REFRESH
+    return f"{set_model_command(bound[0])} && {REFRESH}"
 
 
 def spare_vectors(connection: apsw.Connection) -> int:
