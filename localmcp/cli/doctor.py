@@ -92,7 +92,7 @@ def _show(session: Session, checks: list[Check], repaired: Repaired | None) -> N
         word, color = MARKS[check.status]
         terminal.echo(f"{terminal.styled(word.ljust(4), fg=color)}  {check.name.ljust(width)}  {check.says}")
         if check.fix and check.status != "ok":
-            terminal.echo(f"{' ' * (width + 6)}  {terminal.dim('$')} {terminal.bold(check.fix)}")
+            terminal.echo(f"{' ' * (width + 6)}  {terminal.dim('$')} {terminal.bold(session.advised(check.fix))}")
     wrong = sum(check.status != "ok" for check in checks)
     session.note("All is well." if not wrong else f"{terminal.counted(wrong, 'thing')} to look at.")
 

@@ -117,7 +117,7 @@ def print_results(session: Session, result: Json, explain: bool, before: int = 0
     for repair in result.get("repairs", ()):
         session.note(f"Searched for '{repair['replacement']}' instead of '{repair['word']}'.")
     if not result["count"]:
-        terminal.echo(result["message"])
+        terminal.echo(session.advised(result["message"]))
     elif result.get("lowConfidence"):
         session.warn("Probably not in your documents; these passages are the nearest.")
     for number, hit in enumerate(result["results"], before + 1):

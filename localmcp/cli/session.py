@@ -16,7 +16,7 @@ import click
 
 from localmcp.cli import terminal
 from localmcp.errors import FileUnavailable, NeedsConfirmation
-from localmcp.humanize import choices
+from localmcp.humanize import choices, command_line
 from localmcp.visible_text import VisibleFormatter, visible_json
 
 if TYPE_CHECKING:
@@ -27,6 +27,12 @@ if TYPE_CHECKING:
     from localmcp.workspace import Workspace
 
 INTERRUPTED = 130
+_WITHOUT_FILE = r"(?:adopt|completion|config|demo|help|reference|servers|tools|verify)\b|models (?!use)"
+"""Commands that use no file of the person's own, or are given it."""
+_ADVISED_COMMAND = re.compile(
+    rf"(^\s*|[:`(&,] *|\[[\d;]*m)localmcp (?!{_WITHOUT_FILE}|[^`\n]*--(?:db|help)\b)", re.MULTILINE
+)
+"""A command as a message names it: after a colon, in backquotes or parentheses, after another, or alone in its line."""
 COMMAND_OF_TOOL: dict[str, str] = {}
 """Tool -> the command that calls it, of the commands that were imported."""
 
@@ -139,6 +145,13 @@ class Session:
 
     # ------------------------------------------------------------ answering
 
+    def advised(self, text: str) -> str:
+        """Return a message whose commands act on the same file, where the person named it by `--db`."""
+        if self.database is None:
+            return text
+        program = command_line("localmcp", "--db", self.database)
+        return _ADVISED_COMMAND.sub(lambda place: f"{place[1]}{program} ", text)
+
     def answer(self, value: Json, show: Callable[[Json], None] | None = None) -> None:
         """Print a result as one JSON document, or for people by `show`; without it they see nothing."""
         if self.as_json:
@@ -163,7 +176,7 @@ class Session:
     def note(self, text: str = "") -> None:
         """Print words about the work on stderr; none with --quiet or --json."""
         if not self.quiet and not self.as_json:
-            terminal.echo(text, err=True, color=self.color)
+            terminal.echo(self.advised(text), err=True, color=self.color)
 
     def remark(self, text: str) -> None:
         """Print words about the work that may be overlooked."""
@@ -226,10 +239,10 @@ class Session:
             error = {"error": {"code": code, "message": message, "hint": hint}}
             terminal.echo(visible_json(json.dumps(error, ensure_ascii=False)), err=True)
             return exit_code
-        text = message.removeprefix("Error: ")  # some texts of the contract begin so
+        text = self.advised(message.removeprefix("Error: "))  # some texts of the contract begin so
         terminal.echo(f"{terminal.styled('Error:', fg='red', bold=True)} {text}", err=True, color=self.color)
         if hint:
-            terminal.echo(hint, err=True, color=self.color)
+            terminal.echo(self.advised(hint), err=True, color=self.color)
         return exit_code
 
 

@@ -74,7 +74,8 @@ def _print_status(session: Session, result: Json) -> None:
     mounts = [("mounted", f"{mount['name']}: {contents(mount)}") for mount in stats.get("mounts", ())]
     copies = [("milvus", _copy(copy)) for copy in result["copies"]]
     reembeddings = [("reembedding", _on_its_way(run)) for run in result["reembedding"]]
-    terminal.echo("\n".join(terminal.fact_lines([*facts.items(), *reembeddings, *mounts, *copies])))
+    lines = terminal.fact_lines([*facts.items(), *reembeddings, *mounts, *copies])
+    terminal.echo(session.advised("\n".join(lines)))
     collections = [(c["name"], f"{c['sources']:,}", f"{c['chunks']:,}", c["model"] or "") for c in stats["collections"]]
     if collections:
         terminal.echo()

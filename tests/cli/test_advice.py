@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -64,3 +65,27 @@ def test_a_limit_is_raised_by_what_lets_the_file_in(cli: Cli, tmp_path: Path, mo
     assert "localmcp config set max_file_mb 5   then: localmcp refresh" in cli("refresh").err
     assert cli("config", "set", "max_file_mb", "5").code == 0
     assert "1 indexed" in cli("refresh", "--no-wait").err
+
+
+def test_advice_acts_on_the_file_that_was_named_by_db(cli: Cli, notes: Path, tmp_path: Path) -> None:
+    other = str(tmp_path / "my notes.localmcp")
+    named = f"localmcp --db '{other}'"
+    assert f"{named} add FOLDER" in cli("--db", other, "status").err
+    said = cli("--db", other, "add", str(notes), "--no-wait").err
+    assert f"  {named} refresh" in said and f"with: {named} search" in said
+    assert f"make them with: {named} refresh" in cli("--db", other, "status").out
+    assert f"$ {named} refresh" in cli("--db", other, "doctor").out
+    assert f"({named} trash list)" in cli("--db", other, "remove", str(notes), "--yes").err
+    assert f"with: {named} sources" in cli("--db", other, "show", "nothing").err
+    # Without --db, and where a file is named already or none is used, commands are as they were.
+    assert "$ localmcp add FOLDER" in cli("doctor").out
+    assert cli("--db", other, "search", "--nosuch").err.endswith("See: localmcp search --help\n")
+    assert "See: localmcp models list" in cli("--db", other, "models", "use").err
+
+
+def test_what_a_person_pastes_does_what_was_said(cli: Cli, notes: Path, tmp_path: Path) -> None:
+    other = str(tmp_path / "other.localmcp")
+    said = cli("--db", other, "add", str(notes), "--no-wait").err
+    [command] = [line.strip() for line in said.splitlines() if line.endswith("refresh")]
+    assert "missing vectors made" in cli(*shlex.split(command)[1:]).err
+    assert cli("status").code == 3, "nothing was made where no --db points"

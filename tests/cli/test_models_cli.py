@@ -97,8 +97,9 @@ def test_after_the_way_back_status_and_doctor_advise_what_makes_the_missing_vect
     assert run(capsys, "--db", file, "reembed", "--rollback")[0] == 0
     status = json.loads(run(capsys, "--db", file, "--json", "status")[1])
     assert status["makeVectors"] == "localmcp config set model hash:64 && localmcp refresh"
-    assert status["makeVectors"] in run(capsys, "--db", file, "status")[1]
-    assert status["makeVectors"] in run(capsys, "--db", file, "doctor")[1]
+    pasted = f"localmcp config set model hash:64 && localmcp --db {file} refresh"
+    assert pasted in run(capsys, "--db", file, "status")[1]
+    assert pasted in run(capsys, "--db", file, "doctor")[1]
     for command in status["makeVectors"].split(" && "):
         assert run(capsys, "--db", file, *command.split()[1:])[0] == 0
     assert "makeVectors" not in json.loads(run(capsys, "--db", file, "--json", "status")[1])
