@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 WATCH_SECONDS = 2.0
 """Between two checks whether subscribed documents have changed; a check reads one counter."""
 MOST_WATCHED = 1000
+_SUBSCRIBES = "localmcp/subscribes"
+"""In the state of a connection whose subscriptions are forgotten at its end."""
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +54,8 @@ class OfferHandlers:
         """Address of a watched document -> who subscribed to it; a session is sent changes, the bus has the others."""
         self._states: dict[str, str | None] = {}
         """Address of a watched document -> its last known state."""
+        self._reporting: dict[str, Offer] = {}
+        """Address of a watched document -> the offer that reports its changes."""
 
     def kinds(self) -> tuple[str, ...]:
         """Return what there is of `resources` and `prompts` for the current request's scope."""
@@ -113,12 +117,24 @@ class OfferHandlers:
         """Tell this session when the document is indexed again (handshake era)."""
         # Over HTTP a session ends with its request: there, changes are reported on `subscriptions/listen` only.
         if (client := ctx.session.client_params) is not None:
+            self._forget_at_end(ctx.session, id(client))
             await self._watch([params.uri], id(client), ctx.session)
         return wire.EmptyResult()
 
     async def unsubscribe(self, ctx: Context, params: wire.UnsubscribeRequestParams) -> wire.EmptyResult:
         self._forget([params.uri], id(ctx.session.client_params))
         return wire.EmptyResult()
+
+    def _forget_at_end(self, session: ServerSession, subscriber: object) -> None:
+        """Let the subscriptions of a session end with it."""
+        # Handlers may push cleanup there, says the SDK, but it gives them no public way to the connection.
+        connection = session._connection  # pyright: ignore[reportPrivateUsage]
+        if _SUBSCRIBES not in connection.state:
+            connection.state[_SUBSCRIBES] = True
+            connection.exit_stack.callback(self._forget_subscriber, subscriber)
+
+    def _forget_subscriber(self, subscriber: object) -> None:
+        self._forget([uri for uri, subscribers in self._subscribers.items() if subscriber in subscribers], subscriber)
 
     @contextlib.asynccontextmanager
     async def watching(self, uris: list[str]) -> AsyncGenerator[None]:
@@ -157,9 +173,20 @@ class OfferHandlers:
             if not subscribers:
                 self._subscribers.pop(uri, None)
                 self._states.pop(uri, None)
+                self._end(uri)
 
-    def _subscribe(self, uri: str) -> bool:
-        return any(offer.subscribe(uri) for offer in self._offers())
+    def _subscribe(self, uri: str) -> None:
+        """Have the offer that has this resource report its changes; runs in a worker thread."""
+        offer = next((offer for offer in self._offers() if offer.subscribe(uri)), None)
+        if offer is not None:
+            self._reporting[uri] = offer
+        if uri not in self._subscribers:
+            # The subscriber has left meanwhile.
+            self._end(uri)
+
+    def _end(self, uri: str) -> None:
+        if (offer := self._reporting.pop(uri, None)) is not None:
+            offer.unsubscribe(uri)
 
     def generation(self) -> int:
         """Return the file's counter of changes."""

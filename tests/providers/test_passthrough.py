@@ -12,7 +12,7 @@ from typing import Any
 import anyio
 import mcp_types as types
 import pytest
-from anyio.abc import TaskStatus
+from anyio.abc import TaskGroup, TaskStatus
 from federation import PATIENCE, SERVERS, Farm
 from mcp import Client, MCPError
 from mcp.client.session import ClientRequestContext
@@ -268,6 +268,46 @@ async def listen_to_everything(client: Client, note: Callable[[str], None], *, t
         task_status.started()
         async for event in events:
             note(event.uri if isinstance(event, ResourceUpdated) else names[type(event)])
+
+
+@pytest.mark.filterwarnings("ignore:resources/(un)?subscribe is removed")
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_server_hears_of_the_first_subscription_to_its_resource_and_when_nobody_is_left(
+    notes: Workspace, era: Any
+) -> None:
+    server = ToolServer(lambda: notes, Scope())
+    async with Client(server, mode=era) as watcher:
+        for end_of_session in (False, True):
+            async with Client(server, mode=era) as client, anyio.create_task_group() as group:
+                await subscribe(client, group, era)
+                assert await subscriptions_become(watcher, "note://b")
+                async with Client(server, mode=era) as other, anyio.create_task_group() as more:
+                    await subscribe(other, more, era)
+                    more.cancel_scope.cancel()
+                assert await subscriptions_become(watcher, "note://b")
+                if not end_of_session and era == "legacy":
+                    await client.unsubscribe_resource(NOTE_B)
+                    assert await subscriptions_become(watcher, "")
+                group.cancel_scope.cancel()
+            assert await subscriptions_become(watcher, "")
+
+
+async def subscribe(client: Client, group: TaskGroup, era: Any) -> None:
+    await client.list_tools()
+    if era == "legacy":
+        await client.subscribe_resource(NOTE_B)
+    else:
+        await group.start(listen_to_everything, client, lambda _event: None)
+
+
+async def subscriptions_become(client: Client, uris: str) -> bool:
+    """Whether the server of notes soon has exactly these subscriptions."""
+    with anyio.fail_after(PATIENCE):
+        while True:
+            (content,) = (await client.read_resource("localmcp://server/notes/note%3A%2F%2Fsubscribed")).contents
+            if getattr(content, "text", None) == uris:
+                return True
+            await anyio.sleep(0.02)
 
 
 def test_who_is_bound_to_some_tools_sees_no_resources_of_other_servers(tmp_path: Path) -> None:

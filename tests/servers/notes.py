@@ -19,6 +19,7 @@ CAPABILITIES = {
 }
 notes = {"note://a": "first"}
 listening: dict[int | str, Json] = {}
+subscribed: set[str] = set()
 
 
 def say(message: Json) -> None:
@@ -59,6 +60,9 @@ def result(method: str, params: Json) -> Json:
             return {"resources": [{"uri": uri, "name": uri} for uri in notes]}
         case "resources/templates/list":
             return {"resourceTemplates": [{"uriTemplate": "note://{name}", "name": "note"}]}
+        case "resources/read" if params["uri"] == "note://subscribed":
+            uris = [uri for filters in listening.values() for uri in filters.get("resourceSubscriptions") or ()]
+            return {"contents": [{"uri": params["uri"], "text": " ".join(sorted([*subscribed, *uris]))}]}
         case "resources/read":
             return {"contents": [{"uri": params["uri"], "text": notes[params["uri"]]}]}
         case "prompts/list":
@@ -70,6 +74,10 @@ def result(method: str, params: Json) -> Json:
             assert params["ref"].get("name", "explain note://a") == "explain note://a"
             return {"completion": {"values": [name for name in names if name.startswith(begun)]}}
         case "resources/subscribe" if not NEW:
+            subscribed.add(params["uri"])
+            return {}
+        case "resources/unsubscribe" if not NEW:
+            subscribed.discard(params["uri"])
             return {}
         case _:
             raise LookupError(method)
@@ -83,6 +91,8 @@ def main() -> None:
             listening[number] = message["params"]["notifications"]
             acknowledged = {"notifications": listening[number], "_meta": {SUBSCRIPTION: number}}
             say({"method": "notifications/subscriptions/acknowledged", "params": acknowledged})
+        elif method == "notifications/cancelled":
+            listening.pop(message["params"]["requestId"], None)
         elif number is not None:
             try:
                 say({"id": number, "result": {**MARKS, **result(method, message.get("params") or {})}})

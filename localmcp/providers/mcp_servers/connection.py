@@ -13,17 +13,8 @@ from urllib.parse import urlsplit
 import anyio
 import httpx2
 import mcp_types as types
-from mcp.client.session import ClientSession, IncomingMessage
+from mcp.client.session import ClientSession
 from mcp.client.streamable_http import streamable_http_client
-from mcp.client.subscriptions import (
-    ListenNotSupportedError,
-    PromptsListChanged,
-    ResourcesListChanged,
-    ResourceUpdated,
-    SubscriptionLost,
-    ToolsListChanged,
-    listen,
-)
 from mcp.shared.dispatcher import ProgressFnT
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
@@ -38,6 +29,7 @@ from localmcp.providers.mcp_servers.person_questions import PersonQuestions, req
 from localmcp.providers.mcp_servers.process import Child, Guard, ServerLog, run_child
 from localmcp.providers.mcp_servers.refusals import broke_off, innermost, malformation_of, reason_of, session_is_lost
 from localmcp.providers.mcp_servers.repaired_messages import LEFT_OUT, RepairedMessages
+from localmcp.providers.mcp_servers.reported_changes import ReportedChanges
 from localmcp.schemas import Json, compact_json, list_of, without_surrogates
 from localmcp.tools import INPUT_KEY, ReportProgress, person_asker
 from localmcp.version import __version__
@@ -55,11 +47,6 @@ MOST_ROUNDS = 10
 MAX_EVENT = 64 * 1024 * 1024
 _OTHER_ERA = (types.METHOD_NOT_FOUND, types.INVALID_REQUEST, types.INVALID_PARAMS, types.UNSUPPORTED_PROTOCOL_VERSION)
 
-_LISTS: dict[type[object], str] = {
-    ToolsListChanged: "tools",
-    ResourcesListChanged: "offers",
-    PromptsListChanged: "offers",
-}
 _OFFERS = {"resources": "resources/list", "resourceTemplates": "resources/templates/list", "prompts": "prompts/list"}
 """What a server offers besides tools: key of the answer -> request."""
 
@@ -95,7 +82,7 @@ class Connection:
         self._questions = PersonQuestions()
         self._log = server_log
         self._guard = guard
-        self._on_change = on_change
+        self._changes = ReportedChanges(entry.name, on_change)
         self._session: ClientSession
         self._child: Child | None = None
         self._status: int | None = None
@@ -107,7 +94,6 @@ class Connection:
         self._probing: asyncio.Task[None] | None = None
         self._refusal: Unavailable | None = None
         """Why requests can no longer be signed."""
-        self._listening: list[asyncio.Task[None]] = []
 
     @property
     def alive(self) -> bool:
@@ -185,14 +171,14 @@ class Connection:
             RepairedMessages(incoming, self.entry.name, lambda: self._session.protocol_version),
             outgoing,
             client_info=types.Implementation(name="localmcp", version=__version__),
-            message_handler=self._on_message,
+            message_handler=self._changes.on_message,
             elicitation_callback=self._questions.answer if self.asks else None,
         )
         self._session = await stack.enter_async_context(session)
         await self._shake_hands()
         if self._session.protocol_version in MODERN_PROTOCOL_VERSIONS:
-            self._start_listening(tools_list_changed=True, prompts_list_changed=True, resources_list_changed=True)
-            stack.callback(self._stop_listening)
+            self._changes.listen_to_lists(self._session)
+            stack.callback(self._changes.close)
 
     @asynccontextmanager
     async def _reach(self, launch: Launch) -> AsyncGenerator[Any]:
@@ -226,40 +212,27 @@ class Connection:
                 raise
             await self._session.discover()
 
-    # ------------------------------------------------------------ list changes
-
-    async def _on_message(self, message: IncomingMessage) -> None:
-        if isinstance(message, types.ToolListChangedNotification):
-            self._on_change("tools")
-        elif isinstance(message, types.ResourceListChangedNotification | types.PromptListChangedNotification):
-            self._on_change("offers")
-        elif isinstance(message, types.ResourceUpdatedNotification):
-            self._on_change(message.params.uri)
+    # ------------------------------------------------------------ subscriptions
 
     async def subscribe(self, uri: str) -> None:
         """Report changes of a resource as long as the connection lives, if the server reports them."""
         if self._session.protocol_version in MODERN_PROTOCOL_VERSIONS:
-            self._start_listening(resource_subscriptions=[uri])
+            self._changes.listen_to_resource(self._session, uri)
             return
         try:
             await self.ask("resources/subscribe", {"uri": uri}, self.entry.start_seconds)
         except InvalidInput as error:
             log.info("%s", error)
 
-    def _start_listening(self, **events: Any) -> None:
-        self._listening.append(asyncio.create_task(self._listen(events)))
-
-    def _stop_listening(self) -> None:
-        for task in self._listening:
-            task.cancel()
-
-    async def _listen(self, events: Json) -> None:
+    async def unsubscribe(self, uri: str) -> None:
+        """Report changes of a resource no more."""
+        if self._session.protocol_version in MODERN_PROTOCOL_VERSIONS:
+            self._changes.end(uri)
+            return
         try:
-            async with listen(self._session, **events) as changes:
-                async for change in changes:
-                    self._on_change(change.uri if isinstance(change, ResourceUpdated) else _LISTS[type(change)])
-        except (MCPError, ListenNotSupportedError, SubscriptionLost, TimeoutError) as error:
-            log.info("the MCP server '%s' does not tell of changes: %s", self.entry.name, error)
+            await self.ask("resources/unsubscribe", {"uri": uri}, self.entry.start_seconds)
+        except InvalidInput as error:
+            log.info("%s", error)
 
     # ------------------------------------------------------------ requests
 

@@ -70,6 +70,11 @@ class ServerOffers:
             server.subscribe(own_uri, uri)
         return server is not None
 
+    def unsubscribe(self, uri: str) -> None:
+        """Have changes of a resource reported no more, also if the caller may no longer use its server."""
+        for server in self._servers.servers.values():
+            server.unsubscribe(uri)
+
     def _locate(self, uri: str) -> tuple[McpServer | None, str]:
         """Return the server that has the resource, and the server's own address of it."""
         if not uri.startswith(SERVER_ADDRESS):

@@ -170,7 +170,8 @@ class Supervisor:
         try:
             self._server.learn_offers(await connection.list_offers())
             for uri in tuple(self._subscribed):
-                await connection.subscribe(uri)
+                if uri in self._subscribed:
+                    await connection.subscribe(uri)
         except LocalMCPError as error:
             log.info("the resources and prompts of '%s' cannot be listed: %s", self.entry.name, error)
 
@@ -211,6 +212,12 @@ class Supervisor:
         if uri not in self._subscribed:
             self._subscribed.add(uri)
             await connection.subscribe(uri)
+
+    async def unsubscribe(self, uri: str) -> None:
+        """Report changes of a resource no more; nothing is started for that."""
+        self._subscribed.discard(uri)
+        if self._connection is not None and self._connection.alive:
+            await self._connection.unsubscribe(uri)
 
     def _note_change(self, changed: str) -> None:
         """List again what has changed; several notices in a row cause one more listing at most."""
