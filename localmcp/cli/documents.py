@@ -156,12 +156,16 @@ def remove(session: Session, targets: tuple[str, ...], collection: str | None, y
     keeps documents for 30 days (the setting trash_days).
     """
     library = session.existing().library
-    removed = {row.id for target in targets for row in library.removable(target, collection=collection)}
+    removals = [library.removable(target, collection=collection) for target in targets]
+    removed = {row.id for rows, _ in removals for row in rows}
     documents = terminal.counted(len(removed), "document")
     places = ", ".join(visible(target) for target in targets)
     question = f"Put {documents} ({places}) into the trash?"
     if not removed:
         question = f"Nothing of {places} is in the file. Look at it no longer?"
+    if any(filling for _, filling in removals):
+        more = "what comes from there until it is removed goes too, and no more of it is added."
+        question = f"Files are being added at this moment: {more} {question}"
     session.confirm(question, yes)
     report = library.remove(targets, collection=collection)
     removed_words = f"{terminal.counted(report.removed, 'document')} put into the trash."

@@ -17,7 +17,7 @@ from localmcp.config import Settings
 from localmcp.embeddings import Embedder, LazyEmbedder
 from localmcp.errors import FileUnavailable, InvalidInput, ModelMismatch, ModelUnavailable, NeedsConfirmation
 from localmcp.knowledge import ledger, trash
-from localmcp.knowledge.background import Announcement
+from localmcp.knowledge.background import Announcement, is_filling
 from localmcp.knowledge.drafting import Origin, draft_source
 from localmcp.knowledge.explanation import Explanation, explain
 from localmcp.knowledge.indexing import Indexer, find_text
@@ -443,11 +443,12 @@ class Library:
                 trash.note_removal(connection, collections, removal, reason)
         return run.end()
 
-    def removable(self, target: str, *, collection: str | None = None) -> list[SourceRow]:
-        """Return the sources that `remove` would put into the trash for this target; the same errors."""
+    def removable(self, target: str, *, collection: str | None = None) -> tuple[list[SourceRow], bool]:
+        """Return what `remove` would put into the trash, and whether more is being added there; the same errors."""
         with self._database.read() as connection:
             collections = choose_collections(connection, [collection] if collection else None)
-            return trash.find_removal(connection, collections, target).sources
+            removal = trash.find_removal(connection, collections, target)
+            return removal.sources, is_filling(connection, removal.path)
 
     def restore(self, source: str) -> SourceRow:
         """Bring a source back from the trash; as `restore_all`."""

@@ -9,6 +9,7 @@ from typing import Annotated, Any, cast
 
 from localmcp.config import Settings
 from localmcp.errors import AccessDenied, InvalidInput
+from localmcp.humanize import counted
 from localmcp.knowledge.ingest import Library
 from localmcp.knowledge.jobs import WAIT_SECONDS, Execution, Jobs, JobState
 from localmcp.knowledge.lean_answers import lean_removal, lean_report, lean_restored
@@ -173,16 +174,18 @@ class LibraryTools:
         with self._database.read() as connection:
             source = find_source(connection, named) if sourceId or not os.path.isabs(named) else None
         target = source.uuid if source else named
-        affected = self._library.removable(target)
+        affected, filling = self._library.removable(target)
         sources = [_removed_source(row) for row in affected[:MOST_LISTED]]
-        if len(affected) > REMOVED_AT_ONCE and not confirm and not current_scope().trusted:
+        asks = not confirm and not current_scope().trusted
+        if asks and (filling or len(affected) > REMOVED_AT_ONCE):
+            more = ", and what is being added from there at this moment" if filling else ""
             return {
                 "removed": 0,
                 "trashDays": self._settings.trash_days,
                 "sources": sources,
                 "wouldRemove": len(affected),
-                "message": f"This would put {len(affected)} documents into the trash. Nothing was removed; if the "
-                "person wants this, call again with confirm: true.",
+                "message": f"This would put {counted(len(affected), 'document')} into the trash{more}. Nothing was "
+                "removed; if the person wants this, call again with confirm: true.",
             }
         report = self._library.remove([target])
         return {"removed": report.removed, "trashDays": self._settings.trash_days, "sources": sources}

@@ -21,7 +21,11 @@ from localmcp import __version__, config
 from localmcp.cli import terminal
 from localmcp.cli.demo import client_configuration
 from localmcp.cli.program import COMMANDS, modules, program
+from localmcp.errors import Interrupted
+from localmcp.knowledge import reading
+from localmcp.knowledge.report import Progress
 from localmcp.text.excerpt import Matcher, excerpt
+from localmcp.workspace import Workspace
 
 # ---------------------------------------------------------------- the program
 
@@ -453,6 +457,27 @@ def test_what_is_asked_in_a_sentence_is_answered_for_reading_in_a_terminal(fille
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     answered = filled("ask", "what documents do I have")
     assert answered.out.startswith("3 of 3 documents") and "garden.md" in answered.out
+
+
+def test_a_folder_that_is_being_added_says_so_before_it_is_removed(
+    cli, notes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "FIRST_SECONDS", -1.0)
+    for number in range(40):
+        (notes / f"{number}.md").write_text(f"# Note {number}\n\nWords.\n", encoding="utf-8")
+    asked: list[str] = []
+
+    def remove(now: Progress) -> None:
+        if now.phase == "words" and not asked:
+            asked.append(cli("remove", str(notes)).err)
+            asked.append(cli("remove", str(notes), "--yes").err)
+
+    settings = config.Settings(database=config.load_settings().database, model="hash")
+    with Workspace(settings) as workspace, pytest.raises(Interrupted, match="nothing more of it is added"):
+        workspace.library.add_paths([notes], progress=remove)
+    assert "Files are being added at this moment: what comes from there until it is removed goes too" in asked[0]
+    assert "Nothing was done" in asked[0] and "put into the trash" in asked[1]
+    assert cli("remove", str(notes)).err.startswith("Error: No document")
 
 
 def test_nothing_is_removed_where_nobody_can_be_asked(filled) -> None:

@@ -341,7 +341,7 @@ def test_the_command_ends_with_1_when_something_fails_and_with_0_when_it_is_repa
     assert run(capsys, "--db", path, "doctor")[0] == 0
     change(workspace, "delete from signs")
     code, out, _ = run(capsys, "--db", path, "doctor")
-    assert code == 1 and "$ localmcp doctor --fix" in out
+    assert code == 1 and "doctor --fix" in out
     code, out, said = run(capsys, "--db", path, "doctor", "--fix")
     assert code == 0 and "sign codes again" in said
     code, out, _ = run(capsys, "--db", path, "doctor", "--fix", "--json")
