@@ -117,11 +117,13 @@ class Discovery:
         hits, _ = self._rank(query, profile, max_results)
         return [_full(tool, score) for tool, score in hits]
 
-    def _rank(self, query: str, profile: Profile = "best", most: int = 0) -> tuple[list[tuple[Tool, float]], bool]:
+    def _rank(
+        self, query: str, profile: Profile = "best", most: int = 0, patience: float = PATIENCE
+    ) -> tuple[list[tuple[Tool, float]], bool]:
         """Return tools and scores, best first, at most `most` (0 = all), and whether that is sure."""
         tools = self._searchable()
         described = [self.describe(tool) for tool in tools]
-        ranked = rank_tools(query, described, self.finder, profile)
+        ranked = rank_tools(query, described, self.finder, profile, patience)
         hits = ranked.tools[:most] if most > 0 else ranked.tools
         if len(hits) <= FEW:
             return [(tools[described.index(hit.tool)], hit.score) for hit in hits], ranked.sure
@@ -129,8 +131,11 @@ class Discovery:
         return [(tools[places[id(hit.tool)]], hit.score) for hit in hits], ranked.sure
 
     def suggest(self, words: str) -> list[str]:
-        """Return the names of at most five tools that do what the words say."""
-        hits, _ = self._rank(words, most=5)
+        """Return the names of at most five tools that do what the words say.
+
+        It waits for no model: who called a tool that does not exist learns so at once, and by words if need be.
+        """
+        hits, _ = self._rank(words, most=5, patience=0.0)
         return [tool.name for tool, _ in hits]
 
     def introduction(self) -> str:

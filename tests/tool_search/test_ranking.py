@@ -12,13 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from localmcp.embeddings import HashEmbedder, LazyEmbedder
+from localmcp.discovery import Discovery
+from localmcp.embeddings import Embedder, HashEmbedder, LazyEmbedder
 from localmcp.embeddings.default_model import DefaultEmbedder
-from localmcp.errors import ConfigurationError, ModelUnavailable
+from localmcp.errors import ConfigurationError, ModelUnavailable, UnknownTool
+from localmcp.providers.functions import FunctionTool
 from localmcp.text_vectors import TextVectors
 from localmcp.tool_search.background_requests import general_requests, request_vectors, scale_of
 from localmcp.tool_search.query import ToolDescription, take_apart, take_query_apart
 from localmcp.tool_search.ranking import FAMILIAR, Hits, ToolFinder
+from localmcp.tools import Registry
 
 WAIT = 120.0
 
@@ -150,6 +153,15 @@ def test_among_thousands_of_tools_the_one_that_fits_is_still_first() -> None:
     assert names(finder.find("weigh the heavy animal", [*many, *ZOO], patience=WAIT))[0] == "weigh_animal"
 
 
+def weigh_animal(name: str) -> str:
+    """Weigh an animal.
+
+    Args:
+        name: of the animal
+    """
+    return name
+
+
 class TestTheModel:
     def test_when_it_is_missing_words_decide(self) -> None:
         for error in (ModelUnavailable("none here"), ConfigurationError("no such model")):
@@ -168,6 +180,27 @@ class TestTheModel:
 
         slow = ToolFinder(LazyEmbedder(load))
         assert names(slow.find("weigh the heavy animal", ZOO, patience=0))[0] == "weigh_animal"
+        loaded.set()
+
+    def test_a_call_of_a_tool_that_does_not_exist_waits_for_no_model_and_names_what_is_near_by_words(self) -> None:
+        loaded = threading.Event()
+        waits: list[float | None] = []
+
+        def load() -> HashEmbedder:
+            loaded.wait()
+            return HashEmbedder(64)
+
+        class Loading(LazyEmbedder):
+            def get(self, wait: float | None = None) -> Embedder:
+                waits.append(wait)
+                return super().get(wait)
+
+        registry = Registry()
+        registry.suggest = Discovery(registry, ToolFinder(Loading(load))).suggest
+        registry.add(FunctionTool(weigh_animal))
+        with pytest.raises(UnknownTool) as unknown:
+            registry.call("measure_weight_of_animal")
+        assert unknown.value.hint == "Did you mean 'weigh_animal'?" and waits == [0.0]
         loaded.set()
 
     def test_while_the_tools_are_embedded_nobody_waits_longer_than_asked(self) -> None:
