@@ -23,6 +23,14 @@ ABANDONED_SECONDS = 60
 """A scratch folder without a lock is younger than this only while another process is making it."""
 
 
+def is_filled(path: Path) -> bool:
+    """Return whether a file is there and holds a byte; `touch` makes one that does not."""
+    try:
+        return path.stat().st_size > 0
+    except OSError:
+        return False
+
+
 def reason_of(error: OSError | ValueError) -> str:
     """Return why a file cannot be read, in words for a person."""
     if isinstance(error, PermissionError):

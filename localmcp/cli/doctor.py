@@ -19,6 +19,7 @@ from localmcp.doctor import backups, optimization
 from localmcp.doctor.check import Check, fail, ok
 from localmcp.doctor.repair import Repaired, repair
 from localmcp.errors import ConfigurationError, NotOurFile
+from localmcp.files import is_filled
 from localmcp.humanize import command_line
 from localmcp.schemas import Json
 from localmcp.storage import adoption
@@ -53,7 +54,7 @@ def doctor(session: Session, fix: bool) -> int:
 
 
 def _repair(session: Session) -> Repaired | None:
-    if not session.settings.database.exists():
+    if not is_filled(session.settings.database):
         return None
     return repair(session.workspace.database, session.note_step)
 

@@ -16,6 +16,7 @@ from localmcp.doctor.file import check_file, check_writable
 from localmcp.doctor.installation import check_installation
 from localmcp.doctor.location import check_place
 from localmcp.errors import LocalMCPError
+from localmcp.files import is_filled
 from localmcp.storage.database import fetch_all
 from localmcp.workspace import Workspace
 
@@ -53,10 +54,10 @@ def _checks(workspace: Workspace, more: Iterable[Look]) -> Iterator[Check]:
     yield from looked("place", lambda: check_place(path))
     file = list(looked("file", lambda: check_file(path)))
     yield from file
-    if path.exists() and all(check.status != "fail" or check.name == "integrity" for check in file):
+    if is_filled(path) and all(check.status != "fail" or check.name == "integrity" for check in file):
         yield from looked("writing", lambda: [check_writable(workspace.database)])
         yield from looked("contents", lambda: check_contents(workspace))
-    elif not path.exists():
+    elif not is_filled(path):
         # Only whether the model opens: what it is compared with needs a file.
         yield from looked("model", lambda: islice(check_model(workspace), 1))
     looks: dict[str, Look] = _CONFIGURATION | {

@@ -12,6 +12,7 @@ import apsw
 
 from localmcp.doctor.check import Check, fail, ok, warn
 from localmcp.errors import LocalMCPError
+from localmcp.files import is_filled
 from localmcp.humanize import command_line, size
 from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one
 from localmcp.storage.migrations import APPLICATION_ID, schema_version
@@ -33,6 +34,9 @@ def check_file(path: Path) -> Iterator[Check]:
     """Check the file as such; the last check fails when nothing of it can be read."""
     if not path.exists():
         yield warn("file", f"{path} does not exist yet", "localmcp add FOLDER")
+        return
+    if not is_filled(path):
+        yield fail("file", f"{path} is empty", "localmcp add FOLDER, or: localmcp restore BACKUP")
         return
     yield _header(path)
     # A separate database: SQLite checks a full-text table against what its connection read of it earlier.

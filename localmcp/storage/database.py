@@ -270,7 +270,7 @@ class Database:
     def _create(self) -> None:
         if self.read_only or not self.may_create:
             state = "is empty" if self.path.exists() else "does not exist yet"
-            raise FileUnavailable(f"{self.path} {state}.", hint=HOW_TO_BEGIN)
+            raise FileUnavailable(f"{self.path} {state}.", hint=None if self._foreign else HOW_TO_BEGIN)
         adoption_folder()  # Where that fails, no blank file may stay behind.
         try:
             make_private_folder(self.path.parent)

@@ -13,6 +13,7 @@ from typing import Generic, TypeVar
 import apsw
 
 from localmcp.errors import ConfigurationError, FileTooNew, LocalMCPError
+from localmcp.files import is_filled
 from localmcp.storage.connections import PRACTICES
 from localmcp.storage.database import Database
 from localmcp.storage.migrations import schema_version
@@ -91,7 +92,8 @@ class WriteBehind(Generic[Item]):
             return
         try:
             self._flush(int(CLOSING_SECONDS * 1000))
-            if self._waiting and self._database.path.exists():
+            # What nobody has begun to use keeps no record.
+            if self._waiting and is_filled(self._database.path):
                 self._lose(len(self._waiting), "the file is locked by another program")
             self._waiting.clear()
             self._disconnect()

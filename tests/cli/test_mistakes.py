@@ -391,3 +391,23 @@ def test_a_file_that_is_none_of_ours_is_refused_in_words_that_fit_the_command(fi
 
 def test_a_misspelled_model_is_guessed(filled) -> None:
     assert "Did you mean multilingual?" in filled("config", "set", "model", "multilingul").err
+
+
+def test_a_blank_file_where_nothing_can_be_remembered_names_what_to_do(
+    filled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "blank.localmcp").touch()
+    (tmp_path / "blocked").touch()
+    mounted = filled("mount", "blank.localmcp")
+    assert mounted.err.endswith("blank.localmcp is empty.\n") and mounted.code == 3
+    monkeypatch.setenv("LOCALMCP_STATE_DIR", str(tmp_path / "blocked"))
+    searched = filled("--db", "blank.localmcp", "search", "calcium")
+    assert searched.code == 3 and "is empty.\nBegin with: localmcp --db blank.localmcp add FOLDER" in searched.err
+    added = filled("--db", "blank.localmcp", "add", "notes")
+    assert added.code == 3 and "blocked" in added.err and "LOCALMCP_STATE_DIR" in added.err
+    for words in (("doctor",), ("doctor", "--fix")):
+        checked = filled("--db", "blank.localmcp", *words)
+        assert "blank.localmcp is empty\n" in checked.out and "$ localmcp --db blank.localmcp add FOLDER" in checked.out
+        assert "or: localmcp --db blank.localmcp restore BACKUP" in checked.out and checked.code == 1
+        assert "not a SQLite database" not in checked.out and checked.out.count("FAIL") == 1
+    assert (tmp_path / "blank.localmcp").stat().st_size == 0

@@ -296,3 +296,12 @@ def test_several_processes_write_into_one_file(database: Database) -> None:
     ]
     assert [run.communicate(timeout=60)[0].strip() for run in runs] == [b"0"] * 3
     assert len(names_in(database.path)) == 150
+
+
+def test_a_blank_file_that_nobody_fills_loses_no_record(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "blank.localmcp"
+    path.touch()
+    writer = WriteBehind(Database(path), insert, "names")
+    writer.add("a")
+    writer.close()
+    assert warnings(caplog) == [] and writer.lost == 0
