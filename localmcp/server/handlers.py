@@ -20,7 +20,6 @@ from mcp.server.lowlevel.server import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
 from mcp.server.session import ServerSession
 from mcp.server.subscriptions import (
-    InMemorySubscriptionBus,
     ListenHandler,
     PromptsListChanged,
     ResourcesListChanged,
@@ -32,6 +31,7 @@ from pydantic import ValidationError
 from localmcp.errors import LocalMCPError, MissingCapability, UnknownTool
 from localmcp.humanize import quoted
 from localmcp.schemas import without_surrogates
+from localmcp.server.change_bus import Admits, ChangeBus, everybody
 from localmcp.server.elicitation import RetriedCalls, ask_by_request, refuse_question
 from localmcp.server.offer_handlers import WATCH_SECONDS, OfferHandlers, missing_capability
 from localmcp.server.progress_reporter import ProgressReporter
@@ -95,8 +95,8 @@ class ToolServer(Server[Any]):
         self._open_workspace = open_workspace
         self._scope = scope if callable(scope) else lambda: scope
         self._slots = WeakValueDictionary[str, anyio.CapacityLimiter]()
-        self._bus = InMemorySubscriptionBus()
-        self._sessions: dict[int, ServerSession] = {}
+        self._bus = ChangeBus(self._scope)
+        self._sessions: dict[int, tuple[ServerSession, Scope]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._offers = OfferHandlers(open_workspace, self._scope, self._bus)
         self._listen = ListenHandler(self._bus)
@@ -262,28 +262,30 @@ class ToolServer(Server[Any]):
         if self._loop is not None and not self._loop.is_closed():
             asyncio.run_coroutine_threadsafe(self._publish(changed), self._loop)
 
-    async def _publish(self, changed: str) -> None:
+    async def _publish(self, changed: str, admits: Admits = everybody) -> None:
         if changed not in _LISTS:
             await self._offers.publish_update(changed)
             return
         event, send = _LISTS[changed]
-        await self._bus.publish(event())
-        for session in tuple(self._sessions.values()):
-            with contextlib.suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
-                await send(session)
+        await self._bus.publish(event(), admits)
+        for session, scope in tuple(self._sessions.values()):
+            if admits(scope):
+                with contextlib.suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
+                    await send(session)
 
     async def _on_listen(self, ctx: Context, params: wire.SubscriptionsListenRequestParams) -> Any:
         async with self._offers.watching(list(params.notifications.resource_subscriptions or ())):
-            self._start_watching()
+            await self._start_watching()
             return await self._listen(ctx, params)
 
     async def _on_subscribe(self, ctx: Context, params: wire.SubscribeRequestParams) -> wire.EmptyResult:
         result = await self._offers.subscribe(ctx, params)
-        self._start_watching()
+        await self._start_watching()
         return result
 
-    def _start_watching(self) -> None:
+    async def _start_watching(self) -> None:
         """Look for changed documents from now on, as long as the server runs."""
+        await self._offers.remember_lists()
         if self._watcher is None or self._watcher.done():
             self._watcher = asyncio.get_running_loop().create_task(self._watch())
 
@@ -295,8 +297,8 @@ class ToolServer(Server[Any]):
             if generation != last_generation:
                 last_generation = generation
                 await self._offers.publish_changes()
-                await self._publish("resources")
-                await self._publish("prompts")
+                for kind in ("resources", "prompts"):
+                    await self._publish(kind, await self._offers.scopes_with_change(kind))
 
     def _remember(self, ctx: Context) -> None:
         self._loop = asyncio.get_running_loop()
@@ -305,7 +307,7 @@ class ToolServer(Server[Any]):
             return
         # The handshake's parameters are one object per connection, which the session keeps alive.
         self._sessions.pop(id(client), None)
-        self._sessions[id(client)] = ctx.session
+        self._sessions[id(client)] = ctx.session, self._bus.own_scope()
         if len(self._sessions) > REMEMBERED_SESSIONS:
             del self._sessions[next(iter(self._sessions))]
 

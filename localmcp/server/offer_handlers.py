@@ -14,11 +14,12 @@ import mcp.types as wire
 from mcp import MCPError
 from mcp.server.context import ServerRequestContext
 from mcp.server.session import ServerSession
-from mcp.server.subscriptions import InMemorySubscriptionBus, ResourceUpdated
+from mcp.server.subscriptions import ResourceUpdated
 
 from localmcp.errors import LocalMCPError, MissingCapability
 from localmcp.humanize import quoted
 from localmcp.schemas import without_surrogates
+from localmcp.server.change_bus import Admits, ChangeBus, everybody
 from localmcp.server.offers import OwnOffer
 from localmcp.server.wire_values import log_incident, message_of
 from localmcp.tools import Json, Scope, use_scope
@@ -44,16 +45,16 @@ Result = TypeVar("Result")
 class OfferHandlers:
     """Each method answers one request of the protocol."""
 
-    def __init__(
-        self, open_workspace: Callable[[], Workspace], scope: Callable[[], Scope], bus: InMemorySubscriptionBus
-    ) -> None:
+    def __init__(self, open_workspace: Callable[[], Workspace], scope: Callable[[], Scope], bus: ChangeBus) -> None:
         self._open_workspace = open_workspace
         self._scope = scope
         self._bus = bus
-        self._subscribers: dict[str, dict[object, ServerSession | None]] = {}
+        self._subscribers: dict[str, dict[object, tuple[Scope, ServerSession | None]]] = {}
         """Address of a watched document -> who subscribed to it; a session is sent changes, the bus has the others."""
-        self._states: dict[str, str | None] = {}
-        """Address of a watched document -> its last known state."""
+        self._states: dict[tuple[str, Scope], str | None] = {}
+        """Address of a watched document, and who watches it -> its last known state for them."""
+        self._lists: dict[tuple[str, Scope], str] = {}
+        """Kind of list, and who sees a part of the file -> its last known state for them."""
         self._reporting: dict[str, Offer] = {}
         """Address of a watched document -> the offer that reports its changes."""
 
@@ -152,7 +153,7 @@ class OfferHandlers:
             says = f"At most {MOST_WATCHED} documents are watched at a time; end other subscriptions first."
             raise MCPError(wire.INVALID_PARAMS, says)
         for uri in uris:
-            self._subscribers.setdefault(uri, {})[subscriber] = session
+            self._subscribers.setdefault(uri, {})[subscriber] = self._bus.own_scope(), session
         try:
             for uri in uris:
                 await self._begin(uri)
@@ -161,19 +162,24 @@ class OfferHandlers:
             raise
 
     async def _begin(self, uri: str) -> None:
-        state = await anyio.to_thread.run_sync(self._state, uri)
-        if uri in self._subscribers:
-            self._states.setdefault(uri, state)
+        scope = self._bus.own_scope()
+        state = await anyio.to_thread.run_sync(self._state, uri, scope)
+        if scope in self._watching(uri):
+            self._states.setdefault((uri, scope), state)
         await self._answer("resources/subscribe", partial(self._subscribe, uri))
 
     def _forget(self, uris: list[str], subscriber: object) -> None:
         for uri in uris:
             subscribers = self._subscribers.get(uri, {})
             subscribers.pop(subscriber, None)
+            for key in [key for key in self._states if key[0] == uri and key[1] not in self._watching(uri)]:
+                del self._states[key]
             if not subscribers:
                 self._subscribers.pop(uri, None)
-                self._states.pop(uri, None)
                 self._end(uri)
+
+    def _watching(self, uri: str) -> set[Scope]:
+        return {scope for scope, _ in self._subscribers.get(uri, {}).values()}
 
     def _subscribe(self, uri: str) -> None:
         """Have the offer that has this resource report its changes; runs in a worker thread."""
@@ -193,24 +199,47 @@ class OfferHandlers:
         return self._open_workspace().content_generation()
 
     async def publish_changes(self) -> None:
-        """Tell subscribers which of the watched documents have changed."""
-        for uri, before in tuple(self._states.items()):
-            after = await anyio.to_thread.run_sync(self._state, uri)
-            if after != before and uri in self._states:
-                self._states[uri] = after
-                await self.publish_update(uri)
+        """Tell subscribers which of the watched documents have changed, as far as they see them."""
+        for (uri, scope), before in tuple(self._states.items()):
+            after = await anyio.to_thread.run_sync(self._state, uri, scope)
+            if after != before and (uri, scope) in self._states:
+                self._states[uri, scope] = after
+                await self.publish_update(uri, scope.__eq__)
 
-    async def publish_update(self, uri: str) -> None:
+    async def publish_update(self, uri: str, admits: Admits = everybody) -> None:
         """Tell subscribers that a resource has changed."""
-        await self._bus.publish(ResourceUpdated(uri=uri))
-        for session in filter(None, tuple(self._subscribers.get(uri, {}).values())):
-            with contextlib.suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
-                await session.send_resource_updated(uri)
+        await self._bus.publish(ResourceUpdated(uri=uri), admits)
+        for scope, session in tuple(self._subscribers.get(uri, {}).values()):
+            if session is not None and admits(scope):
+                with contextlib.suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
+                    await session.send_resource_updated(uri)
 
-    def _state(self, uri: str) -> str | None:
-        with use_scope(self._scope()), contextlib.suppress(LocalMCPError):
+    def _state(self, uri: str, scope: Scope) -> str | None:
+        with use_scope(scope), contextlib.suppress(LocalMCPError):
             return OwnOffer(self._open_workspace().registry).state(uri)
         return None
+
+    async def remember_lists(self) -> None:
+        """Note what the lists hold for the request's caller, if they see a part of the file; they watch them."""
+        scope = self._bus.own_scope()
+        if scope.collections is not None:
+            for kind in ("resources", "prompts"):
+                state = await anyio.to_thread.run_sync(self._list_state, kind, scope)
+                self._lists.setdefault((kind, scope), state)
+
+    async def scopes_with_change(self, kind: str) -> Admits:
+        """Return for whom a list has changed since this was asked last: all who see the whole file, and some others."""
+        changed: set[Scope] = set()
+        for key, before in [(key, state) for key, state in self._lists.items() if key[0] == kind]:
+            self._lists[key] = await anyio.to_thread.run_sync(self._list_state, *key)
+            if self._lists[key] != before:
+                changed.add(key[1])
+        return lambda scope: scope.collections is None or scope in changed
+
+    def _list_state(self, kind: str, scope: Scope) -> str:
+        with use_scope(scope), contextlib.suppress(LocalMCPError):
+            return OwnOffer(self._open_workspace().registry).list_state(kind)
+        return ""
 
     def _offers(self) -> list[Offer]:
         registry = self._open_workspace().registry

@@ -6,6 +6,7 @@ reads no resource. Connected servers, whose `ServerOffers` has the same methods,
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 from urllib.parse import parse_qs, quote, urlsplit
 
@@ -70,6 +71,17 @@ class OwnOffer:
             return [], None
         page = self._look("list_sources", order="changed", limit=PAGE, offset=offset)
         return [_resource(item) for item in page["sources"]], page.get("nextOffset")
+
+    def list_state(self, kind: str) -> str:
+        """Return a value that changes when a list does, as the caller sees it."""
+        if kind == "resources":
+            page = self._look("list_sources", order="changed", limit=1)
+            return repr([page.get("total"), *map(_resource, page.get("sources", []))])
+        prompts, following = self.prompts(0)
+        while following is not None:
+            more, following = self.prompts(following)
+            prompts += more
+        return hashlib.blake2b(repr(prompts).encode(errors="surrogatepass"), digest_size=16).hexdigest()
 
     def templates(self) -> list[Json]:
         if not self._has("get_document"):
