@@ -17,7 +17,7 @@ from localmcp.tool_search.arguments import bare_parameter, fill_arguments
 from localmcp.tool_search.phrases import VERBS as ASKING
 from localmcp.tool_search.phrases import written
 from localmcp.tool_search.sentence_ranking import RankedTool, Ranking, ToolRanking, is_telling
-from localmcp.tools import Answer, Json, Param, Registry, Tool, integer_or_string, tool
+from localmcp.tools import Answer, Json, Param, Registry, Tool, integer_or_string, tool, without_none
 from localmcp.wording.normalize import fold, stem
 from localmcp.wording.normalize import words as title_words
 from localmcp.wording.sentences import function_words
@@ -141,8 +141,7 @@ class Router:
     ) -> Response:
         """Find the tool that a sentence asks for, fill in its arguments, and run it. Destructive tools are proposed,
         not run; when no tool fits, none is."""
-        beside = {"limit": limit, "maxDistance": maxDistance}
-        present = {name: value for name, value in beside.items() if value is not None}
+        present = without_none({"limit": limit, "maxDistance": maxDistance})
         if not query.strip():
             return _failed(query, "empty_query", QUERY_EMPTY)
         ranking = self._ranking.rank(query, self._routable())

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 from localmcp.arrays import NDArray, Vector, Vectors, np
 from localmcp.embeddings.tokens import TokenCounter
@@ -65,20 +65,6 @@ class Embedder(Protocol):
     def count_tokens(self) -> TokenCounter:
         """Counts the tokens of a whole text, without the prefix; picklable for models that come with localmcp."""
         ...
-
-
-@runtime_checkable
-class JoinedEmbedder(Protocol):
-    """A model made of others, of which each reads some languages best."""
-
-    def reader_of(self, text: str) -> Embedder:
-        """Return the one that compares texts best with one in this language."""
-        ...
-
-
-def reader_of(text: str, embedder: Embedder) -> Embedder:
-    """Return the model itself, or of a joined one the part that compares texts best with this one."""
-    return embedder.reader_of(text) if isinstance(embedder, JoinedEmbedder) else embedder
 
 
 def describe_arithmetic(embedder: Any) -> str:

@@ -7,7 +7,7 @@ import logging
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
@@ -105,7 +105,7 @@ class LazyEmbedder:
         embedder = self.get(wait)
         future, ours = self._reserve(text)
         if ours:
-            self._compute(embedder, text, future)
+            self._fill({text: future}, lambda: [embedder.embed_query(text)])
         return future.result()
 
     def embed_queries(self, texts: Sequence[str], wait: float | None = 5.0) -> Vectors:
@@ -122,10 +122,11 @@ class LazyEmbedder:
         reserved = [self._reserve(text) for text in texts]
         ours = {text: future for text, (future, mine) in zip(texts, reserved, strict=True) if mine}
         if len(ours) > 1 and embedder.identity.query_prefix == embedder.identity.passage_prefix:
-            self._compute_together(embedder, ours)
+            # To this model queries and passages are the same kind of text.
+            self._fill(ours, lambda: embedder.embed_passages(list(ours)))
         else:
             for text, future in ours.items():
-                self._compute(embedder, text, future)
+                self._fill({text: future}, lambda text=text: [embedder.embed_query(text)])
         return np.stack([future.result() for future, _ in reserved])
 
     def _current_attempt(self) -> _Attempt:
@@ -169,33 +170,23 @@ class LazyEmbedder:
                 self._queries.popitem(last=False)
             return future, True
 
-    def _compute(self, embedder: Embedder, text: str, future: Future[Vector]) -> None:
-        try:
-            vector = embedder.embed_query(text)
-            vector.setflags(write=False)
-        except BaseException as error:
-            self._fail(text, future, error)
-        else:
-            future.set_result(vector)
+    def _fill(self, ours: Mapping[str, Future[Vector]], embed: Callable[[], Iterable[Vector]]) -> None:
+        """Set the vectors of these queries to what `embed` makes of them, in their order.
 
-    def _compute_together(self, embedder: Embedder, ours: Mapping[str, Future[Vector]]) -> None:
-        """For a model to which queries and passages are the same kind of text."""
+        Its error reaches every waiting thread, this one included, by `future.result()`; the next call tries again.
+        """
         try:
-            vectors = embedder.embed_passages(list(ours))
-            vectors.setflags(write=False)
+            vectors = list(embed())
         except BaseException as error:
             for text, future in ours.items():
-                self._fail(text, future, error)
-        else:
-            for future, vector in zip(ours.values(), vectors, strict=True):
-                future.set_result(vector)
-
-    def _fail(self, text: str, future: Future[Vector], error: BaseException) -> None:
-        """Handed to every waiting thread, this one included, by `future.result()`; the next call tries again."""
-        with self._lock:
-            if self._queries.get(text) is future:
-                del self._queries[text]
-        future.set_exception(error)
+                with self._lock:
+                    if self._queries.get(text) is future:
+                        del self._queries[text]
+                future.set_exception(error)
+            return
+        for future, vector in zip(ours.values(), vectors, strict=True):
+            vector.setflags(write=False)
+            future.set_result(vector)
 
 
 class _Attempt:

@@ -13,7 +13,7 @@ from typing import Protocol, runtime_checkable
 
 from localmcp.arrays import Vector, Vectors, np
 from localmcp.config import packaged_data
-from localmcp.embeddings.embedder import unit_rows
+from localmcp.embeddings.embedder import Embedder, unit_rows
 
 WORD_CODE_BYTES = 48
 """One bit a dimension: as good as bytes, in an eighth of the room."""
@@ -44,6 +44,15 @@ class WordReader(Protocol):
     def question_words(self, text: str) -> list[tuple[str, Vector]]:
         """Return the words of a question, with unit vectors to compare with the codes of passages' words."""
         ...
+
+    def reader_of(self, text: str) -> Embedder:
+        """Return the part of it that compares texts best with one in this language."""
+        ...
+
+
+def reader_of(text: str, embedder: Embedder) -> Embedder:
+    """Return the model itself, or of one for many languages the part that compares texts best with this one."""
+    return embedder.reader_of(text) if isinstance(embedder, WordReader) else embedder
 
 
 def word_codes(read: Sequence[tuple[list[str], Vectors]]) -> list[list[WordCode]]:

@@ -24,13 +24,6 @@ BREADTH, WIDEST = 400, 32_768
 
 
 @dataclass(frozen=True, slots=True)
-class StoredRecord(Record):
-    """A record with what localmcp needs to make the document of it again."""
-
-    origin: Json | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class VectorQuery:
     """One query of a collection, and how Milvus' hits are read."""
 
@@ -116,19 +109,18 @@ def batches(records: Sequence[Record], shape: Shape) -> Iterator[list[Json]]:
 
 
 def _write_row(record: Record) -> Json:
-    origin = record.origin if isinstance(record, StoredRecord) else None
     return {
         schema.KEY: record.id,
         schema.VECTOR: record.vector.tolist(),
         schema.TEXT: schema.fit_text(record.text),
         schema.METADATA: schema.fit_metadata(record.metadata),
-        schema.ORIGIN: origin or {},
+        schema.ORIGIN: record.origin or {},
         schema.PARTITION: record.partition,
     }
 
 
-def read_record(row: Json, shape: Shape) -> StoredRecord:
-    return StoredRecord(
+def read_record(row: Json, shape: Shape) -> Record:
+    return Record(
         row[shape.key],
         np.asarray(row[shape.vector], dtype=np.float32),
         _read_text(row, shape),

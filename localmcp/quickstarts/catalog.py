@@ -56,7 +56,7 @@ def explain_failure(error: LocalMCPError) -> dict[str, Any]:
 class Quickstarts:
     """Short guides: tasks to work through, or links to a manual."""
 
-    def __init__(self, database: Database, federation: Federation | None = None) -> None:
+    def __init__(self, database: Database, federation: Federation) -> None:
         self._database = database
         self._words = WordCache()
         self._mounted = MountedQuickstarts(federation)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
 from weakref import WeakKeyDictionary
 
 import apsw
@@ -16,8 +14,6 @@ from localmcp.quickstarts.store import Row
 from localmcp.search.federation import Federation, MountedFile, split_name
 from localmcp.storage.connections import check_levenshtein
 from localmcp.storage.database import Database
-
-Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +31,7 @@ class MountedQuickstarts:
     Thread-safe. `own` is a connection to your file.
     """
 
-    def __init__(self, federation: Federation | None) -> None:
+    def __init__(self, federation: Federation) -> None:
         self._federation = federation
         self._words: WeakKeyDictionary[Database, WordCache] = WeakKeyDictionary()
 
@@ -56,7 +52,7 @@ class MountedQuickstarts:
             ]
             return [_marked(match, mounted_file.name) for match in fresh] or None
 
-        return self._federation.read_mounted(look, notices) if self._federation else []
+        return self._federation.read_mounted(look, notices)
 
     def list_rows(self, own: apsw.Connection, tag: str | None, limit: int) -> list[MountedList]:
         """Return the first `limit` by title of each mounted file that has any."""
@@ -68,7 +64,7 @@ class MountedQuickstarts:
             rows, total = store.list_mounted_rows(theirs, mounted_file.name, tag, same, limit)
             return MountedList(rows, total, store.count_tags(theirs, same)) if total else None
 
-        return self._read(look)
+        return self._federation.read_mounted(look)
 
     def find(self, name: str) -> Row | None:
         """Return the quick start of that name or title in any mounted file; `NAME:name` is in that one."""
@@ -78,18 +74,13 @@ class MountedQuickstarts:
             row = store.find_row(theirs, bare, mounted_file.name) if origin == mounted_file.name else None
             return row or store.find_row(theirs, name, mounted_file.name)
 
-        rows = self._read(look)
+        rows = self._federation.read_mounted(look)
         return next((row for row in rows if row.origin == origin), rows[0] if rows else None)
 
     def path_of(self, origin: str) -> str:
         """Return the path of a mounted file, for merging from it."""
-        mounted = self._federation.mounted()[0] if self._federation else ()
-        return next(
-            (str(mounted_file.database.path) for mounted_file in mounted if mounted_file.name == origin), "FILE"
-        )
-
-    def _read(self, look: Callable[[MountedFile, apsw.Connection], Result | None]) -> list[Result]:
-        return self._federation.read_mounted(look) if self._federation else []
+        files, _ = self._federation.mounted()
+        return next((str(mounted_file.database.path) for mounted_file in files if mounted_file.name == origin), "FILE")
 
 
 def _marked(match: Found, origin: str) -> Found:

@@ -11,7 +11,6 @@ from typing import Any, cast
 import apsw
 
 from localmcp.arrays import np
-from localmcp.milvus.rows import StoredRecord
 from localmcp.schemas import Json
 from localmcp.search.backend import DEFAULT_PARTITION, Record
 from localmcp.search.drafts import ChunkDraft, SourceDraft
@@ -34,7 +33,7 @@ _RECORDS = f"""
 
 def load_records(
     connection: apsw.Connection, collection_id: int, model_id: int, chunk_ids: Sequence[int]
-) -> list[StoredRecord]:
+) -> list[Record]:
     """Return the chunks of those ids as Milvus is to hold them; those trashed, gone or not embedded are left out."""
     if not chunk_ids:
         return []
@@ -42,7 +41,7 @@ def load_records(
     return [_record(row) for row in fetch_all(connection, _RECORDS, bindings)]
 
 
-def _record(row: Sequence[Any]) -> StoredRecord:
+def _record(row: Sequence[Any]) -> Record:
     chunk_id, text, embedding, metadata, partition, chunk_uuid, digest, language, kind, *columns = row
     chunk = dict(zip(_CHUNK, columns, strict=False))
     source = dict(zip(_SOURCE, columns[len(_CHUNK) :], strict=True))
@@ -52,22 +51,21 @@ def _record(row: Sequence[Any]) -> StoredRecord:
         "chunk": {**chunk, "language": language, "kind": kind, "digest": digest.hex(), "uuid": chunk_uuid.hex()},
         "told": [key for key in shown_metadata if key not in json.loads(metadata)],
     }
-    return StoredRecord(
+    return Record(
         chunk_id, np.frombuffer(embedding, dtype="<f4"), text, shown_metadata, partition or DEFAULT_PARTITION, origin
     )
 
 
 def is_document(record: Record) -> bool:
     """Return whether the record names the document that it is a chunk of, as localmcp writes it."""
-    origin = record.origin if isinstance(record, StoredRecord) else None
-    parts = [(origin or {}).get(name) for name in ("source", "chunk")]
+    parts = [(record.origin or {}).get(name) for name in ("source", "chunk")]
     columns = (_SOURCE, (*_CHUNK, "language", "kind", "digest", "uuid"))
     return all(isinstance(part, dict) and part.keys() >= set(keys) for part, keys in zip(parts, columns, strict=True))
 
 
 def source_of(record: Record) -> Json:
     """Return what the record says of its document."""
-    return cast("Json", cast("StoredRecord", record).origin)["source"]
+    return cast("Json", record.origin)["source"]
 
 
 def draft_document(
@@ -78,9 +76,7 @@ def draft_document(
     Without `ours` its path may be of another machine, or one that contacts a host when it is looked at: it gets no
     time, and is then never compared with the disk.
     """
-    ordered = sorted(
-        (cast("StoredRecord", record) for record in records), key=lambda record: _chunk(record)["position"]
-    )
+    ordered = sorted(records, key=lambda record: _chunk(record)["position"])
     source, metadata = source_of(ordered[0]), _own_metadata(ordered[0])
     chunks = [_draft_chunk(record) for record in ordered]
     embeddings = {
@@ -92,17 +88,17 @@ def draft_document(
     return SourceDraft(collection_id, partition_id, **columns, metadata=metadata, chunks=chunks), embeddings
 
 
-def _own_metadata(record: StoredRecord) -> Json:
+def _own_metadata(record: Record) -> Json:
     """Return the document's metadata without what was added to every chunk."""
     added_keys = set(cast("Json", record.origin).get("told", ()))
     return {key: value for key, value in record.metadata.items() if key not in added_keys}
 
 
-def _chunk(record: StoredRecord) -> Json:
+def _chunk(record: Record) -> Json:
     return cast("Json", record.origin)["chunk"]
 
 
-def _draft_chunk(record: StoredRecord) -> ChunkDraft:
+def _draft_chunk(record: Record) -> ChunkDraft:
     chunk = _chunk(record)
     columns = {name: chunk[name] for name in (*_CHUNK[1:], "language", "kind")}
     columns |= {"headings": tuple(json.loads(chunk["headings"])), "digest": bytes.fromhex(chunk["digest"])}

@@ -11,7 +11,7 @@ from localmcp.errors import InvalidInput, LocalMCPError, NeedsConfirmation, NotF
 from localmcp.humanize import counted
 from localmcp.search.backend import DEFAULT_PARTITION
 from localmcp.search.backend_choice import Place, Places
-from localmcp.search.chunk_rows import find_partition
+from localmcp.search.chunk_rows import find_partition, partition_names
 from localmcp.search.clearing import drop_collection, drop_partition
 from localmcp.search.collection_vectors import describe_vectors
 from localmcp.search.collections import (
@@ -22,7 +22,7 @@ from localmcp.search.collections import (
     visible_collections,
 )
 from localmcp.search.replicas import replica_of
-from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one
+from localmcp.storage.database import Database, fetch_all, fetch_one
 from localmcp.tools import Param, current_scope, hidden_change, hidden_tool, without_none
 
 Name = Annotated[str, Param("The collection.", min_length=1, max_length=100)]
@@ -162,14 +162,13 @@ class Collections:
 
     def _listed(self, connection: apsw.Connection, collection: Collection) -> ListedCollection:
         documents, chunks = _counts(connection, collection.id)
-        sql = "select name from partitions where collection_id = ? order by name"
         replica = replica_of(connection, collection.id)
         return {
             "name": collection.name,
             "description": collection.description,
             "documents": documents,
             "chunks": chunks,
-            "partitions": fetch_column(connection, sql, (collection.id,)),
+            "partitions": partition_names(connection, collection.id),
             "searchedIn": "milvus" if replica and replica.ready and self.places.milvus is not None else "file",
         }
 

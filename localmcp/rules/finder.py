@@ -136,10 +136,9 @@ class RuleFinder:
     """Finds the rules that fit a task. Thread-safe."""
 
     def __init__(
-        self, database: Database, index: Index, max_results: int = 5, threshold: float = 0.7,
-        federation: Federation | None = None,
-    ) -> None:  # fmt: skip
-        self.mounted = MountedRules(federation or Federation(index))
+        self, database: Database, index: Index, max_results: int, threshold: float, federation: Federation
+    ) -> None:
+        self.mounted = MountedRules(federation)
         self._database = database
         self._index = index
         self._max_results = max_results

@@ -270,16 +270,14 @@ def count_instruction(connection: apsw.Connection, rule_id: int, draft: RuleDraf
     connection.execute("update rules set instructions_count = instructions_count + 1 where id = ?", (rule_id,))
 
 
-def change_rule(connection: apsw.Connection, rule: Rule, draft: RuleDraft) -> bool:
-    """Write other columns; True when the text that is embedded changed, and the vector is gone."""
-    text_changed = draft.embedded != embedded_text(rule.category, rule.context, rule.rule_text)
+def change_rule(connection: apsw.Connection, rule: Rule, draft: RuleDraft) -> None:
+    """Write other columns; where the text that is embedded changed, the vector is gone."""
     columns = _columns(draft)
     changes = ", ".join(f"{column} = :{column}" for column in columns)
     connection.execute(f"update rules set {changes} where id = :id", {**columns, "id": rule.id})
-    if text_changed:
+    if draft.embedded != embedded_text(rule.category, rule.context, rule.rule_text):
         _forget_vectors(connection, [rule.id])
     bump_generations(connection, "content", "signs")
-    return text_changed
 
 
 def retire_rule(connection: apsw.Connection, rule_id: int) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import apsw
 
-from localmcp.embeddings import MULTILINGUAL_NAME, Embedder
+from localmcp.embeddings import DEFAULT_NAME, MULTILINGUAL_NAME, Embedder
 from localmcp.search.collections import find_model
 from localmcp.search.drafts import WORD_ONLY
 from localmcp.search.relevance import HYBRID, Signals
@@ -24,8 +24,6 @@ from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_o
 
 log = logging.getLogger(__name__)
 
-FAMILY = "all-MiniLM-L6-v2"
-"""The default model in all its forms."""
 FEWEST_WINDOWS, MOST_WINDOWS, CHUNKS_A_WINDOW = 32, 96, 8
 """With 32 windows the weight is known to +-0.04, with 96 to +-0.02: a large group is measured with more."""
 WINDOW_WORDS = 10
@@ -73,7 +71,7 @@ def trust_of(model: str) -> Trust | None:
     """Return what the weights of a model are made from; None for one that keeps the weight of the settings."""
     if model == MULTILINGUAL_NAME:
         return MULTILINGUAL_TRUST
-    return DEFAULT_TRUST if model.startswith(FAMILY) else None
+    return DEFAULT_TRUST if model.startswith(DEFAULT_NAME) else None
 
 
 def weight_of(gap: float, language: str, trust: Trust = DEFAULT_TRUST) -> float:

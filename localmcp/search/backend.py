@@ -37,6 +37,8 @@ class Record:
     metadata: Json = field(default_factory=dict[str, Any])
     """The source's own metadata plus path, title and page."""
     partition: str = DEFAULT_PARTITION
+    origin: Json | None = None
+    """What localmcp needs to make the document of it again."""
 
 
 @dataclass(frozen=True, slots=True)

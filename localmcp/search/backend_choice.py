@@ -109,7 +109,10 @@ class Places:
     # ------------------------------------------------------------ for `search`
 
     def nearest(self, request: SearchRequest, vector: Vector, depth: int) -> RemoteHits:
-        """Return the nearest chunks in each of the request's collections that the server answers for."""
+        """Return the `depth` nearest chunks in each of the request's collections that the server answers for.
+
+        It never raises because the server fails: a collection is then left out, and a notice says why.
+        """
         if self.milvus is None:
             return RemoteHits()
         with self.database.read() as connection:

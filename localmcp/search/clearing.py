@@ -17,24 +17,23 @@ AT_ONCE = 200
 """Sources deleted in one transaction, so that others get to write in between."""
 
 
-def drop_collection(database: Database, collection_id: int) -> int:
-    """Delete a collection with its documents, also those in the trash; returns how many documents.
+def drop_collection(database: Database, collection_id: int) -> None:
+    """Delete a collection with its documents, also those in the trash.
 
     The work is done in parts. After an interruption the collection is still there with what is left of it, and
     dropping it again completes the work.
     """
-    count = _delete_sources(database, "collection_id = ?", (collection_id,))
+    _delete_sources(database, "collection_id = ?", (collection_id,))
     with database.write() as connection:
         for table in ("words", "terms", "signs"):
             connection.execute(f"delete from {table} where collection_id = ?", (collection_id,))
         connection.execute("delete from collections where id = ?", (collection_id,))
         connection.execute(UNUSED_WORDS)
         bump_generations(connection, "content", "words", "signs")
-    return count
 
 
-def drop_partition(database: Database, collection_id: int, partition_id: int) -> int:
-    """Delete a partition with its documents, also those in the trash; returns how many documents.
+def drop_partition(database: Database, collection_id: int, partition_id: int) -> None:
+    """Delete a partition with its documents, also those in the trash.
 
     Raises:
         InvalidInput: a folder or file was added into it, which the next refresh would bring back.
@@ -50,25 +49,22 @@ def drop_partition(database: Database, collection_id: int, partition_id: int) ->
             f"{path} was added into this partition.",
             hint=f"First remove it: {command_line('localmcp', 'remove', path)}",
         )
-    count = _delete_sources(database, "collection_id = ? and partition_id = ?", (collection_id, partition_id))
+    _delete_sources(database, "collection_id = ? and partition_id = ?", (collection_id, partition_id))
     with database.write() as connection:
         connection.execute("delete from roots where partition_id = ?", (partition_id,))
         connection.execute("delete from partitions where id = ?", (partition_id,))
         connection.execute(UNUSED_WORDS)
         bump_generations(connection, "content", "signs")
-    return count
 
 
-def _delete_sources(database: Database, which: str, bindings: Sequence[int]) -> int:
-    count = 0
+def _delete_sources(database: Database, which: str, bindings: Sequence[int]) -> None:
     while True:
         with database.write() as connection:
             sql = f"select id from sources where {which} order by id limit {AT_ONCE}"
             ids = fetch_column(connection, sql, bindings)
             if not ids:
-                return count
+                return
             _delete(connection, ids)
-        count += len(ids)
 
 
 def _delete(connection: apsw.Connection, source_ids: Sequence[int]) -> None:

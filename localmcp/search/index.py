@@ -9,7 +9,7 @@ from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import apsw
 
@@ -40,6 +40,9 @@ from localmcp.search.word_vectors import WORDS_VERSION, WordIndex
 from localmcp.storage.database import Database, Generations, fetch_column, fetch_one, read_generations
 from localmcp.tools import current_scope
 from localmcp.wording.languages import detect_language
+
+if TYPE_CHECKING:
+    from localmcp.search.backend_choice import Places
 
 log = logging.getLogger(__name__)
 
@@ -76,17 +79,6 @@ class RemoteHits:
     notices: Sequence[str] = ()
 
 
-class VectorServer(Protocol):
-    """Another server that searches the vectors of some collections."""
-
-    def nearest(self, request: SearchRequest, vector: Vector, depth: int) -> RemoteHits:
-        """Return the `depth` chunks nearest to the query in each of the request's collections that it holds.
-
-        It never raises because the server fails: a collection is then left out, and a notice says why.
-        """
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class _EmbeddedRequest:
     """A request with its embedded query."""
@@ -118,7 +110,7 @@ class Index:
         self._words: dict[int, WordIndex] = {}
         self._allowed: dict[tuple[Any, ...], Any] = {}
         """Sources that fulfil the last filters: among 100,000 sources they take 25 ms to find."""
-        self.vector_server: VectorServer | None = None
+        self.vector_server: Places | None = None
 
     def search(self, request: SearchRequest) -> SearchOutcome:
         """Return the best chunks for the request.

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 
 from localmcp.arrays import np
 from localmcp.embeddings import LazyEmbedder
-from localmcp.embeddings.embedder import reader_of
+from localmcp.embeddings.word_outputs import reader_of
 from localmcp.errors import ConfigurationError, ModelUnavailable
 from localmcp.text_vectors import TextVectors
 from localmcp.tool_search.abstention import judge, probability

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from textual.message import Message
 from textual.widget import Widget
@@ -305,13 +305,9 @@ def _spare_the_collector() -> None:
         gc.enable()
 
 
-class _HasSession(Protocol):
-    session: Session
-
-
 def session_of(widget: Widget) -> Session:
     """Return the session of the app that shows a widget."""
-    return cast("_HasSession", widget.app).session
+    return cast(Any, widget.app).session
 
 
 class _Watch:

@@ -99,13 +99,13 @@ def resident_mb() -> float:
 
 def measure(size: int, folder: Path, profile: bool) -> dict[str, dict[str, float]]:
     """Kind of query -> its p50 and p95 in milliseconds."""
-    from localmcp.quickstarts.catalog import Quickstarts
-    from localmcp.storage.database import Database, fetch_all
+    from localmcp.storage.database import fetch_all
+    from localmcp.workspace import open_workspace
 
     catalogue = folder / "made-up.jsonl"
     catalogue.write_text("".join(json.dumps(row) + "\n" for row in make_rows(size)), encoding="utf-8")
-    database = Database(folder / "quickstarts.localmcp")
-    quickstarts = Quickstarts(database)
+    workspace = open_workspace(folder / "quickstarts.localmcp", model="hash")
+    database, quickstarts = workspace.database, workspace.quickstarts
     start = time.perf_counter()
     quickstarts.import_path(catalogue)
     print(f"{size:,} quick starts: import {time.perf_counter() - start:.1f} s")
@@ -137,14 +137,13 @@ def measure(size: int, folder: Path, profile: bool) -> dict[str, dict[str, float
 
 
 def measure_import(catalogue: Path, folder: Path) -> None:
-    from localmcp.quickstarts.catalog import Quickstarts
-    from localmcp.storage.database import Database
+    from localmcp.workspace import open_workspace
 
-    database = Database(folder / "real.localmcp")
-    with database.read():
+    workspace = open_workspace(folder / "real.localmcp", model="hash")
+    with workspace.database.read():
         pass
     start = time.perf_counter()
-    report = Quickstarts(database).import_path(catalogue)
+    report = workspace.quickstarts.import_path(catalogue)
     print(f"{catalogue.name}: {report['added']} imported in {time.perf_counter() - start:.2f} s")
 
 

@@ -14,16 +14,24 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from localmcp.config import sample_directory
+from localmcp.embeddings import HashEmbedder, LazyEmbedder
 from localmcp.errors import AccessDenied, InvalidInput, NotFound
 from localmcp.quickstarts.catalog import Quickstarts
 from localmcp.quickstarts.matching import MOST_FALLBACK, Neighbors, fold_text, match_field, read_query, split_words
+from localmcp.search.federation import Federation
+from localmcp.search.index import Index
 from localmcp.storage.database import Database, fetch_one
 from localmcp.tools import Json, Registry, Scope
 
 
+def catalog_of(database: Database) -> Quickstarts:
+    """The quick starts of a file with nothing mounted beside it."""
+    return Quickstarts(database, Federation(Index(database, LazyEmbedder(HashEmbedder))))
+
+
 @pytest.fixture(name="quickstarts")
 def make_quickstarts(database: Database) -> Quickstarts:
-    return Quickstarts(database)
+    return catalog_of(database)
 
 
 @pytest.fixture(name="registry")
@@ -284,11 +292,11 @@ def test_a_number_that_is_none_is_refused_in_the_contracts_words(registry: Regis
 
 def test_a_file_that_cannot_be_opened_is_told_in_the_contracts_words(tmp_path: Path) -> None:
     registry = Registry()
-    registry.add_service(Quickstarts(Database(tmp_path / "absent.localmcp", read_only=True)))
+    registry.add_service(catalog_of(Database(tmp_path / "absent.localmcp", read_only=True)))
     answer = registry.call("searchQuickstarts", {"name": "x"})
     assert (answer.text, answer.is_error) == ("Error: Database connection not available", True)
     (tmp_path / "other.localmcp").write_bytes(b"SQLite format 3\0" + bytes(4000))
-    registry.add_service(Quickstarts(Database(tmp_path / "other.localmcp", read_only=True)))
+    registry.add_service(catalog_of(Database(tmp_path / "other.localmcp", read_only=True)))
     answer = registry.call("searchQuickstarts", {"name": "x"})
     assert answer.text.startswith("Error searching quickstarts: ") and answer.is_error
 
@@ -312,7 +320,7 @@ def test_the_files_own_levenshtein_decides(
 
     monkeypatch.setattr("localmcp.storage.database.register_levenshtein", far_off)
     database.close()
-    assert names(Quickstarts(database).search(displayName="wshing machine")) == []
+    assert names(catalog_of(database).search(displayName="wshing machine")) == []
 
 
 @pytest.mark.parametrize("works", [True, False], ids=["with levenshtein", "fallback"])
@@ -627,7 +635,7 @@ def test_what_is_exported_is_imported_again_without_a_difference(
     tmp_path_factory: pytest.TempPathFactory, form: Any, extra: Any, tag: str
 ) -> None:
     folder = tmp_path_factory.mktemp("export")
-    first, second = Quickstarts(Database(folder / "a.localmcp")), Quickstarts(Database(folder / "b.localmcp"))
+    first, second = catalog_of(Database(folder / "a.localmcp")), catalog_of(Database(folder / "b.localmcp"))
     first.import_quickstarts(text=DOCUMENT)
     fill(first, {**row("odd", "Odd", extra=extra), "tags": [{"kind": "k", "value": tag}]}, *GUIDES[:2])
     exported = first.export(format=form)["text"]
@@ -737,7 +745,7 @@ def test_the_samples_answer_questions_about_localmcp(quickstarts: Quickstarts, q
 
 
 def test_the_generation_tells_other_processes_of_a_change(database: Database, quickstarts: Quickstarts) -> None:
-    other = Quickstarts(Database(database.path))
+    other = catalog_of(Database(database.path))
     fill(quickstarts, GUIDES[0])
     assert names(other.search(name="boiler-service")) == ["boiler-service"]
     fill(quickstarts, GUIDES[1])

@@ -17,8 +17,8 @@ from localmcp.knowledge.background import Work
 from localmcp.providers.mcp_servers.catalog import ToolList
 from localmcp.search.vector_queue import BEHIND, Lease
 from localmcp.tui.commands import command_line
-from localmcp.tui.evaluation_view import evaluation_page
 from localmcp.tui.job_strip import Pace, work_words
+from localmcp.tui.panes.file import evaluation_page
 from localmcp.tui.panes.hub import COMMANDS, difference_lines
 from localmcp.workspace import Workspace
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from textwrap import wrap
 from typing import TYPE_CHECKING, Protocol, cast
 
@@ -52,20 +51,13 @@ class Examination(Protocol):
     def sizes(self) -> Sequence[tuple[str, int]]: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Checkup:
-    """The data of the pane."""
-
-    examination: Examination
-    speeds: list[float]
-    """Milliseconds of the last searches."""
-
-
 class DoctorPane(Pane):
     TITLE, KEY_GROUP = "Doctor", "doctor"
     ABOUT = "Checks of the file, the model and this machine, each with the command that repairs it. r checks again."
 
-    looked: Checkup | None = None
+    report: Examination | None = None
+    speeds: Sequence[float] = ()
+    """Milliseconds of the last searches."""
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(classes="framed", id="checks"):
@@ -96,17 +88,17 @@ class DoctorPane(Pane):
         self.query_one("#check-lines", Static).update(Content.styled("◌ looking …", "$accent"))
         self.reload()
 
-    def _examine(self) -> Checkup:
+    def _examine(self) -> tuple[Examination, list[float]]:
         examine = cast("LocalMcpApp", self.app).examine
-        return Checkup(self.session.look(examine), self.session.look(_last_searches))
+        return self.session.look(examine), self.session.look(_last_searches)
 
-    def _show(self, looked: Checkup) -> None:
-        self.looked, report = looked, looked.examination
+    def _show(self, looked: tuple[Examination, list[float]]) -> None:
+        self.report, self.speeds = report, speeds = looked
         self._show_checks()
         wrong = sum(check.status != "ok" for check in report.checks)
         self.query_one("#checks").border_subtitle = counted(wrong, "problem") if wrong else "all well"
-        self.query_one("#speed-line", Sparkline).data = looked.speeds
-        self.query_one("#speed-words", Static).update(speed_words(looked.speeds))
+        self.query_one("#speed-line", Sparkline).data = speeds
+        self.query_one("#speed-words", Static).update(speed_words(speeds))
         largest = max((size_ for _, size_ in report.sizes), default=0)
         lines = [_size_line(name, bytes_, largest) for name, bytes_ in report.sizes]
         self.query_one("#size-lines", Static).update(Content("\n").join(lines))
@@ -114,16 +106,16 @@ class DoctorPane(Pane):
 
     def on_resize(self) -> None:
         """Break the lines anew."""
-        if self.looked is not None:
+        if self.report is not None:
             self.call_after_refresh(self._show_checks)
 
     def apply_filter(self, words: str) -> None:
         self.words = words
-        if self.looked is not None:
+        if self.report is not None:
             self._show_checks()
 
     def _show_checks(self) -> None:
-        checks = self.looked.examination.checks if self.looked else ()
+        checks = self.report.checks if self.report else ()
         # What is wrong comes first: on a small screen the rest is below its edge.
         words = self.words.casefold()
         fitting = [check for check in checks if words in f"{check.name} {check.says} {check.fix}".casefold()]
@@ -132,11 +124,10 @@ class DoctorPane(Pane):
         self.query_one("#check-lines", Static).update(Content("\n").join(lines))
 
     def action_copy(self) -> None:
-        if self.looked is not None:
-            report = self.looked.examination
+        if (report := self.report) is not None:
             lines = [f"{check.status:<4} {check.name}: {check.says} {check.fix}".rstrip() for check in report.checks]
             lines += [f"{name}: {size(bytes_)}" for name, bytes_ in report.sizes]
-            self.copy("\n".join([*lines, speed_words(self.looked.speeds)]), "The report is copied.")
+            self.copy("\n".join([*lines, speed_words(self.speeds)]), "The report is copied.")
 
 
 def _check_line(check: Check, space: int) -> Content:
@@ -153,7 +144,7 @@ def _size_line(name: str, number: int, largest: int) -> Content:
     return Content.assemble(f"{name:<20} ", ("█" * length).ljust(WIDEST_BAR), f" {size(number):>9}")
 
 
-def speed_words(speeds: list[float]) -> str:
+def speed_words(speeds: Sequence[float]) -> str:
     """Return the median and the slow end of the last searches."""
     if not speeds:
         return "No searches yet."
