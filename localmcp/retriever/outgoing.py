@@ -60,7 +60,7 @@ class Copied:
     total: int
     """Vectors that the copy holds."""
     sent: int
-    """Vectors sent this time."""
+    """Vectors sent or deleted there this time."""
     resumed: bool
     """An earlier push had begun."""
     indexed: bool
@@ -87,13 +87,12 @@ class Sender:
         """
         resumed = self._prepare(collection, name)
         with self._sending(collection.id, wait=True):
-            sent = self._copy_remaining(collection.id, progress)
-            self._send_changes(collection.id)
+            sent = self._copy_remaining(collection.id, progress) + self._send_changes(collection.id)
             indexed = self._index(collection.id, flush=sent > 0)
-            total = self._complete(collection.id)
+            total, corrected = self._complete(collection.id)
             if progress:
                 progress(total, total)
-        return Copied(self._replica(collection.id), total, sent, resumed, indexed)
+        return Copied(self._replica(collection.id), total, sent + corrected, resumed, indexed)
 
     def _index(self, collection_id: int, *, flush: bool) -> bool:
         """Let Milvus index what was sent, and wait for it; return False if that takes too long."""
@@ -176,11 +175,14 @@ class Sender:
 
     # ------------------------------------------------------------ checking
 
-    def _complete(self, collection_id: int) -> int:
-        """Compare the copy with the file, correct differences, and let searches use it; returns its count."""
-        expected = remote_count = 0
+    def _complete(self, collection_id: int) -> tuple[int, int]:
+        """Compare the copy with the file, correct differences, and let searches use it.
+
+        Returns its count, and how many vectors were corrected.
+        """
+        expected = remote_count = corrected = 0
         for _ in range(ATTEMPTS):
-            self._send_changes(collection_id)
+            corrected += self._send_changes(collection_id)
             replica = self._replica(collection_id)
             with self._database.read() as connection:
                 expected = replicas.count_chunks(connection, collection_id, replica.model_id)
@@ -191,7 +193,7 @@ class Sender:
                 with self._database.write() as connection:
                     self._renew(connection, collection_id)
                     replicas.write_complete(connection, collection_id)
-                return remote_count
+                return remote_count, corrected
             self._repair(replica)
         raise Unavailable(
             f"The copy in Milvus has {remote_count:,} of {expected:,} vectors, and other programs keep changing "

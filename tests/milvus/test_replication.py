@@ -121,7 +121,8 @@ def test_a_copy_that_somebody_damaged_is_put_right_by_the_next_push(
     [record] = milvus.fetch("default", ids[:1]).values()
     milvus.delete("default", ids[1:2])
     milvus.upsert("default", [type(record)(999_999, record.vector, "not ours")])
-    workspace.replication.push("default")
+    again = workspace.replication.push("default")
+    assert again.sent == 2, "one was sent, one deleted"
     assert milvus.fetch("default", [999_999]) == {}
     assert_same(workspace, milvus)
 
