@@ -19,6 +19,8 @@ def existing_file(file: Path, *, hint: str | None = None) -> Path:
         NotFound: there is none.
     """
     path = file.expanduser()
+    if path.is_dir():
+        raise NotFound(f"{file} is a folder; a file is needed.", hint=hint)
     if not path.is_file():
         raise NotFound(f"There is no file {file}.", hint=hint)
     return path

@@ -192,10 +192,12 @@ def merge(session: Session, file: Path, collections: tuple[str, ...], dry_run: b
 def _merge_lines(result: Json) -> list[str]:
     would = "would be " if result["dryRun"] else ""
     passages = terminal.counted(result["chunks"], "passage")
+    missing = "to make" if result["dryRun"] else "still missing"
+    how = "   (made by: localmcp refresh)" if result["vectorsMissing"] and not result["dryRun"] else ""
     lines = [
         f"{terminal.counted(result['added'], 'document')} {would}added ({passages}), {result['known']:,} known",
         f"vectors: {result['vectorsReused']:,} taken over, {result['vectorsMade']:,} made, "
-        f"{result['vectorsMissing']:,} {'to make' if result['dryRun'] else 'still missing'}",
+        f"{result['vectorsMissing']:,} {missing}{how}",
     ]
     if result["quickstartsAdded"] or result["quickstartsKnown"]:
         lines.append(f"quick starts: {result['quickstartsAdded']:,} {would}added, {result['quickstartsKnown']:,} known")

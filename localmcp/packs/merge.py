@@ -103,6 +103,8 @@ class _Target:
     """Their vectors are of the model that is used here."""
     embeds: bool
     """New vectors can be made here."""
+    notice: str = ""
+    """What happens to the vectors of documents that are added, if they are not taken over."""
 
 
 class Merge:
@@ -152,7 +154,7 @@ class Merge:
         self, theirs: apsw.Connection, collection: Collection, report: MergeReport, dry_run: bool,
         say: Callable[[MergeReport], None],
     ) -> _Target:  # fmt: skip
-        target = self._target(theirs, collection, report)
+        target, added_before = self._target(theirs, collection, report), report.added
         with self._database.read() as connection:
             own = _OwnContents.of(connection, collection.name)
         group: list[Incoming] = []
@@ -170,6 +172,8 @@ class Merge:
             self._store(theirs, target, group, report, dry_run)
         if target.reuses and not dry_run:
             self._take_words(theirs, target)
+        if target.notice and report.added > added_before:
+            report.note(target.notice)
         return target
 
     def _take_vectors(
@@ -215,14 +219,17 @@ class Merge:
                 "select fingerprint from collections join models on models.id = model_id where collections.name = ?",
                 (collection.name,),
             )
-        used = self._used(report) if collection.model_id is not None else None
-        ours = bound or used
+        # A collection without a vector yet needs them made too; one without documents needs no model.
+        live = "select 1 from sources where collection_id = ? and trashed_at is null limit 1"
+        used = self._used(report) if fetch_one(theirs, live, (collection.id,)) else None
+        ours, notice = bound or used, ""
         if fingerprint is not None and ours is not None and fingerprint != ours:
             then = "they are made again" if used == ours else "others wait for that model"
-            report.note(f"Vectors of '{model_name}' are not those of the model of '{collection.name}' here; {then}.")
+            notice = f"Vectors of '{model_name}' are not those of the model of '{collection.name}' here; {then}."
         return _Target(
             collection.name, collection.description, collection.model_id, dimension,
             reuses=fingerprint is not None and fingerprint == ours, embeds=used is not None and used == ours,
+            notice=notice,
         )  # fmt: skip
 
     def _used(self, report: MergeReport) -> str | None:

@@ -295,8 +295,9 @@ def test_an_export_to_a_file_whose_ending_says_no_form_is_refused_with_what_is_a
         (("collections", "delete", "default", "a", "--yes"), "'a' is not a valid integer."),
         (("retrieve", "default", "oven", ""), "A TEXT is empty."),
         (("ask", " "), "QUERY is empty."),
+        (("merge", "."), ". is a folder; a file is needed."),
     ],
-    ids=["rule", "edit", "long", "collection", "retire", "show", "nothing", "number", "retrieve", "ask"],
+    ids=["rule", "edit", "long", "collection", "retire", "show", "nothing", "number", "retrieve", "ask", "merge"],
 )
 def test_a_mistake_is_told_in_words_of_the_command_line(filled, words: tuple[str, ...], says: str) -> None:
     ran = filled(*words)

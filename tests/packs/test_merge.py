@@ -150,6 +150,16 @@ def test_vectors_of_another_model_are_made_again(ours: Workspace, tmp_path: Path
     report = merge(ours, other)
     assert (report.vectors_reused, report.vectors_made, report.vectors_missing) == (0, 1, 0)
     assert "made again" in report.notices[0]
+    assert merge(ours, other).notices == [], "nothing was added, so that nothing is made"
+    assert disagreements(ours.database) == []
+
+
+def test_vectors_that_the_other_file_has_not_made_yet_are_made_here(ours: Workspace, tmp_path: Path) -> None:
+    with Workspace(Settings(database=tmp_path / "theirs.localmcp", model="hash")) as theirs:
+        (tmp_path / "sea.md").write_text("The harbour lies at the sea.")
+        theirs.library.add_paths([str(tmp_path / "sea.md")], collection="coast", wait=False)
+    report = merge(ours, tmp_path / "theirs.localmcp")
+    assert (report.added, report.vectors_made, report.vectors_missing) == (1, 1, 0)
     assert disagreements(ours.database) == []
 
 
