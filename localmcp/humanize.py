@@ -16,12 +16,26 @@ def command_line(*words: object) -> str:
     texts = [str(word) for word in words]
     # Imported here: a start does without either.
     if os.name == "posix":
-        import shlex
-
-        return " ".join(text if _PLAIN_WORD.fullmatch(text) else shlex.quote(text) for text in texts)
+        return " ".join(map(_shell_word, texts))
     import subprocess
 
     return subprocess.list2cmdline(texts)
+
+
+def _shell_word(text: str) -> str:
+    import shlex
+
+    if text.isprintable():
+        return text if _PLAIN_WORD.fullmatch(text) else shlex.quote(text)
+    # In signs that the terminal shows, as `␊` for a line break, it would name nothing.
+    escaped = (char if char.isprintable() and char not in "'\\" else _escaped(char) for char in text)
+    return f"$'{''.join(escaped)}'"
+
+
+def _escaped(char: str) -> str:
+    # Bytes of a file's name that are no text are in the range of the first.
+    encoded = char.encode(errors="surrogateescape" if "\udc80" <= char <= "\udcff" else "surrogatepass")
+    return "".join(f"\\x{byte:02x}" for byte in encoded)
 
 
 def counted(number: int, noun: str) -> str:

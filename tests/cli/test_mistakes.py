@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -135,6 +136,25 @@ def test_a_newline_in_a_file_name_stays_in_its_row(cli, tmp_path: Path) -> None:
     lines = cli("sources").out.splitlines()
     assert len(lines) == 2
     assert "two␊lines ␛[31mred.md" in lines[1]
+
+
+@pytest.mark.skipif(not shutil.which("bash"), reason="needs bash")
+@pytest.mark.parametrize("name", ["two\nlines.md", "it's \x1b[31mred\\.md", "\u202egnp.md", "tab\there.md"])
+def test_a_command_that_a_message_names_can_be_pasted_whatever_the_file_is_called(
+    cli, tmp_path: Path, name: str
+) -> None:
+    folder = tmp_path / "odd"
+    folder.mkdir()
+    try:
+        (folder / name).write_text("Bees like lavender.")
+    except OSError:
+        pytest.skip("this system refuses such names")
+    cli("add", str(folder), "-q")
+    said = cli("remove", str(folder / name), "--yes").err
+    [command] = re.findall(r"Bring back with: localmcp (.*)   \(", said)
+    words = subprocess.run(["bash", "-c", rf"printf '%s\0' {command}"], capture_output=True, check=True).stdout
+    assert cli(*words.decode().split("\0")[:-1]).code == 0
+    assert cli("show", str(folder / name)).code == 0
 
 
 # ---------------------------------------------------------------- terminals, streams, signals
