@@ -28,7 +28,6 @@ class Change:
     """A planned change of one file."""
 
     target: ClientFile
-    name: str
     action: Action
     before: bytes | None
     """None: there is no file yet."""
@@ -53,10 +52,10 @@ def plan_connection(target: ClientFile, name: str, entry: Mapping[str, Any]) -> 
     old = table.get(name)
     merged = _merged(_our_entry(old, name, target), entry_for(target, entry))
     if old == merged:
-        return Change(target, name, "unchanged", before, before or b"", document)
+        return Change(target, "unchanged", before, before or b"", document)
     expected = {**document, target.table: {**table, name: merged}}
     after = _edited(target, text, name, merged)
-    return Change(target, name, "added" if old is None else "updated", before, after.encode(), expected)
+    return Change(target, "added" if old is None else "updated", before, after.encode(), expected)
 
 
 def plan_removal(target: ClientFile, name: str) -> Change:
@@ -69,12 +68,12 @@ def plan_removal(target: ClientFile, name: str) -> Change:
     document, before, text = _read(target.path)
     table = _table(document, target)
     if name not in table:
-        return Change(target, name, "absent", before, before or b"", document)
+        return Change(target, "absent", before, before or b"", document)
     _our_entry(table[name], name, target)
     expected = {**document, target.table: {key: value for key, value in table.items() if key != name}}
     if target.is_toml and not expected[target.table]:
         del expected[target.table]
-    return Change(target, name, "removed", before, _edited(target, text, name, None).encode(), expected)
+    return Change(target, "removed", before, _edited(target, text, name, None).encode(), expected)
 
 
 def connected_as(target: ClientFile) -> list[str]:

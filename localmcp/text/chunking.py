@@ -313,7 +313,6 @@ class _Span:
     start: int
     stop: int
     path: Path
-    tokens: int
 
 
 def _fit(
@@ -327,10 +326,10 @@ def _fit(
     pieces = cutter.cut(group.start, group.stop, group.tokens)
     starts = [section.start for section in group.sections]
     spans: list[_Span] = []
-    for start, stop, tokens in cutter.join(pieces):
+    for start, stop, _ in cutter.join(pieces):
         visible = _visible(text, start, stop)[0]
         path = paths[max(bisect_right(starts, visible) - 1, 0)]
-        spans.append(_Span(start, stop, budget.fitting(path), tokens))
+        spans.append(_Span(start, stop, budget.fitting(path)))
     return spans
 
 

@@ -54,7 +54,6 @@ class Slot:
 class Phrase:
     """One example of a tool, taken apart."""
 
-    text: str
     items: tuple[Literal | Slot, ...]
     constants: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
@@ -110,7 +109,7 @@ def parse_phrase(text: str) -> Phrase:
             items.append(Slot(parameter, bool(singular)))
         else:
             items.append(_literal((words or symbol).split("|")))
-    return Phrase(text, tuple(items), constants)
+    return Phrase(tuple(items), constants)
 
 
 def _literal(written: Sequence[str]) -> Literal:

@@ -19,8 +19,6 @@ AT_ONCE = 200
 class Adapter:
     """A map fitted to pairs of a request and the tool that serves it (`tests/benchmarks/discovery_fit.py`)."""
 
-    fingerprint: str
-    """Of the model that it was fitted to."""
     down: NDArray[np.float32]
     up: NDArray[np.float32]
     """A (dimension, rank) and B (rank, dimension)."""
@@ -79,5 +77,5 @@ def shipped_adapter(fingerprint: str) -> Adapter | None:
         with np.load(packaged_data() / file, allow_pickle=False) as stored:
             if str(stored["fingerprint"]) == fingerprint:
                 matrices = (stored[name].astype(np.float32) * stored[f"{name}_unit"] for name in names)
-                return Adapter(fingerprint, *matrices)
+                return Adapter(*matrices)
     return None
