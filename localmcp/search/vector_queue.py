@@ -103,12 +103,12 @@ def requeue_collection(connection: apsw.Connection, collection_id: int) -> None:
     connection.execute(f"{_INSERT} where sources.collection_id = ? and {_WAITS}", (collection_id,))
 
 
-_INSERT = """
-    insert into vector_queue (source_id, passages, characters)
-    select sources.id, count(*), sum(stop - start) from sources
+_COUNTED = """
+    select sources.id, count(*) as passages, sum(stop - start) as characters from sources
     join collections on collections.id = sources.collection_id
     join chunks on chunks.source_id = sources.id join groups on groups.id = group_id
 """
+_INSERT = f"insert into vector_queue (source_id, passages, characters) {_COUNTED}"
 _WAITS = f"""
     trashed_at is null and groups.kind <> '{WORD_ONLY}' and collections.kind = 'documents'
     and not exists (select 1 from vectors where vectors.id = (coalesce(collections.model_id, 0) << 40 | chunks.id))
@@ -118,11 +118,7 @@ _WAITS = f"""
 
 def miscounted(connection: apsw.Connection) -> int:
     """Count the documents of which the queue says something wrong; 0 in a sound file."""
-    expected = f"""
-        select sources.id, count(*) as passages, sum(stop - start) as characters from sources
-        join collections on collections.id = sources.collection_id
-        join chunks on chunks.source_id = sources.id join groups on groups.id = group_id where {_WAITS}
-    """
+    expected = f"{_COUNTED} where {_WAITS}"
     return fetch_one(
         connection,
         f"""
@@ -436,8 +432,8 @@ class QueueWorker:
     def run(
         self, collection_ids: Sequence[int], *, sources: Sequence[int] | None = None,
         tell: Tell = lambda passages: None, stop: Callable[[], bool] = lambda: False,
-    ) -> int:  # fmt: skip
-        """Work until nothing waits that this model reads, or `stop` says so; returns how many vectors were made.
+    ) -> None:  # fmt: skip
+        """Work until nothing waits that this model reads, or `stop` says so.
 
         In front it waits for another worker of its rank; behind it leaves the work to whoever has the lease.
 
@@ -445,13 +441,13 @@ class QueueWorker:
             ModelUnavailable: the model failed; what was made is kept.
             FileUnavailable: the file cannot be written.
         """
-        lease, made, ours = Lease(self.rank), 0, False
+        lease, ours = Lease(self.rank), False
         try:
             while not stop() and (passages := self._look_up(collection_ids, sources)):
                 with self.database.write() as connection:
                     ours = lease.take(connection)
                 if ours:
-                    made += self._work(lease, passages, tell, stop)
+                    self._work(lease, passages, tell, stop)
                 elif self.rank == BEHIND:
                     break
                 else:
@@ -460,27 +456,24 @@ class QueueWorker:
         finally:
             if ours:
                 lease.release(self.database)
-        return made
 
     def _look_up(self, collection_ids: Sequence[int], sources: Sequence[int] | None) -> list[Passage]:
         with self.database.read() as connection:
             model_id = find_model(connection, self.embedder.identity) or 0
             return next_passages(connection, model_id, collection_ids, sources)
 
-    def _work(self, lease: Lease, passages: Sequence[Passage], tell: Tell, stop: Callable[[], bool]) -> int:
-        """Embed and write one round; returns how many vectors were made before the end, a stop or the lease's loss."""
-        at = made = 0
+    def _work(self, lease: Lease, passages: Sequence[Passage], tell: Tell, stop: Callable[[], bool]) -> None:
+        """Embed and write one round, up to a stop or the lease's loss."""
+        at = 0
         while at < len(passages) and not stop():
             batch = passages[at : at + self._size]
             begin = time.perf_counter()
             written, ours = self._finish(lease, batch)
             at += len(batch)
-            made += len(written)
             self._adapt(time.perf_counter() - begin, len(batch))
             tell(len(written))
             if not ours:
-                break
-        return made
+                return
 
     def _finish(self, lease: Lease, batch: Sequence[Passage]) -> tuple[list[Passage], bool]:
         """Embed and write one batch; also returns whether the lease is still ours."""
