@@ -116,8 +116,6 @@ class ToolCatalog:
     def opposed(self, opposites: frozenset[str], verbs: frozenset[str]) -> NDArray[np.bool_]:
         """Return which tools have one of the opposites in their name, and none of the verbs: shape (tools,)."""
         opposed = np.zeros(len(self.tools), bool)
-        if not opposites:
-            return opposed
         for stems, value in ((opposites, True), (verbs, False)):
             for stemmed in stems & self._having_in_name.keys():
                 opposed[self._having_in_name[stemmed]] = value
