@@ -38,7 +38,6 @@ from localmcp.search.vector import BEST, Block, SignIndex, exact_cosines, neares
 from localmcp.search.vector_queue import waiting
 from localmcp.search.word_vectors import WORDS_VERSION, WordIndex
 from localmcp.storage.database import Database, Generations, fetch_column, fetch_one, read_generations
-from localmcp.tools import current_scope
 from localmcp.wording.languages import detect_language
 
 if TYPE_CHECKING:
@@ -271,10 +270,9 @@ class _Search:
     def _search_words(self) -> None:
         ids = [collection.id for collection in self.collections]
         arms, vocabulary, words = self.arms, self.index.vocabulary, self.generations.words
-        scoped, unrepaired = current_scope().collections is not None, self.request.unrepaired
-        query = build_query(self.connection, self.request.text, ids, vocabulary, words, unrepaired, scoped=scoped)
+        query = build_query(self.connection, self.request.text, ids, vocabulary, words, self.request.unrepaired)
         self.outcome.query = query
-        arms.bm25 = search_words(self.connection, query, DEEPEST, self.allowed, scoped=scoped)
+        arms.bm25 = search_words(self.connection, query, DEEPEST, self.allowed)
         chunk_ids = [*islice(arms.bm25, arms.depth)]
         arms.named = named_sources(self.connection, self.request.text, self.collections, self.allowed)
         for chunk_id in first_chunks(self.connection, arms.named.shares) if arms.named.shares else ():

@@ -14,7 +14,6 @@ from typing import Any
 
 import apsw
 
-from localmcp.search.scoped_bm25 import scoped_bm25
 from localmcp.storage.database import fetch_all, fetch_one
 from localmcp.wording.languages import detect_language
 from localmcp.wording.normalize import fold, index_text, phrases, plain_letters, stem, stop_words
@@ -110,7 +109,7 @@ class KeywordQuery:
 
 
 _Counts = tuple[Counter[str], Counter[str]]
-"""How many chunks hold each stem: in all that is counted (for idf, as bm25 counts), and where the caller looks."""
+"""How many chunks hold each stem: in the whole file (for idf, as bm25 counts), and where the caller may look."""
 
 
 class Vocabulary:
@@ -141,19 +140,18 @@ def attainable(query: KeywordQuery) -> float:
 
 def build_query(
     connection: apsw.Connection, text: str, collection_ids: Sequence[int], vocabulary: Vocabulary, generation: int,
-    unrepaired: Collection[str] = (), *, scoped: bool = False,
+    unrepaired: Collection[str] = (),
 ) -> KeywordQuery:  # fmt: skip
     """Turn any text into a query over those collections; every token is literal, whatever FTS5 would make of it.
 
-    `unrepaired` are words that are spelt right, though they are in no passage in these collections. `scoped`: the
-    caller sees no other collections, so that words are counted in these alone.
+    `unrepaired` are words that are spelt right, though they are in no passage in these collections.
     """
     units = phrases(text)[:MOST_UNITS]
     sizes = _language_sizes(connection, collection_ids)
     languages = _languages(text, sizes)
     others = [language for language in sizes if language not in languages]
-    total = _total(connection, collection_ids if scoped else None)
-    words = _Words(connection, collection_ids, vocabulary, generation, total, scoped)
+    total = fetch_one(connection, "select coalesce(sum(chunks), 0) from groups")
+    words = _Words(connection, collection_ids, vocabulary, generation, total)
     typed_right = {*unrepaired, *_names(text, languages)}
     terms = [
         term if term.chunks else words.looked_up_otherwise(unit, term, languages, others, typed_right)
@@ -179,14 +177,12 @@ class _Words:
     vocabulary: Vocabulary
     generation: int
     total: int
-    """Chunks in the file, or those that the caller may see."""
-    scoped: bool
+    """Chunks in the file."""
 
     def terms(self, units: Sequence[tuple[str, ...]], languages: Sequence[str]) -> list[Term]:
         """Return units of a query as words of these languages."""
         stems = {part for unit in units for phrase in _alternatives(unit, languages) for part in phrase}
-        everywhere, visible = _count(self.connection, stems, self.collection_ids)
-        counts = (visible if self.scoped else everywhere), visible
+        counts = _count(self.connection, stems, self.collection_ids)
         return [_term(unit, languages, counts, self.total) for unit in units]
 
     def looked_up_otherwise(
@@ -218,16 +214,6 @@ class _Words:
 
     def _lists(self) -> list[WordList]:
         return self.vocabulary.lists(self.connection, self.generation, self.collection_ids)
-
-
-def _total(connection: apsw.Connection, collection_ids: Sequence[int] | None) -> int:
-    """Return how many chunks there are, in those collections alone if they are given."""
-    sql = "select coalesce(sum(chunks), 0) from groups"
-    if collection_ids is None:
-        return fetch_one(connection, sql)
-    restriction = "where collection_id in (select value from carray(?))"
-    ids = array("q", collection_ids)
-    return fetch_one(connection, f"{sql} {restriction}", (apsw.carray(ids),)) if ids else 0
 
 
 def _languages(text: str, sizes: dict[str, int]) -> tuple[str, ...]:
@@ -352,16 +338,10 @@ def _within_budget(terms: list[Term]) -> tuple[list[Term], list[tuple[str, str]]
 # ---------------------------------------------------------------- running it
 
 
-def search_words(
-    connection: apsw.Connection, query: KeywordQuery, depth: int, sources: Any = None, *, scoped: bool = False
-) -> dict[int, float]:
-    """Return chunk id -> bm25 (higher is better), best first, at most `depth`; `sources` (int64 array) restricts it.
-
-    `scoped`: the caller sees no other collections than those of the query; scores depend on these alone.
-    """
-    score = _scoped_bm25 if scoped else _bm25
-    scores = score(connection, query.exact_terms, depth, sources)
-    repaired = score(connection, query.repaired_terms, depth, sources)
+def search_words(connection: apsw.Connection, query: KeywordQuery, depth: int, sources: Any = None) -> dict[int, float]:
+    """Return chunk id -> bm25 (higher is better), best first, at most `depth`; `sources` (int64 array) restricts it."""
+    scores = _bm25(connection, query.exact_terms, depth, sources)
+    repaired = _bm25(connection, query.repaired_terms, depth, sources)
     if not repaired:
         return scores
     for chunk_id, score in repaired.items():
@@ -396,18 +376,6 @@ def _bm25(connection: apsw.Connection, terms: Sequence[Term], depth: int, source
     return {chunk_id: -score for score, chunk_id in sorted(scores)}
 
 
-def _scoped_bm25(connection: apsw.Connection, terms: Sequence[Term], depth: int, sources: Any) -> dict[int, float]:
-    chunk_ids = _bm25(connection, terms, depth, sources)
-    if not chunk_ids:
-        return {}
-    idfs = [term.idf for term in terms for _ in term.alternatives]
-    scores = scoped_bm25(
-        connection, match_expression(terms), idfs, chunk_ids, (TITLE_WEIGHT, TEXT_WEIGHT), SATURATION, FTS5_LENGTH_SHARE
-    )
-    corrected = [(-score * _change_of_share(ratio), chunk_id) for chunk_id, (score, ratio) in scores.items()]
-    return {chunk_id: -score for score, chunk_id in sorted(corrected)}
-
-
 def mix_neighbors(connection: apsw.Connection, scores: dict[int, float], chunk_ids: Iterable[int]) -> dict[int, float]:
     """Return the scores of those chunks that have one, with a share of their neighbors' scores.
 
@@ -433,11 +401,7 @@ def mix_neighbors(connection: apsw.Connection, scores: dict[int, float], chunk_i
 @lru_cache(maxsize=MOST_FACTORS)
 def _length_factor(sizes: bytes | None, mean: float) -> float:
     """Return what turns a score of FTS5 into one with our `b`, by the record of the sizes of a chunk's columns."""
-    return _change_of_share(sum(_varints(sizes or b"")) / mean if mean else 1.0)
-
-
-def _change_of_share(ratio: float) -> float:
-    """Return that for a chunk so many times as long as the mean."""
+    ratio = sum(_varints(sizes or b"")) / mean if mean else 1.0
     theirs, ours = (
         TYPICAL_FREQUENCY + SATURATION * (1 - share + share * ratio) for share in (FTS5_LENGTH_SHARE, LENGTH_SHARE)
     )

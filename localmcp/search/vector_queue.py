@@ -44,9 +44,9 @@ MOST_BEHIND = 16
 BATCH_SECONDS = 1.0
 """A batch grows or shrinks towards this time: a kill loses one, and a stop waits for one."""
 SHARED_FROM = 200
-"""Characters from which equal passages of a collection share one vector whatever their titles: a license in a thousand
-files. Between collections they do not: the vector would tell something of a title that a key may not see."""
-LEASE, LEASE_SECONDS = "vectors", 30.0
+"""Characters from which equal passages share one vector whatever their titles: a license in a thousand files."""
+LEASE = "vectors"
+LEASE_SECONDS = 30.0
 """Whoever has not written for so long has lost the lease."""
 WAIT_SECONDS = 0.3
 
@@ -222,7 +222,7 @@ def _passage(
 ) -> Passage:  # fmt: skip
     bare = without_addresses(text.strip())
     embedded = put_below(shorten_prefix(title, tuple(json.loads(headings))), bare)
-    key = _key(f"{collection_id}\0{bare}" if len(bare) >= SHARED_FROM else embedded)
+    key = _key(bare if len(bare) >= SHARED_FROM else embedded)
     prose = "" if kind == "code" else bare
     return Passage(chunk_id, source_id, collection_id, embedded, prose, language, key, characters)
 
