@@ -12,6 +12,7 @@ from typing_extensions import TypedDict
 from localmcp.errors import InvalidInput
 from localmcp.humanize import counted, quoted
 from localmcp.quickstarts import store
+from localmcp.quickstarts.documents import ReportedProblem
 from localmcp.quickstarts.markdown import render, task_count
 from localmcp.quickstarts.matching import Field, MatchType
 from localmcp.quickstarts.search import Found
@@ -136,13 +137,6 @@ class FavouriteAnswer(TypedDict):
 
     name: str
     favourite: bool
-
-
-class ReportedProblem(TypedDict):
-    """Something wrong with what was imported."""
-
-    where: str
-    problem: str
 
 
 class ImportReport(TypedDict):

@@ -16,7 +16,7 @@ import apsw
 from localmcp.errors import AccessDenied, FileUnavailable, InvalidInput, LocalMCPError, NotFound
 from localmcp.quickstarts import answers, store
 from localmcp.quickstarts.candidates import WordCache
-from localmcp.quickstarts.documents import Draft, Problem, Reading, Unreadable, read_path, read_text
+from localmcp.quickstarts.documents import Draft, Reading, Unreadable, read_path, read_text
 from localmcp.quickstarts.markdown import task_count
 from localmcp.quickstarts.matching import Field
 from localmcp.quickstarts.mounted import MountedQuickstarts
@@ -168,7 +168,7 @@ class Quickstarts:
         try:
             readings = [read_text(cast(str, text), f".{format}", "text")]
         except Unreadable as error:
-            readings = [Reading(problems=[Problem("text", str(error))])]
+            readings = [Reading(skipped=[{"where": "text", "problem": str(error)}])]
         return self._import(readings)
 
     def import_path(self, path: str | Path) -> answers.ImportReport:
@@ -187,10 +187,8 @@ class Quickstarts:
         report: answers.ImportReport = {"added": 0, "updated": 0, "unchanged": 0, "skipped": [], "warnings": []}
         waiting: list[Draft] = []
         for reading in readings:
-            for problem in reading.problems:
-                report["skipped" if problem.fatal else "warnings"].append(
-                    {"where": problem.where, "problem": problem.problem}
-                )
+            report["skipped"] += reading.skipped
+            report["warnings"] += reading.warnings
             waiting += reading.drafts
             if len(waiting) >= IMPORTED_AT_ONCE:
                 self._store(waiting, report)

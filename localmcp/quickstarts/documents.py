@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
+from typing_extensions import TypedDict
+
 from localmcp.files import reason_of
 from localmcp.quickstarts.validation import check_quickstart, is_quickstart
 from localmcp.schemas import Json, list_of, mapping_of, one_or_more
@@ -36,22 +38,20 @@ class Draft:
     """The id that a row asks for; it gets it if it is free."""
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """Something wrong with a file or a part of it."""
+class ReportedProblem(TypedDict):
+    """Something wrong with what was imported."""
 
     where: str
     problem: str
-    fatal: bool = True
-    """It was left out; otherwise it was taken as it is."""
 
 
 @dataclass(slots=True)
 class Reading:
-    """What one file held."""
+    """What one file held: what was left out is in `skipped`, what was taken as it is in `warnings`."""
 
     drafts: list[Draft] = field(default_factory=list[Draft])
-    problems: list[Problem] = field(default_factory=list[Problem])
+    skipped: list[ReportedProblem] = field(default_factory=list[ReportedProblem])
+    warnings: list[ReportedProblem] = field(default_factory=list[ReportedProblem])
 
 
 class Unreadable(ValueError):
@@ -65,7 +65,7 @@ def read_path(path: Path) -> Iterator[Reading]:
         return
     files = list(_files_below(path))
     if not files:
-        yield Reading(problems=[Problem(path.name, "a folder without a YAML or JSON file")])
+        yield Reading(skipped=[{"where": path.name, "problem": "a folder without a YAML or JSON file"}])
     for file in files:
         yield read_file(file, str(file.relative_to(path)))
 
@@ -77,13 +77,13 @@ def read_file(path: Path, shown: str) -> Reading:
             raise Unreadable(f"larger than {MOST_BYTES // 1_000_000} MB")
         reading = read_text(path.read_text(encoding="utf-8-sig"), path.suffix.lower(), shown)
     except (OSError, UnicodeDecodeError) as error:
-        return Reading(problems=[Problem(shown, reason_of(error))])
+        return Reading(skipped=[{"where": shown, "problem": reason_of(error)}])
     except Unreadable as error:
-        return Reading(problems=[Problem(shown, str(error))])
+        return Reading(skipped=[{"where": shown, "problem": str(error)}])
     try:
         _add_metadata(reading, _metadata_beside(path), shown)
     except (OSError, UnicodeDecodeError, Unreadable) as error:
-        reading.problems.append(Problem(shown, f"metadata.yml was left out: {error}", fatal=False))
+        reading.warnings.append({"where": shown, "problem": f"metadata.yml was left out: {error}"})
     return reading
 
 
@@ -98,8 +98,8 @@ def read_text(text: str, suffix: str, shown: str) -> Reading:
         where = f"{shown}{place}"
         for number, item in enumerate(items := _items(value), start=1):
             _read_item(item, f"{where}, item {number}" if len(items) > 1 else where, reading)
-    if not reading.drafts and not reading.problems:
-        reading.problems.append(Problem(shown, "holds no quick start"))
+    if not reading.drafts and not reading.skipped:
+        reading.skipped.append({"where": shown, "problem": "holds no quick start"})
     return reading
 
 
@@ -139,11 +139,12 @@ def _read_item(item: Any, where: str, reading: Reading) -> None:
     try:
         draft = _draft(item)
     except Unreadable as error:
-        reading.problems.append(Problem(where, str(error)))
+        reading.skipped.append({"where": where, "problem": str(error)})
         return
     reading.drafts.append(draft)
     complaints = check_quickstart(draft.content, draft.name)
-    reading.problems += [Problem(f"{where}: {draft.name}", complaint, fatal=False) for complaint in complaints]
+    place = f"{where}: {draft.name}"
+    reading.warnings.extend({"where": place, "problem": complaint} for complaint in complaints)
 
 
 def _draft(item: Any) -> Draft:
@@ -216,7 +217,7 @@ def _add_metadata(reading: Reading, metadata: Json | None, shown: str) -> None:
     if reading.drafts and not named:
         names = ", ".join(draft.name for draft in reading.drafts)
         complaint = f"metadata.yml names {name!r}, the quick start {names!r}; its tags were left out"
-        reading.problems.append(Problem(shown, complaint, fatal=False))
+        reading.warnings.append({"where": shown, "problem": complaint})
     for draft in named:
         place = reading.drafts.index(draft)
         reading.drafts[place] = replace(draft, tags=tuple(dict.fromkeys(draft.tags + tags)))

@@ -89,9 +89,9 @@ def find_rule_files(place: Path) -> list[Path]:
     )
 
 
-def read_file(path: Path, shown: str | None = None) -> Reading:
+def read_file(path: Path) -> Reading:
     """Return the rules of a file; what cannot be read is reported with its line and skipped."""
-    name = shown or str(path)
+    name = str(path)
     try:
         if path.stat().st_size > MOST_BYTES:
             return _unreadable(name, f"larger than {MOST_BYTES // 1_000_000} MB")
