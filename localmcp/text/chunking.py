@@ -308,28 +308,21 @@ def _joins(group: _Group, candidate: _Group, budget: _Budget) -> bool:
 # Fitting: pieces that respect the limit.
 
 
-@dataclass(frozen=True, slots=True)
-class _Span:
-    start: int
-    stop: int
-    path: Path
-
-
 def _fit(
     text: str, group: _Group, budget: _Budget, markup: Markup, rows: _Rows | None, fences: list[tuple[int, int]]
-) -> list[_Span]:
-    """Return the group as spans within the limit; the remains of cutting are joined again where they fit."""
+) -> list[Section]:
+    """Return the group as sections within the limit; the remains of cutting are joined again where they fit."""
     paths = [section.path for section in group.sections]
     fits = group.tokens is not None and group.tokens <= budget.room(paths[0])
     tightest = paths[0] if fits else min(paths, key=budget.room)
     cutter = _Cutter(text, budget, markup, budget.room(tightest), budget.goal(tightest), rows, fences)
     pieces = cutter.cut(group.start, group.stop, group.tokens)
     starts = [section.start for section in group.sections]
-    spans: list[_Span] = []
+    spans: list[Section] = []
     for start, stop, _ in cutter.join(pieces):
         visible = _visible(text, start, stop)[0]
         path = paths[max(bisect_right(starts, visible) - 1, 0)]
-        spans.append(_Span(start, stop, budget.fitting(path)))
+        spans.append(Section(start, stop, budget.fitting(path)))
     return spans
 
 
@@ -337,42 +330,33 @@ Piece = tuple[int, int, int]
 """Start, stop, tokens."""
 
 
+@dataclass(frozen=True, slots=True)
 class _Cutter:
     """Cuts a span of one document where its structure allows, by characters first, then checked in tokens."""
 
-    def __init__(
-        self,
-        text: str,
-        budget: _Budget,
-        markup: Markup,
-        room: int,
-        goal: int,
-        rows: _Rows | None,
-        fences: list[tuple[int, int]],
-    ) -> None:
-        self._rows = rows
-        self._fences = fences
-        self._text = text
-        self._budget = budget
-        self._markup: Markup = markup
-        self._room = room
-        self._goal = goal
+    text: str
+    budget: _Budget
+    markup: Markup
+    room: int
+    goal: int
+    rows: _Rows | None
+    fences: list[tuple[int, int]]
 
     def cut(self, start: int, stop: int, tokens: int | None = None) -> list[Piece]:
         """Pieces of at most `room` tokens and `MOST_CHARACTERS` visible code points."""
-        body = self._text[start:stop]
+        body = self.text[start:stop]
         if stop - start > WINDOW:
             return self._cut_all(start, _windows(body))
         visible = len(body.strip())
         if tokens is None:
-            tokens = self._budget.estimated_tokens(body) if visible > MOST_CHARACTERS else self._budget.tokens(body)
-        crowded = self._rows is not None and self._rows.too_many(self._text, start, stop)
-        if visible < 2 or (tokens <= self._room and visible <= MOST_CHARACTERS and not crowded):
+            tokens = self.budget.estimated_tokens(body) if visible > MOST_CHARACTERS else self.budget.tokens(body)
+        crowded = self.rows is not None and self.rows.too_many(self.text, start, stop)
+        if visible < 2 or (tokens <= self.room and visible <= MOST_CHARACTERS and not crowded):
             return [(start, stop, tokens)]
-        parts = max(-(-tokens // self._goal), -(-visible // MOST_CHARACTERS), 2)
+        parts = max(-(-tokens // self.goal), -(-visible // MOST_CHARACTERS), 2)
         # A tenth more than an even share, so that unequal paragraphs need not leave a small rest.
         capacity = min(len(body) * 11 // (parts * 10) + 1, len(body) - 1, MOST_CHARACTERS)
-        return self._cut_all(start, self._split(body, capacity, _overlaps(self._fences, start, stop)))
+        return self._cut_all(start, self._split(body, capacity, _overlaps(self.fences, start, stop)))
 
     def _cut_all(self, start: int, parts: Sequence[str]) -> list[Piece]:
         offsets = accumulate(map(len, parts), initial=start)
@@ -382,10 +366,10 @@ class _Cutter:
         """Return the body in parts of at most `capacity` code points; if it is no code, cut where sentences end."""
         from semantic_text_splitter import MarkdownSplitter, TextSplitter  # 3 ms
 
-        if self._markup == "code":
+        if self.markup == "code":
             return TextSplitter(capacity, trim=False).chunks(body)
-        splitter = MarkdownSplitter if self._markup == "markdown" else TextSplitter
-        parts = splitter(capacity, trim=False).chunks(flowing_text(body, self._markup, fences))
+        splitter = MarkdownSplitter if self.markup == "markdown" else TextSplitter
+        parts = splitter(capacity, trim=False).chunks(flowing_text(body, self.markup, fences))
         return [body[start:stop] for start, stop in pairwise(accumulate(map(len, parts), initial=0))]
 
     def join(self, pieces: Iterable[Piece]) -> list[Piece]:
@@ -400,15 +384,15 @@ class _Cutter:
         return joined
 
     def _may_join(self, left: Piece, right: Piece) -> bool:
-        if any(not self._text[start:stop].strip() for start, stop, _ in (left, right)):
+        if any(not self.text[start:stop].strip() for start, stop, _ in (left, right)):
             return True
-        if self._rows and self._rows.too_many(self._text, left[0], right[1]):
+        if self.rows and self.rows.too_many(self.text, left[0], right[1]):
             return False
         tokens = left[2] + right[2]
-        crumb = min(left[2], right[2]) < self._goal // 6
-        most = self._room if crumb else self._goal
+        crumb = min(left[2], right[2]) < self.goal // 6
+        most = self.room if crumb else self.goal
         # A word that was cut in two can have other pieces as a whole: only joints at a space add up.
-        joint = self._text[right[0] - 1] in " \t\r\n" or self._text[right[0]] in " \t\r\n"
+        joint = self.text[right[0] - 1] in " \t\r\n" or self.text[right[0]] in " \t\r\n"
         return joint and tokens <= most and right[1] - left[0] <= MOST_CHARACTERS
 
 
@@ -440,7 +424,7 @@ def _find_break(text: str, low: int, high: int) -> int:
 
 def _describe(
     text: str,
-    spans: Iterable[_Span],
+    spans: Iterable[Section],
     outline: Outline,
     page_starts: Sequence[int],
     markup: Markup,
