@@ -65,6 +65,11 @@ def roots_of(connection: apsw.Connection, collection_ids: Iterable[int]) -> list
     return [_root(row) for row in fetch_all(connection, sql) if row[2] in ids]
 
 
+def watched_folders(connection: apsw.Connection) -> list[str]:
+    """Return the paths of the folders that were added to any collection."""
+    return fetch_column(connection, "select path from roots where kind = 'folder'")
+
+
 def removed_roots_above(connection: apsw.Connection, collection_id: int, path: str) -> list[Root]:
     """Return the roots at or above a path that the person removed, outer folders first."""
     places = apsw.carray((path, *_folders_above(path)))

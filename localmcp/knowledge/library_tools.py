@@ -27,7 +27,7 @@ from localmcp.knowledge.library_records import (
 from localmcp.knowledge.names import SourceRow, find_source
 from localmcp.knowledge.options import SourceType
 from localmcp.knowledge.report import Progress, ProgressCallback, Report
-from localmcp.knowledge.walk import below
+from localmcp.knowledge.walk import WalkRules, below, why_left_out
 from localmcp.schemas import camel_case
 from localmcp.storage.database import Database
 from localmcp.tools import Json, Param, current_scope, hidden_change, hidden_tool
@@ -340,16 +340,26 @@ class LibraryTools:
             return real
         if not os.path.isabs(expanded):
             raise InvalidInput(f"path is '{path}', but must be absolute.")
+        roots = self._library.roots()
         folders = [os.path.realpath(folder) for folder in self._settings.folders]
-        folders += [root.path for root in self._library.roots()]
-        if any(below(os.path.normcase(real), os.path.normcase(folder)) for folder in folders):
-            return real
-        named = ", ".join(sorted(set(folders))[:10]) or "none yet"
-        raise AccessDenied(
-            f"'{path}' is outside the folders from which an assistant may add files.",
-            hint=f"Allowed: {named}. The person can run: localmcp add PATH   "
-            "(or allow more with the setting 'folders', and restart the client)",
-        )
+        watched = frozenset([*folders, *(root.path for root in roots)])
+        rules = [(folder, WalkRules(watched=watched)) for folder in folders]
+        rules += [(root.path, WalkRules(root.include_hidden, root.patterns, watched=watched)) for root in roots]
+        above = [(folder, rule) for folder, rule in rules if below(os.path.normcase(real), os.path.normcase(folder))]
+        if not above:
+            named = ", ".join(sorted(watched)[:10]) or "none yet"
+            raise AccessDenied(
+                f"'{path}' is outside the folders from which an assistant may add files.",
+                hint=f"Allowed: {named}. The person can run: localmcp add PATH   "
+                "(or allow more with the setting 'folders', and restart the client)",
+            )
+        reasons = [why_left_out(real, folder, rule) for folder, rule in above]
+        if all(reasons):
+            raise AccessDenied(
+                f"'{path}' is not among what an assistant may add: {reasons[0]}.",
+                hint="The person can run: localmcp add PATH",
+            )
+        return real
 
 
 def _job_status(state: JobState) -> JobStatus:

@@ -14,7 +14,15 @@ import apsw
 from localmcp.config import Settings
 from localmcp.humanize import counted
 from localmcp.knowledge.drafting import CANNOT_BE_READ, REACHED_BY_LINK
-from localmcp.knowledge.ledger import Entry, Kind, Root, entries_below, outdated_containers, roots_of
+from localmcp.knowledge.ledger import (
+    Entry,
+    Kind,
+    Root,
+    entries_below,
+    outdated_containers,
+    roots_of,
+    watched_folders,
+)
 from localmcp.knowledge.options import Options, make_root, owner_of, values_of
 from localmcp.knowledge.reading import Task, is_raised
 from localmcp.knowledge.walk import Found, Passed, WalkRules, below, stat_file, walk
@@ -81,6 +89,7 @@ def plan_adding(
         roots = roots_of(connection, [collection.id])
         entries_by_path = {path: entries_below(connection, collection.id, path) for path in targets}
         outdated = _outdated(connection, collection, roots)
+        watched = _watched(connection, settings)
     elsewhere = [*(root.path for root in roots), *targets]
     plans: list[Plan] = []
     for path, kind in targets.items():
@@ -95,7 +104,8 @@ def plan_adding(
         if owner and not is_root and not forced and kind == "file" and entry and entry.holds_source:
             # The folder's own walk looks after this file; it needs no separate root.
             root.id = owner.id
-        look = Look(outdated.get(root.readers, frozenset()), settings, again=True, forced=forced, returning=not is_root)
+        unread = outdated.get(root.readers, frozenset())
+        look = Look(unread, settings, watched, again=True, forced=forced, returning=not is_root)
         plans.append(make_plan(root, entries, look, elsewhere))
     return plans
 
@@ -106,9 +116,12 @@ def plan_refresh(database: Database, collection: Collection, settings: Settings)
         roots = roots_of(connection, [collection.id])
         entries_by_root = [entries_below(connection, collection.id, root.path) for root in roots]
         outdated = _outdated(connection, collection, roots)
+        watched = _watched(connection, settings)
     elsewhere = [root.path for root in roots]
     return [
-        make_plan(root, entries, Look(outdated[root.readers], settings, again=root.readers < len(CHANGES)), elsewhere)
+        make_plan(
+            root, entries, Look(outdated[root.readers], settings, watched, again=root.readers < len(CHANGES)), elsewhere
+        )
         for root, entries in zip(roots, entries_by_root, strict=True)
     ]
 
@@ -118,6 +131,11 @@ def _outdated(connection: apsw.Connection, collection: Collection, roots: Iterab
     return {
         number: outdated_containers(connection, collection.id, number) for number in {root.readers for root in roots}
     }
+
+
+def _watched(connection: apsw.Connection, settings: Settings) -> frozenset[str]:
+    """Return the folders that are watched, in any collection, and those from which assistants may add."""
+    return frozenset([*watched_folders(connection), *map(os.path.realpath, settings.folders)])
 
 
 def set_aside(plans: list[Plan]) -> list[str]:
@@ -144,6 +162,8 @@ class Look:
     outdated: frozenset[str]
     """Files that hold documents whose readers have changed."""
     settings: Settings
+    watched: frozenset[str]
+    """Folders of the person: the ignore files of those above count."""
     again: bool = False
     """Look once more at files that were skipped or failed, though they have not changed."""
     forced: bool = False
@@ -163,7 +183,7 @@ def make_plan(root: Root, entries: Mapping[str, Entry], look: Look, elsewhere: I
     removed = frozenset(e.path for e in ours.values() if e.status == "removed" and not look.returning)
     passed: dict[str, Passed] = {}
     visited: set[str] = set()
-    for item in _walk(root, WalkRules(root.include_hidden, root.patterns, frozenset(others), removed)):
+    for item in _walk(root, WalkRules(root.include_hidden, root.patterns, frozenset(others), removed, look.watched)):
         visited.add(item.path)
         if isinstance(item, Found):
             _compare(plan, item, ours.get(item.path), look)

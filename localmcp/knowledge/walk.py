@@ -8,6 +8,7 @@ import re
 import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from localmcp.errors import InvalidInput
@@ -75,6 +76,8 @@ class WalkRules:
     """Paths that another walk covers: ignored, and not reported."""
     removed: frozenset[str] = frozenset()
     """Paths that the person took out of the library."""
+    watched: frozenset[str] = frozenset()
+    """Other folders that are watched: the ignore files of those above count too."""
 
 
 def stat_file(path: str) -> Found | Passed:
@@ -92,12 +95,18 @@ def walk(root: str, rules: WalkRules = WalkRules()) -> Iterator[Found | Passed]:
     """Yield every file below the absolute path `root`, folder by folder, in the order of names.
 
     Symbolic links are not followed, so there are no loops and nothing outside `root` is reached. The ignore files of
-    the folders above count too, up to the top of a git repository, unless they ignore `root` itself.
+    the folders above count too, up to the top of a git repository and to `rules.watched`, unless they ignore `root`
+    itself.
 
     Raises:
         InvalidInput: a pattern that cannot be used.
     """
     return _Walk(root, rules).run()
+
+
+def why_left_out(path: str, root: str, rules: WalkRules = WalkRules()) -> str | None:
+    """Return why a walk of `root` does not come to `path`, which is below it; None if it does, or nothing is there."""
+    return _Walk(root, rules).why_left_out(path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +156,7 @@ class _Walk:
 
     def run(self) -> Iterator[Found | Passed]:
         patterns = _Patterns(self.root, self.rules.patterns)
-        stack: list[tuple[str, tuple[_Layer, ...]]] = [(self.root, _layers_above(self.root))]
+        stack: list[tuple[str, tuple[_Layer, ...]]] = [(self.root, _layers_above(self.root, self.rules.watched))]
         while stack:
             folder, layers = stack.pop()
             try:
@@ -168,6 +177,26 @@ class _Walk:
                 else:
                     yield item
             stack.extend(reversed(folders))
+
+    def why_left_out(self, path: str) -> str | None:
+        """Go down to one path alone."""
+        if path == self.root:
+            return None
+        patterns = _Patterns(self.root, self.rules.patterns)
+        folder, layers = self.root, _layers_above(self.root, self.rules.watched)
+        for name in path[len(prefix_of(self.root)) :].split(os.sep):
+            try:
+                entry = _entry_of(folder, name)
+            except OSError as error:
+                return reason_of(error)
+            if entry is None:
+                return None
+            layers = (*_layers_of(folder, _ignore_files_in(folder)), *layers)
+            item = self._look(entry, layers, patterns)
+            if isinstance(item, Passed):
+                return item.reason
+            folder = entry.path
+        return None
 
     def _list(self, folder: str) -> list[os.DirEntry[str]]:
         """Return the entries by name; none for a folder already listed under another name (mounts, junctions)."""
@@ -307,23 +336,40 @@ def _read_rule(line: str, path: str) -> _Rule | None:
     return _Rule(line.strip(), regex) if regex else None
 
 
-def _layers_above(root: str) -> tuple[_Layer, ...]:
-    """Return the ignore files of the git repository that holds `root`; none when they ignore `root` itself."""
+def _layers_above(root: str, watched: frozenset[str]) -> tuple[_Layer, ...]:
+    """Return the ignore files of the repository and the watched folders that hold `root`; none when they ignore it."""
+    folders = [root, *map(str, PurePath(root).parents)]
+    repository = next((folder for folder in folders if os.path.exists(os.path.join(folder, ".git"))), None)
+    tops = [position for position, folder in enumerate(folders) if folder == repository or folder in watched]
     layers: list[_Layer] = []
-    folder = root
-    while not os.path.exists(os.path.join(folder, ".git")):
-        folder, below = os.path.dirname(folder), folder
-        if folder == below:
-            return ()
-        layers += _layers_of(folder, {name for name in IGNORE_FILES if os.path.isfile(os.path.join(folder, name))})
-    exclude = os.path.join(folder, ".git", "info", "exclude")
-    own = _read_layer(folder, exclude, ".git/info/exclude") if os.path.isfile(exclude) else None
-    layers += [own] if own else []
+    for folder in folders[: max(tops, default=-1) + 1]:
+        if folder != root:
+            layers += _layers_of(folder, _ignore_files_in(folder))
+        exclude = os.path.join(folder, ".git", "info", "exclude")
+        if folder == repository and os.path.isfile(exclude):
+            own = _read_layer(folder, exclude, ".git/info/exclude")
+            layers += [own] if own else []
     for layer in layers:
         pattern = layer.says(root, True) if root != layer.base else None
         if pattern:
             return tuple(layers) if pattern.startswith("!") else ()
     return tuple(layers)
+
+
+def _ignore_files_in(folder: str) -> set[str]:
+    return {name for name in IGNORE_FILES if os.path.isfile(os.path.join(folder, name))}
+
+
+def _entry_of(folder: str, name: str) -> os.DirEntry[str] | None:
+    """Return the entry of a folder that a name leads to, also where the disk ignores case; None if there is none."""
+    with os.scandir(folder) as entries:
+        listed = list(entries)
+    by_name = next((entry for entry in listed if entry.name == name), None)
+    path = os.path.join(folder, name)
+    if by_name or not os.path.lexists(path):
+        return by_name
+    inode = os.lstat(path).st_ino
+    return next((entry for entry in listed if entry.inode() == inode), None)
 
 
 # ---------------------------------------------------------------- paths

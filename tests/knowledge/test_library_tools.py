@@ -124,6 +124,34 @@ def test_a_folder_that_was_added_may_be_added_again(at: Setting, tmp_path: Path)
     assert at.call("add_path", path=str(folder / "a.md"))["unchanged"] == 1
 
 
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        (".env", "hidden file"),
+        (".private/diary.md", "hidden folder"),
+        ("vault/key.md", "ignored by .localmcpignore: vault/"),
+        ("vault", "ignored by .localmcpignore: vault/"),
+        ("letters/password.md", r"ignored by .gitignore: password\.\*"),
+    ],
+)
+@pytest.mark.parametrize("is_setting", [True, False], ids=["allowed by a setting", "added by the person"])
+def test_an_assistant_cannot_add_what_the_folder_leaves_out(
+    database: Database, allowed: Path, name: str, reason: str, is_setting: bool
+) -> None:
+    (allowed / ".localmcpignore").write_text("vault/\n", encoding="utf-8")
+    (allowed / ".gitignore").write_text("password.*\n", encoding="utf-8")
+    for file in (".env", ".private/diary.md", "vault/key.md", "letters/password.md", "letters/a.md"):
+        (allowed / file).parent.mkdir(exist_ok=True)
+        (allowed / file).write_text("# Hush\n\nA secret.\n", encoding="utf-8")
+    at = Setting(database, Settings(folders=(allowed,) if is_setting else ()))
+    at.call("add_path", scope=Scope(caller="cli"), path=str(allowed))
+    with pytest.raises(AccessDenied, match=reason):
+        at.call("add_path", path=str(allowed / name))
+    assert at.call("add_path", path=str(allowed / "letters"), collection="other")["indexed"] == 1
+    # The person may.
+    at.call("add_path", scope=Scope(caller="cli"), path=str(allowed / name))
+
+
 def test_a_relative_path_means_nothing_to_an_assistant(at: Setting) -> None:
     with pytest.raises(InvalidInput, match="absolute"):
         at.call("add_path", path="docs")

@@ -171,10 +171,12 @@ def test_a_folder_that_its_repository_ignores_can_be_added_by_name(tmp_path: Pat
     assert found(tmp_path / "build") == ["a.md"]
 
 
-def test_ignore_files_above_count_only_inside_a_repository(tmp_path: Path) -> None:
+def test_ignore_files_above_count_only_inside_a_repository_or_a_watched_folder(tmp_path: Path) -> None:
     make(tmp_path, "docs/a.md")
     write(tmp_path / ".gitignore", "*.md")
     assert found(tmp_path / "docs") == ["a.md"]
+    (left_out,) = walk(str(tmp_path / "docs"), WalkRules(watched=frozenset([str(tmp_path)])))
+    assert left_out == Passed(str(tmp_path / "docs" / "a.md"), "ignored by .gitignore: *.md")
 
 
 @pytest.mark.parametrize(
