@@ -85,7 +85,6 @@ class Page:
     """A part of a list."""
 
     items: list[Item]
-    offset: int
     total: int
 
 
@@ -212,7 +211,7 @@ class Inventory:
                 order by uri is null, uri, title, sources.id
             """
             rows = fetch_all(connection, sql, (apsw.carray(array("q", ids)),)) if ids else []
-        return Page([self._item(row) for row in rows], offset, total)
+        return Page([self._item(row) for row in rows], total)
 
     def passages(self, source_id: str, *, limit: int = 200, offset: int = 0) -> list[PassageLine]:
         """Return a page of a document's passages, in order."""

@@ -12,6 +12,7 @@ from textual.widgets import Static
 from localmcp.humanize import counted, headings_of, rank_of, score_parts
 from localmcp.schemas import Json
 from localmcp.tui.highlight import lines_of, marked_passage, short
+from localmcp.tui.search_filters import STATES
 
 if TYPE_CHECKING:
     from localmcp.text.excerpt import Matcher
@@ -94,12 +95,7 @@ def explanation_of(result: Json, hit: Json) -> Content:
         "left out": ", ".join(f"{dropped['word']} ({dropped['reason']})" for dropped in query["dropped"]),
         "repaired": ", ".join(f"{repair['word']} → {repair['replacement']}" for repair in result.get("repairs", ())),
         "notices": " ".join(result.get("notices", ())),
-        "file": {
-            "fresh": "as it was read",
-            "changed": "has changed since it was read",
-            "missing": "is no longer there",
-            "unverifiable": "not a file of this machine",
-        }[hit["freshness"]],
+        "file": STATES.get(hit["freshness"], "not a file of this machine"),
     }
     lines = [
         Content.assemble((f"{name:<9} ", "$muted"), value if name != "score" else (value, "bold"))
