@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import re
@@ -12,6 +13,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
@@ -504,6 +506,53 @@ def test_no_process_is_left_when_the_servers_are_closed(farm: Farm, options: tup
     opened.close()
     assert [pid for pid in started if is_alive(pid)] == []
     assert isinstance(failure(registry, "shop__echo", {"text": "x"}), Unavailable)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.1, 0.6])
+@pytest.mark.parametrize("moment", ["starting", "calling", "idle"])
+def test_closing_in_less_time_than_stubborn_servers_take_leaves_no_process_and_no_complaint(
+    farm: Farm,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    moment: str,
+    seconds: float,
+) -> None:
+    complaints: list[str] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda raised: complaints.append(str(raised.exc_value)))
+    for module in (servers, connection):
+        monkeypatch.setattr(module, "CLOSING_SECONDS", seconds)
+    options = ["--stubborn", "--parent", *(["--gated"] if moment == "starting" else [])]
+    farm.write(**{name: farm.plain(name, *options) for name in ("shop", "bank")})
+    registry, opened = farm.open()
+    tool = ("echo", {"text": "x"}) if moment == "idle" else ("wait", {"file": "never"})
+    with ThreadPoolExecutor(2) as pool:
+        calls = [pool.submit(call_quietly, registry, f"{name}__{tool[0]}", tool[1]) for name in opened.servers]
+        for name, call in zip(opened.servers, calls, strict=True):
+            if moment == "idle":
+                call.result(PATIENCE)
+            waits = farm.folder / name / "waiting"
+            assert wait_until(lambda name=name: len(farm.pids(name)) == 2)
+            assert moment != "calling" or wait_until(waits.exists)
+        opened.close()
+    started = [pid for name in ("shop", "bank") for pid in farm.pids(name)]
+    assert wait_until(lambda: not any(map(is_alive, started)))
+    assert wait_until(lambda: not any(thread.name.startswith("asyncio-waitpid") for thread in threading.enumerate()))
+    gc.collect()
+    assert complaints == [] and "asyncio" not in {record.name for record in caplog.records}
+
+
+def call_quietly(registry: Registry, name: str, arguments: dict[str, Any]) -> None:
+    """A call that may be interrupted."""
+    with suppress(LocalMCPError):
+        registry.call(name, arguments)
+
+
+def test_nothing_is_started_after_the_end(farm: Farm) -> None:
+    farm.write(shop=farm.plain("shop"))
+    registry, opened = farm.open()
+    opened.close()
+    assert "localmcp is closing" in failure(registry, "shop__echo", {"text": "x"}).message
+    assert farm.pids("shop") == []
 
 
 KEEPER = """

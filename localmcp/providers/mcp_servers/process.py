@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -41,6 +43,8 @@ LEAVING_SECONDS, ENDING_SECONDS = 0.5, 0.5
 
 Together they are well below the time that clients give localmcp to end.
 """
+NOTICING_SECONDS = 5.0
+"""Seconds until the loop has learned that a server has ended; nobody waits for that on a way out."""
 MAX_LINE = 64 * 1024 * 1024
 """Bytes of one message; a server that sends a longer line is given up."""
 MAX_LOG = 1_000_000
@@ -195,7 +199,42 @@ class Child:
         await self._gone(0.2)
 
     async def stop(self) -> None:
-        """Close its stdin; if it does not leave, end it with everything that it started."""
+        """Close its stdin; if it does not leave, end it with everything that it started.
+
+        Being cancelled cuts its time short, but not the wait for its end: a loop that is closed before it has learned
+        of that leaves pipes open, and complains when the process ends.
+        """
+        cancelled: asyncio.CancelledError | None = None
+        try:
+            await self._end()
+        except asyncio.CancelledError as error:
+            cancelled = error
+            self._kill()
+        while not await self._noticed():
+            cancelled = cancelled or asyncio.CancelledError()
+        if self._process.returncode is not None:
+            self._guard.remove(self._process.pid)
+        _close_pipes(self._process)
+        if cancelled is not None:
+            raise cancelled
+
+    async def _noticed(self) -> bool:
+        """Wait until the loop has learned of its end, NOTICING_SECONDS at most; False if the wait was cancelled."""
+        try:
+            await self._gone(NOTICING_SECONDS)
+        except asyncio.CancelledError:
+            return False
+        return True
+
+    def _kill(self) -> None:
+        with suppress(ProcessLookupError, PermissionError):
+            if sys.platform == "win32":
+                self._process.kill()
+                close_process_job(self._process)
+            else:
+                os.killpg(self._process.pid, signal.SIGKILL)
+
+    async def _end(self) -> None:
         process = self._process
         with suppress(OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
             await cast(Any, process.stdin).aclose()
@@ -207,9 +246,6 @@ class Child:
         else:
             # The group may live on when its leader has left.
             await terminate_posix_process_tree(process, ENDING_SECONDS)
-        await self._gone(ENDING_SECONDS)
-        self._guard.remove(process.pid)
-        _close_pipes(process)
 
     async def _gone(self, seconds: float) -> None:
         """Poll for its end: `Process.wait` would also wait for processes that have inherited its pipes."""

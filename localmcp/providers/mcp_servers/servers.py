@@ -69,6 +69,7 @@ class McpServers:
         self._loop: BackgroundLoop | None = None
         self._guard: Guard | None = None
         self._supervisors: dict[McpServer, Supervisor] = {}
+        self._closed = False
         self._patience_ends: float | None = None
         self.problem: ConfigurationError | None = None
         """Why the file cannot be used at all; the servers that it had before stay."""
@@ -237,6 +238,7 @@ class McpServers:
     def close(self) -> None:
         """End every server that was started; takes CLOSING_SECONDS at most."""
         with self._lock:
+            self._closed = True
             loop, guard, supervisors = self._loop, self._guard, list(self._supervisors.values())
         if loop is None:
             return
@@ -258,6 +260,8 @@ class McpServers:
         with self._lock:
             if server.retired:
                 raise Unavailable(f"The MCP server '{server.entry.name}' is no longer in {servers_file()}.")
+            if self._closed:
+                raise Unavailable("localmcp is closing.")
             supervisor = self._supervisors.get(server)
             if supervisor is None:
                 supervisor = self._supervisors[server] = self._make_supervisor(server)
