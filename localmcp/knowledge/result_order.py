@@ -66,7 +66,8 @@ def shortened(text: str, longest: int | None) -> str:
     """Return the text, cut after a word with an ellipsis if it is longer."""
     if longest is None or len(text) <= longest:
         return text
-    return text[: longest - 2].rsplit(None, 1)[0] + " …"
+    start = text[: longest - 2]
+    return (start.rsplit(None, 1) or [""])[0] + " …"
 
 
 def excerpt_around(text: str, longest: int | None, shows: int) -> str:

@@ -14,7 +14,7 @@ from localmcp.search.filters import path_condition
 from localmcp.search.passages import read_metadata
 from localmcp.storage.database import Database, fetch_all, fetch_one
 from localmcp.storage.times import utc_text
-from localmcp.tools import without_none
+from localmcp.tools import MOST_INTEGER, without_none
 
 SOURCE = """
     select sources.id, uuid, title, source_type, metadata, sources.created_at, updated_at, collections.name,
@@ -80,7 +80,7 @@ def list_documents(
         where = f"where {' and '.join(conditions)}"
         total = fetch_one(connection, f"select count(*) from sources {where}", bindings)
         sql = f"{SOURCE} {where} order by {ORDERS[listing.order][1]} limit ?"
-        rows = fetch_all(connection, sql, [*bindings, limit])
+        rows = fetch_all(connection, sql, [*bindings, min(limit, MOST_INTEGER)])
         return [source_item(row, database.adopted, origin) for row in rows], total
 
 

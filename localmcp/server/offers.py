@@ -12,6 +12,7 @@ from urllib.parse import parse_qs, quote, urlsplit
 
 from localmcp.errors import InvalidInput, LocalMCPError, NotFound
 from localmcp.knowledge.origins import DOCUMENT_URI, without_scheme
+from localmcp.schemas import shorten_value
 from localmcp.tools import Json, Registry
 
 TEMPLATE = DOCUMENT_URI + "{sourceId}{?offset}"
@@ -19,6 +20,7 @@ RULES_PROMPT = "rules_for_task"
 PAGE = 50
 """Entries of one page of a list."""
 MOST_COMPLETIONS = 100
+MOST_DIGITS = 20
 
 
 class OwnOffer:
@@ -95,8 +97,8 @@ class OwnOffer:
             return None
         parts = urlsplit(uri)
         offset = parse_qs(parts.query).get("offset", ["0"])[0]
-        if not offset.isdecimal():
-            raise InvalidInput(f"offset: '{offset}' is not a whole number.")
+        if not offset.isdecimal() or len(offset) > MOST_DIGITS:
+            raise InvalidInput(f"offset: {shorten_value(offset)} is not a whole number, or too large.")
         document = self._call("get_document", sourceId=without_scheme(uri), offset=int(offset))
         contents: list[Json] = [{"uri": uri, "mimeType": "text/plain", "text": document["source"]["content"]}]
         if document.get("truncated"):

@@ -22,7 +22,7 @@ class KeptPowers:
     keys: bool = False
     """API keys: whoever has one may read the file over HTTP, and change it if the key says so."""
     watched_folders: bool = False
-    """Folders of this machine that the next refresh reads, such as `~/.ssh`."""
+    """Folders of this machine that the next refresh reads, such as `~/.ssh`, and files whose scans wait to be read."""
     jobs: bool = False
     """Work that was begun and would go on here."""
     replicas: bool = False
@@ -103,4 +103,7 @@ def _drop_powers(connection: apsw.Connection, keep: KeptPowers) -> Dropped:
             continue
         counts[power] = int(fetch_one(connection, f"select count(*) from {table} {which}"))
         connection.execute(f"delete from {table}")
+    if not keep.watched_folders and "ledger" in tables:
+        # Text recognition reads every file that waits here, in a watched folder or not.
+        connection.execute("delete from ledger where status in ('skipped', 'failed')")
     return Dropped(**counts)

@@ -89,6 +89,21 @@ async def test_documents_are_read_as_resources_page_by_page(filled: Workspace, e
             await client.read_resource("file:///etc/passwd")
 
 
+@pytest.mark.parametrize("offset", ["9" * 5000, "9" * 20, "-1", "%00"])
+async def test_an_offset_that_is_no_number_of_a_place_is_refused(filled: Workspace, offset: str) -> None:
+    async with serve(filled, "auto") as client:
+        with pytest.raises(MCPError, match="offset"):
+            await client.read_resource(f"{DOCUMENT_URI}Soup?offset={offset}")
+
+
+async def test_names_and_places_beyond_all_measure_are_answered_like_others(filled: Workspace) -> None:
+    async with serve(filled, "auto") as client:
+        nowhere = await client.call_tool("get_document", {"sourceId": "\n" * 5000})
+        assert "no document has this path or title" in nowhere.content[0].text  # pyright: ignore
+        behind = await client.call_tool("list_sources", {"offset": 2**63 - 1})
+        assert not behind.is_error
+
+
 @pytest.mark.parametrize("era", ERAS)
 async def test_quick_starts_and_rules_are_prompts(filled: Workspace, era: Any) -> None:
     async with serve(filled, era) as client:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from pathlib import Path
 
+import apsw
 import pytest
 from folders import write
 
@@ -12,7 +14,9 @@ from localmcp.cli.program import execute
 from localmcp.cli.session import Session
 from localmcp.config import Settings, state_directory
 from localmcp.doctor.backups import back_up, restore
+from localmcp.knowledge.scans import waiting_pages
 from localmcp.search.candidates import SearchRequest
+from localmcp.search.collections import visible_collections
 from localmcp.storage.adoption import Dropped, KeptPowers, adopt
 from localmcp.storage.database import Database, fetch_one
 from localmcp.workspace import Workspace
@@ -54,6 +58,21 @@ def test_an_adopted_file_keeps_its_documents_and_loses_its_powers(trojan: Path) 
     with Workspace(Settings(database=trojan, model="hash")) as workspace:
         assert [hit.passage.title for hit in workspace.index.search(SearchRequest("hive queen")).hits][0] == "Bees"
         assert workspace.library.refresh().indexed == 0
+
+
+def test_no_scan_that_an_adopted_file_names_waits_to_be_read(trojan: Path, tmp_path: Path) -> None:
+    with closing(apsw.Connection(str(trojan))) as connection:
+        connection.execute(
+            """
+            insert into ledger (path, collection_id, status, reason, seen_at)
+                select ?, id, 'skipped', 'waits for text recognition: 1 page', '2026' from collections limit 1
+            """,
+            (str(tmp_path / "passport.png"),),
+        )
+    adopt(trojan)
+    with closing(Database(trojan)) as database, database.read() as connection:
+        collections = [collection.id for collection in visible_collections(connection)]
+        assert waiting_pages(connection, collections) == 0
 
 
 def test_each_power_is_kept_on_request(trojan: Path) -> None:
