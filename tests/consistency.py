@@ -50,8 +50,6 @@ def _indexes(connection: apsw.Connection) -> list[str]:
     indexed = {row[0] for row in fetch_all(connection, "select rowid from chunks_fts")}
     if indexed != live:
         found.append(f"{len(live)} live chunks, {len(indexed)} in the keyword index")
-    if wrong := fetch_one(connection, _WRONG_PATHS):
-        found.append(f"{wrong} documents whose path is not in its index, or the other way round")
     codes: Counter[int] = Counter()
     for (blob,) in fetch_all(connection, "select ids from signs"):
         codes.update(array("q", blob))
@@ -138,10 +136,6 @@ def _ledger(connection: apsw.Connection) -> list[str]:
             *([f"{unlisted} sources that the ledger does not know"] if unlisted else [])]  # fmt: skip
 
 
-_WRONG_PATHS = """
-    select count(*) from (select id from sources where uri is not null) as documents
-    full join paths_fts on paths_fts.rowid = documents.id where documents.id is null or paths_fts.rowid is null
-"""
 _WORDS_OF_NO_TEXT = """
     select word from word_vectors where word not in (select term from terms)
         and not exists (select 1 from sources where trashed_at is not null)

@@ -17,7 +17,7 @@ from localmcp.search.word_vectors import UNUSED_WORDS
 from localmcp.storage.database import Database, fetch_one, open_copy
 from localmcp.storage.times import utc_now
 
-INDEXES = ("chunks_fts", "quickstarts_fts", "paths_fts")
+INDEXES = ("chunks_fts", "quickstarts_fts")
 MERGED_PAGES = 300
 """Pages written by one step of a merge: about 50 ms, between which others get to write."""
 MOST_STEPS = 20_000

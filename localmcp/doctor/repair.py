@@ -22,7 +22,6 @@ from localmcp.search.reembedding import KIND as REEMBED
 from localmcp.search.reembedding import rebuild_signs
 from localmcp.search.vector_queue import requeue_collection
 from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_column, fetch_one
-from localmcp.storage.path_index import refill_path_index
 from localmcp.storage.times import utc_now
 
 AT_ONCE = 2000
@@ -137,7 +136,6 @@ def _rebuild_words(database: Database) -> int:
     """Rebuild the index in one transaction: a search in between finds the old one. 20 s for 100,000 passages."""
     with database.write() as connection:
         connection.execute("insert into chunks_fts (chunks_fts) values ('delete-all')")
-        refill_path_index(connection)
         connection.execute("delete from words")
         connection.execute("delete from terms")
         total = 0

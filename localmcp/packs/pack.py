@@ -21,7 +21,6 @@ from localmcp.search.collections import choose_collections
 from localmcp.search.word_vectors import UNUSED_WORDS
 from localmcp.storage.database import Database, fetch_all, fetch_column
 from localmcp.storage.migrations import apply_migrations, schema_version
-from localmcp.storage.path_index import refill_path_index
 from localmcp.storage.schema import expected_schema, schema_of
 from localmcp.storage.times import utc_now
 from localmcp.text.chunking import CHUNKER_VERSION
@@ -136,9 +135,8 @@ def _reduce(connection: apsw.Connection, unwanted: Sequence[int] | None) -> None
     connection.execute(
         "delete from sqlite_sequence where name in (select value from json_each(?))", (json.dumps(PRIVATE_TABLES),)
     )
-    refill_path_index(connection)
     connection.execute("commit")
-    for index in ("chunks_fts", "quickstarts_fts", "paths_fts"):
+    for index in ("chunks_fts", "quickstarts_fts"):
         connection.execute(f"insert into {index} ({index}) values ('optimize')")
 
 

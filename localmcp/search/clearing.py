@@ -8,7 +8,8 @@ import apsw
 
 from localmcp.errors import InvalidInput
 from localmcp.humanize import command_line
-from localmcp.search.sources import delete_source, trash_sources
+from localmcp.search.sources import trash_sources
+from localmcp.search.vector import remove_vectors
 from localmcp.search.word_vectors import UNUSED_WORDS
 from localmcp.storage.database import Database, bump_generations, fetch_column, fetch_one
 
@@ -69,4 +70,5 @@ def _delete_sources(database: Database, which: str, bindings: Sequence[int]) -> 
 def _delete(connection: apsw.Connection, source_ids: Sequence[int]) -> None:
     trash_sources(connection, source_ids)
     for source_id in source_ids:
-        delete_source(connection, source_id)
+        remove_vectors(connection, fetch_column(connection, "select id from chunks where source_id = ?", (source_id,)))
+        connection.execute("delete from sources where id = ?", (source_id,))

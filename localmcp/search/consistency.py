@@ -12,7 +12,6 @@ from localmcp.arrays import np
 from localmcp.search.vector import segment_fits
 from localmcp.search.vector_queue import QUEUE_VERSION, miscounted
 from localmcp.storage.database import fetch_all, fetch_one
-from localmcp.storage.path_index import PATHS_VERSION
 from localmcp.storage.schema import has_table
 from localmcp.storage.vector_codes import pack_codes
 
@@ -41,12 +40,6 @@ _COUNTS = {
     """,
 }
 """What is wrong -> the rows with which it is, of which a sound file has none."""
-_PATHS, _INDEXED_PATHS = "select id from sources where uri is not null", "select rowid from paths_fts"
-_WRONG_PATHS = f"""
-    select count(*) from (
-        select * from ({_PATHS} except {_INDEXED_PATHS}) union all select * from ({_INDEXED_PATHS} except {_PATHS})
-    )
-"""
 _OF_RULES = "select embedding from rules where embedding is not null"
 
 
@@ -64,8 +57,6 @@ def disagreements(connection: apsw.Connection) -> list[str]:
     }
     if connection.pragma("user_version") >= QUEUE_VERSION:
         counts["{} documents wait for other vectors than the queue says"] = miscounted(connection)
-    if connection.pragma("user_version") >= PATHS_VERSION:
-        counts["{} paths are missing in the keyword index, or are not there"] = fetch_one(connection, _WRONG_PATHS)
     return [*(text.format(count) for text, count in counts.items() if count), *_sign_codes(connection)]
 
 

@@ -12,7 +12,6 @@ import apsw
 
 from localmcp.search.collections import Collection
 from localmcp.storage.database import fetch_all, fetch_column
-from localmcp.storage.schema import has_table
 from localmcp.wording.normalize import fold
 
 MOST_NAMED = 5
@@ -24,7 +23,6 @@ MOST_FILES, CHARACTERS_READ = 3, 2_000
 MOST_FETCHED = 500
 _BOUNDARY = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[^\W\d_])(?=\d)|(?<=\d)(?=[^\W\d_])")
 _SUFFIX = re.compile(r"[A-Za-z][A-Za-z0-9]{0,4}")
-Rows = Sequence[tuple[int, str]]
 _MARKS = "\"'`“”‘’«»()[]{}<>,;:.?!*"
 
 
@@ -80,34 +78,17 @@ def named_chunks(connection: apsw.Connection, source_ids: Iterable[int], candida
 
 
 def _paths(connection: apsw.Connection, text: str, collections: Sequence[Collection]) -> Iterator[tuple[int, str]]:
-    """Yield (source id, path) where the path may hold what is asked for."""
+    """Yield (source id, path) where the path may hold what is asked for; 1 ms for 10,000 documents."""
     words = sorted(set(map(_pattern, _split(text))), key=len, reverse=True)
     is_short = sum(not word.isdigit() for word in words) <= MOST_WORDS
     pattern_groups = [[f"%{word}%" for word in words]] if words and is_short else []
     files = [file.rpartition(".") for file in _file_names(text)]
     pattern_groups += [[f"%{_pattern(stem)}.{suffix}"] for stem, _, suffix in files]
+    ids = ",".join(str(collection.id) for collection in collections)
+    sql = f"select id, uri from sources where collection_id in ({ids}) and trashed_at is null and uri is not null"
     for patterns in pattern_groups:
-        yield from _paths_like(connection, patterns, [collection.id for collection in collections])
-
-
-def _paths_like(connection: apsw.Connection, patterns: Sequence[str], collection_ids: Sequence[int]) -> Rows:
-    """Return (source id, path) where the path is like all of the patterns; of too many, the first by path."""
-    likes = f"trashed_at is null and uri is not null {'and uri like ? ' * len(patterns)} limit {MOST_FETCHED}"
-    chosen = f"collection_id in ({','.join(map(str, collection_ids))}) and {likes}"
-    # 0.02 to 4 ms for 100,000 documents instead of 8 to 30, by how many paths hold the letters.
-    if (letters := _trigrams(patterns)) and has_table(connection, "paths_fts"):
-        sql = "select id, uri from paths_fts cross join sources on id = paths_fts.rowid where paths_fts match ?"
-        rows = fetch_all(connection, f"{sql} and {chosen}", (letters, *patterns))
-        if len(rows) < MOST_FETCHED:
-            return rows
-    return fetch_all(connection, f"select id, uri from sources where {chosen}", patterns)
-
-
-def _trigrams(patterns: Iterable[str]) -> str:
-    """Return what the index of paths looks for: every three letters in a row; empty if there are none."""
-    runs = [run for pattern in patterns for run in re.split("[%_]", pattern)]
-    trigrams = dict.fromkeys(run[at : at + 3] for run in runs for at in range(len(run) - 2))
-    return " AND ".join(f'"{letters}"' for letters in trigrams)
+        likes = " and uri like ?" * len(patterns)
+        yield from fetch_all(connection, f"{sql}{likes} limit {MOST_FETCHED}", patterns)
 
 
 def _pattern(word: str) -> str:

@@ -22,7 +22,6 @@ from localmcp.search.replicas import note_changes
 from localmcp.search.vector_queue import requeue
 from localmcp.search.word_vectors import UNUSED_WORDS, forget_words
 from localmcp.storage.database import bump_generations, fetch_all, fetch_column, fetch_one
-from localmcp.storage.path_index import index_path
 from localmcp.storage.times import utc_now
 
 
@@ -112,15 +111,11 @@ def _insert_source(connection: apsw.Connection, draft: SourceDraft) -> Indexed:
         """,
         {**_source_columns(draft), "uuid": identity, "now": now},
     )
-    if draft.uri is not None:
-        index_path(connection, source_id, draft.uri)
     return Indexed(source_id, identity)
 
 
 def _update_source(connection: apsw.Connection, draft: SourceDraft, source_id: int) -> Indexed:
-    title, uri = fetch_one(connection, "select title, uri from sources where id = ?", (source_id,))
-    if uri != draft.uri:
-        index_path(connection, source_id, draft.uri)
+    title: str = fetch_one(connection, "select title from sources where id = ?", (source_id,))
     if title != draft.title:
         # The title is indexed with every chunk; words are counted back under the title they were counted with.
         _remove_chunks(connection, draft.collection_id, _chunk_ids(connection, source_id))
@@ -329,17 +324,11 @@ def purge_sources(connection: apsw.Connection, trashed_before: str) -> int:
     """Delete for good what was put into the trash before that time (ISO 8601 UTC); returns how many sources."""
     rows = fetch_all(connection, "select id from sources where trashed_at < ?", (trashed_before,))
     for (source_id,) in rows:
-        delete_source(connection, source_id)
+        vector.remove_vectors(connection, _chunk_ids(connection, source_id))
+        connection.execute("delete from sources where id = ?", (source_id,))
     if rows:
         connection.execute(UNUSED_WORDS)
     return len(rows)
-
-
-def delete_source(connection: apsw.Connection, source_id: int) -> None:
-    """Delete a source that is in the trash for good. Part of the write transaction."""
-    vector.remove_vectors(connection, _chunk_ids(connection, source_id))
-    index_path(connection, source_id, None)
-    connection.execute("delete from sources where id = ?", (source_id,))
 
 
 def _collection_of(connection: apsw.Connection, source_id: int, *, trashed: bool) -> int | None:

@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 import apsw
 
-from localmcp.storage.path_index import make_path_index
 from localmcp.storage.times import utc_now
 from localmcp.storage.vector_codes import recode
 
@@ -405,6 +404,7 @@ def m005_replicas(connection: apsw.Connection) -> None:
             sender text,               -- the process that sends, and until when it alone may
             sender_until text
         ) strict;
+
         create table replica_changes ( -- chunks that look different there; what they are now is read when they are sent
             id integer primary key autoincrement,
             collection_id integer not null references replicas (collection_id) on delete cascade,
@@ -435,6 +435,7 @@ def m007_vector_queue(connection: apsw.Connection) -> None:
             characters integer not null
         ) strict;
         create index vector_queue_by_size on vector_queue (passages, source_id);
+
         create table leases (          -- who does what only one process does at a time
             name text primary key,
             holder text not null,
@@ -445,6 +446,7 @@ def m007_vector_queue(connection: apsw.Connection) -> None:
             key integer primary key,
             chunk_id integer not null
         ) strict;
+
         insert into vector_queue (source_id, passages, characters)
         select sources.id, count(*), sum(stop - start) from sources
         join collections on collections.id = sources.collection_id join chunks on chunks.source_id = sources.id
@@ -492,9 +494,7 @@ def m010_word_vectors(connection: apsw.Connection) -> None:
 @migration
 def m011_codes_of_two_bits(connection: apsw.Connection) -> None:
     """Codes of vectors hold two bits a dimension, sentences have some too; an unread index of rules goes."""
+    connection.execute("drop table rules_terms; drop table rules_fts")
     columns = "id integer primary key references vectors (id) on delete cascade, codes blob not null"
-    connection.execute(f"drop table rules_terms; drop table rules_fts; create table sentence_codes ({columns}) strict")
+    connection.execute(f"create table sentence_codes ({columns}) strict")
     recode(connection)
-
-
-migration(make_path_index)

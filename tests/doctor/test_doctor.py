@@ -110,7 +110,6 @@ def test_a_file_from_elsewhere_is_to_be_adopted(workspace: Workspace, own_direct
 DAMAGE = {
     "an index without a passage": ("indexes", ["delete from chunks_fts where rowid = (select min(id) from chunks)"]),
     "an index with a passage too many": ("indexes", ["insert into chunks_fts (rowid, text) values (99999, 'spare')"]),
-    "a path that is not in its index": ("indexes", ["delete from paths_fts where rowid = 1"]),
     "missing sign codes": ("indexes", ["delete from signs"]),
     "wrong sign codes": ("indexes", ["update signs set bits = zeroblob(length(bits))"]),
     "a vector of no passage": ("indexes", ["insert into vectors values ((1 << 40) | 99999, zeroblob(256))"]),

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
-from consistency import disagreements
 
 from localmcp.config import Settings
 from localmcp.packs.pack import PackOptions, write_pack
-from localmcp.packs.verify import verify
-from localmcp.search import file_names
-from localmcp.search.collections import visible_collections
-from localmcp.search.file_names import Named, named_sources
-from localmcp.storage.database import Database, fetch_one
-from localmcp.storage.schema import has_table
 from localmcp.workspace import Workspace
 
 TEXTS = {
@@ -107,56 +99,3 @@ def test_a_document_of_a_mounted_file_is_named_too(shelf: Workspace, tmp_path: P
         own.mounts.mount(pack)
         answer: Any = own.registry.call("search", {"query": "QuarterlyReport2025"}).value
     assert answer["results"][0]["origin"] == "team"
-
-
-# ---------------------------------------------------------------- the index of paths
-
-QUERIES = (
-    "oidc-v2.md", "OIDC v2", "v2", "quarterly report 2025", "quarterlyreport2025.txt", "PRÜFUNG", "договор аренды",
-    "private notes", "notes", "notes.md of what is private", "work", "readme 3", "3", "shelf", "readme.md", "no such",
-)  # fmt: skip
-
-
-def named_by(workspace: Workspace) -> list[Named]:
-    with workspace.database.read() as connection:
-        collections = visible_collections(connection)
-        return [named_sources(connection, query, collections, None) for query in QUERIES]
-
-
-def test_the_index_of_paths_changes_no_answer(
-    shelf: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for number in range(30):
-        path = tmp_path / "shelf" / "many" / f"{number} notes of work.md"
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(f"Number {number}.", encoding="utf-8")
-    shelf.library.refresh()
-    for most in (500, 10):
-        monkeypatch.setattr(file_names, "MOST_FETCHED", most)
-        monkeypatch.setattr(file_names, "has_table", has_table)
-        indexed = named_by(shelf)
-        monkeypatch.setattr(file_names, "has_table", lambda *_: False)  # as in a file that an older version made
-        assert indexed == named_by(shelf) and any(named.shares for named in indexed)
-
-
-def test_a_path_that_changes_or_leaves_is_indexed_as_it_is(shelf: Workspace, tmp_path: Path) -> None:
-    folder = tmp_path / "shelf" / "work"
-    (folder / "oidc-v2.md").rename(folder / "saml-v3.md")
-    shelf.library.refresh()
-    assert found_names(shelf, "saml v3")[0] == "work/saml-v3.md"
-    assert disagreements(shelf.database) == []
-    shelf.library.remove([str(folder)])
-    shelf.library.empty_trash()
-    shelf.registry.call("add_document", {"title": "Talk", "text": "Without a file."})
-    assert disagreements(shelf.database) == []
-
-
-def test_a_pack_indexes_the_paths_that_it_shows(shelf: Workspace, tmp_path: Path) -> None:
-    write_pack(shelf.database, tmp_path / "b.localmcp", PackOptions())
-    pack = Database(tmp_path / "b.localmcp", read_only=True)
-    with pack.read() as connection:
-        match = "select count(*) from paths_fts where paths_fts match ?"
-        assert fetch_one(connection, match, ('"oid"',)) == 1
-        # The folder is named in the pack, not where it is.
-        assert fetch_one(connection, match, (f'"{os.sep}sh"',)) == 0
-    assert verify(tmp_path / "b.localmcp").sound
