@@ -71,8 +71,9 @@ class Upkeep:
     def _walk(self) -> None:
         self._last_walk = time.monotonic()
         report = self._library.refresh(wait=False)
-        if report.indexed or report.updated or report.removed:
-            log.info("refreshed: %d new, %d changed, %d gone", report.indexed, report.updated, report.removed)
+        gone = report.missing + report.removed
+        if report.indexed or report.updated or gone:
+            log.info("refreshed: %d new, %d changed, %d gone", report.indexed, report.updated, gone)
         if not report.waiting:
             self._library.read_scans(self._pause)
 

@@ -3,6 +3,7 @@
 import json
 import logging
 import re
+from functools import cache
 from html import unescape
 from importlib import import_module
 from itertools import dropwhile, pairwise
@@ -64,7 +65,7 @@ def _front_matter(text: str) -> tuple[dict[str, Any], int]:
         return {}, 0
     yaml = import_module("yaml")
     try:
-        front: Any = json_value(yaml.safe_load(match[1])) if _is_tame(yaml, match[1]) else {}
+        front: Any = json_value(yaml.load(match[1], _loader())) if _is_tame(yaml, match[1]) else {}
     except (yaml.YAMLError, ValueError, TypeError) as error:
         logger.debug("front matter is not YAML: %s", error)
         front = dict[str, Any]()
@@ -79,6 +80,22 @@ def _read_toml(text: str) -> dict[str, Any]:
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         logger.debug("front matter is not TOML: %s", error)
         return {}
+
+
+@cache
+def _loader() -> Any:
+    """Return the safe loader, for which a date that no calendar has is text, so that the other values are read."""
+    yaml = import_module("yaml")
+
+    class Loader(yaml.SafeLoader):
+        def construct_timestamp(self, node: Any) -> Any:
+            try:
+                return self.construct_yaml_timestamp(node)
+            except (ValueError, OverflowError):
+                return self.construct_scalar(node)
+
+    Loader.add_constructor("tag:yaml.org,2002:timestamp", Loader.construct_timestamp)
+    return Loader
 
 
 def _is_tame(yaml: Any, text: str) -> bool:

@@ -148,6 +148,13 @@ def test_a_long_title_is_cut_to_one_line_of_200_characters() -> None:
     assert read_bytes(b"# " + b"word " * 100, "a.md").title == ("word " * 40).strip()
 
 
+@pytest.mark.parametrize("date", ["2026-02-31", "0000-00-00", "2026-11-26 25:61:00", "2026-11-26 10:00:00+99:99"])
+def test_a_date_that_no_calendar_has_costs_the_other_values_nothing(date: str) -> None:
+    document = read_bytes(f"---\ndate: {date}\ntitle: Bees\nyear: 2026\n---\nText.\n".encode(), "note.md")
+    assert document.title == "Bees"
+    assert document.metadata["year"] == 2026 and document.metadata["date"] == date
+
+
 @pytest.mark.parametrize(
     "front",
     [
