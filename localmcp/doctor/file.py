@@ -25,7 +25,7 @@ BEFORE_EVERYTHING = datetime(2025, 1, 1, tzinfo=UTC)
 """A clock that is earlier than the program is wrong."""
 TIMES = (
     ("the file", "select max(created_at) from file"),
-    ("a document", "select max(max(created_at), max(updated_at)) from sources"),
+    ("a document", "select max(max(created_at), max(updated_at), coalesce(max(trashed_at), '')) from sources"),
     ("a call", "select max(started_at) from calls"),
 )
 

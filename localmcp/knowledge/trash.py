@@ -327,10 +327,14 @@ def _forget_files_watched_alone(connection: apsw.Connection, collection_id: int,
             forget_root(connection, collection_id, root.path)
 
 
+END_OF_TIME = "9999-12-31T23:59:59.999Z"
+"""After every time that a file holds."""
+
+
 def purge(connection: apsw.Connection, days: float) -> int:
     """Delete for good what has been in the trash longer than `days`, and what no longer serves a purpose."""
-    # For 0 days, what was put there in this millisecond too.
-    return _purge_before(connection, utc_now(86_400 * days if days > 0 else -1))
+    # For 0 days all of it, also what was put there before a clock was set back.
+    return _purge_before(connection, utc_now(86_400 * days) if days > 0 else END_OF_TIME)
 
 
 def purge_expired(connection: apsw.Connection, days: float) -> int:

@@ -588,6 +588,17 @@ def test_a_refresh_deletes_what_has_been_in_the_trash_too_long(
     assert (library.roots(), library.why(folder / "bees.md")["entries"]) == ([], [])
 
 
+def test_the_trash_is_emptied_of_what_was_put_there_before_the_clock_was_set_back(
+    library: Library, database: Database, folder: Path
+) -> None:
+    library.add_paths([folder])
+    library.remove(["Bees"])
+    with database.write() as connection:
+        connection.execute("update sources set trashed_at = ? where trashed_at is not null", (utc_now(-3600),))
+    assert library.empty_trash() == 1
+    assert library.trashed() == []
+
+
 def test_a_clock_that_jumps_ahead_does_not_empty_the_trash(library: Library, database: Database, folder: Path) -> None:
     library.add_paths([folder])
     (folder / "bees.md").unlink()
