@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +30,8 @@ SECRET = "the treasure is below the oak"
 class Signed:
     """The running server."""
 
-    def __init__(self, lifetime: int) -> None:
-        command = [sys.executable, str(SERVERS / "signed.py"), str(lifetime)]
+    def __init__(self, lifetime: int, *options: str) -> None:
+        command = [sys.executable, str(SERVERS / "signed.py"), str(lifetime), *options]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
         self.base = f"http://127.0.0.1:{int(self.process.stdout.readline())}"
@@ -161,6 +161,13 @@ async def test_a_token_that_the_server_revokes_early_is_refreshed_once_before_th
         assert registry.call("vault__secret").text == SECRET
 
 
+async def test_a_token_that_was_revoked_early_is_refreshed_too_when_only_the_tools_are_read(farm: Farm) -> None:
+    async with signed_in(farm, 3600) as server:
+        server.post("/expire")
+        assert farm.open()[1].refresh(["vault"]) == {"vault": 1}
+        assert (server.counts["authorized"], server.counts["refreshed"]) == (1, 1)
+
+
 async def test_a_process_that_still_runs_keeps_no_tokens_after_a_sign_out(farm: Farm) -> None:
     async with signed_in(farm, 1) as server:
         registry, _ = farm.open()
@@ -207,6 +214,43 @@ def test_login_says_where_to_sign_in_that_it_worked_and_which_tools_there_are_no
     assert "is a program" in capsys.readouterr().err
     assert execute(Session(), ["servers", "login", "valut"]) == 1
     assert "There are: files, vault." in capsys.readouterr().err
+
+
+def test_login_says_so_where_no_sign_in_is_asked_for(farm: Farm, capsys: pytest.CaptureFixture[str]) -> None:
+    with closing(Signed(3600, "--open")) as server:
+        farm.write(vault=server.entry)
+        assert execute(Session(), ["servers", "login", "vault"]) == 0
+        printed = capsys.readouterr()
+        assert printed.out.splitlines() == ["vault asks for no sign-in.", "vault: 1 tool"] and printed.err == ""
+        execute(Session(), ["servers", "login", "vault", "--json"])
+        assert json.loads(capsys.readouterr().out) == {"server": "vault", "signedIn": False, "tools": 1}
+
+
+def test_login_says_that_the_person_refused(
+    lasting: Signed, farm: Farm, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    farm.write(vault=lasting.entry)
+    monkeypatch.setattr("click.launch", browser())
+    lasting.post("/person?answer=deny")
+    try:
+        assert execute(Session(), ["servers", "login", "vault"]) == 3
+    finally:
+        lasting.post("/person?answer=allow")
+    printed = capsys.readouterr()
+    assert printed.out == "" and "The sign-in to 'vault' failed: access_denied" in printed.err
+
+
+def test_login_that_opens_a_server_whose_tools_cannot_be_read_says_both(
+    farm: Farm, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("click.launch", browser())
+    with closing(Signed(3600, "--once")) as server:
+        farm.write(vault=server.entry)
+        assert execute(Session(), ["servers", "login", "vault"]) == 3
+    printed = capsys.readouterr()
+    assert printed.out.splitlines()[0] == "Signed in to vault."
+    assert "asks you to sign in (HTTP 401)" in printed.out
+    assert "localmcp servers login vault" in printed.err
 
 
 def test_without_a_browser_the_address_is_only_printed(

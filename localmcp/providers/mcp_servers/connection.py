@@ -429,6 +429,8 @@ class Connection:
         return self._unavailable(f"ended during the call of {tool}{ending}", "The next call starts it again.")
 
     def _explain_start(self, error: BaseException) -> LocalMCPError:
+        if self._refusal is not None:
+            return self._explain_refusal()
         if isinstance(error, LocalMCPError):
             return error
         if self._status == UNAUTHORIZED:

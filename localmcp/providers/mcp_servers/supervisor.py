@@ -125,6 +125,12 @@ class Supervisor:
         Raises:
             LocalMCPError: as `connect`, or the tools cannot be listed.
         """
+        try:
+            await self._refresh_once()
+        except SessionLost:
+            await self._refresh_once()
+
+    async def _refresh_once(self) -> None:
         was_alive = self.alive
         connection = await self.connect()
         if was_alive:
