@@ -115,7 +115,7 @@ class LibraryTools:
         collection: CollectionName = None,
         partition: PartitionName = None,
     ) -> IngestResult:
-        """Add a file, or a folder with everything in it, to the knowledge base, and keep it up to date from then on.
+        """Add a file, or a folder with everything in it, to the knowledge base, and watch it: it stays up to date.
 
         Only files in folders that the person has allowed or added can be added. Unchanged files are not read again.
         """

@@ -114,7 +114,7 @@ class Records:
         metadata: Annotated[dict[str, Any] | None, Param("For all; a record's own keys win.")] = None,
         split: Annotated[bool, Param("Cut texts that are too long for one vector into several chunks.")] = False,
     ) -> InsertedRecords:
-        """Store texts with metadata in a collection, one chunk each, so that retriever and search find them."""
+        """Put texts or records with metadata into a collection, one chunk each; retriever and search find them."""
         if (texts is None) == (records is None):
             raise InvalidInput("Give either texts or records.")
         new = [NewRecord(text, place=f"texts[{number}]") for number, text in enumerate(texts or ())] + [
@@ -250,7 +250,7 @@ class Records:
         partition_name: Annotated[str | None, Param("Only in this partition.")] = None,
         confirm: Annotated[bool, Param("Needed for more than five documents that come from files.")] = False,
     ) -> DeletedRecords:
-        """Put records, and whole documents, of a collection into the trash; restore_source brings them back."""
+        """Delete records, and whole documents, of a collection: they move to the trash; restore_source undoes it."""
         condition = parse_condition(filter)
         if (ids is None) == (condition is None):
             raise InvalidInput("Give either ids or a filter that is not empty.")
