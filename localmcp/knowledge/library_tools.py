@@ -188,7 +188,10 @@ class LibraryTools:
                 "removed; if the person wants this, call again with confirm: true.",
             }
         report = self._library.remove([target])
-        return {"removed": report.removed, "trashDays": self._settings.trash_days, "sources": sources}
+        result: Removed = {"removed": report.removed, "trashDays": self._settings.trash_days, "sources": sources}
+        if not report.removed:
+            result["message"] = "Nothing was removed: no document is from there. It is no longer looked at."
+        return result
 
     @hidden_change(
         "restore_source",

@@ -188,6 +188,14 @@ def test_a_path_is_removed_with_everything_in_it(at: Setting, allowed: Path) -> 
     assert at.call("remove_source", path=str(allowed))["removed"] == 2
 
 
+def test_removing_a_folder_that_holds_no_document_says_so(at: Setting, allowed: Path) -> None:
+    empty = allowed / "empty"
+    empty.mkdir()
+    at.call("add_path", path=str(empty))
+    removal = at.call("remove_source", path=str(empty))
+    assert (removal["removed"], removal["sources"]) == (0, []) and "no longer looked at" in removal["message"]
+
+
 def test_removing_a_folder_that_is_being_added_is_asked_about(
     at: Setting, allowed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
