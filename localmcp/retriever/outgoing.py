@@ -18,8 +18,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import psutil
-
 from localmcp.arrays import np
 from localmcp.errors import InvalidInput, LocalMCPError, Unavailable
 from localmcp.milvus.backend import MilvusBackend
@@ -324,6 +322,9 @@ class Sender:
 
 def _is_gone(sender: str) -> bool:
     """Return whether the sender's process has ended."""
+    # A start does not pay for what only a copy needs.
+    import psutil
+
     process = sender.partition(":")[0]
     return sender != OUR_NAME and process.isdecimal() and not psutil.pid_exists(int(process))
 

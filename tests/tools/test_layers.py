@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-HEAVY = ("mcp", "textual", "numpy", "pydantic", "fastembed", "onnxruntime", "tokenizers", "sqlite_vec", "rich", "click")
+HEAVY = (
+    "mcp", "textual", "numpy", "pydantic", "fastembed", "onnxruntime", "tokenizers", "sqlite_vec", "rich", "click",
+    "psutil",
+)  # fmt: skip
 
 
 @cache
