@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -112,6 +113,9 @@ async def test_a_pack_is_mounted_listed_with_what_it_holds_and_unmounted(tmp_pat
         await tui.press("ctrl+r")
         await find(tui, "mount:")
         await tui.until(lambda: "● herbs  mounted" in tui.text(), "the mount")
+        [place] = re.findall(r"Search only there: +collection:(\S+)", tui.text())
+        found = tui.app.session.workspace.knowledge.search("basil", collection=place)
+        assert found["results"], "what the pane suggests can be searched"
         await tui.until(lambda: "1 document, 1 passage" in tui.text(), "what it holds")
         await tui.press("enter")
         await tui.until(lambda: "Unmount it" in tui.text(), "what can be done")

@@ -145,7 +145,7 @@ def _mount(mount: Json) -> Entry:
     problem = mount.get("problem")
     state = Content.styled(f"✗ {problem}", "$error") if problem else Content(holds)
     title = Content.assemble(("✗ ", "$error") if problem else ("● ", "$success"), f"{name}  {problem or 'mounted'}")
-    search = Content(f"Search only there:  collection:mount:{name}/*")
+    search = Content(f"Search only there:  collection:mount:{name}")
     about = Content("\n\n").join([Content(short(path)), state, search])
     unmount = Command("Packs", "Unmount it", "It is no longer searched.", ("unmount", name))
     check = Command("Packs", "Check it", "", ("verify", path), is_long=True)
