@@ -5,11 +5,15 @@ The engine is Rust's `regex`, which pydantic brings; it has no look-around and n
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pydantic_core import SchemaValidator
+
+MOST_REPEATS = 4
+"""Signs of repetition with which Python's engine, whose attempts each of them multiplies, may match a path."""
 
 
 def matches(pattern: str, text: str) -> bool | None:
@@ -21,6 +25,14 @@ def matches(pattern: str, text: str) -> bool | None:
 def may_match(pattern: str, text: str) -> bool:
     """Return whether the pattern is in the text, or may be, because this engine does not support it."""
     return matches(pattern, text) is not False
+
+
+def matches_path(pattern: re.Pattern[str], path: str) -> bool:
+    """Return whether a pattern is anywhere in a path; one that takes too long and is not supported here is nowhere."""
+    found = matches(pattern.pattern, path)
+    if found is None and pattern.pattern.count("*") + pattern.pattern.count("+") <= MOST_REPEATS:
+        return pattern.search(path) is not None
+    return found or False
 
 
 @lru_cache(maxsize=1000)

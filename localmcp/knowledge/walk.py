@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from localmcp.errors import InvalidInput
 from localmcp.files import modified_ns, reason_of, unicode_path
+from localmcp.linear_patterns import matches_path
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
@@ -42,6 +43,9 @@ _PAGE_FOLDER = re.compile(
     r"(.+)[_-](?:files?|dateien|fichiers|archivos|arquivos|ficheiros|bestanden|pliki)", re.I | re.S
 )
 """How browsers name the folder beside a page that is saved with its pictures and scripts."""
+
+
+_INSIDE = "(?P<ps_d>/)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,10 +121,7 @@ class _Rule:
     regex: re.Pattern[str]
 
     def matches(self, relative: str) -> bool:
-        """Return whether it means this very entry.
-
-        pathspec also matches what is in a folder, but a walk has asked for the folder before.
-        """
+        """Return whether it means this very entry."""
         text = self.pattern.removeprefix("!")
         if text.endswith("/**"):
             subject = relative.rstrip("/")
@@ -128,10 +129,7 @@ class _Rule:
             subject = relative
         else:
             subject = relative[relative.rstrip("/").rfind("/") + 1 :]
-        match = self.regex.search(subject)
-        # pathspec's name for the slash behind a folder that was matched.
-        inside = match.end("ps_d") if match and "ps_d" in self.regex.groupindex else -1
-        return match is not None and inside in (-1, len(subject))
+        return matches_path(self.regex, subject)
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,8 +330,13 @@ def _read_rule(line: str, path: str) -> _Rule | None:
     except InvalidInput as error:
         log.warning("%s: the line %r is left out: %s", path, line, error)
         return None
-    regex = getattr(pattern, "regex", None)
-    return _Rule(line.strip(), regex) if regex else None
+    regex: re.Pattern[str] | None = getattr(pattern, "regex", None)
+    if regex is None:
+        return None
+    # pathspec also matches what is in a folder, whose slash it names; but a walk has asked for the folder before.
+    entry = regex.pattern.replace("(?:(?P<ps_d>/)|$)", "/?$")
+    entry = f"{entry.removesuffix(_INSIDE)}/$" if entry.endswith(_INSIDE) else entry
+    return _Rule(line.strip(), re.compile(entry))
 
 
 def _layers_above(root: str, watched: frozenset[str]) -> tuple[_Layer, ...]:

@@ -14,6 +14,7 @@ import apsw
 
 from localmcp.arrays import Vector, Vectors, np
 from localmcp.embeddings import is_unit_vector
+from localmcp.linear_patterns import matches_path
 from localmcp.rules.calibration import Calibration, ExpectedTasks
 from localmcp.rules.rulebook import CATEGORIES, Rule, Selection, load_rules, rule_ids_of
 from localmcp.search.collections import Collection
@@ -42,6 +43,9 @@ _FACT = re.compile(
 FOR_CATEGORY, FOR_FILES, FOR_USE, FOR_RECENCY, FOR_WEIGHT = 0.02, 0.1, 0.04, 0.04, 0.1
 USE_THAT_COUNTS_FULL = 50
 RECENT_DAYS = 30.0
+LONGEST_PATH = 4096
+LONGEST_GLOBS, MOST_PATTERNS = 2000, 500
+"""Characters of the patterns of a rule of another file, and patterns that one with braces may stand for."""
 
 
 @dataclass(slots=True)
@@ -134,7 +138,7 @@ def allowed_rules(
     condition, bindings = selection.condition()
     if files:
         rows = fetch_all(connection, "select distinct globs from rules where globs <> '[]'")
-        glob_lists = [globs for (globs,) in rows if not mounted or _is_tame(globs)]
+        glob_lists = [globs for (globs,) in rows if not mounted or len(globs) <= LONGEST_GLOBS]
         about = [globs for globs in glob_lists if any(match_globs(read_texts(globs), file) for file in files)]
         condition += " and (globs = '[]' or globs in (select value from json_each(:about)))"
         bindings["about"] = json.dumps(about)
@@ -142,28 +146,25 @@ def allowed_rules(
     return np.sort(np.fromiter((row[0] for row in rows), dtype=np.int64, count=len(rows)))
 
 
-def _is_tame(globs: str) -> bool:
-    """Return whether untrusted patterns are quick to match.
-
-    Braces multiply patterns, stars multiply attempts.
-    """
-    return len(globs) <= 2000 and all(text.count("*") <= 6 and text.count("{") <= 3 for text in read_texts(globs))
-
-
 def match_globs(globs: Sequence[str], path: str) -> bool:
     """Whether a path is one that the patterns mean; `{a,b}` and `**` work as in Cursor.
 
     Patterns are relative to the project. Where it begins in an absolute path is unknown, so each folder may be it.
     """
-    from pathspec import GitIgnoreSpec
-
+    if len(path) > LONGEST_PATH:
+        return False
     # Another file's rules may have any text for a pattern.
-    specs = (_read_pattern(glob) for glob in globs)
-    spec = GitIgnoreSpec([pattern for spec in specs if spec for pattern in spec.patterns])
+    patterns = [pattern for glob in globs if (spec := _read_pattern(glob)) for pattern in spec.patterns]
     parts = path.replace("\\", "/").removeprefix("./").split("/")
     is_absolute = not parts[0] or parts[0].endswith(":")
     starts = range(1, len(parts)) if is_absolute else range(1)
-    return any(spec.match_file("/".join(parts[start:])) for start in starts)
+    return any(_is_meant(patterns, "/".join(parts[start:])) for start in starts)
+
+
+def _is_meant(patterns: Sequence[Any], path: str) -> bool:
+    """Return what the last pattern that matches says; without one, no."""
+    meaning = (pattern.include for pattern in reversed(patterns) if pattern.regex and matches_path(pattern.regex, path))
+    return next(meaning, False)
 
 
 def is_pattern(glob: str) -> bool:
@@ -181,14 +182,23 @@ def _read_pattern(glob: str) -> GitIgnoreSpec | None:
 
 
 def _expand_braces(glob: str) -> list[str]:
-    opened = re.search(r"\{([^{}]*)\}", glob)
-    if opened is None:
-        return [glob]
-    return [
-        pattern
-        for part in opened[1].split(",")
-        for pattern in _expand_braces(glob[: opened.start()] + part.strip() + glob[opened.end() :])
-    ]
+    """Return the patterns that a glob with braces stands for.
+
+    Raises:
+        ValueError: they are too many.
+    """
+    waiting, patterns = [glob], list[str]()
+    while waiting:
+        current = waiting.pop()
+        opened = re.search(r"\{([^{}]*)\}", current)
+        if opened is None:
+            patterns.append(current)
+            continue
+        before, after = current[: opened.start()], current[opened.end() :]
+        waiting += [f"{before}{part.strip()}{after}" for part in opened[1].split(",")]
+        if len(waiting) + len(patterns) > MOST_PATTERNS:
+            raise ValueError(f"the braces stand for more than {MOST_PATTERNS} patterns")
+    return patterns
 
 
 def _compare(

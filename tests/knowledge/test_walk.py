@@ -171,6 +171,14 @@ def test_a_folder_that_its_repository_ignores_can_be_added_by_name(tmp_path: Pat
     assert found(tmp_path / "build") == ["a.md"]
 
 
+@pytest.mark.parametrize("pattern", ["*a" * 40 + "b", "/**" * 40 + "/b", "*a" * 5000 + "b"])
+def test_a_pattern_of_many_stars_does_not_hold_up_the_walk(tmp_path: Path, pattern: str) -> None:
+    deep = "/".join("a" * 40)
+    make(tmp_path, "a" * 200 + ".md", f"{deep}/c.md")
+    write(tmp_path / ".gitignore", pattern)
+    assert sorted(found(tmp_path)) == [f"{deep}/c.md", "a" * 200 + ".md"]
+
+
 def test_ignore_files_above_count_only_inside_a_repository_or_a_watched_folder(tmp_path: Path) -> None:
     make(tmp_path, "docs/a.md")
     write(tmp_path / ".gitignore", "*.md")

@@ -373,10 +373,22 @@ def test_the_reason_names_the_pattern_that_the_file_fits(ruled: Workspace) -> No
         (["migrations/*.sql"], "C:\\shop\\migrations\\001.sql", True),
         (["migrations/*.sql"], "/home/ada/shop/src/001.sql", False),
         (["src/*.ts"], "lib/src/a.ts", False),
+        (["*.py", "!test_*.py"], "src/test_a.py", False),
+        (["src/", "!src/a.ts"], "src/b.ts", True),
+        # These would hold up an engine that tries every place for every star.
+        (["*a" * 40 + "b"], "a" * 200, False),
+        (["*a" * 5000 + "b"], "a" * 200, False),
+        (["/**" * 40 + "/b"], "/a" * 200, False),
+        (["*.py"], "/a" * 50_000 + ".py", False),
     ],
 )
 def test_globs_are_read_as_cursor_reads_them(globs: list[str], path: str, expected: bool) -> None:
     assert match_globs(globs, path) is expected
+
+
+def test_braces_that_stand_for_too_many_patterns_are_refused(ruled: Workspace) -> None:
+    with pytest.raises(InvalidInput, match="is no pattern"):
+        ruled.registry.call("addRule", {"rule_text": "Use tabs.", "globs": ["{a,b}" * 30]})
 
 
 def test_a_token_budget_is_kept_and_what_is_left_out_is_counted(ruled: Workspace, model: Any) -> None:
