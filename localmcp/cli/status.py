@@ -11,6 +11,9 @@ from localmcp.errors import LocalMCPError
 from localmcp.schemas import Json
 from localmcp.search import reembedding
 
+MOST_LANGUAGES = 6
+"""Languages that are named, those of most passages first."""
+
 
 @command()
 @click.option("--check", is_flag=True, help="Also load the model, which takes about a second.")
@@ -66,7 +69,7 @@ def _print_status(session: Session, result: Json) -> None:
         f"{terminal.counted(stats['totalChunks'], 'passage')}",
         "no vectors": _without_vectors(result),
         "trash": terminal.counted(stats["trashedSources"], "document") if stats["trashedSources"] else "",
-        "languages": ", ".join(f"{name} {chunks:,}" for name, chunks in stats["languages"].items()),
+        "languages": _languages(stats["languages"]),
         "advice": terminal.warned(stats.get("languageNotice", "")),
         "model": f"{model['setting']}  {terminal.dim(model.get('name', ''))}  {model['state']}",
         "problem": terminal.warned(model.get("problem", "")),
@@ -81,6 +84,13 @@ def _print_status(session: Session, result: Json) -> None:
         terminal.echo()
         head = ("collection", "documents", "passages", "model of its vectors")
         session.print_table(head, collections, right=(1, 2))
+
+
+def _languages(passages: dict[str, int]) -> str:
+    """`english 1,204, italian 31, and 5 more`: of code and tables a few passages look like any language."""
+    named = [f"{name} {count:,}" for name, count in passages.items()]
+    more = [f"and {len(named) - MOST_LANGUAGES} more"] if len(named) > MOST_LANGUAGES else []
+    return ", ".join(named[:MOST_LANGUAGES] + more)
 
 
 def _copy(copy: Json) -> str:

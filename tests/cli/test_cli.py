@@ -504,6 +504,25 @@ def test_status_shows_file_contents_and_model(filled) -> None:
     assert result["stats"]["chunksWithoutEmbeddings"] == 0
 
 
+def test_status_names_the_languages_of_most_passages_and_counts_the_others(cli, notes: Path) -> None:
+    texts = {
+        "german": "Die Katze schläft auf dem warmen Ofen, weil es draußen seit gestern regnet.",
+        "spanish": "El gato duerme sobre la estufa porque fuera llueve desde ayer por la tarde.",
+        "french": "Le chat dort sur le poêle parce qu'il pleut dehors depuis hier après-midi.",
+        "dutch": "De kat slaapt op de warme kachel omdat het buiten sinds gisteren regent.",
+        "portuguese": "O gato dorme em cima do fogão porque está a chover lá fora desde ontem à tarde.",
+        "swedish": "Katten sover på den varma spisen eftersom det har regnat ute sedan i går.",
+    }
+    for language, text in texts.items():
+        (notes / f"{language}.md").write_text(text, encoding="utf-8")
+    assert cli("add", "notes").code == 0
+    languages = cli("status", "--json").json["stats"]["languages"]
+    assert len(languages) == 8
+    shown = cli("status").out
+    assert "and 2 more" in shown
+    assert sum(f"{language} {passages}" in shown for language, passages in languages.items()) == 6
+
+
 def test_a_file_from_elsewhere_is_read_only_until_it_is_adopted(
     filled, notes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
