@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -14,8 +15,9 @@ import mcp_types as types
 import pytest
 from anyio.abc import TaskGroup, TaskStatus
 from federation import PATIENCE, SERVERS, Farm
-from mcp import Client, MCPError
+from mcp import Client, MCPError, StdioServerParameters
 from mcp.client.session import ClientRequestContext
+from mcp.client.stdio import stdio_client
 from mcp.server.subscriptions import PromptsListChanged, ResourcesListChanged, ResourceUpdated
 
 import localmcp
@@ -298,6 +300,26 @@ async def test_a_server_hears_of_the_first_subscription_to_its_resource_and_when
                     assert await subscriptions_become(watcher, "")
                 group.cancel_scope.cancel()
             assert await subscriptions_become(watcher, "")
+
+
+@pytest.mark.filterwarnings("ignore:resources/(un)?subscribe is removed")
+async def test_over_stdio_a_wrong_tool_and_a_subscription_cost_the_servers_behind_nothing(tmp_path: Path) -> None:
+    farm = Farm(tmp_path)
+    notes = {"command": sys.executable, "args": [str(SERVERS / "notes.py")]}
+    farm.write(notes=notes, shop=farm.plain("shop", "--wrong"))
+    arguments = ["-m", "localmcp", "serve", "--db", str(tmp_path / "own.db")]
+    program = StdioServerParameters(
+        command=sys.executable, args=arguments, env={**os.environ, "LOCALMCP_MODEL": "hash"}, cwd=tmp_path
+    )
+    async with Client(stdio_client(program), mode="legacy") as client:
+        said = await client.call_tool("execute_tool", {"name": "shop__echo", "arguments": {"text": "all is well"}})
+        assert "all is well" in str(said.content) and not said.is_error
+        left_out = await client.call_tool("execute_tool", {"name": "shop__rows", "arguments": {}})
+        assert "Tool not found: shop__rows" in str(left_out.content)
+        await client.subscribe_resource(NOTE_B)
+        assert await subscriptions_become(client, "note://b")
+        await client.unsubscribe_resource(NOTE_B)
+        assert await subscriptions_become(client, "")
 
 
 async def subscribe(client: Client, group: TaskGroup, era: Any) -> None:
