@@ -286,5 +286,5 @@ def _scope_of(description: Mapping[str, Any]) -> Scope:
 
 def _may_see(description: Mapping[str, Any]) -> bool:
     allowed = current_scope().collections
-    theirs = cast("list[str] | None", description["collections"])
+    theirs = cast("list[str] | None", description.get("collections"))
     return allowed is None or (theirs is not None and allowed.issuperset(theirs))

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from localmcp.errors import AccessDenied, LocalMCPError, NotFound
+from localmcp.knowledge.background import Announcement
 from localmcp.knowledge.jobs import Execution, Jobs
 from localmcp.storage.database import Database, fetch_one
 from localmcp.storage.times import utc_now
@@ -140,6 +141,21 @@ def test_an_abandoned_job_is_carried_on_by_whoever_asks(jobs: Jobs, database: Da
     other.state(job_id)
     assert other.state(job_id, wait=60).status == "done"
     assert row(database, job_id)[0] == "done"
+
+
+def test_a_run_on_the_command_line_that_was_killed_stops_no_job_and_is_not_shown_to_a_bound_caller(
+    jobs: Jobs, database: Database
+) -> None:
+    run = Announcement(50)
+    with database.write() as connection:
+        run.begin(connection)
+        connection.execute("update jobs set heartbeat_at = ?", (LONG_AGO,))
+    assert jobs.resume_abandoned() == []
+    assert jobs.state(run.id).status == "running"
+    with use_scope(Scope(collections=frozenset({"default"}))):
+        assert jobs.resume_abandoned() == []
+        with pytest.raises(NotFound):
+            jobs.state(run.id)
 
 
 def test_a_job_with_a_fresh_heartbeat_is_left_to_its_owner(jobs: Jobs, database: Database, bench: Bench) -> None:
