@@ -21,6 +21,9 @@ from localmcp.tools.scope import Scope, current_scope, use_scope
 
 log = logging.getLogger(__name__)
 
+LONGEST_NAME = 500
+"""Characters of a name that no tool has which are compared with those of tools."""
+
 _running: ContextVar[str | None] = ContextVar("localmcp_running", default=None)
 """The tool whose call is under way."""
 
@@ -177,7 +180,7 @@ class Registry:
             yield (*ours, *scope.providers)
 
     def _unknown(self, name: str) -> UnknownTool:
-        names = self._nearest_tools(name)
+        names = self._nearest_tools(name[:LONGEST_NAME])
         alike = len(names) == 1 and (name.endswith(names[0]) or nearest(name, names))
         hint = f"Did you mean '{names[0]}'?" if alike else f"Nearest tools: {', '.join(names)}."
         return UnknownTool(f"Unknown tool: {quoted(name)}", hint=hint if names else None)

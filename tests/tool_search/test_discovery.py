@@ -161,6 +161,11 @@ def test_registry_04_calling_an_unknown_tool_is_the_same_error_as_getting_it(reg
         registry.call("nonexistent")
 
 
+def test_an_unknown_name_of_any_length_is_answered(registry: Registry) -> None:
+    with pytest.raises(UnknownTool):
+        registry.call("find " + "thanks," * 100_000 + "x")
+
+
 # ---------------------------------------------------------------- attach
 
 
