@@ -150,8 +150,9 @@ def _place(hit: Json) -> str:
     label: str = citation["label"]
     shown = terminal.short_path(path) + label[len(path) :] if path else f"line {citation['startLine']}"
     origin = hit.get("origin")
-    # A path in a mounted pack is no place on this machine.
-    parts = [terminal.styled(terminal.link(shown, None if origin else path), fg="cyan")]
+    # A path in a mounted pack, or in a file from elsewhere, is no place on this machine.
+    is_here = hit["freshness"] in ("fresh", "changed")
+    parts = [terminal.styled(terminal.link(shown, path if is_here else None), fg="cyan")]
     parts += [terminal.styled(f"[{origin}]", fg="magenta")] if origin else []
     parts.append(terminal.dim(FOUND_BY[hit["matchType"]]))
     parts += [terminal.warned(signal) for signal in hit.get("signals", ())]

@@ -655,6 +655,13 @@ def test_a_terminal_shows_highlights_and_links(filled, notes: Path, tmp_path: Pa
 
 
 @POSIX
+def test_no_link_leads_to_a_path_that_a_file_from_elsewhere_names(filled, tmp_path: Path) -> None:
+    for known in (config.state_directory() / "files").iterdir():
+        known.unlink()
+    assert "\x1b]8;;" not in Terminal("search", "calcium", "-m", "keyword", cwd=tmp_path).end()
+
+
+@POSIX
 def test_no_color_is_honoured_on_a_terminal(filled, tmp_path: Path) -> None:
     plain = Terminal("search", "calcium", "-m", "keyword", cwd=tmp_path, NO_COLOR="1").end()
     assert "\x1b[3" not in plain and "\x1b[1m" not in plain and "calcium" in plain
