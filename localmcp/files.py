@@ -100,6 +100,11 @@ def make_private_folder(folder: Path) -> None:
         folder.mkdir(mode=PRIVATE_FOLDER)
 
 
+def open_private(path: str, flags: int) -> int:
+    """Open a file for `open(…, opener=open_private)`: a new one is its owner's alone."""
+    return os.open(path, flags, PRIVATE_FILE)
+
+
 def write_atomically(path: Path, content: str | bytes) -> None:
     """Write the whole file or nothing; a new one is the owner's alone, an old one keeps its mode.
 

@@ -22,6 +22,7 @@ from localmcp.embeddings.e5_model import find_e5_file
 from localmcp.embeddings.fastembed_models import list_fastembed_models
 from localmcp.embeddings.model_archive import unpack_archive, write_archive
 from localmcp.errors import InvalidInput, ModelUnavailable, NotFound
+from localmcp.files import make_private_folder, open_private
 from localmcp.humanize import command_line
 from localmcp.schemas import Json
 from localmcp.search import reembedding
@@ -86,8 +87,8 @@ def _read_behind(session: Session, spec: str) -> None:
     """Start `models use` in a process that outlives this one."""
     arguments = ["--db", str(session.settings.database), "models", "use", spec]
     log = config.state_directory() / "models.log"
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("ab") as output:
+    make_private_folder(log.parent)
+    with open(log, "ab", opener=open_private) as output:
         process = subprocess.Popen(
             [sys.executable, "-m", "localmcp", *arguments],
             stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,

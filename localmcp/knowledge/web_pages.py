@@ -36,6 +36,8 @@ _SUFFIXES = {
     "text/markdown": ".md",
 }
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
+_PUBLIC_IPV6 = ipaddress.ip_network("2000::/3")
+"""All that is given out; outside of it are this machine, local networks, and other ways to write addresses of IPv4."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +162,8 @@ def is_public(address: str) -> bool:
         inner = ip.ipv4_mapped or ip.sixtofour or (ip.teredo[1] if ip.teredo else None)
         if inner is None and ip in _NAT64:
             inner = ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF)
+        if inner is None and ip not in _PUBLIC_IPV6:
+            return False
         ip = inner or ip
     return ip.is_global and not ip.is_multicast
 

@@ -53,13 +53,16 @@ def remember_session(database: str | None, text: str, profile: str | None = None
         OSError: the state directory cannot be written.
     """
     import threading
+    from pathlib import Path
+
+    from localmcp.files import make_private_folder, open_private
 
     path, key = _instructions_file(), _database_key(database, profile)
     others = {name: old for name, old in _read_sessions().items() if name != key}
     sessions = {**dict(list(others.items())[-19:]), key: {"instructions": text[:MAX_INSTRUCTIONS], "offers": [*offers]}}
-    os.makedirs(os.path.dirname(path), exist_ok=True)
+    make_private_folder(Path(path).parent)
     part = f"{path}.{os.getpid()}-{threading.get_ident()}"
-    with open(part, "w", encoding="utf-8") as file:
+    with open(part, "w", encoding="utf-8", opener=open_private) as file:
         json.dump(sessions, file)
     os.replace(part, path)
 

@@ -11,6 +11,7 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
 from localmcp.config import state_directory
+from localmcp.files import make_private_folder
 
 LARGEST = 1_000_000
 
@@ -24,7 +25,7 @@ def log_file() -> Path:
 def logging_to_file(level: str) -> Generator[Path]:
     """Send the log records of this process only to the file, for the length of a block."""
     path = log_file()
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_private_folder(path.parent)
     handler = RotatingFileHandler(path, maxBytes=LARGEST, backupCount=1, encoding="utf-8", delay=True)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     root = logging.getLogger()

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -581,6 +582,25 @@ class CountingLog(process.ServerLog):
     def add(self, text: str) -> None:
         self.pieces += 1
         super().add(text)
+
+
+def test_secrets_in_addresses_and_arguments_are_kept_from_messages_and_logs() -> None:
+    args = ("-c", "run", "--key=argument-secret", "--token", "following-secret", "--verbose")
+    url = "https://ada:url-password@example.org/mcp?api_key=query%2Fsecret&page=1234567"
+    launch = entries.Launch("sh", args, {"NAME": "environment"}, None, url, {"Authorization": "Bearer ", "X": "a b"})
+    assert set(launch.secrets) == {
+        "argument-secret", "following-secret", "url-password", "query%2Fsecret", "query/secret", "environment",
+        "Bearer ",
+    }  # fmt: skip
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has other rights")
+def test_the_log_of_a_server_is_its_owners_alone(tmp_path: Path) -> None:
+    log = process.ServerLog(tmp_path / "state" / "logs" / "mcp-shop.log")
+    log.begin("shop", ())
+    log.add("a name and an address\n")
+    assert stat.S_IMODE(log.path.stat().st_mode) == 0o600
+    assert {stat.S_IMODE(folder.stat().st_mode) for folder in list(log.path.parents)[:2]} == {0o700}
 
 
 def test_what_a_server_floods_to_stderr_is_kept_in_pieces_of_many_lines_without_its_secrets(tmp_path: Path) -> None:

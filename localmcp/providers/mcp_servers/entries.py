@@ -9,13 +9,15 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from localmcp.config import servers_file
 from localmcp.errors import ConfigurationError
 from localmcp.files import PRIVATE_FILE, reason_of, write_atomically
+from localmcp.masking import names_secret
 from localmcp.providers.client_configuration import MCP_SERVERS, TABLES, read_document, servers_in
 from localmcp.schemas import Json
 
@@ -197,6 +199,9 @@ def normalise_namespace(name: str) -> str:
 # ---------------------------------------------------------------- ready to start
 
 
+SHORTEST_SECRET = 6
+
+
 @dataclass(frozen=True, slots=True)
 class Launch:
     """An entry with its variables filled in. Holds secrets: it is never logged or shown."""
@@ -211,9 +216,16 @@ class Launch:
     @property
     def secrets(self) -> tuple[str, ...]:
         """Values that no message may repeat, the longest first."""
-        values = {secret for table in (self.env, self.headers) for secret in table.values() if len(secret) >= 6}
-        values |= {header.split(" ", 1)[1] for header in self.headers.values() if " " in header}
-        return tuple(sorted(values, key=len, reverse=True))
+        parts = urlsplit(self.url)
+        values = {*self.env.values(), *self.headers.values(), parts.password or ""}
+        values |= {header.partition(" ")[2] for header in self.headers.values()}
+        named = [pair.partition("=")[::2] for pair in parts.query.split("&")]
+        for argument, following in pairwise((*self.args, "")):
+            name, assigned, value = argument.partition("=")
+            if name.startswith("-"):
+                named.append((name, value if assigned or following.startswith("-") else following))
+        values |= {form for name, value in named if names_secret(name) for form in (value, unquote(value))}
+        return tuple(sorted((value for value in values if len(value) >= SHORTEST_SECRET), key=len, reverse=True))
 
 
 def prepare(entry: ServerEntry) -> Launch:

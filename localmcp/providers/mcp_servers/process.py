@@ -32,6 +32,7 @@ from mcp.os.win32.utilities import (
 )
 from mcp.shared.message import SessionMessage
 
+from localmcp.files import make_private_folder, open_private
 from localmcp.providers.mcp_servers.entries import Launch
 from localmcp.schemas import without_surrogates
 from localmcp.visible_text import visible
@@ -104,10 +105,10 @@ class ServerLog:
 
     def _write(self, text: str) -> None:
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            make_private_folder(self.path.parent)
             if self.path.exists() and self.path.stat().st_size > 2 * MAX_LOG:
                 return
-            with self.path.open("a", encoding="utf-8", errors="replace") as file:
+            with open(self.path, "a", encoding="utf-8", errors="replace", opener=open_private) as file:
                 file.write(text)
         except OSError as error:
             log.info("%s cannot be written: %s", self.path, error)
