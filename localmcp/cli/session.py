@@ -30,7 +30,7 @@ INTERRUPTED = 130
 _WITHOUT_FILE = r"(?:adopt|completion|config|demo|help|reference|servers|tools|verify)\b|models (?!use)"
 """Commands that use no file of the person's own, or are given it."""
 _ADVISED_COMMAND = re.compile(
-    rf"(^\s*|[:`(&,] *|\[[\d;]*m)localmcp (?!{_WITHOUT_FILE}|[^`\n]*--(?:db|help)\b)", re.MULTILINE
+    rf"(^[ \t]*|[:`(&,] *|\[[\d;]*m)localmcp (?!{_WITHOUT_FILE}|[^`\n]*--(?:db|help)\b)", re.MULTILINE
 )
 """A command as a message names it: after a colon, in backquotes or parentheses, after another, or alone in its line."""
 COMMAND_OF_TOOL: dict[str, str] = {}

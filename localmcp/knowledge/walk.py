@@ -313,6 +313,9 @@ def _layers_of(folder: str, names: set[str]) -> tuple[_Layer, ...]:
 
 
 def _read_layer(base: str, path: str, name: str) -> _Layer | None:
+    if not os.path.isfile(path):
+        # A pipe would block for ever.
+        return None
     try:
         with open(path, encoding="utf-8-sig", errors="replace") as file:
             lines = file.read(1_000_000).splitlines()

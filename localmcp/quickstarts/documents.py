@@ -73,6 +73,8 @@ def read_path(path: Path) -> Iterator[Reading]:
 def read_file(path: Path, shown: str) -> Reading:
     """Read one file with the metadata beside it; one that cannot be parsed gives one problem."""
     try:
+        if not path.is_file():
+            raise Unreadable("not a regular file")
         if path.stat().st_size > MOST_BYTES:
             raise Unreadable(f"larger than {MOST_BYTES // 1_000_000} MB")
         reading = read_text(path.read_text(encoding="utf-8-sig"), path.suffix.lower(), shown)

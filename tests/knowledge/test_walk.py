@@ -265,6 +265,13 @@ def test_links_are_not_followed_so_loops_and_what_lies_outside_are_harmless(tmp_
 
 
 @needs_posix
+def test_an_ignore_file_that_is_a_pipe_is_not_opened(tmp_path: Path) -> None:
+    make(tmp_path, "a.md")
+    os.mkfifo(tmp_path / ".gitignore")
+    assert found(tmp_path) == ["a.md"]
+
+
+@needs_posix
 def test_pipes_are_not_opened(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.md")
     assert passed(tmp_path) == {"pipe.md": "not a regular file"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 from pathlib import Path
 from typing import Any, cast
 
@@ -761,3 +762,10 @@ def test_a_misspelled_word_of_the_whole_document_is_read_as_the_word_of_the_dict
     fill(quickstarts, row("repair", "Let typing errors be repaired", "One word at a time.", introduction=introduction))
     assert names(quickstarts.search(displayName="spelling corections")) == ["repair"]
     assert names(quickstarts.search(displayName="mortgage corections")) == []
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such devices")
+def test_a_device_is_left_out_of_what_is_imported(registry: Registry, tmp_path: Path) -> None:
+    (tmp_path / "endless.yaml").symlink_to("/dev/zero")
+    report = registry.call("importQuickstarts", {"path": str(tmp_path / "endless.yaml")}).value
+    assert report["skipped"] == [{"where": "endless.yaml", "problem": "not a regular file"}]
