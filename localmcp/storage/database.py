@@ -36,8 +36,10 @@ log = logging.getLogger(__name__)
 PAGE_SIZE = 8192
 """A float32 vector of 384 takes 1641 bytes a row at 8192, 2053 at 4096."""
 HOW_TO_BEGIN = "Begin with: localmcp add FOLDER   (or look around first: localmcp demo)"
-MAX_FOREIGN_VALUE_BYTES = 32_000_000
-"""Largest text or blob that is read from a file that this machine has not adopted; what we write is far smaller."""
+MAX_FOREIGN_VALUE_BYTES = 8_000_000
+"""Largest text or blob that is read from a file that this machine has not adopted; what we write is far smaller.
+
+A passage of 3 MB costs a search 5 s."""
 UNREADABLE_ROWS = (ValueError, TypeError, AttributeError, LookupError, ArithmeticError, RecursionError)
 """What reading raises for rows that break the promises of the schema; only a foreign file can have them."""
 
