@@ -657,6 +657,9 @@ def test_many_brackets_side_by_side_are_not_deep() -> None:
     assert depth_of(b"[" * (MOST_DEPTH + 1)) > MOST_DEPTH
     assert depth_of(json.dumps([[]] * 200_000).encode()) == 2
     assert depth_of(b"[" * 1000 + b"]" * 1000) > MOST_DEPTH
+    # A string that does not end, of quotation marks that could each begin one.
+    for unended in (b'"' + b'\\"' * 1_000_000, b'\\"' * 1_000_000, b'"a\\' * 1_000_000, b'"\\'):
+        assert depth_of(b"[" * (MOST_DEPTH + 1) + unended) > MOST_DEPTH
 
 
 def test_a_bucket_refuses_when_it_is_empty_and_forgets_old_callers() -> None:

@@ -22,7 +22,8 @@ BODY_SECONDS = 30.0
 MOST_BUCKETS = 10_000
 """Callers that are remembered for the rate limits; the one unseen for longest is forgotten first."""
 
-_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.S)
+_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)', re.S)
+"""One without an end goes on to the end of the body: else each quotation mark in it would be tried as a beginning."""
 _ROUND = bytes.maketrans(b"[]{}", b"()()")
 _NO_BRACKET = bytes(number for number in range(256) if number not in b"[]{}")
 
