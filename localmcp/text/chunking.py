@@ -11,6 +11,7 @@ from typing import Literal
 
 from localmcp.errors import InvalidInput
 from localmcp.text.flowing_text import flowing_text
+from localmcp.text.lead_ins import with_lead_ins
 from localmcp.text.outline import Markup, Outline, Path, Section, is_only_heading, read_outline
 
 Kind = Literal["prose", "code", "data"]
@@ -370,7 +371,8 @@ class _Cutter:
             return TextSplitter(capacity, trim=False).chunks(body)
         splitter = MarkdownSplitter if self.markup == "markdown" else TextSplitter
         parts = splitter(capacity, trim=False).chunks(flowing_text(body, self.markup, fences))
-        return [body[start:stop] for start, stop in pairwise(accumulate(map(len, parts), initial=0))]
+        cut = (body[start:stop] for start, stop in pairwise(accumulate(map(len, parts), initial=0)))
+        return with_lead_ins(cut, capacity)
 
     def join(self, pieces: Iterable[Piece]) -> list[Piece]:
         """Neighbors joined up to the goal, and beyond it, up to the room, where one is only a crumb or blank."""

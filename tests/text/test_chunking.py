@@ -166,6 +166,24 @@ def test_lines_that_begin_anew_are_cut_between_lines() -> None:
     assert all(chunk.text.endswith("receipt\n") for chunk in chunks[:-1])
 
 
+@pytest.mark.parametrize("markup", ["markdown", "plain"])
+@pytest.mark.parametrize("sentences", range(8, 24))
+def test_words_that_say_what_follows_stay_with_it(markup: Markup, sentences: int) -> None:
+    prose = "The pump of the well is looked after by the two of us. " * sentences
+    steps = "".join(f"- turn valve number {number} by a quarter\n" for number in range(20))
+    chunks = split_checked(f"{prose}\n\nWhen it rattles, do this:\n\n{steps}\n{prose}", markup=markup)
+    [introduced] = [chunk.text for chunk in chunks if "do this:" in chunk.text]
+    assert "valve number 0 " in introduced
+
+
+def test_a_heading_above_such_words_goes_with_them() -> None:
+    prose = "The pump of the well is looked after by the two of us. " * 14
+    listing = "".join(f"    turn valve {number}\n" for number in range(60))
+    text = f"Pump\n====\n\n{prose}\n\nWhen it rattles\n~~~~~~~~~~~~~~~\n\nType::\n\n{listing}"
+    [introduced] = [chunk.text for chunk in split_checked(text, markup="plain") if "Type::" in chunk.text]
+    assert introduced.startswith("When it rattles") and "valve 0" in introduced
+
+
 def test_fenced_code_is_cut_between_lines() -> None:
     lines = [
         f"localmcp restore saved{number}.localmcp   # in one transaction; the old file is kept" for number in range(60)
