@@ -6,14 +6,15 @@ The engine is Rust's `regex`, which pydantic brings; it has no look-around and n
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pydantic_core import SchemaValidator
 
-MOST_REPEATS = 4
-"""Signs of repetition with which Python's engine, whose attempts each of them multiplies, may match a path."""
+MOST_REPEATS = 3
+"""Signs of repetition up to which Python's engine is quick with a path; each further one multiplies its attempts."""
 
 
 def matches(pattern: str, text: str) -> bool | None:
@@ -27,12 +28,15 @@ def may_match(pattern: str, text: str) -> bool:
     return matches(pattern, text) is not False
 
 
-def matches_path(pattern: re.Pattern[str], path: str) -> bool:
-    """Return whether a pattern is anywhere in a path; one that takes too long and is not supported here is nowhere."""
-    found = matches(pattern.pattern, path)
-    if found is None and pattern.pattern.count("*") + pattern.pattern.count("+") <= MOST_REPEATS:
-        return pattern.search(path) is not None
-    return found or False
+def path_matcher(pattern: re.Pattern[str]) -> Callable[[str], Any]:
+    """Return what tells whether a pattern is in a path.
+
+    One that may take too long and that this engine does not support is in none.
+    """
+    if pattern.pattern.count("*") + pattern.pattern.count("+") <= MOST_REPEATS:
+        return pattern.search
+    compiled = _compile(pattern.pattern)
+    return compiled.isinstance_python if compiled else lambda _: False
 
 
 @lru_cache(maxsize=1000)

@@ -6,14 +6,14 @@ import logging
 import os
 import re
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from localmcp.errors import InvalidInput
 from localmcp.files import modified_ns, reason_of, unicode_path
-from localmcp.linear_patterns import matches_path
+from localmcp.linear_patterns import path_matcher
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
@@ -118,7 +118,7 @@ class _Rule:
     """One line of an ignore file."""
 
     pattern: str
-    regex: re.Pattern[str]
+    is_in: Callable[[str], Any]
 
     def matches(self, relative: str) -> bool:
         """Return whether it means this very entry."""
@@ -129,7 +129,7 @@ class _Rule:
             subject = relative
         else:
             subject = relative[relative.rstrip("/").rfind("/") + 1 :]
-        return matches_path(self.regex, subject)
+        return bool(self.is_in(subject))
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,7 +339,7 @@ def _read_rule(line: str, path: str) -> _Rule | None:
     # pathspec also matches what is in a folder, whose slash it names; but a walk has asked for the folder before.
     entry = regex.pattern.replace("(?:(?P<ps_d>/)|$)", "/?$")
     entry = f"{entry.removesuffix(_INSIDE)}/$" if entry.endswith(_INSIDE) else entry
-    return _Rule(line.strip(), re.compile(entry))
+    return _Rule(line.strip(), path_matcher(re.compile(entry)))
 
 
 def _layers_above(root: str, watched: frozenset[str]) -> tuple[_Layer, ...]:

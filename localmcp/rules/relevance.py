@@ -14,7 +14,7 @@ import apsw
 
 from localmcp.arrays import Vector, Vectors, np
 from localmcp.embeddings import is_unit_vector
-from localmcp.linear_patterns import matches_path
+from localmcp.linear_patterns import path_matcher
 from localmcp.rules.calibration import Calibration, ExpectedTasks
 from localmcp.rules.rulebook import CATEGORIES, Rule, Selection, load_rules, rule_ids_of
 from localmcp.search.collections import Collection
@@ -163,7 +163,7 @@ def match_globs(globs: Sequence[str], path: str) -> bool:
 
 def _is_meant(patterns: Sequence[Any], path: str) -> bool:
     """Return what the last pattern that matches says; without one, no."""
-    meaning = (pattern.include for pattern in reversed(patterns) if pattern.regex and matches_path(pattern.regex, path))
+    meaning = (pattern.include for pattern in reversed(patterns) if pattern.regex and path_matcher(pattern.regex)(path))
     return next(meaning, False)
 
 
