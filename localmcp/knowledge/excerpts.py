@@ -80,6 +80,8 @@ class _Page:
         return SECOND_CHARS if self.is_probable and self._gap(hit) > BEHIND else None
 
     def _is_weak(self, hit: Hit, relevance: int, *, is_later: bool) -> bool:
+        if hit is self.first:
+            return False
         share = LATER_SHARE if is_later and self.is_probable else WEAK_SHARE
         if relevance < share * self.best or (is_later and self._lacks_a_word(hit)):
             return True

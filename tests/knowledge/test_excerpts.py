@@ -55,6 +55,17 @@ def test_a_passage_that_is_far_less_relevant_than_one_that_answers_is_only_liste
     assert weak["content"] in ask("search", query=query, limit=8, maxChars=10_000).text
 
 
+def test_the_first_passage_is_quoted_though_another_one_is_far_more_relevant(
+    desk: Desk, ask: Callable[..., Answer]
+) -> None:
+    desk.add_text("Check", "Check the exit code in a script.")
+    desk.add_text("Sand", "exit code answer 4xx check status script. " + "Potatoes are kept in boxes of sand. " * 10)
+    answer = ask("search", query="What exit code do I get for a 4xx answer when checking the status in a script?")
+    first, second = answer.value["results"]
+    assert first["relevance"] < 0.2 * second["relevance"] and second["relevance"] > 50
+    assert first["content"] in answer.text
+
+
 def test_from_the_third_passage_on_one_that_is_clearly_less_relevant_than_the_best_is_only_listed(
     desk: Desk, ask: Callable[..., Answer]
 ) -> None:
