@@ -21,7 +21,7 @@ _HEADING = re.compile(r"#.*|(?:([=\-~^\"*+])\1+\n)?\S[^\n]*\n([=\-~^\"*+])\2{2,}
 """A line behind `#`, or one that is underlined, as in reStructuredText."""
 _BLANK_LINE = re.compile(r"\n[ \t]*\n\s*")
 _END = re.compile(
-    r"(?<=[.!?؟۔])[\"'”»)]*\s+|(?<=[。！？])|\n\s*\n"
+    r"(?<=[.!?؟۔])(?<!\n\d\.)(?<!\n\d\d\.)[\"'”»)]*\s+|(?<=[。！？])|\n\s*\n"
     r"|\n(?!([-=~^\"*+#])\1{2,}[ \t]*(?:\n|\Z))(?=\s*(?:[-*#|>•+]|\d+[.)]\s))|(?<=[|:])[ \t]*\n"
 )
 

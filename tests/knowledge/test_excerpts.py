@@ -145,6 +145,15 @@ def test_a_later_passage_that_is_behind_the_first_is_quoted_for_a_word_that_the_
     assert bench["content"] not in answer.text and f"{bench['sourceTitle']}:1" in answer.text
 
 
+def test_an_excerpt_does_not_end_with_the_number_of_a_step(desk: Desk, ask: Callable[..., Answer]) -> None:
+    step = "Turn the wheel until the mark is on top and hold it there with the left hand. " * 2
+    for number in range(4):
+        text = f"Lamp {number} hums when nobody has looked at it. Then do this:\n\n1. {step}\n2. {step}\n3. {step}"
+        desk.add_text(f"Lamp {number}", text)
+    shown = ask("search", query="lamp hums", limit=4).text
+    assert "Then do this:" in shown.split("[3]")[1] and not re.search(r"\n\d\. …", shown)
+
+
 def test_of_a_passage_the_paragraphs_that_match_are_shown_with_one_before_and_one_after(
     desk: Desk, ask: Callable[..., Answer]
 ) -> None:
