@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from itertools import chain
 
 import apsw
 
@@ -22,17 +22,13 @@ EMBEDDED_TITLE = f"iif(sources.format = '{FORMAT}' and json_type(metadata, '$.ti
 """SQL of the title that is embedded with a chunk: the made-up one of a record is not."""
 
 
-@dataclass(slots=True)
 class _Counts:
     """In how many passages each word, and each stem, occurs."""
 
-    words: Counter[str] = field(default_factory=Counter[str])
-    """Folded surface words."""
-    terms: Counter[str] = field(default_factory=Counter[str])
-
-    def add(self, passage: IndexedWords) -> None:
-        self.words.update(passage.distinct.split())
-        self.terms.update(passage.terms.split())
+    def __init__(self, passages: Sequence[IndexedWords]) -> None:
+        self.words = Counter(chain.from_iterable(passage.distinct.split() for passage in passages))
+        """Folded surface words."""
+        self.terms = Counter(chain.from_iterable(passage.terms.split() for passage in passages))
 
     @property
     def correctable(self) -> dict[str, int]:
@@ -66,10 +62,7 @@ def write_words(connection: apsw.Connection, collection_id: int, rows: Sequence[
     """
     sql = "insert into chunks_fts (rowid, title, text) values (?, ?, ?)"
     connection.executemany(sql, [(chunk_id, words.title, words.text) for chunk_id, words in rows])
-    counts = _Counts()
-    for _, words in rows:
-        counts.add(words)
-    _shift_counts(connection, collection_id, counts, 1)
+    _shift_counts(connection, collection_id, _Counts([words for _, words in rows]), 1)
 
 
 def remove_from_index(connection: apsw.Connection, collection_id: int, chunk_ids: Sequence[int]) -> Counter[str]:
@@ -77,9 +70,7 @@ def remove_from_index(connection: apsw.Connection, collection_id: int, chunk_ids
 
     Part of the caller's write transaction.
     """
-    counts = _Counts()
-    for chunk_id in chunk_ids:
-        counts.add(_stored_words(connection, chunk_id))
+    counts = _Counts([_stored_words(connection, chunk_id) for chunk_id in chunk_ids])
     connection.executemany("delete from chunks_fts where rowid = ?", ((row_id,) for row_id in chunk_ids))
     _shift_counts(connection, collection_id, counts, -1)
     return counts.terms
