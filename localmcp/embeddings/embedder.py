@@ -96,3 +96,13 @@ def unit_rows(vectors: NDArray[np.floating[Any]]) -> Vectors:
     """Return each row divided by its Euclidean length, as float32; a zero row stays zero."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     return (vectors / np.maximum(lengths, 1e-12)).astype(np.float32, copy=False)
+
+
+def without_directions(vectors: Vectors, directions: Vectors) -> Vectors:
+    """Return each row less its parts along `directions`, unit vectors at right angles of shape (n, dimension).
+
+    Each row is multiplied by itself: how a product of all of them is rounded depends on how many there are, and a text
+    has the same vector whatever it is embedded beside.
+    """
+    rows = vectors[:, None, :]
+    return (rows - (rows @ directions.T) @ directions)[:, 0].astype(np.float32, copy=False)

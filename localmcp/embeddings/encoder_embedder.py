@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from localmcp.arrays import NDArray, Vector, Vectors, np
-from localmcp.embeddings.embedder import ModelIdentity, require_query, unit_rows
+from localmcp.embeddings.embedder import ModelIdentity, require_query, unit_rows, without_directions
 from localmcp.embeddings.encoder import Arithmetic, Encoder, EncoderWeights, mean_of
 from localmcp.embeddings.native import native_calls, run_beside, threads_for
 from localmcp.embeddings.tokens import TokenCounter, Tokens
@@ -49,8 +49,7 @@ class Common:
 
     def subtract_from(self, vectors: Vectors, mean: Vectors) -> Vectors:
         """Return the vectors without what is common, as unit rows of shape (n, dimension)."""
-        centered = vectors - mean
-        return unit_rows(centered - (centered @ self.directions.T) @ self.directions)
+        return unit_rows(without_directions(vectors - mean, self.directions))
 
 
 class EncoderEmbedder:

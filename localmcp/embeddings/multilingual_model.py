@@ -13,7 +13,13 @@ from localmcp.arrays import Vector, Vectors, np
 from localmcp.config import packaged_data
 from localmcp.embeddings.default_model import DEFAULT_SHA256, DefaultEmbedder
 from localmcp.embeddings.e5_model import E5_SHA256, E5Embedder
-from localmcp.embeddings.embedder import MULTILINGUAL_NAME, Embedder, ModelIdentity, unit_rows
+from localmcp.embeddings.embedder import (
+    MULTILINGUAL_NAME,
+    Embedder,
+    ModelIdentity,
+    unit_rows,
+    without_directions,
+)
 from localmcp.embeddings.encoder_embedder import EncoderEmbedder
 from localmcp.embeddings.native import run_beside
 from localmcp.embeddings.word_outputs import WordCode
@@ -154,8 +160,7 @@ def without_language(question: Vectors) -> Vector:
 
 
 def _less_translations(vectors: Vectors) -> Vectors:
-    directions = _translation_directions()
-    return unit_rows(vectors - (vectors @ directions.T) @ directions)
+    return unit_rows(without_directions(vectors, _translation_directions()))
 
 
 @cache

@@ -13,7 +13,7 @@ from typing import Protocol, runtime_checkable
 
 from localmcp.arrays import Vector, Vectors, np
 from localmcp.config import packaged_data
-from localmcp.embeddings.embedder import Embedder, unit_rows
+from localmcp.embeddings.embedder import Embedder, unit_rows, without_directions
 
 WORD_CODE_BYTES = 48
 """One bit a dimension: as good as bytes, in an eighth of the room."""
@@ -57,15 +57,17 @@ def reader_of(text: str, embedder: Embedder) -> Embedder:
 
 def word_codes(read: Sequence[tuple[list[str], Vectors]]) -> list[list[WordCode]]:
     """Return the words of passages with their codes, from what `word_means` has of each passage."""
-    vectors = np.concatenate([np.empty((0, len(_constants()[0])), np.float32), *(means for _, means in read)])
-    codes = iter(np.packbits(_without_language(vectors - _constants()[0]) > 0, axis=1, bitorder="little"))
+    mean, _, directions = _constants()
+    vectors = np.concatenate([np.empty((0, len(mean)), np.float32), *(means for _, means in read)])
+    codes = iter(np.packbits(without_directions(vectors - mean, directions) > 0, axis=1, bitorder="little"))
     return [[(word, next(codes).tobytes()) for word in words] for words, _ in read]
 
 
 def word_vectors(pieces: Sequence[str], outputs: Vectors) -> list[tuple[str, Vector]]:
     """Return the words of a question with unit vectors, to be compared with the codes of passages' words."""
     words, vectors = word_means(pieces, outputs)
-    return list(zip(words, unit_rows(_without_language(vectors - _constants()[1])), strict=True))
+    _, mean, directions = _constants()
+    return list(zip(words, unit_rows(without_directions(vectors - mean, directions)), strict=True))
 
 
 def word_means(pieces: Sequence[str], outputs: Vectors) -> tuple[list[str], Vectors]:
@@ -79,11 +81,6 @@ def word_means(pieces: Sequence[str], outputs: Vectors) -> tuple[list[str], Vect
     np.cumsum(unit_rows(outputs), axis=0, out=sums[1:])
     counts = (after - first).astype(np.float32)
     return [word[0] for word in matches], (sums[after] - sums[first]) / counts[:, None]
-
-
-def _without_language(vectors: Vectors) -> Vectors:
-    directions = _constants()[2]
-    return (vectors - (vectors @ directions.T) @ directions).astype(np.float32, copy=False)
 
 
 @cache

@@ -55,13 +55,22 @@ class TestMultilingualModel:
         for question in ("where does the cat sleep?", "dove dorme il gatto?"):
             assert np.array_equal(alone.embed_query(question), multilingual.embed_query(question))
 
+    def test_reads_a_text_the_same_whatever_is_beside_it(self, multilingual: Embedder) -> None:
+        assert isinstance(multilingual, WordReader)
+        texts = [f"Il treno numero {n} parte da Roma; the train to Milan is late. " * (1 + n % 7) for n in range(20)]
+        vectors, words = multilingual.read_passages(texts)
+        for start, end in ((0, 20), (0, 1), (7, 8), (3, 12), (13, 20)):
+            again, words_again = multilingual.read_passages(texts[start:end])
+            assert np.array_equal(again, vectors[start:end])
+            assert words_again == words[start:end]
+
     def test_a_sentence_has_the_same_vector_wherever_it_stands(self, multilingual: Embedder) -> None:
         assert isinstance(multilingual, WordReader)
         greeting, news, weather = "Cordiali saluti dalla nonna", "Il treno parte alle nove.", "Domani piove ancora."
         first = multilingual.embed_sentences([[news, greeting], [weather, greeting]])
         again = multilingual.embed_sentences([[greeting, weather]])
-        assert np.allclose(first[1], first[3], atol=1e-5)
-        assert np.allclose(again, first[[1, 2]], atol=1e-5)
+        assert np.array_equal(first[1], first[3])
+        assert np.array_equal(again, first[[1, 2]])
         assert not np.allclose(first[0], first[1], atol=1e-2)
 
     def test_tells_texts_apart_as_clearly_as_the_default_model(self, multilingual: Embedder) -> None:
