@@ -48,6 +48,26 @@ _LINK_SIGNS = frozenset(("", "#", "¶", "§", "🔗"))
 
 _BOILERPLATE = "nav, header, footer, [role=navigation], [role=banner], [role=contentinfo], [role=search]"
 
+_TURNING = "a[accesskey][href], a[rel~=prev], a[rel~=next]"
+"""Links to the page before, after or above, as generators of manuals write them."""
+
+_CONTENTS = "a[href^='#']"
+"""Links to places of the page itself."""
+
+MOST_LINKS = 300
+"""Links, from the first, that are looked at for navigation and tables of contents."""
+
+CONTENTS_LINKS, CONTENTS_SHARE = 3, 0.8
+"""Least links of a table of contents, and least share of its characters that are in them."""
+
+_BLOCKS = frozenset(("table", "ul", "ol", "dl", "p", "div", "section"))
+CLIMBED = 8
+"""Elements around a link, the nearest first, among which a block that holds it and others is looked for."""
+
+_SHAPES = frozenset("svg g text tspan circle ellipse image line path polygon polyline rect use stop".split())
+_CLOSED = re.compile(r"""(?:\s+[\w:.-]+=(?:"[^"<]*"|'[^'<]*'))*+\s*+/>""")
+"""The rest of a tag that closes itself; where a value has no quotes, `/` may belong to it."""
+
 
 def read_html(data: bytes, name: str, charset: str | None = None) -> Document:
     """Return a page; `charset`: what was said about its encoding when it was sent."""
@@ -58,12 +78,19 @@ def read_html(data: bytes, name: str, charset: str | None = None) -> Document:
     if author and author.attributes.get("content"):
         metadata["author"] = one_line(author.attributes["content"] or "")
     markdown, root = _page_text(tree)
-    # Outside of the text, it names the site.
-    heading = root.css_first("h1") if root else None
-    named = (heading and _nested(heading, " ")) or (title.text() if title else "")
+    # Outside of the text, a heading names the site.
+    named = _title(root.css("h1") if root else [], title.text() if title else "")
     if not named.strip() and (heading := tree.css_first("h1")):
         named = _nested(heading, " ")
     return make_document(name, markdown, "html", "markdown", "website", title=named, metadata=metadata)
+
+
+def _title(headings: "list[LexborNode]", title: str) -> str:
+    """Return the only heading of the first level, or that of several which the title holds, or the title."""
+    names = [_nested(heading, " ") for heading in headings]
+    if len(names) == 1 or not title.strip():
+        return next(filter(None, names), title)
+    return next((name for name in names if name and one_line(name) in one_line(title)), title)
 
 
 def html_markdown(text: str, name: str) -> str:
@@ -81,12 +108,18 @@ def parse_html(text: str, name: str) -> "LexborHTMLParser":
 def _check_nesting(text: str, name: str) -> None:
     """Refuses pages that would cost the parser minutes or gigabytes, by an upper estimate of what is open at each tag.
 
-    Elements that close by themselves do not count. Open formatting is copied into every paragraph that follows.
+    Elements that close by themselves do not count, nor do closed shapes of a drawing. Open formatting is copied into
+    every paragraph that follows.
     """
     opened = Counter[str]()
     depth = formatting = copies = 0
+    in_drawing = False
     for match in re.finditer(r"<(/?)([a-zA-Z][^\s/>]*)", text):
         tag = match[2].lower()
+        # Other elements may end the drawing, and outside of it a shape does not close itself.
+        in_drawing = tag in _SHAPES and (in_drawing or tag == "svg") and (tag != "svg" or not match[1])
+        if in_drawing and _CLOSED.match(text, match.end()):
+            continue
         step = -1 if match[1] else 1
         copies += formatting if step > 0 else 0
         if tag not in _SELF_CLOSING and opened[tag] + step >= 0:
@@ -107,6 +140,7 @@ def _page_text(tree: "LexborHTMLParser") -> "tuple[str, LexborNode | None]":
     if root is None:
         return "", None
     whole = element_markdown(root)
+    _mark_navigation(tree)
     for node in tree.css(_BOILERPLATE):
         if _in_boilerplate(node):
             node.decompose()
@@ -116,6 +150,35 @@ def _page_text(tree: "LexborHTMLParser") -> "tuple[str, LexborNode | None]":
     if only and len(only) * 5 >= len(body) * 2:
         return only, main[0]
     return body or whole, root
+
+
+def _mark_navigation(tree: "LexborHTMLParser") -> None:
+    """Give its role to what turns pages, and to a table of contents of the page itself."""
+    for block in _blocks_around(tree.css(_TURNING), least=2):
+        if len(block.css(_TURNING)) == len(block.css("a[href]")):
+            block.attrs["role"] = "navigation"
+    for block in _blocks_around(tree.css(_CONTENTS), least=CONTENTS_LINKS):
+        links = block.css(_CONTENTS)
+        in_links = sum(len(link.text(strip=True)) for link in links)
+        if len(links) == len(block.css("a[href]")) and in_links >= CONTENTS_SHARE * len(block.text(strip=True)):
+            block.attrs["role"] = "navigation"
+
+
+def _blocks_around(links: "list[LexborNode]", least: int) -> "Iterator[LexborNode]":
+    """Yield the nearest block around each link that holds at least so many, each once."""
+    looked_at: dict[int, bool] = {}
+    for link in links[:MOST_LINKS]:
+        node = link.parent
+        for _ in range(CLIMBED):
+            if node is None or node.tag in ("body", "main", "article"):
+                break
+            if node.tag in _BLOCKS and node.mem_id not in looked_at:
+                looked_at[node.mem_id] = len(node.css("a[href]")) >= least
+                if looked_at[node.mem_id]:
+                    yield node
+            if looked_at.get(node.mem_id):
+                break
+            node = node.parent
 
 
 def drop_controls(tree: "LexborHTMLParser") -> None:

@@ -314,6 +314,46 @@ def test_html_pages_of_every_build_give_their_text(page: str, text: str, title: 
     assert (document.text, document.title) == (text, title)
 
 
+MANUAL = """<html><head><title>30.3. The log</title><link rel=prev href=a.html></head><body>
+<div class=navheader><table><tr><th colspan=3>30.3. The log</th></tr>
+<tr><td><a accesskey=p href=a.html>Prev</a></td><th>Chapter 30</th><td><a accesskey=n href=b.html>Next</a></td></tr>
+</table></div><div id=toc>Contents <div><a href="#one">1. Writing it</a></div>
+<div><a href="#two">2. Reading it</a></div>
+<div><a href="#three">3. Its files</a></div></div>
+<h1 id=one>1. Writing it</h1><p>See <a href="#two">below</a>, <a href="#three">files</a>, <a href="#one">here</a>.</p>
+<h1 id=two>2. Reading it</h1><h1 id=three>3. Its files</h1>
+<ul><li><a href=c.html>c</a></li><li><a href=d.html>d</a></li></ul>
+<p><a rel=prev href=a.html>The page before</a> <a rel=next href=b.html>The next page</a></p></body></html>"""
+
+
+def test_a_manual_is_read_without_what_turns_its_pages_and_its_table_of_contents() -> None:
+    document = read_bytes(MANUAL.encode(), "a.html")
+    assert document.text == (
+        "# 1. Writing it\n\nSee below, files, here.\n\n# 2. Reading it\n\n# 3. Its files\n\n- c\n- d"
+    )
+
+
+@pytest.mark.parametrize(
+    ("title", "headings", "expected"),
+    [
+        ("The log", ("1. Writing it", "2. Reading it"), "The log"),
+        ("Guide - The log", ("The log", "Writing it"), "The log"),
+        ("", ("1. Writing it", "2. Reading it"), "1. Writing it"),
+        ("Site", ("The log",), "The log"),
+    ],
+)
+def test_a_page_of_several_first_headings_is_named_by_its_title(
+    title: str, headings: tuple[str, ...], expected: str
+) -> None:
+    page = f"<title>{title}</title>" + "".join(f"<h1>{heading}</h1><p>text" for heading in headings)
+    assert read_bytes(page.encode(), "a.html").title == expected
+
+
+def test_a_page_of_many_drawings_is_read() -> None:
+    drawing = '<svg xmlns="x">' + '<path d="M0,0L1,1" style="fill:none" /><text x="1">Honey</text>' * 6_000 + "</svg>"
+    assert read_bytes(f"<h1>Bees</h1>{drawing}{drawing}<p>A hive".encode(), "a.html").text == "# Bees\n\nA hive"
+
+
 def test_the_text_of_a_page_of_frames_is_what_is_shown_without_them() -> None:
     frameless = "<noframes><body><h1>Bees</h1><p>A <b>hive</b>.</p></body></noframes>"
     framed = f"<title>Site</title><frameset><frame src=a.html>{frameless}</frameset>"
@@ -342,6 +382,9 @@ def test_content_that_announces_itself_needs_no_suffix() -> None:
         "<div>" * 200_000 + "deep",
         "</b><div>" * 200_000 + "deep",
         "<p>" + "".join(f"<font size={size}>" for size in range(1000)) + "<p>x" * 10_000,
+        "<svg><path d= />" + "<path d= />" * 20_000,
+        "<svg><div>" + '<path d="M0" />' * 20_000,
+        '<path d="M0" />' * 20_000,
     ],
 )
 def test_html_that_would_take_minutes_or_gigabytes_is_refused(page: str) -> None:
