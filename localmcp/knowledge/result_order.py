@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ WINDOW = 20
 FIRST = 5
 """The first hits, among which a document has at most `PER_DOCUMENT`."""
 PER_DOCUMENT = 2
+_HEADING = re.compile(r"^#.*$", re.MULTILINE)
 
 
 def document_key(hit: Hit) -> tuple[str | None, str]:
@@ -23,7 +25,7 @@ def document_key(hit: Hit) -> tuple[str | None, str]:
 
 
 def spread(hits: Sequence[Hit]) -> list[Hit]:
-    """Return the hits with no text twice, and at most two of one document, among the first five.
+    """Return the hits with no words twice, and at most two of one document, among the first five.
 
     The others keep their order.
     """
@@ -32,7 +34,7 @@ def spread(hits: Sequence[Hit]) -> list[Hit]:
     counts: Counter[tuple[str | None, str]] = Counter()
     texts: set[str] = set()
     for hit in hits[:WINDOW]:
-        text = hit.passage.text.strip()
+        text = _words(hit.passage.text)
         if len(first) < FIRST and counts[document_key(hit)] < PER_DOCUMENT and text not in texts:
             counts[document_key(hit)] += 1
             texts.add(text)
@@ -40,6 +42,11 @@ def spread(hits: Sequence[Hit]) -> list[Hit]:
         else:
             later.append(hit)
     return [*first, *later, *hits[WINDOW:]]
+
+
+def _words(text: str) -> str:
+    """Return the words below the headings of a passage: a section that another guide repeats has another number."""
+    return " ".join(re.findall(r"\w+", _HEADING.sub("", text))) or text
 
 
 def group_by_document(hits: Sequence[Hit]) -> tuple[list[Hit], dict[str, int]]:

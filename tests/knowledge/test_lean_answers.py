@@ -74,7 +74,10 @@ def test_a_text_that_several_documents_hold_is_among_the_first_five_once(
     desk: Desk, ask: Callable[..., Answer]
 ) -> None:
     for number in range(4):
-        desk.add_text(f"Lamp page {number}", "The copper lamp above the bench hums at night.")
+        heading = f"## {number}.2 Lamp\n\n" if number else ""
+        desk.add_text(
+            f"Lamp page {number}", f"{heading}The copper lamp above{' ' if number % 2 else chr(10)}the bench hums."
+        )
     desk.add_text("Switch", "The switch of the copper lamp was replaced in May.")
     titles = [hit["sourceTitle"] for hit in ask("search", query="copper lamp", limit=5).value["results"]]
     assert titles.index("Switch") == 1 and sum(title.startswith("Lamp page") for title in titles) == 4
