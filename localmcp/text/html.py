@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterator
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from localmcp.errors import UnreadableDocument
@@ -58,7 +59,7 @@ MOST_LINKS = 300
 """Links, from the first, that are looked at for navigation and tables of contents."""
 
 CONTENTS_LINKS, CONTENTS_SHARE = 3, 0.8
-"""Least links of a table of contents, and least share of its characters that are in them."""
+"""Least links of a table of contents or a menu, and least share of its characters that are in them."""
 
 _BLOCKS = frozenset(("table", "ul", "ol", "dl", "p", "div", "section"))
 CLIMBED = 8
@@ -153,15 +154,23 @@ def _page_text(tree: "LexborHTMLParser") -> "tuple[str, LexborNode | None]":
 
 
 def _mark_navigation(tree: "LexborHTMLParser") -> None:
-    """Give its role to what turns pages, and to a table of contents of the page itself."""
+    """Give its role to what turns pages, to a table of contents of the page, and to menus above its first heading."""
     for block in _blocks_around(tree.css(_TURNING), least=2):
         if len(block.css(_TURNING)) == len(block.css("a[href]")):
             block.attrs["role"] = "navigation"
     for block in _blocks_around(tree.css(_CONTENTS), least=CONTENTS_LINKS):
-        links = block.css(_CONTENTS)
-        in_links = sum(len(link.text(strip=True)) for link in links)
-        if len(links) == len(block.css("a[href]")) and in_links >= CONTENTS_SHARE * len(block.text(strip=True)):
+        if len(block.css(_CONTENTS)) == len(block.css("a[href]")) and _is_of_links(block):
             block.attrs["role"] = "navigation"
+    above = list(takewhile(lambda node: node.tag not in _HEADINGS, tree.css(f"ul, ol, {', '.join(sorted(_HEADINGS))}")))
+    for menu in above[:MOST_LINKS] if tree.css_first("h1, h2, h3") else ():
+        if _is_of_links(menu):
+            menu.attrs["role"] = "navigation"
+
+
+def _is_of_links(block: "LexborNode") -> bool:
+    links = block.css("a[href]")
+    in_links = sum(len(link.text(strip=True)) for link in links)
+    return len(links) >= CONTENTS_LINKS and in_links >= CONTENTS_SHARE * len(block.text(strip=True))
 
 
 def _blocks_around(links: "list[LexborNode]", least: int) -> "Iterator[LexborNode]":

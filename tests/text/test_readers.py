@@ -315,6 +315,7 @@ def test_html_pages_of_every_build_give_their_text(page: str, text: str, title: 
 
 
 MANUAL = """<html><head><title>30.3. The log</title><link rel=prev href=a.html></head><body>
+<ul><li><a href=home.html>Home</a></li><li><a href=get.html>Download</a></li><li><a href=buy.html>Buy</a></li></ul>
 <div class=navheader><table><tr><th colspan=3>30.3. The log</th></tr>
 <tr><td><a accesskey=p href=a.html>Prev</a></td><th>Chapter 30</th><td><a accesskey=n href=b.html>Next</a></td></tr>
 </table></div><div id=toc>Contents <div><a href="#one">1. Writing it</a></div>
@@ -322,14 +323,14 @@ MANUAL = """<html><head><title>30.3. The log</title><link rel=prev href=a.html><
 <div><a href="#three">3. Its files</a></div></div>
 <h1 id=one>1. Writing it</h1><p>See <a href="#two">below</a>, <a href="#three">files</a>, <a href="#one">here</a>.</p>
 <h1 id=two>2. Reading it</h1><h1 id=three>3. Its files</h1>
-<ul><li><a href=c.html>c</a></li><li><a href=d.html>d</a></li></ul>
+<ul><li><a href=c.html>c</a></li><li><a href=d.html>d</a></li><li><a href=e.html>e</a></li></ul>
 <p><a rel=prev href=a.html>The page before</a> <a rel=next href=b.html>The next page</a></p></body></html>"""
 
 
-def test_a_manual_is_read_without_what_turns_its_pages_and_its_table_of_contents() -> None:
+def test_a_manual_is_read_without_menus_what_turns_its_pages_and_its_table_of_contents() -> None:
     document = read_bytes(MANUAL.encode(), "a.html")
     assert document.text == (
-        "# 1. Writing it\n\nSee below, files, here.\n\n# 2. Reading it\n\n# 3. Its files\n\n- c\n- d"
+        "# 1. Writing it\n\nSee below, files, here.\n\n# 2. Reading it\n\n# 3. Its files\n\n- c\n- d\n- e"
     )
 
 
