@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 MASK = "***"
@@ -37,6 +37,11 @@ _LOOKS_SECRET = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _PASSWORD_IN_URL = re.compile(r"(://[^\s/:@]*:)[^\s/@]+(?=@)")
+_URL = re.compile(
+    r"(?P<scheme>[a-z][a-z0-9+.-]{0,20}://)(?:[^\s/?#]*@)?(?P<place>[^\s?#\"']*)(?:[?#][^\s\"']*)?", re.IGNORECASE
+)
+_TOKEN_IN_PATH = re.compile(r"(?<=/)(?=[^/]*\d)(?=[^/]*[A-Za-z])[\w.~=-]{20,}(?=/|$)")
+"""A segment that no person would write; links to hosted servers have their key there."""
 _ASSIGNED = re.compile(
     r"""
     (?P<name>
@@ -79,3 +84,27 @@ def mask_secrets(value: Any, name: str = "") -> Any:
     if isinstance(value, list | tuple):
         return [mask_secrets(item) for item in cast("list[Any]", value)]
     return value
+
+
+def mask_urls(text: str) -> str:
+    """Return the text with URLs that only say where they lead: no user, no query, no key as a part of the path."""
+    return _URL.sub(lambda match: match["scheme"] + _TOKEN_IN_PATH.sub(MASK, match["place"]), text)
+
+
+def mask_arguments(arguments: Iterable[str]) -> list[str]:
+    """Return the arguments of a program without secrets; `${NAME}` stays, as it only says where the secret is."""
+    shown: list[str] = []
+    is_secret = False
+    for argument in arguments:
+        option, assigned, _ = argument.partition("=")
+        names_one = option.startswith("-") and names_secret(option)
+        if "${" in argument:
+            shown.append(argument)
+        elif is_secret and not option.startswith("-"):
+            shown.append(MASK)
+        elif names_one and assigned:
+            shown.append(f"{option}={MASK}")
+        else:
+            shown.append(mask_text(mask_urls(argument)))
+        is_secret = names_one and not assigned
+    return shown

@@ -80,13 +80,13 @@ def list_servers(session: Session) -> None:
 
 
 def describe(server: McpServer) -> Json:
-    """Return a server without the values of its variables and headers, which may be secret."""
+    """Return a server without what may be secret: the values of variables and headers, and keys in arguments."""
     entry = server.entry
     return {
         "name": entry.name,
         "type": "http" if entry.url else "stdio",
         "where": entry.where,
-        "args": list(entry.args),
+        "args": entry.shown_args,
         "env": sorted(entry.env),
         "headers": sorted(entry.headers),
         "namespace": entry.namespace,

@@ -186,6 +186,19 @@ def test_an_address_in_place_of_a_command_is_the_servers_address(run: Run) -> No
     assert (server["type"], server["where"]) == ("http", "http://127.0.0.1:9/mcp")
 
 
+def test_an_address_that_is_none_is_reported_and_costs_no_other_server(run: Run) -> None:
+    run("add", "notes", "http://[x/mcp", "--no-start")
+    assert [server["where"] for server in run("list")[1]["servers"]] == ["http://[x/mcp"]
+    (outcome,) = run("refresh")[1]["servers"]
+    assert outcome["error"] == "The url of the MCP server 'notes' is no address: Invalid IPv6 URL."
+
+
+def test_the_list_of_servers_shows_no_keys(run: Run) -> None:
+    run("add", "notes", "https://ada:sesame@127.0.0.1:9/mcp?key=sesame", "--header", "X=sesame", "--no-start")
+    run("add", "shop", "--no-start", "--env", "X=sesame", "--", "npx", "shop", "--token", "sesame", "--api-key=sesame")
+    assert "sesame" not in str(run("list"))
+
+
 def test_a_server_whose_command_line_names_a_file_from_here_runs_here_wherever_it_is_started_from(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -579,9 +579,9 @@ class CountingLog(process.ServerLog):
 
     pieces = 0
 
-    def add(self, text: str) -> None:
+    def add(self, lines: bytes) -> None:
         self.pieces += 1
-        super().add(text)
+        super().add(lines)
 
 
 def test_secrets_in_addresses_and_arguments_are_kept_from_messages_and_logs() -> None:
@@ -598,7 +598,7 @@ def test_secrets_in_addresses_and_arguments_are_kept_from_messages_and_logs() ->
 def test_the_log_of_a_server_is_its_owners_alone(tmp_path: Path) -> None:
     log = process.ServerLog(tmp_path / "state" / "logs" / "mcp-shop.log")
     log.begin("shop", ())
-    log.add("a name and an address\n")
+    log.add(b"a name and an address")
     assert stat.S_IMODE(log.path.stat().st_mode) == 0o600
     assert {stat.S_IMODE(folder.stat().st_mode) for folder in list(log.path.parents)[:2]} == {0o700}
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localmcp.masking import MASK, mask_secrets, mask_text, names_secret
+from localmcp.masking import MASK, mask_arguments, mask_secrets, mask_text, mask_urls, names_secret
 
 LETTERS = string.ascii_letters + string.digits
 KEYS = st.one_of(
@@ -106,3 +106,22 @@ def test_a_secret_that_is_itself_a_name_is_masked() -> None:
 
 def test_flags_under_secret_names_stay() -> None:
     assert mask_secrets({"token": None, "password": False}) == {"token": None, "password": False}
+
+
+@pytest.mark.parametrize(
+    "arguments, shown",
+    [
+        ("mcp-remote https://a.org/s/0a9b8c7d6e5f4a3b2c1d/mcp?key=abc", "mcp-remote https://a.org/s/***/mcp"),
+        ("--token abc --api-key=abc -v", "--token *** --api-key=*** -v"),
+        ("-e A_TOKEN=abc postgresql://ada:p@ss@host/shop", "-e A_TOKEN=*** postgresql://host/shop"),
+        ("-e A_TOKEN=${A_TOKEN} --token ${OTHER} https://a.org/${KEY}", None),
+        ("--token --repository /home/ada/2026-01-02-notes ghcr.io/github/github-mcp-server:v1", None),
+    ],
+)
+def test_arguments_are_shown_without_secrets_and_with_the_names_of_variables(arguments: str, shown: str | None) -> None:
+    assert mask_arguments(arguments.split()) == (shown or arguments).split()
+
+
+@pytest.mark.parametrize("url", ["http://[x/mcp", "${URL}/mcp", "localhost:80", "https://a.org/mcp/readonly"])
+def test_an_address_without_secrets_is_shown_as_it_is_even_if_it_is_none(url: str) -> None:
+    assert mask_urls(url) == url

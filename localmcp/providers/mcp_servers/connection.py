@@ -372,7 +372,7 @@ class Connection:
                 else:
                     await self._session.send_ping()
         except TimeoutError:
-            self._log.add("localmcp: it does not answer any more and is ended\n")
+            self._log.add(b"localmcp: it does not answer any more and is ended")
             self._leave.set()
         except Exception as error:
             # Any answer shows that it lives, and an end is reported elsewhere.

@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 from localmcp.config import servers_file
 from localmcp.errors import ConfigurationError
 from localmcp.files import PRIVATE_FILE, reason_of, write_atomically
-from localmcp.masking import names_secret
+from localmcp.masking import mask_arguments, mask_urls, names_secret
 from localmcp.providers.client_configuration import MCP_SERVERS, TABLES, read_document, servers_in
 from localmcp.schemas import Json
 
@@ -78,10 +78,12 @@ class ServerEntry:
     @property
     def where(self) -> str:
         """The program, or the URL without what may be secret in it."""
-        if not self.url:
-            return self.command
-        parts = urlsplit(self.url)
-        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+        return mask_urls(self.url) if self.url else self.command
+
+    @property
+    def shown_args(self) -> list[str]:
+        """The program's arguments without what may be secret in them."""
+        return mask_arguments(self.args)
 
     def offers(self, tool: str) -> bool:
         """Return whether the filters let this tool of the server through."""
@@ -143,7 +145,7 @@ def _check_kind(kind: str, command: str, url: str) -> None:
     if command and url:
         raise ValueError("has both a command and a url; keep one")
     if url and not url.startswith(("http://", "https://", "${")):
-        raise ValueError(f"url is '{url}', but must begin with http:// or https://")
+        raise ValueError(f"url is '{mask_urls(url)}', but must begin with http:// or https://")
 
 
 def _value(raw: Json, key: str, kind: type, words: str) -> Any:
@@ -237,13 +239,20 @@ def prepare(entry: ServerEntry) -> Launch:
     """
     filled = partial(_filled, entry.name)
     cwd, env_file = filled("cwd", entry.cwd), filled("envFile", entry.env_file)
+    url = filled("url", entry.url)
+    try:
+        urlsplit(url)
+    except ValueError as error:
+        raise ConfigurationError(
+            f"The url of the MCP server '{entry.name}' is no address: {error}.", hint=f"Correct it in {servers_file()}."
+        ) from error
     env = _read_env_file(entry.name, servers_file().parent / Path(env_file).expanduser()) if env_file else {}
     return Launch(
         command=os.path.expanduser(filled("command", entry.command)),
         args=tuple(filled("args", argument) for argument in entry.args),
         env=env | {name: filled(f"env.{name}", value) for name, value in entry.env.items()},
         cwd=os.path.expanduser(cwd) if cwd else None,
-        url=filled("url", entry.url),
+        url=url,
         headers={name: filled(f"headers.{name}", value) for name, value in entry.headers.items()},
     )
 

@@ -87,9 +87,9 @@ class ServerLog:
                 self.path.replace(self.path.with_suffix(".old.log"))
         self._write(f"--- {title}\n")
 
-    def add(self, text: str) -> None:
-        """Keep lines of the server."""
-        text = self.masked(text)
+    def add(self, lines: bytes) -> None:
+        """Keep lines of the server, also such as are no UTF-8."""
+        text = self.masked(lines.decode("utf-8", "replace").rstrip() + "\n")
         self._last.extend(text.splitlines())
         self._write(text)
 
@@ -353,7 +353,7 @@ async def _carry_in(
         async for line in _lines(stdout):
             message = read_message(line)
             if message is None:
-                server_log.add(f"stdout: {line[:500].decode('utf-8', 'replace').rstrip()}\n")
+                server_log.add(b"stdout: " + line[:500])
                 continue
             try:
                 await into.send(SessionMessage(message))
@@ -369,11 +369,11 @@ async def _keep_errors(stderr: ByteReceiveStream | None, server_log: ServerLog) 
         while True:
             whole, newline, rest = (await cast(ByteReceiveStream, stderr).receive()).rpartition(b"\n")
             if newline:
-                server_log.add((begun + whole).decode("utf-8", "replace").rstrip() + "\n")
+                server_log.add(begun + whole)
                 begun = b""
             begun = (begun + rest)[:MAX_LOG]
     if begun:
-        server_log.add(begun.decode("utf-8", "replace").rstrip() + "\n")
+        server_log.add(begun)
 
 
 async def _lines(stream: ByteReceiveStream | None) -> AsyncIterator[bytes]:

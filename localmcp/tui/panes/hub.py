@@ -56,7 +56,7 @@ def _server(server: McpServer, log: list[str]) -> Entry:
     count = "tools not read yet" if tools is None else counted(tools, "tool")
     title = Content.assemble((f"{mark} ", style), (name, "bold"), f"  {state}, {count}",
                              ("  ✎ changed" if changes else "", "$warning"))  # fmt: skip
-    parts = [Content(f"{server.entry.where} {' '.join(server.entry.args)}".strip()), Content(f"{state}, {count}")]
+    parts = [Content(f"{server.entry.where} {' '.join(server.entry.shown_args)}".strip()), Content(f"{state}, {count}")]
     parts += [Content.styled(f"✗ {problem.message} {problem.hint or ''}", "$warning") for problem in server.check()]
     parts += [difference_lines(changes)] if changes else []
     parts += [Content.styled("the end of its log", "$muted") + Content("\n" + "\n".join(log))] if log else []
