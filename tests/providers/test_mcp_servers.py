@@ -426,6 +426,8 @@ def test_a_program_that_is_not_there_is_named_with_what_to_do(farm: Farm) -> Non
     assert error.message.startswith("The MCP server 'gone' cannot be started: ")
     assert "no-such-program-anywhere" in error.message
     assert error.hint is not None and "whole path" in error.hint
+    failure(registry, "gone__echo", {})
+    assert "whole path" in str(failure(registry, "gone__echo", {}).hint)
 
 
 def echoed(opened: servers.McpServers, text: str) -> str:

@@ -52,6 +52,13 @@ def test_a_pattern_that_the_engine_does_not_support_is_left_to_the_server(keywor
     assert matches("(?=x)y", "y") is None
 
 
+@pytest.mark.parametrize("pattern", ["[[]a-z]+", r"^\p{Letter}+$", "^(?<year>[0-9]{4})$", "("])
+def test_a_pattern_that_is_none_for_python_leaves_the_other_arguments_checked(pattern: str) -> None:
+    strange = schema(properties={"a": {"pattern": pattern}, "b": {"type": "integer"}}, patternProperties={pattern: {}})
+    with pytest.raises(InvalidInput, match="b: should be integer"):
+        check_arguments("odd", {**strange, "additionalProperties": False}, {"a": "(", "b": "x"})
+
+
 def test_unevaluated_properties_beside_patterns_are_left_to_the_server() -> None:
     check_arguments("odd", schema(patternProperties={EXPLODING: True}, unevaluatedProperties=False), {VICTIM: 1})
     with pytest.raises(InvalidInput):

@@ -96,7 +96,7 @@ class Supervisor:
             # Of all the calls that an end interrupts, the first counts.
             if not connection.alive and connection is not self._ended:
                 self._ended = connection
-                self._note_failure(error)
+                self._note_failure(f"{error.message} Its log: {self._log.path}")
             raise
 
     async def connect(self) -> Connection:
@@ -160,7 +160,7 @@ class Supervisor:
             await connection.close()
             if not isinstance(error, LoginNeeded):
                 # The person may sign in at any moment.
-                self._note_failure(error)
+                self._note_failure(" ".join(filter(None, (error.message, error.hint))))
             self._server.fail(error)
             raise
         except asyncio.CancelledError:
@@ -198,9 +198,9 @@ class Supervisor:
             # Mark the exception as retrieved: maybe nobody waits for it any more.
             task.exception()
 
-    def _note_failure(self, error: LocalMCPError) -> None:
+    def _note_failure(self, problem: str) -> None:
         self._failures += 1
-        self._last_failure = error.message
+        self._last_failure = problem
         self._failed_at = time.monotonic()
 
     def _refuse_during_pause(self) -> None:
@@ -209,7 +209,7 @@ class Supervisor:
             raise Unavailable(
                 f"The MCP server '{self.entry.name}' failed {self._failures} times and is started again in "
                 f"{ceil(pause)} s at the earliest.",
-                hint=f"The last time: {self._last_failure} Its log: {self._log.path}",
+                hint=f"The last time: {self._last_failure}",
             )
 
     async def subscribe(self, uri: str) -> None:
