@@ -20,7 +20,11 @@ Show = Callable[[Session, Json], None]
 
 SHORT = {"collection": "-c --collection", "partition": "-p --partition", "limit": "-n --limit", "mode": "-m --mode"}
 """Parameters whose options have a letter, in every command."""
-SAYS = {"until": "Only changed until then: 2026-11-01, yesterday", "since": "Only changed since: 2026-11-01, yesterday"}
+SAYS = {
+    "until": "Only changed until then: 2026-11-01, yesterday",
+    "since": "Only changed since: 2026-11-01, yesterday",
+    "title": "Only those with this in their titles",
+}
 """Help for parameters whose meaning a language model knows without a word."""
 
 

@@ -217,12 +217,13 @@ class KnowledgeBase(PassageSearch):
         since: Annotated[str | None, Param("Only changed since: 2026-11-01, yesterday")] = None,
         until: str | None = None,
         pathPrefix: Annotated[str | None, Param("Only below this folder")] = None,
+        title: str | None = None,
     ) -> SourcesResult:
         """List the documents in the knowledge base, the last changed first."""
         mount, name = parse_collection(collection)
         lean = current_scope().lean
         sorting = order or ("changed" if lean else "added")
-        listing = Listing(name, sorting, *parse_range(since, until), pathPrefix)
+        listing = Listing(name, sorting, *parse_range(since, until), pathPrefix, title)
         compare = lean and sorting == "changed" and not offset
         items, total, changed = self._listed(listing, mount, offset + limit, compare=compare)
         page = in_order(items, sorting)[offset : offset + limit]
@@ -236,7 +237,7 @@ class KnowledgeBase(PassageSearch):
                 result["notices"] = explain_empty_filter(connection, path_prefix=pathPrefix)
         elif changed and self.database.is_writable:
             result["notices"] = [_changed_since_read(changed)]
-        elif not total and not any((collection, since, until)):
+        elif not total and not any((collection, since, until, title)):
             result["notices"] = [NO_DOCUMENTS]
         return result
 

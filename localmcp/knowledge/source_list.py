@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -38,6 +39,8 @@ class Listing:
     until: str | None
     """As `parse_range` gives them."""
     path_prefix: str | None
+    title: str | None = None
+    """A part of the title, in any case."""
 
 
 _CHANGED = "coalesce(mtime_ns / 1000000, cast(strftime('%s', updated_at) as integer) * 1000)"
@@ -77,6 +80,11 @@ def list_documents(
             condition, values = path_condition(listing.path_prefix)
             conditions.append(condition)
             bindings += values
+        if listing.title:
+            # `like` ignores the case of ASCII letters only.
+            conditions.append("(title like ? escape '\\' or title like ? escape '\\')")
+            part = re.sub(r"[\\%_]", r"\\\g<0>", listing.title)
+            bindings += [f"%{part.lower()}%", f"%{part.upper()}%"]
         where = f"where {' and '.join(conditions)}"
         total = fetch_one(connection, f"select count(*) from sources {where}", bindings)
         sql = f"{SOURCE} {where} order by {ORDERS[listing.order][1]} limit ?"

@@ -252,16 +252,16 @@ class OfferHandlers:
         return next((answer for offer in self._offers() if (answer := ask(offer)) is not None), None)
 
     def _page(self, params: wire.PaginatedRequestParams | None, kind: str) -> tuple[list[Json], str | None]:
-        """Return a page of the first offer that the cursor has not passed; a cursor is `OFFER:OFFSET`."""
+        """Return a page: the offers from the cursor on, up to one that has more; a cursor is `OFFER:OFFSET`."""
         number, offset = _position(params.cursor if params else None)
-        for following, offer in enumerate(self._offers()[number:], number + 1):
-            items, next_offset = getattr(offer, kind)(offset)
+        items: list[Json] = []
+        for index, offer in enumerate(self._offers()[number:], number):
+            more, next_offset = getattr(offer, kind)(offset)
+            items += more
             if next_offset is not None:
-                return items, f"{following - 1}:{next_offset}"
-            if items:
-                return items, f"{following}:0" if following < len(self._offers()) else None
+                return items, f"{index}:{next_offset}"
             offset = 0
-        return [], None
+        return items, None
 
     async def _answer(self, method: str, work: Callable[[], Result]) -> Result:
         def run() -> Result:

@@ -168,9 +168,9 @@ class OwnOffer:
     def _titles(self, value: str) -> list[str]:
         if not self._has("list_sources"):
             return []
-        page = self._look("list_sources", order="title", limit=500)
+        page = self._look("list_sources", order="title", limit=500, title=value)
         folded = value.casefold()
-        titles = [item["title"] for item in page["sources"] if folded in item["title"].casefold()]
+        titles = [item["title"] for item in page["sources"]]
         begin_so = [title for title in titles if title.casefold().startswith(folded)]
         return list(dict.fromkeys([*begin_so, *titles]))[:MOST_COMPLETIONS]
 

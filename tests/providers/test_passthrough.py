@@ -190,14 +190,14 @@ async def test_resources_and_prompts_of_a_connected_server_come_under_its_namesp
     farm.open()[1].refresh(["sdk"])
     with localmcp.open(tmp_path / "own.db", model="hash") as opened:
         workspace = opened.workspace
+        workspace.library.add_text("Flour and water.", "Bread")
+        workspace.registry.call("addRule", {"rule_text": "Weigh flour."})
         async with Client(ToolServer(lambda: workspace, Scope()), mode=era) as client:
             listed = await client.list_resources()
-            listed = await client.list_resources(cursor=listed.next_cursor) if listed.next_cursor else listed
+            assert listed.next_cursor is None and listed.resources[0].name == "Bread"
             (resource,) = [each for each in listed.resources if "server/sdk/" in str(each.uri)]
             (content,) = (await client.read_resource(str(resource.uri))).contents
-            page = await client.list_prompts()
-            page = await client.list_prompts(cursor=page.next_cursor) if page.next_cursor else page
-            prompts = [each.name for each in page.prompts]
+            prompts = [each.name for each in (await client.list_prompts()).prompts]
             prompt = await client.get_prompt("sdk__greet", {"name": "Ada"})
         assert workspace.mcp_servers.servers["sdk"].condition == "running"
     assert getattr(content, "text", "") == "water the plants" and str(content.uri) == str(resource.uri)

@@ -130,6 +130,18 @@ async def test_titles_and_tasks_are_completed(filled: Workspace, era: Any) -> No
         assert (await client.complete(prompt, {"name": "task", "value": ""})).completion.values == ["1", "2"]
 
 
+async def test_the_titles_of_a_large_file_are_completed_wherever_they_are_in_the_list(workspace: Workspace) -> None:
+    for number in range(501):
+        workspace.library.add_text(f"Text {number}", f"Page {number}")
+    workspace.library.add_text("Opening hours.", "Über 100%")
+    async with serve(workspace, "auto") as client:
+        for part in ("über", "100%"):
+            done = await client.complete(
+                types.ResourceTemplateReference(uri=TEMPLATE), {"name": "sourceId", "value": part}
+            )
+            assert done.completion.values == ["Über 100%"]
+
+
 async def test_a_key_reads_no_resource_that_its_tools_and_collections_do_not_open(filled: Workspace) -> None:
     searcher = replace(SCOPE, tools=frozenset({"search"}))
     async with serve(filled, "auto", searcher) as client:
