@@ -25,7 +25,7 @@ from localmcp.schemas import Json
 from localmcp.text.excerpt import Matcher, excerpt
 
 SEARCHES = (
-    ("A code: found by the word itself.", "boiler E110"),
+    ("A code: found by the word itself.", "boiler error E110"),
     ("A paraphrase: hardly a word in common with the answer.", "bread came out flat and too acidic"),
     ("Misspelled words are corrected, and you are told.", "certifcate expired lockers"),
     ("Italian, typed without accents.", "riscatto totale invalidita permanente"),

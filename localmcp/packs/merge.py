@@ -14,6 +14,7 @@ import apsw
 from localmcp.embeddings import LazyEmbedder, is_unit_vector
 from localmcp.errors import InvalidInput, LocalMCPError, ModelMismatch
 from localmcp.packs.incoming import MOST_CHUNKS, MOST_SKIPPED, Incoming, read_incoming
+from localmcp.search.adaptation import adapt_weights
 from localmcp.search.collections import (
     Collection,
     choose_collections,
@@ -268,17 +269,17 @@ class Merge:
             report.vectors_missing += sum(chunk.kind != WORD_ONLY for chunk in without)
 
     def _make_vectors(self, collections: Sequence[str], report: MergeReport) -> None:
-        """Make the vectors that the other file did not bring, its own queue among them."""
+        """Make the vectors that the other file did not bring, its own queue among them, and weigh them."""
         if not collections:
             return
         with self._database.read() as connection:
             # One that brought no document was not made here.
             ids = [collection.id for collection in visible_collections(connection) if collection.name in collections]
             missing = waiting(connection, ids).passages
-        if not missing:
-            return
         try:
-            QueueWorker(self._database, self._embedder.get()).run(ids)
+            if missing:
+                QueueWorker(self._database, self._embedder.get()).run(ids)
+            adapt_weights(self._database, self._embedder.get())
         except LocalMCPError as error:
             report.note(f"Without vectors for now: {error.message}")
         with self._database.read() as connection:

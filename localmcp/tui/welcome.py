@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 SAMPLES = "samples"
 """The collection of the sample documents."""
 FIRST_QUERIES = (
-    ("boiler E110", "a code"),
+    ("boiler error E110", "a code"),
     ("bread came out flat and too acidic", "hardly a word in common with the answer"),
     ("certifcate expired lockers", "a misspelled word"),
     ("riscatto totale invalidita permanente", "another language"),
