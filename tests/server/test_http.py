@@ -211,11 +211,12 @@ def test_what_an_initialized_client_is_told_names_only_what_its_key_opens(door: 
         assert "private" in door.rpc("initialize", params, path=path).json["result"]["instructions"]
 
 
-def test_no_subscription_is_offered_where_its_session_would_end_at_once(door: OpenDoor) -> None:
+def test_no_subscription_and_no_notice_of_changes_is_offered_where_its_session_ends_at_once(door: OpenDoor) -> None:
     params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
     for path in ("/mcp", "/api/mcp"):
         offered = door.rpc("initialize", params, path=path).json["result"]["capabilities"]
-        assert offered["resources"]["subscribe"] is False
+        assert offered["resources"] == {"subscribe": False, "listChanged": False}
+        assert offered["tools"] == {"listChanged": False}
 
 
 @pytest.mark.parametrize("mode", ["legacy", "auto", "2026-07-28"])

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import anyio
 import anyio.to_thread
+from mcp.server.lowlevel.server import NotificationOptions
 from mcp.server.models import InitializationOptions
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.types import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR
@@ -65,11 +66,11 @@ class HttpToolServer(ToolServer):
         self.offered = _offered.get
 
     def create_initialization_options(self, *arguments: Any, **named: Any) -> InitializationOptions:
-        """As the others', without subscriptions to documents: a session of the handshake era ends with its request.
+        """As the others', without changes and subscriptions: a session of the handshake era ends with its request.
 
         Later clients `subscriptions/listen`.
         """
-        options = super().create_initialization_options(*arguments, **named)
+        options = super().create_initialization_options(NotificationOptions())
         if options.capabilities.resources:
             options.capabilities.resources.subscribe = False
         return options
