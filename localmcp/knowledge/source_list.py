@@ -43,7 +43,7 @@ class Listing:
     """A part of the title, in any case."""
 
 
-_CHANGED = "coalesce(mtime_ns / 1000000, cast(strftime('%s', updated_at) as integer) * 1000)"
+_CHANGED = "coalesce(mtime_ns / 1000000, cast(round(unixepoch(updated_at, 'subsec') * 1000) as integer))"
 """Milliseconds since 1970: of the file, or of the text that was handed over."""
 ORDERS = {
     "changed": ("last changed first", f"{_CHANGED} desc, sources.id desc"),

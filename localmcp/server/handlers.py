@@ -274,23 +274,25 @@ class ToolServer(Server[Any]):
                     await send(session)
 
     async def _on_listen(self, ctx: Context, params: wire.SubscriptionsListenRequestParams) -> Any:
+        await self._start_watching()
         async with self._offers.watching(list(params.notifications.resource_subscriptions or ())):
-            await self._start_watching()
             return await self._listen(ctx, params)
 
     async def _on_subscribe(self, ctx: Context, params: wire.SubscribeRequestParams) -> wire.EmptyResult:
-        result = await self._offers.subscribe(ctx, params)
         await self._start_watching()
-        return result
+        return await self._offers.subscribe(ctx, params)
 
     async def _start_watching(self) -> None:
-        """Look for changed documents from now on, as long as the server runs."""
-        await self._offers.remember_lists()
-        if self._watcher is None or self._watcher.done():
-            self._watcher = asyncio.get_running_loop().create_task(self._watch())
+        """Look for changes from now on, as long as the server runs.
 
-    async def _watch(self) -> None:
-        last_generation = await anyio.to_thread.run_sync(self._offers.generation)
+        Called before the state of what is watched is noted: a change between the two would be reported to nobody.
+        """
+        generation = await anyio.to_thread.run_sync(self._offers.generation)
+        if self._watcher is None or self._watcher.done():
+            self._watcher = asyncio.get_running_loop().create_task(self._watch(generation))
+        await self._offers.remember_lists()
+
+    async def _watch(self, last_generation: int) -> None:
         while True:
             await asyncio.sleep(WATCH_SECONDS)
             generation = await anyio.to_thread.run_sync(self._offers.generation)

@@ -195,8 +195,10 @@ class OfferHandlers:
             offer.unsubscribe(uri)
 
     def generation(self) -> int:
-        """Return the file's counter of changes."""
-        return self._open_workspace().content_generation()
+        """Return the file's counter of changes; 0 as long as it cannot be opened."""
+        with contextlib.suppress(LocalMCPError):
+            return self._open_workspace().content_generation()
+        return 0
 
     async def publish_changes(self) -> None:
         """Tell subscribers which of the watched documents have changed, as far as they see them."""
