@@ -140,6 +140,9 @@ class Workspace:
         self.registry.add_service(Service())
         self.background = threading.Event()
 
+    def content_generation(self) -> int:
+        return 0
+
     def instructions(self):
         return "Ask about the garden."
 
