@@ -49,6 +49,7 @@ from localmcp.knowledge.trash import documents_in
 from localmcp.schemas import without_surrogates
 from localmcp.search.collections import Collection, visible_collections, visible_ids
 from localmcp.search.dates import parse_range
+from localmcp.search.filters import Filters
 from localmcp.search.index import Index
 from localmcp.search.model_languages import unread_languages
 from localmcp.search.passages import find_passage, passages_of_source
@@ -234,7 +235,7 @@ class KnowledgeBase(PassageSearch):
             result["nextOffset"] = offset + len(page)
         if not total and pathPrefix:
             with self.database.read() as connection:
-                result["notices"] = explain_empty_filter(connection, path_prefix=pathPrefix)
+                result["notices"] = explain_empty_filter(connection, Filters(path_prefix=pathPrefix))
         elif changed and self.database.is_writable:
             result["notices"] = [_changed_since_read(changed)]
         elif not total and not any((collection, since, until, title)):

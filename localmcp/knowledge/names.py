@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ from localmcp.schemas import nearest, one_or_more, without_surrogates
 from localmcp.search.collections import visible_collections, visible_ids
 from localmcp.search.dates import SOURCE_DATE
 from localmcp.search.federation import Federation
+from localmcp.search.filters import Filters
 from localmcp.search.index import Index
 from localmcp.storage.database import fetch_all, fetch_column, fetch_one
 
@@ -176,14 +177,7 @@ TYPE_WORDS = {"markdown": "docs", "md": "docs", "html": "website", "web": "websi
 """What people call a source type."""
 
 
-def explain_empty_filter(
-    connection: apsw.Connection,
-    source_type: str | None = None,
-    partition: str | None = None,
-    path_prefix: str | None = None,
-    metadata: Mapping[str, Any] | None = None,
-    dates: tuple[str | None, str | None] = (None, None),
-) -> list[str]:
+def explain_empty_filter(connection: apsw.Connection, filters: Filters) -> list[str]:
     """Return a sentence for each filter that fits no document, with the nearest valid value."""
     where = f"trashed_at is null and sources.collection_id in ({visible_ids(connection)})"
 
@@ -191,19 +185,21 @@ def explain_empty_filter(
         return fetch_column(connection, f"select distinct {sql} where {where}", bindings)
 
     remarks: list[str] = []
-    if source_type:
+    for source_type in filters.source_types:
         meant = TYPE_WORDS.get(source_type.lower())
         remarks += _unknown_value("source type", source_type, values("source_type from sources"), meant)
-    if partition:
+    for partition in filters.partitions:
         names = values("name from partitions join sources on partition_id = partitions.id")
         remarks += _unknown_value("partition", partition, names)
-    if path_prefix:
-        remarks += _unknown_folder(connection, where, os.path.expanduser(path_prefix))
-    if metadata:
+    if filters.path_prefix:
+        remarks += _unknown_folder(connection, where, os.path.expanduser(filters.path_prefix))
+    if filters.metadata:
         fields = values("key from sources, json_each(iif(json_valid(metadata), metadata, '{}'))")
-        for field, value in metadata.items():
+        for field, value in filters.metadata.items():
             remarks += _unknown_value("metadata field", field, fields) or _unknown_metadata(field, value, values)
-    return remarks + (_outside_dates(connection, where, *dates) if any(dates) else [])
+    if filters.since or filters.until:
+        remarks += _outside_dates(connection, where, filters.since, filters.until)
+    return remarks
 
 
 def _outside_dates(connection: apsw.Connection, where: str, since: str | None, until: str | None) -> list[str]:

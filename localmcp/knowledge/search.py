@@ -188,42 +188,46 @@ class PassageSearch:
             raise InvalidInput("Query parameter is required")
         origin, name = parse_collection(collection)
         source = resolve_source(self.federation, "sourceId", sourceId) if sourceId else None
-        dates = parse_range(since, until)
+        first, after = parse_range(since, until)
         filters = Filters(
             partitions=(partition,) if partition else (),
             source_ids=(str(source.uuid),) if source else (),
             source_types=(sourceType,) if sourceType else (),
             path_prefix=pathPrefix or None,
             metadata=metadata or {},
-            since=dates[0],
-            until=dates[1],
+            since=first,
+            until=after,
         )
         names = (name,) if name else None
         origin = origin or (source.origin if source else None)
+        lean = current_scope().lean
         page = _Page(query, mode, groupBy, sort, (names, filters, origin) if origin else (names, filters))
         request = SearchRequest(query, mode, limit, page.offset(cursor), names, filters, sort=sort)
         outcome, more = self._page(request, origin, grouped=groupBy is not None)
-        budget = maxChars or (SEARCH_CHARS if current_scope().lean else None)
+        budget = maxChars or (SEARCH_CHARS if lean else None)
         texts = [hit.passage.text[: GROUPED_CHARS if groupBy else None] for hit in outcome.hits]
         outcome.hits = outcome.hits[: fitting(texts, budget)]
         result = _search_result(request, outcome, page, explain, self.database.adopted)
         if groupBy:
             for hit in result["results"]:
                 hit["morePassages"] = more.get(hit["sourceId"], 0)
-                _cut(hit, GROUPED_CHARS if current_scope().lean else None)
+                _cut(hit, GROUPED_CHARS if lean else None)
         elif len(outcome.hits) == 1:
             _cut(result["results"][0], budget)
-        elif outcome.hits and current_scope().lean and maxChars is None and not explain:
+        elif outcome.hits and lean and maxChars is None and not explain:
             _add_excerpts(result["results"], outcome, request.offset)
-        if current_scope().lean and (absent := _absent_words(query, outcome)):
+        if lean and (absent := _absent_words(query, outcome)):
             result["absentWords"] = absent[:MOST_ABSENT]
-        if not outcome.hits and filters:
-            with self.database.read() as connection:
-                remarks = explain_empty_filter(connection, sourceType, partition, pathPrefix, metadata, dates)
-            result["message"] = " ".join(remarks) or NOTHING_FOUND
-        if not outcome.hits and not any(self.federation.look(_holds_document)):
-            result["notices"] = [*outcome.notices, NO_DOCUMENTS]
+        if not outcome.hits:
+            self._explain_nothing(result, filters)
         return result
+
+    def _explain_nothing(self, result: SearchResult, filters: Filters) -> None:
+        if filters:
+            with self.database.read() as connection:
+                result["message"] = " ".join(explain_empty_filter(connection, filters)) or NOTHING_FOUND
+        if not any(self.federation.look(_holds_document)):
+            result["notices"] = [*result.get("notices", ()), NO_DOCUMENTS]
 
     def _page(
         self, request: SearchRequest, origin: str | None, *, grouped: bool
