@@ -15,6 +15,7 @@ from localmcp.cli.ingest import finish_vectors
 from localmcp.cli.options import COLLECTIONS, no_wait
 from localmcp.cli.session import Session, command, pass_session
 from localmcp.schemas import Json, camel_case
+from localmcp.search.reembedding import REFRESH
 
 SHOWN_CONFLICTS = 20
 
@@ -193,7 +194,7 @@ def _merge_lines(result: Json) -> list[str]:
     would = "would be " if result["dryRun"] else ""
     passages = terminal.counted(result["chunks"], "passage")
     missing = "to make" if result["dryRun"] else "still missing"
-    how = "   (made by: localmcp refresh)" if result["vectorsMissing"] and not result["dryRun"] else ""
+    how = f"   (made by: {REFRESH})" if result["vectorsMissing"] and not result["dryRun"] else ""
     lines = [
         f"{terminal.counted(result['added'], 'document')} {would}added ({passages}), {result['known']:,} known",
         f"vectors: {result['vectorsReused']:,} taken over, {result['vectorsMade']:,} made, "

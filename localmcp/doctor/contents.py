@@ -150,7 +150,7 @@ def _documents(connection: apsw.Connection) -> Iterator[Check]:
     if changed or gone:
         parts = (f"{counted(changed, 'file')} changed", f"{counted(gone, 'file')} gone")
         says = " and ".join(part for number, part in zip((changed, gone), parts, strict=True) if number)
-        yield warn("freshness", f"{says}, of {compared:,}", "localmcp refresh")
+        yield warn("freshness", f"{says}, of {compared:,}", reembedding.REFRESH)
     elif compared:
         yield ok("freshness", f"{counted(compared, 'file')} as they were indexed")
 
