@@ -26,6 +26,7 @@ from localmcp.knowledge.library_records import (
 )
 from localmcp.knowledge.names import SourceRow, find_source
 from localmcp.knowledge.options import SourceType
+from localmcp.knowledge.plan import watched_paths
 from localmcp.knowledge.report import Progress, ProgressCallback, Report
 from localmcp.knowledge.walk import WalkRules, below, why_left_out
 from localmcp.schemas import camel_case
@@ -345,12 +346,13 @@ class LibraryTools:
             raise InvalidInput(f"path is '{path}', but must be absolute.")
         roots = self._library.roots()
         folders = [os.path.realpath(folder) for folder in self._settings.folders]
-        watched = frozenset([*folders, *(root.path for root in roots)])
+        with self._database.read() as connection:
+            watched = watched_paths(connection, self._settings)
         rules = [(folder, WalkRules(watched=watched)) for folder in folders]
         rules += [(root.path, WalkRules(root.include_hidden, root.patterns, watched=watched)) for root in roots]
         above = [(folder, rule) for folder, rule in rules if below(os.path.normcase(real), os.path.normcase(folder))]
         if not above:
-            named = ", ".join(sorted(watched)[:10]) or "none yet"
+            named = ", ".join(sorted({folder for folder, _ in rules})[:10]) or "none yet"
             raise AccessDenied(
                 f"'{path}' is outside the folders from which an assistant may add files.",
                 hint=f"Allowed: {named}. The person can run: localmcp add PATH   "

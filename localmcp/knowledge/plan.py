@@ -89,7 +89,7 @@ def plan_adding(
         roots = roots_of(connection, [collection.id])
         entries_by_path = {path: entries_below(connection, collection.id, path) for path in targets}
         outdated = _outdated(connection, collection, roots)
-        watched = _watched(connection, settings)
+        watched = watched_paths(connection, settings)
     elsewhere = [*(root.path for root in roots), *targets]
     plans: list[Plan] = []
     for path, kind in targets.items():
@@ -116,7 +116,7 @@ def plan_refresh(database: Database, collection: Collection, settings: Settings)
         roots = roots_of(connection, [collection.id])
         entries_by_root = [entries_below(connection, collection.id, root.path) for root in roots]
         outdated = _outdated(connection, collection, roots)
-        watched = _watched(connection, settings)
+        watched = watched_paths(connection, settings)
     elsewhere = [root.path for root in roots]
     return [
         make_plan(
@@ -133,7 +133,7 @@ def _outdated(connection: apsw.Connection, collection: Collection, roots: Iterab
     }
 
 
-def _watched(connection: apsw.Connection, settings: Settings) -> frozenset[str]:
+def watched_paths(connection: apsw.Connection, settings: Settings) -> frozenset[str]:
     """Return the folders that are watched, in any collection, and those from which assistants may add."""
     return frozenset([*watched_folders(connection), *map(os.path.realpath, settings.folders)])
 

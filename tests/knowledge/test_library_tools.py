@@ -152,6 +152,25 @@ def test_an_assistant_cannot_add_what_the_folder_leaves_out(
     at.call("add_path", scope=Scope(caller="cli"), path=str(allowed / name))
 
 
+def test_the_ignore_file_of_a_watched_folder_above_counts_for_a_caller_who_does_not_see_its_collection(
+    database: Database, tmp_path: Path
+) -> None:
+    inner = tmp_path / "outer" / "inner"
+    inner.mkdir(parents=True)
+    (inner / "a.md").write_text("# Bees\n", encoding="utf-8")
+    (inner.parent / ".localmcpignore").write_text("diary.md\n", encoding="utf-8")
+    at = Setting(database, Settings())
+    at.call("add_path", scope=Scope(caller="cli"), path=str(inner.parent), collection="private")
+    at.call("add_path", scope=Scope(caller="cli"), path=str(inner))
+    (inner / "diary.md").write_text("# Hush\n", encoding="utf-8")
+    narrow = Scope(caller="key-1", trusted=False, collections=frozenset(["default"]))
+    with pytest.raises(AccessDenied, match="ignored by .*diary"):
+        at.call("add_path", scope=narrow, path=str(inner / "diary.md"))
+    with pytest.raises(AccessDenied) as outside:
+        at.call("add_path", scope=narrow, path=str(inner.parent / "b.md"))
+    assert f"Allowed: {inner}." in str(outside.value)
+
+
 def test_a_relative_path_means_nothing_to_an_assistant(at: Setting) -> None:
     with pytest.raises(InvalidInput, match="absolute"):
         at.call("add_path", path="docs")
