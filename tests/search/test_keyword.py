@@ -145,15 +145,36 @@ def test_stop_words_are_counted_where_the_caller_may_look(library: Library) -> N
     assert titles(outcome) == ["Pan"]
 
 
-def test_the_most_frequent_words_go_when_the_budget_is_spent(manual: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_beyond_the_budget_a_passage_needs_a_rarer_word_and_the_most_frequent_ones_count_too(
+    library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(keyword_module, "POSTINGS_BUDGET", 50)
     monkeypatch.setattr(keyword_module, "POSTINGS_A_WORD", 0)
-    outcome = search(manual, "pump boiler")
-    assert titles(outcome) == ["Boiler"]
-    assert query_of(outcome).dropped == (("pump", "too frequent"),)
-    only_frequent = search(manual, "pump house")
-    assert len(searched(only_frequent)) == 1
+    for number in range(60):
+        library.put(f"The pump of the house, number{number}.", title="House")
+    library.put("A boiler for the cellar.", title="Cellar")
+    library.put("A boiler with its pump.", title="Both")
+    for number in range(3):
+        library.put(f"A boiler of the shop, number{number}.", title="Shop")
+    outcome = search(library.index, "pump boiler")
+    assert titles(outcome)[0] == "Both" and "House" not in titles(outcome)
+    assert (searched(outcome), query_of(outcome).dropped) == (["pump", "boiler"], ())
+    only_frequent = search(library.index, "pump house")
     assert len(only_frequent.hits) == 20
+
+
+def test_scores_do_not_depend_on_the_budget_where_a_passage_has_a_rare_word(
+    library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(20):
+        library.put(f"The pump of the house, number{number}.", title="House")
+    library.put("A boiler with its pump, and another boiler.", title="Both")
+    [whole, *_] = search(library.index, "pump boiler").hits
+    monkeypatch.setattr(keyword_module, "POSTINGS_BUDGET", 5)
+    monkeypatch.setattr(keyword_module, "POSTINGS_A_WORD", 0)
+    [within_budget] = search(library.index, "pump boiler").hits
+    assert within_budget.passage == whole.passage
+    assert within_budget.keyword.raw == pytest.approx(whole.keyword.raw)
 
 
 def test_a_long_text_is_searched_by_its_first_words(manual: Index) -> None:
