@@ -23,8 +23,8 @@ MOST_UNITS = 512
 """Words of a query that are looked at: questions as long as a paragraph often end with what they are about (64 words
 instead of 512 cost .02 nDCG@10 on LISA, whose questions have 56 words on average)."""
 POSTINGS_BUDGET, POSTINGS_A_WORD = 8_000, 400
-"""bm25 scores every chunk that holds a term of these, the rarest first, until their chunks reach this sum. A question as
-long as a paragraph may spend more, as its embedding does (nDCG@10 of the keyword arm on LISA: .469 -> .488)."""
+"""bm25 scores every chunk that holds one of the rarest terms, as many as reach this sum. A question as long as a
+paragraph may spend more, as its embedding does (nDCG@10 of the keyword arm on LISA: .469 -> .488)."""
 MOST_FREQUENT = 8
 """Words beyond the budget, the rarest of them first, that count where a passage holds a rarer one too (what manual
 pages say of themselves, the page among the first three of a million passages: .120 without them, .560 with four, .660
