@@ -91,6 +91,11 @@ def mask_urls(text: str) -> str:
     return _URL.sub(lambda match: match["scheme"] + _TOKEN_IN_PATH.sub(MASK, match["place"]), text)
 
 
+def keys_in_path(path: str) -> list[str]:
+    """Return the parts of a URL's path that `mask_urls` replaces."""
+    return _TOKEN_IN_PATH.findall(path)
+
+
 def mask_arguments(arguments: Iterable[str]) -> list[str]:
     """Return the arguments of a program without secrets; `${NAME}` stays, as it only says where the secret is."""
     shown: list[str] = []

@@ -588,12 +588,15 @@ class CountingLog(process.ServerLog):
 
 def test_secrets_in_addresses_and_arguments_are_kept_from_messages_and_logs() -> None:
     args = ("-c", "run", "--key=argument-secret", "--token", "following-secret", "--verbose")
-    url = "https://ada:url-password@example.org/mcp?api_key=query%2Fsecret&page=1234567"
+    url = "https://ada:url%21password@example.org/k3y-in-the-path-of-a-link/mcp?api_key=query%2Fsecret&page=1234567"
     launch = entries.Launch("sh", args, {"NAME": "environment"}, None, url, {"Authorization": "Bearer ", "X": "a b"})
     assert set(launch.secrets) == {
-        "argument-secret", "following-secret", "url-password", "query%2Fsecret", "query/secret", "environment",
-        "Bearer ",
+        "argument-secret", "following-secret", "url%21password", "url!password", "query%2Fsecret", "query/secret",
+        "k3y-in-the-path-of-a-link", "environment", "Bearer ",
     }  # fmt: skip
+    assert entries.Launch("", (), {}, None, "https://user-is-the-key@example.org/mcp", {}).secrets == (
+        "user-is-the-key",
+    )
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has other rights")

@@ -441,7 +441,8 @@ class Connection:
         if isinstance(error, MCPError):
             return self._unavailable(f"refused the handshake: {self._log.shown(reason_of(error))}{self._http_status()}")
         if isinstance(error, httpx2.HTTPError):
-            return self._unavailable(f"cannot be reached at {self.entry.where}: {error or type(error).__name__}")
+            reason = self._log.shown(str(error)) or type(error).__name__
+            return self._unavailable(f"cannot be reached at {self.entry.where}: {reason}")
         if isinstance(error, OSError) and self._child is None:
             problem = f"cannot be started: {error.strerror or error}: {error.filename or self.entry.where}"
             return self._unavailable(problem, "Is it installed? If so, write its whole path as the command.")

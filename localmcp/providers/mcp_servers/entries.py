@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 from localmcp.config import servers_file
 from localmcp.errors import ConfigurationError
 from localmcp.files import PRIVATE_FILE, reason_of, write_atomically
-from localmcp.masking import mask_arguments, mask_urls, names_secret
+from localmcp.masking import keys_in_path, mask_arguments, mask_urls, names_secret
 from localmcp.providers.client_configuration import MCP_SERVERS, TABLES, read_document, servers_in
 from localmcp.schemas import Json
 
@@ -219,14 +219,16 @@ class Launch:
     def secrets(self) -> tuple[str, ...]:
         """Values that no message may repeat, the longest first."""
         parts = urlsplit(self.url)
-        values = {*self.env.values(), *self.headers.values(), parts.password or ""}
+        values = {*self.env.values(), *self.headers.values()}
         values |= {header.partition(" ")[2] for header in self.headers.values()}
         named = [pair.partition("=")[::2] for pair in parts.query.split("&")]
         for argument, following in pairwise((*self.args, "")):
             name, assigned, value = argument.partition("=")
             if name.startswith("-"):
                 named.append((name, value if assigned or following.startswith("-") else following))
-        values |= {form for name, value in named if names_secret(name) for form in (value, unquote(value))}
+        quoted = [value for name, value in named if names_secret(name)]
+        quoted += [parts.username or "", parts.password or "", *keys_in_path(parts.path)]
+        values |= {form for value in quoted for form in (value, unquote(value))}
         return tuple(sorted((value for value in values if len(value) >= SHORTEST_SECRET), key=len, reverse=True))
 
 
