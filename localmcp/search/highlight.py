@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from localmcp.search.keyword import KeywordQuery, holds
+from localmcp.text.outline import HEADING
 from localmcp.wording.normalize import index_text
 
 LONGEST = 400
@@ -17,8 +18,6 @@ HEADING_SHARE = 0.5
 LEAST_SHARE = 0.25
 """A paragraph matches if its words count at least this share of what those of the best one count; with .35 one of 108
 questions about the samples loses its answer."""
-_HEADING = re.compile(r"#.*|(?:([=\-~^\"*+])\1+\n)?\S[^\n]*\n([=\-~^\"*+])\2{2,}[ \t]*$")
-"""A line behind `#`, or one that is underlined, as in reStructuredText."""
 _BLANK_LINE = re.compile(r"\n[ \t]*\n\s*")
 _END = re.compile(
     r"(?<=[.!?؟۔])(?<!\n\d\.)(?<!\n\d\d\.)[\"'”»)]*\s+|(?<=[。！？])|\n\s*\n"
@@ -54,7 +53,7 @@ def _paragraphs(text: str) -> Iterator[tuple[int, int]]:
     """Yield start and stop of each paragraph; a heading is part of the next one."""
     start = begin = 0
     for end in _BLANK_LINE.finditer(text):
-        is_heading = _HEADING.fullmatch(text, begin, end.start())
+        is_heading = HEADING.fullmatch(text, begin, end.start())
         begin = end.end()
         if not is_heading:
             yield start, end.start()
@@ -91,4 +90,4 @@ def sentences(text: str) -> Iterator[tuple[int, int]]:
 def _score(query: KeywordQuery, sentence: str, language: str) -> float:
     stems = f" {index_text(sentence, language)} "
     matched = {term.word: term.idf for term in query.terms if holds(stems, term)}
-    return sum(matched.values()) * (HEADING_SHARE if _HEADING.match(sentence) else 1)
+    return sum(matched.values()) * (HEADING_SHARE if HEADING.match(sentence) else 1)

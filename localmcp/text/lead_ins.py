@@ -3,9 +3,10 @@
 import re
 from collections.abc import Iterable
 
+from localmcp.text.outline import HEADING
+
 _BLOCK = re.compile(r"\n[ \t]*\r?\n(?=[ \t]*\S)|\n(?=[ \t]*(?:[-*+]|\d{1,3}[.)])[ \t])")
 """What a paragraph or an item of a list begins behind."""
-_HEADING = re.compile(r"(?:#{1,6}[ \t][^\n]*|[^\n]+\n([=\-~^\"#*+`])\1{2,})\s*")
 
 
 def with_lead_ins(parts: Iterable[str], capacity: int) -> list[str]:
@@ -36,6 +37,6 @@ def _cut_lead_in(text: str) -> tuple[str, str]:
         return text, ""
     starts = [0, *(match.end() for match in _BLOCK.finditer(text))]
     start = starts.pop()
-    if starts and _HEADING.fullmatch(text, starts[-1], start):
+    if starts and HEADING.fullmatch(text, starts[-1], start):
         start = starts.pop()
     return text[:start], text[start:]

@@ -16,6 +16,10 @@ Path = tuple[str, ...]
 
 LONGEST_HEADING = 300
 """A longer "heading" is a paragraph above a row of dashes."""
+HEADING = re.compile(
+    r"#{1,6}[ \t][^\n]*(?:\n\s*)?|(?:([=\-~^\"#*+])\1{2,}[ \t]*\n)?\S[^\n]*\n([=\-~^\"#*+])\2{2,}\s*\Z"
+)
+"""A heading inside a passage, of whatever markup; backticks below a line mostly end code."""
 
 
 @dataclass(frozen=True, slots=True)

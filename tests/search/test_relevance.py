@@ -62,6 +62,11 @@ def test_a_sentence_is_marked_rather_than_the_heading_above_it(library: Library)
     assert marked(search(library, "when to reef").hits[0]) == "Reef at 15 knots."
 
 
+def test_a_directive_of_a_program_is_no_heading(library: Library) -> None:
+    library.put("The gyroscope module begins so.\n\n#include <gyroscope.h> // of the tiller\n", title="Autopilot")
+    assert marked(search(library, "gyroscope tiller").hits[0]).startswith("#include")
+
+
 def test_a_rare_exact_code_is_relevant_beyond_doubt(library: Library) -> None:
     outcome = search(library, "TH-55-8013")
     assert outcome.hits[0].relevance > 85

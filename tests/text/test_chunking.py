@@ -184,6 +184,15 @@ def test_a_heading_above_such_words_goes_with_them() -> None:
     assert introduced.startswith("When it rattles") and "valve 0" in introduced
 
 
+@pytest.mark.parametrize("lines", range(32, 64, 4))
+def test_the_end_of_code_above_such_words_is_no_heading(lines: int) -> None:
+    code = "".join(f"pressure_{number} = {number}\n" for number in range(lines))
+    listing = "".join(f"- turn valve number {number}\n" for number in range(60))
+    chunks = split_checked(f"# Pump\n\n```\n{code}\nlast = 1\n```\n\nThen do this:\n\n{listing}", markup="markdown")
+    [introduced] = [chunk.text for chunk in chunks if "do this:" in chunk.text]
+    assert not introduced.startswith("last = 1")
+
+
 def test_fenced_code_is_cut_between_lines() -> None:
     lines = [
         f"localmcp restore saved{number}.localmcp   # in one transaction; the old file is kept" for number in range(60)
