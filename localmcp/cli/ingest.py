@@ -335,7 +335,8 @@ def summary(report: Report, file_bytes: int) -> str:
     """`Indexed 41 documents, 3 unchanged: 268 new passages in 12 s. The file has 1.8 MB.`"""
     counts = {
         "indexed": report.indexed, "updated": report.updated, "moved": report.moved, "restored": report.restored,
-        "unchanged": report.unchanged, "gone, now in the trash": report.missing, "removed": report.removed,
+        "unchanged": report.unchanged, "gone (in the trash)": report.missing,
+        "left out (in the trash)": report.removed,
     }  # fmt: skip
     parts = [f"{number:,} {name}" for name, number in counts.items() if number] or ["nothing to do"]
     documents = ", ".join(parts)

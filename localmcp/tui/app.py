@@ -458,7 +458,7 @@ def report_words(report: Any) -> str:
     """Return the counts of a report that are not 0, such as `41 indexed, 3 unchanged`."""
     counts = {
         "indexed": report.indexed, "updated": report.updated, "moved": report.moved, "restored": report.restored,
-        "unchanged": report.unchanged, "gone": report.missing, "removed": report.removed, "skipped": report.skipped,
+        "unchanged": report.unchanged, "gone": report.missing, "left out": report.removed, "skipped": report.skipped,
         "could not be read": report.failed,
     }  # fmt: skip
     return ", ".join(f"{number:,} {name}" for name, number in counts.items() if number) or "Nothing to do."

@@ -370,6 +370,12 @@ def test_refresh_finds_what_changed(filled, notes: Path) -> None:
     assert (report["indexed"], report["missing"], report["unchanged"]) == (1, 1, 2)
 
 
+def test_a_refresh_tells_files_that_are_gone_from_those_that_are_left_out_now(filled, notes: Path) -> None:
+    (notes / "garden.md").unlink()
+    (notes / ".gitignore").write_text("fondo.md\n", encoding="utf-8")
+    assert "1 unchanged, 1 gone (in the trash), 1 left out (in the trash): no new passages" in filled("refresh").err
+
+
 def test_refresh_asks_before_it_buries_a_folder_that_is_gone(filled, notes: Path, tmp_path: Path) -> None:
     notes.rename(tmp_path / "unmounted")
     asked = filled("refresh")
