@@ -49,8 +49,11 @@ _LINK_SIGNS = frozenset(("", "#", "¶", "§", "🔗"))
 
 _BOILERPLATE = "nav, header, footer, [role=navigation], [role=banner], [role=contentinfo], [role=search]"
 
-_TURNING = "a[accesskey][href], a[rel~=prev], a[rel~=next]"
-"""Links to the page before, after or above, as generators of manuals write them."""
+_TURNING, MOST_TURNING = "a[accesskey][href], a[rel~=prev], a[rel~=next]", 500
+"""Links to the page before, after or above, as generators of manuals write them; most characters of what holds them."""
+
+_PROSE = "p, pre, blockquote, h1, h2, h3, h4, h5, h6"
+"""What a block that only turns pages does not hold."""
 
 _CONTENTS = "a[href^='#']"
 """Links to places of the page itself."""
@@ -156,7 +159,9 @@ def _page_text(tree: "LexborHTMLParser") -> "tuple[str, LexborNode | None]":
 def _mark_navigation(tree: "LexborHTMLParser") -> None:
     """Give its role to what turns pages, to a table of contents of the page, and to menus above its first heading."""
     for block in _blocks_around(tree.css(_TURNING), least=2):
-        if len(block.css(_TURNING)) == len(block.css("a[href]")):
+        is_short = len(block.text(strip=True)) <= MOST_TURNING
+        holds_prose = any(node.mem_id != block.mem_id for node in block.css(_PROSE))
+        if is_short and not holds_prose and len(block.css(_TURNING)) == len(block.css("a[href]")):
             block.attrs["role"] = "navigation"
     for block in _blocks_around(tree.css(_CONTENTS), least=CONTENTS_LINKS):
         if len(block.css(_CONTENTS)) == len(block.css("a[href]")) and _is_of_links(block):

@@ -334,6 +334,13 @@ def test_a_manual_is_read_without_menus_what_turns_its_pages_and_its_table_of_co
     )
 
 
+@pytest.mark.parametrize("article", ["<p>It keeps bees.", "<h2>Bees</h2>", "It keeps bees. " * 50])
+def test_an_article_is_kept_though_its_only_links_turn_pages(article: str) -> None:
+    turning = "<div><a rel=prev href=a.html>Back</a></div><div><a rel=next href=b.html>On</a></div>"
+    page = f"<h1>Log</h1><div>{article}{turning}</div><div>Copyright Ada</div>"
+    assert "ees" in read_bytes(page.encode(), "a.html").text
+
+
 @pytest.mark.parametrize(
     ("title", "headings", "expected"),
     [
