@@ -83,15 +83,17 @@ def read_html(data: bytes, name: str, charset: str | None = None) -> Document:
         metadata["author"] = one_line(author.attributes["content"] or "")
     markdown, root = _page_text(tree)
     # Outside of the text, a heading names the site.
-    named = _title(root.css("h1") if root else [], title.text() if title else "")
+    named = _title(root.css("h1, h2") if root else [], title.text() if title else "")
     if not named.strip() and (heading := tree.css_first("h1")):
         named = _nested(heading, " ")
     return make_document(name, markdown, "html", "markdown", "website", title=named, metadata=metadata)
 
 
 def _title(headings: "list[LexborNode]", title: str) -> str:
-    """Return the only heading of the first level, or that of several which the title holds, or the title."""
-    names = [_nested(heading, " ") for heading in headings]
+    """Return the title if a heading repeats it, else the only one of the first level, or one that the title holds."""
+    if any(_nested(heading, " ") == one_line(title) for heading in headings):
+        return title
+    names = [_nested(heading, " ") for heading in headings if heading.tag == "h1"]
     if len(names) == 1 or not title.strip():
         return next(filter(None, names), title)
     return next((name for name in names if name and one_line(name) in one_line(title)), title)

@@ -90,7 +90,7 @@ def _read_blocks(text: str) -> list[Section]:
     return [Section(start, stop, ()) for start, stop in pairwise(starts)]
 
 
-_ONLY_HEADING = re.compile(r"[^\r\n]+(?:(?:\r\n|\r|\n)[=\-~^\"#*+`]{2,})?")
+_ONLY_HEADING = re.compile(r"(?:\.\. _[^\r\n]+:\s+)*[^\r\n]+(?:(?:\r\n|\r|\n)[=\-~^\"#*+`]{2,})?")
 
 
 def is_only_heading(section: Section, body: str) -> bool:
@@ -249,6 +249,11 @@ def _read_starred(text: str, line_starts: list[int]) -> Iterator[_Heading]:
 _UNDERLINE = re.compile(r"(?m)\n(?:([=\-~^\"#*+`])\1{2,}|==)(?=[ \t]*\r?$)")
 
 
+def underlined_titles(text: str) -> Iterator[str]:
+    """Yield the lines that are underlined, as the titles of reStructuredText."""
+    return (heading.title for heading in _read_underlined(text, _line_starts(text)))
+
+
 def _read_underlined(text: str, line_starts: list[int]) -> Iterator[_Heading]:
     """reStructuredText titles: a line after an empty one, underlined by punctuation at least as long as itself."""
     styles: list[tuple[str, bool]] = []
@@ -264,12 +269,29 @@ def _read_underlined(text: str, line_starts: list[int]) -> Iterator[_Heading]:
         style = (row[0], overlined)
         if style not in styles:
             styles.append(style)
-        yield _Heading(line - overlined, styles.index(style) + 1, " ".join(title.split()))
+        first = _with_labels(text, line_starts, line - overlined)
+        yield _Heading(first, styles.index(style) + 1, " ".join(title.split()))
+
+
+_LABEL = re.compile(r"\.\. _[^\n]+:\s*")
+
+
+def _with_labels(text: str, line_starts: list[int], line: int) -> int:
+    """Return the line of a heading, or of the first label above it, as references of reStructuredText need it."""
+    first = line
+    while line:
+        line -= 1
+        above = text[line_starts[line] : line_starts[line + 1]]
+        if _LABEL.fullmatch(above):
+            first = line
+        elif above.strip():
+            break
+    return first
 
 
 def _is_title(line: str, row: str, *, overlined: bool) -> bool:
     # A row of `=` alone may be shorter, as in the NEWS of some programs: it is hardly anything else.
     most = LONGEST_HEADING if row[0] == "=" and not overlined else min(len(row), LONGEST_HEADING)
-    # A line that begins as the row does is one of a box.
-    begins = not line[:1].isspace() and not line.startswith(row[:2])
+    # A line that begins as the row does is one of a box; between two rows it may be indented.
+    begins = not line.startswith(row[:1]) if overlined else not line[:1].isspace() and not line.startswith(row[:2])
     return 0 < len(line) <= most and begins and any(character.isalnum() for character in line)

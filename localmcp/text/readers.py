@@ -23,6 +23,7 @@ from localmcp.text.document import Document, Reader, SourceType, make_document, 
 from localmcp.text.docx import read_docx
 from localmcp.text.encodings import HEAD, decode_text, looks_like_text
 from localmcp.text.epub import read_epub
+from localmcp.text.feeds import looks_like_feed, read_feed
 from localmcp.text.html import read_html
 from localmcp.text.mail import looks_like_mail, looks_like_mailbox, read_mail, read_mailbox
 from localmcp.text.man_pages import looks_like_man_page, read_man_page
@@ -30,6 +31,7 @@ from localmcp.text.markdown import markdown_head, read_markdown, read_notebook
 from localmcp.text.notes import read_adoc, read_org, read_tex
 from localmcp.text.ocr import PICTURES, installed_engine, is_picture, read_picture
 from localmcp.text.opendocument import read_odp, read_ods, read_odt
+from localmcp.text.outline import underlined_titles
 from localmcp.text.packages import OLE_MAGIC, in_megabytes, suffix_of
 from localmcp.text.pdf import read_pdf
 from localmcp.text.pptx import read_pptx
@@ -43,7 +45,6 @@ logger = logging.getLogger(__name__)
 MAX_BYTES = 50_000_000
 LONGEST_RELEASE = 100_000
 """Characters in which the second release of a changelog is looked for."""
-_ROW = re.compile(r"([=\-~^\"#*+])\1{2,}|==")
 
 
 def read_bytes(data: bytes, name: str) -> Document:
@@ -172,9 +173,11 @@ def _reader_for(name: str) -> Reader | None:
 
 
 def _reader_of(data: bytes, named: Reader | None) -> Reader | None:
-    """Return the reader for content that announces itself: a download without a suffix, and a PDF under any name."""
+    """Return the reader for content that announces itself: a download without a suffix; a PDF or a feed under any."""
     if data.startswith(b"%PDF-"):
         return read_pdf
+    if looks_like_feed(data):
+        return read_feed
     if named:
         return named
     if data.startswith(b"{\\rtf"):
@@ -258,21 +261,7 @@ def _reader_of_code(language: str) -> Reader:
 
 def _plain_title(text: str, within: int) -> str:
     """Return the first underlined line if it is near the beginning, and of no series."""
-    return title_among(_underlined(text[:LONGEST_RELEASE])) if any(_underlined(text[:within])) else ""
-
-
-def _underlined(text: str) -> Iterator[str]:
-    """Yield the lines whose next line is a row of one punctuation sign."""
-    lines = [line.rstrip() for line in text.splitlines()]
-    for title, row in zip(lines, lines[1:], strict=False):
-        # The frame around a comment or a title is no underline.
-        if (
-            re.search(r"\w", title)
-            and title[0] not in ("#", row[:1])
-            and _ROW.fullmatch(row)
-            and (len(row) >= len(title) or row[0] == "=")
-        ):
-            yield title
+    return title_among(underlined_titles(text[:LONGEST_RELEASE])) if any(underlined_titles(text[:within])) else ""
 
 
 _read_plain = _reader_as("text", within=300)

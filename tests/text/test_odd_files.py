@@ -264,7 +264,9 @@ def test_a_heading_has_no_link_to_itself_and_the_name_of_a_site_is_no_title() ->
     ],
 )
 def test_a_long_changelog_that_begins_with_its_newest_release_is_named_by_its_file(heading, next_heading) -> None:
-    text = "".join(f"{title}\n{'-' * len(title)}\n" + " * A repair.\n" * 500 for title in (heading, next_heading))
+    text = "".join(
+        f"{title}\n{'-' * len(title)}\n" + " * A repair.\n" * 500 + "\n" for title in (heading, next_heading)
+    )
     assert read_bytes(text.encode(), "changelog").title == "changelog"
 
 
@@ -384,3 +386,25 @@ def test_a_manual_page_of_bsd_is_read() -> None:
 )
 def test_a_first_heading_in_html_is_the_title_of_a_readme(text: str, title: str) -> None:
     assert read_bytes(text.encode(), "README.md").title == title
+
+
+def test_a_page_whose_title_is_one_of_its_headings_is_not_named_by_the_header_of_its_site() -> None:
+    page = "<title>Keys</title><table><tr><td><h1>The C library</h1><h2>Keys</h2></td></tr></table><p>Text."
+    assert read_bytes(page.encode(), "keys.html").title == "Keys"
+
+
+def test_the_last_line_of_a_framed_listing_is_no_title() -> None:
+    listing = "Setting up\n\nRun it:\n\n-------------\n$ sensord\ndone\n-------------\n\nThen mount it.\n"
+    assert read_bytes(listing.encode(), "sensor.txt").title == "sensor"
+
+
+def test_a_title_between_two_rows_may_be_indented() -> None:
+    assert read_bytes(b"==========\n Copying\n==========\n\nText.\n", "COPYING.txt").title == "Copying"
+    assert read_bytes(b"###########\n# Profile #\n###########\n\nText.\n", "profile.txt").title == "profile"
+
+
+def test_a_label_above_a_heading_is_in_its_section() -> None:
+    text = "One\n===\n\nText.\n\n.. _two:\n\n.. _second:\n\nTwo\n===\n\nMore.\n"
+    first, second = read_outline(text, "plain").sections
+    assert text[first.start : first.stop].rstrip().endswith("Text.")
+    assert second.path == ("Two",)
