@@ -44,7 +44,7 @@ MOST_BEHIND = 16
 BATCH_SECONDS = 1.0
 """A batch grows or shrinks towards this time: a kill loses one, and a stop waits for one."""
 SHARED_FROM = 200
-"""Characters from which equal passages share one vector whatever their titles: a license in a thousand files."""
+"""Characters from which equal passages of a collection share a vector whatever their titles: a license in all files."""
 LEASE = "vectors"
 LEASE_SECONDS = 30.0
 """Whoever has not written for so long has lost the lease."""
@@ -222,7 +222,8 @@ def _passage(
 ) -> Passage:  # fmt: skip
     bare = without_addresses(text.strip())
     embedded = put_below(shorten_prefix(title, tuple(json.loads(headings))), bare)
-    key = _key(bare if len(bare) >= SHARED_FROM else embedded)
+    # By collection: a vector made below a title of another one would tell by its scores that the text is there too.
+    key = _key(f"{collection_id} {bare}" if len(bare) >= SHARED_FROM else embedded)
     prose = "" if kind == "code" else bare
     return Passage(chunk_id, source_id, collection_id, embedded, prose, language, key, characters)
 

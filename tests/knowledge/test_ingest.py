@@ -633,6 +633,14 @@ def test_equal_passages_of_different_documents_are_embedded_once(
     assert len(embedder.embedded) == 1
 
 
+def test_a_vector_tells_nothing_of_equal_texts_in_another_collection(library: Library, database: Database) -> None:
+    letter = "The contract ends in June unless one of the two parties renews it in writing. " * 4
+    for title, collection in (("Secret plans", "hers"), ("Letter", "his"), ("Letter", "alone")):
+        library.add_text(letter, title, collection=collection)
+    hers, his, alone = column(database, "select embedding from vectors order by id")
+    assert his == alone != hers
+
+
 def test_a_file_from_a_time_that_no_database_holds_is_indexed_like_any_other(library: Library, folder: Path) -> None:
     os.utime(folder / "bees.md", ns=(2**63, 2**63 + 5))
     assert library.add_paths([folder]).indexed == 3
