@@ -263,6 +263,8 @@ class Database:
                 return
             if self.path.is_dir():
                 raise FileUnavailable(f"{self.path} is a folder.", hint="Name a file in it.")
+            if self.path.exists() and not self.path.is_file():
+                raise FileUnavailable(f"{self.path} is a pipe or a device.", hint="Name a file.")
             if not self.path.exists() or not self._inspect():
                 self._create()
                 self._inspect()

@@ -153,6 +153,12 @@ def test_a_folder_in_place_of_the_file_is_refused(tmp_path: Path) -> None:
         pass
 
 
+def test_a_pipe_is_refused_instead_of_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(FileUnavailable, match="is a pipe or a device"), Database(tmp_path / "pipe").read():
+        pass
+
+
 def test_a_state_directory_that_cannot_be_made_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "blocked").touch()
     path = tmp_path / "new.localmcp"
