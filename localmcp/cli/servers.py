@@ -313,10 +313,10 @@ def approve(session: Session, name: str, yes: bool) -> None:
 def _approval_in_words(answer: Json) -> str:
     if not answer["changes"]:
         return f"{answer['server']} has changed nothing since you approved it."
-    count = terminal.counted(len(answer["changes"]), "tool")
-    return (
-        f"Approved {count} of {answer['server']}." if answer["approved"] else f"Nothing is approved: {count} changed."
-    )
+    count, server = terminal.counted(len(answer["changes"]), "tool"), answer["server"]
+    if answer["approved"]:
+        return f"Approved {count} of {server}."
+    return f"Nothing is approved: {count} changed. Accept that with: localmcp servers approve {server} --yes"
 
 
 # ---------------------------------------------------------------- login and logout

@@ -119,12 +119,16 @@ def search(
     classic is the plain ladder: name, keywords, description. best also weighs what the words mean, and says so when
     nothing fits.
     """
-    discovery = session.reading().discovery
+    workspace = session.reading()
+    discovery = workspace.discovery
     offered = read_catalog(catalog) if catalog else discovery.searchable()
     if profile == "best" and not discovery.finder.remembers:
         session.remark("Reading what every tool does; the next search remembers it …")
     ranked = rank_tools(" ".join(words), offered, discovery.finder, profile, PATIENCE)
     hits = [_hit(hit.tool, hit.score, detail) for hit in ranked.tools[:limit]]
+    for item in () if catalog else hits:
+        if notice := workspace.registry.get(item["name"]).notice:
+            item["notice"] = notice
     if not hits:
         session.note(NOTHING_FOUND)
     elif not ranked.sure:
@@ -135,6 +139,8 @@ def search(
     for item in hits:
         terminal.echo(f"{item['score']:>6.3f}  {terminal.bold(item['name'])}  {terminal.dim(item['parameters'])}")
         terminal.echo(f"        {' '.join(item['description'].split())}")
+        if "notice" in item:
+            terminal.echo(f"        {terminal.warned(item['notice'])}")
         if detail:
             schema = json.dumps(item["input_schema"], ensure_ascii=False, indent=2)
             terminal.echo("\n".join(terminal.dim(line) for line in schema.splitlines()))

@@ -883,6 +883,7 @@ def test_a_schema_that_search_cannot_use_is_mended_and_a_good_one_stays() -> Non
 def test_a_tool_that_is_described_wrongly_does_not_cost_the_others(
     farm: Farm, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO")
     farm.write(shop=farm.plain("shop", "--careless"))
     registry, opened = farm.open()
     assert opened.refresh(["shop"]) == {"shop": 19}

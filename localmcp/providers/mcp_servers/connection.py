@@ -456,7 +456,7 @@ class Connection:
         last = self._log.last_line
         words = [
             hint,
-            f"Its last words: {last}" if last else "",
+            f"Its last words: “{last}”." if last else "",
             "" if self.entry.url else f"Its log: {self._log.path}",
         ]
         return Unavailable(f"The MCP server '{self.entry.name}' {problem}.", hint=" ".join(filter(None, words)) or None)

@@ -76,7 +76,7 @@ class RepairedMessages(ObjectReceiveStream[SessionMessage | Exception]):
         ]
         for entry in left_out:
             says = "tool %s of the MCP server '%s' is left out: %s"
-            log.warning(says, entry["tool"], self._server, entry["why"])
+            log.info(says, entry["tool"], self._server, entry["why"])
         result["tools"] = [tool for tool, reason in zip(tools, reasons, strict=True) if not reason]
         result["_meta"] = {**mapping_of(result.get("_meta")), LEFT_OUT: left_out}
 
