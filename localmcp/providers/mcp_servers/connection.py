@@ -35,6 +35,8 @@ from localmcp.tools import INPUT_KEY, ReportProgress, person_asker
 from localmcp.version import __version__
 
 log = logging.getLogger(__name__)
+# It logs tracebacks of an event that comes while the connection is closed; of others the call says what failed.
+logging.getLogger("mcp.client.streamable_http").setLevel(logging.CRITICAL)
 
 MOST_PAGES, MOST_OFFER_PAGES = 100, 10
 PROBE_SECONDS, CLOSING_SECONDS = 3.0, 1.6
