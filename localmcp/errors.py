@@ -119,7 +119,7 @@ class Interrupted(LocalMCPError):
 
 
 class CallGivenUp(Interrupted):
-    """A call of a connected server whose client no longer waits; the server may have done its work already."""
+    """A call of a program or connected server whose client no longer waits; it may have done its work already."""
 
 
 class Unavailable(LocalMCPError):

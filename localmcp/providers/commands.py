@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
-from localmcp.errors import InvalidInput, Unavailable
+from localmcp.errors import CallGivenUp, InvalidInput, Unavailable
 from localmcp.providers.fields import Fields, Source
 from localmcp.providers.manifests import (
     ManifestFolder,
@@ -32,7 +32,7 @@ from localmcp.providers.parameters import (
 )
 from localmcp.providers.switches import Switches
 from localmcp.schemas import Json, compact_json, read_json, shorten_value
-from localmcp.tools import Answer
+from localmcp.tools import Answer, call_cancellation
 
 if TYPE_CHECKING:
     from subprocess import Popen
@@ -187,15 +187,27 @@ class Runner:
 
         Raises:
             Unavailable: it cannot be started.
+            CallGivenUp: the client gave the call up; the program is ended.
         """
         process = self._start(command, program, arguments, stdin is not None)
         with self._lock:
             self._running.add(process)
+        cancellation = call_cancellation()
+        if cancellation is not None:
+            # Ending takes a second, and whoever gives a call up must not wait for it.
+            cancellation.on_cancel(threading.Thread(target=_end_running, args=(process,), daemon=True).start)
         try:
-            return _await(process, command, stdin)
+            outcome = _await(process, command, stdin)
+        except BaseException:
+            # A person has pressed Ctrl-C, which does not reach the program in its group.
+            end_groups([process])
+            raise
         finally:
             with self._lock:
                 self._running.discard(process)
+        if cancellation is not None and cancellation.cancelled:
+            raise CallGivenUp("The client has given the call up.")
+        return outcome
 
     def _start(self, command: Command, program: str, arguments: Sequence[str], feeds: bool) -> Popen[bytes]:
         import subprocess
@@ -243,6 +255,11 @@ def _await(process: Popen[bytes], command: Command, stdin: bytes | None) -> Outc
         reader.thread.join(DRAIN_SECONDS)
     truncated = output.total > len(output.data)
     return Outcome(code, output.text(), errors.text()[:MOST_ERROR], truncated)
+
+
+def _end_running(process: Popen[bytes]) -> None:
+    if process.returncode is None:
+        end_groups([process])
 
 
 def _feed(process: Popen[bytes], data: bytes) -> None:

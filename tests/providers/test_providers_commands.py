@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import threading
 import time
@@ -16,11 +17,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tool_manifests import open_workspace, problems_of, write_tool
 
-from localmcp.errors import InvalidInput, Unavailable
+from localmcp.errors import CallGivenUp, InvalidInput, Unavailable
 from localmcp.providers.commands import Argument, Command, find_program
 from localmcp.providers.fields import Fields, Source
 from localmcp.providers.parameters import read_parameters
-from localmcp.tools import Answer
+from localmcp.tools import Answer, CallCancellation, use_cancellation
 from localmcp.workspace import Workspace
 
 ECHO = """
@@ -30,6 +31,8 @@ program = "{python}"
 output = "json"
 arguments = ["-c", "import sys, json; print(json.dumps(sys.argv[1:]))", ARGUMENTS]
 """
+
+SLEEPER = "import os, time; open({!r}, 'w').write(str(os.getpid())); time.sleep(60)"
 
 
 @pytest.fixture
@@ -229,16 +232,38 @@ def test_a_program_that_takes_too_long_is_stopped_with_its_children(workspace: W
 def test_closing_the_workspace_ends_what_still_runs(tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
     workspace = open_workspace(tmp_path)
-    code = f"import os, time; open({str(pid_file)!r}, 'w').write(str(os.getpid())); time.sleep(60)"
     answers: list[Answer] = []
-    thread = threading.Thread(target=lambda: answers.append(run(workspace, python(code))))
+    thread = threading.Thread(target=lambda: answers.append(run(workspace, python(SLEEPER.format(str(pid_file))))))
     thread.start()
-    while not (pid_file.exists() and pid_file.read_text()):
-        time.sleep(0.01)
+    written_pid(pid_file)
     workspace.close()
     thread.join(60)
     assert answers[0].is_error
     assert gone(int(pid_file.read_text()))
+
+
+def written_pid(pid_file: Path) -> int:
+    while not (pid_file.exists() and pid_file.read_text()):
+        time.sleep(0.01)
+    return int(pid_file.read_text())
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="asks the process table of POSIX")
+def test_a_call_that_is_given_up_ends_its_program(workspace: Workspace, tmp_path: Path) -> None:
+    pid_file, cancellation = tmp_path / "pid", CallCancellation()
+    threading.Thread(target=lambda: (written_pid(pid_file), cancellation.cancel())).start()
+    with use_cancellation(cancellation), pytest.raises(CallGivenUp):
+        run(workspace, python(SLEEPER.format(str(pid_file))))
+    assert gone(written_pid(pid_file))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="sends itself a signal")
+def test_a_person_who_stops_the_command_line_stops_the_program(workspace: Workspace, tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    threading.Thread(target=lambda: (written_pid(pid_file), os.kill(os.getpid(), signal.SIGINT))).start()
+    with pytest.raises(KeyboardInterrupt):
+        run(workspace, python(SLEEPER.format(str(pid_file))))
+    assert gone(written_pid(pid_file))
 
 
 def gone(pid: int) -> bool:

@@ -20,7 +20,7 @@ from localmcp.server.http.limits import parse_json
 from localmcp.server.http.log_lines import LONGEST, say
 from localmcp.server.http.replies import SERVER_ERROR, Refused
 from localmcp.server.wire_values import OpenOnce, log_incident
-from localmcp.tools import Answer, Json, Scope
+from localmcp.tools import Answer, CallCancellation, Json, Scope, use_cancellation
 
 if TYPE_CHECKING:
     from localmcp.api_keys.key_info import KeyInfo
@@ -94,12 +94,14 @@ class Calls:
 
         Raises:
             LocalMCPError: what the tool raises; for a bug, one that names the incident in the log.
-            Refused: 504, no answer within `seconds`; the tool may still finish.
+            Refused: 504, no answer within `seconds`; programs and other servers are told, our tools finish.
         """
         say(f"Executing tool: {name[:LONGEST]}", key=request_scope().caller)
         work = partial(self._call, name, arguments, scope or request_scope())
-        with anyio.move_on_after(seconds):
+        cancellation = CallCancellation()
+        with anyio.move_on_after(seconds), use_cancellation(cancellation):
             return await anyio.to_thread.run_sync(work, limiter=self._limiter, abandon_on_cancel=True)
+        cancellation.cancel()
         raise Refused(504, f"{name} gave no answer within {seconds:g} s", code=SERVER_ERROR)
 
     async def wait_for_end_of(self, key_id: str) -> None:
