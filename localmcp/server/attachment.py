@@ -40,8 +40,11 @@ def attach(hidden: Registry, discovery: Discovery, server: object) -> None:
     """Add the two tools of `discovery` to `server`, and answer calls of the hidden tools by name.
 
     Raises:
-        InvalidInput: it is no server of the `mcp` package, or has tools of these names.
+        InvalidInput: it is no server of the `mcp` package, or another registry is attached to it.
     """
+    if any(isinstance(part, _Rerouting) for part in getattr(server, "middleware", ())):
+        hint = "Add the one to the other as a provider: registry.add_provider(other)."
+        raise InvalidInput("Another registry is attached to this server.", hint=hint)
     tools = {meta_tool.name: meta_tool for meta_tool in tools_of(discovery) if meta_tool.name in OURS}
     for tool in tools.values():
         tool.description = OURS[tool.name]

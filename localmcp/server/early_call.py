@@ -95,7 +95,8 @@ def _read_call(line: bytes) -> tuple[int | str, str, Json] | None:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
     others = params.keys() - {"name", "arguments", "_meta"}
-    if not plain or others or name not in EARLY_TOOLS or not isinstance(arguments, dict) or _MODERN in line:
+    is_early = isinstance(name, str) and name in EARLY_TOOLS
+    if not plain or others or not is_early or not isinstance(arguments, dict) or _MODERN in line:
         return None
     return request_id, name, cast(Json, arguments)
 

@@ -258,9 +258,7 @@ class Refusal:
 def read_message(line: bytes) -> _Message | Refusal:
     """Return the message on one line, lone surrogates and invalid UTF-8 replaced, or the refusal of the line."""
     if isinstance(line, Overlong):
-        match = _ID_FIRST.match(line) or _ID_LAST.search(line)
-        text = f"A message may have at most {MAX_LINE // 2**20} MB"
-        return Refusal(types.INVALID_REQUEST, text, json.loads(match[1]) if match else None)
+        return Refusal(types.INVALID_REQUEST, f"A message may have at most {MAX_LINE // 2**20} MB", _id_in(line))
     line = line.removeprefix(b"\xef\xbb\xbf")
     try:
         message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
@@ -270,6 +268,15 @@ def read_message(line: bytes) -> _Message | Refusal:
         # The SDK takes a request whose id has the wrong type for a notification and stays silent.
         return _read_patiently(line)
     return _refused_call(message) or message
+
+
+def _id_in(line: Overlong) -> _Id | None:
+    match = _ID_FIRST.match(line) or _ID_LAST.search(line)
+    try:
+        return json.loads(match[1]) if match else None
+    except ValueError:
+        # It has a control character, letters that are no UTF-8, or a number like 007.
+        return None
 
 
 def _refused_call(message: _Message) -> Refusal | None:

@@ -10,8 +10,10 @@ from localmcp.discovery import ToolMetadata
 from localmcp.errors import InvalidInput
 from localmcp.schemas import Json
 
-_TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", list: "array", dict: "object"}
-_TYPE_WORDS = {"str": "string", "int": "integer", "float": "number", "bool": "boolean", "list": "array"}
+_TYPES: dict[object, str] = {
+    str: "string", int: "integer", float: "number", bool: "boolean", list: "array", dict: "object",
+    "str": "string", "int": "integer", "float": "number", "bool": "boolean", "list": "array",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +97,8 @@ def schema_of(parameters: Mapping[str, Any]) -> Json:
         if not isinstance(spec.get("required"), list):
             spec.pop("required", None)
         kind = spec.get("type", "string")
-        spec["type"] = _TYPES.get(kind, kind) if isinstance(kind, type) else _TYPE_WORDS.get(kind, kind)
+        # A list of types is JSON Schema already.
+        spec["type"] = _TYPES.get(kind, kind) if isinstance(kind, str | type) else kind
         properties[name] = spec
     schema: Json = {"type": "object", "properties": properties, "additionalProperties": False}
     return {**schema, "required": required} if required else schema

@@ -495,6 +495,27 @@ def test_management_says_what_it_needs(
     assert (reply.status, reply.json["success"], reply.json["error"]) == (status, False, message)
 
 
+def test_a_key_for_rules_that_are_not_there_is_told_how_to_begin(door: OpenDoor) -> None:
+    reply = door.send("POST", "/api/mcp/keys/generate", {"ragId": "default", "rules": True})
+    assert (reply.status, "localmcp rules add" in reply.json["details"]) == (404, True)
+
+
+def test_a_client_that_can_be_asked_gets_an_id_whatever_it_reads(door: OpenDoor) -> None:
+    client = {"protocolVersion": "2025-11-25", "clientInfo": {"name": "x", "version": "1"}}
+    params = {**client, "capabilities": {"elicitation": {}}}
+    for accepted in ("text/event-stream", "application/json, text/event-stream"):
+        reply = door.rpc("initialize", params, path="/mcp", headers={"Accept": accepted})
+        assert reply.headers["mcp-session-id"].startswith("form.")
+
+
+def test_the_log_repeats_the_beginning_of_a_long_method_only(
+    door: OpenDoor, caplog: pytest.LogCaptureFixture
+) -> None:  # fmt: skip
+    with caplog.at_level("INFO", "localmcp.http"):
+        door.rpc("x" * 100_000, path="/mcp")
+    assert max(len(record.getMessage()) for record in caplog.records) < 1000
+
+
 def test_a_key_whose_collection_is_gone_is_told_so(door: OpenDoor) -> None:
     Library(door.workspace.database, None).put("Soon gone.", collection="fleeting")
     key = door.make_key(collections=["fleeting"])
@@ -559,7 +580,10 @@ def test_a_page_of_this_machine_may_call_and_is_told_so(door: OpenDoor) -> None:
     preflight = door.send("OPTIONS", "/api/mcp", key=None, headers=asked)
     assert (preflight.status, preflight.headers["access-control-allow-origin"]) == (204, origin)
     assert "Authorization" in preflight.headers["access-control-allow-headers"]
-    assert door.rpc("ping", headers={"Origin": origin}).headers["access-control-allow-origin"] == origin
+    reply = door.rpc("ping", headers={"Origin": origin})
+    assert reply.headers["access-control-allow-origin"] == origin
+    # Else a page cannot read the id with which it can be asked.
+    assert reply.headers["access-control-expose-headers"] == "Mcp-Session-Id"
     assert door.send("OPTIONS", "/api/mcp", key=None, headers={**asked, "Origin": "http://evil.example"}).status == 403
 
 
@@ -636,6 +660,7 @@ def test_any_text_as_host_or_origin_is_only_judged(text: str) -> None:
 
 
 def test_a_door_open_to_others_takes_numbers_and_the_names_it_was_given() -> None:
+    assert OwnNames.of("127.0.0.5").allow_host("127.0.0.5:8080")
     names = OwnNames.of("0.0.0.0", ["box.lan"], ["https://app.example"])
     assert names.allow_host("192.168.1.9:8080") and names.allow_host("BOX.lan")
     assert not names.allow_host("evil.example")

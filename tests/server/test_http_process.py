@@ -20,6 +20,7 @@ import pytest
 from doors import OpenDoor, open_door
 from typing_extensions import TypedDict
 
+from localmcp.errors import Unavailable
 from localmcp.server.http import exchange, serving
 from localmcp.tools import tool
 
@@ -212,6 +213,12 @@ def test_a_port_that_is_taken_is_told_with_the_way_out(tmp_path: Path) -> None:
         done = _run("serve", "--http", "--port", port, "--db", str(tmp_path / "x.localmcp"))
     assert done.returncode == 3
     assert port in done.stderr and "--port" in done.stderr
+
+
+def test_an_address_that_is_none_is_told_with_the_way_out() -> None:
+    with pytest.raises(Unavailable, match=r"Cannot listen on http://a\.\.b:8080") as refusal:
+        serving.listen(serving.Address("a..b"))
+    assert "--host" in (refusal.value.hint or "")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGTERM to send")

@@ -773,6 +773,14 @@ async def test_a_search_right_after_the_handshake_is_answered_before_the_sdk_and
         os.close(end)
 
 
+def test_a_call_without_a_usable_name_right_after_the_handshake_is_refused(server: Server) -> None:
+    initialized = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+    nameless = {**ping(1), "method": "tools/call", "params": {"name": ["echo"]}}
+    server.send(initialize(), initialized, nameless)
+    assert server.receive()["id"] == 0
+    assert server.receive()["error"]["code"] == -32602
+
+
 @pytest.mark.parametrize("early", [True, False])
 def test_loading_begins_when_a_search_is_read_or_was(early: bool) -> None:
     theirs = os.pipe()
@@ -894,6 +902,13 @@ def test_a_line_of_seventeen_megabytes_is_refused_under_its_id(lasting: Server, 
     reply = lasting.ask(b"{" + (head + b"," + body if id_first else body + b"," + head) + b"}\n")
     assert (reply["error"]["code"], reply["id"]) == (-32600, "huge")
     assert "16 MB" in reply["error"]["message"]
+    assert lasting.ask(ping(2))["id"] == 2
+
+
+@pytest.mark.parametrize("wrong_id", [b'"\xff"', b"007", b'"\t"'])
+def test_a_line_of_seventeen_megabytes_with_a_wrong_id_ends_no_session(lasting: Server, wrong_id: bytes) -> None:
+    reply = lasting.ask(b'{"jsonrpc":"2.0","id":' + wrong_id + b',"method":"' + b"x" * (17 * 2**20) + b'"}\n')
+    assert (reply["error"]["code"], reply["id"]) == (-32600, None)
     assert lasting.ask(ping(2))["id"] == 2
 
 

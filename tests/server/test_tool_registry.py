@@ -127,10 +127,11 @@ def test_a_definition_may_come_in_any_form_with_a_handler(tool: Any) -> None:
 
 def test_a_name_with_parameters_is_enough() -> None:
     registry = ToolRegistry()
-    registry.register_tool("add", lambda a, b=1: a + b, description="Add", parameters={"a": "int", "b": float})
-    assert registry.call_tool("add", {"a": 2}).value == {"result": 3}
+    parameters = {"a": "int", "b": float, "c": {"type": ["integer", "null"]}}
+    registry.register_tool("add", lambda a, b=1, c=None: a + b, description="Add", parameters=parameters)
+    assert registry.call_tool("add", {"a": 2, "c": None}).value == {"result": 3}
     schema = registry.get_tool("add").input_schema
-    assert schema["properties"] == {"a": {"type": "integer"}, "b": {"type": "number"}}
+    assert schema["properties"] == {**parameters, "a": {"type": "integer"}, "b": {"type": "number"}}
 
 
 def takes_mapping(arguments: dict[str, Any]) -> Any:
@@ -508,6 +509,11 @@ async def test_an_empty_low_level_server_gets_the_two_tools(registry: ToolRegist
         assert [each.name for each in (await client.list_tools()).tools] == [TOOL_SEARCH, EXECUTE_TOOL]
         with pytest.raises(MCPError, match="Unknown tool: nobodys"):
             await client.call_tool("nobodys", {})
+
+
+def test_a_second_registry_on_one_server_is_refused(server: Any) -> None:
+    with pytest.raises(InvalidInput, match="Another registry is attached"):
+        ToolRegistry().attach(server)
 
 
 def test_only_servers_of_the_mcp_package_can_be_attached_to(registry: ToolRegistry) -> None:

@@ -197,6 +197,7 @@ class _Reply:
                 headers.setdefault(name, value)
             if self._origin:
                 headers["access-control-allow-origin"] = self._origin
+                headers["access-control-expose-headers"] = "Mcp-Session-Id"
                 headers["vary"] = "Origin"
             message = {**message, "headers": headers.raw}
         await self._send(message)

@@ -39,8 +39,7 @@ class OwnNames:
     def of(cls, host: str, further: Iterable[str] = (), origins: Iterable[str] = ()) -> OwnNames:
         """Return the names of a server that listens on `host`."""
         remote = not is_loopback(host)
-        names = {host, *further} if remote else set(further)
-        lower = frozenset(name.strip().lower() for name in names if name.strip())
+        lower = frozenset(name.strip().lower() for name in (host, *further) if name.strip())
         allowed = frozenset(origin.strip().lower().rstrip("/") for origin in origins if origin.strip())
         return cls(LOOPBACK | lower, remote, allowed)
 

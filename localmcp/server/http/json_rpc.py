@@ -124,10 +124,12 @@ class McpEndpoints:
             if _wants_stream(exchange, message):
                 return self._streamed(exchange)
         reply = await self._reply(exchange, message)
+        exchange.log_response(reply.status_code, f"{str(method)[:LONGEST]} {_tool_name(message)}".strip())
+        if _wants_stream_only(exchange) and reply.status_code == 200:
+            reply = _as_stream(reply)
         if method == "initialize" and exchange.path != ORIGINAL_PATH and (session := session_id(message.get("params"))):
             reply.headers[SESSION_HEADER] = session
-        exchange.log_response(reply.status_code, f"{method} {_tool_name(message)}".strip())
-        return _as_stream(reply) if _wants_stream_only(exchange) and reply.status_code == 200 else reply
+        return reply
 
     def _streamed(self, exchange: Exchange) -> ASGIApp:
         scope, body = exchange.request.scope, exchange.body

@@ -87,7 +87,7 @@ class ManagementEndpoints:
         try:
             return await anyio.to_thread.run_sync(partial(self._in_scope, work))
         except NotFound as error:
-            raise Refused(404, unknown) from error
+            raise Refused(404, unknown, details=str(error)) from error
         except AccessDenied as error:
             raise Refused(403, error.message, details=error.hint) from error
         except InvalidInput as error:

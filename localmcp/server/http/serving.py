@@ -94,10 +94,11 @@ def listen(address: Address) -> socket.socket:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind(socket_address)
         sock.listen(512)
-    except OSError as error:
-        raise Unavailable(
-            f"Cannot listen on {address.url}: {error.strerror or error}.", hint="Choose another with --port."
-        ) from error
+    except (OSError, UnicodeError) as error:
+        # A name such as `a..b` is none that can be looked up.
+        why = getattr(error, "strerror", None) or error
+        hint = "Choose another with --port or --host."
+        raise Unavailable(f"Cannot listen on {address.url}: {why}.", hint=hint) from error
     return sock
 
 
