@@ -413,8 +413,10 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
 
     def action_help(self) -> None:
         from localmcp.tui.help import help_screen
+        from localmcp.tui.reader import ReaderScreen
 
-        self.push_screen(help_screen(self.pane, self.focused))
+        place = self.screen if isinstance(self.screen, ReaderScreen) else self.pane
+        self.push_screen(help_screen(str(place.TITLE), place.ABOUT, place.KEY_GROUP, self))
 
     def action_show_error(self) -> None:
         from localmcp.tui.dialogs import ErrorScreen

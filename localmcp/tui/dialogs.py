@@ -219,7 +219,8 @@ def ask_for_folder(widget: Widget) -> None:
 
     def add(path: str) -> None:
         def work(on_progress: OnProgress) -> Report:
-            return session.workspace.library.add_paths([path], progress=on_progress)
+            # Upkeep makes the vectors: the next folder need not wait for them.
+            return session.workspace.library.add_paths([path], progress=on_progress, wait=False)
 
         session.do(f"Adding {os.path.basename(path) or path}", work)
 

@@ -1,33 +1,32 @@
-"""Help for the focused pane: what it is, and every key that works there."""
+"""Help for the pane or the screen in front: what it is, and every key that works there."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
+from textual.app import App
 from textual.content import Content
 from textual.keys import format_key
-from textual.widget import Widget
 
 from localmcp.tui.dialogs import TextScreen
 from localmcp.tui.highlight import short
 from localmcp.tui.keymap import KEYS, keys_file
-from localmcp.tui.pane import Pane
 
 MOVING = "↑ ↓ j k g G  move    tab  next part    enter  open    esc  back    [ ]  previous, next pane"
 
 
-def help_screen(pane: Pane, focused: Widget | None) -> TextScreen:
-    """Return the help of a pane, with its keys as they are bound at the moment."""
-    keymap = pane.app._keymap  # pyright: ignore[reportPrivateUsage]
-    group = pane.KEY_GROUP
-    parts = [Content.from_markup(pane.ABOUT.replace("[", "\\[")), Content(""), *_key_lines(group, keymap)]
-    if focused is not None and focused.has_pseudo_class("focus") and hasattr(focused, "cursor_blink"):
+def help_screen(title: str, about: str, group: str, app: App[Any]) -> TextScreen:
+    """Return the help of a pane or a screen, with the keys of its group as they are bound at the moment."""
+    keymap = app._keymap  # pyright: ignore[reportPrivateUsage]
+    parts = [Content.from_markup(about.replace("[", "\\[")), Content(""), *_key_lines(group, keymap)]
+    if app.focused is not None and hasattr(app.focused, "cursor_blink"):
         parts += [Content(""), Content.styled("You are typing: letters are keys after esc.", "$accent")]
     parts += [Content(""), Content.styled("Everywhere", "bold"), *_key_lines("app", keymap), Content("")]
     example = f'"{group}.{next(iter(KEYS[group]))}" = "f5"'
     notes = (MOVING, f"Your own keys: {short(str(keys_file()))}, such as", example)
     parts += [Content.styled(note, "$muted") for note in notes]
-    return TextScreen(f"Help: {pane.TITLE}", Content("\n").join(parts))
+    return TextScreen(f"Help: {title}", Content("\n").join(parts))
 
 
 def _key_lines(place: str, keymap: Mapping[str, str]) -> list[Content]:

@@ -29,12 +29,16 @@ class Pace:
     """The rate of a counter."""
 
     def __init__(self, work: Work) -> None:
-        self._begin, self._at = time.monotonic(), _place(work)
-        self.most = work.total
+        self._start(work)
+
+    def _start(self, work: Work) -> None:
+        self._begin, self._at, self.most = time.monotonic(), _place(work), work.total
 
     def left(self, work: Work) -> float | None:
         """Return the seconds left; None until they can be estimated."""
-        self.most = max(self.most, work.total)
+        if work.total > self.most:
+            # More came while it was worked off, which is no pace.
+            self._start(work)
         seconds, moved = time.monotonic() - self._begin, _place(work) - self._at
         remaining = work.total - work.done
         return remaining * seconds / moved if seconds >= EARLIEST_SECONDS and moved > 0 and remaining > 0 else None

@@ -98,7 +98,9 @@ class ReadingView(ScrollView, can_focus=True):
 class ReaderScreen(Screen[None], Asking):  # pyright: ignore[reportIncompatibleMethodOverride]
     """A document, from one of its passages on."""
 
-    BINDINGS: ClassVar[list[BindingType]] = bindings("reader")
+    TITLE, KEY_GROUP = "Reader", "reader"
+    ABOUT = "A whole document, loaded while you scroll. The passage that was found has a bar at its left."
+    BINDINGS: ClassVar[list[BindingType]] = bindings(KEY_GROUP)
     view = query_one(ReadingView)
 
     def __init__(

@@ -230,6 +230,9 @@ def test_time_left_is_told_by_what_was_done_so_far(monkeypatch: pytest.MonkeyPat
     assert pace.left(Work("meaning", 0, 900, 9)) is None
     now[0] += 10
     assert pace.left(Work("meaning", 0, 800, 8)) == pytest.approx(40)
+    assert pace.left(Work("meaning", 0, 5000, 50)) is None
+    now[0] += 10
+    assert pace.left(Work("meaning", 0, 4000, 40)) == pytest.approx(40)
 
 
 def test_a_difference_is_drawn_line_by_line() -> None:

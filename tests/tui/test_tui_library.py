@@ -228,6 +228,14 @@ async def test_marked_documents_are_removed_and_one_key_undoes_it(tui: RunningTu
     await tui.until(lambda: "Trash" not in tui.text(), "both to be back")
 
 
+async def test_removing_does_not_wait_for_the_work_in_the_background(tui: RunningTui) -> None:
+    end = threading.Event()
+    tui.app.session.do("Adding much", lambda _progress: end.wait(60) and None)
+    await tui.press("enter", "down", "down", "d", "y")
+    await tui.until(lambda: "Trash  1" in tui.text(), "the trash")
+    end.set()
+
+
 async def test_removing_takes_only_what_the_filter_leaves(tui: RunningTui) -> None:
     await tui.press("slash")
     await tui.type("bees")

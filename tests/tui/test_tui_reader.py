@@ -133,3 +133,9 @@ async def test_keys_do_nothing_in_a_document_that_another_process_has_removed(tu
     await tui.press("Y", "y", "P", "o", "G", "g", "n", "t", "full_stop", "slash", "x", "enter")
     await tui.press("escape", "escape")
     assert tui.app.screen is tui.app.screen_stack[0]
+
+
+async def test_the_help_of_the_reader_names_its_keys(tui: RunningTui) -> None:
+    await tui.press("question_mark")
+    assert "Help: Reader" in tui.text()
+    assert "Previous hit" in tui.text()

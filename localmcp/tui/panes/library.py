@@ -52,8 +52,6 @@ from localmcp.tui.reader import ReaderScreen
 from localmcp.tui.welcome import Welcome
 
 if TYPE_CHECKING:
-    from localmcp.knowledge.report import Report
-    from localmcp.tui.session import OnProgress
     from localmcp.workspace import Workspace
 
 Page = tuple[Sequence[Any], int, int]
@@ -358,20 +356,25 @@ class LibraryPane(Pane):
     def _confirm_removal(
         self, documents: str, targets: Callable[[Workspace], Sequence[str]], collection: CollectionRow | None
     ) -> None:
-        """Ask, then remove in the background, and keep what is needed to undo it."""
+        """Ask, then remove beside whatever else runs, and keep what is needed to undo it."""
         name = collection.name if collection is not None else None
 
-        def work(_on_progress: OnProgress) -> Report:
+        def work() -> list[str]:
             workspace = self.session.workspace
             before = {row.uuid for row, _ in workspace.library.trashed()}
-            report = workspace.library.remove(targets(workspace), collection=name)
-            self.undoable = [row.uuid for row, _ in workspace.library.trashed() if row.uuid not in before]
-            return report
+            workspace.library.remove(targets(workspace), collection=name)
+            return [row.uuid for row, _ in workspace.library.trashed() if row.uuid not in before]
+
+        def removed(ids: list[str]) -> None:
+            self.undoable = ids
+            self.app.notify(f"{counted(len(ids), 'document')} put into the trash; u brings back what was removed last.")
+            self.reload()
 
         def remove() -> None:
             self.tree_view.marked = {}
             self._show_marks()
-            self.session.do(f"Removing {documents}", work)
+            # A later removal must not take the place of one that is still running.
+            self.ask(f"remove {documents}", work, removed, "the trash")
 
         more = "Into the trash, from where u brings it back. Files on the disk are not touched."
         confirm(self, f"Remove {documents}?", more, "Remove", remove)
