@@ -174,7 +174,8 @@ class Router:
             certainty = ranking.tools[0].certainty if ranking.tools else 0.0
             return self._look_up_title(ranking, arguments) or Decision(None, {}, certainty, "No tool fits.")
         filled = fill_arguments(ranking.sentence, ranking.tokens, best, arguments)
-        vague = best.certainty < SURE_ENOUGH_TO_CHANGE or _searches(best.tool, filled.arguments)
+        searches = best.tool.mark.read_only and "query" in filled.arguments
+        vague = best.certainty < SURE_ENOUGH_TO_CHANGE or searches
         if (
             not named
             and vague
@@ -219,7 +220,7 @@ class Router:
             asked_for = ranking.tokens if chosen in (None, finder) else words
             arguments = {**beside, parameter: written(ranking.sentence, asked_for)}
             title = self._first_title(finder, arguments)
-            share = title_share([token.text for token in words], title)
+            share = title_share([token.text for token in words], title, in_part=chosen is None and len(words) > 1)
             if share >= TITLE_WORDS and (not few or len(title_words(title)) == 1):
                 return Decision(finder, arguments, share, "")
         return None
@@ -296,17 +297,17 @@ def _words_alone(ranking: Ranking, best: RankedTool, named: RankedTool | None) -
     return {parameter: written(ranking.sentence, ranking.tokens)} if parameter and is_search else {}
 
 
-def _searches(tool: Tool, arguments: Json) -> bool:
-    """Return whether the call looks for words."""
-    return tool.mark.read_only and ("query" in arguments or bare_parameter(tool) in arguments)
+def title_share(words: Sequence[str], title: str, in_part: bool = False) -> float:
+    """Return the share of the words that a title has, misspelled ones too; 0 for less than half of the title.
 
-
-def title_share(words: Sequence[str], title: str) -> float:
-    """Return the share of the words that a title has, misspelled ones too; 0 for less than half of the title."""
+    `in_part`: all of the words suffice, however long the title is: `security scanning` means `Advanced security
+    scanning and vulnerability assessment`.
+    """
     in_title = [word for word in title_words(title) if stem(word, "english") not in ASKING]
     shared_words = sum(any(_same_word(fold(word), other) for other in in_title) for word in words)
     telling = [word for word in in_title if word not in function_words()]
-    return shared_words / len(words) if words and shared_words * 2 >= len(telling) else 0.0
+    enough = shared_words * 2 >= len(telling) or (in_part and shared_words == len(words))
+    return shared_words / len(words) if words and enough else 0.0
 
 
 def _same_word(word: str, other: str) -> bool:

@@ -102,6 +102,8 @@ class Request:
 
 def number_or_string(name: str, value: Any) -> Any:
     """Return a number, which may come as text; empty text means the default (None)."""
+    if isinstance(value, bool):
+        raise InvalidInput(f"{name} must be a number or string, got: bool")
     if not isinstance(value, str):
         return value
     try:
@@ -160,7 +162,6 @@ class RuleFinder:
             "maxTokens": integer_or_string,
         },
         says={
-            "taskDescription": EMPTY_TASK,
             "taskDescription required": EMPTY_TASK,
             "maxResults": RESULTS_OUT_OF_RANGE,
             "similarityThreshold": THRESHOLD_OUT_OF_RANGE,

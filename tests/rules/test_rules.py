@@ -87,12 +87,18 @@ def test_rules_come_with_the_fields_of_the_contract_best_first(ruled: Workspace)
         assert rule["why"]
 
 
-@pytest.mark.parametrize("task", ["", "   ", None, 7])
+@pytest.mark.parametrize("task", ["", "   "])
 def test_an_empty_task_is_a_result_with_the_text_of_the_contract(ruled: Workspace, task: Any) -> None:
     answer = ruled.registry.call("getRelevantRules", {"taskDescription": task})
     assert answer.value == {"success": False, "error": "Error: taskDescription cannot be empty"}
     assert answer.text == "Error: taskDescription cannot be empty"
     assert answer.is_error
+
+
+@pytest.mark.parametrize(("task", "told"), [(7, "7"), (None, "null"), ({}, "{}")])
+def test_a_task_of_another_type_is_told_with_its_value(ruled: Workspace, task: Any, told: str) -> None:
+    error = ruled.registry.call("getRelevantRules", {"taskDescription": task}).value["error"]
+    assert f"taskDescription: input should be a valid string, got {told}" in error
 
 
 def test_a_missing_task_is_told_in_the_same_words(ruled: Workspace) -> None:
@@ -119,6 +125,10 @@ def test_max_results_out_of_range(ruled: Workspace, results: Any) -> None:
 def test_threshold_out_of_range(ruled: Workspace, threshold: float) -> None:
     result = ask(ruled, similarityThreshold=threshold)
     assert result == {"success": False, "error": "Error: similarityThreshold must be between -1 and 1"}
+
+
+def test_a_threshold_that_is_no_number_is_told_as_such(ruled: Workspace) -> None:
+    assert ask(ruled, similarityThreshold=True)["error"] == "similarityThreshold must be a number or string, got: bool"
 
 
 @pytest.mark.parametrize("results", [1, 3, "2", 100])

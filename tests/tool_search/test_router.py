@@ -22,6 +22,9 @@ QUICKSTARTS = [
     ("insights-apis", "APIs", "Explore the API catalog and documentation."),
     ("insights-blueprints", "Create a blueprint", "Learn how to make RHEL images from a blueprint."),
     ("getting-started", "Getting started", "The first steps."),
+    # Most words of a sentence of the contract, which means other arguments.
+    ("rhel", "Create RHEL images for deployment", "For servers."),
+    ("scans", "Advanced security scanning and vulnerability assessment", "Every image."),
 ]
 
 
@@ -143,6 +146,13 @@ def test_data_is_an_object_and_other_text_stays_text(workspace: Workspace) -> No
 def test_a_title_alone_finds_the_quick_start(workspace: Workspace, sentence: str) -> None:
     response = ask(workspace, sentence)
     assert response["tool_result"]["data"]["searchParams"] == {"displayName": sentence, "maxDistance": 7}
+
+
+@pytest.mark.parametrize("sentence", ["security scanning", "Security Scaning"])
+def test_all_words_of_a_sentence_in_a_long_title_find_the_quick_start(workspace: Workspace, sentence: str) -> None:
+    response = ask(workspace, sentence)
+    assert response["tool_result"]["data"]["result"]["quickstart"]["name"] == "scans"
+    assert ask(workspace, "scanning")["status"] == "no_tool_call"
 
 
 def test_a_search_for_the_title_of_a_quick_start_finds_the_quick_start(workspace: Workspace) -> None:
