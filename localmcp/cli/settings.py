@@ -53,7 +53,7 @@ def get_setting(session: Session, name: str) -> None:
 @pass_session
 def set_setting(session: Session, name: str, value: str) -> None:
     """Write one setting to config.toml; its comments and order are kept."""
-    _check_model(_checked_name(name), value)
+    _check_value(_checked_name(name), value)
     path = configuration.write_setting(name, value)
     session.answer({name: _value(session, name), "file": str(path)}, lambda _: session.note(f"Written to {path}"))
     where = _origin(session, name)
@@ -61,14 +61,18 @@ def set_setting(session: Session, name: str, value: str) -> None:
         session.warn(f"{where} is set as well, and wins.")
 
 
-def _check_model(name: str, value: str) -> None:
-    """Refuse a model whose name cannot be one, as every other setting is checked; it is not opened."""
+def _check_value(name: str, value: str) -> None:
+    """Refuse a name that no model or collection can have, as every other setting is checked; no model is opened."""
     if name == "model":
         from localmcp.embeddings import parse_spec
 
         spec = parse_spec(value)
         if spec.kind == "folder" and not os.path.isdir(spec.target):
             raise ConfigurationError(f"model is '{value}', but there is no folder {spec.target}.")
+    elif name == "collection":
+        from localmcp.search.collections import checked_collection_name
+
+        checked_collection_name(value)
     elif name == "language_model" and value:
         from localmcp.language_models import parse_address
 

@@ -37,9 +37,10 @@ PORTS = {"https": 443, "http": 80, "tcp": 19530}
 def check_settings() -> Iterator[Check]:
     """Yield every mistake in `config.toml` and the environment."""
     path = config.config_file()
-    problems = [*_file_problems(path), *_variable_problems()]
-    for says in problems:
-        yield fail("config", says, f"edit {path}, or: localmcp config show")
+    problems = [(says, f"edit {path}") for says in _file_problems(path)]
+    problems += [(says, "correct the variable, or unset it") for says in _variable_problems()]
+    for says, fix in problems:
+        yield fail("config", says, fix)
     if not problems:
         yield ok("config", f"{path}" if path.exists() else f"no {path}; defaults are used")
 

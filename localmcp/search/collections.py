@@ -84,7 +84,7 @@ def ensure_collection(connection: apsw.Connection, name: str, *, kind: str = "do
     # Names are one when only their case differs; the one that is there decides what the scope may see.
     stored_name = fetch_one(connection, "select name from collections where name = ?", (name,))
     if stored_name is None:
-        stored_name = _checked_new_name(name)
+        stored_name = checked_collection_name(name)
     allowed = current_scope().collections
     if allowed is not None and stored_name not in allowed:
         raise NotFound(f"No collection '{name}'.")
@@ -121,7 +121,13 @@ def _check_name(field: str, name: str) -> None:
         raise InvalidInput(f"{field}: {name!r} cannot be a name; use 1 to {MAX_NAME} printable characters.")
 
 
-def _checked_new_name(name: str) -> str:
+def checked_collection_name(name: str) -> str:
+    """Return the name, if a new collection may have it.
+
+    Raises:
+        InvalidInput: it is empty, overlong or unprintable, or could not be told from another.
+    """
+    _check_name("collection", name)
     if name != name.strip():
         raise InvalidInput(f"collection: {name!r} begins or ends with a space.", hint=f"Use '{name.strip()}'.")
     if name.casefold().startswith("mount:"):

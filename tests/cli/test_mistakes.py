@@ -337,6 +337,8 @@ UNFIT = (
     (("search", "oven", "--meta", "format=doc"), "No metadata field 'format'"),
     (("add", "ftp://example.org/a.txt"), "only http:// and https:// are fetched"),
     (("config", "set", "model", "folder:/none"), "there is no folder /none"),
+    (("config", "set", "collection", ""), "'' cannot be a name"),
+    (("config", "set", "collection", "mount:bees"), "means a mounted file"),
     (("keys", "create", "--expires", ""), "'' is no time; write 30min"),
     (("keys", "create", "--expires", "3 days ago"), "'3 days ago' is no time; write 30min"),
     (("keys", "create", "--expires", "30m"), "'30m' is no time; write 30min, 12h, 7d, 2w, 6 months"),
@@ -349,7 +351,7 @@ UNFIT = (
 @pytest.mark.parametrize(
     ("words", "advice"),
     UNFIT,
-    ids=["dash", "locale", "type", "field", "ftp", "folder", "time", "ago", "months", "help", "rm", "rules"],
+    ids=["dash", "locale", "type", "field", "ftp", "folder", "unnamed", "mount", "time", "ago", "months", "help", "rm", "rules"],
 )
 def test_what_cannot_be_meant_is_refused_with_what_would_be_accepted(
     filled, words: tuple[str, ...], advice: str
