@@ -252,4 +252,4 @@ def test_what_a_profile_hides_does_not_stand_in_the_instructions_of_another(farm
     session_cache.remember_session("a.localmcp", "little", "work")
     assert session_cache.cached_instructions("a.localmcp") == "everything"
     assert session_cache.cached_instructions("a.localmcp", "work") == "little"
-    assert session_cache.cached_instructions("a.localmcp", "home") == session_cache.FALLBACK_INSTRUCTIONS
+    assert session_cache.cached_instructions("a.localmcp", "home") == session_cache.INSTRUCTIONS_OF_PROFILE

@@ -681,6 +681,7 @@ def test_instructions_belong_to_their_database_and_are_cut(tmp_path: Path, monke
     assert session_cache.cached_instructions(str(Path("a.localmcp").absolute())) == "x" * 1500
     assert session_cache.cached_instructions() == "default"
     assert session_cache.cached_instructions("b.localmcp") == session_cache.FALLBACK_INSTRUCTIONS
+    assert "`" not in session_cache.cached_instructions("b.localmcp", "small")  # which may lack any of the tools
     monkeypatch.setenv("LOCALMCP_DB", "a.localmcp")
     assert session_cache.cached_instructions() == "x" * 1500
     assert [each.name for each in (tmp_path / "new" / "state").iterdir()] == ["instructions.json"]
