@@ -288,7 +288,7 @@ def read_config_file() -> Mapping[str, Any]:
     """
     path = config_file()
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        table = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -320,7 +320,7 @@ def write_setting(name: str, raw: str | None) -> Path:
     present = read_config_file()
     if raw is None and name not in present:
         return path
-    document: TOMLDocument = tomlkit.parse(path.read_text(encoding="utf-8")) if path.exists() else TOMLDocument()
+    document: TOMLDocument = tomlkit.parse(path.read_text(encoding="utf-8-sig")) if path.exists() else TOMLDocument()
     if raw is None:
         del document[name]
     else:

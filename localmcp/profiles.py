@@ -63,7 +63,7 @@ def read_profile(name: str) -> Profile:
     """
     path = profiles_file()
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        table = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         hint = f'Make {path} with a table, such as: [{name}] tools = ["search"]'
         raise ConfigurationError(f"There is no profile '{name}', because there are no profiles.", hint=hint) from None

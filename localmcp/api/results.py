@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 
 from localmcp.humanize import cut_to
 from localmcp.schemas import Json
+from localmcp.visible_text import visible
 
 SHOWN_CHARACTERS = 160
 
@@ -151,7 +152,8 @@ class Results(list[Item], Generic[Item]):
     def __repr__(self) -> str:
         rows = ("  ".join(filter(None, result.cells().values())) for result in self)
         lines = [f"{number}. {row}" for number, row in enumerate(rows, 1)]
-        return "\n".join([*lines, *self.notices]) or str(self.raw.get("message") or "nothing found")
+        text = "\n".join([*lines, *self.notices]) or str(self.raw.get("message") or "nothing found")
+        return visible(text, newlines=True)
 
     def _repr_html_(self) -> str:
         """Return the table that notebooks show."""

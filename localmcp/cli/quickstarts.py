@@ -196,4 +196,6 @@ def export(
         output.write_text(exported["text"], encoding="utf-8", newline="\n")
     except OSError as error:
         raise NotFound(f"{output} cannot be written: {error.strerror}.") from error
-    session.note(f"{terminal.counted(exported['count'], 'quick start')} written to {output}.")
+    words = f"{terminal.counted(exported['count'], 'quick start')} written to {output}."
+    written = {"count": exported["count"], "format": chosen, "file": str(output)}
+    session.answer(written, lambda _: session.note(words))

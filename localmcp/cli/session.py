@@ -8,6 +8,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stdout
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -130,10 +131,11 @@ class Session:
         return self.call_in(self.existing(), tool, arguments)
 
     def call_in(self, workspace: Workspace, name: str, arguments: Mapping[str, Any]) -> Answer:
-        """Call a tool through the registry, the one entry of all interfaces."""
+        """Call a tool through the registry, the one entry of all interfaces; what the tool prints is no data."""
         from localmcp.tools import Scope, without_none
 
-        return workspace.registry.call(name, without_none(arguments), Scope(caller="cli"))
+        with redirect_stdout(sys.stderr):
+            return workspace.registry.call(name, without_none(arguments), Scope(caller="cli"))
 
     def close(self) -> None:
         """Close the workspace, if one was opened."""

@@ -15,7 +15,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext, redirect_stdout
+from contextlib import redirect_stdout
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -45,24 +45,13 @@ class ForeignFunction(FunctionTool):
 
     def call(self, arguments: Json) -> Answer:
         try:
-            with _prints_aside():
-                return super().call(arguments)
+            return super().call(arguments)
         except LocalMCPError:
             raise
         except Exception as error:
             log.warning("the tool %s failed", self.name, exc_info=True)
             message = f"{self.name} failed: {type(error).__name__}: {error}".rstrip(": ")
             raise LocalMCPError(message) from error
-
-
-def _prints_aside() -> AbstractContextManager[Any]:
-    """Send stray prints to stderr, away from the data of a command line.
-
-    Only a command line calls in the main thread. In a server stdout is not the client's stream, and changing it for
-    all threads would not be safe.
-    """
-    in_command_line = threading.current_thread() is threading.main_thread()
-    return redirect_stdout(sys.stderr) if in_command_line else nullcontext()
 
 
 class Loaded:

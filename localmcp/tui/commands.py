@@ -129,7 +129,7 @@ def run_command(
     `variables` are set for it; `connect` writes those of localmcp into the configuration of an assistant.
 
     Raises:
-        Interrupted: `on_progress` raised it, since the person has stopped the command.
+        Interrupted: the person has left, or `on_progress` raised it, since they have stopped the command.
     """
     environment = {**os.environ, "NO_COLOR": "1", "LOCALMCP_DB": str(session.path), **variables}
     if (model := session.workspace.settings.model) != load_settings(database=session.path).model:
@@ -145,6 +145,7 @@ def run_command(
                     printed, complained = process.communicate(timeout=LOOK_SECONDS)
                     break
                 except subprocess.TimeoutExpired:
+                    session.require_open()
                     on_progress(None)
         except BaseException:
             process.terminate()

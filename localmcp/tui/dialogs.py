@@ -167,7 +167,9 @@ def completed_path(text: str) -> str | None:
         entries = sorted(os.scandir(os.path.expanduser(folder + os.sep)), key=lambda entry: entry.name.lower())
     except OSError:
         return None
-    shown = [entry for entry in entries if beginning.startswith(".") or not entry.name.startswith(".")]
+    hides = not beginning.startswith(".")
+    # A line to type into draws what it holds: names with control characters are not proposed.
+    shown = [e for e in entries if not (hides and e.name.startswith(".")) and visible(e.name) == e.name]
     entry = next((entry for entry in shown if entry.name.startswith(beginning) and entry.name != beginning), None)
     return f"{folder}{os.sep}{entry.name}{os.sep if entry.is_dir() else ''}" if entry is not None else None
 

@@ -40,8 +40,8 @@ def editor_command(editor: str, path: str, line: int) -> list[str]:
 
 def chosen_editor() -> str:
     """Return what VISUAL or EDITOR say, else what every system has."""
-    named = os.environ.get("VISUAL") or os.environ.get("EDITOR")
-    return named or ("notepad" if sys.platform == "win32" else "vi")
+    named = (os.environ.get(name, "").strip() for name in ("VISUAL", "EDITOR"))
+    return next(filter(None, named), "") or ("notepad" if sys.platform == "win32" else "vi")
 
 
 def open_in_editor(widget: Widget, citation: dict[str, Any], freshness: str) -> None:

@@ -175,7 +175,7 @@ def read_keymap() -> tuple[dict[str, str], list[str]]:
     """Return the person's keys, id -> keys, and a sentence for every entry that cannot be used."""
     file = keys_file()
     try:
-        table = tomllib.loads(file.read_text(encoding="utf-8"))
+        table = tomllib.loads(file.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         return {}, []
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:

@@ -14,6 +14,7 @@ from textual.system_commands import SystemCommandsProvider
 from localmcp.knowledge.inventory import file_name
 from localmcp.tui.highlight import short
 from localmcp.tui.messages import ReadDocument
+from localmcp.tui.pane import visible_value
 from localmcp.tui.panes.file import FilePane
 from localmcp.tui.panes.hub import CONNECT, HubPane
 from localmcp.tui.session import session_of
@@ -35,7 +36,7 @@ class DocumentCommands(Provider):
         letters = query.strip()
         if not letters or not session.is_open or not session.exists:
             return
-        items = await asyncio.to_thread(session.workspace.inventory.matching, letters)
+        items = visible_value(await asyncio.to_thread(session.workspace.inventory.matching, letters))
         matcher = self.matcher(letters)
         ranked = sorted(((_score(matcher, item), item) for item in items), key=lambda pair: -pair[0])
         for score, item in ranked[:MOST_DOCUMENTS]:

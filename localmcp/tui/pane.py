@@ -127,6 +127,7 @@ class Asking(ErrorGuard, Widget):
             log.debug("a question of %s failed", group, exc_info=True)
             then, answer = self._show_failure, error
             if failed is not None and isinstance(error, LocalMCPError):
+                error.message, error.hint = visible_value(error.message), visible_value(error.hint)
                 then = failed
         if not question.stopped and self.is_attached:
             self.post_message(Answered(question, group, then, answer))

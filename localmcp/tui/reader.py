@@ -315,7 +315,8 @@ class ReaderScreen(Screen[None], Asking):  # pyright: ignore[reportIncompatibleM
     def action_hit(self, step: int) -> None:
         """Go to the next passage of this document that the search answered with."""
         if self.hits:
-            place = self.hits.index(self.target) if self.target in self.hits else -1
+            # From another passage, to the first or the last.
+            place = self.hits.index(self.target) if self.target in self.hits else min(-step, 0)
             self._go_to(self.hits[(place + step) % len(self.hits)])
 
     def action_edge(self, place: int) -> None:

@@ -29,6 +29,7 @@ class SearchMemory:
         self._load()
 
     def _load(self) -> None:
+        """Read what is kept now: another window may have added to it."""
         table = read_json_object(self._path)
         self.recent, self.saved = _texts(table.get("recent")), _texts(table.get("saved"))
         positions = mapping_of(table.get("positions"))
@@ -36,11 +37,13 @@ class SearchMemory:
 
     def remember(self, line: str) -> None:
         """Put a search first among the recent ones."""
+        self._load()
         self.recent = [line, *(earlier for earlier in self.recent if earlier != line)][:MOST_SEARCHES]
         self._write()
 
     def toggle_saved(self, line: str) -> bool:
         """Save a search, or forget it if it is saved; returns whether it is saved now."""
+        self._load()
         is_saved = line in self.saved
         self.saved = [other for other in self.saved if other != line] if is_saved else [*self.saved, line]
         self._write()
@@ -48,6 +51,7 @@ class SearchMemory:
 
     def remember_position(self, source_id: str, passage: int) -> None:
         """Keep which passage of a document is at the top of the reader."""
+        self._load()
         self.positions.pop(source_id, None)
         self.positions[source_id] = passage
         self.positions = dict(list(self.positions.items())[-MOST_POSITIONS:])

@@ -164,6 +164,15 @@ class Session:
         self.workspace.database.close()
         return output.text
 
+    def require_open(self) -> None:
+        """Go on, unless the person has left.
+
+        Raises:
+            Interrupted: they have.
+        """
+        if self._closed.is_set():
+            raise Interrupted("localmcp was closed.")
+
     def close(self) -> None:
         """Close the file, once the work that was asked to stop has stopped."""
         self._closed.set()

@@ -119,6 +119,8 @@ def test_a_notebook_shows_a_table_and_escapes_what_is_in_it(kb: KnowledgeFile) -
     assert repr(hits).splitlines()[0].startswith("1. ")
     hostile = Results([Source("<script>", None, "c", "docs", 1, "2026", "fresh", {}, "id")])
     assert "<script>" not in hostile._repr_html_() and "&lt;script&gt;" in hostile._repr_html_()
+    hostile = Results([Source("\x1b[2J", None, "c", "docs", 1, "2026", "fresh", {}, "id")])
+    assert "\x1b" not in repr(hostile) and "␛[2J" in repr(hostile)
     empty = kb.search("zzqqxx", mode="keyword")
     assert empty == [] and repr(empty) == empty.raw["message"]
 

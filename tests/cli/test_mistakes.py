@@ -266,6 +266,8 @@ def test_an_export_of_quick_starts_replaces_a_file_only_with_force(cli, tmp_path
     refused = cli("quickstarts", "export", "-o", str(place))
     assert refused.code == 2 and "is there already" in refused.err and place.read_text() == "kept"
     assert cli("quickstarts", "export", "-o", str(place), "--force").code == 0
+    written = json.loads(cli("quickstarts", "export", "-o", str(place), "--force", "--json").out)
+    assert written["file"] == str(place)
     assert "QuickStarts" in place.read_text()
 
 

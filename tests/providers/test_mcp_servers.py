@@ -842,6 +842,14 @@ def test_servers_whose_names_become_one_namespace_are_told_apart(farm: Farm) -> 
         ({"command": ["a"]}, "command must be text, not list"),
         ({"command": "a", "args": "b"}, "args must be a list of texts"),
         ({"command": "a", "env": {"K": ["secret"]}}, "env.K must be text, not list"),
+        (
+            {"url": "http://a", "oauth": {"callbackPort": "x"}},
+            "oauth.callbackPort is 'x', but must be the number of a port",
+        ),
+        (
+            {"url": "http://a", "oauth": {"callbackPort": 99999}},
+            "oauth.callbackPort is 99999, but must be the number of a port",
+        ),
         ({"command": "a", "timeout": 0}, "timeout is 0, but must be a number of seconds above 0"),
         ({"command": "a", "tools": "a"}, "tools must be an object, not str"),
         ({"command": "a", "type": "carrier"}, "type is 'carrier', but must be stdio or http"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import Any
 import pytest
 from tool_manifests import open_workspace, problems_of, tool_names, write_switches
 
+from localmcp.cli.program import execute
+from localmcp.cli.session import Session
 from localmcp.config import config_directory
 from localmcp.errors import InvalidInput, LocalMCPError
 from localmcp.workspace import Workspace
@@ -112,15 +115,6 @@ def test_arguments_come_as_json_and_anything_may_be_returned(workspace: Workspac
     assert workspace.registry.call("pack", given).value == {"size": "large", "name": "tea 2026-01-02 b"}
     answer = workspace.registry.call("later", {"times": 3})
     assert (answer.value, answer.text) == ({"result": [0, 1, 2]}, "[0,1,2]")
-
-
-def test_a_stray_print_does_not_reach_stdout(
-    workspace: Workspace, folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    put(folder, "tools", 'def say() -> str:\n    "Say something."\n    print("stray")\n    return "said"\n')
-    assert workspace.registry.call("say").text == "said"
-    output = capsys.readouterr()
-    assert (output.out, output.err) == ("", "stray\n")
 
 
 def test_mistakes_in_arguments_are_told_all_at_once(workspace: Workspace, folder: Path) -> None:
@@ -242,7 +236,8 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         + function("forecast", "rain")
         + function("_single", "alone")
         + "class Service:\n    @tool('warn', title='Warn')\n"
-        + "    def warn(self) -> dict[str, str]:\n        'Warn of storms.'\n        return {'wind': 'strong'}\n",
+        + "    def warn(self) -> dict[str, str]:\n        'Warn of storms.'\n"
+        + "        print('stray')\n        return {'wind': 'strong'}\n",
         encoding="utf-8",
     )
     monkeypatch.syspath_prepend(str(site))
@@ -256,6 +251,20 @@ def test_a_package_offers_nothing_until_it_is_allowed(workspace: Workspace, pack
     assert "weather_tools" not in sys.modules
     state = next(each for each in states(workspace) if each["name"] == "python")
     assert state["says"] == f"Installed, but not allowed: {package}."
+
+
+@pytest.mark.parametrize("name", ["say", "warn"])
+def test_what_a_tool_prints_is_not_among_the_data_of_a_command(
+    folder: Path, package: str, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:  # fmt: skip
+    put(folder, "tools", 'def say() -> dict:\n    "Say it."\n    print("stray")\n    return {"wind": "strong"}\n')
+    write_switches(f'[python]\nfolders = [{str(folder)!r}]\nentry_points = ["{package}"]\n')
+    session = Session()
+    session.database = str(tmp_path / "a.localmcp")
+    assert execute(session, ["call", name]) == 0
+    session.close()
+    output = capsys.readouterr()
+    assert (json.loads(output.out), output.err) == ({"wind": "strong"}, "stray\n")
 
 
 @pytest.mark.parametrize("allowed", ["true", '["weather-tools"]', '["Weather_Tools"]'])

@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 
 from localmcp.__main__ import plain_serve
+from localmcp.config import config_file, load_settings, write_setting
 from localmcp.errors import ConfigurationError
 from localmcp.profiles import profiles_file, read_profile
 from localmcp.tools import Scope
@@ -79,6 +80,14 @@ def test_a_slip_is_told_and_never_passed_over(name: str, message: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         read_profile(name)
     assert message in caught.value.message and "profiles.toml" in caught.value.message
+
+
+def test_a_mark_at_the_beginning_of_a_file_is_no_part_of_it() -> None:
+    profiles_file().write_text('\ufeff[work]\ntools = ["search"]\n', encoding="utf-8")
+    config_file().write_text("\ufefftrash_days = 7\n", encoding="utf-8")
+    assert (read_profile("work").name, load_settings().trash_days) == ("work", 7)
+    write_setting("trash_days", "8")
+    assert load_settings().trash_days == 8
 
 
 @pytest.mark.parametrize("content", [b"[work", b"work = 1", b"\xff"])

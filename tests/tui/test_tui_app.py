@@ -17,11 +17,13 @@ from tui_driver import RunningTui, looks, make_library, open_tui, settings_of
 
 from localmcp.config import Settings, load_settings, sample_directory
 from localmcp.doctor.examination import examine
-from localmcp.errors import ConfigurationError
+from localmcp.errors import ConfigurationError, Interrupted
 from localmcp.storage.provenance import is_adopted
 from localmcp.tui import messages
 from localmcp.tui.app import ERRORS_AT_ONCE, PANES, LocalMcpApp
+from localmcp.tui.commands import run_command
 from localmcp.tui.logs import log_file, logging_to_file
+from localmcp.tui.session import Session
 from localmcp.workspace import Workspace
 
 ROOT = Path(__file__).parents[2]
@@ -266,6 +268,22 @@ async def test_the_palette_finds_commands_and_documents(tmp_path: Path) -> None:
         await tui.press("down", "enter")
         await tui.until(lambda: "whole document" in tui.text(), "the document")
         assert "The consumer lags behind." in tui.text()
+
+
+async def test_a_command_that_runs_when_the_person_leaves_is_ended(tmp_path: Path) -> None:
+    ended: list[BaseException] = []
+
+    def work(session: Session) -> None:
+        try:
+            run_command(session, ["serve", "--http", "--port", "0"])
+        except Interrupted as error:
+            ended.append(error)
+
+    async with open_tui(make_library(tmp_path)) as tui:
+        thread = threading.Thread(target=work, args=(tui.app.session,))
+        thread.start()
+    thread.join(60)
+    assert len(ended) == 1
 
 
 async def test_the_palette_finds_what_the_panes_file_and_hub_do(tmp_path: Path) -> None:

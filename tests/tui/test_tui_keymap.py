@@ -27,6 +27,10 @@ def test_ids_may_stand_in_quotes_or_in_tables_with_one_key_or_several() -> None:
     assert problems == []
 
 
+def test_a_mark_at_the_beginning_of_the_file_is_no_part_of_it() -> None:
+    assert written('\ufeff"search.explain" = "f5"') == ({"search.explain": "f5"}, [])
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

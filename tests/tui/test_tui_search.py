@@ -15,6 +15,7 @@ from tui_driver import RunningTui, make_library, open_tui
 from localmcp.text.excerpt import Matcher
 from localmcp.tui.editor import editor_command
 from localmcp.tui.highlight import best_stretch
+from localmcp.tui.search_memory import SearchMemory
 from localmcp.tui.session import Draft
 
 
@@ -110,7 +111,7 @@ async def test_reading_on_around_a_passage(tui: RunningTui) -> None:
 
 
 async def test_the_editor_opens_at_the_line(tui: RunningTui, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("VISUAL", raising=False)
+    monkeypatch.setenv("VISUAL", " ")
     monkeypatch.setenv("EDITOR", "no-such-editor --wait")
     await tui.type("queen")
     await tui.press("escape", "o")
@@ -367,3 +368,10 @@ async def test_text_of_documents_cannot_command_the_terminal(tmp_path: Path) -> 
 async def _after(tui: RunningTui, key: str) -> str:
     await tui.press(key)
     return tui.text()
+
+
+def test_two_windows_keep_what_the_other_has_saved() -> None:
+    one, other = SearchMemory(), SearchMemory()
+    one.toggle_saved("bees")
+    other.toggle_saved("roses")
+    assert SearchMemory().saved == ["bees", "roses"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from localmcp.errors import LocalMCPError
 from localmcp.providers.mcp_servers.catalog import ToolList
 from localmcp.tools import Scope
 from localmcp.tui.app import PANES
+from localmcp.tui.dialogs import completed_path
 
 EVIL = "\x1b[31mred\x1b]8;;https://example.org\x07x \u202etxet [red]m[/red] [link='a']👩‍👩‍👧‍👦\x9b2J end"
 """Escape sequences, a link, reordering, markup, wide signs, and a control character of one byte."""
@@ -80,6 +82,28 @@ async def test_hostile_text_is_drawn_as_signs_in_every_pane(file: Path) -> None:
         check(tui, "error and message")
         await tui.press("f2")
         check(tui, "details of an error")
+
+
+async def test_hostile_text_is_drawn_as_signs_in_the_palette_and_in_errors_of_tools(file: Path) -> None:
+    def fail() -> None:
+        raise LocalMCPError(EVIL, hint=EVIL)
+
+    async with open_tui(file, (WIDTH, 34)) as tui:
+        tui.app.session.workspace.library.add_text("Zebras.", title=f"zebra {EVIL}")
+        await tui.press("ctrl+p", *"zebra")
+        await tui.until(lambda: "zebra ␛[31m" in tui.text(), "the document")
+        await tui.press("escape")
+        await tui.go("tools")
+        shown: list[LocalMCPError] = []
+        tui.pane.ask("run", fail, fail, failed=shown.append)
+        await tui.until(lambda: bool(shown), "the error")
+        assert "\x1b" not in str(shown[0])
+
+
+def test_names_with_control_characters_are_not_proposed(tmp_path: Path) -> None:
+    write(tmp_path / "a\x1b[2J.md", "x")
+    write(tmp_path / "ab.md", "x")
+    assert completed_path(f"{tmp_path}{os.sep}a") == f"{tmp_path}{os.sep}ab.md"
 
 
 def quick_start() -> str:

@@ -196,7 +196,7 @@ async def sign_in(entry: ServerEntry, show: Callable[[str], None], seconds: floa
     _check_can_sign_in(entry, launch.url)
     storage = _NewLogin(entry)
     try:
-        async with asyncio.timeout(seconds), _loopback(int(entry.oauth.get("callbackPort") or 0)) as back:
+        async with asyncio.timeout(seconds), _loopback(entry.oauth.get("callbackPort") or 0) as back:
             provider = _provider(launch.url, storage, back.address, back.show_with(show), back.wait)
             headers, timeout = {**launch.headers, **_ACCEPT}, httpx2.Timeout(30.0)
             is_local = urlsplit(launch.url).hostname in LOOPBACK

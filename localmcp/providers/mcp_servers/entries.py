@@ -127,7 +127,7 @@ def _parse(name: str, raw: Json) -> ServerEntry:
         call_seconds=_seconds(raw, "timeout", CALL_SECONDS),
         namespace=normalise_namespace(_text(raw, "namespace") or name),
         description=_text(raw, "description"),
-        oauth=_table(raw, "oauth"),
+        oauth=_oauth(raw),
     )
 
 
@@ -180,6 +180,14 @@ def _named_texts(raw: Json, key: str) -> dict[str, str]:
 
 def _table(raw: Json, key: str) -> Json:
     return _value(raw, key, dict, "an object")
+
+
+def _oauth(raw: Json) -> Json:
+    table = _table(raw, "oauth")
+    port = table.get("callbackPort") or 0
+    if type(port) is not int or not 0 <= port <= 65535:
+        raise ValueError(f"oauth.callbackPort is {port!r}, but must be the number of a port")
+    return table
 
 
 def _seconds(raw: Json, key: str, default: float) -> float:
