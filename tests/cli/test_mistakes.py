@@ -353,7 +353,22 @@ UNFIT = (
 @pytest.mark.parametrize(
     ("words", "advice"),
     UNFIT,
-    ids=["dash", "locale", "type", "field", "ftp", "folder", "unnamed", "mount", "time", "ago", "months", "help", "rm", "rules"],
+    ids=[
+        "dash",
+        "locale",
+        "type",
+        "field",
+        "ftp",
+        "folder",
+        "unnamed",
+        "mount",
+        "time",
+        "ago",
+        "months",
+        "help",
+        "rm",
+        "rules",
+    ],
 )
 def test_what_cannot_be_meant_is_refused_with_what_would_be_accepted(
     filled, words: tuple[str, ...], advice: str
