@@ -363,10 +363,10 @@ def failure_lines(failed: Mapping[str, str]) -> Iterator[str]:
 
 
 def grouped(reasons: Counter[str]) -> str:
-    """`8 × hidden file; 3 × ignored by .gitignore: *.log; 4 for other reasons`."""
+    """`8 × hidden file; 3 × ignored by .gitignore: *.log; 4 for other reasons: localmcp why FOLDER`."""
     shown = [f"{count:,} × {reason}" for reason, count in reasons.most_common(SHOWN_REASONS)]
     others = reasons.total() - sum(count for _, count in reasons.most_common(SHOWN_REASONS))
-    return "; ".join([*shown, *([f"{others:,} for other reasons"] if others else [])])
+    return "; ".join([*shown, *([f"{others:,} for other reasons: localmcp why FOLDER"] if others else [])])
 
 
 def _entries(workspace: Workspace, paths: Iterable[str], collection: str | None) -> list[Entry]:

@@ -8,6 +8,7 @@ from localmcp.cli import terminal
 from localmcp.cli.packs import contents
 from localmcp.cli.session import Session, command, pass_session
 from localmcp.errors import LocalMCPError
+from localmcp.humanize import command_line
 from localmcp.schemas import Json
 from localmcp.search import reembedding
 
@@ -23,6 +24,7 @@ def status(session: Session, check: bool) -> None:
     stats = session.call("get_stats").value
     copies = session.call("replication_status").value["copies"]
     result: Json = {"file": _file(session), "model": _model(session, check), "stats": stats, "copies": copies}
+    result["leftOut"] = _left_out(session)
     with session.workspace.database.read() as connection:
         result["reembedding"] = [
             {"collection": run.collection, "model": run.spec, "done": run.done, "total": run.total, "goOn": run.command}
@@ -31,6 +33,15 @@ def status(session: Session, check: bool) -> None:
         if stats["chunksWithoutEmbeddings"] and result["file"]["writable"]:
             result["makeVectors"] = reembedding.command_for_waiting(connection, session.settings.model)
     session.answer(result, lambda value: _print_status(session, value))
+
+
+def _left_out(session: Session) -> list[Json]:
+    """Return the watched folders of which files were skipped or could not be read, most failures first."""
+    library = session.workspace.library
+    counts = {root.path: library.why(root.path).get("counts", {}) for root in library.roots()}
+    left = [{"path": path, "failed": n.get("failed", 0), "skipped": n.get("skipped", 0)} for path, n in counts.items()]
+    left.sort(key=lambda folder: (folder["failed"], folder["skipped"]), reverse=True)
+    return [folder for folder in left if folder["failed"] or folder["skipped"]]
 
 
 def _file(session: Session) -> Json:
@@ -68,6 +79,7 @@ def _print_status(session: Session, result: Json) -> None:
         "holds": f"{terminal.counted(stats['totalSources'], 'document')}, "
         f"{terminal.counted(stats['totalChunks'], 'passage')}",
         "no vectors": _without_vectors(result),
+        "left out": _which_left_out(result["leftOut"]),
         "trash": terminal.counted(stats["trashedSources"], "document") if stats["trashedSources"] else "",
         "languages": _languages(stats["languages"]),
         "advice": terminal.warned(stats.get("languageNotice", "")),
@@ -113,6 +125,13 @@ def _without_vectors(result: Json) -> str:
     passages = terminal.counted(missing, "passage")
     command = result.get("makeVectors")
     return terminal.warned(f"{passages}; make them with: {command}" if command else passages)
+
+
+def _which_left_out(folders: list[Json]) -> str:
+    """`2 failed, 42 skipped; which, and why: localmcp why ~/notes`."""
+    totals = {name: sum(folder[name] for folder in folders) for name in ("failed", "skipped")}
+    counts = ", ".join(f"{count:,} {name}" for name, count in totals.items() if count)
+    return f"{counts}; which, and why: localmcp {command_line('why', folders[0]['path'])}" if folders else ""
 
 
 def _on_its_way(run: Json) -> str:

@@ -195,7 +195,7 @@ _TIME = re.compile(r"(?m)^\[(\d+:\d\d:\d\d)\]")
 _SHEETS = ("xlsx", "ods")
 _SLIDES = ("pptx", "odp")
 _TALK = ("mail", "conversation")
-_RENDERED = ("docx", "odt", "rtf", "epub", "html", "notebook", "calendar", "contacts")
+_RENDERED = ("docx", "odt", "rtf", "epub", "html", "notebook", "calendar", "contacts", "feed")
 """Formats whose lines are those of the text that was made of them: nobody can look for them in the file."""
 
 

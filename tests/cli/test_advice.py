@@ -48,6 +48,14 @@ def test_a_run_that_did_not_wait_names_the_refresh_which_makes_the_vectors(cli: 
     assert "missing vectors made" in cli("refresh").err
 
 
+def test_the_status_says_what_was_left_out_and_which_command_tells_why(cli: Cli, notes: Path) -> None:
+    write(notes / "broken.docx", "PK no archive")
+    cli("add", str(notes))
+    status = cli("status").out
+    assert f"1 failed, 1 skipped; which, and why: localmcp why {notes}" in status
+    assert "broken.docx" in cli("why", str(notes)).out
+
+
 def test_a_read_only_file_names_no_command_that_would_change_it(cli: Cli, notes: Path) -> None:
     from_elsewhere(cli, notes)
     status, doctor = cli("status").out, cli("doctor").out
