@@ -221,7 +221,8 @@ def named_in_trash(connection: apsw.Connection, collections: Sequence[Collection
     if inside:
         return list(inside.values())
     near = nearest(name, [row.title for row in rows] + [row.uri for row in rows if row.uri])
-    hint = f"The nearest there is '{near}'." if near else None if rows else "The trash is empty."
+    see = "See what is in it: localmcp trash list   (as a tool: list_trash)" if rows else "The trash is empty."
+    hint = f"The nearest there is '{near}'." if near else see
     raise NotFound(f"No document '{name}' in the trash.", hint=hint)
 
 

@@ -197,6 +197,9 @@ def test_a_document_is_removed_and_restored(at: Setting) -> None:
     assert trash["sources"][0]["sourceId"] == source and "localmcp trash empty" in trash["message"]
     with pytest.raises(NotFound, match="'Shopping' is in the trash already"):
         at.call("remove_source", sourceId="Shopping")
+    with pytest.raises(NotFound) as refused:
+        at.call("restore_source", sourceId="Beekeeping")
+    assert "list_trash" in str(refused.value.hint)
     assert at.call("restore_source", sourceId=source) == {"sourceId": source, "title": "Shopping", "path": None}
     with pytest.raises(NotFound):
         at.call("restore_source", sourceId=source)
