@@ -15,10 +15,10 @@ from localmcp import config
 from localmcp.config import Settings
 from localmcp.doctor.check import Check, fail, ok, warn
 from localmcp.embeddings import parse_spec
-from localmcp.errors import ConfigurationError, LocalMCPError
+from localmcp.errors import ConfigurationError, LocalMCPError, UnknownTool
 from localmcp.language_models import parse_address
 from localmcp.milvus.client import read_server
-from localmcp.profiles import profiles_file, read_profile
+from localmcp.profiles import Profile, profiles_file, read_profile
 from localmcp.providers.client_configuration import client_files, read_document, servers_in
 from localmcp.providers.fields import line_of
 from localmcp.providers.manifests import inspected_providers
@@ -77,8 +77,8 @@ def _value_problems(name: str, raw: Any, where: str) -> Iterator[str]:
         yield error.message
 
 
-def check_profiles() -> Iterator[Check]:
-    """Yield every profile of `profiles.toml`."""
+def check_profiles(workspace: Workspace | None = None) -> Iterator[Check]:
+    """Yield what is wrong with the profiles of `profiles.toml`; of their tools with a workspace only."""
     path = profiles_file()
     if not path.exists():
         return
@@ -90,13 +90,26 @@ def check_profiles() -> Iterator[Check]:
         return
     wrong = 0
     for name in names:
+        where = f"{path}:{line_of(text, (name,)) or 1}"
         try:
-            read_profile(name)
+            profile = read_profile(name)
         except ConfigurationError as error:
             wrong += 1
-            yield fail("profiles", f"{path}:{line_of(text, (name,)) or 1}: {error.message}", error.hint or "")
+            yield fail("profiles", f"{where}: {error.message}", error.hint or "")
+            continue
+        for says in _unknown_tools(workspace, profile) if workspace else ():
+            wrong += 1
+            yield warn("profiles", f"{where}: {says}", f"edit {path}")
     if not wrong:
         yield ok("profiles", f"{len(names)} in {path}")
+
+
+def _unknown_tools(workspace: Workspace, profile: Profile) -> Iterator[str]:
+    for tool in sorted(profile.tools or ()):
+        try:
+            workspace.registry.get(tool)
+        except UnknownTool as error:
+            yield f"{error.message}. {error.hint or ''}".strip()
 
 
 def check_servers() -> Iterator[Check]:

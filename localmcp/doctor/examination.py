@@ -61,6 +61,7 @@ def _checks(workspace: Workspace, more: Iterable[Look]) -> Iterator[Check]:
         # Only whether the model opens: what it is compared with needs a file.
         yield from looked("model", lambda: islice(check_model(workspace), 1))
     looks: dict[str, Look] = _CONFIGURATION | {
+        "profiles": lambda: configuration.check_profiles(workspace),
         "tools": lambda: configuration.check_tools(workspace),
         "endpoints": lambda: configuration.check_endpoints(settings),
     }

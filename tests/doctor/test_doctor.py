@@ -281,7 +281,7 @@ def test_mistakes_in_the_other_files_are_told_with_their_line(
     workspace: Workspace, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = config.config_directory()
-    write(folder / "profiles.toml", '[quiet]\ntools = ["search"]\n\n[odd]\nrihgts = "read"\n')
+    write(folder / "profiles.toml", '[quiet]\ntools = ["search", "serach"]\n\n[odd]\nrihgts = "read"\n')
     write(folder / "mcp.json", '{"mcpServers": {\n "a": {},\n "b": {"command": "no-such-program-xyz"}}}')
     write(folder / "keys.toml", '[search]\nexplian = "x"\n')
     write(folder / "tools" / "bad.toml", 'kind = "command"\nname = "bad"\nprogramm = "ls"\n')
@@ -289,6 +289,7 @@ def test_mistakes_in_the_other_files_are_told_with_their_line(
     told = {(each["name"], each["status"]): each["says"] for each in json.loads(out)["checks"]}
     assert code == 1
     assert "profiles.toml:4" in told["profiles", "fail"] and "rihgts" in told["profiles", "fail"]
+    assert "profiles.toml:1" in told["profiles", "warn"] and "Unknown tool: serach" in told["profiles", "warn"]
     assert "mcp.json:2" in told["mcp servers", "fail"]
     assert "no-such-program-xyz" in told["mcp servers", "warn"]
     assert "explian" in told["keys", "fail"]
