@@ -228,6 +228,11 @@ class Inventory:
             )
         return [_passage_line(*row) for row in rows]
 
+    def format_of(self, source_id: str) -> str:
+        """Return which reader made the text of a document; "" if it is gone."""
+        with self._database.read() as connection:
+            return fetch_one(connection, "select max(format) from sources where uuid = ?", (source_id,)) or ""
+
     def unread(self, collection: str, *, limit: int = 200) -> list[Unread]:
         """Return the files of a collection that could not be read and hold no earlier version, by path."""
         with self._read(collection) as (connection, collection_id):

@@ -91,8 +91,8 @@ class JobStrip(Static):
     def _line(self, work: Work, is_first: bool) -> Content:
         pace = self._paces[work.kind, work.process]
         left = pace.left(work)
-        who = "this window" if work.is_ours else f"process {work.process}" if work.process else "another process"
-        parts = [Content.assemble(("◌ ", "bold $accent"), (TITLES[work.kind], "bold"), (f" · {who}", "$muted"))]
+        who = "" if work.is_ours else f" · process {work.process}" if work.process else " · another process"
+        parts = [Content.assemble(("◌ ", "bold $accent"), (TITLES[work.kind], "bold"), (who, "$muted"))]
         parts.append(Content(work_words(work, pace.most) + (f" · {duration(left)} left" if left is not None else "")))
         if is_first and can_stop(work):
             parts.append(Content.styled("ctrl+x stops it", "$muted"))

@@ -141,7 +141,10 @@ class ReaderScreen(Screen[None], Asking):  # pyright: ignore[reportIncompatibleM
         self.ask("passages", lambda: self._around(chunk_id, FIRST_WINDOW), self._show_from)
 
     def _around(self, chunk_id: str, window: int) -> Json:
-        return cast(Json, self.session.look(lambda w: w.knowledge.get_context(chunk_id, window)))
+        around = cast(Json, self.session.look(lambda w: w.knowledge.get_context(chunk_id, window)))
+        inventory = inventory_of(self.session.workspace, around.get("origin"))
+        source_id = split_name(around["sourceId"])[1]
+        return around | {"format": self.session.look(lambda _: inventory.format_of(source_id))}
 
     def _show_from(self, around: Json) -> None:
         first_time = not self.about
@@ -192,7 +195,7 @@ class ReaderScreen(Screen[None], Asking):  # pyright: ignore[reportIncompatibleM
     def _draw(self) -> None:
         view = self.view
         if view.renderer is None:
-            view.renderer = PassageRenderer(self.app.theme_variables, self.about["citation"].get("path"))
+            view.renderer = PassageRenderer(self.app.theme_variables, self.about["format"])
         outline = self.query_one("#outline")
         beside = 0 if outline.has_class("hidden") else outline.outer_size.width
         available = max(self.size.width - 4 - beside, 24)

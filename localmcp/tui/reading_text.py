@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import PurePath
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -17,8 +16,11 @@ from textual.strip import Strip
 
 from localmcp.tui.theme import color
 
-MARKDOWN = {".md", ".markdown", ".mdx", ".html", ".htm", ".docx", ".epub", ".pptx", ".odt", ".ipynb", ".eml"}
-"""Files whose text is Markdown once it was read."""
+MARKDOWN = {
+    *"markdown html docx odt rtf epub pptx odp xlsx ods notebook calendar contacts feed org asciidoc tex".split(),
+    *("man page", "conversation"),
+}
+"""Formats whose text is Markdown once it was read; that of others is shown as it is."""
 _FENCE = re.compile(r"^\s{0,3}(```+|~~~+)", re.MULTILINE)
 TARGET_MARK = "▌"
 
@@ -57,7 +59,7 @@ class Line:
 class PassageRenderer:
     """Turns passages into lines of a width, each once."""
 
-    def __init__(self, theme_variables: Mapping[str, str], path: str | None) -> None:
+    def __init__(self, theme_variables: Mapping[str, str], text_format: str) -> None:
         accent, muted = (Style.parse(color(theme_variables, name) or "default") for name in ("accent", "muted"))
         bold = Style(bold=True)
         styles = {f"markdown.h{level}": bold + (accent if level < 3 else Style()) for level in range(1, 7)}
@@ -68,7 +70,7 @@ class PassageRenderer:
         self._console = Console(width=100, force_terminal=True, theme=Theme(styles), _environ={})
         self._match = accent + Style(bold=True, underline=True)
         self._accent = accent
-        self._is_markdown = path is None or PurePath(path).suffix.lower() in MARKDOWN
+        self._is_markdown = text_format in MARKDOWN
 
     def lines(
         self, passages: Sequence[Mapping[str, Any]], width: int, spans: Callable[[str], list[tuple[int, int]]],

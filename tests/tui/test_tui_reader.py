@@ -139,3 +139,24 @@ async def test_the_help_of_the_reader_names_its_keys(tui: RunningTui) -> None:
     await tui.press("question_mark")
     assert "Help: Reader" in tui.text()
     assert "Previous hit" in tui.text()
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "shown", "hidden"),
+    [
+        ("paper.tex", "\\section{Moorhens}\n\nNests float.\n", "Moorhens", "# Moorhens"),
+        ("mail.eml", "From: Ada\nTo: Bo\nSubject: Moorhens\n\nNests float.\n", "From: Ada  ", "From: Ada To"),
+    ],
+)
+async def test_a_document_is_shown_as_its_reader_wrote_it(
+    tmp_path: Path, name: str, text: str, shown: str, hidden: str
+) -> None:
+    file = make_library(tmp_path)
+    write(tmp_path / "docs" / name, text)
+    async with open_tui(file, (100, 30)) as tui:
+        tui.app.session.workspace.library.refresh()
+        await tui.type("moorhens nests float")
+        await tui.press("enter", "enter")
+        await tui.until(lambda: "Nests float" in tui.text() and "whole document" in tui.text(), "the reader")
+        assert shown in tui.text()
+        assert hidden not in tui.text()
