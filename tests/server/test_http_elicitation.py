@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from doors import OpenDoor, open_door
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
+from localmcp.server.http import streamed_calls
 from localmcp.tools import Json, person_asker, tool
 
 SCHEMA: Json = {"type": "object", "properties": {"color": {"type": "string"}}, "required": ["color"]}
@@ -20,7 +23,15 @@ ERAS = ["legacy", "auto"]
 
 
 class Painter:
-    """A tool that asks."""
+    """A tool that asks, and one that takes its time."""
+
+    is_dry = threading.Event()
+
+    @tool("dry", title="Dry")
+    def dry(self) -> dict[str, str]:
+        """Wait until the paint is dry."""
+        self.is_dry.wait(60)
+        return {"painted": "dry"}
 
     @tool("paint", title="Paint")
     def paint(self, thing: str) -> dict[str, str]:
@@ -70,3 +81,12 @@ async def test_a_client_that_offers_nothing_is_not_asked(server: OpenDoor, era: 
 def test_a_reply_that_answers_no_question_is_accepted_and_dropped(server: OpenDoor) -> None:
     reply = server.send("POST", "/mcp", {"jsonrpc": "2.0", "id": "question-guessed", "result": {"action": "accept"}})
     assert reply.status == 202
+
+
+def test_a_streamed_call_that_takes_too_long_gets_its_error(server: OpenDoor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streamed_calls, "CALL_SECONDS", 0.3)
+    params = {"name": "dry", "arguments": {}, "_meta": {"progressToken": 1}}
+    reply = server.rpc("tools/call", params, path="/mcp", headers={"Accept": "application/json, text/event-stream"})
+    Painter.is_dry.set()
+    message = json.loads(reply.body.decode().rpartition("data: ")[2])
+    assert (message["id"], message["error"]["message"]) == (1, "No answer within 0.3 s")

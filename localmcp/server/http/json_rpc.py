@@ -122,7 +122,7 @@ class McpEndpoints:
         if exchange.path != ORIGINAL_PATH:
             use_lean_answers()
             if _wants_stream(exchange, message):
-                return self._streamed(exchange)
+                return self._streamed(exchange, message.get("id"))
         reply = await self._reply(exchange, message)
         exchange.log_response(reply.status_code, f"{str(method)[:LONGEST]} {_tool_name(message)}".strip())
         if _wants_stream_only(exchange) and reply.status_code == 200:
@@ -131,14 +131,14 @@ class McpEndpoints:
             reply.headers[SESSION_HEADER] = session
         return reply
 
-    def _streamed(self, exchange: Exchange) -> ASGIApp:
+    def _streamed(self, exchange: Exchange, call_id: Any) -> ASGIApp:
         scope, body = exchange.request.scope, exchange.body
 
         async def ask_sdk(receive: Receive, send: Send) -> None:
             await self.streaming.handle_request(_for_sdk(scope, body), _replay(body, receive), send)
 
         session = exchange.request.headers.get(SESSION_HEADER, "")
-        return StreamedCall(ask_sdk, self._questions, str(exchange.key.id), session)
+        return StreamedCall(ask_sdk, self._questions, str(exchange.key.id), session, call_id)
 
     def _listening(self, exchange: Exchange) -> ASGIApp:
         """Return a stream of notifications (`subscriptions/listen`), which ends with its key or with the server."""

@@ -23,7 +23,7 @@ from localmcp.errors import Unavailable
 from localmcp.schemas import mapping_of
 from localmcp.server.elicitation import ANSWER_SECONDS, DISMISSED, MOST_WAITING, check_shown, settle
 from localmcp.server.http.exchange import CALL_SECONDS
-from localmcp.server.http.replies import json_bytes
+from localmcp.server.http.replies import SERVER_ERROR, json_bytes
 from localmcp.server.http.sse import stream_event
 from localmcp.tools import AskPerson, Json
 
@@ -85,9 +85,10 @@ class StreamedCall:
     """A call whose progress, questions and result are events of one stream."""
 
     def __init__(
-        self, ask_sdk: Callable[[Receive, Send], Any], questions: OpenQuestions, caller: str, session: str
+        self, ask_sdk: Callable[[Receive, Send], Any], questions: OpenQuestions, caller: str, session: str, call_id: Any
     ) -> None:
         self._ask_sdk = ask_sdk
+        self._call_id = call_id
         self._questions = questions
         self._caller = caller
         self._capabilities = capabilities_of(session)
@@ -101,6 +102,9 @@ class StreamedCall:
         asker.set(self._ask if self._capabilities is not None else None)
         with anyio.move_on_after(CALL_SECONDS) as self._deadline:
             await self._ask_sdk(receive, self._forward)
+        if self._deadline.cancelled_caught:
+            error: Json = {"code": SERVER_ERROR, "message": f"No answer within {CALL_SECONDS:g} s"}
+            await self._send_event({"jsonrpc": "2.0", "id": self._call_id, "error": error}, more=False)
 
     async def _forward(self, message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -108,6 +112,13 @@ class StreamedCall:
                 return
             self._started = True
         await self._send(message)
+
+    async def _send_event(self, message: Json, *, more: bool) -> None:
+        if not self._started:
+            headers = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-cache")]
+            await self._forward({"type": "http.response.start", "status": 200, "headers": headers})
+        event = stream_event("message", json_bytes(message))
+        await self._send({"type": "http.response.body", "body": event, "more_body": more})
 
     def _ask(self, params: Json) -> Future[Json]:
         return asyncio.run_coroutine_threadsafe(self._ask_client(params), self._loop)
@@ -119,11 +130,7 @@ class StreamedCall:
         message: Json = {"jsonrpc": "2.0", "id": number, "method": "elicitation/create", "params": params}
         waiting, self._deadline.deadline = self._deadline.deadline - anyio.current_time(), math.inf
         try:
-            if not self._started:
-                headers = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-cache")]
-                await self._forward({"type": "http.response.start", "status": 200, "headers": headers})
-            event = stream_event("message", json_bytes(message))
-            await self._send({"type": "http.response.body", "body": event, "more_body": True})
+            await self._send_event(message, more=True)
             async with asyncio.timeout(ANSWER_SECONDS):
                 return await asyncio.wrap_future(answer)
         except TimeoutError:
