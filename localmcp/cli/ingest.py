@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 import os
 import re
-import signal
 import sys
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +17,7 @@ from localmcp.cli import terminal
 from localmcp.cli.options import collection_option, no_wait
 from localmcp.cli.progress import Show, shown_progress
 from localmcp.cli.search import parse_metadata
-from localmcp.cli.session import Session, command, pass_session
+from localmcp.cli.session import Session, command, ended_by_signals, pass_session
 from localmcp.config import origin_of
 from localmcp.errors import InvalidInput, NeedsConfirmation
 from localmcp.files import unicode_path
@@ -229,25 +227,6 @@ class Ingest:
 
 _LIMIT = re.compile(r"\(setting (\w+)")
 """In the reason why a file was not read: the setting that limits it."""
-
-
-@contextmanager
-def ended_by_signals() -> Generator[None]:
-    """Let SIGTERM end the work as Ctrl-C does."""
-
-    def end(_number: int, _frame: object) -> None:
-        raise KeyboardInterrupt
-
-    try:
-        before = signal.signal(signal.SIGTERM, end)
-    except ValueError:
-        # Only the main thread takes signals.
-        yield
-        return
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def finish_vectors(session: Session, collections: Iterable[str | None], *, wait: bool) -> None:

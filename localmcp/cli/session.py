@@ -6,9 +6,10 @@ import json
 import logging
 import os
 import re
+import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import redirect_stdout
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -134,7 +135,7 @@ class Session:
         """Call a tool through the registry, the one entry of all interfaces; what the tool prints is no data."""
         from localmcp.tools import Scope, without_none
 
-        with redirect_stdout(sys.stderr):
+        with redirect_stdout(sys.stderr), ended_by_signals():
             return workspace.registry.call(name, without_none(arguments), Scope(caller="cli"))
 
     def close(self) -> None:
@@ -246,6 +247,25 @@ class Session:
         if hint:
             terminal.echo(self.advised(hint), err=True, color=self.color)
         return exit_code
+
+
+@contextmanager
+def ended_by_signals() -> Generator[None]:
+    """Let SIGTERM end the work as Ctrl-C does."""
+
+    def end(_number: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    try:
+        before = signal.signal(signal.SIGTERM, end)
+    except ValueError:
+        # Only the main thread takes signals.
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 # ---------------------------------------------------------------- options before or after the command

@@ -120,10 +120,10 @@ def _merged(old: Json, entry: Json) -> Json:
 
 def _edited(target: ClientFile, text: str, name: str, entry: Json | None) -> str:
     """Return the file's text with that entry, or without it for None."""
-    if target.is_toml:
-        return _edit_toml(text, target.table, name, entry)
     mark = BYTE_ORDER_MARK if text.startswith(BYTE_ORDER_MARK) else ""
     bare, path = text.removeprefix(mark), (target.table, name)
+    if target.is_toml:
+        return mark + _edit_toml(bare, target.table, name, entry)
     try:
         return mark + (remove_member(bare, path) if entry is None else set_member(bare, path, entry))
     except ValueError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from tool_manifests import write_tool
 
 from localmcp.errors import Interrupted
 from localmcp.storage.database import Database, fetch_one
@@ -110,3 +112,20 @@ def test_ctrl_c_stops_the_command_also_where_python_loses_or_wraps_it(tmp_path: 
         [sys.executable, "-c", script, "--db", file, "add", str(tmp_path)], capture_output=True, text=True, check=False
     )
     assert "Stopped." in ran.stderr and "Traceback" not in ran.stderr
+
+
+@pytest.mark.skipif(os.name == "nt", reason="there is no SIGTERM to send")
+def test_a_call_that_is_told_to_end_ends_its_program(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    code = (
+        f"import os, signal, time; open({str(pid)!r}, 'w').write(str(os.getpid())); "
+        "os.kill(os.getppid(), signal.SIGTERM); time.sleep(60)"
+    )
+    write_tool(
+        "it", f'kind = "command"\ndescription = "Wait."\nprogram = "{{python}}"\narguments = ["-c", {json.dumps(code)}]'
+    )
+    command = [sys.executable, "-m", "localmcp", "--db", str(tmp_path / "a.localmcp"), "call", "it"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (ran.returncode, "Stopped." in ran.stderr) == (130, True)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid.read_text()), 0)

@@ -268,6 +268,13 @@ def test_comments_order_numbers_and_line_ends_of_json_stay(tmp_path: Path) -> No
     assert read(path) == {"z": 1000.0, "a": "ü/*no*/", "mcpServers": {"time": {"command": "uvx"}}}
 
 
+def test_a_mark_at_the_beginning_of_toml_stays(home: Path, run: Run) -> None:
+    path = write(home / ".codex/config.toml", '\ufeffmodel = "o3"\n')
+    assert run("codex", "--no-start")[0] == 0
+    text = path.read_text(encoding="utf-8")
+    assert text[0] == "\ufeff" and tomllib.loads(text[1:])["mcp_servers"]["localmcp"]["args"][0] == "-m"
+
+
 def test_comments_and_order_of_toml_stay(tmp_path: Path) -> None:
     text = '# mine\nmodel = "o4"  # which\n\n[mcp_servers.time]\ncommand = "uvx"\n\n[profiles.x]\na = 1\n'
     path = write(tmp_path / "config.toml", text)
