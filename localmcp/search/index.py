@@ -292,7 +292,7 @@ class _Search:
         if foreign:
             by_meaning = self.request.mode == "semantic" and ids
             left = "Not searched (use mode hybrid)" if by_meaning else "Searched by words only"
-            self.outcome.notices.append(f"{left}, because their vectors come from another model: {foreign}.")
+            self.outcome.notices.append(f"{left}: collection {foreign}, whose vectors come from another model.")
         return _SearchedModel(model_id, ids) if ids and model_id is not None else None
 
     def _search_vectors(self, ours: _SearchedModel, vectors: Sequence[Vector], elsewhere: Sequence[float]) -> None:

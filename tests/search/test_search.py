@@ -343,7 +343,7 @@ def test_vectors_of_another_model_are_left_alone_and_words_answer(shelf: Desk, m
     other = Desk(shelf.library.database, HashEmbedder(128))
     answer = other.search("boiler valve", mode=mode)
     assert [hit["sourceTitle"] for hit in answer["results"]] == ["Boiler"]
-    assert answer["notices"] == ["Searched by words only, because their vectors come from another model: default."]
+    assert answer["notices"] == ["Searched by words only: collection default, whose vectors come from another model."]
 
 
 def test_collections_of_two_models_are_searched_together(shelf: Desk) -> None:
