@@ -354,7 +354,7 @@ def test_collections_of_two_models_are_searched_together(shelf: Desk) -> None:
         "Boiler": "keyword_only",
         "Hose": "both",
     }
-    assert "another model: default" in answer["notices"][0]
+    assert "collection default, whose" in answer["notices"][0]
     by_meaning = other.search("valve", mode="semantic")
     assert [hit["sourceTitle"] for hit in by_meaning["results"]] == ["Hose"]
     assert "Not searched" in by_meaning["notices"][0]
