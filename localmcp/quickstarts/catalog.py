@@ -49,8 +49,8 @@ def explain_failure(error: LocalMCPError) -> dict[str, Any]:
     if isinstance(error, InvalidInput):
         raise error
     log.warning("quick starts cannot be searched: %s", error)
-    message = NO_DATABASE if isinstance(error, FileUnavailable) else f"Error searching quickstarts: {error}"
-    return dict(answers.empty_answer({"maxDistance": DEFAULT_DISTANCE}, message))
+    failure = NO_DATABASE if isinstance(error, FileUnavailable) else "Error searching quickstarts"
+    return dict(answers.empty_answer({"maxDistance": DEFAULT_DISTANCE}, f"{failure}: {error}"))
 
 
 class Quickstarts:

@@ -63,12 +63,12 @@ _SOUND = "length(content) <= 1000000 and iif(json_valid(content), json_type(cont
 def find_row(connection: apsw.Connection, name: str, origin: str | None = None) -> Row | None:
     """Return the quick start of that name, or else the only one of that title.
 
-    `origin` is the mounted file's name.
+    An empty title names nothing: broken content has one (S0-8). `origin` is the mounted file's name.
     """
     there = f"deleted_at is null and {_SOUND if origin else '1'}"
-    rows = fetch_all(connection, f"{_COLUMNS} where name = ? and {there}", (name,)) or fetch_all(
-        connection, f"{_COLUMNS} where display_name = ? collate nocase and {there}", (name.strip(),)
-    )
+    rows = fetch_all(connection, f"{_COLUMNS} where name = ? and {there}", (name,))
+    if not rows and (title := name.strip()):
+        rows = fetch_all(connection, f"{_COLUMNS} where display_name = ? collate nocase and {there}", (title,))
     return _row(rows[0], origin) if len(rows) == 1 else None
 
 

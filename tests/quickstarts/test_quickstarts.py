@@ -295,7 +295,8 @@ def test_a_file_that_cannot_be_opened_is_told_in_the_contracts_words(tmp_path: P
     registry = Registry()
     registry.add_service(catalog_of(Database(tmp_path / "absent.localmcp", read_only=True)))
     answer = registry.call("searchQuickstarts", {"name": "x"})
-    assert (answer.text, answer.is_error) == ("Error: Database connection not available", True)
+    assert answer.text.startswith("Error: Database connection not available: ") and answer.is_error
+    assert "absent.localmcp does not exist yet" in answer.text
     (tmp_path / "other.localmcp").write_bytes(b"SQLite format 3\0" + bytes(4000))
     registry.add_service(catalog_of(Database(tmp_path / "other.localmcp", read_only=True)))
     answer = registry.call("searchQuickstarts", {"name": "x"})
@@ -545,6 +546,16 @@ def test_broken_content_is_survived(database: Database, quickstarts: Quickstarts
     answer: Any = quickstarts.search(name="kiln")
     assert (answer["result"]["displayName"], answer["result"]["quickstart"]["content"]) == ("", {})
     assert quickstarts.show("kiln")["markdown"].startswith("# kiln")
+
+
+@pytest.mark.parametrize("name", ["absent", "", "  "])
+def test_a_name_that_is_not_there_never_means_the_quick_start_without_a_title(
+    quickstarts: Quickstarts, name: str
+) -> None:
+    quickstarts.import_quickstarts(text='{"name": "untitled", "content": {"spec": {"displayName": 5}}}', format="jsonl")
+    with pytest.raises(NotFound):
+        quickstarts.remove([name])
+    assert quickstarts.show("untitled")["name"] == "untitled"
 
 
 def test_an_assistant_hands_over_text_but_reads_no_files(registry: Registry, tmp_path: Path) -> None:

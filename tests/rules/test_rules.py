@@ -726,6 +726,17 @@ def test_an_instruction_that_is_known_is_counted(ruled: Workspace) -> None:
     assert ruled.rules.list_rules(words="unit tests")["rules"][0]["instructions_count"] == 2
 
 
+def test_a_rule_that_cannot_be_stored_is_told_in_the_contracts_words(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace.registry.call("addRule", {"rule_text": "Use early returns."})
+    monkeypatch.setenv("LOCALMCP_STATE_DIR", str(tmp_path / "another machine"))
+    with Workspace(workspace.settings) as elsewhere:
+        answer = elsewhere.registry.call("rememberDeveloperInstruction", {"instruction": "Always write unit tests"})
+    assert (answer.is_error, answer.value["stored"]) == (True, False)
+    assert answer.text.startswith("Failed to create rule with embedding: ") and "localmcp adopt" in answer.text
+
+
 def test_what_is_meant_for_the_moment_writes_nothing(ruled: Workspace) -> None:
     answer = ruled.registry.call("rememberDeveloperInstruction", {"instruction": "Move the button 3 px right"})
     assert answer.value["stored"] is False

@@ -68,6 +68,15 @@ async def test_an_empty_file_offers_only_tools(workspace: Workspace, era: Any) -
 
 
 @pytest.mark.parametrize("era", ERAS)
+async def test_the_setting_show_all_tools_lists_the_discoverable_ones(tmp_path: Path, era: Any) -> None:
+    with localmcp.open(tmp_path / "a.localmcp", model="hash", show_all_tools=True) as shown:
+        async with serve(shown.workspace, era) as client:
+            names = {tool.name for tool in (await client.list_tools()).tools}
+    assert {"search", "greetUser", "removeQuickstart"} <= names
+    assert not {"tool_search", "execute_tool"} & names
+
+
+@pytest.mark.parametrize("era", ERAS)
 async def test_documents_are_read_as_resources_page_by_page(filled: Workspace, era: Any) -> None:
     async with serve(filled, era) as client:
         assert client.server_capabilities is not None and client.server_capabilities.resources is not None
