@@ -1,7 +1,7 @@
 """Finds the encoding of a text file."""
 
 import re
-from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE, BOM_UTF32_BE, BOM_UTF32_LE
+from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE, BOM_UTF32_BE, BOM_UTF32_LE, getincrementaldecoder
 from typing import Any
 
 HEAD = 8192
@@ -65,7 +65,17 @@ def looks_like_text(head: bytes) -> bool:
     if head.startswith(tuple(bom for bom, _ in _BOMS)) or _wide_encoding(head):
         return True
     controls = len(head) - len(head.translate(None, _CONTROLS))
-    return controls * 50 <= len(head)
+    return controls * 50 <= len(head) and (b"\0" not in head or _may_hold_nul(head))
+
+
+def _may_hold_nul(head: bytes) -> bool:
+    """Return whether a beginning with a NUL is text: mostly ASCII, or UTF-8, which may end inside a character."""
+    if len(head.translate(None, _ASCII)) * 2 <= len(head):
+        return True
+    try:
+        return bool(getincrementaldecoder("utf-8")().decode(head))
+    except UnicodeDecodeError:
+        return False
 
 
 def decode_text(data: bytes, declared: str | None = None) -> tuple[str, dict[str, Any]]:

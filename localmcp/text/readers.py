@@ -1,7 +1,7 @@
 """Turns a file of any supported format into one text that can be chunked, searched and cited.
 
-Text formats keep their decoded text exactly; the others are rendered as Markdown (PDF: plain text). A reader executes
-nothing, follows no link and contacts no host; what it unpacks is bounded.
+Text formats keep their decoded text, without what colors it in a terminal; the others are rendered as Markdown (PDF:
+plain text). A reader executes nothing, follows no link and contacts no host; what it unpacks is bounded.
 """
 
 import gzip
@@ -243,6 +243,8 @@ def _reader_as(kind: str, source_type: SourceType = "text", *, within: int = 0) 
 
     def reader(data: bytes, name: str) -> Document:
         text, metadata = decode_text(data)
+        if "\x1b" in text or "\x08" in text:
+            text = _TERMINAL.sub("", text)
         title = _plain_title(text, within)
         return make_document(name, text, kind, "plain", source_type, title=title, metadata=metadata)
 
@@ -263,6 +265,9 @@ def _plain_title(text: str, within: int) -> str:
     """Return the first underlined line if it is near the beginning, and of no series."""
     return title_among(underlined_titles(text[:LONGEST_RELEASE])) if any(underlined_titles(text[:within])) else ""
 
+
+_TERMINAL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|[^\n]\x08")
+"""Colors, and letters struck over for bold and underlined ones, as programs write them for a terminal."""
 
 _read_plain = _reader_as("text", within=300)
 

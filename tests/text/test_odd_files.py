@@ -16,7 +16,7 @@ from made_files import make_pdf, make_zip
 from localmcp.text.chunking import split
 from localmcp.text.document import Document
 from localmcp.text.outline import read_outline
-from localmcp.text.readers import read_bytes, read_documents
+from localmcp.text.readers import read_bytes, read_documents, why_unread
 
 HEAD = b"From: jo@x.example\r\nDate: Mon, 3 Mar 2025 10:00:00 +0100\r\nMIME-Version: 1.0\r\n"
 EVENT = (
@@ -408,3 +408,13 @@ def test_a_label_above_a_heading_is_in_its_section() -> None:
     first, second = read_outline(text, "plain").sections
     assert text[first.start : first.stop].rstrip().endswith("Text.")
     assert second.path == ("Two",)
+
+
+def test_colors_and_struck_over_letters_of_a_terminal_are_no_text() -> None:
+    log = b"\x1b[1mNROFF\x1b[22m reads \x1b[38;5;2mmacros\x1b[0m.\nN\x08NA\x08AM\x08ME\x08E _\x08o_\x08f\n"
+    assert read_bytes(log, "build.log").text == "NROFF reads macros.\nNAME of\n"
+
+
+def test_bytes_with_a_nul_that_are_no_unicode_are_no_text() -> None:
+    assert why_unread(b".snd\0\0\0\x20" + b"\xcd\xd3\xc7\xc5" * 500, "bell.au", 2008) is not None
+    assert why_unread(("caff\u00e8 " * 50).encode() + b"\0", "note.txt", 351) is None
