@@ -378,8 +378,8 @@ class Quickstarts:
         row = store.find_row(connection, name) or self._mounted.find(name)
         if row is None:
             names = {frozenset(other.split("-")): other for other in store.names(connection)}
-            meant = names.get(frozenset(name.lower().replace("-", " ").split()), "")
-            if row := store.find_row(connection, meant):
+            meant = names.get(frozenset(name.lower().replace("-", " ").split()))
+            if meant and (row := store.find_row(connection, meant)):
                 return row
             hint = did_you_mean(name, names.values(), "listQuickstarts shows them with their names.")
             raise NotFound(f"There is no quick start '{name}'.", hint=hint)
