@@ -379,6 +379,7 @@ async def test_the_doctor_looks_at_the_open_file_and_the_last_searches(tmp_path:
         await tui.until(lambda: "✓ integrity" in tui.text())
         assert "chunks" in tui.text()
         await tui.until(lambda: "half below" in tui.text())
+        assert "█" not in tui.text().partition("The last searches")[2].partition("half below")[0], "one says no course"
 
 
 async def test_the_doctor_shows_every_check_with_the_command_that_repairs_it(tmp_path: Path) -> None:

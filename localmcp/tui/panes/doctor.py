@@ -97,7 +97,9 @@ class DoctorPane(Pane):
         self._show_checks()
         wrong = sum(check.status != "ok" for check in report.checks)
         self.query_one("#checks").border_subtitle = counted(wrong, "problem") if wrong else "all well"
-        self.query_one("#speed-line", Sparkline).data = speeds
+        line = self.query_one("#speed-line", Sparkline)
+        line.data = speeds
+        line.set_class(len(speeds) < 2, "hidden")
         self.query_one("#speed-words", Static).update(speed_words(speeds))
         largest = max((size_ for _, size_ in report.sizes), default=0)
         lines = [_size_line(name, bytes_, largest) for name, bytes_ in report.sizes]
