@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 WATCH_SECONDS = 2.0
 """Between two checks whether subscribed documents have changed; a check reads one counter."""
 MOST_WATCHED = 1000
+MOST_COMPLETIONS = 100
+"""Values of one completion, as the protocol allows."""
 _SUBSCRIBES = "localmcp/subscribes"
 """In the state of a connection whose subscriptions are forgotten at its end."""
 
@@ -110,8 +112,10 @@ class OfferHandlers:
         values = await self._answer(
             "completion/complete", lambda: self._first(lambda offer: offer.complete(ref, name, value))
         )
-        shown = (values or [])[:100]
-        completion = wire.Completion(values=shown, total=len(values or []), has_more=len(values or []) > len(shown))
+        shown = (values or [])[:MOST_COMPLETIONS]
+        more = len(values or []) > len(shown)
+        # How many more there are is not counted.
+        completion = wire.Completion(values=shown, total=None if more else len(shown), has_more=more)
         return wire.CompleteResult(completion=completion)
 
     async def subscribe(self, ctx: Context, params: wire.SubscribeRequestParams) -> wire.EmptyResult:

@@ -19,7 +19,6 @@ TEMPLATE = DOCUMENT_URI + "{sourceId}{?offset}"
 RULES_PROMPT = "rules_for_task"
 PAGE = 50
 """Entries of one page of a list."""
-MOST_COMPLETIONS = 100
 MOST_DIGITS = 20
 
 
@@ -172,7 +171,7 @@ class OwnOffer:
         folded = value.casefold()
         titles = [item["title"] for item in page["sources"]]
         begin_so = [title for title in titles if title.casefold().startswith(folded)]
-        return list(dict.fromkeys([*begin_so, *titles]))[:MOST_COMPLETIONS]
+        return list(dict.fromkeys([*begin_so, *titles]))
 
 
 _RULES: Json = {

@@ -145,11 +145,12 @@ async def test_the_titles_of_a_large_file_are_completed_wherever_they_are_in_the
         workspace.library.add_text(f"Text {number}", f"Page {number}")
     workspace.library.add_text("Opening hours.", "Über 100%")
     async with serve(workspace, "auto") as client:
+        template = types.ResourceTemplateReference(uri=TEMPLATE)
         for part in ("über", "100%"):
-            done = await client.complete(
-                types.ResourceTemplateReference(uri=TEMPLATE), {"name": "sourceId", "value": part}
-            )
+            done = await client.complete(template, {"name": "sourceId", "value": part})
             assert done.completion.values == ["Über 100%"]
+        done = await client.complete(template, {"name": "sourceId", "value": "page"})
+        assert (len(done.completion.values), done.completion.has_more, done.completion.total) == (100, True, None)
 
 
 async def test_a_text_that_changed_after_a_file_is_before_it_also_within_a_second(
