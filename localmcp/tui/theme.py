@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import signal
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -128,6 +131,12 @@ class ThemedApp(App[T]):
         for color_theme in THEMES:
             self.register_theme(color_theme)
         self.theme = theme_name if theme_name in self.available_themes else DEFAULT
+
+    def on_load(self) -> None:
+        """Leave at SIGTERM, and when the terminal is closed, as at a quit: the screen and its programs end."""
+        if sys.platform != "win32":
+            for number in (signal.SIGTERM, signal.SIGHUP):
+                asyncio.get_running_loop().add_signal_handler(number, self.exit)
 
     def get_css_variables(self) -> dict[str, str]:
         """Return the theme's colors, each readable on its backgrounds."""

@@ -472,6 +472,17 @@ def test_the_command_draws_in_a_terminal_and_leaves_it_clean(hashed: Path) -> No
 
 
 @POSIX
+@pytest.mark.parametrize("command", ["tui", "find"])
+def test_a_program_that_is_told_to_end_leaves_the_terminal_clean(hashed: Path, command: str) -> None:
+    terminal = Terminal("--db", str(hashed), command)
+    terminal.wait_for("8 Doctor" if command == "tui" else "enter picks")
+    terminal.process.terminate()
+    terminal.wait_for("\x1b[?1004l")  # focus is no longer reported
+    code, _ = terminal.end()
+    assert code == (0 if command == "tui" else 130)
+
+
+@POSIX
 def test_the_picked_passage_goes_to_stdout_and_nothing_else(hashed: Path, tmp_path: Path) -> None:
     terminal = Terminal("find", "queen", "--db", str(hashed), pipe_stdout=True)
     terminal.wait_for("enter picks")
