@@ -12,8 +12,9 @@ from localmcp.api_keys import KeyInfo, NewKey
 from localmcp.cli import terminal
 from localmcp.cli.options import FORM, collection_option, parse_time
 from localmcp.cli.session import Session, group, pass_session
-from localmcp.humanize import local_time
+from localmcp.humanize import choices, local_time
 from localmcp.profiles import RIGHTS
+from localmcp.schemas import did_you_mean
 
 
 @group()
@@ -57,6 +58,11 @@ def create(session: Session, expires: str | None, **opens: Any) -> None:
     for tool in opens["tools"] or ():
         # Refuses a misspelled name, with the nearest one.
         workspace.registry.get(tool)
+    names = [provider.name for provider in workspace.providers]
+    for name in opens["providers"] or ():
+        if name not in names:
+            # It may be one that is connected later.
+            session.warn(f"There is no provider '{name}' yet. {did_you_mean(name, names, choices(names))}")
     opens["scopes"] = opens["scopes"] or ("read",)
     made = workspace.api_keys.create(**opens, expires_at=parse_time("--expires", expires, ahead=True))
     session.answer(made.as_json(), lambda value: _print_new(session, made, value["warning"]))
