@@ -10,6 +10,7 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import Field, dataclass, field, fields, replace
 from functools import partial
 from importlib.resources import files
@@ -19,7 +20,7 @@ from typing import Any
 import platformdirs
 
 from localmcp.errors import ConfigurationError
-from localmcp.files import write_atomically
+from localmcp.files import expanded, write_atomically
 
 APP = "localmcp"
 SUFFIX = ".localmcp"
@@ -82,7 +83,7 @@ def sample_directory() -> Path:
 
 def _override(variable: str) -> Path | None:
     value = read_variable(variable)
-    return Path(value).expanduser() if value else None
+    return expanded(value) if value else None
 
 
 def read_variable(name: str) -> str | None:
@@ -366,7 +367,7 @@ def _check_range(value: Any, metadata: Mapping[str, Any]) -> None:
 def _parse_path(raw: Any) -> Path:
     if not isinstance(raw, str | Path) or not str(raw):
         raise ValueError("it must be a path")
-    return Path(raw).expanduser().absolute()
+    return expanded(raw)
 
 
 def _parse_paths(raw: Any) -> tuple[Path, ...]:
@@ -384,11 +385,10 @@ def _parse_bool(raw: Any) -> bool:
 
 
 def _parse_number(kind: type[float], noun: str, raw: Any) -> float:
-    try:
-        if not isinstance(raw, bool):
-            return kind(raw)
-    except ValueError:
-        pass
+    with suppress(ValueError, OverflowError):
+        number = kind(raw)
+        if not isinstance(raw, bool) and (isinstance(raw, str) or number == raw):
+            return number
     raise ValueError(f"it must be {noun}")
 
 

@@ -87,6 +87,11 @@ def unicode_path(path: str) -> str:
     return path.encode(errors="surrogateescape").decode(errors="replace")
 
 
+def expanded(path: str | Path) -> Path:
+    """Return the absolute path, `~` and `~name` replaced; of a name that nobody here has, it is the file's own."""
+    return Path(os.path.expanduser(path)).absolute()
+
+
 def make_private_folder(folder: Path) -> None:
     """Make the folder and its parents; those that are made are the owner's alone.
 
@@ -106,11 +111,12 @@ def open_private(path: str, flags: int) -> int:
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
-    """Write the whole file or nothing; a new one is the owner's alone, an old one keeps its mode.
+    """Write the whole file or nothing; a new one is the owner's alone, an old one keeps its mode, and a link stays one.
 
     Raises:
         OSError: the folder or the file cannot be written.
     """
+    path = path.resolve()
     make_private_folder(path.parent)
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
     beside = Path(name)

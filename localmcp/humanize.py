@@ -105,7 +105,7 @@ def short_path(path: str) -> str:
         return path  # The name of a document in an archive, which would climb to a file beside it.
     try:
         relative = os.path.relpath(path)
-    except ValueError:
+    except (ValueError, OSError):  # on another drive, or the working directory was removed
         return path
     return path if relative.startswith("..") else relative
 

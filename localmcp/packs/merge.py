@@ -13,6 +13,7 @@ import apsw
 
 from localmcp.embeddings import LazyEmbedder, is_unit_vector
 from localmcp.errors import InvalidInput, LocalMCPError, ModelMismatch
+from localmcp.files import expanded
 from localmcp.packs.incoming import MOST_CHUNKS, MOST_SKIPPED, Incoming, read_incoming
 from localmcp.search.adaptation import adapt_weights
 from localmcp.search.collections import (
@@ -129,7 +130,7 @@ class Merge:
             NotFound: it has no such collection.
             FileUnavailable, NotOurFile, FileTooNew: a file cannot be opened or written.
         """
-        path = path.expanduser().absolute()
+        path = expanded(path)
         if path.exists() and self._database.path.exists() and path.samefile(self._database.path):
             raise InvalidInput(f"{path} is the file that is open.")
         report = MergeReport()
@@ -274,7 +275,9 @@ class Merge:
             return
         with self._database.read() as connection:
             # One that brought no document was not made here.
-            ids = [collection.id for collection in visible_collections(connection) if collection.name in collections]
+            names = {name.casefold() for name in collections}
+            visible = visible_collections(connection)
+            ids = [collection.id for collection in visible if collection.name.casefold() in names]
             missing = waiting(connection, ids).passages
         try:
             if missing:

@@ -8,14 +8,14 @@ import logging
 import os
 import re
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 from localmcp.embeddings import Embedder, LazyEmbedder
 from localmcp.errors import FileUnavailable, InvalidInput, LocalMCPError, ModelUnavailable, NotFound, NotOurFile
-from localmcp.files import signature_of, write_atomically
+from localmcp.files import expanded, signature_of, write_atomically
 from localmcp.packs.manifest import read_manifest
 from localmcp.search.candidates import Mode
 from localmcp.search.index import MODEL_WAIT_SECONDS, Index
@@ -171,7 +171,7 @@ class Mounts:
             InvalidInput: a name that cannot be used or is taken, the file itself, or one that is mounted already.
             FileUnavailable, NotOurFile, FileTooNew: the file cannot be opened.
         """
-        path = path.expanduser().absolute()
+        path = expanded(path)
         entry = Entry(_check_name(name) if name else _name_of(path), path, utc_now())
         if not path.is_file():
             raise NotFound(f"There is no file {path}.", hint=WHAT_IS_MOUNTED if path.is_dir() else None)
@@ -194,7 +194,7 @@ class Mounts:
         Raises:
             NotFound: nothing of that name is mounted.
         """
-        path = Path(name).expanduser().absolute()
+        path = expanded(name)
         entry = next((entry for entry in self.entries() if name.casefold() == entry.name or path == entry.path), None)
         if entry is None:
             mounted_names = ", ".join(entry.name for entry in self.entries()) or "nothing yet"
@@ -202,12 +202,12 @@ class Mounts:
         (self._folder / f"{entry.name}.json").unlink(missing_ok=True)
         return entry
 
-    def files(self) -> tuple[Sequence[OpenMount], Sequence[str]]:
-        """Return the mounted files that can be opened, by name, and a sentence about each that cannot."""
+    def files(self) -> tuple[Sequence[OpenMount], Mapping[str, str]]:
+        """Return the mounted files that can be opened, by name, and name -> a sentence about each that cannot."""
         entries = self.entries()
         if not entries and not self._open:
-            return (), ()
-        troubles: list[str] = []
+            return (), {}
+        troubles: dict[str, str] = {}
         with self._lock:
             self._close_all_but({entry.name: entry.path for entry in entries})
             opened = [mounted for entry in entries if (mounted := self._current(entry, troubles)) is not None]
@@ -235,7 +235,7 @@ class Mounts:
 
     # ------------------------------------------------------------ open files
 
-    def _current(self, entry: Entry, troubles: list[str]) -> OpenMount | None:
+    def _current(self, entry: Entry, troubles: dict[str, str]) -> OpenMount | None:
         opened = self._open.get(entry.name)
         try:
             if opened is not None and opened.signature == signature_of(entry.path.stat()):
@@ -244,7 +244,7 @@ class Mounts:
                 self._open.pop(entry.name).close()
             self._open[entry.name] = self._opened(entry)
         except OSError:
-            troubles.append(f"{entry.name} (mounted) was not searched: {entry.path} is not there.")
+            troubles[entry.name] = f"{entry.name} (mounted) was not searched: {entry.path} is not there."
             if opened is not None:
                 self._open.pop(entry.name, opened).close()
             return None

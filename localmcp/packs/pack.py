@@ -27,9 +27,9 @@ from localmcp.text.chunking import CHUNKER_VERSION
 
 PRIVATE_TABLES = (
     "api_keys", "calls", "equal_passages", "jobs", "leases", "ledger", "quickstart_favourites",
-    "quickstart_progress", "replica_changes", "replicas", "roots", "rule_uses",
+    "quickstart_progress", "replica_changes", "replicas", "roots", "rule_uses", "scanned_pages",
 )  # fmt: skip
-"""API keys, calls, paths of this machine, and the progress of the person."""
+"""API keys, calls, paths of this machine, pages of documents that are not in yet, and the progress of the person."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def write_pack(
         NotFound: a collection that is not there.
         FileUnavailable: the target cannot be written, or the disk is full.
     """
-    target = target.expanduser().absolute()
+    target = files.expanded(target)
     _check_target(database, target, options.overwrite)
     unwanted = _unwanted(database, options)
     try:
@@ -92,7 +92,7 @@ def _write(
 
 
 def _check_target(database: Database, target: Path, overwrite: bool) -> None:
-    if target == database.path:
+    if target.exists() and database.path.exists() and target.samefile(database.path):
         raise InvalidInput("A file cannot be packed into itself.", hint="Name another file.")
     if target.is_dir():
         raise InvalidInput(f"{target} is a folder.", hint="Name a file in it.")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from array import array
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
@@ -84,8 +84,8 @@ def never_changed(target: str, origin: str, file: str = "FILE") -> AccessDenied:
 class MountSource(Protocol):
     """The source of the mounted files."""
 
-    def files(self) -> tuple[Sequence[MountedFile], Sequence[str]]:
-        """Return those that can be opened, by name, and a sentence about each that cannot."""
+    def files(self) -> tuple[Sequence[MountedFile], Mapping[str, str]]:
+        """Return those that can be opened, by name, and name -> a sentence about each that cannot."""
         ...
 
 
@@ -118,13 +118,13 @@ class Federation:
         self.own = own
         self._beside = beside
 
-    def mounted(self) -> tuple[Sequence[MountedFile], Sequence[str]]:
-        """Return the mounted files that the caller may see, and a sentence about each that cannot be opened.
+    def mounted(self) -> tuple[Sequence[MountedFile], Mapping[str, str]]:
+        """Return the mounted files that the caller may see, and name -> a sentence about each that cannot be opened.
 
         A caller that is bound to collections sees none: they are collections of your file.
         """
         if self._beside is None or current_scope().collections is not None:
-            return (), ()
+            return (), {}
         return self._beside.files()
 
     def look(self, look: Callable[[Index, str | None], Result | None], origin: str | None = None) -> Iterator[Result]:
@@ -134,6 +134,7 @@ class Federation:
 
         Raises:
             NotFound: nothing of that name is mounted.
+            FileUnavailable: it cannot be opened.
         """
         if origin is None and (result := look(self.own, None)) is not None:
             yield result
@@ -160,7 +161,7 @@ class Federation:
         """
         mounted, troubles = self.mounted()
         collected_notices = [] if notices is None else notices
-        collected_notices += troubles
+        collected_notices += troubles.values()
         results: list[Result | None] = []
         for file in mounted:
             try:
@@ -177,7 +178,8 @@ class Federation:
 
         Raises:
             NotFound: a collection that no file has, or nothing of that name is mounted.
-            FileUnavailable: your file cannot be read; a mounted one is left out with a notice.
+            FileUnavailable: your file, or the one that is named, cannot be read; a mounted one is left out with a
+                notice.
         """
         mounted, troubles = self.mounted()
         if origin is not None:
@@ -196,7 +198,7 @@ class Federation:
         if not parts and missing:
             raise missing[0]
         notices = [notice for answer in answers for notice in answer.notices]
-        return _join(request, [*_respecting_spelling(parts)], [*notices, *troubles])
+        return _join(request, [*_respecting_spelling(parts)], [*notices, *troubles.values()])
 
     def _is_own(self, names: Sequence[str]) -> bool:
         """Return whether one of the names is a collection of your own file, which wins over mounted ones."""
@@ -205,7 +207,10 @@ class Federation:
         return any(name.casefold() in own_names for name in names)
 
     def _refuse(self, origin: str) -> list[MountedFile]:
-        mounted_names = ", ".join(mounted.name for mounted in self.mounted()[0]) or "nothing yet"
+        mounted, troubles = self.mounted()
+        if origin in troubles:
+            raise FileUnavailable(troubles[origin], hint=f"Put it back, or: localmcp unmount {origin}")
+        mounted_names = ", ".join(file.name for file in mounted) or "nothing yet"
         raise NotFound(f"Nothing is mounted as '{origin}'.", hint=f"Mounted: {mounted_names}. See: localmcp mounts")
 
     def _ask_own(self, request: SearchRequest) -> _Answer:

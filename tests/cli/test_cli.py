@@ -16,6 +16,7 @@ from pathlib import Path
 import apsw
 import pytest
 from command_line import GARDEN, POSIX, ROOT, Terminal, spawn
+from folders import write
 
 from localmcp import __version__, config
 from localmcp.cli import terminal
@@ -140,6 +141,43 @@ def test_a_bad_setting_is_a_configuration_error_that_names_the_variable(cli, mon
     ran = cli("status")
     assert ran.code == 4
     assert "LOCALMCP_THREADS" in ran.err
+
+
+@pytest.mark.parametrize("value", ["inf", "2.5", "nan"])
+def test_a_number_in_the_settings_that_is_not_whole_is_a_configuration_error(cli, value: str) -> None:
+    write(config.config_file(), f"threads = {value}\n")
+    ran = cli("status")
+    assert ran.code == 4
+    assert f"threads = {value}" in ran.err and "a whole number" in ran.err
+
+
+def test_settings_that_are_kept_elsewhere_behind_a_link_are_changed_there(cli, tmp_path: Path) -> None:
+    kept = write(tmp_path / "kept" / "config.toml", "# mine\nthreads = 1\n")
+    config.config_directory().mkdir(parents=True, exist_ok=True)
+    config.config_file().symlink_to(kept)
+    assert cli("config", "set", "threads", "2").code == 0
+    assert config.config_file().is_symlink() and kept.read_text() == "# mine\nthreads = 2\n"
+
+
+@pytest.mark.parametrize("name", ["~no-such-user", "~$x.localmcp"])
+def test_a_file_whose_name_begins_with_a_tilde_is_one_like_others(
+    cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert f"{tmp_path / name} does not exist yet" in cli("--db", name, "status").err
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows removes no folder that is used")
+def test_a_search_from_a_folder_that_was_removed_is_answered(filled, tmp_path: Path) -> None:
+    (tmp_path / "gone").mkdir()
+    before = os.getcwd()
+    os.chdir(tmp_path / "gone")
+    try:
+        (tmp_path / "gone").rmdir()
+        ran = filled("search", "bread")
+    finally:
+        os.chdir(before)
+    assert (ran.code, ran.err) == (0, "")
 
 
 # ---------------------------------------------------------------- add

@@ -154,6 +154,15 @@ def test_vectors_of_another_model_are_made_again(ours: Workspace, tmp_path: Path
     assert disagreements(ours.database) == []
 
 
+def test_vectors_are_made_again_in_a_collection_that_is_written_in_another_case(
+    ours: Workspace, tmp_path: Path
+) -> None:
+    ours.library.add_text("Our garden has a hive.", "Garden", collection="notes")
+    pack = make_pack(tmp_path / "b.localmcp", {"Wax": "Wax melts."}, model="hash:512", collection="Notes")
+    report = merge(ours, pack)
+    assert (report.vectors_made, report.vectors_missing) == (1, 0)
+
+
 def test_vectors_that_the_other_file_has_not_made_yet_are_made_here(ours: Workspace, tmp_path: Path) -> None:
     with Workspace(Settings(database=tmp_path / "theirs.localmcp", model="hash")) as theirs:
         (tmp_path / "sea.md").write_text("The harbour lies at the sea.")

@@ -13,7 +13,7 @@ import pytest
 from command_line import run_here as cli
 
 from localmcp.config import Settings, state_directory
-from localmcp.errors import InvalidInput, NotFound, NotOurFile
+from localmcp.errors import FileUnavailable, InvalidInput, NotFound, NotOurFile
 from localmcp.packs.pack import PackOptions, write_pack
 from localmcp.tools import Scope
 from localmcp.workspace import Workspace
@@ -409,6 +409,25 @@ def test_what_cannot_be_mounted_is_refused(ours: Workspace, tmp_path: Path) -> N
     with pytest.raises(NotFound, match="Mounted: nothing yet"):
         ours.mounts.unmount("bees")
     assert ours.mounts.entries() == []
+
+
+def test_who_asks_for_a_mounted_file_that_is_gone_learns_where_it_was(ours: Workspace, bees: Path) -> None:
+    ours.mounts.mount(bees)
+    bees.unlink()
+    with pytest.raises(FileUnavailable, match="bees.localmcp is not there") as gone:
+        search(ours, "hive", collection="mount:bees")
+    assert "localmcp unmount bees" in str(gone.value)
+
+
+def test_a_path_that_begins_with_a_tilde_and_is_nobodys_home_is_a_file_like_others(
+    ours: Workspace, bees: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    bees.rename(tmp_path / "~nobody.localmcp")
+    ours.mounts.mount(Path("~nobody.localmcp"), "theirs")
+    assert ours.mounts.unmount("~nobody.localmcp").name == "theirs"
+    with pytest.raises(NotFound, match="Nothing is mounted as '~nobody'"):
+        ours.mounts.unmount("~nobody")
 
 
 def test_an_entry_that_somebody_broke_is_passed_over(ours: Workspace, bees: Path) -> None:

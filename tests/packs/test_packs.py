@@ -32,6 +32,7 @@ PERSON = Scope(caller="cli")
 PLANTED = (
     b"plantedsecret", b"plantedtrash", b"plantedquery", b"plantedelsewhere", b"plantedfolder", b"plantedsaid",
     b"plantedretired", b"plantedguide", b"plantedmetadata", b"plantedtable", b"plantedjob",
+    b"plantedpage",
 )  # fmt: skip
 
 
@@ -85,6 +86,7 @@ def _plant(connection: apsw.Connection) -> None:
         insert into plantedtable values ('plantedtable');
         create index plantedtable_index on plantedtable (note);
         insert into quickstart_favourites select id, '2026' from quickstarts;
+        insert into scanned_pages values ('/home/plantedpage/scan.pdf', '', 1, 'plantedpage', 1.0);
     """)
 
 
@@ -204,6 +206,14 @@ def test_a_pack_is_never_written_over_a_file_without_being_told(full: Path, tmp_
 def test_a_target_that_cannot_be_is_refused(full: Path, tmp_path: Path, target: str) -> None:
     with pytest.raises(InvalidInput):
         pack(full, tmp_path / target, overwrite=True)
+
+
+def test_a_pack_is_never_written_over_the_file_itself_by_another_path(full: Path, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path)
+    before = full.read_bytes()
+    with pytest.raises(InvalidInput, match="into itself"):
+        pack(full, tmp_path / "link" / "full.localmcp", overwrite=True)
+    assert full.read_bytes() == before
 
 
 def test_an_unknown_collection_is_refused_and_leaves_nothing(full: Path, tmp_path: Path) -> None:
