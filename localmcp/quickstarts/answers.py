@@ -313,7 +313,8 @@ def record_task(row: Row, task: int | None, passed: bool, status: Status | None)
 
 
 def status_of(tasks: dict[str, str], count: int) -> Status:
-    return "Complete" if count and sum(task == "done" for task in tasks.values()) == count else "In Progress"
+    done = all(tasks.get(str(number)) == "done" for number in range(1, count + 1))
+    return "Complete" if count and done else "In Progress"
 
 
 def exported_document(row: Row) -> dict[str, Any]:

@@ -23,6 +23,8 @@ METADATA_FILES = ("metadata.yml", "metadata.yaml")
 MOST_BYTES = 100_000_000
 MOST_NODES, DEEPEST = 2_000_000, 60
 """Of one file, after YAML aliases are expanded: a small file can otherwise represent gigabytes."""
+MOST_BITS = 1024
+"""Of a whole number; a larger one is infinite to most readers of JSON."""
 
 Tag = tuple[str, str]
 
@@ -262,6 +264,8 @@ def _load_json(text: str, form: str, line: int | None = None) -> Any:
         raise Unreadable(f"not {form}: {error.msg} {place}") from error
     except RecursionError as error:
         raise Unreadable(f"nested too deeply at line {line}" if line else "nested too deeply") from error
+    except ValueError as error:  # a number of more digits than Python reads
+        raise Unreadable(f"not {form}: {error}") from error
 
 
 def _parse_yaml(text: str) -> list[tuple[str, Any]]:
@@ -303,11 +307,11 @@ def _plain(value: Any, budget: list[int], depth: int) -> Any:
         raise Unreadable("nested too deeply or too large")
     if isinstance(value, str):
         return _clean(value)
-    if value is None or isinstance(value, bool | int):
-        return value
-    if isinstance(value, float):
-        if not math.isfinite(value):
-            raise Unreadable(f"holds a number that JSON does not have: {value}")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise Unreadable(f"holds a number that JSON does not have: {value}")
+    if isinstance(value, int) and value.bit_length() > MOST_BITS:
+        raise Unreadable(f"holds a number of more than {MOST_BITS} bits")
+    if value is None or isinstance(value, int | float):
         return value
     if isinstance(value, dict):
         items = cast("dict[Any, Any]", value).items()

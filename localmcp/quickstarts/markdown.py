@@ -8,9 +8,10 @@ from typing import Any
 
 from localmcp.schemas import Json, list_of, mapping_of
 
-_HIGHLIGHT = re.compile(r"\[([^\]\n]+)\]\{\{highlight [^}]*\}\}")
-_ADMONITION = re.compile(r"\[([^\]]+)\]\{\{admonition ([^}]*)\}\}")
-_MARKER = re.compile(r"\{\{(?:copy|execute|highlight|admonition)[^}]*\}\}")
+# None of their parts may hold what begins the next one, or a text of nothing but brackets takes hours.
+_HIGHLIGHT = re.compile(r"\[([^\[\]\n]+)\]\{\{highlight [^{}]*\}\}")
+_ADMONITION = re.compile(r"\[([^\[\]]+)\]\{\{admonition ([^{}]*)\}\}")
+_MARKER = re.compile(r"\{\{(?:copy|execute|highlight|admonition)[^{}]*\}\}")
 
 
 def render(

@@ -6,6 +6,7 @@ Nothing here reads the file.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -189,7 +190,8 @@ def partial_distance(query: Query, text: str) -> int | None:
     pattern = query.text if query.text in text else bare(query.text)
     starts = _places(pattern, text)
     spans = [match.span() for match in _WORD.finditer(text)] if starts else []
-    distances = (_distance_at(query, start, start + len(pattern), spans) for start in starts)
+    firsts, lasts = [first for first, _ in spans], [last for _, last in spans]
+    distances = (_distance_at(query, start, start + len(pattern), firsts, lasts) for start in starts)
     return min((distance for distance in distances if distance is not None), default=None)
 
 
@@ -202,16 +204,12 @@ def _places(pattern: str, text: str) -> list[int]:
     return places
 
 
-def _distance_at(query: Query, start: int, stop: int, spans: Sequence[tuple[int, int]]) -> int | None:
-    outside = before = after = 0
-    for first, last in spans:
-        if last <= start or first >= stop:
-            outside += 1
-        else:
-            before += max(0, start - first)
-            after += max(0, last - stop)
-    is_chance = query.only_stop_words and (len(query.words) == 1 or before + after > 0)
-    return None if is_chance else outside + before + after
+def _distance_at(query: Query, start: int, stop: int, firsts: Sequence[int], lasts: Sequence[int]) -> int | None:
+    """Return the distance of a match from `start` to `stop`, by where the words of the field begin and end."""
+    low, high = bisect_right(lasts, start), bisect_left(firsts, stop)
+    cut = max(0, start - firsts[low]) + max(0, lasts[high - 1] - stop) if low < high else 0
+    is_chance = query.only_stop_words and (len(query.words) == 1 or cut > 0)
+    return None if is_chance else len(firsts) - (high - low) + cut
 
 
 # ---------------------------------------------------------------- fuzzy

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import time
 from pathlib import Path
 from typing import Any, cast
 
@@ -465,6 +466,8 @@ BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
         ("a.yml", "", "holds no quick start"),
         ("a.json", '{"name": "x", "content": {"kind": "QuickStarts", "spec": {"version": NaN}}}', "number"),
         ("a.yml", BOMB, "too large"),
+        ("a.json", '{"spec": {"durationMinutes": ' + "9" * 5000 + "}}", "not JSON"),
+        ("a.yml", "kind: QuickStarts\nspec: {durationMinutes: 0x" + "f" * 5000 + "}\n", "more than 1024 bits"),
         ("a.json", "[" * 100_000, "deep"),
         ("a.yml", "a: &a\n  b: *a\n", "deep"),
         ("a.yml", "kind: \udce9", "not text in UTF-8 (byte 7)"),
@@ -611,6 +614,31 @@ def test_progress_goes_from_not_started_to_complete_and_back(quickstarts: Quicks
     assert quickstarts.set_progress(name, status="Not started")["done"] == []
     with pytest.raises(InvalidInput, match="2 tasks"):
         quickstarts.set_progress(name, task=3)
+
+
+def test_a_quick_start_that_has_fewer_tasks_now_is_complete_when_those_are_done(quickstarts: Quickstarts) -> None:
+    quickstarts.import_quickstarts(text=DOCUMENT)
+    name = "feed-the-starter"
+    quickstarts.set_progress(name, status="Complete")
+    document = json.loads(quickstarts.export([name], "jsonl")["text"])
+    document["spec"]["tasks"].pop()
+    quickstarts.import_quickstarts(text=json.dumps(document), format="json")
+    assert quickstarts.set_progress(name, task=1)["status"] == "Complete"
+
+
+@pytest.mark.parametrize("text", ["[" * 200_000, "{{copy" * 100_000, "[a]{{highlight " * 50_000])
+def test_a_hostile_text_is_shown_at_once(quickstarts: Quickstarts, text: str) -> None:
+    fill(quickstarts, row("hostile", "Hostile", introduction=text))
+    started = time.perf_counter()
+    assert text.strip() in quickstarts.show("hostile")["markdown"]
+    assert time.perf_counter() - started < 5
+
+
+def test_a_long_description_that_holds_the_query_everywhere_is_searched_at_once(quickstarts: Quickstarts) -> None:
+    fill(quickstarts, row("long", "Long", "a car at a bar " * 10_000))
+    started = time.perf_counter()
+    assert quickstarts.search(description="car at")["results"][0]["name"] == "long"
+    assert time.perf_counter() - started < 5
 
 
 def test_an_unknown_name_is_answered_with_the_nearest(quickstarts: Quickstarts) -> None:
