@@ -203,17 +203,20 @@ class Records:
 
         Raises:
             NotFound: no such collection, or no such record in it.
-            InvalidInput: the id belongs to a document, or the text of a record that was split is to change.
+            InvalidInput: the id belongs to a document or is named twice, or the text of a record that was split is to
+                change.
         """
         with self.database.read() as connection:
             [target] = choose_collections(connection, [collection])
             stored = [_find_record(connection, target, change) for change in changes]
         drafts = [_redraft(target, record, change) for record, change in zip(stored, changes, strict=True)]
         embedder = self._model_for(collection)
-        window = _window_of(embedder)
+        window, places = _window_of(embedder), dict[int, str]()
         for change, (draft, texts) in zip(changes, drafts, strict=True):
             if draft is not None:
                 _check_length(next(iter(texts.values())), change.place, window)
+            if (first := places.setdefault(change.id, change.place)) != change.place:
+                raise InvalidInput(f"{change.place}: record {change.id} is in {first} too; put its changes together.")
         fresh = {
             digest: text
             for record, (_, texts) in zip(stored, drafts, strict=True)

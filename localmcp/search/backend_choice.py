@@ -156,9 +156,11 @@ class Places:
 def restriction(filters: Filters) -> tuple[str | None, Condition | None] | None:
     """Return the filters as a partition and a condition, or None when they say more than those can.
 
-    Ids of documents, their type and their folder are known to the file only.
+    Ids of documents, their type, folder and date are known to the file only.
     """
     if filters.source_ids or filters.source_types or filters.path_prefix is not None or len(filters.partitions) > 1:
+        return None
+    if filters.since or filters.until:
         return None
     parts: list[Condition] = [filters.condition] if filters.condition else []
     for key, value in filters.metadata.items():

@@ -30,8 +30,8 @@ Operator = Literal["eq", "in", "gt", "gte", "lt", "lte", "prefix"]
 OPERATORS: tuple[Operator, ...] = get_args(Operator)
 Scalar = str | int | float | bool
 
-MOST_COMPARISONS, MOST_VALUES, DEEPEST = 100, 1000, 20
-"""A query of more than these is one that a backend refuses."""
+MOST_COMPARISONS, MOST_VALUES, MOST_VALUES_IN_ALL, DEEPEST = 100, 1000, 10_000, 20
+"""A query of more than these is one that a backend refuses: SQLite binds 32,766 values, and each is compared thrice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +85,11 @@ def parse_condition(raw: Any) -> Condition | None:
     if raw is None or raw == {}:
         return None
     condition = _parse(raw, "filter", 1)
-    if len(comparisons(condition)) > MOST_COMPARISONS:
+    compared = comparisons(condition)
+    if len(compared) > MOST_COMPARISONS:
         raise InvalidInput(f"filter: more than {MOST_COMPARISONS} comparisons; use `in` for many values.")
+    if (values := sum(len(comparison.values) for comparison in compared)) > MOST_VALUES_IN_ALL:
+        raise InvalidInput(f"filter: {values:,} values are too many; use at most {MOST_VALUES_IN_ALL:,}.")
     return condition
 
 

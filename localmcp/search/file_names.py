@@ -50,9 +50,9 @@ def named_sources(connection: apsw.Connection, text: str, collections: Sequence[
         name, in_path = file_name(path), words.intersection(words_of(path))
         in_name = words.intersection(words_of(name))
         is_whole = in_path == words and words.intersection(words_of(_stem(name)))
-        if not (is_whole or ("." in name and fold(name) in folded)) or (
-            allowed is not None and source_id not in allowed
-        ):
+        if not in_name or not (is_whole or ("." in name and fold(name) in folded)):
+            continue
+        if allowed is not None and source_id not in allowed:
             continue
         if len(in_path) > most:
             most, shares = len(in_path), {}

@@ -15,13 +15,15 @@ from localmcp.errors import InvalidInput
 from localmcp.schemas import one_or_more
 from localmcp.search.backend import DEFAULT_PARTITION
 from localmcp.search.collections import Collection
-from localmcp.search.conditions import Condition, sql_condition
+from localmcp.search.conditions import MOST_VALUES_IN_ALL, Condition, sql_condition
 from localmcp.search.dates import SOURCE_DATE
 from localmcp.search.records import TITLE_COLUMN
 from localmcp.storage.database import fetch_column
 
 MOST_KEYS, MOST_VALUES = 50, 1000
 """A query of more conditions than these is one that SQLite refuses."""
+MOST_WRITTEN = 100
+"""Values of a key that are first looked for as text: a longer chain of `or` is too deep for SQLite."""
 SOURCE_COLUMNS = {"title": TITLE_COLUMN, "path": "sources.uri"}
 """What replaces these fields where a source's own metadata has no such key."""
 
@@ -56,6 +58,8 @@ class Filters:
         _check_value("pathPrefix", self.path_prefix or "")
         if len(self.metadata) > MOST_KEYS:
             raise InvalidInput(f"metadata: {len(self.metadata)} keys are too many; use at most {MOST_KEYS}.")
+        if (values := sum(map(len, map(one_or_more, self.metadata.values())))) > MOST_VALUES_IN_ALL:
+            raise InvalidInput(f"metadata: {values:,} values are too many; use at most {MOST_VALUES_IN_ALL:,}.")
         for key, value in self.metadata.items():
             _check_value("metadata", key)
             _check_metadata(f"metadata.{key}", value)
@@ -124,11 +128,12 @@ def path_condition(prefix: str) -> tuple[str, list[Any]]:
 def _metadata_condition(key: str, value: Any) -> tuple[str, list[Any]]:
     values = one_or_more(value)
     marks = ",".join("?" * len(values))
-    written = [f'"{value}"' for value in values if isinstance(value, str) and _WRITTEN_AS_IT_IS.fullmatch(value)]
+    texts = [value for value in values if isinstance(value, str) and _WRITTEN_AS_IT_IS.fullmatch(value)]
+    written = [f'"{text}"' for text in texts] if len(texts) == len(values) <= MOST_WRITTEN else []
     # Looked for as text first, which takes a tenth of the time; with a backslash it may be written in another way.
     likely = " or ".join(["instr(sources.metadata, ?)"] * len(written) + ["instr(sources.metadata, char(92))"])
     sql = f"""
-        {f"({likely}) and" if len(written) == len(values) else ""}
+        {f"({likely}) and" if written else ""}
         exists (
             select 1 from json_each(iif(json_valid(sources.metadata), sources.metadata, '{{}}')) as entry
             where entry.key = ? and (
@@ -140,7 +145,7 @@ def _metadata_condition(key: str, value: Any) -> tuple[str, list[Any]]:
             )
         )
     """
-    return sql, [*(written if len(written) == len(values) else ()), key, *values, *values]
+    return sql, [*written, key, *values, *values]
 
 
 _WRITTEN_AS_IT_IS = re.compile(r"[\w .:@+-]+", re.ASCII)

@@ -43,7 +43,8 @@ def matching_paragraphs(query: KeywordQuery, text: str, language: str) -> tuple[
     """
     places = list(_paragraphs(text))
     scores = [_score(query, text[start:stop], language) for start, stop in places]
-    matching = [index for index, score in enumerate(scores) if 0 < score >= LEAST_SHARE * max(scores)]
+    least = LEAST_SHARE * max(scores)
+    matching = [index for index, score in enumerate(scores) if 0 < score >= least]
     if not matching:
         return 0, len(text)
     return places[max(matching[0] - 1, 0)][0], places[min(matching[-1] + 1, len(places) - 1)][1]

@@ -545,3 +545,18 @@ def test_a_failing_server_is_left_alone_for_a_while_by_what_nobody_waits_for(tmp
                 workspace.replication.settle(copy_of(workspace).collection_id)
     finally:
         server.kill()
+
+
+def test_a_range_of_dates_is_searched_in_the_file_because_milvus_knows_none(workspace: Workspace) -> None:
+    for number in range(120):
+        text = f"The ferry leaves the harbor at {number}."
+        workspace.library.add_text(text, title=f"Old {number}", metadata={"date": "2020-01-01"})
+    workspace.library.add_text("A ferry was painted.", title="New", metadata={"date": "2026-01-01"})
+    workspace.replication.push("default")
+    question = {
+        "query": "the ferry leaves the harbor",
+        "mode": "semantic",
+        "since": "2025-12-01",
+        "until": "2026-02-01",
+    }
+    assert [hit["sourceTitle"] for hit in workspace.registry.call("search", question).value["results"]] == ["New"]

@@ -235,6 +235,7 @@ class TestChanging:
             ({"id": 1}, "records[1]: nothing to change"),
             ({"id": 999, "text": "x"}, "records[1]: no record 999 in collection 'papers'"),
             ({"id": 1, "text": "word " * 300}, "records[1] has 300 tokens"),
+            ({"id": 1, "metadata": {"a": 1}}, "records[1]: record 1 is in records[0] too"),
         ],
     )
     def test_one_change_that_cannot_be_made_stops_all(self, call: Any, change: Any, said: str) -> None:

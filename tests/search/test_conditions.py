@@ -33,6 +33,12 @@ def holds(given: Any, metadata: dict[str, Any]) -> bool:
 
 
 class TestReading:
+    def test_more_values_than_a_query_can_hold_are_refused(self) -> None:
+        values = [str(number) for number in range(1000)]
+        parsed({"and": [{"a": values}] * 10})
+        with pytest.raises(InvalidInput, match="11,000 values"):
+            parse_condition({"and": [{"a": values}] * 11})
+
     def test_the_short_form_compares_keys_and_joins_them(self) -> None:
         assert parsed({"lang": "it", "year": {"gte": 2020}, "kind": ["a", "b"]}) == And(
             (

@@ -91,6 +91,12 @@ def test_a_named_document_is_on_one_page_only(shelf: Workspace) -> None:
     assert names[0].endswith("QuarterlyReport2025.txt") and len(names) == len(set(names))
 
 
+def test_a_file_whose_name_has_no_word_is_found_like_others(shelf: Workspace, tmp_path: Path) -> None:
+    (tmp_path / "shelf" / "private" / "-.-").write_text("The boiler hums.", encoding="utf-8")
+    shelf.library.add_paths([str(tmp_path / "shelf")])
+    assert "private/-.-" in found_names(shelf, "boiler private -.-")
+
+
 def test_a_document_of_a_mounted_file_is_named_too(shelf: Workspace, tmp_path: Path) -> None:
     pack = tmp_path / "team.localmcp"
     write_pack(shelf.database, pack, PackOptions(overwrite=True))

@@ -13,6 +13,7 @@ from library import Library
 from localmcp.embeddings import HashEmbedder
 from localmcp.errors import InvalidInput
 from localmcp.search.candidates import Mode, SearchRequest
+from localmcp.search.conditions import parse_condition
 from localmcp.search.filters import Filters
 from localmcp.storage.database import Database
 
@@ -117,6 +118,7 @@ def test_a_source_is_chosen_by_its_id(library: Library, mode: Mode) -> None:
         ({"metadata": {"\udfff": 1}}, "metadata"),
         ({"metadata": {"year": list(range(5000))}}, "metadata.year"),
         ({"metadata": {f"key{number}": 1 for number in range(2000)}}, "metadata"),
+        ({"metadata": {f"key{number}": list(range(1000)) for number in range(11)}}, "metadata: 11,000 values"),
         ({"partitions": ("\ud800",)}, "partition"),
         ({"path_prefix": "\ud800"}, "pathPrefix"),
         ({"source_types": ("\ud800",)}, "sourceType"),
@@ -125,6 +127,17 @@ def test_a_source_is_chosen_by_its_id(library: Library, mode: Mode) -> None:
 def test_what_cannot_be_compared_is_refused_by_name(options: dict[str, Any], named: str) -> None:
     with pytest.raises(InvalidInput, match=named):
         Filters(**options)
+
+
+@pytest.mark.parametrize("keys", [1, 10])
+def test_as_many_values_as_are_allowed_can_be_compared(library: Library, keys: int) -> None:
+    values: list[Any] = [str(year) for year in range(1025, 2025)]
+    compared = dict.fromkeys(("year", *(f"key{number}" for number in range(keys - 1))), values)
+    condition = parse_condition({"or": [compared]})
+    assert found(library, Filters(metadata={"year": values}, condition=condition), "keyword") == (
+        {"percent"} if keys == 1 else set()
+    )
+    assert found(library, Filters(metadata=compared), "keyword") == ({"percent"} if keys == 1 else set())
 
 
 VALUES = st.one_of(st.text(max_size=8), st.integers(), st.floats(), st.booleans())
