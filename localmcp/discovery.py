@@ -12,7 +12,7 @@ from typing_extensions import TypedDict
 
 from localmcp.errors import InvalidInput, UnknownTool
 from localmcp.humanize import cut_to, quoted
-from localmcp.schemas import describe_kind, properties_of
+from localmcp.schemas import describe_kind, list_of, mapping_of, properties_of
 from localmcp.tool_search.name_match import ToolMetadata as ToolMetadata
 from localmcp.tool_search.name_match import score_query as score_query
 from localmcp.tool_search.name_match import score_word as score_word
@@ -285,7 +285,7 @@ def _in_text(hit: ToolHit, place: int, least: float) -> Json:
 def _to_fill_in(schema: Json) -> Json:
     """Return a schema without what nobody needs to fill it in: titles made of names, lengths, a ban on more fields."""
     bare = {key: value for key, value in schema.items() if key not in UNREAD and (key, value) != NO_MORE}
-    properties: Json = schema.get("properties") or {}
+    properties = mapping_of(schema.get("properties"))
     kinds = {
         name: _to_fill_in(cast(Json, kind)) if isinstance(kind, dict) else kind for name, kind in properties.items()
     }
@@ -311,7 +311,7 @@ def _parameter_line(schema: Json) -> str:
 def _parameters(schema: Json) -> tuple[list[str], list[str]]:
     """Return required and optional parameters, each as `name* (type)`."""
     properties = properties_of(schema)
-    required = [name for name in schema.get("required") or () if name in properties]
+    required = [name for name in list_of(schema.get("required")) if isinstance(name, str) and name in properties]
     optional = [name for name in properties if name not in required]
     return (
         [f"{name}* ({describe_kind(properties[name], schema)})" for name in required],

@@ -12,7 +12,7 @@ from typing_extensions import TypedDict
 
 from localmcp.errors import LocalMCPError, NotFound, UnknownTool
 from localmcp.language_models import LanguageModel
-from localmcp.schemas import list_of
+from localmcp.schemas import list_of, mapping_of
 from localmcp.tool_search.arguments import bare_parameter, fill_arguments
 from localmcp.tool_search.phrases import VERBS as ASKING
 from localmcp.tool_search.phrases import written
@@ -233,7 +233,7 @@ class Router:
             log.debug("%s finds nothing: %s", tool.name, error)
             return ""
         rows = list_of(answer.value.get("results"))
-        return str(rows[0].get("displayName", "")) if rows else ""
+        return str(mapping_of(rows[0]).get("displayName", "")) if rows else ""
 
     def _ask_model(self, model: LanguageModel, ranking: Ranking, arguments: Json) -> Decision:
         """Return the call that the language model makes.
@@ -344,7 +344,7 @@ def _data(answer: Answer) -> Any:
     """Return the tool's object; where it has none, the JSON of its text, or the text itself (S0-22, S0-26)."""
     try:
         read: Any = json.loads(answer.text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return answer.text
     return cast(Json, read) if isinstance(read, dict) else answer.value or read
 

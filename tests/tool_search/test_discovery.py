@@ -308,6 +308,15 @@ def test_search_09_a_tool_that_cannot_tell_its_schema_is_found_without(registry:
     assert json.loads(answer.text) == answer.value["tools"]
 
 
+@pytest.mark.parametrize("query", ["atlas", "maps of cities", ""])
+@pytest.mark.parametrize(
+    "schema", [{"required": True, "properties": {"to": {}}}, {"required": [["to"]]}, {"properties": ["to"]}]
+)
+def test_a_schema_that_is_none_hides_no_tool(registry: Registry, query: str, schema: dict[str, Any]) -> None:
+    registry.add(Made("atlas", "Maps of cities.", schema=schema))
+    assert "atlas" in find(registry, query)
+
+
 def test_a_brief_answer_has_the_best_tools_schema_and_a_line_for_each_other(registry: Registry) -> None:
     long = "Sends a letter by post. " * 9
     registry.add(Made("send_letter", long, schema={"properties": {"to": {"type": "string"}}, "required": ["to"]}))

@@ -60,10 +60,24 @@ class Shed:
         """Lists the spades, as a tool of a connected server does that sends nothing structured."""
         return Answer({}, '["c"]', content=({"type": "text", "text": '["c"]'},))
 
+    @tool("list_hoes", title="List the hoes", examples=("list the hoes",))
+    def hoes(self) -> Answer:
+        """Lists the hoes, in a text that looks like JSON and ends nowhere."""
+        return Answer({}, "[" * 100_000)
+
     @tool("weigh_hive", title="Weigh a hive")
     def weigh(self, hive: Annotated[str, Param("Name of the hive", required=True)] = "") -> dict[str, Any]:
         """Weighs a hive of the garden."""
         return {"kilograms": 31}
+
+
+class Pots:
+    """A search whose results are names alone."""
+
+    @tool("find_pot", title="Find a pot", examples=("{pot}",), visible=False)
+    def find_pot(self, pot: str) -> dict[str, Any]:
+        """Finds pots."""
+        return {"results": [pot]}
 
 
 @pytest.fixture(scope="module")
@@ -429,3 +443,13 @@ def test_a_setting_that_names_no_model_fails_clearly(tmp_path: Path) -> None:
 def test_several_words_are_no_id(workspace: Workspace) -> None:
     response = ask(workspace, "cancel my subscription to the gym")
     assert response["status"] == "no_tool_call" and "proposed" not in response
+
+
+def test_a_text_that_is_nested_without_end_stays_a_text(workspace: Workspace) -> None:
+    assert ask(workspace, "list the hoes")["tool_result"]["data"] == "[" * 100_000
+
+
+def test_a_tool_whose_results_are_no_tables_has_no_title_that_is_meant(tmp_path: Path) -> None:
+    with Workspace(load_settings(database=tmp_path / "a.localmcp", model="hash")) as workspace:
+        workspace.registry.add_service(Pots())
+        assert ask(workspace, "zinnia marigold")["status"] == "no_tool_call"
