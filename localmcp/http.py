@@ -264,7 +264,7 @@ class JsonEndpoint:
         try:
             reply: Any = json.loads(text)
             text = str(reply["error"]["message"] if isinstance(reply["error"], dict) else reply["error"])
-        except (ValueError, TypeError, KeyError):
+        except (ValueError, TypeError, KeyError, RecursionError):
             pass  # Not in OpenAI's form: the text itself is the explanation.
         if self._key:
             text = text.replace(self._key, "***")

@@ -11,6 +11,7 @@ import os
 import shutil
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -53,7 +54,8 @@ def write_archive(spec: str, target: Path, models_directory: Path) -> ModelArchi
     content = ModelArchive(spec, folder, {name: digest_weights([path]) for name, path in files.items()})
     part = target.with_name(f"{target.name}.{os.getpid()}.part")
     try:
-        with zipfile.ZipFile(part, "w", zipfile.ZIP_STORED) as archive:
+        # Files of the time 0 count as of 1980.
+        with zipfile.ZipFile(part, "w", zipfile.ZIP_STORED, strict_timestamps=False) as archive:
             description = {"form": FORM, "spec": spec, "folder": folder, "files": content.files}
             archive.writestr(DESCRIPTION, json.dumps(description, indent=1))
             for name, path in files.items():
@@ -144,7 +146,7 @@ def _described(archive: zipfile.ZipFile, path: Path) -> ModelArchive:
             raise ValueError("its list of files is too long")
         content = _parse(json.loads(archive.read(DESCRIPTION)))
         _check_members(archive, content)
-    except (KeyError, ValueError, TypeError, RecursionError, zipfile.BadZipFile, NotImplementedError) as error:
+    except (KeyError, ValueError, TypeError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
         raise UnreadableDocument(
             f"{path} is not a model that localmcp exported: {error}.", hint="Make one with: localmcp models export"
         ) from error
@@ -196,7 +198,7 @@ def _unpack(archive: zipfile.ZipFile, name: str, sha256: str, folder: Path, path
     try:
         with archive.open(name) as source, target.open("wb") as file:
             shutil.copyfileobj(source, file)
-    except (zipfile.BadZipFile, EOFError, RuntimeError) as error:
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
         raise UnreadableDocument(f"{path} is damaged: {error}.") from error
     if digest_weights([target]) != sha256:
         raise UnreadableDocument(f"{path} is damaged: {name} is not what was exported.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections import Counter
 from collections.abc import Callable
 from functools import cached_property
@@ -46,12 +47,18 @@ class _PieceCounts(dict[str, int]):
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
+        self._filling = threading.Lock()
 
     def sum(self, words: list[str]) -> int:
         """Return how many tokens the words have together."""
         try:
             return sum(map(self.__getitem__, words))
         except KeyError:
+            return self._sum_fresh(words)
+
+    def _sum_fresh(self, words: list[str]) -> int:
+        # One at a time: another thread would empty the memory in between.
+        with self._filling:
             if len(self) >= COUNTED_WORDS:
                 self.clear()
             fresh = [word for word in set(words) if word not in self]

@@ -52,6 +52,26 @@ def test_a_model_travels_in_one_file_with_links_as_files(models: Path, tmp_path:
     assert [each.name for each in (tmp_path / "other").iterdir()] == [archive.folder]
 
 
+def test_a_model_whose_files_have_no_time_travels_too(models: Path, tmp_path: Path) -> None:
+    for path in models.rglob("*.json"):
+        os.utime(path, (0, 0))
+    archive = write_archive(SPEC, tmp_path / "bge.zip", models)
+    assert unpack_archive(tmp_path / "bge.zip", tmp_path / "other") == archive
+
+
+def test_a_compressed_archive_that_is_damaged_is_said_to_be(models: Path, tmp_path: Path) -> None:
+    write_archive(SPEC, tmp_path / "bge.zip", models)
+    with zipfile.ZipFile(tmp_path / "bge.zip") as whole, zipfile.ZipFile(tmp_path / "b.zip", "w", 8) as packed:
+        for name in whole.namelist():
+            packed.writestr(name, whole.read(name))
+    data = bytearray((tmp_path / "b.zip").read_bytes())
+    start = data.index(b"model.onnx", data.index(b"PK\x03\x04", 4)) + len("model.onnx")
+    data[start : start + 4] = b"\xff" * 4
+    (tmp_path / "b.zip").write_bytes(data)
+    with pytest.raises(UnreadableDocument, match="is damaged"):
+        unpack_archive(tmp_path / "b.zip", tmp_path / "other")
+
+
 def test_models_that_have_no_files_to_give_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for spec, why in (("default", "comes with localmcp"), ("hash", "no files"), ("ollama:x", "not on this machine")):
         code, _, said = run(capsys, "models", "export", spec, str(tmp_path / "x.zip"))

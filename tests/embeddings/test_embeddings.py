@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -399,6 +400,11 @@ class TestEndpoint:
             EndpointEmbedder(endpoint.url, "m", KEY, retries=2, retry_delay=0)
         assert len(endpoint.requests) == 3
 
+    def test_an_explanation_that_is_nested_without_end_is_shown_as_it_is(self, endpoint: Endpoint) -> None:
+        endpoint.replies = [status(500, "[" * 9_000)]
+        with pytest.raises(ModelUnavailable, match=r"HTTP 500: \[\[\["):
+            EndpointEmbedder(endpoint.url, "m", retries=0)
+
     @pytest.mark.parametrize("code", [401, 403])
     def test_says_that_the_key_was_refused_without_showing_it(
         self, endpoint: Endpoint, code: int, caplog: pytest.LogCaptureFixture
@@ -762,6 +768,18 @@ class TestQueryCache:
     def test_refuses_a_query_without_text(self) -> None:
         with pytest.raises(InvalidInput):
             LazyEmbedder(HashEmbedder).embed_query(" ")
+
+
+def test_threads_that_empty_the_memory_of_words_count_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("localmcp.embeddings.tokens.COUNTED_WORDS", 100)
+    tokens, interval = WordPieces(packaged_data() / "tokenizer.json"), sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            texts = [" ".join(f"w{number}x{word}" for word in range(50)) for number in range(1500)]
+            assert list(threads.map(tokens, texts)) == [len(tokens.ids(text)) for text in texts]
+    finally:
+        sys.setswitchinterval(interval)
 
 
 def test_tokens_counted_word_by_word_are_those_of_the_whole_text() -> None:
