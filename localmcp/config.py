@@ -242,6 +242,8 @@ def origin_of(name: str) -> str:
     variable = _variable_of(_FIELDS[name])
     if read_variable(variable) is not None:
         return variable
+    if name == "model" and read_variable(_SIMILARITY_MODEL) not in (None, _REMOTE_DEFAULT):
+        return _SIMILARITY_MODEL
     return "config.toml" if name in read_config_file() else "default"
 
 
@@ -265,10 +267,13 @@ def load_settings(**overrides: Any) -> Settings:
     return replace(Settings(), **values)
 
 
+_SIMILARITY_MODEL, _REMOTE_DEFAULT = "SIMILARITY_SEARCH_MODEL", "text-embedding-3-small"
+
+
 def _similarity_model() -> str | None:
     """S2-9: the original's variable chooses the model too, unless it holds the original's remote default."""
-    name = read_variable("SIMILARITY_SEARCH_MODEL")
-    if name != "text-embedding-3-small":
+    name = read_variable(_SIMILARITY_MODEL)
+    if name != _REMOTE_DEFAULT:
         return name
     import logging
 

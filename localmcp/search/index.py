@@ -166,7 +166,12 @@ class Index:
             return ()
         parts = [text[start:stop] for start, stop in sentences(text[:CHARACTERS_READ])]
         parts = [part for part in parts if len(part.split()) >= SENTENCE_WORDS][:MOST_SENTENCES]
-        return list(self.embedder.embed_queries(parts).astype("<f4", copy=False)) if len(parts) > 1 else ()
+        try:
+            return list(self.embedder.embed_queries(parts).astype("<f4", copy=False)) if len(parts) > 1 else ()
+        except ModelUnavailable as error:
+            # The question as a whole has its vector, and finds most of it.
+            log.warning("the sentences of a question were not embedded: %s", error)
+            return ()
 
     def _has_vectors(self, outcome: SearchOutcome) -> bool:
         with self.database.read() as connection:

@@ -151,6 +151,13 @@ def test_a_number_in_the_settings_that_is_not_whole_is_a_configuration_error(cli
     assert f"threads = {value}" in ran.err and "a whole number" in ran.err
 
 
+def test_a_model_that_the_originals_variable_sets_is_said_to_come_from_it(cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LOCALMCP_MODEL", raising=False)
+    monkeypatch.setenv("SIMILARITY_SEARCH_MODEL", "hash")
+    shown = re.search(r"^model +(.*?) {2,}(.*?) {2}", cli("config", "show").out, re.MULTILINE)
+    assert shown and shown[1] == "hash" and "SIMILARITY_SEARCH_MODEL".startswith(shown[2].strip().rstrip("…"))
+
+
 def test_settings_that_are_kept_elsewhere_behind_a_link_are_changed_there(cli, tmp_path: Path) -> None:
     kept = write(tmp_path / "kept" / "config.toml", "# mine\nthreads = 1\n")
     config.config_directory().mkdir(parents=True, exist_ok=True)
