@@ -22,7 +22,7 @@ from localmcp.knowledge.document_records import (
 from localmcp.knowledge.origins import shown_id
 from localmcp.schemas import one_or_more
 from localmcp.search.passages import Passage
-from localmcp.text.outline import headings_in
+from localmcp.text.outline import definitions_in, headings_in
 from localmcp.text.signals import signals
 from localmcp.tools import compact_json, without_none
 
@@ -186,11 +186,11 @@ def fitting_entries(entries: Sequence[dict[str, Any]], budget: int | None) -> in
 
 
 def outline_of(passages: Sequence[Passage]) -> list[dict[str, Any]]:
-    """Return the headings in order, each with its level (from 0), its lines and its first chunk."""
+    """Return the headings, or what code defines, in order, each with its level (from 0), its lines and first chunk."""
     entries: list[dict[str, Any]] = []
     last_path: tuple[str, ...] | None = None
     for passage in passages:
-        for line, path in _sections_in(passage):
+        for line, path in _sections_in(passage, is_first=not entries):
             if entries and line > entries[-1]["startLine"]:
                 entries[-1]["endLine"] = line - 1
             if path != last_path or line != passage.first_line:
@@ -215,13 +215,16 @@ def _new_levels(path: tuple[str, ...], last_path: tuple[str, ...]) -> range:
     return range(min(len(commonprefix([path, last_path])), innermost), innermost + 1)
 
 
-_ONE_SECTION = frozenset(("code", "json", "jsonl", "csv", "xlsx", "ods", "subtitles", "pdf"))
+_ONE_SECTION = frozenset(("json", "jsonl", "csv", "xlsx", "ods", "subtitles", "pdf"))
 """Formats whose passages hold no headings of their own, or whose lines are rows."""
 
 
-def _sections_in(passage: Passage) -> list[tuple[int, tuple[str, ...]]]:
+def _sections_in(passage: Passage, *, is_first: bool) -> list[tuple[int, tuple[str, ...]]]:
     """Return the first line and the heading path of each part of a passage that is under another heading."""
     path, body = tuple(passage.headings), passage.text.strip()
+    if passage.format == "code":
+        inside = list(definitions_in(body, path)) or ([(0, path)] if is_first else [])
+        return [(passage.first_line + line, path) for line, path in inside]
     if passage.format in _ONE_SECTION:
         return [(passage.first_line, path)]
     inside = headings_in(body, path, underlined=passage.format in ("text", "rst", "mail"))

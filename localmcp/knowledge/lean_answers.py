@@ -219,7 +219,7 @@ def _place(citation: Json, title: str, content: str, shown: str) -> str:
     *parents, last = citation.get("heading", "").split(" › ")
     # "Bug fixes" says nothing without the release above it, which is not in the passage.
     names = [parent for parent in parents[-1:] if parent != title and parent not in content]
-    if last not in ("", title, shown.split("\n", 1)[0].lstrip("# ")):
+    if last not in ("", title) and not shown.lstrip("# ").startswith(last):
         names.append(last)
     heading = f"§ {' › '.join(names)}, " if names else ""
     inside = citation["label"].removeprefix(citation.get("path", title)).strip(" ,")

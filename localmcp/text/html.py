@@ -36,8 +36,8 @@ _FORMATTING = frozenset("a b big code em font i nobr s small strike strong tt u"
 
 _NEVER_TEXT = (
     "script, style, template, noscript, noframes, svg, canvas, iframe, object, dialog, button, input, select, "
-    "textarea, a.headerlink, a[aria-hidden=true], span[aria-hidden=true], img[aria-hidden=true], a[role=doc-backlink], "
-    "a.footnote-back"
+    "textarea, a.headerlink, a[aria-hidden=true], span[aria-hidden=true], img[aria-hidden=true], a.footnote-back, "
+    ":not(h1, h2, h3, h4, h5, h6) > a[role=doc-backlink]"
 )
 
 _NOTE_MARKS = "sup > a[href*='#'], a[href*='#'] > sup, a[role=doc-noteref], a.footnote-ref, a.noteref"

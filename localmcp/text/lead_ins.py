@@ -1,4 +1,4 @@
-"""Lead-ins: a paragraph or an item of a list that ends in a colon says what follows, and belongs to it."""
+"""Lead-ins: what ends in a colon says what follows, as a caption says of the table below it, and belongs to it."""
 
 import re
 from collections.abc import Iterable
@@ -7,6 +7,7 @@ from localmcp.text.outline import HEADING
 
 _BLOCK = re.compile(r"\n[ \t]*\r?\n(?=[ \t]*\S)|\n(?=[ \t]*(?:[-*+]|\d{1,3}[.)])[ \t])")
 """What a paragraph or an item of a list begins behind."""
+LONGEST_CAPTION = 150
 
 
 def with_lead_ins(parts: Iterable[str], capacity: int) -> list[str]:
@@ -21,7 +22,7 @@ def with_lead_ins(parts: Iterable[str], capacity: int) -> list[str]:
     """
     kept: list[str] = []
     for part in parts:
-        before, lead_in = _cut_lead_in(kept[-1]) if kept else ("", "")
+        before, lead_in = _cut_lead_in(kept[-1], part) if kept else ("", "")
         whole = lead_in + part
         stop = len(whole) if len(whole) <= capacity else whole.rfind("\n", 0, capacity) + 1
         if not lead_in or len(lead_in) > capacity // 2 or stop <= len(lead_in):
@@ -31,12 +32,14 @@ def with_lead_ins(parts: Iterable[str], capacity: int) -> list[str]:
     return kept
 
 
-def _cut_lead_in(text: str) -> tuple[str, str]:
+def _cut_lead_in(text: str, following: str) -> tuple[str, str]:
     """Return a text in two: the lead-in at its end, below its heading if that is alone above it, and what is before."""
-    if not text.rstrip().endswith((":", "\uff1a")):
-        return text, ""
     starts = [0, *(match.end() for match in _BLOCK.finditer(text))]
     start = starts.pop()
+    last = text[start:].strip()
+    is_caption = following.lstrip()[:1] == "|" != last[:1] and len(last) <= LONGEST_CAPTION
+    if not is_caption and not last.endswith((":", "\uff1a")):
+        return text, ""
     if starts and HEADING.fullmatch(text, starts[-1], start):
         start = starts.pop()
     return text[:start], text[start:]

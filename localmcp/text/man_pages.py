@@ -12,7 +12,7 @@ _PRINTED_IF = re.compile(r"^\.if[ \t]+(?:n|!t|!'po4a'hide')[ \t]+(?!\\\{)")
 _ARGUMENT = re.compile(r'"([^"]*)"?|(\S+)')
 _HEADINGS = {"SH": "## ", "Sh": "## ", "SS": "### ", "Ss": "### "}
 _LITERAL = {"nf": True, "EX": True, "Vb": True, "Bd": True, "fi": False, "EE": False, "Ve": False, "Ed": False}
-_WITHOUT_WORDS = ("PP", "LP", "P", "TP", "TQ", "HP", "RS", "RE", "PD", "IX", "TS", "TE", "Bl", "El", "Os", "Dd", "Sm")
+_WITHOUT_WORDS = "PP LP P TP TQ HP RS RE PD IX TS TE Bl El Os Dd Sm LINKSTYLE".split()
 _TOUCHING = ("BR", "RB", "BI", "IB", "IR", "RI")
 _CALLED = re.compile(r"\b(?:Ar|Cm|Dv|Em|Ev|Fa|Fn|Ic|It|Li|Nm|No|Ns|Oc|Oo|Op|Pa|Pf|Pq|Ql|Qq|Sm|Sq|Sy|Va|Xr)\b[ ]?")
 """Macros of BSD's pages that are called behind others, as in `.Op Fl b Ar address`."""

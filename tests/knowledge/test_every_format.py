@@ -190,6 +190,23 @@ def test_bookmarks_of_a_pdf_are_its_outline_with_the_chapters_that_have_no_text(
     assert (citation["heading"], citation["label"]) == ("Snow › Dry snow", f"{tmp_path / 'a.pdf'} p. 2")
 
 
+def test_the_outline_of_code_is_what_it_defines_and_a_passage_is_cited_under_its_function(tmp_path, monkeypatch):
+    monkeypatch.setenv("LOCALMCP_MODEL", "hash")
+    steps = "\n".join(f"        turn(valve_{number}, quarter)\n" for number in range(200))
+    methods = f"    def start(self):\n{steps}\n    def stop(self):\n        halt()\n"
+    code = f"import valves\n\nclass Pump:\n    'Moves water.'\n\n{methods}\ndef main():\n    Pump()\n"
+    (tmp_path / "pump.py").write_text(code)
+    opened = localmcp.open(tmp_path / "kb.localmcp")
+    opened.add(tmp_path / "pump.py")
+    entries = opened.call("get_document", sourceId="pump.py", outline=True)["outline"]
+    assert [(entry["heading"], entry["level"], entry["startLine"]) for entry in entries] == (
+        [("(beginning)", 0, 1), ("class Pump", 0, 3), ("def start(self)", 1, 6), ("def stop(self)", 1, 407)]
+        + [("def main()", 0, 410)]
+    )
+    citation = opened.call("search", query="valve_199")["results"][0]["citation"]
+    assert citation["heading"] == "class Pump › def start(self)"
+
+
 PACKED = (".pdf", ".docx", ".pptx", ".xlsx", ".odt", ".ods", ".odp", ".epub", ".webarchive", ".zip", ".gz", ".json")
 """Formats of which a half is nothing; the half of a text is a text."""
 

@@ -176,6 +176,15 @@ def test_words_that_say_what_follows_stay_with_it(markup: Markup, sentences: int
     assert "valve number 0 " in introduced
 
 
+@pytest.mark.parametrize("sentences", range(8, 24))
+def test_a_caption_stays_with_its_table(sentences: int) -> None:
+    prose = "The pump of the well is looked after by the two of us. " * sentences
+    rows = "".join(f"| valve {number} | a quarter |\n" for number in range(20))
+    chunks = split_checked(f"{prose}\n\nTable 3. Turns of a valve\n\n| Valve | Turn |\n| --- | --- |\n{rows}\n{prose}")
+    [captioned] = [chunk.text for chunk in chunks if "Table 3" in chunk.text]
+    assert "valve 0 " in captioned
+
+
 def test_a_heading_above_such_words_goes_with_them() -> None:
     prose = "The pump of the well is looked after by the two of us. " * 14
     listing = "".join(f"    turn valve {number}\n" for number in range(60))
@@ -227,6 +236,45 @@ def test_code_is_cut_at_top_level_blocks():
     functions = [f"def f{n}(x):\n    y = x + {n}\n\n    return [y, x, {n}, y * x, x - y]\n" for n in range(40)]
     chunks = split_checked("\n\n".join(functions), "code")
     assert all(chunk.text.startswith("def f") and chunk.kind == "code" for chunk in chunks)
+
+
+PUMP = """\
+class Pump(Machine):
+    'Moves water.'
+
+{methods}
+
+def main():
+    run(Pump())
+"""
+STEPS = "\n".join(f"        turn(valve_{number}, quarter)\n" for number in range(40))
+
+
+def test_a_passage_of_code_does_not_end_with_the_head_of_the_next_function():
+    methods = "\n".join(f"    @logged\n    def start_{number}(self):\n{STEPS}" for number in range(4))
+    chunks = split_checked(PUMP.format(methods=methods), "code")
+    heads = [chunk.text for chunk in chunks if "def " in chunk.text]
+    assert [head.count("def ") for head in heads] == [1] * 5
+    assert all(head.startswith("    @logged\n    def start_") for head in heads[:4])
+
+
+def test_what_is_inside_a_long_function_is_under_its_class_and_its_first_line():
+    methods = f"    def start(self,\n              force):\n{STEPS}\n    def stop(self):\n        halt()\n"
+    chunks = split_checked(PUMP.format(methods=methods), "code")
+    paths = {line.strip(): chunk.headings for chunk in chunks for line in chunk.text.splitlines()}
+    assert paths["turn(valve_39, quarter)"] == ("class Pump(Machine)", "def start(self")
+    assert paths["halt()"] == ("class Pump(Machine)",)
+    assert paths["run(Pump())"] == ()
+
+
+@pytest.mark.parametrize(
+    "head",
+    ["static int turn(int a,\n  int b)\n{", "const turn = async (a, b) => {", "turn () {", "export function turn(a) {"],
+)
+def test_functions_of_other_languages_name_what_is_inside_them(head: str):
+    steps = "\n".join(f"  open(valve_{number});\n" for number in range(60))
+    chunks = split_checked(f"#include <a.h>\n\n/* Turns it.\n * Slowly. */\n{head}\n{steps}}}\n", "code")
+    assert {chunk.headings for chunk in chunks[1:]} == {(" ".join(head.split()).rstrip(" {"),)}
 
 
 def test_mostly_fenced_chunks_are_code_and_the_others_prose():

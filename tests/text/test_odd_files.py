@@ -343,7 +343,8 @@ def test_a_fence_inside_a_listing_does_not_end_it(name: str, begin: str, end: st
 
 def test_a_manual_page_is_read_without_what_typesets_it() -> None:
     source = (
-        '.\\" A note\n.de XX\nunseen\n..\n.TH SNOW 1 2024-05-03 "Winter 2"\n.SH NAME\nsnow \\- make it \\fIwhite\\fP\n'
+        '.\\" A note\n.de XX\nunseen\n..\n.TH SNOW 1 2024-05-03 "Winter 2"\n'
+        ".  LINKSTYLE blue R < >\n.SH NAME\nsnow \\- make it \\fIwhite\\fP\n"
         '.SH\nOPTIONS\n.TP\n.BR \\-d ", " \\-\\-depth =\\fICM\\fR\nHow deep; see\n.BR rain (1).\n.IP \\(bu 2\nOne.\n'
         ".SS Examples\n.nf\n# snow -d 3\n.fi\n.if n It says \\e.\n.ie n \\{\\\nplain\n.\\}\n.el \\{\\\nprinted\n.\\}\n"
     )

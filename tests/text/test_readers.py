@@ -357,6 +357,14 @@ def test_a_page_of_several_first_headings_is_named_by_its_title(
     assert read_bytes(page.encode(), "a.html").title == expected
 
 
+def test_a_heading_that_leads_back_to_the_table_of_contents_is_kept_and_a_sign_that_leads_back_is_not() -> None:
+    source = (
+        '<h1>Pumps</h1><h2><a class="toc-backref" href="#id1" role="doc-backlink">Old pumps</a></h2>'
+        '<p>They leak. <a role="doc-backlink" href="#id2">↩</a></p>'
+    )
+    assert read_bytes(source.encode(), "pumps.html").text == "# Pumps\n\n## Old pumps\n\nThey leak."
+
+
 def test_a_page_of_many_drawings_is_read() -> None:
     drawing = '<svg xmlns="x">' + '<path d="M0,0L1,1" style="fill:none" /><text x="1">Honey</text>' * 6_000 + "</svg>"
     assert read_bytes(f"<h1>Bees</h1>{drawing}{drawing}<p>A hive".encode(), "a.html").text == "# Bees\n\nA hive"
