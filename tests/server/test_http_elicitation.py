@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import anyio
 import httpx2
 import mcp_types as types
 import pytest
 from doors import OpenDoor, open_door
-from mcp import Client
+from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
 
 from localmcp.server.http import streamed_calls
@@ -42,6 +43,16 @@ class Painter:
         chosen = ask({"mode": "form", "message": f"Which color for the {thing}?", "requestedSchema": SCHEMA}).result()
         return {"painted": f"{thing}: {chosen['content']['color']}" if chosen["action"] == "accept" else "declined"}
 
+    @tool("mural", title="Mural")
+    def mural(self) -> dict[str, str]:
+        """Ask for two colors at once, then wait until the paint is dry."""
+        ask = person_asker()
+        assert ask is not None
+        question: Json = {"mode": "form", "requestedSchema": SCHEMA}
+        for answer in [ask({**question, "message": when}) for when in ("now", "later")]:
+            answer.result()
+        return self.dry()
+
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenDoor]:
@@ -54,12 +65,16 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenDoor]:
             yield opened
 
 
-async def paint(server: OpenDoor, era: Any, callback: Any) -> str:
+async def call(server: OpenDoor, era: Any, callback: Any, name: str, **arguments: Any) -> types.CallToolResult:
     headers = {"Authorization": f"Bearer {server.make_key('write')}"}
     async with httpx2.AsyncClient(headers=headers) as http_client:
         transport = streamable_http_client(f"{server.url}/mcp", http_client=http_client)
         async with Client(transport, mode=era, elicitation_callback=callback) as client:
-            result = await client.call_tool("paint", {"thing": "fence"})
+            return await client.call_tool(name, arguments)
+
+
+async def paint(server: OpenDoor, era: Any, callback: Any) -> str:
+    result = await call(server, era, callback, "paint", thing="fence")
     return str((result.structured_content or {}).get("painted"))
 
 
@@ -90,3 +105,20 @@ def test_a_streamed_call_that_takes_too_long_gets_its_error(server: OpenDoor, mo
     Painter.is_dry.set()
     message = json.loads(reply.body.decode().rpartition("data: ")[2])
     assert (message["id"], message["error"]["message"]) == (1, "No answer within 0.3 s")
+
+
+async def test_the_time_of_a_call_that_asked_two_questions_at_once_ends(
+    server: OpenDoor, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    async def answer(context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
+        await anyio.sleep(0.3 if params.message == "later" else 0)
+        return types.ElicitResult(action="accept", content={"color": "green"})
+
+    monkeypatch.setattr(streamed_calls, "CALL_SECONDS", 1.5)
+    Painter.is_dry.clear()
+    try:
+        with pytest.raises(BaseExceptionGroup) as caught:
+            await call(server, "legacy", answer, "mural")
+    finally:
+        Painter.is_dry.set()
+    assert caught.group_contains(MCPError, match="No answer within")

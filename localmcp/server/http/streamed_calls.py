@@ -94,6 +94,8 @@ class StreamedCall:
         self._capabilities = capabilities_of(session)
         self._loop = asyncio.get_running_loop()
         self._started = False
+        self._open, self._left = 0, 0.0
+        """Questions that wait for the person, and the seconds that are left meanwhile."""
         self._send: Send
         self._deadline: anyio.CancelScope
 
@@ -128,7 +130,10 @@ class StreamedCall:
         answer: Future[Json] = Future()
         number = self._questions.open(self._caller, answer)
         message: Json = {"jsonrpc": "2.0", "id": number, "method": "elicitation/create", "params": params}
-        waiting, self._deadline.deadline = self._deadline.deadline - anyio.current_time(), math.inf
+        if not self._open:
+            # The person's time does not count.
+            self._left, self._deadline.deadline = self._deadline.deadline - anyio.current_time(), math.inf
+        self._open += 1
         try:
             await self._send_event(message, more=True)
             async with asyncio.timeout(ANSWER_SECONDS):
@@ -137,4 +142,6 @@ class StreamedCall:
             return DISMISSED
         finally:
             answer.cancel()
-            self._deadline.deadline = anyio.current_time() + waiting
+            self._open -= 1
+            if not self._open:
+                self._deadline.deadline = anyio.current_time() + self._left
