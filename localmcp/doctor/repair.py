@@ -16,6 +16,7 @@ from localmcp.doctor.location import unfinished_beside
 from localmcp.doctor.optimization import remove_dead_rows, truncate_log
 from localmcp.errors import FileUnavailable
 from localmcp.humanize import counted
+from localmcp.quickstarts.store import rebuild_index
 from localmcp.search.consistency import disagreements
 from localmcp.search.lexicon import add_to_index
 from localmcp.search.reembedding import KIND as REEMBED
@@ -150,6 +151,7 @@ def _rebuild_words(database: Database) -> int:
                 where group_id = groups.id and trashed_at is null
             )
         """)
+        rebuild_index(connection)
         bump_generations(connection, "content", "words")
     return total
 

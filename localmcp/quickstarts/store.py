@@ -235,6 +235,20 @@ def _index(connection: apsw.Connection, identity: int, draft: Draft) -> None:
     for kind, value in draft.tags:
         connection.execute("insert into quickstart_tags values (?, ?, ?)", (identity, kind, value))
     texts = [draft.name, *(value for _, value in draft.tags), *_texts(draft.content.get("spec"))]
+    _index_texts(connection, identity, texts)
+
+
+def rebuild_index(connection: apsw.Connection) -> None:
+    """Make the index of the words of whole documents again. Part of the caller's write transaction."""
+    connection.execute("insert into quickstarts_fts (quickstarts_fts) values ('delete-all')")
+    sql = f"select id, name, content from quickstarts where deleted_at is null and {_SOUND}"
+    for identity, name, content in fetch_all(connection, sql):
+        tags = fetch_column(connection, "select value from quickstart_tags where quickstart_id = ?", (identity,))
+        _index_texts(connection, identity, [name, *tags, *_texts(json.loads(content).get("spec"))])
+    bump_generations(connection, "quickstarts")
+
+
+def _index_texts(connection: apsw.Connection, identity: int, texts: Iterable[str]) -> None:
     connection.execute("insert into quickstarts_fts (rowid, text) values (?, ?)", (identity, document_text(texts)))
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import socket
+import sqlite3
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -137,6 +139,20 @@ def test_a_broken_keyword_index_is_made_again(workspace: Workspace) -> None:
     change(workspace, "delete from chunks_fts where rowid in (select id from chunks)", "delete from terms")
     repair(workspace.database)
     assert disagreements(workspace.database) == []
+
+
+def test_a_damaged_index_of_quick_starts_is_made_again(workspace: Workspace) -> None:
+    guide = {"kind": "QuickStarts", "metadata": {"name": "hive"}, "spec": {"introduction": "Wear a veil of gauze."}}
+    workspace.quickstarts.import_quickstarts(text=json.dumps(guide), format="json")
+    workspace.database.close()
+    with closing(sqlite3.connect(workspace.database.path)) as plain, plain:
+        plain.execute("update quickstarts_fts_data set block = x'00' where id > 10")
+    assert problems(workspace)["integrity"].fix == "localmcp doctor --fix"
+    repair(workspace.database)
+    assert problems(workspace) == {}
+    with workspace.database.read() as connection:
+        sql = "select rowid from quickstarts_fts where quickstarts_fts match 'gauz'"
+        assert connection.execute(sql).get == 1
 
 
 def test_mending_a_sound_file_changes_nothing_and_makes_no_copy(workspace: Workspace) -> None:
