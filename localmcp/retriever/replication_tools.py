@@ -90,7 +90,8 @@ class ReplicationTools:
 
     def __init__(self, replication: Replication) -> None:
         self._replication = replication
-        self._tasks: dict[tuple[str, str], _Task] = {}
+        self._tasks: dict[tuple[str, str, bool], _Task] = {}
+        """By kind, collection, and whether the caller may see that: who may not joins nobody, and is refused."""
         self._lock = threading.Lock()
 
     @hidden_change(
@@ -185,20 +186,22 @@ class ReplicationTools:
         why."""
         copies = [_describe(copy) for copy in self._replication.copies()]
         for copy in copies:
-            task = self._tasks.get(("push", copy["collection"].casefold()))
+            task = self._tasks.get(("push", copy["collection"].casefold(), True))
             if task is not None and not task.finished.is_set():
                 copy["running"] = task.describe()
         scope = current_scope().collections
         pulls = [
             {"collection": name, **task.describe()}
-            for (kind, name), task in self._tasks.items()
+            for (kind, name, _), task in self._tasks.items()
             if kind == "pull" and (scope is None or name in scope)
         ]
         return {"server": self._replication.server, "copies": copies, "pulls": pulls}
 
     def _run(self, kind: str, collection: str, work: Callable[[Progress], Any]) -> _Task:
         """Work in a separate thread, or join the one that is at it; wait a while for its end."""
-        key = (kind, collection.casefold())
+        allowed = current_scope().collections
+        is_visible = allowed is None or collection.casefold() in map(str.casefold, allowed)
+        key = (kind, collection.casefold(), is_visible)
         with self._lock:
             task = self._tasks.get(key)
             if task is None or task.finished.is_set():

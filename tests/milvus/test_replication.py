@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,10 +23,10 @@ from localmcp.cli.session import Session
 from localmcp.embeddings import HashEmbedder
 from localmcp.errors import ConfigurationError, InvalidInput, LocalMCPError, ModelMismatch, NotFound, Unavailable
 from localmcp.milvus.backend import MilvusBackend
-from localmcp.retriever import outgoing
+from localmcp.retriever import outgoing, replication_tools
 from localmcp.search.replicas import Replica, replica_of
 from localmcp.storage.database import fetch_all, fetch_one
-from localmcp.tools import Scope
+from localmcp.tools import Scope, use_progress
 from localmcp.workspace import Workspace, open_workspace
 
 pytestmark = needs_lite
@@ -493,6 +494,23 @@ def test_a_caller_pushes_and_pulls_only_what_it_may_see(workspace: Workspace) ->
         with pytest.raises(NotFound):
             workspace.registry.call(name, arguments, scope)
     assert workspace.registry.call("replication_status", {}, scope).value["copies"] == []
+
+
+def test_a_caller_does_not_learn_of_a_copy_under_way_that_it_may_not_see(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replication_tools, "WAIT_SECONDS", 0.1)
+    add_many(workspace, 2, "secret")
+    release = threading.Event()
+    with use_progress(lambda *_: release.wait(30) and None):
+        assert workspace.registry.call("push_collection", {"collection": "secret"}).value["status"] == "running"
+    try:
+        monkeypatch.setattr(replication_tools, "WAIT_SECONDS", 10)
+        with pytest.raises(NotFound):
+            scope = Scope(caller="key", collections=frozenset({"default"}))
+            workspace.registry.call("push_collection", {"collection": "secret"}, scope)
+    finally:
+        release.set()
 
 
 def test_the_commands_push_stop_and_pull(
