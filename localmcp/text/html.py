@@ -83,17 +83,15 @@ def read_html(data: bytes, name: str, charset: str | None = None) -> Document:
         metadata["author"] = one_line(author.attributes["content"] or "")
     markdown, root = _page_text(tree)
     # Outside of the text, a heading names the site.
-    named = _title(root.css("h1, h2") if root else [], title.text() if title else "")
+    named = _title(root.css("h1") if root else [], title.text() if title else "")
     if not named.strip() and (heading := tree.css_first("h1")):
         named = _nested(heading, " ")
     return make_document(name, markdown, "html", "markdown", "website", title=named, metadata=metadata)
 
 
 def _title(headings: "list[LexborNode]", title: str) -> str:
-    """Return the title if a heading repeats it, else the only one of the first level, or one that the title holds."""
-    if any(_nested(heading, " ") == one_line(title) for heading in headings):
-        return title
-    names = [_nested(heading, " ") for heading in headings if heading.tag == "h1"]
+    """Return the only heading of the first level, or that of several which the title holds, or the title."""
+    names = [_nested(heading, " ") for heading in headings]
     if len(names) == 1 or not title.strip():
         return next(filter(None, names), title)
     return next((name for name in names if name and one_line(name) in one_line(title)), title)
@@ -159,7 +157,11 @@ def _page_text(tree: "LexborHTMLParser") -> "tuple[str, LexborNode | None]":
 
 
 def _mark_navigation(tree: "LexborHTMLParser") -> None:
-    """Give its role to what turns pages, to a table of contents of the page, and to menus above its first heading."""
+    """Give its role to what turns pages, to a table of contents, to menus above the first heading, to a site's name."""
+    title, headings = _shown(tree.css_first("title")), tree.css("h1, h2")[:2]
+    if title and [node.tag for node in headings] == ["h1", "h2"] and _shown(headings[1]) == title:
+        # The first names the site.
+        headings[0].attrs["role"] = "navigation"
     for block in _blocks_around(tree.css(_TURNING), least=2):
         is_short = len(block.text(strip=True)) <= MOST_TURNING
         holds_prose = any(node.mem_id != block.mem_id for node in block.css(_PROSE))
@@ -172,6 +174,10 @@ def _mark_navigation(tree: "LexborHTMLParser") -> None:
     for menu in above[:MOST_LINKS] if tree.css_first("h1, h2, h3") else ():
         if _is_of_links(menu):
             menu.attrs["role"] = "navigation"
+
+
+def _shown(node: "LexborNode | None") -> str:
+    return one_line(node.text()) if node else ""
 
 
 def _is_of_links(block: "LexborNode") -> bool:

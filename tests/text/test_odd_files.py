@@ -391,7 +391,8 @@ def test_a_first_heading_in_html_is_the_title_of_a_readme(text: str, title: str)
 
 def test_a_page_whose_title_is_one_of_its_headings_is_not_named_by_the_header_of_its_site() -> None:
     page = "<title>Keys</title><table><tr><td><h1>The C library</h1><h2>Keys</h2></td></tr></table><p>Text."
-    assert read_bytes(page.encode(), "keys.html").title == "Keys"
+    document = read_bytes(page.encode(), "keys.html")
+    assert (document.title, document.text) == ("Keys", "## Keys\n\nText.")
 
 
 def test_the_last_line_of_a_framed_listing_is_no_title() -> None:
