@@ -44,7 +44,10 @@ class LocalMCPError(Exception):
         """What the person can do next; shown on its own line."""
 
     def __str__(self) -> str:
-        return f"{self.message} {self.hint}" if self.hint else self.message
+        if not self.hint:
+            return self.message
+        between = " " if self.message.endswith((".", "!", "?", ":")) else ". "
+        return f"{self.message}{between}{self.hint}"
 
 
 class InvalidInput(LocalMCPError):

@@ -110,6 +110,8 @@ def test_any_tool_can_be_called_and_mistakes_are_told(kb: KnowledgeFile) -> None
     with pytest.raises(NotFound) as caught:
         kb.document("no such document")
     assert caught.value.hint is not None
+    with pytest.raises(NotFound, match=r"^query failed: collection not found\. There is: default\.$"):
+        kb.call("retriever", collection_name="absent", texts=["x"])
 
 
 def test_a_notebook_shows_a_table_and_escapes_what_is_in_it(kb: KnowledgeFile) -> None:
