@@ -650,13 +650,6 @@ def test_an_unknown_name_is_answered_with_the_nearest(quickstarts: Quickstarts) 
     assert quickstarts.show("Train night")["name"] == "night-train"
 
 
-def test_a_quick_start_without_a_title_is_not_taken_for_a_name_that_nothing_has(quickstarts: Quickstarts) -> None:
-    fill(quickstarts, {"kind": "QuickStarts", "metadata": {"name": "bare"}, "spec": {}})
-    with pytest.raises(NotFound, match="There is no quick start 'night-train'"):
-        quickstarts.remove(["night-train"])
-    assert quickstarts.remove(["bare"]) == {"removed": ["bare"]}
-
-
 def test_favourites_are_marked_and_unmarked(quickstarts: Quickstarts) -> None:
     fill(quickstarts, *GUIDES)
     quickstarts.favourite("warranty")
