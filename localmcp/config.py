@@ -20,7 +20,7 @@ from typing import Any
 import platformdirs
 
 from localmcp.errors import ConfigurationError
-from localmcp.files import expanded, write_atomically
+from localmcp.files import expand_home, write_atomically
 
 APP = "localmcp"
 SUFFIX = ".localmcp"
@@ -83,7 +83,7 @@ def sample_directory() -> Path:
 
 def _override(variable: str) -> Path | None:
     value = read_variable(variable)
-    return expanded(value) if value else None
+    return expand_home(value).absolute() if value else None
 
 
 def read_variable(name: str) -> str | None:
@@ -372,7 +372,7 @@ def _check_range(value: Any, metadata: Mapping[str, Any]) -> None:
 def _parse_path(raw: Any) -> Path:
     if not isinstance(raw, str | Path) or not str(raw):
         raise ValueError("it must be a path")
-    return expanded(raw)
+    return expand_home(raw).absolute()
 
 
 def _parse_paths(raw: Any) -> tuple[Path, ...]:

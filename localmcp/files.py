@@ -87,9 +87,9 @@ def unicode_path(path: str) -> str:
     return path.encode(errors="surrogateescape").decode(errors="replace")
 
 
-def expanded(path: str | Path) -> Path:
-    """Return the absolute path, `~` and `~name` replaced; of a name that nobody here has, it is the file's own."""
-    return Path(os.path.expanduser(path)).absolute()
+def expand_home(path: str | os.PathLike[str]) -> Path:
+    """Return the path, `~` and `~name` replaced; of a name that nobody here has, it is the file's own."""
+    return Path(os.path.expanduser(path))
 
 
 def make_private_folder(folder: Path) -> None:
@@ -100,7 +100,8 @@ def make_private_folder(folder: Path) -> None:
     """
     if folder.is_dir():
         return
-    make_private_folder(folder.parent)
+    if folder.parent != folder:  # as for a drive that is not there
+        make_private_folder(folder.parent)
     with suppress(FileExistsError):
         folder.mkdir(mode=PRIVATE_FOLDER)
 

@@ -19,6 +19,7 @@ from localmcp.cli.session import Session, command, pass_session
 from localmcp.connect.entry import make_launch
 from localmcp.connect.trial import ask_server
 from localmcp.errors import InvalidInput
+from localmcp.files import expand_home
 from localmcp.humanize import command_line
 from localmcp.knowledge.report import Report
 from localmcp.schemas import Json
@@ -58,7 +59,7 @@ def demo(session: Session, keep: str | None) -> None:
 def _new_file(keep: str | None) -> Path:
     if keep is None:
         return Path(tempfile.mkdtemp(prefix="localmcp-demo-")) / f"demo{config.SUFFIX}"
-    path = Path(keep).expanduser().absolute()
+    path = expand_home(keep).absolute()
     if path.exists():
         raise InvalidInput(f"--keep: {path} exists already.", hint="Name a file that is not there yet.")
     return path

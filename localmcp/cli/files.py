@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from localmcp.errors import InvalidInput, NotFound
-from localmcp.files import unicode_path
+from localmcp.files import expand_home, unicode_path
 
 
 def existing_file(file: Path, *, hint: str | None = None) -> Path:
@@ -18,7 +18,7 @@ def existing_file(file: Path, *, hint: str | None = None) -> Path:
     Raises:
         NotFound: there is none.
     """
-    path = file.expanduser()
+    path = expand_home(file)
     if path.is_dir():
         raise NotFound(f"{file} is a folder; a file is needed.", hint=hint)
     if not path.is_file():
@@ -42,7 +42,7 @@ def read_bytes(file: str) -> bytes:
     if file == "-":
         return sys.stdin.buffer.read()
     try:
-        return Path(file).expanduser().read_bytes()
+        return expand_home(file).read_bytes()
     except FileNotFoundError as error:
         raise NotFound(f"There is no file {file}.") from error
     except OSError as error:

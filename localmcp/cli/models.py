@@ -22,7 +22,7 @@ from localmcp.embeddings.e5_model import find_e5_file
 from localmcp.embeddings.fastembed_models import list_fastembed_models
 from localmcp.embeddings.model_archive import unpack_archive, write_archive
 from localmcp.errors import InvalidInput, ModelUnavailable, NotFound
-from localmcp.files import make_private_folder, open_private
+from localmcp.files import expand_home, make_private_folder, open_private
 from localmcp.humanize import command_line
 from localmcp.schemas import Json
 from localmcp.search import reembedding
@@ -128,7 +128,7 @@ def export_model(session: Session, spec: str, target: Path) -> None:
       localmcp models import bge.zip        on the other machine
     """
     content = write_archive(spec, target, config.models_directory())
-    path = target.expanduser().absolute()
+    path = expand_home(target).absolute()
     size = path.stat().st_size
     result: Json = {"path": path, "bytes": size, "spec": spec, "files": content.files}
     session.answer(result, lambda _: terminal.echo(f"{path}  {terminal.dim(terminal.size(size))}"))
@@ -139,7 +139,7 @@ def export_model(session: Session, spec: str, target: Path) -> None:
 @pass_session
 def import_model(session: Session, file: Path) -> None:
     """Put a model that was exported elsewhere into the folder of models. Every file is compared with its sha256."""
-    content = unpack_archive(file.expanduser(), config.models_directory())
+    content = unpack_archive(expand_home(file), config.models_directory())
     verified = _verified(session, content.spec)
     session.answer({**verified, "files": content.files}, lambda _: terminal.echo(_working(verified)))
     session.note(f"Use it with: localmcp models use {content.spec}")

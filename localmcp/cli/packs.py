@@ -14,7 +14,7 @@ from localmcp.cli.files import existing_file
 from localmcp.cli.ingest import finish_vectors
 from localmcp.cli.options import COLLECTIONS, no_wait
 from localmcp.cli.session import Session, command, pass_session
-from localmcp.files import expanded
+from localmcp.files import expand_home
 from localmcp.schemas import Json, camel_case
 from localmcp.search.reembedding import REFRESH
 
@@ -48,7 +48,7 @@ def pack(
     finish_vectors(session, collections or (None,), wait=not no_wait)
     options = PackOptions(collections or None, texts["title"], texts["author"], texts["note"], force)
     manifest = write_pack(session.existing().database, target, options, lambda step: session.note(f"{step} …"))
-    path = expanded(target)
+    path = expand_home(target).absolute()
     size = path.stat().st_size
     words = f"Wrote {path} ({terminal.size(size)}): {contents(manifest.counts)}"
     session.answer({"path": path, "bytes": size, "manifest": asdict(manifest)}, lambda _: terminal.echo(words))
@@ -68,7 +68,7 @@ def verify(session: Session, file: Path, all_sources: bool) -> int:
     """
     from localmcp.packs.verify import verify as look
 
-    verification = look(expanded(file))
+    verification = look(expand_home(file).absolute())
     facts: Json = asdict(verification)
     order = ("problems", "notes", "counts", "manifest", "sources")
     result = {"path": str(verification.path), "sound": verification.sound, **{name: facts[name] for name in order}}
@@ -187,7 +187,7 @@ def merge(session: Session, file: Path, collections: tuple[str, ...], dry_run: b
     merging = workspace.merging(partial(session.call_in, workspace))
     report = merging.run(file, collections or None, dry_run=dry_run, wait=not no_wait, say=say)
     counts = {camel_case(name): value for name, value in asdict(report).items()}
-    result = {"path": expanded(file), "dryRun": dry_run, **counts}
+    result = {"path": expand_home(file).absolute(), "dryRun": dry_run, **counts}
     session.answer(result, lambda value: terminal.echo("\n".join(_merge_lines(value))))
 
 

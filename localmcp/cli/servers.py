@@ -17,6 +17,7 @@ from localmcp.cli.files import split_pair
 from localmcp.cli.session import Session, group, pass_session
 from localmcp.config import cache_directory, servers_file, state_directory
 from localmcp.errors import InvalidInput, NotFound
+from localmcp.files import expand_home
 from localmcp.humanize import command_line
 from localmcp.providers.client_configuration import client_names, read_client, read_document, servers_in
 from localmcp.providers.mcp_servers.adoption import plan_adoption
@@ -264,7 +265,7 @@ def read_source(source: str) -> dict[Path, dict[str, Any]]:
     """
     if source in client_names():
         return read_client(source)
-    path = Path(source).expanduser()
+    path = expand_home(source)
     if not path.is_file():
         clients = ", ".join(client_names())
         raise NotFound(f"'{source}' is neither a file nor a client that is known.", hint=f"Clients: {clients}.")

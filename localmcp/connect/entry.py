@@ -13,6 +13,7 @@ from typing import Any
 
 from localmcp.config import APP, describe_settings, is_secret, read_variable
 from localmcp.errors import ConfigurationError
+from localmcp.files import expand_home
 from localmcp.profiles import read_profile
 from localmcp.providers.client_configuration import CODEX_SERVERS, MCP_SERVERS, SERVERS, ClientFile
 from localmcp.schemas import Json
@@ -85,7 +86,7 @@ def _with_absolute_paths(name: str, value: str) -> str:
 
 
 def _absolute(path: str) -> str:
-    return str(Path(path).expanduser().absolute())
+    return str(expand_home(path).absolute())
 
 
 def entry_for(target: ClientFile, entry: Mapping[str, Any]) -> Json:

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from localmcp.errors import ConfigurationError, InvalidInput
+from localmcp.files import expand_home
 from localmcp.providers.client_configuration import (
     CODEX_SERVERS,
     CONTEXT_SERVERS,
@@ -35,7 +36,7 @@ def find_targets(client_or_file: str) -> list[ClientFile]:
     if client_or_file in client_names():
         files = client_files(client_or_file)
         return [file for file in files if is_present(file)] or files[:1]
-    path = Path(client_or_file).expanduser()
+    path = expand_home(client_or_file)
     if not (path.suffix.lower() in _ENDINGS or os.sep in client_or_file or "/" in client_or_file or path.is_file()):
         near = nearest(client_or_file, client_names())
         choices = f"Clients: {', '.join(client_names())}. A file ends with .json or .toml."

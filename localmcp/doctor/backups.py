@@ -16,6 +16,7 @@ from localmcp import files
 from localmcp.doctor.file import MAGIC
 from localmcp.doctor.optimization import truncate_log
 from localmcp.errors import AlteredSchema, FileUnavailable, InvalidInput, LocalMCPError, NotOurFile
+from localmcp.files import expand_home
 from localmcp.packs.verify import Verification, verify
 from localmcp.storage.adoption import Dropped, KeptPowers, drop_foreign_powers
 from localmcp.storage.database import Database, fetch_all, fetch_one, open_copy
@@ -48,7 +49,7 @@ def back_up(database: Database, target: Path | None = None) -> Backup:
         InvalidInput: the target exists.
         FileUnavailable: it cannot be written, the disk is full, or the file is damaged.
     """
-    target = target.expanduser().absolute() if target else name_beside(database.path, "backup")
+    target = expand_home(target).absolute() if target else name_beside(database.path, "backup")
     if target.is_dir():
         target = target / name_beside(database.path, "backup").name
     _check_free(target)
@@ -101,7 +102,7 @@ def restore(path: Path, backup: Path, *, other: bool = False, powers: KeptPowers
         NotOurFile: the backup is not a localmcp file.
         InvalidInput: the backup is of another file.
     """
-    path, backup = path.expanduser().absolute(), backup.expanduser().absolute()
+    path, backup = expand_home(path).absolute(), expand_home(backup).absolute()
     if backup == path:
         raise InvalidInput("A file cannot be restored from itself.", hint="Name the backup.")
     counts = _read_to_its_end(backup, f"{backup} cannot be used", "Nothing was changed.").counts

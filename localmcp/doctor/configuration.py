@@ -16,6 +16,7 @@ from localmcp.config import Settings
 from localmcp.doctor.check import Check, fail, ok, warn
 from localmcp.embeddings import parse_spec
 from localmcp.errors import ConfigurationError, LocalMCPError, UnknownTool
+from localmcp.files import expand_home
 from localmcp.language_models import parse_address
 from localmcp.milvus.client import read_server
 from localmcp.profiles import Profile, profiles_file, read_profile
@@ -197,7 +198,7 @@ def _startable(client: str, name: str, entry: dict[str, Any]) -> Iterator[Check]
         yield fail("clients", f"{client} starts '{name}' with {command}, which is not there", "localmcp demo")
     words = [str(argument) for argument in list_of(entry.get("args"))]
     for option, value in zip(words, words[1:], strict=False):
-        if option == "--db" and not Path(value).expanduser().exists():
+        if option == "--db" and not expand_home(value).exists():
             yield warn("clients", f"{client} starts '{name}' on {value}, which does not exist yet")
 
 

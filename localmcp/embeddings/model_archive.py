@@ -22,6 +22,7 @@ from localmcp.embeddings.fastembed_models import list_fastembed_models
 from localmcp.embeddings.native import digest_weights
 from localmcp.embeddings.spec import parse_spec
 from localmcp.errors import InvalidInput, ModelUnavailable, UnreadableDocument
+from localmcp.files import expand_home
 
 DESCRIPTION, FORM = "parcel.json", "localmcp-model-1"
 MOST_FILES, MOST_BYTES = 200, 20_000_000_000
@@ -47,7 +48,7 @@ def write_archive(spec: str, target: Path, models_directory: Path) -> ModelArchi
         InvalidInput: a model that has no files here to give, or the target exists.
         ModelUnavailable: the model is not on this machine, or the target cannot be written.
     """
-    target = target.expanduser().absolute()
+    target = expand_home(target).absolute()
     if target.exists():
         raise InvalidInput(f"{target} is there already.", hint="Name another file.")
     folder, files = _model_files(spec, models_directory)

@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 
 from localmcp.config import Settings
 from localmcp.errors import ConfigurationError, LocalMCPError, MissingExtra
+from localmcp.files import expand_home
 from localmcp.milvus.failures import translate_error
 
 SCHEMES = ("http", "https", "tcp", "unix")
@@ -59,13 +60,13 @@ def read_server(settings: Settings) -> Server | None:
     if not token and settings.milvus_username:
         token = f"{settings.milvus_username}:{settings.milvus_password}"
     uri = _parse_address(address, settings.milvus_tls)
-    ca_file = str(Path(settings.milvus_ca_file).expanduser()) if settings.milvus_ca_file else ""
+    ca_file = str(expand_home(settings.milvus_ca_file)) if settings.milvus_ca_file else ""
     return Server(uri, token, settings.milvus_database, ca_file, settings.milvus_timeout)
 
 
 def _parse_address(address: str, tls: bool) -> str:
     if address.endswith(".db") and "://" not in address:
-        return str(Path(address).expanduser().absolute())
+        return str(expand_home(address).absolute())
     if address.startswith("unix:"):
         return address
     if "://" not in address:

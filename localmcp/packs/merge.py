@@ -13,7 +13,7 @@ import apsw
 
 from localmcp.embeddings import LazyEmbedder, is_unit_vector
 from localmcp.errors import InvalidInput, LocalMCPError, ModelMismatch
-from localmcp.files import expanded
+from localmcp.files import expand_home
 from localmcp.packs.incoming import MOST_CHUNKS, MOST_SKIPPED, Incoming, read_incoming
 from localmcp.search.adaptation import adapt_weights
 from localmcp.search.collections import (
@@ -130,7 +130,7 @@ class Merge:
             NotFound: it has no such collection.
             FileUnavailable, NotOurFile, FileTooNew: a file cannot be opened or written.
         """
-        path = expanded(path)
+        path = expand_home(path).absolute()
         if path.exists() and self._database.path.exists() and path.samefile(self._database.path):
             raise InvalidInput(f"{path} is the file that is open.")
         report = MergeReport()

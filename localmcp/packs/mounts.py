@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from localmcp.embeddings import Embedder, LazyEmbedder
 from localmcp.errors import FileUnavailable, InvalidInput, LocalMCPError, ModelUnavailable, NotFound, NotOurFile
-from localmcp.files import expanded, signature_of, write_atomically
+from localmcp.files import expand_home, signature_of, write_atomically
 from localmcp.packs.manifest import read_manifest
 from localmcp.search.candidates import Mode
 from localmcp.search.index import MODEL_WAIT_SECONDS, Index
@@ -171,7 +171,7 @@ class Mounts:
             InvalidInput: a name that cannot be used or is taken, the file itself, or one that is mounted already.
             FileUnavailable, NotOurFile, FileTooNew: the file cannot be opened.
         """
-        path = expanded(path)
+        path = expand_home(path).absolute()
         entry = Entry(_check_name(name) if name else _name_of(path), path, utc_now())
         if not path.is_file():
             raise NotFound(f"There is no file {path}.", hint=WHAT_IS_MOUNTED if path.is_dir() else None)
@@ -194,7 +194,7 @@ class Mounts:
         Raises:
             NotFound: nothing of that name is mounted.
         """
-        path = expanded(name)
+        path = expand_home(name).absolute()
         entry = next((entry for entry in self.entries() if name.casefold() == entry.name or path == entry.path), None)
         if entry is None:
             mounted_names = ", ".join(entry.name for entry in self.entries()) or "nothing yet"

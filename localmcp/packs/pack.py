@@ -58,7 +58,7 @@ def write_pack(
         NotFound: a collection that is not there.
         FileUnavailable: the target cannot be written, or the disk is full.
     """
-    target = files.expanded(target)
+    target = files.expand_home(target).absolute()
     _check_target(database, target, options.overwrite)
     unwanted = _unwanted(database, options)
     try:

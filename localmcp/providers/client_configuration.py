@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from localmcp.errors import ConfigurationError, InvalidInput, NotFound
-from localmcp.files import reason_of
+from localmcp.files import expand_home, reason_of
 from localmcp.schemas import Json, json_kind, mapping_of
 
 MCP_SERVERS, SERVERS, CONTEXT_SERVERS, CODEX_SERVERS = "mcpServers", "servers", "context_servers", "mcp_servers"
@@ -129,7 +129,7 @@ def _zed_folder() -> Path:
 
 def _folder(variable: str, otherwise: Path) -> Path:
     value = os.environ.get(variable, "").strip()
-    return Path(value).expanduser() if value else otherwise
+    return expand_home(value) if value else otherwise
 
 
 def read_client(client: str) -> dict[Path, dict[str, Any]]:

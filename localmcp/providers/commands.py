@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
 from localmcp.errors import CallGivenUp, InvalidInput, Unavailable
+from localmcp.files import expand_home
 from localmcp.providers.fields import Fields, Source
 from localmcp.providers.manifests import (
     ManifestFolder,
@@ -427,7 +428,7 @@ def read_command(fields: Fields, parameters: dict[str, Parameter]) -> Command:
     if stdin is not None:
         refuse_unknown_placeholders(fields, "stdin", stdin, parameters, always=True)
     variables = fields.table("set_environment")
-    directory = Path(fields.text("working_directory", "~")).expanduser()
+    directory = expand_home(fields.text("working_directory", "~"))
     return Command(
         program=program,
         arguments=_read_arguments(fields, parameters),

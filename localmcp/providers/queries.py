@@ -20,6 +20,7 @@ import apsw
 
 from localmcp.config import SUFFIX
 from localmcp.errors import AccessDenied, InvalidInput, LocalMCPError, Unavailable
+from localmcp.files import expand_home
 from localmcp.providers.fields import Fields, Source
 from localmcp.providers.manifests import (
     ManifestFolder,
@@ -338,7 +339,7 @@ class Queries(ManifestProvider):
         written, folder = fields.text("database", OUR_FILE), common.path.parent
         query = Query(
             sql=fields.text("sql", required=True),
-            database=self.database if written == OUR_FILE else folder / Path(written).expanduser(),
+            database=self.database if written == OUR_FILE else folder / expand_home(written),
             timeout=fields.number("timeout", 5, least=0.05, most=60),
             max_rows=fields.whole("max_rows", 200, least=1, most=10_000),
         )

@@ -8,7 +8,7 @@ import threading
 import tomllib
 from pathlib import Path
 
-from localmcp.files import Signature, signature_at
+from localmcp.files import Signature, expand_home, signature_at
 from localmcp.providers.fields import Fields, Problem, Source
 from localmcp.schemas import Json
 
@@ -91,7 +91,7 @@ class Switches:
     def _take(self, fields: Fields) -> None:
         self._off = frozenset(fields.texts("disabled"))
         python = fields.table("python")
-        folders = (Path(text).expanduser() for text in python.texts("folders"))
+        folders = (expand_home(text) for text in python.texts("folders"))
         self._folders = tuple(self.path.parent / folder for folder in folders)
         if isinstance(python.raw("entry_points"), bool):
             self._entry_points = python.flag("entry_points", False)

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, cast
 import apsw
 
 from localmcp.errors import AccessDenied, FileUnavailable, InvalidInput, LocalMCPError, NotFound
+from localmcp.files import expand_home
 from localmcp.quickstarts import answers, store
 from localmcp.quickstarts.candidates import WordCache
 from localmcp.quickstarts.documents import Draft, Reading, Unreadable, read_path, read_text
@@ -177,7 +178,7 @@ class Quickstarts:
         Raises:
             NotFound: there is no such file or folder.
         """
-        expanded = Path(path).expanduser()
+        expanded = expand_home(path)
         # Unlike `Path.exists` this is false, too, for a name that no file can have.
         if not os.path.exists(expanded):
             raise NotFound(f"There is no file or folder {expanded}.")

@@ -11,6 +11,7 @@ from typing import Annotated, Literal, NotRequired
 from typing_extensions import TypedDict
 
 from localmcp.errors import AccessDenied, InvalidInput, NotFound
+from localmcp.files import expand_home
 from localmcp.rules import rulebook
 from localmcp.rules.catalog import RuleCatalog
 from localmcp.rules.files import (
@@ -62,7 +63,7 @@ def rule_files_in(path: Path) -> list[Path]:
     Raises:
         NotFound: there is no such path, or the folder holds no rule files.
     """
-    expanded = path.expanduser()
+    expanded = expand_home(path)
     if not os.path.exists(expanded):
         raise NotFound(f"There is no file or folder {expanded}.")
     rule_files = find_rule_files(expanded)

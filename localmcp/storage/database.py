@@ -14,7 +14,7 @@ from typing import Any, Literal, cast
 import apsw
 
 from localmcp.errors import FileTooNew, FileUnavailable, LocalMCPError
-from localmcp.files import PRIVATE_FILE, make_private_folder
+from localmcp.files import PRIVATE_FILE, expand_home, make_private_folder
 from localmcp.humanize import command_line
 from localmcp.storage.connections import PRACTICES, load_sqlite_vec, register_levenshtein, switch_to_wal
 from localmcp.storage.failures import translate_error
@@ -63,7 +63,7 @@ class Database:
 
     def __init__(self, path: str | os.PathLike[str], *, read_only: bool = False, foreign: bool = False) -> None:
         """`foreign`: distrust the file, even if this machine once adopted it."""
-        self.path = Path(path).expanduser().absolute()
+        self.path = expand_home(path).absolute()
         self.read_only = read_only
         self._foreign = foreign
         self._why_read_only = "it was opened read-only" if read_only else ""

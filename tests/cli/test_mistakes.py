@@ -52,6 +52,17 @@ def test_a_tool_that_writes_makes_the_file(cli, tmp_path: Path) -> None:
     assert file.exists()
 
 
+@pytest.mark.parametrize(
+    "words",
+    [("rules", "import"), ("servers", "import"), ("models", "import"), ("quickstarts", "import"), ("restore",)],
+    ids=" ".join,
+)
+def test_a_path_with_the_home_of_nobody_is_that_of_a_file(cli, words: tuple[str, ...]) -> None:
+    ran = cli(*words, "~nobody-here/file.zip")
+    assert ran.code == 1
+    assert "~nobody-here/file.zip" in ran.err and "Unexpected" not in ran.err
+
+
 @pytest.mark.parametrize("setting", ["model", "language_model"])
 def test_a_model_that_cannot_be_one_is_not_written(cli, setting: str) -> None:
     ran = cli("config", "set", setting, "nope")

@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 
 from localmcp.config import servers_file
 from localmcp.errors import ConfigurationError
-from localmcp.files import PRIVATE_FILE, reason_of, write_atomically
+from localmcp.files import PRIVATE_FILE, expand_home, reason_of, write_atomically
 from localmcp.masking import keys_in_path, mask_arguments, mask_urls, names_secret
 from localmcp.providers.client_configuration import MCP_SERVERS, TABLES, read_document, servers_in
 from localmcp.schemas import Json
@@ -256,7 +256,7 @@ def prepare(entry: ServerEntry) -> Launch:
         raise ConfigurationError(
             f"The url of the MCP server '{entry.name}' is no address: {error}.", hint=f"Correct it in {servers_file()}."
         ) from error
-    env = _read_env_file(entry.name, servers_file().parent / Path(env_file).expanduser()) if env_file else {}
+    env = _read_env_file(entry.name, servers_file().parent / expand_home(env_file)) if env_file else {}
     return Launch(
         command=os.path.expanduser(filled("command", entry.command)),
         args=tuple(filled("args", argument) for argument in entry.args),
