@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 
-from localmcp.tool_search.synonyms import read_lines, request_words
+from localmcp.tool_search.synonyms import read_lines
 from localmcp.wording.normalize import stem
 
 REACH = 6
@@ -15,13 +15,9 @@ _QUESTION = frozenset(
     """what whats which who whom whose where when how why is are am was were do does did has have had will there any
     can""".split()
 )
-_ANSWERS = """convert calculate compute compare translate analyze summarize explain track monitor preview diff estimate
-    forecast who what test verify validate lint explore view"""
-"""Verbs of tools that answer questions, besides those that only look."""
 _BEFORE_A_THING = frozenset(
     "the a an my this that our your his her their me it him us them all every some these those any one two".split()
 )
-_NO_VERB = frozenset("i we you he she they it on in at for from to of with all about into and or but if".split())
 
 
 # ---------------------------------------------------------------- tools
@@ -30,7 +26,7 @@ _NO_VERB = frozenset("i we you he she they it on in at for from to of with all a
 @cache
 def known_verbs() -> frozenset[str]:
     """Return stems of every verb that a tool may have for what people say."""
-    return _answering().union(*_verbs_for().values()) - {"*"}
+    return frozenset[str]().union(*_verbs_for().values()) - {"*"}
 
 
 @cache
@@ -51,16 +47,13 @@ def verbs_asked(words: Sequence[str]) -> frozenset[str]:
     if not words:
         return frozenset()
     if words[0] in _QUESTION or words[0].endswith("'s"):
-        return _answering()
+        return looking()
     first = stem(words[0], "english")
     for other in words[1:REACH]:
         if (verbs := _verbs_for().get(f"{first}_{other}")) is not None:
             return verbs
-    before_a_thing = len(words) > 1 and words[1] in _BEFORE_A_THING
-    if (verbs := _verbs_for().get(first)) is not None:
-        return verbs if before_a_thing or words[0] not in request_words("also_things") else verbs | _answering()
-    is_command = before_a_thing and len(first) > 1 and words[0] not in _NO_VERB
-    return frozenset((first,)) if is_command else frozenset()
+    is_command = len(words) > 1 and words[1] in _BEFORE_A_THING
+    return _verbs_for().get(first, frozenset((first,) if is_command else ()))
 
 
 def opposites_of(words: Sequence[str], verbs: frozenset[str]) -> frozenset[str]:
@@ -80,11 +73,6 @@ def _opposites() -> dict[str, frozenset[str]]:
         sides = [frozenset(stem(verb, "english") for verb in side.split()) for side in line.split(":")]
         stems |= dict.fromkeys(sides[0], sides[1]) | dict.fromkeys(sides[1], sides[0])
     return stems
-
-
-@cache
-def _answering() -> frozenset[str]:
-    return looking() | {stem(verb, "english") for verb in _ANSWERS.split()}
 
 
 @cache

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localmcp.tool_search.synonyms import read_lines
-from localmcp.tool_search.verbs import known_verbs, looking, verbs_asked
+from localmcp.tool_search.verbs import known_verbs, verbs_asked
 from localmcp.wording.normalize import stem
 
 
@@ -29,11 +29,6 @@ def test_a_request_asks_for_the_verbs_of_the_tools_that_do_it(request_: str, ver
 @pytest.mark.parametrize("request_", ["cheap sails", "the harbour at night", "i lost an oar", ""])
 def test_what_names_no_verb_asks_for_none(request_: str) -> None:
     assert verbs_asked(request_.split()) == frozenset()
-
-
-def test_a_verb_that_is_a_thing_as_well_asks_for_looking_too_unless_a_thing_follows() -> None:
-    assert looking() <= verbs_asked("share price of the shipyard".split())
-    assert not looking() & verbs_asked("share the logbook".split())
 
 
 @given(st.lists(st.text(max_size=12), max_size=10))
