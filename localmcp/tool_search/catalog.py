@@ -136,9 +136,7 @@ class ToolCatalog:
         """Return the query with the nearest word of a tool for each word that is neither English nor a tool's."""
         # `unblock` is no English word of the vocabulary, and no slip for `block`.
         unknown = [
-            word.surface
-            for word in query.words
-            if word.stem not in self.holders and not word.is_name and not has_opposite(word.stem)
+            word.surface for word in query.words if word.stem not in self.holders and not has_opposite(word.stem)
         ]
         near_words = {word: near[0].replacement for word in unknown if (near := correct(word, self._surfaces))}
         if not near_words:

@@ -162,8 +162,6 @@ class QueryWord:
     stem: str
     surface: str
     """As written, folded."""
-    is_name: bool
-    """Capitalized inside the sentence: likely the name of a person, place or thing, and then no tool has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,11 +182,10 @@ def take_query_apart(query: str) -> Query:
     """Return the words of a query that can point to a tool, courtesies and values left out."""
     tokens = tokenize(query)
     words_by_stem: dict[str, QueryWord] = {}
-    for position, token in enumerate(tokens):
+    for token in tokens:
         if token.kind == "word":
-            is_name = position > 0 and token.text[:1].isupper() and not token.text.isupper()
             for word in _words_of(token):
-                words_by_stem.setdefault(stem(word, "english"), QueryWord(stem(word, "english"), word, is_name))
+                words_by_stem.setdefault(stem(word, "english"), QueryWord(stem(word, "english"), word))
     telling = tuple(item for item in words_by_stem.values() if item.surface not in _left_out())
     chosen = telling or tuple(item for item in words_by_stem.values() if item.surface not in function_words())
     spoken = [fold(token.text) for token in tokens if token.kind == "word"]
