@@ -6,12 +6,10 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any, cast
 
 from localmcp.schemas import list_of
 from localmcp.tool_search.name_match import Rungs, ToolMetadata
-from localmcp.tool_search.synonyms import request_words
 from localmcp.tool_search.verbs import known_verbs, looking, opposites_of, verbs_asked
 from localmcp.tools import Json
 from localmcp.wording.normalize import fold, stem, words
@@ -186,8 +184,7 @@ def take_query_apart(query: str) -> Query:
         if token.kind == "word":
             for word in _words_of(token):
                 words_by_stem.setdefault(stem(word, "english"), QueryWord(stem(word, "english"), word))
-    telling = tuple(item for item in words_by_stem.values() if item.surface not in _left_out())
-    chosen = telling or tuple(item for item in words_by_stem.values() if item.surface not in function_words())
+    chosen = tuple(item for item in words_by_stem.values() if item.surface not in function_words())
     spoken = [fold(token.text) for token in tokens if token.kind == "word"]
     verbs = verbs_asked(spoken)
     return Query(query.strip(), chosen, verbs, opposites_of(spoken, verbs), not clauses(query))
@@ -198,11 +195,6 @@ def clauses(text: str) -> list[str]:
     parts = [part.strip(" ,.;") for part in _CLAUSE_END.split(text.strip())]
     several = [part for part in parts if " " in part][:MOST_CLAUSES]
     return several if len(several) > 1 else []
-
-
-@cache
-def _left_out() -> frozenset[str]:
-    return function_words() | request_words("aside")
 
 
 def _words_of(token: Token) -> list[str]:
