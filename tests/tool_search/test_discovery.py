@@ -147,7 +147,7 @@ def test_registry_01_a_registered_tool_is_got_by_its_name(registry: Registry) ->
 
 
 def test_registry_02_getting_an_unknown_tool_is_an_error_that_names_the_nearest(registry: Registry) -> None:
-    with pytest.raises(UnknownTool, match="Unknown tool: send_mail Did you mean 'send_email'"):
+    with pytest.raises(UnknownTool, match=r"Unknown tool: send_mail\. Did you mean 'send_email'"):
         registry.get("send_mail")
     assert registry.find("nonexistent") is None
 
