@@ -223,7 +223,7 @@ def _sections_in(passage: Passage, *, is_first: bool) -> list[tuple[int, tuple[s
     """Return the first line and the heading path of each part of a passage that is under another heading."""
     path, body = tuple(passage.headings), passage.text.strip()
     if passage.format == "code":
-        inside = list(definitions_in(body, path)) or ([(0, path)] if is_first else [])
+        inside = list(definitions_in(body)) or ([(0, path)] if is_first else [])
         return [(passage.first_line + line, path) for line, path in inside]
     if passage.format in _ONE_SECTION:
         return [(passage.first_line, path)]

@@ -6,14 +6,13 @@ _FIRST = r"\.(?:ics|vcf|adoc|asciidoc|pdf|[1-9][a-z]{0,3})(?:\.gz)?$"
 _THIRD = r"\.(?:ics|vcf|pdf|epub|org|tex|[1-9][a-z]{0,3})(?:\.gz)?$"
 _FOURTH = r"\.(?:x?html?|mht|mhtml)(?:\.gz)?$"
 _FIFTH = r"\.(?:x?html?|mht|mhtml|xml|rss|atom|opml|rst|rest)(?:\.gz)?$"
-_CODE = r"\.(?:py|[cm]?[jt]s|[jt]sx|java|kt|scala|swift|go|rs|[ch](?:pp|xx|c|h)?|cs|rb|php|pl|lua|dart|sh|bash)$"
-_SIXTH = rf"{_FOURTH}|{_CODE}|\.[1-9][a-z]{{0,3}}(?:\.gz)?$"
+_SIXTH = rf"{_FOURTH}|\.[1-9][a-z]{{0,3}}(?:\.gz)?$"
 CHANGES = (_FIRST, rf"\.org(?:\.gz)?$|#.*{_FIRST}", _THIRD, _FOURTH, _FIFTH, _SIXTH)
 """Patterns of names, one for each change, the newest last: calendars, contacts, AsciiDoc, bookmarks, manual pages; Org,
 and the first ones inside mailboxes and archives (`box.mbox#team.ics`), which were not read again; and fields and
 comments of PDF files, titles of chapters, tasks of Org, formulas of LaTeX, people of meetings, rows of dashes in manual
 pages; titles and tables of contents of HTML pages; their titles below the header of a site, feeds, and labels of
-reStructuredText; headings of HTML pages that are links, functions of code, and first lines of manual pages."""
+reStructuredText; headings of HTML pages that are links, and first lines of manual pages."""
 
 
 def reads_anew(name: str, changes: int) -> bool:

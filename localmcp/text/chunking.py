@@ -12,14 +12,14 @@ from typing import Literal
 from localmcp.errors import InvalidInput
 from localmcp.text.flowing_text import flowing_text
 from localmcp.text.lead_ins import with_lead_ins
-from localmcp.text.outline import Markup, Outline, Path, Section, definition, is_only_heading, read_outline
+from localmcp.text.outline import Markup, Outline, Path, Section, is_only_heading, read_outline
 
 Kind = Literal["prose", "code", "data"]
 """data: found by word only."""
 TokenCounter = Callable[[str], int]
 """Counts the model's tokens in a text, special tokens left out and nothing truncated."""
 
-CHUNKER_VERSION = 4
+CHUNKER_VERSION = 3
 """Counts up when the same text is cut differently."""
 PREFIX_BYTES = 192
 """Most UTF-8 bytes of title and headings in front of an embedded text. No WordPiece or byte-level tokenizer makes
@@ -111,9 +111,6 @@ def split(
     rows = _Rows(row_starts, outline.line_starts) if row_starts else None
     sheets = [section.start for section in outline.sections] if rows else []
     fixed = [*sheets, *(start for start, _ in headings), *(() if appendix is None else (appendix,))]
-    if markup == "code":
-        # The end of one function and the head of the next are no passage.
-        fixed += [right.start for left, right in pairwise(outline.sections) if left.path != right.path]
     borders = _borders(text, fixed, page_starts)
     budget = _Budget(count_tokens, title, target, limit)
     groups = list(_pack(text, _cut_sections(outline.sections, borders), budget, frozenset(borders)))
@@ -318,9 +315,6 @@ def _fit(
     """Return the group as sections within the limit; the remains of cutting are joined again where they fit."""
     paths = [section.path for section in group.sections]
     fits = group.tokens is not None and group.tokens <= budget.room(paths[0])
-    if markup == "code" and not fits and len(paths) == 1:
-        name = definition(text[group.start : group.stop])
-        paths = [paths[0] if paths[0][-1:] == name else (*paths[0], *name)]
     tightest = paths[0] if fits else min(paths, key=budget.room)
     cutter = _Cutter(text, budget, markup, budget.room(tightest), budget.goal(tightest), rows, fences)
     pieces = cutter.cut(group.start, group.stop, group.tokens)

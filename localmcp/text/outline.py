@@ -80,53 +80,33 @@ def _line_starts(text: str) -> list[int]:
     return list(accumulate(map((1).__add__, map(len, lines)), initial=0))
 
 
-_BLOCK_START = re.compile(r"\n[ \t]*\r?\n(?=([ \t]*)[^\s)}\]])")
-LONG_BLOCK = 800
-"""A longer block of code is cut where the definitions in it begin."""
-DEEPEST_BLOCK = 3
+_BLOCK_START = re.compile(r"\n[ \t]*\r?\n(?=[^\s)}\]])")
+_INNER_BLOCK = re.compile(r"\n[ \t]*\r?\n(?=[ \t]*[^\s)}\]])")
 _ABOVE_DEFINITION = re.compile(r"(?:[ \t]*(?:(?:[*@#]|//|/\*)[^\n]*)?\n)*[ \t]*")
 _DEFINITION = re.compile(
     r"(?:\w+[ ]){0,3}(?:class|def|fn|func|function|struct|interface|trait|impl|enum|module|namespace)\s+[\w$][^\n]*"
     r"|(?!(?:if|for|while|switch|catch|return|else|with)\b)[\w$*&<>:~,.=\s]{0,200}\([^;{}]{0,600}\)[\w\s=>:]{0,40}(?=\{)"
 )
-_LONGEST_OPENING = 100
+_LONGEST_NAME = 100
 
 
 def _read_blocks(text: str) -> list[Section]:
-    """Code as its top-level blocks, which follow an empty line and are not indented; of long ones, the definitions."""
+    """Code as its top-level blocks: what follows an empty line and is not indented."""
     visible = len(text) - len(text.lstrip())
-    starts = [(match.end(), len(match[1].expandtabs())) for match in _BLOCK_START.finditer(text, visible)]
-    top = [0, *(start for start, indent in starts if not indent), len(text)]
-    return [section for start, stop in pairwise(top) for section in _nested_blocks(text, start, stop, starts, ())]
+    starts = [0, *(match.end() for match in _BLOCK_START.finditer(text, visible)), len(text)]
+    return [Section(start, stop, ()) for start, stop in pairwise(starts)]
 
 
-def _nested_blocks(text: str, start: int, stop: int, starts: list[tuple[int, int]], path: Path) -> Iterator[Section]:
-    """Yield a block, or if it is long and holds definitions, its blocks, under the line that opens it."""
-    inside = starts[bisect_right(starts, (start, stop)) : bisect_left(starts, (stop, 0))]
-    depth = min((indent for _, indent in inside), default=0)
-    cuts = [start, *(begin for begin, indent in inside if indent == depth), stop]
-    deep = stop - start <= LONG_BLOCK or len(path) == DEEPEST_BLOCK
-    if deep or not any(definition(text[first:last]) for first, last in pairwise(cuts[1:])):
-        yield Section(start, stop, path)
-        return
-    path = (*path, *definition(text[start:stop]))
-    for first, last in pairwise(cuts):
-        yield from _nested_blocks(text, first, last, inside, path)
-
-
-def definition(block: str) -> Path:
-    """Return what a block of code defines, as `def wrap(self, text)`, if it does; comments and decorators are above."""
-    above = _ABOVE_DEFINITION.match(block)
-    match = _DEFINITION.match(block, above.end() if above else 0)
-    return (" ".join(match[0].split())[:_LONGEST_OPENING].rstrip(" :{(,"),) if match else ()
-
-
-def definitions_in(text: str, path: Path) -> Iterator[tuple[int, Path]]:
-    """Yield the line, from 0, and the path of every block of code in a chunk under `path` that defines something."""
-    starts = [0, *(match.end() for match in _BLOCK_START.finditer(text)), len(text)]
+def definitions_in(text: str) -> Iterator[tuple[int, Path]]:
+    """Yield the line, from 0, of every block of code that defines something, and what: `def wrap`."""
+    starts = [0, *(match.end() for match in _INNER_BLOCK.finditer(text)), len(text)]
     for start, stop in pairwise(starts):
-        if name := definition(text[start:stop]):
-            yield text.count("\n", 0, start), path if path[-1:] == name else path + name
+        block = text[start:stop]
+        # Comments and decorators are above.
+        above = _ABOVE_DEFINITION.match(block)
+        if match := _DEFINITION.match(block, above.end() if above else 0):
+            name = " ".join(re.split(r"[(=]", match[0])[0].split())[:_LONGEST_NAME].rstrip(" :{,")
+            yield text.count("\n", 0, start), (name,)
 
 
 _ONLY_HEADING = re.compile(r"(?:\.\. _[^\r\n]+:\s+)*[^\r\n]+(?:(?:\r\n|\r|\n)[=\-~^\"#*+`]{2,})?")

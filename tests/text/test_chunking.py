@@ -238,45 +238,6 @@ def test_code_is_cut_at_top_level_blocks():
     assert all(chunk.text.startswith("def f") and chunk.kind == "code" for chunk in chunks)
 
 
-PUMP = """\
-class Pump(Machine):
-    'Moves water.'
-
-{methods}
-
-def main():
-    run(Pump())
-"""
-STEPS = "\n".join(f"        turn(valve_{number}, quarter)\n" for number in range(40))
-
-
-def test_a_passage_of_code_does_not_end_with_the_head_of_the_next_function():
-    methods = "\n".join(f"    @logged\n    def start_{number}(self):\n{STEPS}" for number in range(4))
-    chunks = split_checked(PUMP.format(methods=methods), "code")
-    heads = [chunk.text for chunk in chunks if "def " in chunk.text]
-    assert [head.count("def ") for head in heads] == [1] * 5
-    assert all(head.startswith("    @logged\n    def start_") for head in heads[:4])
-
-
-def test_what_is_inside_a_long_function_is_under_its_class_and_its_first_line():
-    methods = f"    def start(self,\n              force):\n{STEPS}\n    def stop(self):\n        halt()\n"
-    chunks = split_checked(PUMP.format(methods=methods), "code")
-    paths = {line.strip(): chunk.headings for chunk in chunks for line in chunk.text.splitlines()}
-    assert paths["turn(valve_39, quarter)"] == ("class Pump(Machine)", "def start(self")
-    assert paths["halt()"] == ("class Pump(Machine)",)
-    assert paths["run(Pump())"] == ()
-
-
-@pytest.mark.parametrize(
-    "head",
-    ["static int turn(int a,\n  int b)\n{", "const turn = async (a, b) => {", "turn () {", "export function turn(a) {"],
-)
-def test_functions_of_other_languages_name_what_is_inside_them(head: str):
-    steps = "\n".join(f"  open(valve_{number});\n" for number in range(60))
-    chunks = split_checked(f"#include <a.h>\n\n/* Turns it.\n * Slowly. */\n{head}\n{steps}}}\n", "code")
-    assert {chunk.headings for chunk in chunks[1:]} == {(" ".join(head.split()).rstrip(" {"),)}
-
-
 def test_mostly_fenced_chunks_are_code_and_the_others_prose():
     code = "```python\n" + "print(value)\n" * 40 + "```\n"
     chunks = split_checked(f"# Prose\n\n{'Some words. ' * 60}\n\n# Code\n\n{code}")
