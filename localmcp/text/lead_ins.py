@@ -34,11 +34,13 @@ def with_lead_ins(parts: Iterable[str], capacity: int) -> list[str]:
 
 def _cut_lead_in(text: str, following: str) -> tuple[str, str]:
     """Return a text in two: the lead-in at its end, below its heading if that is alone above it, and what is before."""
+    introduces, above_table = text.rstrip().endswith((":", "\uff1a")), following.lstrip()[:1] == "|"
+    if not introduces and not above_table:
+        return text, ""
     starts = [0, *(match.end() for match in _BLOCK.finditer(text))]
     start = starts.pop()
     last = text[start:].strip()
-    is_caption = following.lstrip()[:1] == "|" != last[:1] and len(last) <= LONGEST_CAPTION
-    if not is_caption and not last.endswith((":", "\uff1a")):
+    if not introduces and (last[:1] == "|" or len(last) > LONGEST_CAPTION):
         return text, ""
     if starts and HEADING.fullmatch(text, starts[-1], start):
         start = starts.pop()
