@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import shutil
 import sys
@@ -31,7 +32,7 @@ LEAST_FREE = 100_000_000
 LARGE_LOG = 64_000_000
 FORGOTTEN_SECONDS = 3600
 """What is unfinished and older belongs to a process that was killed."""
-UNFINISHED = ("{stem}*.part", ".localmcp-scratch-*")
+UNFINISHED = ("{name}.v*-backup.part", "{stem}-before-repair-*{suffix}.part", ".localmcp-scratch-*")
 COPIES = ("{name}.v*-backup", "{name}.before-restore*", "{stem}-backup-*{suffix}", "{stem}-before-repair-*{suffix}")
 
 
@@ -150,9 +151,10 @@ def copies_beside(path: Path) -> list[Path]:
 
 
 def _matching(path: Path, patterns: tuple[str, ...]) -> list[Path]:
-    globs = [pattern.format(name=path.name, stem=path.stem, suffix=path.suffix) for pattern in patterns]
+    parts = {"name": path.name, "stem": path.stem, "suffix": path.suffix}
+    globs = [pattern.format(**{key: glob.escape(part) for key, part in parts.items()}) for pattern in patterns]
     names = sorted(os.listdir(path.parent)) if path.parent.is_dir() else []
-    return [path.with_name(name) for name in names if any(fnmatchcase(name, glob) for glob in globs)]
+    return [path.with_name(name) for name in names if any(fnmatchcase(name, pattern) for pattern in globs)]
 
 
 def _changed(path: Path) -> float:

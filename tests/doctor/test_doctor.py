@@ -174,6 +174,16 @@ def test_jobs_that_nobody_works_on_are_ended_and_scraps_deleted(workspace: Works
     assert problems(workspace) == {} and not scrap.exists()
 
 
+def test_unfinished_files_of_other_programs_stay(workspace: Workspace) -> None:
+    lecture = write(workspace.database.path.with_name("library_lecture.mp4.part"), "half")
+    folder = workspace.database.path.with_name("library-2024.part")
+    folder.mkdir()
+    for path in (lecture, folder):
+        os.utime(path, (1, 1))
+    repair(workspace.database)
+    assert lecture.exists() and folder.exists()
+
+
 # ---------------------------------------------------------------- what it cannot mend, but names
 
 
