@@ -76,6 +76,8 @@ class Database:
         self.may_create = True
         """Whether the first use makes the file if it is missing or empty; False for programs that only read."""
         self._open = False
+        self._lent: set[apsw.Connection] = set()
+        """Readers of the file that is open now; one from before `close` must not come back."""
         self._immutable = False
         self._identity: tuple[int, int] | None = None
         """Device and inode of the file that was opened."""
@@ -157,7 +159,7 @@ class Database:
             for connection in (*self._idle, *([self._writer] if self._writer else [])):
                 with suppress(apsw.Error):
                     connection.close()
-            self._idle, self._writer, self._open, self._immutable = [], None, False, False
+            self._idle, self._writer, self._open, self._immutable, self._lent = [], None, False, False, set()
 
     def copy_to(self, target: Path) -> None:
         """Write one snapshot of the file to `target`, which must not exist: whole, without free pages, not in WAL mode.
@@ -204,6 +206,9 @@ class Database:
         """
         with self._translated():
             self._ensure_open()
+            if self._why_read_only and not (self.adopted or self._foreign) and is_adopted(self.file_id):
+                self.close()  # It has been adopted meanwhile.
+                self._ensure_open()
         if self._why_read_only:
             raise FileUnavailable(f"{self.path} cannot be changed: {self._why_read_only}.", hint=self._how_to_write())
 
@@ -213,16 +218,22 @@ class Database:
         with self._lock:
             self._ensure_open()
             if self._idle:
-                return self._idle.pop()
+                connection = self._idle.pop()
+                self._lent.add(connection)
+                return connection
+            lent = self._lent
         connection = self._connect(apsw.SQLITE_OPEN_READONLY if self._why_read_only else apsw.SQLITE_OPEN_READWRITE)
         connection.pragma("query_only", True)
+        lent.add(connection)
         return connection
 
     def _give_back(self, connection: apsw.Connection) -> None:
         if connection.in_transaction:
             connection.execute("rollback")
         with self._lock:
-            if self._open and len(self._idle) < 8:
+            is_ours = connection in self._lent
+            self._lent.discard(connection)
+            if is_ours and len(self._idle) < 8:
                 self._idle.append(connection)
                 return
         connection.close()

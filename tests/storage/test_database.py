@@ -190,14 +190,14 @@ def test_a_file_from_elsewhere_is_read_only_until_it_is_adopted(tmp_path: Path, 
     assert not database.adopted
     with pytest.raises(FileUnavailable, match="localmcp adopt"), database.write():
         pass
-    database.close()
 
     adopt(path)
 
-    again = Database(path)
-    with again.write() as connection:
-        connection.execute("delete from collections")
-    again.close()
+    # Also by a program that had it open.
+    for opened in (database, Database(path)):
+        with opened.write() as connection:
+            connection.execute("update collections set name = 'ours'")
+        opened.close()
 
 
 def test_opened_read_only_a_file_is_never_written(tmp_path: Path) -> None:
@@ -632,6 +632,20 @@ def test_a_closed_database_opens_again(database: Database) -> None:
     database.close()
     database.close()
     assert database.file_id == first
+
+
+def test_a_connection_lent_before_the_file_was_replaced_reads_for_nobody_else(tmp_path: Path) -> None:
+    path, other = made(tmp_path / "a.localmcp"), made(tmp_path / "b.localmcp")
+    database = Database(path)
+    before = database.file_id
+    with database.read() as connection:
+        database.close()
+        other.replace(path)
+        assert fetch_one(connection, "select id from file") == before
+        with database.read():
+            pass
+    assert {database.file_id for _ in range(3)} == {Database(path).file_id} != {before}
+    database.close()
 
 
 # ---------------------------------------------------------------- functions in SQL
