@@ -224,7 +224,7 @@ _CONDITIONS = {
     "since": "started_at >= :since",
     "after": "calls.id > :after",
     "words": """
-        instr(lower(concat_ws(' ', tool, caller, arguments, origin, error_message)), :words) > 0
+        instr(lower(concat_ws(' ', tool, caller, arguments, origin, error_message)), lower(:words)) > 0
     """,
     "without_caller": "caller != :without_caller",
     "own_calls": "caller = :own_calls",
@@ -243,7 +243,7 @@ def _conditions(
     values: Json = {
         **exact,
         "since": None if since is None else _since(since),
-        "words": words.lower() if words else None,
+        "words": words or None,
         "own_calls": None if "admin" in own.rights else own.caller,
         "own_collections": None if own.collections is None else json.dumps(sorted(own.collections)),
     }

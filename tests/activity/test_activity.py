@@ -394,6 +394,11 @@ def test_calls_are_chosen(used: Workspace, chosen: dict[str, Any], found: int) -
     assert (len(page.entries), page.total) == (found, found)
 
 
+def test_calls_are_chosen_by_words_of_any_language(workspace: Workspace) -> None:
+    workspace.activity.note_call(record("search", {"query": "ÄPFEL und Birnen"}))
+    assert [workspace.activity.logs(words=words).total for words in ("ÄPFEL", "UND bir", "Pflaumen")] == [1, 1, 0]
+
+
 def test_pages_follow_one_another_latest_first(used: Workspace) -> None:
     ids = [each.id for offset in (0, 2, 4, 6) for each in used.activity.logs(limit=2, offset=offset).entries]
     assert ids == sorted(ids, reverse=True)
