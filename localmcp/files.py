@@ -155,7 +155,8 @@ def scratch_folder(parent: Path) -> Generator[Path]:
     Raises:
         OSError: it cannot be made.
     """
-    remove_abandoned(parent)
+    for abandoned in abandoned_folders(parent):
+        shutil.rmtree(abandoned, ignore_errors=True)
     folder = Path(tempfile.mkdtemp(prefix=SCRATCH, dir=parent))
     try:
         with open(folder / "lock", "wb") as lock:
@@ -165,11 +166,9 @@ def scratch_folder(parent: Path) -> Generator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def remove_abandoned(parent: Path) -> None:
-    """Remove scratch folders whose process is gone."""
-    for folder in parent.glob(f"{SCRATCH}*"):
-        if _is_abandoned(folder):
-            shutil.rmtree(folder, ignore_errors=True)
+def abandoned_folders(parent: Path) -> list[Path]:
+    """Return the scratch folders whose process is gone."""
+    return [folder for folder in parent.glob(f"{SCRATCH}*") if _is_abandoned(folder)]
 
 
 def _is_abandoned(folder: Path) -> bool:

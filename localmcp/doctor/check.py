@@ -51,7 +51,7 @@ def looked(name: str, look: Callable[[], Iterable[Check]]) -> Iterator[Check]:
     try:
         yield from look()
     except LocalMCPError as error:
-        yield fail(name, error.message, error.hint or "")
+        yield fail(name, str(error))
     except READABLE_FAULTS as error:
         log.debug("the check %s failed", name, exc_info=True)
         yield fail(name, f"could not be looked at: {type(error).__name__}: {error}"[:300])

@@ -96,7 +96,7 @@ def check_profiles(workspace: Workspace | None = None) -> Iterator[Check]:
             profile = read_profile(name)
         except ConfigurationError as error:
             wrong += 1
-            yield fail("profiles", f"{where}: {error.message}", error.hint or "")
+            yield fail("profiles", f"{where}: {error}")
             continue
         for says in _unknown_tools(workspace, profile) if workspace else ():
             wrong += 1
@@ -110,7 +110,7 @@ def _unknown_tools(workspace: Workspace, profile: Profile) -> Iterator[str]:
         try:
             workspace.registry.get(tool)
         except UnknownTool as error:
-            yield f"{error.message}. {error.hint or ''}".strip()
+            yield str(error)
 
 
 def check_servers() -> Iterator[Check]:
@@ -213,7 +213,7 @@ def check_endpoints(settings: Settings) -> Iterator[Check]:
         try:
             url = find_url()
         except LocalMCPError as error:
-            yield fail(name, error.message, error.hint or "")
+            yield fail(name, str(error))
             continue
         if url:
             yield _reachable(name, url)

@@ -187,7 +187,7 @@ def check_model(workspace: Workspace) -> Iterator[Check]:
         embedder = workspace.embedder.get()
     except LocalMCPError as error:
         fix = "localmcp config set model default" if isinstance(error, ConfigurationError) else "localmcp models list"
-        yield fail("model", f"{setting}: {error.message}", error.hint or fix)
+        yield fail("model", f"{setting}: {error}", "" if error.hint else fix)
         return
     identity = embedder.identity
     size = f"{identity.dimension} dimensions, {identity.max_tokens} tokens"

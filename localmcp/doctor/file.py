@@ -47,9 +47,13 @@ def check_file(path: Path) -> Iterator[Check]:
             yield from _damage(connection, path)
             yield from _clock(connection)
     except LocalMCPError as error:
-        yield fail("opening", error.message, error.hint or "")
+        yield fail("opening", str(error))
     finally:
         database.close()
+
+
+def _restore(path: Path) -> str:
+    return command_line("localmcp", "restore", "BACKUP", "--db", path)
 
 
 def _header(path: Path) -> Check:
@@ -57,7 +61,7 @@ def _header(path: Path) -> Check:
     with path.open("rb") as file:
         first = file.read(100)
     if len(first) < 100 or not first.startswith(MAGIC):
-        return fail("file", f"{path} is not a SQLite database", f"localmcp restore BACKUP --db {path}")
+        return fail("file", f"{path} is not a SQLite database", _restore(path))
     version, application_id = struct.unpack(">I4xI", first[60:72])
     if application_id != APPLICATION_ID:
         return fail("file", f"{path} is a SQLite database, but not one of localmcp's", "localmcp --db OTHER doctor")
@@ -84,11 +88,11 @@ def _damage(connection: apsw.Connection, path: Path) -> Iterator[Check]:
         yield fail("integrity", f"the keyword index is damaged: {messages[0]}", "localmcp doctor --fix")
     else:
         more = f" and {len(messages) - 1} more" if len(messages) > 1 else ""
-        yield fail("integrity", f"damaged: {messages[0]}{more}", f"localmcp restore BACKUP --db {path}")
+        yield fail("integrity", f"damaged: {messages[0]}{more}", _restore(path))
     parents = fetch_all(connection, "select * from pragma_foreign_key_check limit 1000")
     if parents:
         says = f"{len(parents)} rows point at something that is not there"
-        yield fail("references", says, f"localmcp restore BACKUP --db {path}")
+        yield fail("references", says, _restore(path))
 
 
 def _clock(connection: apsw.Connection) -> Iterator[Check]:

@@ -12,6 +12,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from localmcp.doctor.check import Check, fail, ok, warn
+from localmcp.files import abandoned_folders
 from localmcp.humanize import counted, size
 
 SYNCED = {
@@ -32,7 +33,7 @@ LEAST_FREE = 100_000_000
 LARGE_LOG = 64_000_000
 FORGOTTEN_SECONDS = 3600
 """What is unfinished and older belongs to a process that was killed."""
-UNFINISHED = ("{name}.v*-backup.part", "{stem}-before-repair-*{suffix}.part", ".localmcp-scratch-*")
+UNFINISHED = ("{name}.v*-backup.part", "{stem}-before-repair-*{suffix}.part")
 COPIES = ("{name}.v*-backup", "{name}.before-restore*", "{stem}-backup-*{suffix}", "{stem}-before-repair-*{suffix}")
 
 
@@ -142,7 +143,7 @@ def _named(paths: list[Path]) -> str:
 def unfinished_beside(path: Path) -> list[Path]:
     """Parts of copies that nobody works on any more."""
     before = time.time() - FORGOTTEN_SECONDS
-    return [file for file in _matching(path, UNFINISHED) if _changed(file) < before]
+    return [file for file in _matching(path, UNFINISHED) if _changed(file) < before] + abandoned_folders(path.parent)
 
 
 def copies_beside(path: Path) -> list[Path]:

@@ -26,6 +26,7 @@ from localmcp.doctor.examination import examine, run_checks
 from localmcp.doctor.repair import repair
 from localmcp.embeddings.hashing import HashEmbedder
 from localmcp.errors import ModelUnavailable
+from localmcp.files import scratch_folder
 from localmcp.search.candidates import SearchRequest
 from localmcp.search.collections import choose_collections
 from localmcp.search.reembedding import reembed
@@ -97,7 +98,7 @@ def test_damaged_pages_are_told_with_the_way_back(workspace: Workspace) -> None:
     workspace.database.path.write_bytes(data)
     checks = run_checks(workspace.settings)
     fail = next(each for each in checks if each.status == "fail")
-    assert any("restore" in each.fix.lower() for each in checks if each.status == "fail"), fail
+    assert any("localmcp restore" in f"{each.says} {each.fix}" for each in checks if each.status == "fail"), fail
 
 
 def test_a_file_from_elsewhere_is_to_be_adopted(workspace: Workspace, own_directories: Path) -> None:
@@ -172,6 +173,19 @@ def test_jobs_that_nobody_works_on_are_ended_and_scraps_deleted(workspace: Works
     assert {"jobs", "left behind"} <= problems(workspace).keys()
     repair(workspace.database)
     assert problems(workspace) == {} and not scrap.exists()
+
+
+def test_a_scratch_folder_stays_as_long_as_its_process_works_in_it(workspace: Workspace) -> None:
+    place = workspace.database.path.parent
+    with scratch_folder(place) as scratch:
+        os.utime(scratch, (1, 1))
+        repair(workspace.database)
+        assert scratch.exists()
+    left_behind = place / scratch.name
+    left_behind.mkdir()
+    os.utime(left_behind, (1, 1))
+    repair(workspace.database)
+    assert not left_behind.exists()
 
 
 def test_unfinished_files_of_other_programs_stay(workspace: Workspace) -> None:
