@@ -214,10 +214,12 @@ def restore(session: Session, ids: tuple[str, ...]) -> None:
 
 
 @trash.command("empty")
-@click.option("--older-than", "days", type=click.FloatRange(0), default=0, metavar="DAYS", help="Only what is older.")
+@click.option(
+    "--older-than", "days", type=click.IntRange(0, 3650), default=0, metavar="DAYS", help="Only what is older."
+)
 @YES
 @pass_session
-def empty(session: Session, days: float, yes: bool) -> None:
+def empty(session: Session, days: int, yes: bool) -> None:
     """Delete what is in the trash for good."""
     library = session.existing().library
     session.confirm("Delete what is in the trash for good?", yes)
