@@ -27,6 +27,8 @@ FEWEST_FILES = 10
 """A run of fewer files is over before somebody could look."""
 SILENT_SECONDS = 60.0
 """A job that has written nothing for so long is over, or its process is."""
+FORGOTTEN_SECONDS = 30 * 86_400.0
+"""Only then its row goes: a machine that slept goes on with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +66,8 @@ class Announcement:
 
     def begin(self, connection: apsw.Connection) -> None:
         """Record the run, and delete those whose process was killed. Part of the caller's write transaction."""
-        sql = "delete from jobs where kind = ? and (status <> 'running' or heartbeat_at not between ? and ?)"
-        connection.execute(sql, (WORDS, *recent_bounds(SILENT_SECONDS)))
+        sql = "delete from jobs where kind = ? and heartbeat_at not between ? and ?"
+        connection.execute(sql, (WORDS, *recent_bounds(FORGOTTEN_SECONDS)))
         if self.is_shown:
             sql = "insert into jobs (id, kind, arguments, status, total, started_at, heartbeat_at)"
             values = (self.id, WORDS, self.total, utc_now(), utc_now())

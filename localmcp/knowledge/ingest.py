@@ -131,15 +131,22 @@ class Library:
         """
         run = Run(progress)
         questions: list[str] = []
+        mismatch: ModelMismatch | None = None
         with self._running:
             collections = self._collections(collection)
             for current in collections:
                 plans = plan_refresh(self._database, current, self._settings)
                 questions += [] if confirm_removals else set_aside(plans)
-                self._carry_out(current, plans, run)
+                try:
+                    self._carry_out(current, plans, run)
+                except ModelMismatch as error:
+                    mismatch = mismatch or error  # The others are not concerned.
             with self._database.write() as connection:
                 trash.purge_expired(connection, self._settings.trash_days)
-        return self._finish(run, collections, questions, wait)
+        report = self._finish(run, collections, questions, wait)
+        if mismatch is not None:
+            raise mismatch
+        return report
 
     def make_vectors(
         self,

@@ -206,7 +206,7 @@ class Jobs:
                 """
                 update jobs set status = :status, done = :done, total = :total, message = :message, result = :result,
                     arguments = :arguments, heartbeat_at = :finished_at, finished_at = :finished_at
-                where id = :id
+                where id = :id and status = 'running'
                 """,
                 {
                     **asdict(state),

@@ -203,7 +203,11 @@ def record_scans(
     Those that were read already and have not changed since do not wait again, nor those that the person removed.
     """
     bounds = (collection_id, f"{path}#", f"{path}$")
-    waiting_before = "delete from ledger where collection_id = ? and path > ? and path < ? and status <> 'removed'"
+    # A file of the disk may have such a name too; it has a source.
+    waiting_before = """
+        delete from ledger where collection_id = ? and path > ? and path < ? and status <> 'removed'
+            and source_id is null
+    """
     connection.execute(waiting_before, bounds)
     if not scans:
         return

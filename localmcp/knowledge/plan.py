@@ -177,7 +177,8 @@ def make_plan(root: Root, entries: Mapping[str, Entry], look: Look, elsewhere: I
 
     `elsewhere`: other roots, which look after their paths themselves.
     """
-    others = [path for path in elsewhere if path != root.path and below(path, root.path)]
+    within = elsewhere if root.kind == "folder" else ()
+    others = [path for path in within if path != root.path and below(path, root.path)]
     ours = {path: entry for path, entry in entries.items() if not any(below(path, other) for other in others)}
     plan = Plan(root, documents=sum(entry.holds_source for entry in ours.values()))
     removed = frozenset(e.path for e in ours.values() if e.status == "removed" and not look.returning)
@@ -191,7 +192,11 @@ def make_plan(root: Root, entries: Mapping[str, Entry], look: Look, elsewhere: I
             passed[item.path] = item
             _pass(plan, item, ours.get(item.path), look.again)
     # What is said of a scan inside a file is kept as long as the file is there.
-    unseen = (entry for path, entry in ours.items() if path not in visited and not _is_inside(path, visited))
+    unseen = (
+        entry
+        for path, entry in ours.items()
+        if path not in visited and (entry.holds_source or not _is_inside(path, visited))
+    )
     _sort_unseen(plan, unseen, passed, look.returning)
     return plan
 

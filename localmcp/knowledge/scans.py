@@ -106,8 +106,10 @@ class ScanReader:
         lease, read = Lease(BEHIND if behind else FRONT, LEASE), 0
 
         def must_stop() -> bool:
+            if stop():  # It may wait for seconds, so not in the transaction.
+                return True
             with self._database.write() as connection:
-                return stop() or not lease.take(connection)
+                return not lease.take(connection)
 
         try:
             with WorkerPool(_recognize, workers=1, limits=PAGE_LIMITS) as pool:

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 
-from localmcp.errors import LocalMCPError
+from localmcp.errors import LocalMCPError, NeedsConfirmation
 from localmcp.knowledge.ingest import Library
 from localmcp.tools import CallRecord
 
@@ -55,10 +55,12 @@ class Upkeep:
         _lower_priority()
         while not self._ended.wait(min(POLL_SECONDS, self._seconds or POLL_SECONDS)):
             try:
-                if self._walk_is_due():
+                if walked := self._walk_is_due():
                     self._walk()
                 if self._library.is_open:
-                    self._library.make_vectors(behind=True, pause=self._pause)
+                    waiting = self._library.make_vectors(behind=True, pause=self._pause).waiting
+                    if walked and not waiting:
+                        self._library.read_scans(self._pause)
             except LocalMCPError as error:
                 # A missing disk, a locked file or the end of the program: the next round, or the person, deals with it.
                 log.info("the library was not looked after: %s", error)
@@ -70,12 +72,14 @@ class Upkeep:
 
     def _walk(self) -> None:
         self._last_walk = time.monotonic()
-        report = self._library.refresh(wait=False)
+        try:
+            report = self._library.refresh(wait=False)
+        except NeedsConfirmation as error:
+            log.info("a folder waits for the person: %s", error)  # The others are done.
+            return
         gone = report.missing + report.removed
         if report.indexed or report.updated or gone:
             log.info("refreshed: %d new, %d changed, %d gone", report.indexed, report.updated, gone)
-        if not report.waiting:
-            self._library.read_scans(self._pause)
 
     def _pause(self) -> bool:
         """Wait while calls come; true when the work must stop, also for a walk that is due."""
@@ -89,4 +93,5 @@ class Upkeep:
 def _lower_priority() -> None:
     """Lower the priority of this thread. Linux gives each thread a separate priority; elsewhere it is the process's."""
     if sys.platform == "linux":
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
+        thread = threading.get_native_id()
+        os.setpriority(os.PRIO_PROCESS, thread, max(NICENESS, os.getpriority(os.PRIO_PROCESS, thread)))

@@ -143,6 +143,23 @@ def test_an_abandoned_job_is_carried_on_by_whoever_asks(jobs: Jobs, database: Da
     assert row(database, job_id)[0] == "done"
 
 
+def test_a_job_that_another_process_took_over_and_finished_stays_done(
+    jobs: Jobs, database: Database, bench: Bench
+) -> None:
+    job_id = jobs.run("slow", {}, wait=0).id
+    abandon(database, job_id)
+    other = Bench()
+    other.go_on.set()
+    assert make(database, other).resume_abandoned() == [job_id]
+    while row(database, job_id)[0] == "running":
+        time.sleep(0.01)
+    # The first had only been asleep, and fails now.
+    jobs._ours[job_id].error = LocalMCPError("the disk went to sleep")
+    bench.go_on.set()
+    jobs.state(job_id, wait=60)
+    assert row(database, job_id)[0] == "done"
+
+
 def test_a_run_on_the_command_line_that_was_killed_stops_no_job_and_is_not_shown_to_a_bound_caller(
     jobs: Jobs, database: Database
 ) -> None:

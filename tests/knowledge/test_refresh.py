@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from folders import CountingEmbedder, column, ids, status, titles, write
 
-from localmcp.errors import InvalidInput, NeedsConfirmation, NotFound
+from localmcp.errors import InvalidInput, ModelMismatch, NeedsConfirmation, NotFound
 from localmcp.knowledge.ingest import Library
 from localmcp.storage.database import Database, fetch_all
 from localmcp.storage.times import utc_now
@@ -255,6 +255,17 @@ def test_of_two_copies_only_one_can_have_moved(library: Library, database: Datab
     report = library.refresh()
     assert (report.moved, report.indexed) == (1, 1)
     assert list(ids(database).values()).count(before) == 1
+
+
+def test_a_deleted_file_named_like_a_part_of_its_neighbor_goes_too(
+    library: Library, database: Database, folder: Path
+) -> None:
+    old = write(folder / "todo.md#old.md", "# Old\n\nWhat was to be done about moths.\n")
+    write(folder / "todo.md", "# Todo\n\nWhat is to be done about moths.\n")
+    library.add_paths([folder])
+    old.unlink()
+    assert library.refresh().missing == 1
+    assert "Old" not in titles(database)
 
 
 def test_two_files_that_change_places_keep_their_paths(library: Library, database: Database, folder: Path) -> None:
@@ -562,6 +573,28 @@ def test_a_version_in_the_trash_does_not_push_out_the_one_in_the_library(
     library.add_paths([folder / "bees.md"])
     with pytest.raises(InvalidInput, match="in the library again"):
         library.restore(old)
+
+
+def test_a_collection_of_another_model_does_not_keep_the_others_from_being_refreshed(
+    library: Library, database: Database, folder: Path
+) -> None:
+    library.add_paths([folder], collection="a")
+    library.add_paths([folder], collection="b")
+    with database.write() as connection:
+        connection.execute("""
+            insert into models (
+                name, fingerprint, sha256, pooling, query_prefix, passage_prefix, dimension, max_tokens, created_at
+            )
+            select 'other', 'other', sha256, pooling, query_prefix, passage_prefix, dimension, max_tokens, created_at
+            from models
+        """)
+        connection.execute("update collections set model_id = last_insert_rowid() where name = 'a'")
+    write(folder / "moths.md", "# Moths\n\nAbout moths.\n")
+    with pytest.raises(ModelMismatch, match="'a' holds vectors of 'other'"):
+        library.refresh()
+    assert titles(database).count("Moths") == 1
+    with database.write() as connection:
+        connection.execute("update collections set model_id = (select min(id) from models)")
 
 
 def test_the_trash_is_emptied_by_age(library: Library, database: Database, folder: Path) -> None:

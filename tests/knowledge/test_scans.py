@@ -11,7 +11,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 import localmcp
 from localmcp.knowledge import scans
-from localmcp.storage.database import fetch_all
+from localmcp.storage.database import Database, fetch_all
 from localmcp.text import ocr
 
 
@@ -78,6 +78,22 @@ def test_reading_goes_on_at_the_page_where_it_was_stopped(tmp_path, file, monkey
     assert why(file, scan)["status"] == "indexed"
     with file.workspace.database.read() as connection:
         assert fetch_all(connection, "select * from scanned_pages") == []
+
+
+@needs_tesseract
+def test_others_may_write_while_the_reader_of_scans_waits_for_its_turn(tmp_path, file):
+    scan = make_scan(tmp_path / "long.pdf", "Page one.")
+    file.workspace.library.add_paths([scan], wait=False)
+    other = Database(file.workspace.database.path)
+
+    def write():
+        with other.write() as connection:
+            connection.execute("pragma busy_timeout = 100")
+            connection.execute("update state set content = content + 1")
+        return False
+
+    assert file.workspace.library.read_scans(write) == 1
+    other.close()
 
 
 @needs_tesseract

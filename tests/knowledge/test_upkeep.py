@@ -1,5 +1,8 @@
 """The idle look at the added folders."""
 
+import subprocess
+import sys
+import textwrap
 import threading
 import time
 from pathlib import Path
@@ -60,6 +63,43 @@ def test_a_folder_that_vanished_is_left_alone_and_the_thread_goes_on(
     upkeep.stop()
     assert workspace.knowledge.get_stats()["totalSources"] == 20
     workspace.close()
+
+
+def test_scans_are_read_while_a_folder_is_away(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    (folder / "note.md").write_text("A note about lanterns.\n")
+    workspace.library.add_paths([folder])
+    folder.rename(tmp_path / "unmounted")
+    read = threading.Event()
+    monkeypatch.setattr("localmcp.knowledge.upkeep.QUIET_SECONDS", 0.0)
+    monkeypatch.setattr(workspace.library, "read_scans", lambda pause: read.set())
+    upkeep = Upkeep(workspace.library, 0.05)
+    upkeep.start()
+    assert read.wait(60)
+    upkeep.stop()
+    workspace.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the priority is the process's")
+def test_a_program_of_low_priority_is_looked_after_too(tmp_path: Path) -> None:
+    program = f"""
+        import os, threading, time
+        from localmcp.config import Settings
+        from localmcp.knowledge.upkeep import Upkeep
+        from localmcp.workspace import Workspace
+
+        os.nice(15)
+        upkeep = Upkeep(Workspace(Settings(database={str(tmp_path / "a.localmcp")!r}, model="hash")).library, 0)
+        upkeep.start()
+        time.sleep(0.5)
+        threads = [thread for thread in threading.enumerate() if thread.name == "localmcp-upkeep"]
+        print([os.getpriority(os.PRIO_PROCESS, thread.native_id) for thread in threads])
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=True)
+    assert done.stdout == "[15]\n"
 
 
 def test_what_was_added_without_waiting_is_found_by_meaning_soon(
