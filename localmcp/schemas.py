@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
-
 log = logging.getLogger(__name__)
 
 

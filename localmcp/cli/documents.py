@@ -206,7 +206,7 @@ def _trashed_json(row: SourceRow) -> Json:
 @pass_session
 def restore(session: Session, ids: tuple[str, ...]) -> None:
     """Bring documents back by id, path, folder or title, with their vectors."""
-    restored = session.existing().library.restore_all(ids)
+    restored = session.existing().library.restore(*ids)
     words = f"{len(restored):,} documents are back."
     if len(restored) <= MOST_NAMED:
         words = "\n".join(f"{row.title} is back." for row in restored)

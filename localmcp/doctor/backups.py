@@ -19,7 +19,8 @@ from localmcp.errors import AlteredSchema, FileUnavailable, InvalidInput, LocalM
 from localmcp.files import expand_home
 from localmcp.packs.verify import Verification, verify
 from localmcp.storage.adoption import Dropped, KeptPowers, drop_foreign_powers
-from localmcp.storage.database import Database, fetch_all, fetch_one, open_copy
+from localmcp.storage.connections import open_copy
+from localmcp.storage.database import Database, fetch_all, fetch_one
 from localmcp.storage.migrations import apply_migrations, schema_version
 from localmcp.storage.provenance import adopt_file
 

@@ -14,7 +14,8 @@ import apsw
 from localmcp.search.reembedding import KIND as REEMBED
 from localmcp.search.reembedding import forget_unused_models
 from localmcp.search.word_vectors import UNUSED_WORDS
-from localmcp.storage.database import Database, fetch_one, open_copy
+from localmcp.storage.connections import open_copy
+from localmcp.storage.database import Database, fetch_one
 from localmcp.storage.times import utc_now
 
 INDEXES = ("chunks_fts", "quickstarts_fts")

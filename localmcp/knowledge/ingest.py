@@ -69,10 +69,6 @@ class Library:
         self._settings = settings
         self._running = threading.Lock()
 
-    @property
-    def _max_bytes(self) -> int:
-        return self._settings.max_file_mb * 1_000_000
-
     def add_paths(
         self,
         paths: Iterable[str | os.PathLike[str]],
@@ -131,7 +127,7 @@ class Library:
         """
         run = Run(progress)
         questions: list[str] = []
-        mismatch: ModelMismatch | None = None
+        mismatches: list[ModelMismatch] = []
         with self._running:
             collections = self._collections(collection)
             for current in collections:
@@ -140,12 +136,12 @@ class Library:
                 try:
                     self._carry_out(current, plans, run)
                 except ModelMismatch as error:
-                    mismatch = mismatch or error  # The others are not concerned.
+                    mismatches.append(error)  # The other collections are not concerned.
             with self._database.write() as connection:
                 trash.purge_expired(connection, self._settings.trash_days)
         report = self._finish(run, collections, questions, wait)
-        if mismatch is not None:
-            raise mismatch
+        if mismatches:
+            raise mismatches[0]
         return report
 
     def make_vectors(
@@ -189,7 +185,7 @@ class Library:
         def window() -> Window:
             return window_for(self._embedder.get() if self._embedder.loaded else None)
 
-        reader = ScanReader(self._database, window, self._max_bytes)
+        reader = ScanReader(self._database, window, self._settings.max_file_mb * 1_000_000)
         return reader.run(collections, run, stop, behind=behind)
 
     @property
@@ -433,8 +429,8 @@ class Library:
         """
         run = Run()
         reason = f"removed by you; in the trash for {self._settings.trash_days} days"
+        collections = self._collections(collection)
         with self._database.read() as connection:
-            collections = choose_collections(connection, [collection] if collection else None)
             removals = [trash.find_removal(connection, collections, target) for target in targets]
         for removal in removals:
             rows = [(row.id, row.collection_id, removal.path_of(row)) for row in removal.sources]
@@ -452,16 +448,12 @@ class Library:
 
     def removable(self, target: str, *, collection: str | None = None) -> tuple[list[SourceRow], bool]:
         """Return what `remove` would put into the trash, and whether more is being added there; the same errors."""
+        collections = self._collections(collection)
         with self._database.read() as connection:
-            collections = choose_collections(connection, [collection] if collection else None)
             removal = trash.find_removal(connection, collections, target)
             return removal.sources, is_filling(connection, removal.path)
 
-    def restore(self, source: str) -> SourceRow:
-        """Bring a source back from the trash; as `restore_all`."""
-        return self.restore_all([source])[0]
-
-    def restore_all(self, sources: Iterable[str]) -> list[SourceRow]:
+    def restore(self, *names: str) -> list[SourceRow]:
         """Bring sources back from the trash by ids, paths, folders or titles, with their vectors; all or none.
 
         Raises:
@@ -470,7 +462,7 @@ class Library:
         """
         with self._database.write() as connection:
             collections = visible_collections(connection)
-            named = [row for name in sources for row in trash.named_in_trash(connection, collections, name)]
+            named = [row for name in names for row in trash.named_in_trash(connection, collections, name)]
             rows = list(dict.fromkeys(named))
             trash.bring_back(connection, rows)
         return rows

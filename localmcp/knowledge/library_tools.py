@@ -218,13 +218,13 @@ class LibraryTools:
         names = paths or [sourceId or ""]
         trashed = list(dict.fromkeys(uuid for name in names for uuid in self._library.find_trashed(name)))
         if sourceId and len(trashed) == 1:
-            source = self._library.restore(trashed[0])
+            [source] = self._library.restore(trashed[0])
             return {"sourceId": source.uuid, "title": source.title, "path": source.uri}
         sources: list[RemovedSource] = []
         problems: list[Problem] = []
         for identity in trashed:
             try:
-                sources.append(_removed_source(self._library.restore(identity)))
+                sources += map(_removed_source, self._library.restore(identity))
             except InvalidInput as error:
                 problems.append({"path": identity, "reason": str(error)})
         result: Restored = {"restored": len(sources), "sources": sources[:MOST_LISTED]}

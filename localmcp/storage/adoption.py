@@ -9,7 +9,8 @@ from pathlib import Path
 
 import apsw
 
-from localmcp.storage.database import Database, fetch_one, open_copy
+from localmcp.storage.connections import open_copy
+from localmcp.storage.database import Database, fetch_one
 from localmcp.storage.failures import translate_error
 from localmcp.storage.provenance import adopt_file, check_content, is_adopted
 from localmcp.storage.schema import schema_of

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import apsw
 
@@ -114,3 +114,13 @@ def switch_to_wal(connection: apsw.Connection, path: Path) -> None:
         except apsw.BusyError:
             time.sleep(0.05)
     raise FileUnavailable(f"{path} is locked by another program.", hint="Try again when it has finished.")
+
+
+def open_copy(path: Path | Literal[""]) -> apsw.Connection:
+    """Open a copy that nobody else knows of, hardened like all others; "" is a temporary file without a name."""
+    flags = apsw.SQLITE_OPEN_READWRITE | (0 if path else apsw.SQLITE_OPEN_CREATE)
+    connection = apsw.Connection(str(path), flags=flags)
+    for practice in PRACTICES:
+        practice(connection)
+    load_sqlite_vec(connection)
+    return connection

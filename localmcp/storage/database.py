@@ -9,14 +9,14 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import apsw
 
 from localmcp.errors import FileTooNew, FileUnavailable, LocalMCPError
 from localmcp.files import PRIVATE_FILE, expand_home, make_private_folder
 from localmcp.humanize import command_line
-from localmcp.storage.connections import PRACTICES, load_sqlite_vec, register_levenshtein, switch_to_wal
+from localmcp.storage.connections import PRACTICES, load_sqlite_vec, open_copy, register_levenshtein, switch_to_wal
 from localmcp.storage.failures import translate_error
 from localmcp.storage.interruption import interruptible
 from localmcp.storage.migrations import apply_migrations, schema_version
@@ -76,8 +76,6 @@ class Database:
         self.may_create = True
         """Whether the first use makes the file if it is missing or empty; False for programs that only read."""
         self._open = False
-        self._lent: set[apsw.Connection] = set()
-        """Readers of the file that is open now; one from before `close` must not come back."""
         self._immutable = False
         self._identity: tuple[int, int] | None = None
         """Device and inode of the file that was opened."""
@@ -111,13 +109,13 @@ class Database:
             NotOurFile, FileTooNew: the file does not belong to this program.
         """
         with self._translated():
-            connection = self._take_reader()
+            connection, idle = self._take_reader()
             try:
                 with interruptible(connection):
                     connection.execute("begin deferred")
                     yield connection
             finally:
-                self._give_back(connection)
+                self._give_back(connection, idle)
 
     @contextmanager
     def write(self) -> Generator[apsw.Connection]:
@@ -159,7 +157,7 @@ class Database:
             for connection in (*self._idle, *([self._writer] if self._writer else [])):
                 with suppress(apsw.Error):
                     connection.close()
-            self._idle, self._writer, self._open, self._immutable, self._lent = [], None, False, False, set()
+            self._idle, self._writer, self._open, self._immutable = [], None, False, False
 
     def copy_to(self, target: Path) -> None:
         """Write one snapshot of the file to `target`, which must not exist: whole, without free pages, not in WAL mode.
@@ -214,27 +212,24 @@ class Database:
 
     # ------------------------------------------------------------ connections
 
-    def _take_reader(self) -> apsw.Connection:
+    def _take_reader(self) -> tuple[apsw.Connection, list[apsw.Connection]]:
+        """Return a connection, and the list of idle ones that it may come back to."""
         with self._lock:
             self._ensure_open()
-            if self._idle:
-                connection = self._idle.pop()
-                self._lent.add(connection)
-                return connection
-            lent = self._lent
+            idle = self._idle
+            if idle:
+                return idle.pop(), idle
         connection = self._connect(apsw.SQLITE_OPEN_READONLY if self._why_read_only else apsw.SQLITE_OPEN_READWRITE)
         connection.pragma("query_only", True)
-        lent.add(connection)
-        return connection
+        return connection, idle
 
-    def _give_back(self, connection: apsw.Connection) -> None:
+    def _give_back(self, connection: apsw.Connection, idle: list[apsw.Connection]) -> None:
         if connection.in_transaction:
             connection.execute("rollback")
         with self._lock:
-            is_ours = connection in self._lent
-            self._lent.discard(connection)
-            if is_ours and len(self._idle) < 8:
-                self._idle.append(connection)
+            # After `close` there is another list: what was lent before reads a file that may have been replaced.
+            if idle is self._idle and self._open and len(idle) < 8:
+                idle.append(connection)
                 return
         connection.close()
 
@@ -457,16 +452,6 @@ def _identity_of(path: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return status.st_dev, status.st_ino
-
-
-def open_copy(path: Path | Literal[""]) -> apsw.Connection:
-    """Open a copy that nobody else knows of, hardened like all others; "" is a temporary file without a name."""
-    flags = apsw.SQLITE_OPEN_READWRITE | (0 if path else apsw.SQLITE_OPEN_CREATE)
-    connection = apsw.Connection(str(path), flags=flags)
-    for practice in PRACTICES:
-        practice(connection)
-    load_sqlite_vec(connection)
-    return connection
 
 
 def read_generations(connection: apsw.Connection) -> Generations:

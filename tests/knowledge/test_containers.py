@@ -130,7 +130,7 @@ def removed_mailbox(tmp_path, file):
 
 def test_a_mailbox_that_is_back_from_the_trash_is_followed_again(removed_mailbox, file):
     path = removed_mailbox
-    file.workspace.library.restore_all([str(path)])
+    file.workspace.library.restore(str(path))
     add_mails(path, 3)
     assert file.refresh().indexed == 1
     assert file.call("list_sources")["total"] == 3
@@ -141,11 +141,11 @@ def test_a_mailbox_that_is_back_from_the_trash_is_followed_again(removed_mailbox
 
 def test_of_a_removed_mailbox_one_message_can_come_back_alone(removed_mailbox, file):
     path = removed_mailbox
-    file.workspace.library.restore_all(["Subject 2"])
+    file.workspace.library.restore("Subject 2")
     add_mails(path, 3)
     file.refresh()
     assert sorted(source.title for source in file.sources()) == ["Subject 2", "Subject 3"]
-    file.workspace.library.restore_all(["Subject 1"])
+    file.workspace.library.restore("Subject 1")
     file.refresh()
     assert file.call("list_sources")["total"] == 3
 
@@ -185,7 +185,7 @@ def test_a_message_that_comes_back_into_a_mailbox_that_has_grown_is_compared_wit
     file.remove("Subject 1")
     add_mails(path, 3)
     file.refresh()
-    file.workspace.library.restore_all(["Subject 1"])
+    file.workspace.library.restore("Subject 1")
     assert file.refresh().indexed == 0
     assert [freshness(file, number) for number in (1, 2, 3)] == ["fresh"] * 3
 

@@ -548,7 +548,7 @@ def test_a_folder_that_was_gone_is_watched_again_when_it_is_back_and_restored(
     library.refresh(confirm_removals=True)
     assert (library.roots(), titles(database)) == ([], [])
     elsewhere.rename(folder)
-    library.restore_all([str(folder)])
+    library.restore(str(folder))
     write(folder / "new.md", "# New\n\nAdded later.\n")
     assert library.refresh().indexed == 1
     assert [root.path for root in library.roots()] == [str(folder)]

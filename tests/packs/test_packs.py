@@ -21,7 +21,8 @@ from localmcp.packs.digest import digest_content
 from localmcp.packs.manifest import read_manifest
 from localmcp.packs.pack import PackOptions, write_pack
 from localmcp.packs.verify import verify
-from localmcp.storage.database import Database, fetch_all, fetch_one, open_copy
+from localmcp.storage.connections import open_copy
+from localmcp.storage.database import Database, fetch_all, fetch_one
 from localmcp.storage.migrations import MIGRATIONS, schema_version
 from localmcp.storage.schema import expected_schema
 from localmcp.tools import Scope
