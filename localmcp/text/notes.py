@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterator
 from typing import Any
 
 from localmcp.text.document import Document, iso_date, make_note
@@ -13,6 +14,8 @@ from localmcp.text.markdown import fence_around, first_heading
 _ORG_HEADING = re.compile(r"(\*{1,6})[ \t]+(.*?)[ \t]*(:[\w@:]+:)?[ \t]*")
 _ORG_BLOCK = re.compile(r"[ \t]*#\+(begin|end)_(src|example|quote|verse|export)\b[ \t]*([\w+-]*)", re.I)
 _ORG_KEYWORD = re.compile(r"[ \t]*#\+(\w+):[ \t]*(.*)")
+_ORG_UNREAD = re.compile(r"[ \t]*(?::[A-Z_]+:|#(?: |$))")
+"""Properties and comments."""
 _ORG_LINK = re.compile(r"\[\[([^\]\n]+)\](?:\[([^\]\n]+)\])?\]")
 
 
@@ -22,25 +25,28 @@ def read_org(data: bytes, name: str) -> Document:
     about: dict[str, str] = {}
     tags: list[str] = []
     marks = fence_around(text)
-    lines = [_org_line(line, marks, about, tags) for line in text.replace("\r\n", "\n").split("\n")]
+    lines: list[str] = []
+    in_code = False
+    for line in text.replace("\r\n", "\n").split("\n"):
+        block = _ORG_BLOCK.match(line)
+        if block and block[2].lower() in ("src", "example", "export"):
+            in_code = block[1].lower() == "begin"
+            lines.append(f"{marks}{block[3] if in_code else ''}")
+        else:
+            lines.append(line if in_code else "" if block else _org_line(line, about, tags))
     tags += about.get("filetags", "").strip(":").split(":")
     metadata |= {key: about[key] for key in ("author",) if about.get(key)}
     return _document(name, lines, "org", metadata, tags, about.get("title", ""), about.get("date", ""))
 
 
-def _org_line(line: str, marks: str, about: dict[str, str], tags: list[str]) -> str:
+def _org_line(line: str, about: dict[str, str], tags: list[str]) -> str:
     if line.startswith("*") and (heading := _ORG_HEADING.fullmatch(line)):
         tags += (heading[3] or "").strip(":").split(":")
         return f"{'#' * len(heading[1])} {_org_text(heading[2])}"
-    if block := _ORG_BLOCK.match(line):
-        code = block[2].lower() in ("src", "example", "export")
-        return f"{marks}{block[3] if block[1].lower() == 'begin' else ''}" if code else ""
     if keyword := _ORG_KEYWORD.match(line):
         about.setdefault(keyword[1].lower(), keyword[2].strip())
         return keyword[2].strip() if keyword[1].lower() in ("title", "subtitle", "caption") else ""
-    if re.fullmatch(r"[ \t]*:(?:[A-Z_]+|END):.*", line):
-        return ""
-    return _org_text(line)
+    return "" if _ORG_UNREAD.match(line) else _org_text(line)
 
 
 def _org_text(text: str) -> str:
@@ -51,6 +57,7 @@ _ADOC_HEADING = re.compile(r"(={1,6})[ \t]+(\S.*?)[ \t]*")
 _ADOC_LANGUAGE = re.compile(r"\[source,[ \t]*([\w+-]+)[^\]\n]*\][ \t]*")
 _ADOC_LISTING = re.compile(r"(-{4,}|\.{4,})[ \t]*")
 _ADOC_BORDER = re.compile(r"(?:={4,}|\*{4,}|_{4,}|--)[ \t]*")
+_ADOC_UNDERLINE = re.compile(r"([=\-~^+])\1{2,}[ \t]*")
 
 
 def read_adoc(data: bytes, name: str) -> Document:
@@ -64,6 +71,8 @@ def read_adoc(data: bytes, name: str) -> Document:
             is_end = line.rstrip() == fence
             lines.append(marks if is_end else line)
             fence = "" if is_end else fence
+        elif level := _adoc_level(lines, line):
+            lines[-1:] = [f"{'#' * level} {lines[-1]}", ""]
         elif listing := _ADOC_LISTING.fullmatch(line):
             fence = listing[1]
             lines.append(f"{marks}{language}")
@@ -72,6 +81,15 @@ def read_adoc(data: bytes, name: str) -> Document:
         source = _ADOC_LANGUAGE.fullmatch(line)
         language = source[1] if source else ""
     return _document(name, lines, "asciidoc", metadata, [], "", "")
+
+
+def _adoc_level(lines: list[str], row: str) -> int:
+    """Return the level of the title that a row underlines, which is about as long; 0 if it underlines none."""
+    *above, title = ("", "", *lines[-2:])
+    begins = re.match(r"(?![.\[#]).*\w", title) and (not above[-1].strip() or above[-1].startswith("["))
+    if not begins or not _ADOC_UNDERLINE.fullmatch(row) or abs(len(title.rstrip()) - len(row.rstrip())) > 2:
+        return 0
+    return "=-~^+".index(row[0]) + 1
 
 
 def _adoc_line(line: str) -> str:
@@ -127,6 +145,9 @@ _TEX_ACCENT = re.compile(r"\\([`'^\"~])\{?\\?([a-zA-Z])\}?")
 _ACCENTS = {"`": "\u0300", "'": "\u0301", "^": "\u0302", '"': "\u0308", "~": "\u0303"}
 
 
+_TEX_CODE = re.compile(r"[ \t]*\\begin\{(verbatim|Verbatim|lstlisting|minted)\b")
+
+
 def read_tex(data: bytes, name: str) -> Document:
     """Return a LaTeX file: headings, items and words; commands, comments and the preamble are left out.
 
@@ -139,12 +160,26 @@ def read_tex(data: bytes, name: str) -> Document:
     begin = text.find("\\begin{document}")
     preamble = text.count("\n", 0, begin) if begin >= 0 else 0
     body = text.partition("\n\\end{document}")[0].split("\n")
-    lines = [_tex_line(line) if number >= preamble else "" for number, line in enumerate(body)]
+    lines = [*[""] * preamble, *_tex_lines(body[preamble:], fence_around(text))]
     for match in matches:
         if match.start() < begin and match[1] != "title":
             lines[text.count("\n", 0, match.start())] = about[match[1]]
     metadata |= {"author": about["author"]} if about.get("author") else {}
     return _document(name, lines, "tex", metadata, [], about.get("title", ""), about.get("date", ""))
+
+
+def _tex_lines(body: list[str], marks: str) -> Iterator[str]:
+    code = ""
+    for line in body:
+        if code:
+            is_end = f"\\end{{{code}" in line
+            yield marks if is_end else line
+            code = "" if is_end else code
+        elif (listing := _TEX_CODE.match(line)) and "\\end{" not in line:
+            code = listing[1]
+            yield marks
+        else:
+            yield _tex_line(line)
 
 
 def _tex_line(line: str) -> str:

@@ -226,8 +226,8 @@ def test_a_password_protects_a_member_only() -> None:
 
 
 def test_the_number_of_a_footnote_is_no_part_of_the_word_before_it() -> None:
-    page = "<body><p>A key of size 5.<a href='#fn1'><sup>1</sup></a> Area 4 m<sup>2</sup>.</p></body>"
-    assert read_bytes(page.encode(), "a.html").text == "A key of size 5. [1] Area 4 m2."
+    page = "<body><p>A key of size 5.<a href='#fn1'><sup>1</sup></a> Area 10<sup>-2</sup> m<sup>2</sup>.</p></body>"
+    assert read_bytes(page.encode(), "a.html").text == "A key of size 5. [1] Area 10⁻² m²."
 
 
 def test_footnotes_of_rich_text_are_read_as_libreoffice_and_pandoc_write_them() -> None:
@@ -329,6 +329,30 @@ def test_asciidoc_has_its_headings_and_listings() -> None:
     sections = read_outline(document.text, document.markup).sections
     assert [section.path for section in sections] == [("Guide to Bees",), ("Guide to Bees", "Hives")]
     assert "```ruby\n== not a heading\n```" in document.text
+
+
+def test_titles_of_asciidoc_may_be_underlined() -> None:
+    source = "git-x(1)\n========\n\nNAME\n----\nDoes x.\n\n[[syntax]]\nSyntax\n~~~~~~\n.List\n-----\nx -y\n-----\n"
+    document = read_bytes(source.encode(), "git-x.adoc")
+    outline = read_outline(document.text, document.markup)
+    paths = [("git-x(1)",), ("git-x(1)", "NAME"), ("git-x(1)", "NAME", "Syntax")]
+    assert [section.path for section in outline.sections] == paths
+    assert [document.text[start:stop] for start, stop in outline.fences] == ["```\nx -y\n```\n"]
+    assert document.text.count("\n") == source.count("\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "begin", "end"),
+    [
+        ("keys.org", "# -*- mode: org -*-\n#+begin_src sh", "#+end_src"),
+        ("keys.tex", "\\begin{lstlisting}[language=sh]", "\\end{lstlisting}"),
+    ],
+)
+def test_code_is_kept_as_it_is_and_comments_are_no_headings(name: str, begin: str, end: str) -> None:
+    code = 'if [[ -f keys ]]; then\n  printf "%d\\n" $((7 % 2))\nfi'
+    document = read_bytes(f"{begin}\n{code}\n{end}\n\nWords.\n".encode(), name)
+    assert document.text.strip() == f"```{'sh' if name == 'keys.org' else ''}\n{code}\n```\n\nWords."
+    assert document.title == "keys"
 
 
 @pytest.mark.parametrize(
