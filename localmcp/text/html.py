@@ -28,15 +28,17 @@ _INLINE = frozenset(
 )
 
 _SELF_CLOSING = frozenset(
-    "area base br col colgroup dd dt embed hr img input li link meta optgroup option p param rp rt source tbody td "
+    "a area base br col colgroup dd dt embed hr img input li link meta optgroup option p param rp rt source tbody td "
     "tfoot th thead tr track wbr".split()
 )
 
-_FORMATTING = frozenset("a b big code em font i nobr s small strike strong tt u".split())
+_FORMATTING = frozenset("b big code em font i nobr s small strike strong tt u".split())
 
 _NEVER_TEXT = (
     "script, style, template, noscript, noframes, svg, canvas, iframe, object, dialog, button, input, select, "
     "textarea, a.headerlink, a[aria-hidden=true], span[aria-hidden=true], img[aria-hidden=true], a.footnote-back, "
+    # The numbers of lines of code.
+    ".linenos, .lineno, .rouge-gutter, td.gutter, a[data-nosnippet], "
     ":not(h1, h2, h3, h4, h5, h6) > a[role=doc-backlink]"
 )
 
@@ -46,6 +48,8 @@ _NOTE_MARKS = "sup > a[href*='#'], a[href*='#'] > sup, a[role=doc-noteref], a.fo
 _HEADING_LINKS = ", ".join(f"{tag} a[href*='#']" for tag in (*sorted(_HEADINGS), "dt"))
 _LINK_SIGNS = frozenset(("", "#", "¶", "§", "🔗"))
 """What is shown of a link from a heading to itself."""
+
+_RAISED = str.maketrans("0123456789+-\u2212", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻")
 
 _BOILERPLATE = "nav, header, footer, [role=navigation], [role=banner], [role=contentinfo], [role=search]"
 
@@ -210,6 +214,8 @@ def drop_controls(tree: "LexborHTMLParser") -> None:
     for node in tree.css(_HEADING_LINKS):
         if node.text(strip=True).strip("\u200b") in _LINK_SIGNS:
             node.decompose()
+    for node in tree.css("pre br, code br"):
+        node.replace_with("\n")
     for node in tree.css(_NOTE_MARKS):
         if node.text(strip=True).isdecimal():
             node.replace_with(f" [{node.text(strip=True)}]")
@@ -293,6 +299,9 @@ class _MarkdownWriter:
             self.run.append(node.attributes.get("alt") or "")
         elif tag in ("code", "kbd", "samp") and "`" not in (code := node.text().strip()):
             self.run.append(f"`{code}`" if code else "")
+        elif tag == "sup" and (raised := node.text(strip=True)).strip("+-\u2212").isdecimal():
+            # Else a power becomes a digit of its base.
+            self.run.append(raised.translate(_RAISED))
         else:
             self.children(node)
 
@@ -327,13 +336,15 @@ def _formula(node: "LexborNode") -> str:
 
 
 def _list_items(node: "LexborNode", *, numbered: bool) -> Iterator[str]:
-    items = (child for child in node.iter(include_text=False))
     start = node.attributes.get("start") or ""
-    for number, item in enumerate(items, int(start) if re.fullmatch(r"\d{1,9}", start, re.A) else 1):
+    number = int(start) if re.fullmatch(r"\d{1,9}", start, re.A) else 1
+    for item in node.iter(include_text=True):
         mark = f"{number}. " if numbered else "- "
-        content = _nested(item, "\n")
-        if content:
+        writer = _MarkdownWriter()
+        writer.visit(item)
+        if content := writer.text("\n"):
             yield mark + content.replace("\n", "\n" + " " * len(mark))
+        number += item.tag == "li"
 
 
 def _pre_block(node: "LexborNode") -> str:
@@ -348,11 +359,39 @@ def _table_rows(table: "LexborNode") -> str:
     """A table of data as `|` rows; "" for a table that lays out a page: one column, or a cell with blocks in it."""
     if table.css_first("table table, td ul, td ol, td pre, td h1, td h2, td h3"):
         return ""
-    rows = [[_nested(cell, " ") for cell in row.iter() if cell.tag in ("td", "th")] for row in table.css("tr")]
+    rows = _grid(table)
     if max(map(len, rows), default=0) < 2:
         return ""
     caption = table.css_first("caption")
     return (f"{one_line(caption.text())}\n\n" if caption else "") + pipe_table(rows)
+
+
+def _grid(table: "LexborNode") -> list[list[str]]:
+    """Return the text in each column of each row: a cell that spans rows is in all of them."""
+    rows: list[list[str]] = []
+    spanned: dict[int, tuple[int, str]] = {}  # column -> how many rows below it is taken in, and by what
+    for row in table.css("tr"):
+        texts: list[str] = []
+        for cell in (cell for cell in row.iter() if cell.tag in ("td", "th")):
+            texts += _from_above(spanned, len(texts))
+            for text in (_nested(cell, " "), *[""] * (_span(cell, "colspan") - 1)):
+                spanned[len(texts)] = (_span(cell, "rowspan") - 1, text)
+                texts.append(text)
+        rows.append([*texts, *_from_above(spanned, len(texts))])
+    return rows
+
+
+def _from_above(spanned: dict[int, tuple[int, str]], column: int) -> Iterator[str]:
+    """Yield the texts that take the columns from this one on."""
+    while (left := spanned.get(column, (0, "")))[0]:
+        spanned[column] = (left[0] - 1, left[1])
+        yield left[1]
+        column += 1
+
+
+def _span(cell: "LexborNode", attribute: str) -> int:
+    value = cell.attributes.get(attribute) or ""
+    return max(int(value), 1) if re.fullmatch(r"\d{1,2}", value, re.A) else 1
 
 
 def close_empty(xhtml: str) -> str:

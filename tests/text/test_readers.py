@@ -307,6 +307,19 @@ def test_html_becomes_markdown_without_the_frame_of_the_page() -> None:
         ("<table><tr><td>one column</td></tr></table>", "one column", "a b"),
         ("<table><tr><td><h2>Layout</h2></td><td>x</td></tr></table>", "## Layout\n\nx", "a b"),
         ("<a><div>block</div>in a link</a>", "block\n\nin a link", "a b"),
+        ("<p><a name=a>many</p>" * 3000, "\n\n".join(["many"] * 3000), "a b"),
+        ("<ul>loose <li>item</ul><ol><!-- note --><li>first</ol>", "- loose\n- item\n\n1. first", "a b"),
+        ("<pre>one<br>two</pre><p><code>one<br>two</code>", "```\none\ntwo\n```\n\n`one\ntwo`", "a b"),
+        (
+            "<table><tr><td class=linenos><pre>1</pre><td><pre><a href=#1 data-nosnippet>1</a>use std</pre></table>",
+            "```\nuse std\n```",
+            "a b",
+        ),
+        (
+            "<table><tr><th>Land<th colspan=2>City<tr><td rowspan=2>Italy<td>Rome<td>3<tr><td>Milan<td>1</table>",
+            "| Land | City |  |\n| --- | --- | --- |\n| Italy | Rome | 3 |\n| Italy | Milan | 1 |",
+            "a b",
+        ),
     ],
 )
 def test_html_pages_of_every_build_give_their_text(page: str, text: str, title: str) -> None:
