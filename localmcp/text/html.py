@@ -51,6 +51,10 @@ _LINK_SIGNS = frozenset(("", "#", "¶", "§", "🔗"))
 
 _RAISED = str.maketrans("0123456789+-\u2212", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻")
 
+MOST_COLUMNS = 200
+MOST_REPEATED = 1000
+"""Characters of a cell in the rows below it that it spans."""
+
 _BOILERPLATE = "nav, header, footer, [role=navigation], [role=banner], [role=contentinfo], [role=search]"
 
 _TURNING, MOST_TURNING = "a[accesskey][href], a[rel~=prev], a[rel~=next]", 500
@@ -367,15 +371,21 @@ def _table_rows(table: "LexborNode") -> str:
 
 
 def _grid(table: "LexborNode") -> list[list[str]]:
-    """Return the text in each column of each row: a cell that spans rows is in all of them."""
+    """Return the text in each column of each row: a cell that spans rows is in all of them.
+
+    Only short texts are repeated, and cells beyond MOST_COLUMNS span nothing, or a hostile table would grow a
+    thousandfold.
+    """
     rows: list[list[str]] = []
     spanned: dict[int, tuple[int, str]] = {}  # column -> how many rows below it is taken in, and by what
     for row in table.css("tr"):
         texts: list[str] = []
         for cell in (cell for cell in row.iter() if cell.tag in ("td", "th")):
             texts += _from_above(spanned, len(texts))
-            for text in (_nested(cell, " "), *[""] * (_span(cell, "colspan") - 1)):
-                spanned[len(texts)] = (_span(cell, "rowspan") - 1, text)
+            is_narrow = len(texts) < MOST_COLUMNS
+            below, beside = (_span(cell, name) - 1 if is_narrow else 0 for name in ("rowspan", "colspan"))
+            for text in (_nested(cell, " "), *[""] * beside):
+                spanned[len(texts)] = (below, text if below * len(text) <= MOST_REPEATED else "")
                 texts.append(text)
         rows.append([*texts, *_from_above(spanned, len(texts))])
     return rows

@@ -327,6 +327,12 @@ def test_html_pages_of_every_build_give_their_text(page: str, text: str, title: 
     assert (document.text, document.title) == (text, title)
 
 
+def test_cells_that_span_everything_do_not_make_a_table_grow_without_bounds() -> None:
+    row = "<tr>" + "<td colspan=99 rowspan=99>" * 2000
+    page = f"<table>{row}a</td>{'<tr><td>b' * 99}</table>"
+    assert len(read_bytes(page.encode(), "a.html").text) < 20 * len(page)
+
+
 MANUAL = """<html><head><title>30.3. The log</title><link rel=prev href=a.html></head><body>
 <ul><li><a href=home.html>Home</a></li><li><a href=get.html>Download</a></li><li><a href=buy.html>Buy</a></li></ul>
 <div class=navheader><table><tr><th colspan=3>30.3. The log</th></tr>
