@@ -72,7 +72,7 @@ CONTAINER = """<container xmlns="urn:oasis:names:tc:opendocument:xmlns:container
 <rootfile full-path="OEBPS/book.opf" media-type="application/oebps-package+xml"/></rootfiles></container>"""
 PACKAGE = """<package xmlns="http://www.idpf.org/2007/opf" xmlns:dc="http://purl.org/dc/elements/1.1/"><metadata>
 <dc:title>Il viaggio</dc:title><dc:creator>Ada Rossi</dc:creator><dc:language>it</dc:language></metadata><manifest>
-<item id="b" href="due%20.xhtml" media-type="application/xhtml+xml"/>
+<item id="b" href="due%23.xhtml" media-type="application/xhtml+xml"/>
 <item id="a" href="uno.xhtml" media-type="application/xhtml+xml"/></manifest>
 <spine><itemref idref="a"/><itemref idref="b"/></spine></package>"""
 
@@ -84,7 +84,7 @@ def make_epub(**parts: str) -> bytes:
             "META-INF/container.xml": CONTAINER,
             "OEBPS/book.opf": PACKAGE,
             "OEBPS/uno.xhtml": "<html><head><title/></head><body><h1>Uno</h1><p>La città era lontana.</p></body>",
-            "OEBPS/due .xhtml": "<html><body><header><h1>Due</h1></header><p>Poi piovve.</p></body></html>",
+            "OEBPS/due#.xhtml": "<html><body><header><h1>Due</h1></header><p>Poi piovve.</p></body></html>",
         }
         | {name.replace("__", "/").replace("_xml", ".xml"): content for name, content in parts.items()}
     )

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 
 from localmcp.errors import LocalMCPError, UnreadableDocument
 from localmcp.text.document import Document, failed_member
-from localmcp.text.encodings import names_encoding
+from localmcp.text.encodings import decode_text, names_encoding
 from localmcp.text.worker import begin_member, one_member
 
 SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz")
@@ -109,4 +109,5 @@ def _tar_members(file: BinaryIO) -> Iterator[tuple[str, int, OpenMember]]:
     with tarfile.open(fileobj=file, mode="r:*") as archive:
         for member in archive:
             if member.isreg():
-                yield member.name, member.size, partial(archive.extractfile, member)
+                name = decode_text(member.name.encode(errors="surrogateescape"))[0]
+                yield name, member.size, partial(archive.extractfile, member)

@@ -9,8 +9,9 @@ from localmcp.text.encodings import HEAD, decode_text
 
 _BLOCK = re.compile(r"(?ims)^BEGIN:(VEVENT|VTODO|VJOURNAL|VCARD)[ \t]*\n(.*?)^END:\1")
 _ALARM = re.compile(r"(?ims)^BEGIN:VALARM.*?^END:VALARM[^\n]*\n")
-_SOFT_LINE_END = re.compile(r"(?i)(QUOTED-PRINTABLE[^\n]*)=\n")
+_SOFT_LINE_ENDS = re.compile(r"(?i)QUOTED-PRINTABLE(?:[^\n]*=\n)+")
 _PROPERTY = re.compile(r'(?:[\w-]+\.)?([A-Za-z-]+)((?:;[^:;"]*(?:"[^"]*"[^:;"]*)?)*):(.*)')
+_ESCAPE = re.compile(r"\\([,;\\nN])")
 _SCHEME = re.compile(r"(?i)^(?:mailto|tel):")
 _PERSON = re.compile(r'(?i);CN=(?:"([^"]+)"|([^;"]+))')
 _NAMES = {
@@ -37,8 +38,8 @@ def read_calendar(data: bytes, name: str) -> Document:
     text, metadata = decode_text(data)
     kind = "contacts" if re.match(r"\W*BEGIN:VCARD", text[:HEAD], re.I) else "calendar"
     parts = [f"## {title}\n\n" + "\n".join(f"- {line}" for line in lines) for title, lines in _entries(text)]
-    named = re.search(r"(?im)^X-WR-CALNAME[^:\n]*:(.*)", text)
-    title = named[1] if named else ""
+    named = re.search(r"(?im)^X-WR-CALNAME.*", text)
+    title = _property(named[0])[1] if named else ""
     return make_document(name, "\n\n".join(parts), kind, "markdown", "text", title=title, metadata=metadata)
 
 
@@ -50,8 +51,7 @@ def calendar_text(calendar: str) -> str:
 def _entries(text: str) -> Iterator[tuple[str, list[str]]]:
     """Yield the name of each event or person, and its text."""
     text = re.sub(r"\n[ \t]", "", text.replace("\r\n", "\n"))
-    while (joined := _SOFT_LINE_END.sub(r"\1", text)) != text:
-        text = joined
+    text = _SOFT_LINE_ENDS.sub(lambda value: value[0].replace("=\n", ""), text)
     for block in _BLOCK.finditer(text):
         properties = [_property(line) for line in _ALARM.sub("", block[2]).split("\n")]
         title = next((value for key in ("SUMMARY", "FN", "N") for name, value in properties if name == key), "")
@@ -70,12 +70,12 @@ def _property(line: str) -> tuple[str, str]:
         value = decode_text(quopri.decodestring(value.encode()))[0]
     if name in _TIMES:
         value = re.sub(r"^(\d{4})-?(\d\d)-?(\d\d)", r"\1-\2-\3", value)
-        value = re.sub(r"T(\d\d)(\d\d)(?:00)?", r" \1:\2", value)
+        value = re.sub(r"T(\d\d)(\d\d)(?:\d\d)?", r" \1:\2", value)
     if name in ("N", "ADR", "ORG"):
         parts = [part for part in re.split(r"(?<!\\);", value) if part]
         value = " ".join(parts[1::-1]) if name == "N" else ", ".join(parts)
     value = _SCHEME.sub("", value)
     if name in ("ATTENDEE", "ORGANIZER") and (person := _PERSON.search(match[2])):
         value = f"{person[1] or person[2]} ({value})"
-    value = re.sub(r"\\([,;\\])", r"\1", re.sub(r"\\[nN]", " ", value))
+    value = _ESCAPE.sub(lambda escape: " " if escape[1] in "nN" else escape[1], value)
     return name, " ".join(value.split())

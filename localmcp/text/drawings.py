@@ -13,14 +13,15 @@ MOST_POINTS = 200
 
 @dataclass(slots=True)
 class _Series:
-    name: list[str] = field(default_factory=list[str])
-    categories: list[str] = field(default_factory=list[str])
-    values: list[str] = field(default_factory=list[str])
+    """Texts by their number: a point without a value is left out."""
+
+    name: dict[int, str] = field(default_factory=dict[int, str])
+    categories: dict[int, str] = field(default_factory=dict[int, str])
+    values: dict[int, str] = field(default_factory=dict[int, str])
 
     def text(self) -> str:
-        names = [*self.categories, *[""] * len(self.values)]
-        points = [f"{name} {_number(value)}".strip() for name, value in zip(names, self.values, strict=False)]
-        return ": ".join(filter(None, (" ".join(self.name), ", ".join(points[:MOST_POINTS]))))
+        points = [f"{self.categories.get(at, '')} {_number(value)}".strip() for at, value in self.values.items()]
+        return ": ".join(filter(None, (" ".join(self.name.values()), ", ".join(points[:MOST_POINTS]))))
 
 
 _PARTS = {"tx": "name", "cat": "categories", "xVal": "categories", "val": "values", "yVal": "values"}
@@ -31,7 +32,8 @@ class _ChartReader:
     def __init__(self) -> None:
         self.titles: list[str] = []
         self.series: list[_Series] = []
-        self._target: list[str] | None = None
+        self._target: dict[int, str] | None = None
+        self._point = 0
         self._titled = self._reading = False
 
     def start(self, tag: str, attributes: dict[str, str]) -> None:
@@ -42,15 +44,18 @@ class _ChartReader:
             self.series.append(_Series())
         elif tag in _PARTS and self.series and not self._titled:
             self._target = getattr(self.series[-1], _PARTS[tag])
+        elif tag == "pt":
+            self._point = int(attributes.get("idx", "0"))
         self._reading = tag in ("t", "v")
         if tag == "v" and self._target is not None:
-            self._target.append("")
+            # Of names on two levels, those of the outer one come last.
+            self._target[self._point] = f"{self._target[self._point]} " if self._point in self._target else ""
 
     def text(self, piece: str) -> None:
         if self._reading and self._titled:
             self.titles[-1] += piece
         elif self._reading and self._target:
-            self._target[-1] += piece
+            self._target[self._point] += piece
 
     def end(self, tag: str) -> None:
         self._reading = False

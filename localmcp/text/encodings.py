@@ -39,7 +39,7 @@ _IN_USE = re.compile(
 _ESCAPED = re.compile(rb"\x1b\$[@B]")
 
 _PAGE_ENCODINGS = re.compile(
-    r"utf-8|(?:windows-|cp)(?:125[0-8]|874|932|949|950)|iso-8859-(?:[2-9]|1[013-6])|koi8-[ru]|(?:ibm|cp)866|mac-roman|"
+    r"(?:windows-|cp)(?:125[0-8]|874|932|949|950)|iso-8859-(?:[2-9]|1[013-6])|koi8-[ru]|(?:ibm|cp)866|mac-roman|"
     r"gb18030|big5hkscs|euc-jp|iso-2022-jp"
 )
 
@@ -167,7 +167,10 @@ def names_encoding(names: bytes) -> str:
 
 
 def declared_encoding(data: bytes) -> str | None:
-    """The encoding named in the first 4 kB, if it is one that pages are written in (codecs also has rot13 and idna)."""
+    """The encoding named in the first 4 kB, if it is one that pages are written in (codecs also has rot13 and idna).
+
+    None for UTF-8, which is tried first: what is not valid in it was written in another one.
+    """
     match = re.search(rb"(?:charset|encoding)\s*=\s*[\"']?\s*([\w.-]+)", data[:4096], re.I)
     return page_encoding(match[1].decode("ascii", "replace")) if match else None
 

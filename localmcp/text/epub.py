@@ -42,7 +42,7 @@ def _epub_root(package: Package) -> str:
 def _spine(elements: list[XmlElement]) -> list[str]:
     """Return the chapters of a book, relative to its package file, in reading order; as listed where none is given."""
     pages = {
-        element.attributes["id"]: unquote(element.attributes["href"])
+        element.attributes["id"]: element.attributes["href"]
         for element in elements
         if element.tag == "item" and "html" in element.attributes.get("media-type", "html")
     }

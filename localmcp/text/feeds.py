@@ -2,6 +2,7 @@
 
 import io
 import re
+from html import escape
 
 from localmcp.errors import UnreadableDocument
 from localmcp.text.document import Document, make_document, one_line
@@ -60,6 +61,8 @@ class _Walker:
         self._part = 0
         """How many elements are open around the texts of the part that is read."""
         self._pieces: list[str] = []
+        self._is_html = False
+        """Whether the text that is read is markup, as most are in RSS; in Atom it has to say so."""
 
     def start(self, tag: str, attributes: dict[str, str]) -> None:
         if tag in _PARTS:
@@ -70,7 +73,9 @@ class _Walker:
             self.items.append(f"{'  ' * self._open.count(tag)}- {': '.join(filter(None, texts))}")
         elif len(self._open) == self._part:
             is_page = tag == "link" and attributes.get("rel", "alternate") == "alternate"
-            self._pieces = [attributes.get("href", "")] if is_page else []
+            self._pieces = [escape(attributes.get("href", ""))] if is_page else []
+            plain = ("text", "xhtml") if self._open[:1] == ["feed"] else ()
+            self._is_html = tag != "link" and attributes.get("type", "text") not in plain
         else:
             self._pieces.append(f"<{tag}>")
         self._open.append(tag)
@@ -84,4 +89,4 @@ class _Walker:
             self.parts[-1][1].setdefault(tag, text)
 
     def text(self, piece: str) -> None:
-        self._pieces.append(piece)
+        self._pieces.append(piece if self._is_html else escape(piece))

@@ -66,7 +66,7 @@ def _front_matter(text: str) -> tuple[dict[str, Any], int]:
     yaml = import_module("yaml")
     try:
         front: Any = json_value(yaml.load(match[1], _loader())) if _is_tame(yaml, match[1]) else {}
-    except (yaml.YAMLError, ValueError, TypeError) as error:
+    except Exception as error:  # The parser raises anything on odd values.
         logger.debug("front matter is not YAML: %s", error)
         front = dict[str, Any]()
     return (cast("dict[str, Any]", front), match.end()) if isinstance(front, dict) else ({}, 0)

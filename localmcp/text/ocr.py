@@ -120,7 +120,12 @@ class _Pages:
                 scale = min(DOTS_PER_INCH / 72, LONGEST_SIDE / longest)
                 return sheet.render(scale=scale).to_pil().convert("RGB")
         self.source.seek(page - 1)
-        picture = import_module("PIL.ImageOps").exif_transpose(self.source).convert("RGB")
+        picture = import_module("PIL.ImageOps").exif_transpose(self.source)
+        if picture.has_transparency_data:
+            # What is transparent may be black, as the text is.
+            layer, picture = picture.convert("RGBA"), import_module("PIL.Image").new("RGB", picture.size, "white")
+            picture.paste(layer, mask=layer)
+        picture = picture.convert("RGB")
         picture.thumbnail((LONGEST_SIDE, LONGEST_SIDE))
         return picture
 

@@ -51,8 +51,8 @@ def saved(document):
 def test_charts_of_slides_name_their_values():
     deck = pptx.Presentation()
     data = CategoryChartData()
-    data.categories = ["North", "South"]
-    data.add_series("2023", (5.5, 7))
+    data.categories = ["North", "East", "South"]
+    data.add_series("2023", (5.5, None, 7))
     slide = deck.slides.add_slide(deck.slide_layouts[5])
     slide.shapes.title.text = "Sales"
     chart = slide.shapes.add_chart(XL_CHART_TYPE.COLUMN_CLUSTERED, 0, 0, 100, 100, data).chart

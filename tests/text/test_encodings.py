@@ -1,6 +1,7 @@
 """Texts, pages and mails in older encodings, which they name, name loosely, or do not name."""
 
 import io
+import tarfile
 import zipfile
 
 import pytest
@@ -55,6 +56,7 @@ DECLARED = [
     ("shift_jis", "①株式会社㈱ 髙橋", "cp932"),
     ("euc-kr", "펲시맨 똠방각하 뷁", "cp949"),
     ("big5", "裏面 碁盤 恒生", "cp950"),
+    ("utf-8", "La città è così", "cp1252"),
     ("iso-8859-1", "price – 5 € “quoted”", "cp1252"),
     ("iso-8859-8-i", "שלום", "iso-8859-8"),
     ("tis-620", "ภาษาไทย", "cp874"),
@@ -86,6 +88,15 @@ def test_the_names_in_an_archive_that_does_not_say_their_encoding_are_readable(e
             # As programs before Unicode wrote them: the bytes of another encoding, without the flag of UTF-8.
             archive.writestr(_Unflagged(name.encode(encoding).decode("cp437")), "Some text.")
     assert [document.member for document in read_documents(file, "a.zip", archive=True)] == names
+
+
+def test_the_names_in_a_tar_file_may_be_in_an_older_encoding() -> None:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w", format=tarfile.GNU_FORMAT, encoding="cp1252") as archive:
+        member = tarfile.TarInfo("Château.txt")
+        member.size = 4
+        archive.addfile(member, io.BytesIO(b"Text"))
+    assert [document.member for document in read_documents(file, "a.tar", archive=True)] == ["Château.txt"]
 
 
 class _Unflagged(zipfile.ZipInfo):

@@ -18,10 +18,10 @@ RSS = """<?xml version="1.0" encoding="ISO-8859-1"?>
 <c:encoded><![CDATA[<p>It leaves at 7:15.</p>]]></c:encoded></item>
 </channel></rss>"""
 ATOM = """<feed xmlns="http://www.w3.org/2005/Atom"><title>Cellar</title>
-<entry><title>Sulphur</title><link rel="edit" href="https://x.example/edit"/><link href="https://x.example/2"/>
+<entry><title>Sulphur &lt;SO2&gt;</title><link rel="edit" href="https://x.example/edit"/><link href="https://x.example/2?a=1&amp;copy=2"/>
 <author><name>Ugo</name></author><updated>2026-01-03</updated>
 <content type="xhtml">
-<div xmlns="http://www.w3.org/1999/xhtml"><p>Thirty <em>milligrams</em>.</p></div></content></entry></feed>"""
+<div xmlns="http://www.w3.org/1999/xhtml"><p>Thirty <em>milligrams</em> &lt; 40.</p></div></content></entry></feed>"""
 OPML = """<opml version="2.0"><head><title>My feeds</title></head><body>
 <outline text="Science"><outline text="Birds" xmlUrl="https://b.example/feed"/></outline>
 <outline text="Kitchen" _note="buy gaskets"/></body></opml>"""
@@ -48,9 +48,9 @@ def test_a_feed_is_its_entries_with_date_address_and_whole_text() -> None:
 
 def test_an_atom_feed_has_its_author_and_the_address_of_the_page() -> None:
     assert read(ATOM).text.split("\n\n")[1:4] == [
-        "## Sulphur",
-        "2026-01-03 · Ugo · https://x.example/2",
-        "Thirty milligrams.",
+        "## Sulphur <SO2>",
+        "2026-01-03 · Ugo · https://x.example/2?a=1&copy=2",
+        "Thirty milligrams < 40.",
     ]
 
 

@@ -64,6 +64,15 @@ def test_pictures_wait_until_they_are_read(engine):
         assert "421" in page.text
 
 
+def test_text_on_a_transparent_picture_is_read(engine):
+    picture = Image.new("RGBA", (900, 200))
+    picture.putalpha(draw("Invoice 2024 total 421").convert("L").point(lambda value: 255 - value))
+    buffer = io.BytesIO()
+    picture.save(buffer, "PNG")
+    [page] = read_pages("invoice.png", buffer.getvalue())
+    assert "421" in page.text
+
+
 def test_damaged_pictures_say_so():
     with pytest.raises(UnreadableDocument, match="damaged"):
         list(read_pages("a.png", b"\x89PNG\r\n\x1a\n\0\0", engine="tesseract"))

@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import tarfile
+import time
 import zipfile
 from email.message import EmailMessage
 
@@ -73,11 +74,15 @@ def test_an_invitation_without_other_text_says_what_when_and_where() -> None:
 
 def test_a_calendar_is_its_events_and_tasks() -> None:
     alarm = "BEGIN:VALARM\r\nDESCRIPTION:Reminder\r\nEND:VALARM\r\nEND:VEVENT"
+    note = "DESCRIPTION:Open C:\\\\new\\nthen call\r\nEND:VTODO"
     task = "BEGIN:VTODO\r\nSUMMARY:Order wood\r\nDUE;VALUE=DATE:20250901\r\nEND:VTODO\r\n"
     source = EVENT.replace("END:VEVENT", alarm).replace("END:VCALENDAR", task + "END:VCALENDAR")
-    assert read_bytes(source.encode(), "home.ics").text == (
+    source = source.replace("END:VTODO", note).replace("BEGIN:VEVENT", "X-WR-CALNAME:Home\\, Kiel\r\nBEGIN:VEVENT")
+    document = read_bytes(source.encode(), "home.ics")
+    assert document.title == "Home, Kiel"
+    assert document.text == (
         "## Dentist, upstairs\n\n- From: 2025-03-10 09:00\n- Location: Room 4 of the very long corridor\n\n"
-        "## Order wood\n\n- Due: 2025-09-01"
+        "## Order wood\n\n- Due: 2025-09-01\n- Description: Open C:\\new then call"
     )
 
 
@@ -101,6 +106,13 @@ def test_an_address_book_is_its_people_without_their_pictures() -> None:
         "## Jürgen Müller\n\n- Address: Hafen 3, Kiel, 24103"
     )
     assert read_bytes(b"##fileformat=VCFv4.2\n#CHROM\tPOS\n", "genome.vcf").format == "text"
+
+
+def test_a_note_of_many_lines_costs_a_contact_no_more_than_others() -> None:
+    note = "BEGIN:VCARD\nN:Ada\nNOTE;ENCODING=QUOTED-PRINTABLE:" + "abc=\n" * 20_000 + "end\nEND:VCARD\n"
+    begin = time.process_time()
+    assert read_bytes(note.encode(), "people.vcf").text.endswith("abcabcend")
+    assert time.process_time() - begin < 2
 
 
 def test_an_archive_in_an_archive_is_read_and_one_in_that_is_not() -> None:
