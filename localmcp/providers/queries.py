@@ -7,14 +7,13 @@ are out of reach too. Time, rows and bytes are bounded.
 
 from __future__ import annotations
 
-import logging
 import math
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import apsw
 
@@ -36,7 +35,8 @@ from localmcp.storage.database import fetch_all
 from localmcp.storage.migrations import APPLICATION_ID
 from localmcp.tools import Answer, current_scope
 
-log = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from apsw.ext import QueryDetails
 
 OUR_FILE = "localmcp"
 """As `database`: the localmcp file in use."""
@@ -113,7 +113,7 @@ class QueryTool(ManifestTool):
         except LocalMCPError as error:
             source.complain(error.message, ("sql",), hint=error.hint)
             return
-        _check_bindings(source, statement.bindings, self.parameters)
+        _check_bindings(source, cast("tuple[str, ...]", statement.bindings_names), self.parameters)
 
 
 def is_localmcp_file(path: Path) -> bool:
@@ -239,73 +239,40 @@ def _authorizer(readable: frozenset[str], hidden: frozenset[str]) -> Callable[..
 # ---------------------------------------------------------------- the statement
 
 
-@dataclass(frozen=True, slots=True)
-class Statement:
-    """A statement that SQLite has prepared."""
-
-    columns: tuple[str, ...]
-    bindings: tuple[str, ...]
-    """Names of the parameters, without `:`."""
-
-
-def prepare(connection: apsw.Connection, sql: str) -> Statement:
+def prepare(connection: apsw.Connection, sql: str) -> QueryDetails:
     """Let SQLite prepare the statement, without running it.
 
     Raises:
         InvalidInput: it is empty, more than one, or does more than read.
     """
-    statements: list[tuple[str, Statement, bool]] = []
+    # Its import takes twice as long as that of apsw itself.
+    from apsw.ext import query_info  # pyright: ignore[reportUnknownVariableType]
 
-    def look(cursor: apsw.Cursor, text: str, _bindings: Any) -> bool:
-        columns = tuple(str(description[0]) for description in cursor.get_description())
-        names = tuple(name for name in cursor.bindings_names if name)
-        statements.append((text, Statement(columns, names), cursor.is_readonly))
-        return False
-
-    cursor = connection.cursor()
-    cursor.exec_trace = look
-    try:
-        cursor.execute(sql, _AnyValue())
-    except apsw.ExecTraceAbort:
-        log.debug("prepared a statement without running it")
-    except apsw.BindingsError as error:
-        raise InvalidInput("Parameters of the statement need names: write :name, not ?.") from error
-    if not statements or not statements[0][1].columns:
+    statement = query_info(connection, sql)
+    if not statement.description:
         raise InvalidInput("The statement is empty, or gives no rows.")
-    text, statement, reads_only = statements[0]
-    if _rest_after(text, sql):
+    if None in statement.bindings_names:
+        raise InvalidInput("Parameters of the statement need names: write :name, not ?.")
+    # Comments have no program of SQLite's machine.
+    if statement.query_remaining and query_info(connection, statement.query_remaining).has_vdbe:
         raise InvalidInput("There must be one statement, and this is more than one.")
-    if not reads_only:
+    if not statement.is_readonly:
         raise InvalidInput("The statement changes things; a query may only read.")
     return statement
 
 
-class _AnyValue(dict[str, Any]):
-    """Bindings for a statement whose parameters are not known yet."""
-
-    def __missing__(self, name: str) -> None:
-        return None
-
-
-def _rest_after(first: str, sql: str) -> bool:
-    """Return whether more than comments and semicolons follows the first statement."""
-    following = sql[sql.find(first) + len(first) :] if first in sql else ""
-    lines = [line.partition("--")[0] for line in following.splitlines()]
-    return bool("".join(lines).replace(";", "").strip())
-
-
 def _fetch(connection: apsw.Connection, query: Query, bindings: Mapping[str, Any]) -> Json:
     """Return the rows, as many as the limits allow: `{columns, rows, rowCount, truncated}`."""
-    columns = prepare(connection, query.sql).columns
+    columns = [str(name) for name, *_ in prepare(connection, query.sql).description]
     rows: list[list[Any]] = []
     size = 0
     for row in cast("Iterator[Sequence[Any]]", connection.execute(query.sql, dict(bindings))):
         shown = [_as_json(value) for value in row]
         size += sum(len(value.encode("utf-8", "replace")) if isinstance(value, str) else 8 for value in shown)
         if len(rows) == query.max_rows or size > MOST_BYTES:
-            return {"columns": list(columns), "rows": rows, "rowCount": len(rows), "truncated": True}
+            return {"columns": columns, "rows": rows, "rowCount": len(rows), "truncated": True}
         rows.append(shown)
-    return {"columns": list(columns), "rows": rows, "rowCount": len(rows), "truncated": False}
+    return {"columns": columns, "rows": rows, "rowCount": len(rows), "truncated": False}
 
 
 def _as_json(value: Any) -> Any:
