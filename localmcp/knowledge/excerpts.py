@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from localmcp.knowledge.result_order import excerpt_around
 from localmcp.search.candidates import Hit, SearchOutcome
 from localmcp.search.highlight import matching_paragraphs
-from localmcp.search.keyword import KeywordQuery
-from localmcp.wording.normalize import is_function_word
+from localmcp.search.keyword import KeywordQuery, holds
+from localmcp.wording.normalize import index_text, is_function_word
 
 WHOLE_PASSAGES, EXCERPT_CHARS = 2, 300
 """A language model gets the first passages whole, of the others the sentences around the one that answers, unless it
@@ -43,7 +43,7 @@ def excerpts(outcome: SearchOutcome, relevances: Sequence[int], offset: int) -> 
         relevances: of the hits, 0..100.
         offset: hits on the pages before.
     """
-    page = _Page(outcome, max(relevances))
+    page = _Page(outcome, relevances)
     places = enumerate(zip(outcome.hits, relevances, strict=True), offset)
     return [page.excerpt(hit, relevance, place) for place, (hit, relevance) in places]
 
@@ -51,8 +51,11 @@ def excerpts(outcome: SearchOutcome, relevances: Sequence[int], offset: int) -> 
 class _Page:
     """The hits that compete to be quoted."""
 
-    def __init__(self, outcome: SearchOutcome, best: int) -> None:
-        self.first, self.best = outcome.hits[0], best
+    def __init__(self, outcome: SearchOutcome, relevances: Sequence[int]) -> None:
+        self.best = max(relevances)
+        # What ranks above it without answering, such as another telephone number, is weak.
+        likely = [hit for hit, value in zip(outcome.hits, relevances, strict=True) if value >= WEAK_SHARE * self.best]
+        self.first = likely[0]
         self.words, self.is_doubtful = _content_words(outcome.query), outcome.doubtful
         self.shared = self.words.intersection(self.first.matched)
 
@@ -112,7 +115,12 @@ def _content_words(query: KeywordQuery | None) -> set[str]:
 
 
 def _matching_part(hit: Hit, text: str) -> str:
-    if hit.query is None:
+    if hit.query is None or _is_asked_for_by_title(hit, hit.query):
         return text
     start, stop = matching_paragraphs(hit.query, text, hit.passage.language)
     return f"{'… ' if start else ''}{text[start:stop]}{' …' if stop < len(text) else ''}"
+
+
+def _is_asked_for_by_title(hit: Hit, query: KeywordQuery) -> bool:
+    title = f" {index_text(hit.passage.title, hit.passage.language)} "
+    return all(holds(title, term) for term in query.terms)

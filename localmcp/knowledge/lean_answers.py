@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from localmcp.humanize import counted
 from localmcp.knowledge.result_order import shortened
+from localmcp.text.document import readable_stem
 from localmcp.tools import Answer, Json, compact_json
 
 SHORT_ID = 8
@@ -108,7 +109,8 @@ def search_text(result: Json) -> str:
     blocks += [_document_block(passages, folder) for passages in documents.values()]
     weak = [hit for hit in hits if _is_weak(hit)]
     ends = [f"Not quoted: {_lines_of(weak)}"] if weak else []
-    ends += [f"More: cursor={result['nextCursor']}"] if "nextCursor" in result else []
+    # What follows a passage that is not worth quoting is not either.
+    ends += [f"More: cursor={result['nextCursor']}"] if "nextCursor" in result and not _is_weak(hits[-1]) else []
     return "\n\n".join([*blocks, *(["\n".join(ends)] if ends else [])])
 
 
@@ -177,8 +179,8 @@ def _remarks(item: Json) -> list[str]:
 
 def _is_name_of(title: str, path: str) -> bool:
     """Return whether a title only repeats the file's name."""
-    name = os.path.basename(path).lower()
-    return title.lower() in (name, os.path.splitext(name)[0])
+    name = os.path.basename(path)
+    return title.lower() in {text.lower() for text in (name, os.path.splitext(name)[0], readable_stem(name))}
 
 
 def _shown(hit: Json) -> str:
@@ -203,7 +205,7 @@ def _passage(number: int, hit: Json) -> str:
 
 def _passage_line(number: int, hit: Json, shown: str) -> str:
     parts = [
-        _place(hit["citation"], hit["sourceTitle"], hit["content"], shown),
+        _place(hit["citation"], hit["sourceTitle"], shown),
         f"relevance {hit['relevance']}",
         f"id {short_id(hit['id'])}",
     ]
@@ -214,13 +216,12 @@ def _passage_line(number: int, hit: Json, shown: str) -> str:
     return f"[{number}] {', '.join(filter(None, parts))}"
 
 
-def _place(citation: Json, title: str, content: str, shown: str) -> str:
+def _place(citation: Json, title: str, shown: str) -> str:
     """Return the headings that neither the title nor the text `shown` of the passage says, and the lines."""
-    *parents, last = citation.get("heading", "").split(" › ")
-    # "Bug fixes" says nothing without the release above it, which is not in the passage.
-    names = [parent for parent in parents[-1:] if parent != title and parent not in content]
-    if last not in ("", title) and not shown.lstrip("# ").startswith(last):
-        names.append(last)
+    # "Bug fixes" says nothing without the release above it.
+    headings = citation.get("heading", "").split(" › ")[-2:]
+    lines = {line.lstrip("…# ") for line in shown.splitlines()}
+    names = [heading for heading in headings if heading not in ("", title, *lines)]
     heading = f"§ {' › '.join(names)}, " if names else ""
     inside = citation["label"].removeprefix(citation.get("path", title)).strip(" ,")
     if inside.startswith("›"):

@@ -38,8 +38,8 @@ def find_highlight(query: KeywordQuery, text: str, language: str) -> tuple[int, 
 def matching_paragraphs(query: KeywordQuery, text: str, language: str) -> tuple[int, int]:
     """Return start and stop of the paragraphs that hold words of the query, with one before and one after them.
 
-    A step, or what a table says, mostly comes right after the words that it is asked for with. Where no paragraph holds
-    a word, it is the whole text.
+    A step, or what a table says, mostly comes right after the words that it is asked for with; what another heading is
+    above does not. Where no paragraph holds a word, it is the whole text.
     """
     places = list(_paragraphs(text))
     scores = [_score(query, text[start:stop], language) for start, stop in places]
@@ -47,7 +47,17 @@ def matching_paragraphs(query: KeywordQuery, text: str, language: str) -> tuple[
     matching = [index for index, score in enumerate(scores) if 0 < score >= least]
     if not matching:
         return 0, len(text)
-    return places[max(matching[0] - 1, 0)][0], places[min(matching[-1] + 1, len(places) - 1)][1]
+    first, last = matching[0], matching[-1]
+    if first and not _begins_section(text, places[first][0]):
+        first -= 1
+    if last + 1 < len(places) and not _begins_section(text, places[last + 1][0]):
+        last += 1
+    return places[first][0], places[last][1]
+
+
+def _begins_section(text: str, start: int) -> bool:
+    end = _BLANK_LINE.search(text, start)
+    return HEADING.match(text, start, end.start() if end else len(text)) is not None
 
 
 def _paragraphs(text: str) -> Iterator[tuple[int, int]]:

@@ -78,7 +78,7 @@ def make_document(
     if not text.strip():
         raise UnreadableDocument(f"{name} holds no text.")
     count_text(len(text))
-    line = one_line(title) or _readable_stem(name)
+    line = one_line(title) or readable_stem(name)
     return Document(line, _clean(text), kind, markup, source_type, metadata or {}, **places)
 
 
@@ -123,7 +123,7 @@ def one_line(text: str) -> str:
     return " ".join(_clean(text[:2000]).split())[:200].strip()
 
 
-def _readable_stem(name: str) -> str:
+def readable_stem(name: str) -> str:
     """'retry-policy_v2.md' as 'retry policy v2'; hyphens between digits (dates, versions) stay.
 
     Notion puts an id behind the name of every page and table.

@@ -1,7 +1,7 @@
 """The structure of a text: sections with their heading paths, fenced code, and where lines start."""
 
 import re
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -192,7 +192,7 @@ def path_at(text: str, offset: int, path: Path, *, underlined: bool = False) -> 
     The nearest heading above it counts, or the whole one in which it is: a sentence may begin at the 15 of "Art. 15".
     """
     line_starts = _line_starts(text)
-    following = bisect_left(line_starts, offset)
+    following = bisect_right(line_starts, offset)
     end = line_starts[following] if following < len(line_starts) else len(text)
     headings = headings_in(text[:end], path, underlined=underlined)
     return headings[-1][1] if headings else path

@@ -192,11 +192,11 @@ def test_a_citation_names_the_place_of_the_words_that_answer(tmp_path: Path, dat
         for source_id, title in fetch_all(connection, "select id, title from sources"):
             [passage] = passages_of_source(connection, source_id)
             body = passage.text.strip()
-            word = "All of it" if title == "Fund" else "Nut"
+            word = "## Whole\n\nAll of it" if title == "Fund" else "Nut"
             citation = cite(passage, (body.index(word), body.index(word) + len(word)))
             labels[title] = citation["label"].removeprefix(str(tmp_path))
             headings.append(citation["heading"])
-    assert labels == {"Fund": "/fund.md:9", "prices": "/prices.xlsx Prices row 3"}
+    assert labels == {"Fund": "/fund.md:7", "prices": "/prices.xlsx Prices row 3"}
     assert sorted(headings) == ["Fund › Whole", "Prices"]
 
 
