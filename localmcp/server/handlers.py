@@ -33,7 +33,7 @@ from localmcp.humanize import quoted
 from localmcp.schemas import without_surrogates
 from localmcp.server.change_bus import Admits, ChangeBus, everybody
 from localmcp.server.elicitation import RetriedCalls, ask_by_request, refuse_question
-from localmcp.server.offer_handlers import WATCH_SECONDS, OfferHandlers, is_document, missing_capability
+from localmcp.server.offer_handlers import WATCH_SECONDS, OfferHandlers, missing_capability
 from localmcp.server.progress_reporter import ProgressReporter
 from localmcp.server.tool_results import call_tool, failed_result, find_tool, note_client, tool_result
 from localmcp.server.wire_values import log_incident, message_of
@@ -254,11 +254,18 @@ class ToolServer(Server[Any]):
     # ------------------------------------------------------------ list changes
 
     def publish_change(self, changed: str) -> None:
-        """Notify the connected clients that `tools`, `prompts` or `resources` have changed; called from any thread."""
+        """Notify the connected clients of a change; may be called from any thread.
+
+        Args:
+            changed: `tools`, `prompts` or `resources` for a list of them, else the address of a resource.
+        """
         if self._loop is not None and not self._loop.is_closed():
             asyncio.run_coroutine_threadsafe(self._publish(changed), self._loop)
 
     async def _publish(self, changed: str, admits: Admits = everybody) -> None:
+        if changed not in _LISTS:
+            await self._offers.publish_update(changed)
+            return
         event, send = _LISTS[changed]
         await self._bus.publish(event(), admits)
         for session, scope in tuple(self._sessions.values()):
@@ -268,11 +275,8 @@ class ToolServer(Server[Any]):
 
     async def _on_listen(self, ctx: Context, params: wire.SubscriptionsListenRequestParams) -> Any:
         await self._start_watching()
-        # The client is told which of them are watched: changes of connected servers' resources are not.
-        documents = list(filter(is_document, params.notifications.resource_subscriptions or ()))
-        watched = params.notifications.model_copy(update={"resource_subscriptions": documents})
-        async with self._offers.watching(documents):
-            return await self._listen(ctx, params.model_copy(update={"notifications": watched}))
+        async with self._offers.watching(list(params.notifications.resource_subscriptions or ())):
+            return await self._listen(ctx, params)
 
     async def _on_subscribe(self, ctx: Context, params: wire.SubscribeRequestParams) -> wire.EmptyResult:
         await self._start_watching()

@@ -18,9 +18,8 @@ from mcp.server.subscriptions import ResourceUpdated
 
 from localmcp.errors import LocalMCPError, MissingCapability
 from localmcp.humanize import quoted
-from localmcp.knowledge.origins import DOCUMENT_URI
 from localmcp.schemas import without_surrogates
-from localmcp.server.change_bus import Admits, ChangeBus
+from localmcp.server.change_bus import Admits, ChangeBus, everybody
 from localmcp.server.offers import OwnOffer
 from localmcp.server.wire_values import log_incident, message_of
 from localmcp.tools import Json, Scope, use_scope
@@ -58,6 +57,8 @@ class OfferHandlers:
         """Address of a watched document, and who watches it -> its last known state for them."""
         self._lists: dict[tuple[str, Scope], str] = {}
         """Kind of list, and who sees a part of the file -> its last known state for them."""
+        self._reporting: dict[str, Offer] = {}
+        """Address of a watched document -> the offer that reports its changes."""
 
     def kinds(self) -> tuple[str, ...]:
         """Return what there is of `resources` and `prompts` for the current request's scope."""
@@ -119,8 +120,6 @@ class OfferHandlers:
 
     async def subscribe(self, ctx: Context, params: wire.SubscribeRequestParams) -> wire.EmptyResult:
         """Tell this session when the document is indexed again (handshake era)."""
-        if not is_document(params.uri):
-            raise MCPError(wire.INVALID_PARAMS, f"Only changes of documents are reported, not of {quoted(params.uri)}.")
         # Over HTTP a session ends with its request: there, changes are reported on `subscriptions/listen` only.
         if (client := ctx.session.client_params) is not None:
             self._forget_at_end(ctx.session, id(client))
@@ -153,7 +152,7 @@ class OfferHandlers:
             self._forget(uris, listener)
 
     async def _watch(self, uris: list[str], subscriber: object, session: ServerSession | None = None) -> None:
-        """Remember the state of these documents, to notice changes."""
+        """Remember the state of these documents, to notice changes; have servers report changes of theirs."""
         if len(self._subscribers.keys() | set(uris)) > MOST_WATCHED:
             says = f"At most {MOST_WATCHED} documents are watched at a time; end other subscriptions first."
             raise MCPError(wire.INVALID_PARAMS, says)
@@ -171,6 +170,7 @@ class OfferHandlers:
         state = await anyio.to_thread.run_sync(self._state, uri, scope)
         if scope in self._watching(uri):
             self._states.setdefault((uri, scope), state)
+        await self._answer("resources/subscribe", partial(self._subscribe, uri))
 
     def _forget(self, uris: list[str], subscriber: object) -> None:
         for uri in uris:
@@ -180,9 +180,23 @@ class OfferHandlers:
                 del self._states[key]
             if not subscribers:
                 self._subscribers.pop(uri, None)
+                self._end(uri)
 
     def _watching(self, uri: str) -> set[Scope]:
         return {scope for scope, _ in self._subscribers.get(uri, {}).values()}
+
+    def _subscribe(self, uri: str) -> None:
+        """Have the offer that has this resource report its changes; runs in a worker thread."""
+        offer = next((offer for offer in self._offers() if offer.subscribe(uri)), None)
+        if offer is not None:
+            self._reporting[uri] = offer
+        if uri not in self._subscribers:
+            # The subscriber has left meanwhile.
+            self._end(uri)
+
+    def _end(self, uri: str) -> None:
+        if (offer := self._reporting.pop(uri, None)) is not None:
+            offer.unsubscribe(uri)
 
     def generation(self) -> int:
         """Return the file's counter of changes; 0 as long as it cannot be opened."""
@@ -196,10 +210,10 @@ class OfferHandlers:
             after = await anyio.to_thread.run_sync(self._state, uri, scope)
             if after != before and (uri, scope) in self._states:
                 self._states[uri, scope] = after
-                await self._publish_update(uri, scope.__eq__)
+                await self.publish_update(uri, scope.__eq__)
 
-    async def _publish_update(self, uri: str, admits: Admits) -> None:
-        """Tell subscribers that a document has changed."""
+    async def publish_update(self, uri: str, admits: Admits = everybody) -> None:
+        """Tell subscribers that a resource has changed."""
         await self._bus.publish(ResourceUpdated(uri=uri), admits)
         for scope, session in tuple(self._subscribers.get(uri, {}).values()):
             if session is not None and admits(scope):
@@ -270,11 +284,6 @@ class OfferHandlers:
             raise
         except Exception as error:
             raise MCPError(wire.INTERNAL_ERROR, log_incident(method)) from error
-
-
-def is_document(uri: str) -> bool:
-    """Return whether an address is that of a document."""
-    return uri.startswith(DOCUMENT_URI)
 
 
 def missing_capability(error: MissingCapability) -> MCPError:

@@ -23,7 +23,7 @@ MOST_DIGITS = 20
 
 
 class OwnOffer:
-    """Resources and prompts of this file, in the protocol's own JSON; None means: not ours."""
+    """Resources and prompts of this file, in the protocol's own JSON; None and False mean: not ours."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
@@ -104,6 +104,13 @@ class OwnOffer:
             next_uri = f"{DOCUMENT_URI}{document['source']['id']}?offset={document['nextOffset']}"
             contents.append({"uri": next_uri, "mimeType": "text/plain", "text": f"The document goes on at {next_uri}"})
         return contents
+
+    def subscribe(self, uri: str) -> bool:
+        """Return whether the resource is a document; changes of documents are found by polling the file."""
+        return uri.startswith(DOCUMENT_URI)
+
+    def unsubscribe(self, uri: str) -> None:
+        """Do nothing: the file is polled for what is watched only."""
 
     def prompts(self, offset: int) -> tuple[list[Json], int | None]:
         """Return the prompt for rules, then the quick starts by title."""

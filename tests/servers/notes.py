@@ -14,11 +14,12 @@ SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
 CAPABILITIES = {
     "tools": {},
     "prompts": {"listChanged": True},
-    "resources": {"listChanged": True},
+    "resources": {"subscribe": True, "listChanged": True},
     "completions": {},
 }
 notes = {"note://a": "first"}
 listening: dict[int | str, Json] = {}
+subscribed: set[str] = set()
 
 
 def say(message: Json) -> None:
@@ -38,6 +39,7 @@ def post(name: str, text: str) -> Json:
     notes[f"note://{name}"] = text
     tell("resources/list_changed", "resourcesListChanged", {})
     tell("prompts/list_changed", "promptsListChanged", {})
+    tell("resources/updated", "resourceSubscriptions", {"uri": f"note://{name}"})
     link = {"type": "resource_link", "uri": f"note://{name}", "name": name}
     return {"content": [link]}
 
@@ -58,6 +60,9 @@ def result(method: str, params: Json) -> Json:
             return {"resources": [{"uri": uri, "name": uri} for uri in notes]}
         case "resources/templates/list":
             return {"resourceTemplates": [{"uriTemplate": "note://{name}", "name": "note"}]}
+        case "resources/read" if params["uri"] == "note://subscribed":
+            uris = [uri for filters in listening.values() for uri in filters.get("resourceSubscriptions") or ()]
+            return {"contents": [{"uri": params["uri"], "text": " ".join(sorted([*subscribed, *uris]))}]}
         case "resources/read":
             return {"contents": [{"uri": params["uri"], "text": notes[params["uri"]]}]}
         case "prompts/list":
@@ -68,6 +73,12 @@ def result(method: str, params: Json) -> Json:
             assert params["ref"].get("uri", "note://{name}") == "note://{name}"
             assert params["ref"].get("name", "explain note://a") == "explain note://a"
             return {"completion": {"values": [name for name in names if name.startswith(begun)]}}
+        case "resources/subscribe" if not NEW:
+            subscribed.add(params["uri"])
+            return {}
+        case "resources/unsubscribe" if not NEW:
+            subscribed.discard(params["uri"])
+            return {}
         case _:
             raise LookupError(method)
 

@@ -76,7 +76,7 @@ class Connection:
     ) -> None:
         """
         Args:
-            on_change: called with `tools` or `offers` when such a list has changed.
+            on_change: called with `tools` or `offers` when such a list has changed, or with a resource's address.
             asks: whether the server is told that it may ask the person.
         """
         self.entry = entry
@@ -179,7 +179,7 @@ class Connection:
         self._session = await stack.enter_async_context(session)
         await self._shake_hands()
         if self._session.protocol_version in MODERN_PROTOCOL_VERSIONS:
-            self._changes.listen_to(self._session)
+            self._changes.listen_to_lists(self._session)
             stack.callback(self._changes.close)
 
     @asynccontextmanager
@@ -213,6 +213,28 @@ class Connection:
             if error.code not in _OTHER_ERA:
                 raise
             await self._session.discover()
+
+    # ------------------------------------------------------------ subscriptions
+
+    async def subscribe(self, uri: str) -> None:
+        """Report changes of a resource as long as the connection lives, if the server reports them."""
+        if self._session.protocol_version in MODERN_PROTOCOL_VERSIONS:
+            self._changes.listen_to_resource(self._session, uri)
+            return
+        try:
+            await self.ask("resources/subscribe", {"uri": uri}, self.entry.start_seconds)
+        except InvalidInput as error:
+            log.info("%s", error)
+
+    async def unsubscribe(self, uri: str) -> None:
+        """Report changes of a resource no more."""
+        if self._session.protocol_version in MODERN_PROTOCOL_VERSIONS:
+            self._changes.end(uri)
+            return
+        try:
+            await self.ask("resources/unsubscribe", {"uri": uri}, self.entry.start_seconds)
+        except InvalidInput as error:
+            log.info("%s", error)
 
     # ------------------------------------------------------------ requests
 

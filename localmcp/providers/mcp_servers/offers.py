@@ -27,9 +27,9 @@ _KINDS = {"resources": "resources", "resourceTemplates": "resources", "prompts":
 
 
 class ServerOffers:
-    """The offers of all servers that the caller may use; None means: no server of ours has it.
+    """The offers of all servers that the caller may use; None and False mean: no server of ours has it.
 
-    Reading, prompts and completion start the server, and raise a LocalMCPError where it does not start or
+    Reading, subscribing, prompts and completion start the server, and raise a LocalMCPError where it does not start or
     refuses.
     """
 
@@ -62,6 +62,18 @@ class ServerOffers:
             return None
         contents = server.ask("resources/read", {"uri": own_uri}).get("contents", [])
         return [{**content, "uri": uri} for content in contents]
+
+    def subscribe(self, uri: str) -> bool:
+        """Have changes of a resource reported."""
+        server, own_uri = self._locate(uri)
+        if server is not None:
+            server.subscribe(own_uri, uri)
+        return server is not None
+
+    def unsubscribe(self, uri: str) -> None:
+        """Have changes of a resource reported no more, also if the caller may no longer use its server."""
+        for server in self._servers.servers.values():
+            server.unsubscribe(uri)
 
     def _locate(self, uri: str) -> tuple[McpServer | None, str]:
         """Return the server that has the resource, and the server's own address of it."""

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
 from localmcp.config import servers_file
-from localmcp.errors import ConfigurationError, LocalMCPError
+from localmcp.errors import ConfigurationError, LocalMCPError, Unavailable
 from localmcp.providers.mcp_servers.catalog import (
     SEPARATOR,
     LeftOut,
@@ -176,6 +176,8 @@ class McpServer:
         """Why the last start failed; None when it did not."""
         self._runtime = runtime
         self._offers: dict[str, list[Json]] | None = None
+        self._addresses: dict[str, set[str]] = {}
+        """The server's resource -> our addresses of it that clients subscribed to."""
         self._lock = threading.Lock()
         self._tools: dict[str, RemoteTool] | None = None
         self._left_out: tuple[LeftOut, ...] | None = None
@@ -427,8 +429,37 @@ class McpServer:
         self._runtime.cache.save_offers(self.entry.digest, offers)
         for shown, kinds in {"resources": ("resources", "resourceTemplates"), "prompts": ("prompts",)}.items():
             if any(offers.get(kind, []) != old.get(kind, []) for kind in kinds):
-                for listener in self._runtime.offer_listeners:
-                    listener(shown)
+                self._tell(shown)
+
+    def subscribe(self, uri: str, address: str) -> None:
+        """Report `address` to the listeners for changes of offers when the server's resource `uri` changes."""
+        with self._lock:
+            self._addresses.setdefault(uri, set()).add(address)
+        self._runtime.run(self._supervisor().subscribe(uri))
+
+    def unsubscribe(self, address: str) -> None:
+        """Report changes of our address no more; the server is told in the background, if it runs."""
+        with self._lock:
+            uris = [uri for uri, addresses in self._addresses.items() if address in addresses]
+            for uri in uris:
+                self._addresses[uri].discard(address)
+            ended = [uri for uri in uris if not self._addresses[uri]]
+            for uri in ended:
+                del self._addresses[uri]
+        try:
+            for uri in ended:
+                self._runtime.start(_unsubscribe(self._supervisor(), uri))
+        except Unavailable as error:
+            log.debug("%s", error)  # it has left the file, or localmcp is closing
+
+    def note_updated(self, uri: str) -> None:
+        """Report that a resource has changed; called in the background loop."""
+        for address in tuple(self._addresses.get(uri, ())):
+            self._tell(address)
+
+    def _tell(self, changed: str) -> None:
+        for listener in self._runtime.offer_listeners:
+            listener(changed)
 
     def ask(self, method: str, params: Json) -> Json:
         """Return the raw result of a request about its resources or prompts, as `Connection.ask`."""
@@ -440,6 +471,13 @@ class McpServer:
         self.failure = error
         self.listed.set()
         log.log(logging.INFO if last_failure else logging.WARNING, "%s", error)
+
+
+async def _unsubscribe(supervisor: Supervisor, uri: str) -> None:
+    try:
+        await supervisor.unsubscribe(uri)
+    except LocalMCPError as error:
+        log.info("%s", error)
 
 
 async def _quietly(supervisor: Supervisor) -> None:

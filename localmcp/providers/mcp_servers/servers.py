@@ -60,7 +60,7 @@ class McpServers:
         self.change_listeners: list[Callable[[], None]] = []
         """Called when the tools of a server have changed; from another thread, so they must be quick."""
         self.offer_listeners: list[Callable[[str], None]] = []
-        """Called likewise with `resources` or `prompts` when such have changed."""
+        """Called likewise with `resources`, `prompts` or the address of a resource when such have changed."""
         self._logs = state
         self._registry = registry
         self._lock = threading.Lock()

@@ -37,6 +37,8 @@ class Supervisor:
         self._listing: asyncio.Task[None] | None = None
         self._stale: set[str] = set()
         """Lists to ask for again."""
+        self._subscribed: set[str] = set()
+        """Resources whose changes are reported."""
         self._asks = False
         self._used: Connection | None = None
         """The connection that did more than list: its server may remember something."""
@@ -173,6 +175,9 @@ class Supervisor:
         """Ask for resources and prompts; no call waits for that."""
         try:
             self._server.learn_offers(await connection.list_offers())
+            for uri in tuple(self._subscribed):
+                if uri in self._subscribed:
+                    await connection.subscribe(uri)
         except LocalMCPError as error:
             log.info("the resources and prompts of '%s' cannot be listed: %s", self.entry.name, error)
 
@@ -207,8 +212,24 @@ class Supervisor:
                 hint=f"The last time: {self._last_failure}",
             )
 
+    async def subscribe(self, uri: str) -> None:
+        """Report changes of a resource, over this connection and those that follow."""
+        connection = self._used = await self.connect()
+        if uri not in self._subscribed:
+            self._subscribed.add(uri)
+            await connection.subscribe(uri)
+
+    async def unsubscribe(self, uri: str) -> None:
+        """Report changes of a resource no more; nothing is started for that."""
+        self._subscribed.discard(uri)
+        if self._connection is not None and self._connection.alive:
+            await self._connection.unsubscribe(uri)
+
     def _note_change(self, changed: str) -> None:
         """List again what has changed; several notices in a row cause one more listing at most."""
+        if changed not in ("tools", "offers"):
+            self._server.note_updated(changed)
+            return
         self._stale.add(changed)
         if self._listing is None or self._listing.done():
             self._listing = asyncio.create_task(self._list())
