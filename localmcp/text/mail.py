@@ -29,6 +29,8 @@ Position = tuple[int, int]
 
 MOST_ATTACHED = 50_000_000
 """Bytes of a file in an attached archive."""
+SHORT_NOTE, MUCH_MORE = 300, 3
+"""Characters of a plain text that may only say that the mail is in HTML, and how many times as long that is."""
 LONGEST_HEADER = 10_000
 """Characters; the parser of the standard library takes quadratic time."""
 
@@ -257,7 +259,10 @@ def _body(message: EmailMessage, name: str) -> str:
 def _part_text(part: EmailMessage, name: str) -> str:
     if part.get_content_type() == "multipart/alternative" and part.is_multipart():
         options = sorted(cast(Iterator[EmailMessage], part.iter_parts()), key=_plainness)
-        return next(filter(str.strip, (_part_text(option, name) for option in options)), "")
+        texts = filter(str.strip, (_part_text(option, name) for option in options))
+        plainest = next(texts, "")
+        richer = next(texts, "") if len(plainest) < SHORT_NOTE else ""
+        return f"{plainest}\n\n{richer}" if len(richer) > MUCH_MORE * len(plainest) else plainest
     if part.get_content_maintype() == "multipart" and part.is_multipart():
         return _join_parts(_part_text(inner, name) for inner in cast(Iterator[EmailMessage], part.iter_parts()))
     # Without its boundary, a message of several parts is one text.
@@ -290,17 +295,20 @@ def _readable_text(part: EmailMessage, name: str) -> str:
 def _decoded(part: Any) -> str:
     payload = part.get_payload(decode=True) or b""
     charset = part.get_content_charset("us-ascii")
-    try:
+    if charset in _SEVEN_BITS:
+        text = payload.decode(charset, "replace")
+    else:
         # Mails that name no encoding, or ASCII, may be in any.
-        encoding = None if charset in ("ascii", "us-ascii") else page_encoding(charset) or charset
-        text = payload.decode(encoding) if encoding else decode_text(payload)[0]
-    except (LookupError, UnicodeDecodeError, ValueError):
-        text = decode_text(payload)[0]
+        text = decode_text(payload, None if charset in ("ascii", "us-ascii") else page_encoding(charset))[0]
     return text.replace("\r\n", "\n")
 
 
+_SEVEN_BITS = ("utf-7", "hz-gb-2312", "iso-2022-kr")
+"""Encodings whose bytes are valid UTF-8, so that they count only where they are named."""
+
+
 _QUOTE_INTRODUCTION = re.compile(
-    r"(?:On|Am|Il(?: giorno)?|Le|El|Em|Op)\b[^\n]{0,200}\d[^\n]{0,200}(?:\n[^\n]{0,100})?"
+    r"(?:On|Am|Il(?: giorno)?|Le|El|Em|Op)\b(?=[^\n]*\d)[^\n]{0,400}(?:\n[^\n]{0,100})?"
     r"(?:wrote|schrieb[^\n]{0,80}|ha scritto|a écrit|escribió|escreveu|schreef[^\n]{0,80})\s?:\s*"
 )
 _FORWARDED = re.compile(

@@ -2,6 +2,7 @@
 
 import io
 import mailbox
+import time
 from email import policy
 from email.message import EmailMessage
 
@@ -132,10 +133,12 @@ def test_broken_headers_do_not_hide_the_text():
 
 
 @pytest.mark.parametrize(
-    "header", [b"", b"Content-Type: text/plain\n", b"Content-Type: text/plain; charset=us-ascii\n"]
+    "header",
+    [b"", b"Content-Type: text/plain\n"]
+    + [b"Content-Type: text/plain; charset=%s\n" % charset for charset in (b"us-ascii", b"iso-8859-1", b"utf-16")],
 )
 @pytest.mark.parametrize("encoding", ["utf-8", "cp1252"])
-def test_a_mail_that_names_no_encoding_or_ascii_is_read_as_what_it_is_in(header, encoding):
+def test_a_mail_that_names_no_encoding_or_a_wrong_one_is_read_as_what_it_is_in(header, encoding):
     text = "Die Umwälzpumpe läuft ständig auf der höchsten Stufe, das hält sie nicht mehr lange aus."
     mail = read_bytes(b"From: a@x.example\nSubject: Pumpe\n" + header + b"\n" + text.encode(encoding), "a.eml")
     assert mail.text.endswith(text)
@@ -163,6 +166,11 @@ PARTS = {
         "--b\nContent-Type: text/plain\n\nAbove.\n\nThe gate code is 4711.\n"
         "--b\nContent-Type: text/html\n\n<p>The gate code is 4711.</p>\n--b--\n",
     ),
+    "HTML beside a plain text that says to look there": (
+        "multipart/alternative; boundary=b",
+        "--b\nContent-Type: text/plain\n\nAbove.\n"
+        "--b\nContent-Type: text/html\n\n<p>The gate code is 4711.</p>\n--b--\n",
+    ),
     "a body in Markdown": ("text/markdown", "Above.\n\nThe gate code is 4711."),
 }
 
@@ -172,6 +180,13 @@ def test_every_part_of_a_mail_that_is_text_is_read_once(kind, body):
     head = f"From: ada@example.org\nSubject: Gate\nMIME-Version: 1.0\nContent-Type: {kind}\n\n"
     mail = documents((head + body).encode())[0]
     assert mail.text.partition("\n\n")[2] == "Above.\n\nThe gate code is 4711."
+
+
+def test_lines_that_may_introduce_a_quote_cost_no_more_than_others():
+    paragraph = f"On {'1' * 390}\n{'2' * 100}\n\n"
+    begin = time.process_time()
+    read_bytes(b"From: ada@example.org\nSubject: Gate\n\n" + paragraph.encode() * 1000, "a.eml")
+    assert time.process_time() - begin < 2
 
 
 def test_a_mail_whose_parts_have_no_boundary_is_read_as_one_text():
