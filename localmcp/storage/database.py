@@ -16,7 +16,14 @@ import apsw
 from localmcp.errors import FileTooNew, FileUnavailable, LocalMCPError
 from localmcp.files import PRIVATE_FILE, expand_home, make_private_folder
 from localmcp.humanize import command_line
-from localmcp.storage.connections import PRACTICES, load_sqlite_vec, open_copy, register_levenshtein, switch_to_wal
+from localmcp.storage.connections import (
+    BUSY_MILLISECONDS,
+    PRACTICES,
+    load_sqlite_vec,
+    open_copy,
+    register_levenshtein,
+    switch_to_wal,
+)
 from localmcp.storage.failures import translate_error
 from localmcp.storage.interruption import interruptible
 from localmcp.storage.migrations import apply_migrations, schema_version
@@ -118,15 +125,16 @@ class Database:
                 self._give_back(connection, idle)
 
     @contextmanager
-    def write(self) -> Generator[apsw.Connection]:
+    def write(self, patience: int | None = None) -> Generator[apsw.Connection]:
         """Yield a transaction: all of the block or none of it; one at a time in this process, others wait.
 
         Raises:
-            FileUnavailable: read-only, locked for 30 s, or the disk is full.
+            FileUnavailable: read-only, locked for 30 s or `patience` in milliseconds, or the disk is full.
             FileTooNew: another process migrated the file meanwhile.
         """
         with self._writing, self._translated():
             connection = self._take_writer()
+            connection.set_busy_timeout(patience or BUSY_MILLISECONDS)
             connection.execute("begin immediate")
             try:
                 if connection.pragma("user_version") != schema_version():

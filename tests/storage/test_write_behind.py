@@ -10,7 +10,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from localmcp.storage import migrations, write_behind
+from localmcp.storage import write_behind
 from localmcp.storage.database import Database, fetch_all
 from localmcp.storage.write_behind import WriteBehind
 
@@ -114,23 +114,6 @@ def test_a_file_that_never_comes_is_no_loss_worth_a_word(
     assert warnings(caplog) == []
 
 
-def test_an_older_file_is_not_upgraded(
-    tmp_path: Path, writer: WriteBehind[str], database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    database.ensure_writable()
-    database.close()
-    steps = migrations.MIGRATIONS
-    monkeypatch.setattr(migrations, "MIGRATIONS", [*steps, lambda connection: connection.execute("select 1")])
-    writer.add("early")
-    writer.flush()
-    with apsw.Connection(str(database.path)) as connection:
-        assert connection.pragma("user_version") == len(steps)
-    connection.close()
-    database.ensure_writable()
-    writer.flush()
-    assert names_in(database.path) == ["early"]
-
-
 @pytest.mark.parametrize("kind", ["opened read-only", "from elsewhere", "too new", "another program's"])
 def test_a_file_that_may_not_be_changed_stays_byte_for_byte_without_a_word(
     kind: str, database: Database, own_directories: Path, caplog: pytest.LogCaptureFixture
@@ -200,22 +183,21 @@ def test_the_file_of_a_long_write_in_the_same_process_is_waited_for(
     assert names_in(database.path) == ["first", "second"]
 
 
-def test_a_full_disk_costs_the_batch_and_one_warning_and_later_ones_are_written(
+def test_what_a_full_disk_does_not_take_is_written_once_there_is_room(
     database: Database, writer: WriteBehind[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    database.ensure_writable()
-    full = lambda connection: connection.pragma("max_page_count", 1)  # noqa: E731
-    with monkeypatch.context() as patched:
-        patched.setattr(write_behind, "PRACTICES", (*write_behind.PRACTICES, full))
-        for _ in range(2):
-            for number in range(500):
-                writer.add(f"{number:0100}")
-            writer.flush()
-    writer.add("later")
+    with database.write() as connection:
+        pages = connection.pragma("max_page_count")
+        connection.pragma("max_page_count", 1)
+    for number in range(500):
+        writer.add(f"{number:0100}")
     writer.flush()
-    assert names_in(database.path) == ["later"]
-    assert writer.lost == 1000
-    assert len(warnings(caplog)) == 1
+    assert names_in(database.path) == []
+    with database.write() as connection:
+        connection.pragma("max_page_count", pages)
+    writer.flush()
+    assert len(names_in(database.path)) == 500
+    assert warnings(caplog) == []
 
 
 def test_the_oldest_are_given_up_when_too_many_wait(
