@@ -7,15 +7,12 @@ the two they are sent again, which changes nothing.
 from __future__ import annotations
 
 import logging
-import os
 import random
 import threading
 import time
-import uuid
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from localmcp.arrays import np
@@ -25,6 +22,7 @@ from localmcp.retriever.chunk_records import load_records
 from localmcp.search import replicas
 from localmcp.search.collections import Collection
 from localmcp.search.replicas import Replica, model_text, replica_of, same_model
+from localmcp.search.vector_queue import FRONT, LEASE_SECONDS, Lease
 from localmcp.storage.database import Database, fetch_one
 
 log = logging.getLogger(__name__)
@@ -45,9 +43,6 @@ NEAR_ENOUGH = 1e-4
 
 Progress = Callable[[int, int], None]
 """Called with the vectors that are there, and all of them."""
-
-OUR_NAME = f"{os.getpid()}:{uuid.uuid4().hex}"
-"""This process, as a sender."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +68,7 @@ class Sender:
         self._milvus = milvus
         self._lock = threading.Lock()
         self._locks: dict[int, threading.RLock] = {}
+        self._leases: dict[int, Lease] = {}
 
     # ------------------------------------------------------------ copying
 
@@ -280,10 +276,10 @@ class Sender:
     @contextmanager
     def _sending(self, collection_id: int, *, wait: bool) -> Generator[bool]:
         """Be the only sender for the block; without `wait`, yield False when there is another."""
-        with self._lock:
-            lock = self._locks.setdefault(collection_id, threading.RLock())
-        with lock:
-            ours = self._claim(collection_id)
+        lease = self._lease(collection_id)
+        with self._locks[collection_id]:
+            with self._database.write() as connection:
+                ours = lease.take(connection)
             if not ours and wait:
                 raise Unavailable(
                     "Another process is sending this collection to Milvus.", hint="Try again when it has finished."
@@ -292,25 +288,18 @@ class Sender:
                 yield ours
             finally:
                 if ours:
-                    with self._database.write() as connection:
-                        replicas.release_sending(connection, collection_id, OUR_NAME)
+                    lease.release(self._database)
 
-    def _claim(self, collection_id: int) -> bool:
-        with self._database.write() as connection:
-            other = replicas.current_sender(connection, collection_id)
-            gone = other if other is not None and _is_gone(other) else None
-            return replicas.claim_sending(connection, collection_id, OUR_NAME, *self._span(), even_if=gone)
+    def _lease(self, collection_id: int) -> Lease:
+        with self._lock:
+            self._locks.setdefault(collection_id, threading.RLock())
+            seconds = LEASE_SECONDS + 3 * self._milvus.server.timeout
+            return self._leases.setdefault(collection_id, Lease(FRONT, f"replica {collection_id}", seconds))
 
     def _renew(self, connection: Any, collection_id: int) -> None:
-        """Renew the claim, in every transaction of a sender: if another has taken over, the transaction fails."""
-        if not replicas.claim_sending(connection, collection_id, OUR_NAME, *self._span()):
-            raise Unavailable("Another process has begun to send this collection to Milvus, or it was stopped.")
-
-    def _span(self) -> tuple[str, str]:
-        """Return now, and until when a sender that is not heard of again keeps others out."""
-        now = datetime.now(UTC)
-        until = now + timedelta(seconds=30 + 3 * self._milvus.server.timeout)
-        return now.isoformat(timespec="milliseconds"), until.isoformat(timespec="milliseconds")
+        """Renew the lease, in every transaction of a sender: if another has taken over, the transaction fails."""
+        if not self._leases[collection_id].take(connection):
+            raise Unavailable("Another process has begun to send this collection to Milvus.")
 
     def _replica(self, collection_id: int) -> Replica:
         with self._database.read() as connection:
@@ -318,15 +307,6 @@ class Sender:
         if replica is None:
             raise Unavailable("The copy was given up by another process.")
         return replica
-
-
-def _is_gone(sender: str) -> bool:
-    """Return whether the sender's process has ended."""
-    # A start does not pay for what only a copy needs.
-    import psutil
-
-    process = sender.partition(":")[0]
-    return sender != OUR_NAME and process.isdecimal() and not psutil.pid_exists(int(process))
 
 
 def _origin(connection: Any, collection: Collection) -> dict[str, Any]:

@@ -169,38 +169,6 @@ def write_problem(connection: apsw.Connection, collection_id: int, problem: str 
     connection.execute(sql, (problem, utc_now(), collection_id))
 
 
-# ---------------------------------------------------------------- one sender at a time
-
-
-def claim_sending(
-    connection: apsw.Connection, collection_id: int, sender: str, now: str, until: str, *, even_if: str | None = None
-) -> bool:
-    """Become the only process that sends to this copy until the time `until`; False if another one is.
-
-    `even_if` names a sender that may be pushed aside, because its process is known to be gone.
-    """
-    connection.execute(
-        """
-        update replicas set sender = :sender, sender_until = :until
-        where collection_id = :collection
-            and (sender is null or sender = :sender or sender = :even_if or sender_until < :now)
-        """,
-        {"collection": collection_id, "sender": sender, "now": now, "until": until, "even_if": even_if},
-    )
-    return connection.changes() > 0
-
-
-def current_sender(connection: apsw.Connection, collection_id: int) -> str | None:
-    """Return which process sends, or did last."""
-    return fetch_one(connection, "select sender from replicas where collection_id = ?", (collection_id,))
-
-
-def release_sending(connection: apsw.Connection, collection_id: int, sender: str) -> None:
-    """Let others send."""
-    sql = "update replicas set sender = null, sender_until = null where collection_id = ? and sender = ?"
-    connection.execute(sql, (collection_id, sender))
-
-
 # ---------------------------------------------------------------- what is to be there
 
 LIVE_CHUNKS = f"""

@@ -347,15 +347,17 @@ class Lease:
     ended: ClassVar[set[str]] = set()
     """Workers of this process that ended without giving it back, since the disk was full."""
 
-    def __init__(self, rank: int, name: str = LEASE) -> None:
+    def __init__(self, rank: int, name: str = LEASE, seconds: float = LEASE_SECONDS) -> None:
+        """`seconds`: whoever has not renewed it for so long has lost it."""
         self.rank = rank
         self.name = name
+        self.seconds = seconds
         self.holder = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex}"
 
     def take(self, connection: apsw.Connection) -> bool:
         """Take or renew it, unless another worker has it. Part of the caller's write transaction."""
         row = fetch_one(connection, "select holder, rank, beat_at from leases where name = ?", (self.name,))
-        if row is not None and row[0] != self.holder and row[1] >= self.rank and is_alive(row[0], row[2]):
+        if row is not None and row[0] != self.holder and row[1] >= self.rank and is_alive(*row[::2], self.seconds):
             return False
         connection.execute(
             "insert or replace into leases (name, holder, rank, beat_at) values (?, ?, ?, ?)",
@@ -390,9 +392,9 @@ def front_lease(database: Database) -> Generator[Lease]:
         lease.release(database)
 
 
-def is_alive(holder: str, beat_at: str) -> bool:
+def is_alive(holder: str, beat_at: str, seconds: float = LEASE_SECONDS) -> bool:
     """Return whether a holder has renewed its lease in time, and its process is there, as far as one can see."""
-    if holder in Lease.ended or not is_recent(beat_at, LEASE_SECONDS):
+    if holder in Lease.ended or not is_recent(beat_at, seconds):
         return False
     process = process_of(holder)
     # Asking Windows for a process in this way would end it.

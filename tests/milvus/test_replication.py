@@ -25,6 +25,7 @@ from localmcp.errors import ConfigurationError, InvalidInput, LocalMCPError, Mod
 from localmcp.milvus.backend import MilvusBackend
 from localmcp.retriever import outgoing, replication_tools
 from localmcp.search.replicas import Replica, replica_of
+from localmcp.search.vector_queue import FRONT, Lease
 from localmcp.storage.database import fetch_all, fetch_one
 from localmcp.tools import Scope, use_progress
 from localmcp.workspace import Workspace, open_workspace
@@ -223,17 +224,16 @@ workspace.replication.push("many", progress=kill)
 
 def test_while_another_process_sends_nobody_else_does(workspace: Workspace) -> None:
     workspace.replication.push("default")
+    lease = Lease(FRONT, f"replica {copy_of(workspace).collection_id}")
     with workspace.database.write() as connection:
-        # The parent of this process lives, and is not this one.
-        sender = f"{os.getppid()}:somebody"
-        connection.execute("update replicas set sender = ?, sender_until = '9999-01-01T00:00:00'", (sender,))
+        assert lease.take(connection)
     workspace.library.add_text("A new one.", title="New")
     assert workspace.replication.follow() == 0
     assert copy_of(workspace).pending == 1
     with pytest.raises(Unavailable, match="Another process"):
         workspace.replication.push("default")
     with workspace.database.write() as connection:
-        connection.execute("update replicas set sender_until = '2000-01-01T00:00:00'")
+        connection.execute("update leases set beat_at = '2000-01-01T00:00:00.000Z'")
     assert workspace.replication.follow() == 1
 
 
