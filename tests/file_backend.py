@@ -18,7 +18,7 @@ from localmcp.milvus.backend import MilvusBackend
 from localmcp.search.backend import DEFAULT_PARTITION, Neighbor, Record, Space
 from localmcp.search.chunk_rows import Row, find_partition, load_rows, whole_sources
 from localmcp.search.clearing import drop_collection, drop_partition
-from localmcp.search.collection_vectors import describe_vectors, find_part
+from localmcp.search.collection_vectors import describe_vectors, find_blocks
 from localmcp.search.collections import (
     Collection,
     choose_collections,
@@ -27,6 +27,7 @@ from localmcp.search.collections import (
     visible_collections,
 )
 from localmcp.search.conditions import Condition
+from localmcp.search.filters import Filters
 from localmcp.search.index import Index
 from localmcp.search.records import RecordText, draft_whole
 from localmcp.search.sources import put_source, restore_source, trash_sources
@@ -98,25 +99,21 @@ class FileBackend:
         *,
         partition: str | None = None,
         condition: Condition | None = None,
-        exact: bool = False,
     ) -> list[list[Neighbor]]:
         """The nearest of each query, best first; equal scores by id. All queries see one snapshot."""
         with self.database.read() as connection:
-            part = find_part(connection, self.index, collection, partition, condition, queries.shape[1])
-            if part is None:
-                return [[] for _ in queries]
-            exact = exact or part.few
+            stored = _find(connection, collection)
+            if partition is not None:
+                find_partition(connection, stored, partition)
+            if stored.model_id is not None and describe_vectors(connection, collection).dimension != queries.shape[1]:
+                raise ModelMismatch(f"collection '{stored.name}' holds vectors of other dimensions.")
+            filters = Filters((partition,) if partition else (), condition=condition)
+            blocks = find_blocks(connection, self.index, stored, filters)
             return [
                 [
                     Neighbor(*pair)
                     for pair in nearest_chunks(
-                        connection,
-                        part.model_id,
-                        part.blocks,
-                        query.astype("<f4", copy=False),
-                        limit,
-                        part.allowed,
-                        exact,
+                        connection, stored.model_id or 0, blocks, query.astype("<f4", copy=False), limit
                     )
                 ]
                 for query in queries

@@ -191,17 +191,16 @@ class MilvusBackend:
         *,
         partition: str | None = None,
         condition: Condition | None = None,
-        exact: bool = False,
     ) -> list[list[Neighbor]]:
         """Return the nearest of each query, best first; equal scores by id; at most 16,384, which Milvus allows.
 
-        The graph index compares a few hundred vectors a query; `exact` looks as widely as Milvus can.
+        The graph index compares a few hundred vectors a query.
         """
         shape = self._shape(collection)
         check_dimension(shape, collection, queries.shape[1])
         names = [self._require_partition(shape, partition)] if partition is not None else None
         limit = min(limit, DEEPEST)
-        search = VectorQuery(shape, names, condition, exact, self._is_lite() if condition else False)
+        search = VectorQuery(shape, names, condition, self._is_lite() if condition else False)
         neighbors_by_query: list[list[Neighbor]] = [[] for _ in queries]
         waiting, depth = list(range(len(queries))), min(limit + TIES, DEEPEST)
         while waiting and limit > 0:

@@ -30,17 +30,12 @@ class VectorQuery:
     shape: Shape
     partitions: list[str] | None
     condition: Condition | None
-    exact: bool
     lite: bool
 
     def options(self, depth: int) -> Json:
         options: Json = {"anns_field": self.shape.vector, "partition_names": self.partitions}
         if self.shape.index == "HNSW":
-            ef = WIDEST if self.exact else max(BREADTH, min(2 * depth, WIDEST))
-            options["search_params"] = {"params": {"ef": ef}}
-        if self.exact:
-            # With everything that was ever acknowledged; else what this process wrote, for collections of ours.
-            options["consistency_level"] = "Strong"
+            options["search_params"] = {"params": {"ef": max(BREADTH, min(2 * depth, WIDEST))}}
         if self.condition is not None:
             options["filter"] = filter_text(self.condition, self.shape, lite=self.lite)
             others = [*self.shape.scalars, *(["*"] if self.shape.dynamic else [])]

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import apsw
 
-from localmcp.arrays import Vectors, np
+from localmcp.arrays import Vectors
 from localmcp.embeddings import LazyEmbedder, ModelIdentity
 from localmcp.errors import InvalidInput, LocalMCPError, ModelMismatch, NotFound, Unavailable
 from localmcp.retriever.filter_fields import explain_misses
 from localmcp.search.backend_choice import Place, Places
 from localmcp.search.candidates import SearchRequest
-from localmcp.search.chunk_rows import find_partition, load_rows
-from localmcp.search.collection_vectors import find_part
+from localmcp.search.chunk_rows import asks_for_pages, find_partition, load_rows
+from localmcp.search.collection_vectors import find_blocks
 from localmcp.search.collections import Collection, advise_model, find_model, hint_for, visible_collections
-from localmcp.search.conditions import Condition, comparisons, parse_condition
+from localmcp.search.conditions import parse_condition
 from localmcp.search.dates import parse_range
-from localmcp.search.filters import Filters, allowed_sources
+from localmcp.search.filters import Filters
 from localmcp.search.index import Index
 from localmcp.search.multi_query import Match, best_matches, nearest_to_any
 from localmcp.search.vector import exact_cosines
@@ -49,10 +49,16 @@ class Question:
 
     texts: Sequence[str]
     top_k: int
-    partition: str | None
-    condition: Condition | None
-    dates: tuple[str | None, str | None] = (None, None)
-    """First moment of a document's date, and the first after it."""
+    filters: Filters
+    """Partition, condition and dates."""
+
+    @property
+    def partition(self) -> str | None:
+        return next(iter(self.filters.partitions), None)
+
+    @property
+    def is_dated(self) -> bool:
+        return bool(self.filters.since or self.filters.until)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,17 +117,20 @@ class Retriever:
         until: str | None = None,
     ) -> Json:
         """Search a collection by several texts at once."""
-        question = _question(collection_name, texts, top_k, partition_name, filter)
-        question = replace(question, dates=parse_range(since, until))
+        cleaned = _checked_texts(collection_name, texts)
+        question = Question(cleaned, min(top_k, MOST_RESULTS), _filters(partition_name, filter, since, until))
         place = self._place(collection_name)
-        notices: list[str] = []
+        condition, notices = question.filters.condition, list[str]()
+        if place.collection and question.partition is not None:
+            with self.database.read() as connection:
+                find_partition(connection, place.collection, question.partition)
         if mode == "hybrid":
             answered = self._hybrid(place, question, notices)
         else:
             answered = self._semantic(place, collection_name, question)
-        if not answered and question.condition and place.collection:
+        if not answered and condition and place.collection:
             with self.database.read() as connection:
-                notices += explain_misses(connection, place.collection, question.condition)
+                notices += explain_misses(connection, place.collection, condition)
         results = [_shown(chunk, texts if matched_text else ()) for chunk in answered]
         answer = {"success": True, "data": {"results": results, "count": len(results)}, "notices": notices or None}
         return without_none(answer)
@@ -147,12 +156,12 @@ class Retriever:
 
     def _semantic(self, place: Place, name: str, question: Question) -> list[Answered]:
         vectors = self.embedder.embed_queries(question.texts, wait=MODEL_WAIT_SECONDS).astype("<f4", copy=False)
-        if place.collection is None and any(question.dates):
+        if place.collection is None and question.is_dated:
             raise InvalidInput(f"since, until: collection '{name}' is on Milvus only, where documents have no date.")
         if place.collection is None:
             return self._on_server(name, question, vectors)
         # Dates are in the file only.
-        if place.replica is not None and not any(question.dates):
+        if place.replica is not None and not question.is_dated:
             return self._by_replica(place, question, vectors)
         return self._in_file(place.collection, question, vectors)
 
@@ -160,16 +169,8 @@ class Retriever:
         """Search the file: one snapshot, one pass over the sign codes for all texts."""
         with self.database.read() as connection:
             require_our_model(connection, collection, self.embedder.get().identity)
-            part = find_part(
-                connection, self.index, collection.name, question.partition, question.condition, vectors.shape[1]
-            )
-            if part is None:
-                return []
-            allowed = part.allowed
-            if any(question.dates):
-                dated = allowed_sources(connection, [collection], _filters(question))
-                allowed = dated if allowed is None else np.intersect1d(allowed, dated)
-            matches = nearest_to_any(connection, part.model_id, part.blocks, vectors, question.top_k, allowed, part.few)
+            blocks = find_blocks(connection, self.index, collection, question.filters)
+            matches = nearest_to_any(connection, collection.model_id or 0, blocks, vectors, question.top_k)
             return _with_rows(connection, collection, matches)
 
     def _by_replica(self, place: Place, question: Question, vectors: Vectors) -> list[Answered]:
@@ -178,11 +179,9 @@ class Retriever:
         assert collection is not None and replica is not None and milvus is not None
         with self.database.read() as connection:
             require_our_model(connection, collection, self.embedder.get().identity)
-            if question.partition is not None:
-                find_partition(connection, collection, question.partition)
         self.places.settle(collection.id)
         neighbors = milvus.search(
-            replica.name, vectors, question.top_k, partition=question.partition, condition=question.condition
+            replica.name, vectors, question.top_k, partition=question.partition, condition=question.filters.condition
         )
         with self.database.read() as connection:
             cosines = [
@@ -204,7 +203,7 @@ class Retriever:
                 f"'{ours.name}'."
             )
         neighbors_by_text = milvus.search(
-            name, vectors, question.top_k, partition=question.partition, condition=question.condition
+            name, vectors, question.top_k, partition=question.partition, condition=question.filters.condition
         )
         matches = best_matches(
             [{neighbor.id: neighbor.score for neighbor in near} for near in neighbors_by_text], question.top_k
@@ -220,16 +219,12 @@ class Retriever:
         """Return each text as `search` would answer it; the score is the combined one, 0..1."""
         if place.collection is None:
             raise InvalidInput("mode hybrid needs the words in the file; use semantic for a collection on Milvus only")
-        if question.condition and any(comparison.field == ("page",) for comparison in comparisons(question.condition)):
+        if question.filters.condition and asks_for_pages(question.filters.condition):
             raise InvalidInput("filter: page can be compared in mode semantic only")
-        if question.partition is not None:
-            with self.database.read() as connection:
-                find_partition(connection, place.collection, question.partition)
         self.embedder.embed_queries(question.texts, wait=MODEL_WAIT_SECONDS)
-        filters = replace(_filters(question), condition=question.condition)
         scores: list[dict[int, float]] = []
         for text in question.texts:
-            request = SearchRequest(text, "hybrid", question.top_k, 0, (place.collection.name,), filters)
+            request = SearchRequest(text, "hybrid", question.top_k, 0, (place.collection.name,), question.filters)
             outcome = self.index.search(request)
             notices += [notice for notice in outcome.notices if notice not in notices]
             scores.append({hit.passage.chunk_id: hit.scores.combined / 100 for hit in outcome.hits})
@@ -257,27 +252,25 @@ def require_our_model(connection: apsw.Connection, collection: Collection, ours:
 # ---------------------------------------------------------------- question and answer
 
 
-def _question(
-    collection_name: str, texts: list[str], top_k: int, partition: str | None, condition: dict[str, Any] | None
-) -> Question:
+def _checked_texts(collection_name: str, texts: list[str]) -> list[str]:
+    """Return the texts cleaned (S4-8): no NUL, no half characters, one space between words."""
     if not collection_name.strip():
         raise InvalidInput(NO_COLLECTION_NAME)
     if not texts:
         raise InvalidInput(NO_TEXTS)
     if len(texts) > MOST_TEXTS:
         raise InvalidInput(f"texts: {len(texts)} are too many; use at most {MOST_TEXTS} a call.")
-    # S4-8: no NUL, no half characters, one space between words.
     cleaned = [" ".join(text.replace("\0", " ").encode(errors="ignore").decode().split()) for text in texts]
     for number, text in enumerate(cleaned):
         if not text:
             raise InvalidInput(f"texts[{number}] must hold at least one visible character")
-    return Question(cleaned, min(top_k, MOST_RESULTS), partition or None, parse_condition(condition))
+    return cleaned
 
 
-def _filters(question: Question) -> Filters:
-    """Return the question's partition and dates."""
-    since, until = question.dates
-    return Filters(partitions=(question.partition,) if question.partition else (), since=since, until=until)
+def _filters(partition: str | None, condition: Json | None, since: str | None, until: str | None) -> Filters:
+    first, after = parse_range(since, until)
+    partitions = (partition,) if partition else ()
+    return Filters(partitions, condition=parse_condition(condition), since=first, until=after)
 
 
 def _with_rows(connection: apsw.Connection, collection: Collection, matches: Sequence[Match]) -> list[Answered]:

@@ -75,7 +75,6 @@ class RemoteIndex(Protocol):
         *,
         partition: str | None = None,
         condition: Condition | None = None,
-        exact: bool = False,
     ) -> list[list[Neighbor]]:
         """Return the nearest of each query, best first; equal scores by id.
 
@@ -83,7 +82,6 @@ class RemoteIndex(Protocol):
             queries: float32 unit vectors, shape (queries, dimension).
             partition: only this one; None = all.
             condition: only records whose metadata fulfil it.
-            exact: compare every vector, where there is a faster way.
         """
         ...
 

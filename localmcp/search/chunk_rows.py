@@ -5,11 +5,9 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import apsw
 
-from localmcp.arrays import Ids, np
 from localmcp.errors import InvalidInput, NotFound
 from localmcp.humanize import choices
 from localmcp.schemas import Json
@@ -51,24 +49,6 @@ def partition_names(connection: apsw.Connection, collection_id: int) -> list[str
     """Return names of the collection's partitions, without the default one."""
     sql = "select name from partitions where collection_id = ? order by name"
     return fetch_column(connection, sql, (collection_id,))
-
-
-def sources_fulfilling(
-    connection: apsw.Connection, collection_id: int, partition: str | None, partition_id: int | None,
-    condition: Condition | None,
-) -> Ids:  # fmt: skip
-    """Return sorted ids of the sources that may answer; `chunks_fulfilling` looks at conditions on pages."""
-    tests = ["collection_id = :collection", "trashed_at is null"]
-    bindings: dict[str, Any] = {"collection": collection_id}
-    if partition is not None:
-        tests.append("partition_id is :partition")
-        bindings["partition"] = partition_id
-    if condition is not None and not asks_for_pages(condition):
-        compiled = sql_condition(condition, "sources.metadata", SOURCE_COLUMNS)
-        tests.append(compiled.sql)
-        bindings |= compiled.bindings
-    sql = f"select id from sources where {' and '.join(tests)} order by id"
-    return np.array(fetch_column(connection, sql, bindings), dtype=np.int64)
 
 
 def asks_for_pages(condition: Condition) -> bool:

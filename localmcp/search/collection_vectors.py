@@ -2,70 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
 
 import apsw
 
-from localmcp.arrays import Ids, np
-from localmcp.errors import ModelMismatch
+from localmcp.arrays import np
 from localmcp.search.backend import DEFAULT_PARTITION, Space
-from localmcp.search.chunk_rows import (
-    asks_for_pages,
-    chunks_fulfilling,
-    find_partition,
-    partition_names,
-    sources_fulfilling,
-)
-from localmcp.search.collections import choose_collections
-from localmcp.search.conditions import Condition
+from localmcp.search.chunk_rows import asks_for_pages, chunks_fulfilling, partition_names
+from localmcp.search.collections import Collection, choose_collections
+from localmcp.search.filters import Filters, allowed_sources
 from localmcp.search.index import Index
-from localmcp.search.vector import Block
+from localmcp.search.vector import Block, is_in
 from localmcp.storage.database import fetch_all, fetch_column, fetch_one, read_generations
 
-FEW = 400
-"""So many vectors are compared one by one: narrowing them would read as many."""
+
+def find_blocks(connection: apsw.Connection, index: Index, collection: Collection, filters: Filters) -> list[Block]:
+    """Return the codes of a collection's vectors whose documents, and pages, pass the filters."""
+    if collection.model_id is None:
+        return []
+    blocks = index.sign_blocks(connection, collection.model_id, read_generations(connection), [collection.id])
+    if filters.condition is not None and asks_for_pages(filters.condition):
+        chunk_ids = chunks_fulfilling(connection, collection.id, filters.condition)
+        blocks = _only(blocks, lambda block: np.isin(block.ids, chunk_ids))
+        filters = replace(filters, condition=None)
+    if not filters:
+        return blocks
+    allowed = allowed_sources(connection, [collection], filters)
+    return _only(blocks, lambda block: is_in(block.sources, allowed))
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """The vectors that one search may look at, in one snapshot."""
-
-    model_id: int
-    blocks: list[Block]
-    allowed: Ids | None
-    """Ids of the sources, sorted; None = all of the collection."""
-    few: bool
-    """So few vectors that all are compared."""
-
-
-def find_part(
-    connection: apsw.Connection, index: Index, collection: str, partition: str | None, condition: Condition | None,
-    dimension: int,
-) -> Part | None:  # fmt: skip
-    """Return what a search with vectors of that dimension may look at; None when the collection holds no vector.
-
-    Raises:
-        NotFound: no such collection or partition.
-        ModelMismatch: its vectors have another dimension.
-    """
-    [stored] = choose_collections(connection, [collection])
-    partition_id = find_partition(connection, stored, partition) if partition is not None else None
-    if stored.model_id is None:
-        return None
-    name, size = _model(connection, stored.model_id)
-    if size != dimension:
-        raise ModelMismatch(
-            f"collection '{stored.name}' holds vectors of '{name.partition('#')[0]}' with {size} dimensions, "
-            f"the model at hand makes {dimension}."
-        )
-    blocks = index.sign_blocks(connection, stored.model_id, read_generations(connection), [stored.id])
-    allowed = None
-    if partition is not None or condition is not None:
-        allowed = sources_fulfilling(connection, stored.id, partition, partition_id, condition)
-    if condition is not None and asks_for_pages(condition):
-        blocks = _only(blocks, chunks_fulfilling(connection, stored.id, condition))
-    return Part(stored.model_id, blocks, allowed, sum(len(block.ids) for block in blocks) <= FEW)
+def _only(blocks: Sequence[Block], passes: Callable[[Block], Any]) -> list[Block]:
+    """Return the blocks with nothing but the chunks in them that pass: a mask of each block."""
+    masked = [(block, passes(block)) for block in blocks]
+    return [
+        Block(block.segments, block.ids[stays], block.sources[stays], np.ascontiguousarray(block.bits[:, stays]))
+        for block, stays in masked
+        if stays.any()
+    ]
 
 
 def describe_vectors(connection: apsw.Connection, collection: str) -> Space:
@@ -96,13 +71,3 @@ def _model(connection: apsw.Connection, model_id: int | None) -> tuple[str, int]
     """Return `name#fingerprint` and dimension; empty and 0 for none."""
     sql = "select name || '#' || fingerprint, dimension from models where id = ?"
     return fetch_one(connection, sql, (model_id,)) or ("", 0)
-
-
-def _only(blocks: Sequence[Block], chunk_ids: Sequence[int]) -> list[Block]:
-    """Return the blocks with nothing but those chunks in them."""
-    masked = [(block, np.isin(block.ids, chunk_ids)) for block in blocks]
-    return [
-        Block(block.segments, block.ids[stays], block.sources[stays], np.ascontiguousarray(block.bits[:, stays]))
-        for block, stays in masked
-        if stays.any()
-    ]

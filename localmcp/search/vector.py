@@ -44,7 +44,8 @@ MOST_LOOKED_UP = 1 << 24
 """Largest range of source ids in a block for which a table is made, a byte each."""
 BEST = 10
 """So many hits should be the true ones: recall@10 is .992 at 100,000 chunks, 310 vectors being read on average."""
-EXACT_STEP = 10_000
+FEW = 400
+"""Of so few candidates every vector is compared."""
 
 
 def vector_id(model_id: int, chunk_id: int) -> int:
@@ -235,22 +236,17 @@ def _read_block(connection: apsw.Connection, segments: tuple[int, ...]) -> Block
 
 def nearest_chunks(
     connection: apsw.Connection, model_id: int, blocks: Sequence[Block], query: Vector, k: int,
-    allowed: Ids | None = None, exact: bool = False, tenth: float = -1.0,
+    allowed: Ids | None = None, tenth: float = -1.0,
 ) -> list[tuple[int, float]]:  # fmt: skip
     """Return the k chunks nearest to `query` and their cosines, best first, ties by id.
 
     The exact vectors are read in the order of their estimates, until no further one can be expected among the best
-    ten, whose last has at least the cosine `tenth`. `allowed` (sorted source ids) restricts them; `exact` compares
-    every vector.
+    ten, whose last has at least the cosine `tenth`. `allowed` (sorted source ids) restricts them.
     """
-    if exact:
-        ids = all_ids(blocks, allowed)
-        steps = [ids[start : start + EXACT_STEP] for start in range(0, len(ids), EXACT_STEP)]
-        return _best_of([_compared(connection, model_id, step, query) for step in steps], k)
     codes = restricted_codes(blocks, allowed)
     most = max(MOST_READ, k, sum(len(ids) for ids, _ in codes) // READ_SHARE)
     ids, estimated = _ordered(*estimated_candidates(codes, query, most), most)
-    read = max(FIRST_READ, k)
+    read = len(ids) if len(ids) <= FEW else max(FIRST_READ, k)
     compared = [_compared(connection, model_id, ids[:read], query)]
     while read < len(ids) and (hopeful := _hopeful(estimated, compared, tenth)) > read:
         step = ids[read : min(hopeful, 3 * read)]
@@ -266,8 +262,6 @@ def _compared(connection: apsw.Connection, model_id: int, ids: Ids, query: Vecto
 
 
 def _best_of(compared: Sequence[tuple[Ids, Cosines]], k: int) -> list[tuple[int, float]]:
-    if not compared:
-        return []
     ids, cosines = (np.concatenate(part) for part in zip(*compared, strict=True))
     order = np.lexsort((ids, -cosines))[:k]
     order = order[~np.isnan(cosines[order])]
@@ -293,12 +287,6 @@ def _hopeful(estimated: Vector, compared: Sequence[tuple[Ids, Cosines]], tenth: 
     return int(np.count_nonzero(level + slope * (estimated - center) + MARGIN * deviation >= tenth))
 
 
-def all_ids(blocks: Sequence[Block], allowed: Ids | None) -> Ids:
-    """Return the ids in the blocks whose source is allowed."""
-    parts = [block.ids if allowed is None else block.ids[_is_in(block.sources, allowed)] for block in blocks]
-    return np.concatenate([np.empty(0, dtype=np.int64), *parts])
-
-
 def candidates(blocks: Sequence[Block], query: Vector, allowed: Ids | None) -> Ids:
     """Return the ids of the codes nearest to the query's code, best estimate first."""
     return _ordered(*estimated_candidates(restricted_codes(blocks, allowed), query), CANDIDATES)[0]
@@ -322,7 +310,7 @@ def restricted_codes(blocks: Iterable[Block], allowed: Ids | None) -> list[Codes
     """Return the codes of each block's chunks whose source is allowed."""
     if allowed is None:
         return [(block.ids, block.bits) for block in blocks]
-    places = ((block, np.flatnonzero(_is_in(block.sources, allowed))) for block in blocks)
+    places = ((block, np.flatnonzero(is_in(block.sources, allowed))) for block in blocks)
     return [(block.ids[at], np.take(block.bits, at, axis=1)) for block, at in places]
 
 
@@ -382,7 +370,7 @@ def _hamming(bits: Any, words: Any) -> Any:
     return distance
 
 
-def _is_in(sources: Any, allowed: Any) -> Any:
+def is_in(sources: Any, allowed: Any) -> Any:
     """Return which of the sources are among the allowed ones, which are sorted: bool (n,)."""
     if not len(allowed) or not len(sources):
         return np.zeros(len(sources), dtype=bool)

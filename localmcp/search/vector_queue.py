@@ -357,8 +357,9 @@ class Lease:
     def take(self, connection: apsw.Connection) -> bool:
         """Take or renew it, unless another worker has it. Part of the caller's write transaction."""
         row = fetch_one(connection, "select holder, rank, beat_at from leases where name = ?", (self.name,))
-        if row is not None and row[0] != self.holder and row[1] >= self.rank and is_alive(*row[::2], self.seconds):
-            return False
+        if row is not None and row[0] != self.holder and row[1] >= self.rank:
+            if is_alive(row[0], row[2], self.seconds):
+                return False
         connection.execute(
             "insert or replace into leases (name, holder, rank, beat_at) values (?, ?, ?, ?)",
             (self.name, self.holder, self.rank, utc_now()),

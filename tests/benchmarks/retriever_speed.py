@@ -21,16 +21,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from search_speed import DIMENSION, SEED, ClusterEmbedder, Corpus, build, resident_megabytes
+from search_speed import SEED, ClusterEmbedder, Corpus, build, resident_megabytes
 
 from localmcp.embeddings import LazyEmbedder
 from localmcp.embeddings.default_model import DefaultEmbedder
 from localmcp.retriever.search import Retriever
 from localmcp.search.backend_choice import Places
-from localmcp.search.collection_vectors import find_part
+from localmcp.search.collection_vectors import find_blocks
+from localmcp.search.collections import choose_collections
+from localmcp.search.filters import Filters
 from localmcp.search.index import Index
-from localmcp.search.multi_query import nearest_to_any
-from localmcp.search.vector import nearest_chunks
+from localmcp.search.multi_query import best_matches, nearest_to_any
+from localmcp.search.vector import exact_cosines, nearest_chunks
 from localmcp.storage.database import Database
 
 TEXTS, ROUNDS, QUESTIONS = 10, 30, 1000
@@ -116,24 +118,29 @@ def measure_calls(retriever: Retriever, texts: Sequence[str]) -> dict[str, float
 def measure_arm(retriever: Retriever, vectors: Any) -> dict[str, float]:
     """The vector arm alone, and the share of the true ten (of ten texts together, and of one) that it finds."""
     with retriever.database.read() as connection:
-        part = find_part(connection, retriever.index, "default", None, None, DIMENSION)
-        assert part is not None
+        [collection] = choose_collections(connection, ["default"])
+        model_id, blocks = collection.model_id or 0, find_blocks(connection, retriever.index, collection, Filters())
+        ids = np.concatenate([block.ids for block in blocks])
 
-        def one(number: int, exact: bool = False) -> list[tuple[int, float]]:
-            return nearest_chunks(connection, part.model_id, part.blocks, vectors[number], 10, None, exact)
+        def one(number: int) -> list[tuple[int, float]]:
+            return nearest_chunks(connection, model_id, blocks, vectors[number], 10)
 
-        def ten(number: int, exact: bool = False) -> list[int]:
+        def ten(number: int) -> list[int]:
             queries = vectors[number * TEXTS : (number + 1) * TEXTS]
-            found = nearest_to_any(connection, part.model_id, part.blocks, queries, 10, None, exact)
-            return [each.chunk_id for each in found]
+            return [each.chunk_id for each in nearest_to_any(connection, model_id, blocks, queries, 10)]
+
+        def true_ten(queries: Any) -> set[int]:
+            cosines = [exact_cosines(connection, model_id, ids, query) for query in queries]
+            return {each.chunk_id for each in best_matches(cosines, 10)}
 
         for number in range(ROUNDS * TEXTS):
             one(number)
         turns = [(median(one, TEXTS), median(lambda _, n=n: ten(n), 1)) for n in range(ROUNDS)]
         single, together = (statistics.median(times) for times in zip(*turns, strict=True))
         rounds = 10
-        recall_one = [len({i for i, _ in one(n)} & {i for i, _ in one(n, True)}) / 10 for n in range(rounds * 3)]
-        recall_ten = [len({*ten(n)} & {*ten(n, True)}) / 10 for n in range(rounds)]
+        recall_one = [len({i for i, _ in one(n)} & true_ten(vectors[n : n + 1])) / 10 for n in range(rounds * 3)]
+        parts = [(n, vectors[n * TEXTS : (n + 1) * TEXTS]) for n in range(rounds)]
+        recall_ten = [len({*ten(n)} & true_ten(part)) / 10 for n, part in parts]
     return {
         "arm_one_ms": single,
         "arm_ten_ms": together,
@@ -162,8 +169,8 @@ def measure_milvus(retriever: Retriever, vectors: Any, workdir: Path) -> dict[st
         pushed = time.perf_counter() - start
         ten = median(lambda n: backend.search("speed", vectors[n * TEXTS : (n + 1) * TEXTS], 10), 10)
         one = median(lambda n: backend.search("speed", vectors[n : n + 1], 10), 20)
-        here = ours.search("default", vectors[:20], 10, exact=True)
-        there = backend.search("speed", vectors[:20], 10, exact=True)
+        here = ours.search("default", vectors[:20], 10)
+        there = backend.search("speed", vectors[:20], 10)
         backend.close()
     same = [{each.id for each in a} == {each.id for each in b} for a, b in zip(here, there, strict=True)]
     return {

@@ -37,8 +37,9 @@ from localmcp.search.collections import (
 from localmcp.search.drafts import ChunkDraft, SourceDraft
 from localmcp.search.filters import Filters
 from localmcp.search.index import Index
+from localmcp.search.multi_query import best_matches
 from localmcp.search.sources import put_source
-from localmcp.search.vector import nearest_chunks
+from localmcp.search.vector import exact_cosines
 from localmcp.storage.database import Database, read_generations
 from localmcp.wording.normalize import stop_words
 
@@ -221,7 +222,8 @@ def _truly_nearest(index: Index, text: str) -> set[int]:
         ids = [collection.id for collection in visible_collections(connection)]
         blocks = index.sign_blocks(connection, model_id, read_generations(connection), ids)
         vector = index.embedder.embed_query(text).astype("<f4", copy=False)
-        return {chunk_id for chunk_id, _ in nearest_chunks(connection, model_id, blocks, vector, 10, exact=True)}
+        cosines = exact_cosines(connection, model_id, np.concatenate([block.ids for block in blocks]), vector)
+        return {match.chunk_id for match in best_matches([cosines], 10)}
 
 
 def resident_megabytes() -> float:

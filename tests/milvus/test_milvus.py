@@ -99,7 +99,7 @@ def test_exact_search_finds_what_comparing_everything_finds(milvus: MilvusBacken
     vectors, queries = unit_vectors(1500), unit_vectors(5, seed=8)
     milvus.create("docs", DIMENSION, MODEL)
     milvus.upsert("docs", [Record(each, vector, "t") for each, vector in enumerate(vectors)])
-    found = milvus.search("docs", queries, 10, exact=True)
+    found = milvus.search("docs", queries, 10)
     for query, neighbors in zip(queries, found, strict=True):
         assert [each.id for each in neighbors] == np.argsort(-(vectors @ query), kind="stable")[:10].tolist()
         assert [each.score for each in neighbors] == pytest.approx(np.sort(vectors @ query)[::-1][:10], abs=1e-5)
@@ -232,7 +232,7 @@ def test_a_collection_of_another_program_is_searched_and_read_but_not_changed(mi
     ]
     client.upsert("theirs", rows)
     client.close()
-    [found] = milvus.search("theirs", vectors[2:3], 2, exact=True)
+    [found] = milvus.search("theirs", vectors[2:3], 2)
     wanted: Any = "k2"
     assert found[0].id == wanted and found[0].score == pytest.approx(1.0)
     assert 0 < found[1].score < 1

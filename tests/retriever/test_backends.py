@@ -92,7 +92,7 @@ def filled(backend: Backend) -> Backend:
 
 
 def found(backend: Backend, seed: int, limit: int = 10, **options: Any) -> list[int]:
-    [neighbors] = backend.search("papers", unit(seed)[None, :], limit, exact=True, **options)
+    [neighbors] = backend.search("papers", unit(seed)[None, :], limit, **options)
     return [each.id for each in neighbors]
 
 
@@ -161,7 +161,7 @@ class TestRecords:
 
     def test_the_same_text_may_get_another_vector(self, filled: Backend) -> None:
         filled.upsert("papers", [Record(1, unit(78), "text number 1", {}, DEFAULT_PARTITION)])
-        [[nearest]] = filled.search("papers", unit(78)[None, :], 1, exact=True)
+        [[nearest]] = filled.search("papers", unit(78)[None, :], 1)
         assert nearest.id == 1 and nearest.score == pytest.approx(1, abs=1e-5)
 
     def test_are_deleted_and_unknown_ids_passed_over(self, filled: Backend) -> None:
@@ -186,7 +186,7 @@ class TestRecords:
 class TestSearching:
     def test_each_query_gets_its_own_nearest_best_first(self, filled: Backend) -> None:
         queries = np.stack([unit(3), unit(5)])
-        first, second = filled.search("papers", queries, 6, exact=True)
+        first, second = filled.search("papers", queries, 6)
         vectors = {number: unit(number) for number in range(1, 7)}
         for neighbors, query in ((first, queries[0]), (second, queries[1])):
             cosines = {number: float(vector @ query) for number, vector in vectors.items()}
@@ -234,7 +234,7 @@ def test_every_backend_gives_the_same_ten(name: str, tmp_path: Path) -> None:
         for each in (sqlite_backend(database), other):
             each.create("same", DIMENSION, MODEL)
             each.upsert("same", records)
-            answers.append(each.search("same", queries, 10, exact=True))
+            answers.append(each.search("same", queries, 10))
     database.close()
     for ours, theirs in zip(*answers, strict=True):
         assert [round(each.score, 4) for each in ours] == pytest.approx([e.score for e in theirs], abs=2e-4)
