@@ -7,17 +7,12 @@ import logging
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 from localmcp.arrays import Vector, Vectors, np
 from localmcp.embeddings.embedder import Embedder, require_query
 from localmcp.errors import LocalMCPError, ModelUnavailable
 from localmcp.malloc_trim import return_freed_memory
-
-if TYPE_CHECKING:
-    QueryCache = OrderedDict[str, Future[Vector]]
 
 _log = logging.getLogger(__name__)
 
@@ -42,11 +37,9 @@ class LazyEmbedder:
         self._used = time.monotonic()
         self._lock = threading.Lock()
         self._attempt: _Attempt | None = None
-        self._queries: QueryCache = OrderedDict()
+        self._queries: OrderedDict[str, Vector] = OrderedDict()
         self.patience = 0.0
         """Seconds that a wait for the model lasts at least: a program that ends after one call cannot try again."""
-        self.hits = 0
-        """Queries answered from the cache, or by waiting for the same query of another thread."""
         self.misses = 0
         """Queries that were handed to the model."""
 
@@ -93,20 +86,11 @@ class LazyEmbedder:
         raise attempt.failure().with_traceback(None)
 
     def embed_query(self, text: str, wait: float | None = 5.0) -> Vector:
-        """Return the read-only unit vector of `text`, from the cache of the last 1024 queries when it is there.
+        """Return the unit vector of `text`, from the cache of the last 1024 queries when it is there.
 
-        `wait` is the longest time in seconds to wait for the model to load. A query that several
-        threads ask for at once is computed once.
-
-        Raises:
-            InvalidInput: the text is empty or only white space.
-            ModelUnavailable: as `get`.
+        `wait` is the longest time in seconds to wait for the model to load. Raises what `embed_queries` raises.
         """
-        embedder = self.get(wait)
-        future, ours = self._reserve(text)
-        if ours:
-            self._fill({text: future}, lambda: [embedder.embed_query(text)])
-        return future.result()
+        return self.embed_queries([text], wait)[0]
 
     def embed_queries(self, texts: Sequence[str], wait: float | None = 5.0) -> Vectors:
         """The unit vectors of several queries, shape (n, dimension); those that are not in the cache go to the model
@@ -116,18 +100,24 @@ class LazyEmbedder:
             InvalidInput: a text is empty or only white space.
             ModelUnavailable: as `get`.
         """
-        embedder = self.get(wait)
+        embedder, cache = self.get(wait), self._queries
         for text in texts:
             require_query(text)
-        reserved = [self._reserve(text) for text in texts]
-        ours = {text: future for text, (future, mine) in zip(texts, reserved, strict=True) if mine}
-        if len(ours) > 1 and embedder.identity.query_prefix == embedder.identity.passage_prefix:
-            # To this model queries and passages are the same kind of text.
-            self._fill(ours, lambda: embedder.embed_passages(list(ours)))
-        else:
-            for text, future in ours.items():
-                self._fill({text: future}, lambda text=text: [embedder.embed_query(text)])
-        return np.stack([future.result() for future, _ in reserved])
+        with self._lock:
+            vectors = {text: cache[text] for text in texts if text in cache}
+        fresh = [text for text in dict.fromkeys(texts) if text not in vectors]
+        self.misses += len(fresh)
+        # Where questions have no prefix of their own, they and passages are the same kind of text to the model.
+        together = len(fresh) > 1 and embedder.identity.query_prefix == embedder.identity.passage_prefix
+        made = embedder.embed_passages(fresh) if together else map(embedder.embed_query, fresh)
+        vectors |= zip(fresh, made, strict=True)
+        with self._lock:
+            for text in dict.fromkeys(texts):
+                cache[text] = vectors[text]
+                cache.move_to_end(text)
+            while len(cache) > CACHED_QUERIES:
+                cache.popitem(last=False)
+        return np.stack([vectors[text] for text in texts])
 
     def _current_attempt(self) -> _Attempt:
         with self._lock:
@@ -155,38 +145,6 @@ class LazyEmbedder:
         attempt.embedder = None
         gc.collect()
         return_freed_memory()
-
-    def _reserve(self, text: str) -> tuple[Future[Vector], bool]:
-        """Return the future that holds the query's vector, and whether the caller is the one to fill it."""
-        with self._lock:
-            future = self._queries.get(text)
-            if future is not None:
-                self.hits += 1
-                self._queries.move_to_end(text)
-                return future, False
-            self.misses += 1
-            future = self._queries[text] = Future()
-            if len(self._queries) > CACHED_QUERIES:
-                self._queries.popitem(last=False)
-            return future, True
-
-    def _fill(self, ours: Mapping[str, Future[Vector]], embed: Callable[[], Iterable[Vector]]) -> None:
-        """Set the vectors of these queries to what `embed` makes of them, in their order.
-
-        Its error reaches every waiting thread, this one included, by `future.result()`; the next call tries again.
-        """
-        try:
-            vectors = list(embed())
-        except BaseException as error:
-            for text, future in ours.items():
-                with self._lock:
-                    if self._queries.get(text) is future:
-                        del self._queries[text]
-                future.set_exception(error)
-            return
-        for future, vector in zip(ours.values(), vectors, strict=True):
-            vector.setflags(write=False)
-            future.set_result(vector)
 
 
 class _Attempt:

@@ -16,14 +16,8 @@ import apsw
 from localmcp.errors import FileTooNew, FileUnavailable, LocalMCPError
 from localmcp.files import PRIVATE_FILE, expand_home, make_private_folder
 from localmcp.humanize import command_line
-from localmcp.storage.connections import (
-    BUSY_MILLISECONDS,
-    PRACTICES,
-    load_sqlite_vec,
-    open_copy,
-    register_levenshtein,
-    switch_to_wal,
-)
+from localmcp.storage import connections
+from localmcp.storage.connections import PRACTICES, load_sqlite_vec, open_copy, register_levenshtein, switch_to_wal
 from localmcp.storage.failures import translate_error
 from localmcp.storage.interruption import interruptible
 from localmcp.storage.migrations import apply_migrations, schema_version
@@ -134,7 +128,7 @@ class Database:
         """
         with self._writing, self._translated():
             connection = self._take_writer()
-            connection.set_busy_timeout(patience or BUSY_MILLISECONDS)
+            connection.set_busy_timeout(patience or connections.BUSY_MILLISECONDS)
             connection.execute("begin immediate")
             try:
                 if connection.pragma("user_version") != schema_version():
@@ -244,8 +238,7 @@ class Database:
     def _take_writer(self) -> apsw.Connection:
         self.ensure_writable()
         self._ensure_same_file()
-        if self._writer is None:
-            self._writer = self._connect(apsw.SQLITE_OPEN_READWRITE)
+        self._writer = self._writer or self._connect(apsw.SQLITE_OPEN_READWRITE)
         return self._writer
 
     def _ensure_same_file(self) -> None:

@@ -707,38 +707,16 @@ class TestQueryCache:
         lazy = LazyEmbedder(lambda: embedder)
         first, second, other = (lazy.embed_query(q) for q in ("same", "same", "Same "))
         assert np.array_equal(first, embedder.embed_passages(["same"])[0])
-        assert second is first
+        assert np.array_equal(second, first)
         assert other is not first
         assert embedder.asked == ["same", "Same "]
-        assert (lazy.hits, lazy.misses) == (1, 2)
 
-    def test_hands_out_vectors_nobody_can_change(self) -> None:
-        vector = LazyEmbedder(HashEmbedder).embed_query("text")
-        with pytest.raises(ValueError, match="read-only"):
-            vector[0] = 1
-
-    def test_computes_a_query_once_that_many_ask_at_once(self) -> None:
-        entered, release = threading.Event(), threading.Event()
-
-        class Slow(CountingEmbedder):
-            def embed_query(self, text: str) -> Any:
-                entered.set()
-                assert release.wait(60)
-                return super().embed_query(text)
-
-        embedder = Slow()
-        lazy = LazyEmbedder(lambda: embedder)
-        found: list[Any] = []
-        threads = [threading.Thread(target=lambda: found.append(lazy.embed_query("same"))) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        assert entered.wait(60)
-        release.set()
-        for thread in threads:
-            thread.join()
-        assert embedder.asked == ["same"]
-        assert len(found) == 4
-        assert (lazy.hits, lazy.misses) == (3, 1)
+    def test_what_a_caller_does_to_a_vector_is_not_remembered(self) -> None:
+        lazy = LazyEmbedder(HashEmbedder)
+        first = lazy.embed_query("text")
+        before = first.copy()
+        first[0] += 1
+        assert np.array_equal(lazy.embed_query("text"), before)
 
     def test_forgets_the_query_unused_the_longest(self) -> None:
         embedder = CountingEmbedder()

@@ -536,7 +536,7 @@ sys.stdin.read()
 def test_a_writer_waits_no_longer_than_the_timeout_for_another_process(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database_module, "BUSY_MILLISECONDS", 20)
+    monkeypatch.setattr(connections, "BUSY_MILLISECONDS", 20)
     database.ensure_writable()
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLD, str(database.path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE

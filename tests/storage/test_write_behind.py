@@ -158,7 +158,7 @@ def test_while_another_program_holds_the_file_items_wait(
 def test_a_file_that_stays_locked_to_the_end_costs_the_items_and_one_warning(
     database: Database, writer: WriteBehind[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(write_behind, "CLOSING_SECONDS", 0.02)
+    monkeypatch.setattr(write_behind, "BUSY_MILLISECONDS", 1)
     database.ensure_writable()
     holder = apsw.Connection(str(database.path))
     holder.execute("begin immediate")
