@@ -50,7 +50,7 @@ class WriteBehind(Generic[Item]):
         self._in_hand = 0
         """Items of the batch that is being written."""
         self._refused = False
-        self._why = "the file is locked by another program"
+        self._why = f"{database.path} is locked by another program"
         """Why what waits could not be written."""
         self._warned = False
         self.lost = 0
@@ -152,4 +152,4 @@ class WriteBehind(Generic[Item]):
         self.lost += count
         if count and not self._warned:
             self._warned = True
-            log.warning("%s: part of the %s is lost: %s", self._database.path, self._items, why)
+            log.warning("part of the %s is lost: %s", self._items, why)

@@ -170,7 +170,7 @@ def test_a_file_that_stays_locked_to_the_end_costs_the_items_and_one_warning(
     assert names_in(database.path) == []
     assert writer.lost == 3
     [warning] = warnings(caplog)
-    assert "part of the names is lost: the file is locked" in warning
+    assert warning == f"part of the names is lost: {database.path} is locked by another program."
 
 
 def test_the_file_of_a_long_write_in_the_same_process_is_waited_for(
