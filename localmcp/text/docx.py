@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from localmcp.errors import UnreadableDocument
 from localmcp.text.document import Document
 from localmcp.text.drawings import chart_text, diagram_texts
-from localmcp.text.markdown import pipe_table
+from localmcp.text.markdown import RAISED, pipe_table
 from localmcp.text.office import (
     heading_block,
     join_blocks,
@@ -25,6 +25,9 @@ from localmcp.text.packages import Package
 _SKIPPED = frozenset(("Fallback", "del", "moveFrom", "rPr", "pPrChange", "sectPr"))
 """Elements that are not the text: older forms of the same thing, what was deleted, formats."""
 _BREAKS = {"tab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-", "ptab": "\t"}
+
+MOST_SPANNED = 63
+"""Columns that a table of Word may have."""
 
 
 def read_docx(data: bytes, name: str) -> Document:
@@ -80,6 +83,8 @@ class _Paragraph:
 class _Table:
     rows: list[list[str]] = field(default_factory=list[list[str]])
     cell: list[str] = field(default_factory=list[str])
+    span: int = 1
+    """Columns that the cell takes."""
 
 
 class _Body:
@@ -99,11 +104,15 @@ class _Body:
         self._tables: list[_Table] = []
         self._counts: dict[tuple[str, int], int] = {}
         self._skipping = 0
-        self._in_text = False
+        self._in_text = self._raised = False
         self._list = ""
         """Numbering of the list whose item was written last."""
 
     def start(self, tag: str, attributes: dict[str, str]) -> None:
+        if tag == "r":
+            self._raised = False
+        elif tag == "vertAlign":
+            self._raised = attributes.get("val") == "superscript"
         if self._skipping or tag in _SKIPPED:
             self._skipping += 1
         elif tag == "p":
@@ -114,6 +123,8 @@ class _Body:
             self._tables.append(_Table())
         elif tag == "tr" and self._tables:
             self._tables[-1].rows.append([])
+        elif tag == "gridSpan" and self._tables and (columns := attributes.get("val", "")).isdecimal():
+            self._tables[-1].span = min(int(columns), MOST_SPANNED)
         elif self._paragraphs:
             self._describe(self._paragraphs[-1], tag, attributes)
 
@@ -138,7 +149,7 @@ class _Body:
 
     def text(self, piece: str) -> None:
         if self._in_text and self._paragraphs and not self._skipping:
-            self._paragraphs[-1].pieces.append(piece)
+            self._paragraphs[-1].pieces.append(piece.translate(RAISED) if self._raised else piece)
 
     def end(self, tag: str) -> None:
         if self._skipping:
@@ -149,7 +160,8 @@ class _Body:
             self._add(self._paragraphs.pop())
         elif tag == "tc" and self._tables and self._tables[-1].rows:
             table = self._tables[-1]
-            table.rows[-1].append(" ".join(table.cell))
+            table.rows[-1] += [" ".join(table.cell), *[""] * (table.span - 1)]
+            table.span = 1
             table.cell.clear()
         elif tag == "tbl" and self._tables:
             rows = self._tables.pop().rows

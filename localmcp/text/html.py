@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from localmcp.errors import UnreadableDocument
 from localmcp.text.document import Document, make_document, one_line
 from localmcp.text.encodings import declared_encoding, decode_text, page_encoding
-from localmcp.text.markdown import code_fence, pipe_table
+from localmcp.text.markdown import RAISED, code_fence, pipe_table
 
 if TYPE_CHECKING:
     from selectolax.lexbor import LexborHTMLParser, LexborNode
@@ -48,8 +48,6 @@ _NOTE_MARKS = "sup > a[href*='#'], a[href*='#'] > sup, a[role=doc-noteref], a.fo
 _HEADING_LINKS = ", ".join(f"{tag} a[href*='#']" for tag in (*sorted(_HEADINGS), "dt"))
 _LINK_SIGNS = frozenset(("", "#", "¶", "§", "🔗"))
 """What is shown of a link from a heading to itself."""
-
-_RAISED = str.maketrans("0123456789+-\u2212", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻")
 
 MOST_COLUMNS = 200
 MOST_REPEATED = 1000
@@ -305,7 +303,7 @@ class _MarkdownWriter:
             self.run.append(f"`{code}`" if code else "")
         elif tag == "sup" and (raised := node.text(strip=True)).strip("+-\u2212").isdecimal():
             # Else a power becomes a digit of its base.
-            self.run.append(raised.translate(_RAISED))
+            self.run.append(raised.translate(RAISED))
         else:
             self.children(node)
 

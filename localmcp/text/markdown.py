@@ -137,6 +137,10 @@ def _heading_text(token: Any, following: Any) -> str:
     return " ".join(unescape(re.sub(r"<[^<>]*>", " ", match[1])).split()) if match else ""
 
 
+RAISED = str.maketrans("0123456789+-\u2212", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻")
+"""Digits in superscript, of which Markdown has none: else a power becomes a digit of its base."""
+
+
 def read_notebook(data: bytes, name: str) -> Document:
     """Markdown cells as they are, code cells as fences; outputs are left out."""
     notebook = json.loads(decode_text(data)[0])

@@ -48,6 +48,18 @@ def test_word_files_keep_lists_comments_tables_and_headers():
     assert (document.date, document.date_from) == ("2024-05-03T10:00:00Z", "document properties")
 
 
+def test_a_cell_of_two_columns_shifts_no_other_and_a_power_is_no_digit_of_its_base():
+    document = docx.Document()
+    table = document.add_table(2, 3)
+    for number, value in enumerate(("Pump", "", "Cycles", "P1", "north", "2·10")):
+        table.cell(number // 3, number % 3).text = value
+    table.cell(0, 0).merge(table.cell(0, 1))
+    table.cell(1, 2).paragraphs[0].add_run("6").font.superscript = True
+    assert read_bytes(saved(document), "a.docx").text == (
+        "| Pump |  | Cycles |\n| --- | --- | --- |\n| P1 | north | 2·10⁶ |"
+    )
+
+
 def test_hidden_slides_say_so():
     deck = pptx.Presentation()
     for title in ("Plan", "Backup"):
