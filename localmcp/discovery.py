@@ -272,7 +272,7 @@ def _as_hit(hit_tool: Tool, score: float, *, full: bool, asked: bool, bare: bool
         return hit
     if full and (asked or len(compact_json(schema)) <= LONGEST_SCHEMA):
         return {**hit, "input_schema": schema if asked else _to_fill_in(schema)}
-    hit["description"] = cut_to(first_sentence(hit_tool.description), ONE_LINE)
+    hit["description"] = cut_to(first_sentence(hit_tool.description).rstrip(";"), ONE_LINE)
     return {**hit, "parameters": required_parameters(schema) if bare else _parameter_line(schema)}
 
 

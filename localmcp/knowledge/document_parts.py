@@ -22,7 +22,7 @@ from localmcp.knowledge.document_records import (
 from localmcp.knowledge.origins import shown_id
 from localmcp.schemas import one_or_more
 from localmcp.search.passages import Passage
-from localmcp.text.outline import definitions_in, headings_in
+from localmcp.text.outline import BEGINNING, definitions_in, headings_in
 from localmcp.text.signals import signals
 from localmcp.tools import compact_json, without_none
 
@@ -33,8 +33,6 @@ MOST_DOCUMENT_BYTES = 400_000
 """A document beyond this is cut for everybody, with the offset of the rest."""
 MOST_SENT_BYTES = 900_000
 """Structured answer and text block together: clients refuse results of 1 MB."""
-BEGINNING = "(beginning)"
-"""What an outline calls the text above the first heading."""
 ENTRY_LINE = 7
 """Characters that the first line of an entry of an outline takes, about."""
 _READ = 10_000_000

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import apsw
 
 from localmcp.errors import InvalidInput, LocalMCPError, NotFound
-from localmcp.humanize import counted
+from localmcp.humanize import counted, quoted
 from localmcp.knowledge.document_parts import (
     CONTEXT_CHARS,
     DOCUMENT_CHARS,
@@ -62,6 +62,7 @@ LONGEST_NAMES = 300
 _CITED = re.compile(r"(.+?):(\d{1,7}(-\d{1,7})?)(?:,\d{1,7})*")
 CHANGED_NAMED = 5
 """Files that have changed since they were read, in a list of documents."""
+UNCHANGED = "No document was changed in that time. search(since, until) goes by the dates in documents, as of mails."
 
 
 class KnowledgeBase(PassageSearch):
@@ -238,7 +239,11 @@ class KnowledgeBase(PassageSearch):
                 result["notices"] = explain_empty_filter(connection, Filters(path_prefix=pathPrefix))
         elif changed and self.database.is_writable:
             result["notices"] = [_changed_since_read(changed)]
-        elif not total and not any((collection, since, until, title)):
+        elif not total and (since or until):
+            result["notices"] = [UNCHANGED]
+        elif not total and title:
+            result["notices"] = [f"No title contains {quoted(title)}; search finds documents by their words."]
+        elif not total and not collection:
             result["notices"] = [NO_DOCUMENTS]
         return result
 

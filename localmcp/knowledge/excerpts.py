@@ -8,6 +8,7 @@ from localmcp.knowledge.result_order import excerpt_around
 from localmcp.search.candidates import Hit, SearchOutcome
 from localmcp.search.highlight import matching_paragraphs
 from localmcp.search.keyword import KeywordQuery, holds
+from localmcp.text.chunking import MAIL_HEADER
 from localmcp.wording.normalize import index_text, is_function_word
 
 WHOLE_PASSAGES, EXCERPT_CHARS = 2, 300
@@ -67,7 +68,7 @@ class _Page:
         longest, text = self._longest(hit, relevance, place), hit.passage.text.strip()
         if longest is None:
             return _matching_part(hit, text)
-        return excerpt_around(text, longest, hit.highlight[0] if hit.highlight else 0) if longest else ""
+        return excerpt_around(text, longest, _best_place(hit, text)) if longest else ""
 
     def _longest(self, hit: Hit, relevance: int, place: int) -> int | None:
         """Return how many characters are shown; None for all that matches."""
@@ -112,6 +113,12 @@ def _content_words(query: KeywordQuery | None) -> set[str]:
         return set()
     words = [*(term.word for term in query.terms), *(word for word, _ in query.dropped)]
     return {word for word in words if not is_function_word(word, query.languages)}
+
+
+def _best_place(hit: Hit, text: str) -> int:
+    """Return where the sentence begins that matches; if none does, as by the title, where the words of a mail begin."""
+    header = MAIL_HEADER.match(text)
+    return hit.highlight[0] if hit.highlight else header.end() if header else 0
 
 
 def _matching_part(hit: Hit, text: str) -> str:

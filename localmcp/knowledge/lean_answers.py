@@ -9,6 +9,7 @@ from typing import Any, cast
 from localmcp.humanize import counted
 from localmcp.knowledge.result_order import shortened
 from localmcp.text.document import readable_stem
+from localmcp.text.outline import BEGINNING
 from localmcp.tools import Answer, Json, compact_json
 
 SHORT_ID = 8
@@ -272,13 +273,18 @@ def lean_document(result: Any) -> Answer:
     structured = {**{key: value for key, value in result.items() if key != "chunks"}, "source": _lean_source(source)}
     if "outline" in result:
         head += " | first line and heading of each section"
-        lines = [f"{' ' * entry['level']}{entry['startLine']} {entry['heading']}" for entry in result["outline"]]
-        return _answer(structured, "\n".join([head, *lines, *_read_on(result)]))
+        return _answer(structured, "\n".join([head, *_outline_lines(result["outline"]), *_read_on(result)]))
     text = (
         source["content"].rstrip()
         or "Nothing begins at this offset: offsets come from nextOffset, they count passages."
     )
     return _answer(structured, "\n".join([head, text, *_read_on(result)]))
+
+
+def _outline_lines(outline: Sequence[Json]) -> list[str]:
+    if [entry["heading"] for entry in outline] == [BEGINNING]:
+        return [f"It has no headings. Read it by lines={outline[0]['startLine']}-{outline[0]['endLine']}"]
+    return [f"{' ' * entry['level']}{entry['startLine']} {entry['heading']}" for entry in outline]
 
 
 def _lean_source(source: Json) -> Json:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 Markup = Literal["markdown", "plain", "code"]
 Path = tuple[str, ...]
 
+BEGINNING = "(beginning)"
+"""What an outline calls the text above the first heading."""
 LONGEST_HEADING = 300
 """A longer "heading" is a paragraph above a row of dashes."""
 HEADING = re.compile(

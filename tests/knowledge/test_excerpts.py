@@ -197,3 +197,26 @@ def test_documents_that_are_not_quoted_are_named_once_with_their_lines(lamp: Des
 def test_spaces_that_all_lines_are_indented_by_are_not_shown(desk: Desk, ask: Callable[..., Answer]) -> None:
     desk.add_text("man lamp", "-s, --switch\n           Turn the lamp on.\n             Twice: off.\n")
     assert "-s, --switch\n    Turn the lamp on.\n      Twice: off." in ask("search", query="turn the lamp on").text
+
+
+def test_of_a_mail_that_is_found_by_its_subject_the_words_are_shown_rather_than_the_addresses(
+    desk: Desk, ask: Callable[..., Answer]
+) -> None:
+    for number in range(3):
+        header = f"From: Toni Pichler {number} <toni@pichler.example>\nTo: Tomas Smith <tomas@firm.example>\n"
+        body = f"They come in week {number}. " + "The trench is forty meters long. " * 20
+        desk.add_text("Charging posts", f"{header}Date: Tue, 05 May 2026 13:00:00 +0200\n\n{body}")
+    text = ask("search", query="charging posts").text
+    assert re.search(r"They come in week \d", text.split("[3]")[1])
+
+
+def test_nothing_is_said_of_further_pages_behind_a_passage_that_is_not_quoted(
+    lamp: Desk, ask: Callable[..., Answer]
+) -> None:
+    for number in range(2):
+        lamp.add_text(
+            f"Bench {number}", "The lamp of the bench was bought with a copper switch. " + "Nobody polished it. " * 12
+        )
+    weak, first = (ask("search", query=HUM, limit=limit) for limit in (2, 1))
+    assert "Not quoted: " in weak.text and "cursor" not in weak.text and weak.value["nextCursor"]
+    assert f"More: cursor={first.value['nextCursor']}" in first.text
