@@ -138,7 +138,9 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
         return self.switcher.get_child_by_id(str(self.switcher.current), Pane)
 
     async def show_pane(self, name: str) -> Pane:
-        """Turn to a pane; it is made when it is first shown."""
+        """Turn to a pane, from whatever covers the panes; it is made when it is first shown."""
+        while len(self.screen_stack) > 1:
+            self.pop_screen()
         if name not in {child.id for child in self.switcher.children}:
             module = import_module(f"localmcp.tui.panes.{name}")
             await self.switcher.mount(getattr(module, f"{name.capitalize()}Pane")(id=name))
@@ -200,13 +202,17 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
 
     @on(messages.FileChanged)
     def file_changed(self, message: messages.FileChanged) -> None:
-        """Reload the pane in front, and the others when they are shown: some process changed the file."""
+        """Show what some process changed in the file."""
         if isinstance(self.error_line.error, FileUnavailable):
             self.error_line.clear()
+        self._ask_holdings()
+        self._reload_panes(message.counters)
+
+    def _reload_panes(self, counters: dict[str, int]) -> None:
+        """Reload the pane in front, which keeps the focus where the person is, and the others when they are shown."""
         for child in self.switcher.query(Pane):
             child.stale = child is not self.pane
-        self._ask_holdings()
-        self.pane.file_changed(message.counters)
+        self.pane.file_changed(counters)
 
     def _ask_holdings(self) -> None:
         self.pane.ask("totals", self._holdings, self._show_holdings)
@@ -243,9 +249,7 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
             message.then(message.result)
         elif message.result is not None:
             self.notify(report_words(message.result), title=message.title)
-        for child in self.switcher.query(Pane):
-            child.stale = True
-        self.pane.come_to_front()
+        self._reload_panes({})
 
     def _removals_wait(self, title: str, question: str) -> None:
         """Ask what to do with many files that are gone; only a refresh counts all that a yes would remove."""
@@ -301,6 +305,9 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
         else:
             log.error("unexpected: %s", error, exc_info=error)
         self.error_line.tell(error)
+        if len(self.screen_stack) > 1:
+            # The line is covered.
+            self.notify(first_line(error), severity="error")
 
     @on(messages.QuestionChanged)
     def forget_error(self) -> None:

@@ -51,6 +51,8 @@ class FormScreen(ModalScreen[Any], Asking):  # pyright: ignore[reportIncompatibl
         self.query_one(ToolForm).focus_first()
 
     def action_run(self) -> None:
+        if "save" in self.questions:
+            return
         arguments, problems = self.query_one(ToolForm).arguments()
         if problems:
             self._complain("; ".join(problems))

@@ -19,7 +19,9 @@ MOVING = "↑ ↓ j k g G  move    tab  next part    enter  open    esc  back   
 def help_screen(title: str, about: str, group: str, app: App[Any]) -> TextScreen:
     """Return the help of a pane or a screen, with the keys of its group as they are bound at the moment."""
     keymap = app._keymap  # pyright: ignore[reportPrivateUsage]
-    parts = [Content.from_markup(about.replace("[", "\\[")), Content(""), *_key_lines(group, keymap)]
+    parts = [Content(about), Content(""), *_key_lines(group, keymap)]
+    if group == "library":
+        parts += _key_lines("branches", keymap)
     if app.focused is not None and hasattr(app.focused, "cursor_blink"):
         parts += [Content(""), Content.styled("You are typing: letters are keys after esc.", "$accent")]
     parts += [Content(""), Content.styled("Everywhere", "bold"), *_key_lines("app", keymap), Content("")]

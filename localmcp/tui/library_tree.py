@@ -170,6 +170,19 @@ class LibraryTree(Tree[Any]):
 
     # ------------------------------------------------------------ rows
 
+    def open_branches(self) -> list[TreeNode[Any]]:
+        """Return every branch that is open."""
+        branches = list(self.root.children)
+        for branch in branches:
+            branches.extend(branch.children)
+        return [branch for branch in branches if branch.is_expanded and branch.allow_expand]
+
+    def offset_in_sight(self, node: TreeNode[Any]) -> int:
+        """Return the offset of the page around the cursor, or of the first row that is built of a branch."""
+        window = self._windows.get(node.id, Window())
+        index = next((n for n, row in enumerate(window.nodes) if row is self.cursor_node), 0)
+        return max(window.first + index - PAGE // 2, 0) if index >= PAGE // 2 else window.first
+
     def clear(self) -> Self:
         """Remove all rows and their windows: ids of nodes start again at 0."""
         self._windows = {}

@@ -43,7 +43,8 @@ class DocumentCommands(Provider):
             if score > 0:
                 # Behind a command that fits as well.
                 shown, read = matcher.highlight(item.title), partial(self.app.post_message, ReadDocument(item))
-                yield Hit(score * 0.9, shown, read, help=short(item.path or item.collection))
+                where = short(item.path or item.collection).replace("[", "\\[")
+                yield Hit(score * 0.9, shown, read, help=where)
 
 
 class PaneCommands(Provider):
@@ -55,11 +56,12 @@ class PaneCommands(Provider):
             for command in pane.COMMANDS:
                 score = matcher.match(command.title)
                 if score > 0 and command is not CONNECT:  # which is one of the app's own
-                    run = partial(_run, cast("LocalMcpApp", self.app), name, command)
+                    run = partial(run_in_pane, cast("LocalMcpApp", self.app), name, command)
                     yield Hit(score, matcher.highlight(command.title), run, help=command.says)
 
 
-async def _run(app: LocalMcpApp, name: str, command: Command) -> None:
+async def run_in_pane(app: LocalMcpApp, name: str, command: Command) -> None:
+    """Turn to a pane, and highlight or do one of its commands there."""
     pane = await app.show_pane(name)
     cast("CommandPane", pane).go_to(command)
 

@@ -56,7 +56,7 @@ class PassageView(Vertical):
         self.show(
             Content("\n\n").join(parts),
             f"{hit['sourceTitle']}{headings_of(hit)}",
-            f"{hit['collection']} · passage {hit['chunkIndex'] + 1} of {hit['chunkTotal']} · {lines_of(citation)}",
+            f"{hit['collection']} · passage {hit['chunkIndex'] + 1:,} of {hit['chunkTotal']:,} · {lines_of(citation)}",
         )
         # One line of the passage before it stays in sight.
         width = max(self.query_one("#passage").size.width, 20)

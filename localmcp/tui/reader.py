@@ -157,7 +157,7 @@ class ReaderScreen(Screen[None], Asking):  # pyright: ignore[reportIncompatibleM
 
     def _scroll_to_target(self) -> None:
         position = next((p["chunkIndex"] for p in self.passages if p["id"] == self.target), 0)
-        lines = [n for n, line in enumerate(self.view.lines) if line.passage == position]
+        lines = self._lines_of(position)
         matches = [n for n in lines if self.term and self.view.lines[n].has_match]
         self._show_line((matches or lines or [0])[0])
 
@@ -189,8 +189,17 @@ class ReaderScreen(Screen[None], Asking):  # pyright: ignore[reportIncompatibleM
     # ------------------------------------------------------------ drawing
 
     def on_resize(self) -> None:
+        """Break the lines anew; the text at the top stays there."""
         if self.passages:
+            number = self._top_line
+            passage = self.view.lines[number].passage
+            before = self._lines_of(passage)
             self._draw()
+            after = self._lines_of(passage)
+            self._show_line(after[(number - before[0]) * len(after) // len(before)])
+
+    def _lines_of(self, position: int) -> list[int]:
+        return [n for n, line in enumerate(self.view.lines) if line.passage == position]
 
     def _draw(self) -> None:
         view = self.view
@@ -214,11 +223,13 @@ class ReaderScreen(Screen[None], Asking):  # pyright: ignore[reportIncompatibleM
         return self.matcher.spans(line) if self.matcher else []
 
     @property
+    def _top_line(self) -> int:
+        return min(round(self.view.scroll_offset.y) + LEAD, len(self.view.lines) - 1)
+
+    @property
     def _top(self) -> Json:
         """The passage at the top of the screen."""
-        view = self.view
-        number = min(round(view.scroll_offset.y) + LEAD, len(view.lines) - 1)
-        position = view.lines[number].passage if view.lines else 0
+        position = self.view.lines[self._top_line].passage
         return next((p for p in self.passages if p["chunkIndex"] == position), self.passages[0])
 
     # ------------------------------------------------------------ outline
@@ -245,7 +256,7 @@ class ReaderScreen(Screen[None], Asking):  # pyright: ignore[reportIncompatibleM
 
     def _show_outline(self, is_shown: bool) -> None:
         self.query_one("#outline").set_class(not is_shown, "hidden")
-        self.call_after_refresh(self._draw)
+        self.call_after_refresh(self.on_resize)
 
     def action_outline(self) -> None:
         """Show the outline and go there; from it, back to the text."""
@@ -350,7 +361,7 @@ class ReaderScreen(Screen[None], Asking):  # pyright: ignore[reportIncompatibleM
         return len(self.hits) > 1 if action == "hit" else True
 
     def action_close(self) -> None:
-        """Leave the search inside the document; else leave the document, and remember the place."""
+        """Leave the search inside the document; else leave the document."""
         line = self.query_one("#find", Input)
         if self.focused is line or self.term:
             line.value, self.term, self._matching = "", "", []
@@ -359,9 +370,12 @@ class ReaderScreen(Screen[None], Asking):  # pyright: ignore[reportIncompatibleM
             if self.passages:
                 self._draw()
             return
+        self.dismiss()
+
+    def on_screen_suspend(self) -> None:
+        """Remember the place."""
         if self.passages:
             self.session.memory.remember_position(self.about["sourceId"], self._top["chunkIndex"])
-        self.dismiss()
 
     def _with_citation(self, use: Callable[[Json], object]) -> None:
         """Hand over the citation of the passage at the top."""
@@ -395,5 +409,7 @@ def open_document(widget: Asking, item: Item, origin: str | None) -> None:
     def show(chunk_id: str) -> None:
         if chunk_id:
             widget.app.push_screen(ReaderScreen(chunk_id, None, item.state))
+        else:
+            widget.app.notify(f"{item.title} has no text.")
 
     widget.ask("document", first_passage, show)

@@ -243,14 +243,13 @@ class Session:
         while not self._closed.wait(seconds):
             seconds = LOOK_SECONDS
             try:
-                counters = watch.look()
+                counters, works = watch.look(), watch.works()
             except Exception as error:
                 if watch.is_news(error):
                     self._post(messages.Failed(error))
                 continue
             if counters is not None:
                 self._post(messages.FileChanged(counters))
-            works = watch.works()
             if works is not None:
                 self.works = works
                 self._post(messages.BackgroundChanged(works))
@@ -260,7 +259,6 @@ class Session:
     def do(self, title: str, work: Work, then: Callable[[Any], object] | None = None) -> None:
         """Run `work` after the waiting jobs, then `then` with its result; posts `JobMoved`, `JobEnded`."""
         self._jobs.put((title, work, then))
-        self._post(messages.JobMoved(title))
 
     def refresh(self, *, confirmed: bool = False) -> None:
         """Look again at everything that was added; `confirmed`: many files are gone on purpose."""
@@ -275,6 +273,7 @@ class Session:
             title, work, then = job
             self._stops_job.clear()
             self.job = title
+            self._post(messages.JobMoved(title))
             result, failure = None, None
             try:
                 result = work(partial(self._on_progress, title))

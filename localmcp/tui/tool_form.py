@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
+from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
@@ -178,7 +179,8 @@ def _widget(field: Field, value: Any, number: int) -> Widget:
     identity = f"field-{number}"
     if field.kind in ("choice", "boolean"):
         choices = field.choices or (True, False)
-        options = [(_shown(choice), choice) for choice in choices]
+        # A plain text would be markup.
+        options = [(Text(_shown(choice)), choice) for choice in choices]
         initial = {"value": value} if value in choices else {}
         return Select(options, prompt="(not given)", allow_blank=True, id=identity, compact=True, **initial)
     if field.kind in ("text", "list", "json"):

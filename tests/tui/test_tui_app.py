@@ -17,7 +17,8 @@ from tui_driver import RunningTui, looks, make_library, open_tui, settings_of
 
 from localmcp.config import Settings, load_settings, sample_directory
 from localmcp.doctor.examination import examine
-from localmcp.errors import ConfigurationError, Interrupted
+from localmcp.errors import ConfigurationError, FileUnavailable, Interrupted
+from localmcp.knowledge import background
 from localmcp.storage.provenance import is_adopted
 from localmcp.tui import messages
 from localmcp.tui.app import ERRORS_AT_ONCE, PANES, LocalMcpApp
@@ -132,6 +133,26 @@ async def test_a_file_that_goes_away_is_told_and_its_return_too(tmp_path: Path) 
             each.rename(tmp_path / each.name.removeprefix("away-"))
         await tui.until(lambda: not tui.error(), "the message to go")
         assert tui.pane.hits
+
+
+async def test_the_file_is_still_watched_after_its_work_could_not_be_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = make_library(tmp_path)
+    work_on, failures = background.work_on, iter([True])
+
+    def fails_once(connection: Any) -> Any:
+        if next(failures, False):
+            raise FileUnavailable("The file is locked.")
+        return work_on(connection)
+
+    monkeypatch.setattr(background, "work_on", fails_once)
+    async with open_tui(file) as tui:
+        await tui.until(tui.error, "the error")
+        with Workspace(settings_of(tmp_path)) as workspace:
+            workspace.library.add_text("Zebras.", title="A zebra")
+        await tui.until(lambda: "6 documents" in tui.text(), "the new document")
+        assert tui.error() == ""
 
 
 async def test_a_file_that_was_replaced_is_read_anew(tmp_path: Path) -> None:

@@ -199,6 +199,24 @@ async def test_of_a_long_branch_only_a_window_is_built(tmp_path: Path) -> None:
         assert titles(tui) == sorted(titles(tui)) and len(titles(tui)) <= WINDOW
 
 
+async def test_far_down_in_a_long_branch_the_row_stays_when_the_file_changes(tmp_path: Path) -> None:
+    file, count = make_library(tmp_path), WINDOW + 2 * PAGE
+    for number in range(count):
+        write(tmp_path / "many" / f"{number:04}.md", f"# Note {number:04}\n\nText {number}.\n")
+    with Workspace(settings_of(tmp_path)) as workspace:
+        workspace.library.add_paths([tmp_path / "many"], collection="many")
+        async with open_tui(file) as tui:
+            await tui.go("library")
+            tree = tui.pane.tree_view
+            await tui.press("down", "down", "right")
+            while "Note 02" not in str(getattr(tui.pane.chosen, "title", "")):
+                await tui.press("G", "enter")
+            before = tui.pane.chosen
+            workspace.library.add_text("Zebras.", title="A zebra", collection="many")
+            await tui.until(lambda: tree.root.children[2].data.documents == count + 1, "the change")
+            await tui.until(lambda: tui.pane.chosen == before, "the row")
+
+
 async def test_a_mounted_file_is_shown_as_read_only(tmp_path: Path) -> None:
     file = make_library(tmp_path)
     with Workspace(Settings(database=tmp_path / "pack.localmcp", model="hash")) as pack:
@@ -258,6 +276,35 @@ async def test_a_path_is_completed_while_it_is_typed(tui: RunningTui, tmp_path: 
     await tui.type(f"{tmp_path}/ot")
     await tui.press("tab")
     assert tui.app.screen.query_one("Input").value == f"{tmp_path}/other/"
+
+
+async def test_a_refresh_takes_the_mark_of_changed_files_from_their_folder(tui: RunningTui, tmp_path: Path) -> None:
+    write(tmp_path / "docs" / "ops" / "kafka.md", "# Kafka lag\n\nAnother text.\n")
+    await tui.press("right")
+    await tui.until(lambda: "ops/  2  ✎ 1" in tui.text(), "the mark")
+    await tui.press("r")
+    await tui.until(lambda: "✎" not in tui.text() and "ops/  2" in tui.text(), "the mark to go")
+
+
+async def test_open_folders_and_the_highlighted_row_stay_when_the_file_changes(tui: RunningTui) -> None:
+    await tui.press("right", "down", "right", "down", "down")
+    assert tui.pane.chosen.title == "Restore a backup"
+    with Workspace(settings_of(tui.app.session.path.parent)) as workspace:
+        workspace.library.add_text("Zebras.", title="A zebra")
+    await tui.until(lambda: "A zebra" in titles(tui), "the new document")
+    await tui.until(lambda: "Restore a backup" in titles(tui), "the folder to be open")
+    assert tui.pane.chosen.title == "Restore a backup"
+
+
+async def test_a_job_that_waited_for_another_is_in_the_strip_when_it_runs(tui: RunningTui) -> None:
+    first, second = threading.Event(), threading.Event()
+    tui.app.session.do("First job", lambda _tell: first.wait(60), lambda _result: None)
+    tui.app.session.do("Second job", lambda _tell: second.wait(60), lambda _result: None)
+    first.set()
+    await tui.until(lambda: tui.app.session.job == "Second job", "the second job")
+    await tui.settle()
+    assert "Second job" in tui.text()
+    second.set()
 
 
 async def test_work_in_the_background_can_be_stopped_and_leaving_asks(tui: RunningTui) -> None:

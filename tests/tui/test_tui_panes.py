@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from folders import write
-from tui_driver import QUICKSTARTS, RunningTui, make_library, open_tui
+from tui_driver import QUICKSTARTS, RunningTui, make_library, open_tui, settings_of
 
 from localmcp.activity import CallOrigin, call_origin
 from localmcp.config import Settings
@@ -278,13 +279,42 @@ async def test_what_may_remove_something_asks_first(tui: RunningTui) -> None:
     await tui.press("n")
 
 
+async def test_the_form_of_a_tool_is_back_after_a_search_that_no_tool_fits(tui: RunningTui) -> None:
+    pane = await tui.go("tools")
+    await tui.settle()
+    tui.pane.show_rows([])
+    await tui.settle()
+    assert "No tool fits" in tui.text()
+    tui.pane.reload()
+    await tui.settle()
+    assert "No tool fits" not in tui.text() and pane.query("#field-0")
+
+
+async def test_a_form_that_is_being_saved_is_not_saved_twice(tui: RunningTui) -> None:
+    await tui.go("keys")
+    await tui.press("a")
+    await tui.type("editor")
+    form: Any = tui.app.screen
+    save, goes_on = form._save, threading.Event()
+
+    def save_slowly(fields: Any) -> Any:
+        goes_on.wait(60)
+        return save(fields)
+
+    form._save = save_slowly
+    await tui.pilot.press("ctrl+r")
+    await tui.pilot.press("ctrl+r")
+    goes_on.set()
+    await tui.until(lambda: "Save it now" in tui.text(), "the key")
+    with Workspace(settings_of(tui.app.session.path.parent)) as workspace:
+        assert len(workspace.api_keys.list()) == 1
+
+
 async def test_providers_and_their_state(tui: RunningTui) -> None:
     await tui.go("tools")
     await tui.press("p")
-    await tui.until(lambda: "Providers of tools" in tui.text())
-    assert "localmcp tools check" in tui.text()
-    await tui.press("escape")
-    assert "Providers of tools" not in tui.text()
+    await tui.until(lambda: "configured in" in tui.text(), "what the command prints")
+    assert (tui.pane.id, tui.pane.chosen.name) == ("hub", "Where tools come from")
 
 
 # ---------------------------------------------------------------- activity, keys, doctor

@@ -160,3 +160,23 @@ async def test_a_document_is_shown_as_its_reader_wrote_it(
         await tui.until(lambda: "Nests float" in tui.text() and "whole document" in tui.text(), "the reader")
         assert shown in tui.text()
         assert hidden not in tui.text()
+
+
+async def test_why_the_editor_cannot_be_opened_is_told_over_the_reader(tui: RunningTui, tmp_path: Path) -> None:
+    (tmp_path / "docs" / "lamps.md").unlink()
+    await tui.press("o")
+    await tui.until(lambda: "no longer there" in str([*tui.app._notifications]), "the reason")
+
+
+async def test_a_digit_leaves_the_reader_for_the_pane_and_keeps_the_place(tui: RunningTui) -> None:
+    await tui.press("G", "2")
+    assert tui.app.screen is tui.app.screen_stack[0] and tui.app.pane.id == "library"
+    assert max(tui.app.session.memory.positions.values()) > CHAPTERS - 10
+
+
+async def test_the_passage_stays_in_sight_when_the_lines_are_broken_anew(tui: RunningTui) -> None:
+    await tui.press("j")
+    before = reader(tui)._top["chunkIndex"]
+    await tui.pilot.resize_terminal(60, 34)
+    await tui.settle()
+    assert reader(tui)._top["chunkIndex"] == before

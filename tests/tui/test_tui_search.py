@@ -16,6 +16,7 @@ from localmcp.text.excerpt import Matcher
 from localmcp.tui.editor import editor_command
 from localmcp.tui.highlight import best_stretch
 from localmcp.tui.search_memory import SearchMemory
+from localmcp.tui.search_rows import FoldedRow
 from localmcp.tui.session import Draft
 
 
@@ -375,3 +376,26 @@ def test_two_windows_keep_what_the_other_has_saved() -> None:
     one.toggle_saved("bees")
     other.toggle_saved("roses")
     assert SearchMemory().saved == ["bees", "roses"]
+
+
+async def test_a_job_that_ends_leaves_the_focus_where_the_person_is(tui: RunningTui) -> None:
+    await tui.type("bees")
+    await tui.press("escape")
+    tui.app.session.do("A job", lambda _tell: None, lambda _result: None)
+    await tui.until(lambda: not tui.app.session.job)
+    await tui.press("j")
+    assert tui.pane.line.value == "bees"
+
+
+async def test_folded_passages_stay_highlighted_when_the_file_changes(tmp_path: Path) -> None:
+    file = make_library(tmp_path)
+    write(tmp_path / "docs" / "lamps.md", "\n".join(f"# Lamp {n}\n\n{'The lamp burns on. ' * 60}" for n in range(4)))
+    async with open_tui(file) as tui:
+        tui.app.session.workspace.library.refresh()
+        await tui.type("lamp burns")
+        await tui.press("escape", "down")
+        folded = tui.pane.row
+        assert isinstance(folded, FoldedRow)
+        tui.pane.file_changed({})
+        await tui.settle()
+        assert tui.pane.row == folded

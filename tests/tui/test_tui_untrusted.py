@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from folders import write
@@ -18,6 +19,7 @@ from localmcp.providers.mcp_servers.catalog import ToolList
 from localmcp.tools import Scope
 from localmcp.tui.app import PANES
 from localmcp.tui.dialogs import completed_path
+from localmcp.tui.form_screen import FormScreen
 
 EVIL = "\x1b[31mred\x1b]8;;https://example.org\x07x \u202etxet [red]m[/red] [link='a']👩‍👩‍👧‍👦\x9b2J end"
 """Escape sequences, a link, reordering, markup, wide signs, and a control character of one byte."""
@@ -98,6 +100,20 @@ async def test_hostile_text_is_drawn_as_signs_in_the_palette_and_in_errors_of_to
         tui.pane.ask("run", fail, fail, failed=shown.append)
         await tui.until(lambda: bool(shown), "the error")
         assert "\x1b" not in str(shown[0])
+
+
+async def test_brackets_in_paths_and_in_choices_of_tools_are_no_markup(tmp_path: Path) -> None:
+    file = make_library(tmp_path)
+    write(tmp_path / "docs" / "[red]" / "zebra.md", "# Zebra\n\nStripes.\n")
+    async with open_tui(file) as tui:
+        tui.app.session.workspace.library.refresh()
+        await tui.press("ctrl+p", *"zebra")
+        await tui.until(lambda: "[red]/zebra.md" in tui.text(), "the path")
+        await tui.press("escape")
+        schema: Any = {"type": "object", "properties": {"color": {"enum": ["[red]", "[/x]"], "default": "[red]"}}}
+        tui.app.push_screen(FormScreen("A form", schema, lambda fields: fields))
+        await tui.settle()
+        assert "[red]" in tui.text()
 
 
 def test_names_with_control_characters_are_not_proposed(tmp_path: Path) -> None:

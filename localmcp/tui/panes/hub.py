@@ -21,6 +21,10 @@ CONNECT = Command(
     ("connect", "{client}"), {"client": {"enum": client_names(), "default": "claude-desktop", "title": "Assistant"}},
     preview=("--dry-run",),
 )  # fmt: skip
+PROVIDERS = Command(
+    "Tools", "Where tools come from", "Your own commands, scripts and queries, and their problems.",
+    ("tools", "providers"), shows=True,
+)  # fmt: skip
 COMMANDS = (
     Command("Assistants", "Assistants on this machine", "Which are there, and which are connected.", ("connect",),
             shows=True),
@@ -34,8 +38,7 @@ COMMANDS = (
             warning="It runs that command on this machine."),
     Command("Servers", "Import servers from assistants", "What they have configured comes into localmcp.",
             ("connect", "--import"), preview=("--dry-run",)),
-    Command("Tools", "Where tools come from", "Your own commands, scripts and queries, and their problems.",
-            ("tools", "providers"), shows=True),
+    PROVIDERS,
 )  # fmt: skip
 
 MARKS = {"running": ("●", "$success"), "starting": ("◌", "$accent"), "failed": ("✗", "$error"),

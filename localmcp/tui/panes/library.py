@@ -68,6 +68,10 @@ class LibraryPane(Pane):
     )
 
     _line_to_restore = -1
+    _row_to_restore = ""
+    """Key of the row that was highlighted before a reload, until it is there again."""
+    _open_rows: dict[str, int]
+    """Key of a branch that was open before a reload -> offset of the page that was in sight."""
     _contents: Contents | None = None
     _is_due = False
     """Whether documents may have changed without a change in their number."""
@@ -87,7 +91,7 @@ class LibraryPane(Pane):
         yield FilterLine("Only titles and paths that hold…", id="filter")
 
     def on_mount(self) -> None:
-        self._ahead = {}
+        self._ahead, self._open_rows = {}, {}
         self.tree_view.border_title = "Documents"
         self.tree_view.show_ahead = self._show_ahead
         self.query_one("#details").border_title = "About"
@@ -118,13 +122,19 @@ class LibraryPane(Pane):
         self.reload()
 
     def reload(self) -> None:
-        if self.session.is_open:
+        if self._is_filling():
+            # Where changes come fast, branches would never be filled.
+            self.stale = True
+        elif self.session.is_open:
             look, nothing = self.session.look, Contents([], ())
             self.ask("contents", lambda: look(contents_of) if self.session.exists else nothing, self._show_contents)
 
+    def _is_filling(self) -> bool:
+        return any(group.startswith(("branch", "folders")) for group in self.questions)
+
     def _show_contents(self, contents: Contents) -> None:
-        """Build the first level again; branches that were open are opened, and the cursor stays on its line. Where only
-        vectors were made, the branches stay as they are."""
+        """Build the first level again; branches that were open are opened, and the cursor stays on its row, or else on
+        its line. Where only vectors were made, the branches stay as they are."""
         before, self._contents = self._contents, contents
         if before is not None and without_waiting(before) == without_waiting(contents) and not self._is_due:
             self._update_waiting(contents)
@@ -135,19 +145,17 @@ class LibraryPane(Pane):
         )
         tree = self.tree_view
         self._line_to_restore = tree.cursor_line
-        opened = {_key(node.data) for node in tree.root.children if node.is_expanded}
-        only = len(contents.collections) == 1 and not tree.root.children
+        self._row_to_restore = _key(self.chosen) if tree.root.children else ""
+        self._open_rows |= {_key(node.data): tree.offset_in_sight(node) for node in tree.open_branches()}
+        if len(contents.collections) == 1 and not tree.root.children:
+            self._open_rows = {_key(contents.collections[0]): 0}
         tree.clear()
         self._ahead = {}
         for collection in contents.collections:
-            node = tree.add_collection(collection)
-            if only or _key(collection) in opened:
-                node.expand()
+            tree.add_collection(collection)
         if contents.trashed:
-            trash = Trash(contents.trashed)
-            node = tree.root.add("", data=trash)
-            if _key(trash) in opened:
-                node.expand()
+            tree.root.add("", data=Trash(contents.trashed))
+        self._restore_rows(tree.root)
         self.call_after_refresh(self._restore_cursor)
 
     def _update_waiting(self, contents: Contents) -> None:
@@ -170,8 +178,19 @@ class LibraryPane(Pane):
     def open_branch(self, message: Tree.NodeExpanded[Any]) -> None:
         node = message.node
         if len(node.children) <= (fixed_rows(node) if isinstance(node.data, CollectionRow) else 0):
-            self._fetch(node, 0)
+            self._fetch(node, self._open_rows.pop(_key(node.data), 0))
             self._fetch_folders(node)
+            self._restore_rows(node)
+
+    def _restore_rows(self, branch: TreeNode[Any]) -> None:
+        """Open the rows of a branch that were open before a reload, and highlight the one that was."""
+        for child in branch.children:
+            key = _key(child.data)
+            if key in self._open_rows:
+                child.expand()
+            if key == self._row_to_restore:
+                self._row_to_restore, self._line_to_restore = "", -1
+                self.call_after_refresh(self.tree_view.move_cursor, child)
 
     def _fetch_folders(self, node: TreeNode[Any]) -> None:
         """Ask for the folders right below a node, then for the states of their files, which takes a look at each;
@@ -184,11 +203,12 @@ class LibraryPane(Pane):
         def put_folders(folders: Sequence[Folder]) -> None:
             if self._is_there(node) and folders and not any(isinstance(child.data, Folder) for child in node.children):
                 self.tree_view.put_folders(node, folders)
+                self._restore_rows(node)
                 states = partial(put_states, folders)
                 self.ask(f"states {node.id}", lambda: inventory().folder_states(collection.name, below), states)
 
         def put_states(folders: Sequence[Folder], states: dict[str, FolderState]) -> None:
-            by_path = {folder.path: states[folder.name] for folder in folders if folder.name in states}
+            by_path = {folder.path: states.get(folder.name, FolderState()) for folder in folders}
             self.tree_view.folder_states |= by_path
             self.tree_view.refresh()
 
@@ -228,7 +248,7 @@ class LibraryPane(Pane):
         if isinstance(data, UnreadFiles | WaitingFiles):
             look = inventory.unread if isinstance(data, UnreadFiles) else inventory.waiting
             files = look(data.collection.name)
-            return files, 0, len(files)
+            return files[offset : offset + PAGE], offset, len(files)
         folder = data.path if isinstance(data, Folder) else None if self.words else ""
         name = collection.name if collection is not None else ""
         page = inventory.documents(name, self.words, folder=folder, limit=PAGE, offset=offset)
@@ -243,13 +263,14 @@ class LibraryPane(Pane):
             self.tree_view.put_page(node, rows, offset, total)
             if offset + len(rows) < total:
                 self.call_after_refresh(self._read_ahead, node, offset + len(rows))
-            self._restore_late_cursor()
-
-    def _restore_late_cursor(self) -> None:
-        """Go back to the line once a branch that was open before a reload is there again."""
-        if self._line_to_restore > self.tree_view.cursor_line:
-            line, self._line_to_restore = self._line_to_restore, -1
-            self.call_after_refresh(self.tree_view.go_to, line)
+            self._restore_rows(node)
+            # The row itself may be gone.
+            if self.tree_view.cursor_line < self._line_to_restore <= self.tree_view.last_line:
+                line, self._line_to_restore = self._line_to_restore, -1
+                self.call_after_refresh(self.tree_view.go_to, line)
+        if self.stale and self.display and not self._is_filling():
+            self._is_due, self.stale = True, False
+            self.reload()
 
     @on(Tree.NodeSelected)
     def open_node(self, message: Tree.NodeSelected[Any]) -> None:
@@ -468,4 +489,9 @@ def _in_short(data: Any) -> str:
 
 
 def _key(data: Any) -> str:
-    return f"collection {data.origin} {data.name}" if isinstance(data, CollectionRow) else type(data).__name__
+    """Return what tells a row from all others, also after a reload."""
+    if isinstance(data, CollectionRow):
+        return f"collection {data.origin} {data.name}"
+    if isinstance(data, UnreadFiles | WaitingFiles):
+        return f"{type(data).__name__} of {_key(data.collection)}"
+    return f"{type(data).__name__} {getattr(data, 'id', getattr(data, 'path', ''))}"

@@ -87,7 +87,9 @@ class SearchPane(Pane):
     @property
     def hit(self) -> Json | None:
         """The passage that is highlighted; of folded ones, the first."""
-        row = self.row
+        return self._hit_of(self.row)
+
+    def _hit_of(self, row: Row | None) -> Json | None:
         if isinstance(row, HitRow):
             return self.hits[row.number]
         return self.hits[row.numbers[0]] if isinstance(row, FoldedRow) else None
@@ -208,7 +210,7 @@ class SearchPane(Pane):
             self.unfolded = set()
         result = draft.answer.value
         moved = keep and bool(self.results.highlighted)
-        before = self.hit["id"] if moved and self.hit else None
+        row, before = self.row if moved else None, self.hit
         self.draft = draft
         self._take(result)
         self._count()
@@ -218,9 +220,9 @@ class SearchPane(Pane):
         if not self.hits:
             self._show_nothing_matched()
             return
-        places = [place for place, row in enumerate(rows) if isinstance(row, HitRow)]
-        same = [place for place in places if self.hits[cast(HitRow, rows[place]).number]["id"] == before]
-        self.results.highlighted = (same or places)[0]
+        ids = [(type(row), (self._hit_of(row) or {})["id"]) for row in rows]
+        same = (type(row), before["id"]) if row is not None and before is not None else None
+        self.results.highlighted = ids.index(same) if same in ids else 0
 
     def _take(self, result: Json) -> None:
         """Make this the answer. The keys at the bottom are only drawn again when others work now: drawing them takes

@@ -13,21 +13,16 @@ from textual.getters import query_one
 from textual.widget import Widget
 from textual.widgets import OptionList, Static
 
-from localmcp.humanize import counted
-from localmcp.providers.manifests import inspected_providers
 from localmcp.schemas import Json
 from localmcp.tui.answer_view import AnswerView
-from localmcp.tui.dialogs import TextScreen, confirm
+from localmcp.tui.dialogs import confirm
 from localmcp.tui.finder import FinderPane
 from localmcp.tui.highlight import bar
 from localmcp.tui.tool_form import ToolForm
 
 if TYPE_CHECKING:
     from localmcp.tools import ToolMark
-    from localmcp.workspace import Workspace
 
-PROVIDER_MARKS = {"ready": ("●", "$success"), "empty": ("·", "$muted"), "off": ("○", "$muted"),
-                  "failing": ("✗", "$error")}  # fmt: skip
 NOTHING = "[b]No tool fits[/b]\n\n[$muted]Other words; without any, all are listed.[/]"
 
 
@@ -81,7 +76,11 @@ class ToolsPane(FinderPane):
         return Content.assemble(sign, (row.mark.name, "bold"), (score, "$accent"), "\n  ", (row.mark.title, "$muted"))
 
     def show_nothing(self) -> None:
+        self._shown = ""
+        self.forget("schema")
+        self.query_one("#tool-form").border_title = self.query_one("#tool-form").border_subtitle = ""
         self.query_one("#tool-says", Static).update(Content.from_markup(NOTHING))
+        self.query_one("#tool-fields").remove_children()
 
     def show_row(self, row: Row) -> None:
         name = row.mark.name
@@ -156,27 +155,13 @@ class ToolsPane(FinderPane):
         self.copy(self.answer_view.as_json, "The answer is copied as JSON.")
 
     def action_providers(self) -> None:
-        """Show where tools come from, and the state of each provider."""
+        """Show in the Hub where tools come from."""
+        from localmcp.tui.palette import run_in_pane
+        from localmcp.tui.panes.hub import PROVIDERS
 
-        def show(lines: Content) -> None:
-            self.app.push_screen(TextScreen("Providers of tools", lines))
-
-        self.ask("providers", lambda: self.session.look(_provider_lines), show)
+        self.app.call_later(run_in_pane, self.app, "hub", PROVIDERS)
 
 
 def _nature(mark: ToolMark) -> str:
     kind = "only reads" if mark.read_only else "may remove things" if mark.destructive else "changes things"
     return f"{kind} · {'shown to assistants' if mark.visible else 'found by searching'}"
-
-
-def _provider_lines(workspace: Workspace) -> Content:
-    """Return a line for each provider, with its problems below it."""
-    lines: list[Content] = []
-    for state in (provider.state() for provider in inspected_providers(workspace.providers)):
-        mark, style = PROVIDER_MARKS.get(state.state, ("·", ""))
-        tools = counted(state.tools, "tool") if state.tools else state.state
-        says = f"  {state.says}" if state.says else ""
-        lines.append(Content.assemble((f"{mark} ", style), (f"{state.name:<12}", "bold"), f"{tools}{says}"))
-        lines += [Content.styled(f"    {problem}", "$warning") for problem in state.problems]
-    names = Content.styled("\nYour own tools: localmcp tools providers, localmcp tools check", "$muted")
-    return Content("\n").join([*(lines or [Content("There are none besides localmcp's own tools.")]), names])
