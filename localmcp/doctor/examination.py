@@ -54,7 +54,7 @@ def _checks(workspace: Workspace, more: Iterable[Look]) -> Iterator[Check]:
     yield from looked("place", lambda: check_place(path))
     file = list(looked("file", lambda: check_file(path)))
     yield from file
-    if is_filled(path) and all(check.status != "fail" or check.name == "integrity" for check in file):
+    if is_filled(path) and all(check.status != "fail" for check in file):
         yield from looked("writing", lambda: [check_writable(workspace.database)])
         yield from looked("contents", lambda: check_contents(workspace))
     elif not is_filled(path):

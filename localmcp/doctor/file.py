@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -20,6 +21,10 @@ from localmcp.storage.provenance import is_adopted
 
 MAGIC = b"SQLite format 3\0"
 MOST_DAMAGES = 20
+WORD_TABLES = frozenset({"words", "terms", "chunks_fts", "quickstarts_fts"})
+VECTOR_TABLES = frozenset({"vectors", "sentence_codes"})
+REMADE_TABLES = WORD_TABLES | VECTOR_TABLES | {"signs", "calls", ""}
+"""What can be made again from the documents, or, as the log of calls, be begun anew."""
 CLOCK_SLACK = timedelta(minutes=5)
 BEFORE_EVERYTHING = datetime(2025, 1, 1, tzinfo=UTC)
 """A clock that is earlier than the program is wrong."""
@@ -44,7 +49,11 @@ def check_file(path: Path) -> Iterator[Check]:
     try:
         with database.read() as connection:
             yield _version(connection)
-            yield from _damage(connection, path)
+            if damages := damaged_tables(connection):
+                yield _damage(damages, path)
+                return
+            yield ok("integrity", "every page is whole")
+            yield from _references(connection, path)
             yield from _clock(connection)
     except LocalMCPError as error:
         yield fail("opening", str(error))
@@ -79,16 +88,38 @@ def _version(connection: apsw.Connection) -> Check:
     return ok("version", f"version {version}, the schema is ours")
 
 
-def _damage(connection: apsw.Connection, path: Path) -> Iterator[Check]:
-    messages = fetch_column(connection, f"pragma integrity_check({MOST_DAMAGES})")
-    only_indexes = all("fts" in message.casefold() or "inverted index" in message.casefold() for message in messages)
+def damaged_tables(connection: apsw.Connection) -> dict[str, str]:
+    """Return table -> what SQLite says of it, "" -> what is wrong with no table; empty for a sound file."""
+    messages = _integrity(connection, str(MOST_DAMAGES))
     if messages == ["ok"]:
-        yield ok("integrity", "every page is whole")
-    elif only_indexes:
-        yield fail("integrity", f"the keyword index is damaged: {messages[0]}", "localmcp doctor --fix")
-    else:
-        more = f" and {len(messages) - 1} more" if len(messages) > 1 else ""
-        yield fail("integrity", f"damaged: {messages[0]}{more}", _restore(path))
+        return {}
+    damages: dict[str, str] = {}
+    for table in fetch_column(connection, "select name from sqlite_schema where type = 'table'"):
+        message = _integrity(connection, f"'{table}'")[0]
+        if message != "ok":
+            damages[owner_of(table)] = message
+    return damages or {"": messages[0]}
+
+
+def owner_of(table: str) -> str:
+    """Return the full-text table that has this table for its pages, or the table itself."""
+    return re.sub("(?<=_fts)_.*", "", table)
+
+
+def _integrity(connection: apsw.Connection, argument: str) -> list[str]:
+    try:
+        return fetch_column(connection, f"pragma integrity_check({argument})")
+    except apsw.CorruptError as error:
+        return [str(error)]
+
+
+def _damage(damages: Mapping[str, str], path: Path) -> Check:
+    words = [f"the table '{table}': {message}" if table else message for table, message in damages.items()]
+    fix = "localmcp doctor --fix" if damages.keys() <= REMADE_TABLES else _restore(path)
+    return fail("integrity", f"damaged: {'; '.join(words)}", fix)
+
+
+def _references(connection: apsw.Connection, path: Path) -> Iterator[Check]:
     parents = fetch_all(connection, "select * from pragma_foreign_key_check limit 1000")
     if parents:
         says = f"{len(parents)} rows point at something that is not there"

@@ -12,6 +12,7 @@ import apsw
 
 from localmcp.doctor.backups import name_beside
 from localmcp.doctor.contents import ABANDONED_SECONDS, STUCK_JOBS, count_wrong_counts
+from localmcp.doctor.file import REMADE_TABLES, VECTOR_TABLES, WORD_TABLES, damaged_tables, owner_of
 from localmcp.doctor.location import unfinished_beside
 from localmcp.doctor.optimization import remove_dead_rows, truncate_log
 from localmcp.errors import FileUnavailable
@@ -22,6 +23,7 @@ from localmcp.search.lexicon import add_to_index
 from localmcp.search.reembedding import KIND as REEMBED
 from localmcp.search.reembedding import rebuild_signs
 from localmcp.search.vector_queue import requeue_collection
+from localmcp.storage.connections import open_copy
 from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_column, fetch_one
 from localmcp.storage.times import utc_now
 
@@ -38,9 +40,11 @@ class Damage:
     signs: bool = False
     vectors: bool = False
     """There are vectors of the wrong length, or of no passage."""
+    tables: frozenset[str] = frozenset()
+    """Tables with pages that cannot be read."""
 
     def __bool__(self) -> bool:
-        return self.words or self.signs or self.vectors
+        return self.words or self.signs or self.vectors or bool(self.tables)
 
 
 @dataclass(slots=True)
@@ -66,6 +70,9 @@ def repair(database: Database, say: Callable[[str], None] = lambda _: None) -> R
         say("Copying the file")
         repaired.backup = _copy(database)
         repaired.done.append(f"copied the file to {repaired.backup}")
+    if damage.tables:
+        _empty_tables(database, damage.tables)
+        repaired.done.append(f"emptied what cannot be read: {', '.join(sorted(damage.tables)) or 'spare pages'}")
     if damage.vectors:
         removed = _delete_wrong_vectors(database) + remove_dead_rows(database)
         repaired.done.append(
@@ -83,18 +90,47 @@ def repair(database: Database, say: Callable[[str], None] = lambda _: None) -> R
 
 
 def find_damage(path: Path) -> Damage:
-    """Return what of a file has to be made again, from a separate look at it."""
+    """Return what of a file has to be made again, from a separate look at it.
+
+    Raises:
+        FileUnavailable: a table is damaged that only a backup brings back.
+    """
     with closing(Database(path, read_only=True)) as database, database.read() as connection:
-        messages = [row[0].casefold() for row in fetch_all(connection, "pragma integrity_check(20)")]
+        if damages := damaged_tables(connection).keys():
+            return _damage_of_tables(path, frozenset(damages))
         wrong = disagreements(connection)
         counts = count_wrong_counts(connection)
     return Damage(
-        words=bool(counts)
-        or any("keyword index" in problem for problem in wrong)
-        or any("fts" in problem for problem in messages),
+        words=bool(counts) or any("keyword index" in problem for problem in wrong),
         signs=any("sign code" in problem for problem in wrong),
         vectors=any(problem.endswith(("belong to no model", "belong to no passage")) for problem in wrong),
     )
+
+
+def _damage_of_tables(path: Path, tables: frozenset[str]) -> Damage:
+    if lost := tables - REMADE_TABLES:
+        message = f"{path} is damaged where nothing can make it again: {', '.join(sorted(lost))}."
+        raise FileUnavailable(message, hint="Restore a backup: localmcp restore FILE")
+    if tables & VECTOR_TABLES:
+        tables |= VECTOR_TABLES
+    return Damage(bool(tables & WORD_TABLES), "signs" in tables, bool(tables & VECTOR_TABLES), tables)
+
+
+def _empty_tables(database: Database, tables: frozenset[str]) -> None:
+    """Make tables anew. SQLite cannot delete pages that it cannot read; rewriting the file leaves them behind."""
+    sql = "select tbl_name, sql from sqlite_schema order by type = 'index'"
+    with closing(open_copy(database.path)) as connection:
+        connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 0)
+        connection.execute("begin immediate")
+        parts = [(table, made_by) for table, made_by in fetch_all(connection, sql) if owner_of(table) in tables]
+        connection.pragma("writable_schema", True)
+        connection.executemany("delete from sqlite_schema where tbl_name = ?", {(table,) for table, _ in parts})
+        connection.pragma("writable_schema", "reset")
+        for table, made_by in parts:
+            if made_by and table in tables:
+                connection.execute(made_by)
+        connection.execute("commit")
+        connection.execute("vacuum")
 
 
 def _copy(database: Database) -> Path:

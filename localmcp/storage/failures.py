@@ -33,7 +33,7 @@ def translate_error(error: apsw.Error, path: Path) -> LocalMCPError | None:
     if isinstance(error, apsw.CorruptError | apsw.IOError):
         return FileUnavailable(
             f"{path} is damaged or unreadable: {error}.",
-            hint="Restore a backup: localmcp restore FILE   (if it was given to you: ask for it again)",
+            hint="See what helps: localmcp doctor   (if the file was given to you: ask for it again)",
         )
     if isinstance(error, apsw.TooBigError | apsw.NoMemError):
         return FileUnavailable(f"{path} holds, or would get, a value that is too large.")

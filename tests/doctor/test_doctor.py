@@ -25,7 +25,7 @@ from localmcp.doctor.check import Check
 from localmcp.doctor.examination import examine, run_checks
 from localmcp.doctor.repair import repair
 from localmcp.embeddings.hashing import HashEmbedder
-from localmcp.errors import ModelUnavailable
+from localmcp.errors import FileUnavailable, ModelUnavailable
 from localmcp.files import scratch_folder
 from localmcp.search.candidates import SearchRequest
 from localmcp.search.collections import choose_collections
@@ -99,6 +99,39 @@ def test_damaged_pages_are_told_with_the_way_back(workspace: Workspace) -> None:
     checks = run_checks(workspace.settings)
     fail = next(each for each in checks if each.status == "fail")
     assert any("localmcp restore" in f"{each.says} {each.fix}" for each in checks if each.status == "fail"), fail
+
+
+def overwrite_pages(workspace: Workspace, table: str) -> None:
+    path = workspace.database.path
+    workspace.close()
+    with closing(sqlite3.connect(path)) as plain:
+        plain.execute("pragma wal_checkpoint(truncate)")
+        pages = [row[0] for row in plain.execute("select pageno from dbstat where name = ?", (table,))]
+    data = bytearray(path.read_bytes())
+    for page in pages:
+        data[8192 * (page - 1) : 8192 * page] = b"\xff" * 8192
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("table", ["words", "chunks_fts_data", "vectors", "signs", "calls"])
+def test_a_table_whose_pages_cannot_be_read_is_named_and_made_anew(table: str, workspace: Workspace) -> None:
+    overwrite_pages(workspace, table)
+    damage = next(each for each in run_checks(workspace.settings) if each.status == "fail")
+    assert (damage.name, damage.fix) == ("integrity", "localmcp doctor --fix")
+    assert f"'{table.removesuffix('_data')}'" in damage.says
+    repair(workspace.database)
+    workspace.library.refresh()
+    assert problems(workspace) == {}
+    assert workspace.index.search(SearchRequest("who feeds the queen of the hive")).hits[0].passage.title == "Bees"
+
+
+def test_a_damaged_table_of_documents_is_named_with_the_way_back(workspace: Workspace) -> None:
+    overwrite_pages(workspace, "sources")
+    damage = next(each for each in run_checks(workspace.settings) if each.status == "fail")
+    assert "'sources'" in damage.says
+    assert damage.fix.startswith("localmcp restore BACKUP")
+    with pytest.raises(FileUnavailable, match="sources"):
+        repair(workspace.database)
 
 
 def test_a_file_from_elsewhere_is_to_be_adopted(workspace: Workspace, own_directories: Path) -> None:
