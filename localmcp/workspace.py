@@ -76,7 +76,7 @@ class Workspace:
             self.database, self.embedder, _semantic_weight(self.settings), adaptive=self.settings.adaptive_weight
         )
         self.mounts = Mounts(
-            state_directory(), self.settings.database, self.embedder, self._open_local_model,
+            state_directory(), self.database, self.embedder, self._open_local_model,
             semantic_weight=_semantic_weight(self.settings), adaptive=self.settings.adaptive_weight,
         )  # fmt: skip
         self.federation = Federation(self.index, self.mounts)

@@ -13,6 +13,7 @@ from localmcp.cli.options import YES, collection_option
 from localmcp.cli.search import find_document, freshness_words, no_document
 from localmcp.cli.session import Session, command, group, pass_session
 from localmcp.cli.tool_options import tool_options
+from localmcp.errors import NotFound
 from localmcp.humanize import command_line, local_time
 from localmcp.knowledge.documents import KnowledgeBase
 from localmcp.knowledge.names import SourceRow
@@ -156,7 +157,7 @@ def remove(session: Session, targets: tuple[str, ...], collection: str | None, y
     keeps documents for 30 days (the setting trash_days).
     """
     library = session.existing().library
-    removals = [library.removable(target, collection=collection) for target in targets]
+    removals = [_removable(session, target, collection) for target in targets]
     removed = {row.id for rows, _ in removals for row in rows}
     documents = terminal.counted(len(removed), "document")
     places = ", ".join(visible(target) for target in targets)
@@ -174,6 +175,17 @@ def remove(session: Session, targets: tuple[str, ...], collection: str | None, y
     session.answer({"removed": report.removed}, lambda _: session.note(removed_words))
     if report.removed:
         session.remark(f"Bring back with: localmcp trash restore {command_line(*targets)}   (localmcp trash list)")
+
+
+def _removable(session: Session, target: str, collection: str | None) -> tuple[list[SourceRow], bool]:
+    try:
+        return session.existing().library.removable(target, collection=collection)
+    except NotFound as error:
+        origin = find_document(session, target).get("source", {}).get("origin")
+        if origin is None:
+            raise
+        message = f"'{target}' is in the mounted file '{origin}', which is only read."
+        raise NotFound(message, hint=f"Search without all of it: localmcp unmount {origin}") from error
 
 
 @group()

@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from localmcp.embeddings import Embedder, LazyEmbedder
 from localmcp.errors import FileUnavailable, InvalidInput, LocalMCPError, ModelUnavailable, NotFound, NotOurFile
-from localmcp.files import expand_home, signature_of, write_atomically
+from localmcp.files import expand_home, is_filled, signature_of, write_atomically
 from localmcp.packs.manifest import read_manifest
 from localmcp.search.candidates import Mode
 from localmcp.search.index import MODEL_WAIT_SECONDS, Index
@@ -141,27 +141,30 @@ class Mounts:
     """The files that are mounted beside one file. Thread-safe; other processes see a change with their next search."""
 
     def __init__(
-        self, state: Path, own: Path, embedder: LazyEmbedder, open_model: OpenModel, *, semantic_weight: float = 0.7,
-        adaptive: bool = False,
+        self, state: Path, own: Database, embedder: LazyEmbedder, open_model: OpenModel, *,
+        semantic_weight: float = 0.7, adaptive: bool = False,
     ) -> None:  # fmt: skip
         """`state` is the machine's state directory, `own` the file beside which others are mounted."""
-        self.own = own
-        self._folder = state / "mounts" / hashlib.sha256(os.path.realpath(own).encode()).hexdigest()[:16]
+        self._own = own
+        self._state = state
         self._embedder = embedder
         self._open_model = open_model
         self._weight, self._adaptive = semantic_weight, adaptive
         self._lock = threading.Lock()
         self._open: dict[str, OpenMount] = {}
 
+    @property
+    def _folder(self) -> Path:
+        """Where its mounts are remembered: by the id of the file, which it keeps when it is moved."""
+        return self._state / "mounts" / hashlib.sha256(self._own.file_id.encode()).hexdigest()[:16]
+
     # ------------------------------------------------------------ what is mounted
 
     def entries(self) -> list[Entry]:
         """Everything that is remembered, by name; an entry that cannot be read is left out and logged."""
-        try:
-            names = sorted(os.listdir(self._folder))
-        except OSError:
+        if not is_filled(self._own.path):
             return []
-        entries = (_read_entry(self._folder / name) for name in names if name.endswith(".json"))
+        entries = (_read_entry(path) for path in sorted(self._folder.glob("*.json")))
         return [entry for entry in entries if entry is not None][:MOST_MOUNTS]
 
     def mount(self, path: Path, name: str | None = None) -> Entry:
@@ -175,7 +178,7 @@ class Mounts:
         entry = Entry(_check_name(name) if name else _name_of(path), path, utc_now())
         if not path.is_file():
             raise NotFound(f"There is no file {path}.", hint=WHAT_IS_MOUNTED if path.is_dir() else None)
-        if os.path.realpath(path) == os.path.realpath(self.own):
+        if os.path.realpath(path) == os.path.realpath(self._own.path):
             raise InvalidInput(f"{path} is the file that is open; it is searched already.")
         self._check_free(entry)
         mounted = self._opened(entry)
@@ -273,7 +276,7 @@ class Mounts:
                 raise InvalidInput(f"{entry.path} is mounted already, as '{mounted.name}'.")
 
     def _remember(self, entry: Entry) -> None:
-        content = {"name": entry.name, "path": str(entry.path), "mounted_at": entry.mounted_at, "into": str(self.own)}
+        content = {"name": entry.name, "path": str(entry.path), "mounted_at": entry.mounted_at}
         path = self._folder / f"{entry.name}.json"
         try:
             write_atomically(path, json.dumps(content, ensure_ascii=False))

@@ -373,6 +373,24 @@ def test_what_is_mounted_is_remembered_on_this_machine_and_not_in_the_file(ours:
         assert origins(search(again, "hive queen")) == {None}
 
 
+def test_a_file_that_is_moved_keeps_what_is_mounted_beside_it(ours: Workspace, bees: Path, tmp_path: Path) -> None:
+    ours.mounts.mount(bees)
+    ours.close()
+    moved = ours.database.path.rename(tmp_path / "elsewhere.localmcp")
+    with Workspace(Settings(database=moved, model="hash")) as again:
+        assert origins(search(again, "hive queen")) == {None, "bees"}
+
+
+def test_removing_what_only_a_mounted_file_has_names_that_file(
+    ours: Workspace, bees: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("LOCALMCP_MODEL", "hash")
+    monkeypatch.setenv("LOCALMCP_DB", str(ours.database.path))
+    ours.mounts.mount(bees)
+    assert cli("remove", "Hives", "--yes") == 1
+    assert "in the mounted file 'bees'" in capsys.readouterr().err
+
+
 def test_another_file_has_mounts_of_its_own(ours: Workspace, bees: Path, tmp_path: Path) -> None:
     ours.mounts.mount(bees)
     with Workspace(Settings(database=tmp_path / "second.localmcp", model="hash")) as second:
