@@ -105,7 +105,7 @@ def _print_servers(session: Session, described: Sequence[Json]) -> None:
     rows = [
         (
             server["name"],
-            "ready" if server["state"] == "not started" and server["tools"] is not None else server["state"],
+            server["state"],
             "?" if server["tools"] is None else str(server["tools"]),
             _shown_where(server),
         )

@@ -232,4 +232,7 @@ class Follower:
             except LocalMCPError as error:
                 # A locked or missing file: the next round deals with it.
                 log.info("nothing was sent to Milvus: %s", error)
+            except Exception:
+                # Later changes still have to follow.
+                log.exception("nothing was sent to Milvus")
             self._called.wait(IDLE_SECONDS)

@@ -16,6 +16,7 @@ What a comparison means, for every backend:
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -95,7 +96,7 @@ def parse_condition(raw: Any) -> Condition | None:
 
 def _parse(raw: Any, place: str, depth: int) -> Condition:
     if not isinstance(raw, dict) or not raw:
-        raise InvalidInput(f'{place}: {_shown(raw)} is not a condition; use an object such as {{"lang": "it"}}.')
+        raise InvalidInput(f'{place}: {shown_value(raw)} is not a condition; use an object such as {{"lang": "it"}}.')
     if depth > DEEPEST:
         raise InvalidInput(f"{place}: nested more than {DEEPEST} deep.")
     entries = cast("dict[str, Any]", raw)
@@ -118,7 +119,7 @@ def _parse_entry(key: str, value: Any, place: str, depth: int) -> Condition:
         operands = tuple(_parse(part, f"{place}.{key}[{i}]", depth + 1) for i, part in enumerate(parts))
         return And(operands) if key == "and" else Or(operands)
     if key in ("and", "or"):
-        raise InvalidInput(f"{place}.{key}: {_shown(value)} is not a list of conditions.")
+        raise InvalidInput(f"{place}.{key}: {shown_value(value)} is not a list of conditions.")
     if key == "not":
         return Not(_parse(value, f"{place}.not", depth + 1))
     keys = _parse_field(key, place)
@@ -138,8 +139,8 @@ def _parse_field(raw: Any, place: str) -> tuple[str, ...]:
         keys = cast("list[Any]", raw)
     if not 0 < len(keys) <= DEEPEST or not all(isinstance(key, str) and _is_name(key) for key in keys):
         raise InvalidInput(
-            f"{place}: {_shown(raw)} is not the name of a metadata field; use letters, digits, spaces and signs but "
-            'no quotes or backslashes, "a.b" for the key b inside a.'
+            f"{place}: {shown_value(raw)} is not the name of a metadata field; use letters, digits, spaces and signs "
+            'but no quotes or backslashes, "a.b" for the key b inside a.'
         )
     return tuple(keys)
 
@@ -161,7 +162,7 @@ def _parse_operator(keys: tuple[str, ...], operator: str, value: Any, place: str
             "in": f"a list of 1 to {MOST_VALUES} texts, numbers, true or false",
             "prefix": "text",
         }.get(operator, "a number or text")
-        raise InvalidInput(f"{place}.{operator}: {_shown(value)} cannot be compared; use {accepted}.")
+        raise InvalidInput(f"{place}.{operator}: {shown_value(value)} cannot be compared; use {accepted}.")
     return Comparison(keys, operator, values)
 
 
@@ -180,8 +181,9 @@ def _is_scalar(value: Any) -> bool:
     return isinstance(value, bool) or _is_ordered(value)
 
 
-def _shown(value: Any) -> str:
-    text = ascii(value)
+def shown_value(value: Any) -> str:
+    """Return a value as JSON writes it, shortened."""
+    text = json.dumps(value, default=str)
     return text if len(text) <= 60 else f"{text[:60]}…"
 
 

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 import apsw
 
@@ -15,7 +15,7 @@ from localmcp.errors import InvalidInput
 from localmcp.schemas import one_or_more
 from localmcp.search.backend import DEFAULT_PARTITION
 from localmcp.search.collections import Collection
-from localmcp.search.conditions import MOST_VALUES_IN_ALL, Condition, sql_condition
+from localmcp.search.conditions import MOST_VALUES_IN_ALL, Condition, shown_value, sql_condition
 from localmcp.search.dates import SOURCE_DATE
 from localmcp.search.records import TITLE_COLUMN
 from localmcp.storage.database import fetch_column
@@ -155,10 +155,8 @@ _WRITTEN_AS_IT_IS = re.compile(r"[\w .:@+-]+", re.ASCII)
 def _check_metadata(name: str, value: Any) -> None:
     values = one_or_more(value)
     if not 0 < len(values) <= MOST_VALUES or not all(isinstance(value, str | int | float) for value in values):
-        shown = repr(cast("object", value))[:60]
-        raise InvalidInput(
-            f"{name}: {shown} cannot be compared; use text, a number, true, false or a list of up to {MOST_VALUES}."
-        )
+        accepted = f"text, a number, true, false or a list of up to {MOST_VALUES}"
+        raise InvalidInput(f"{name}: {shown_value(value)} cannot be compared; use {accepted}.")
     for value in values:
         _check_value(name, value)
 

@@ -109,13 +109,13 @@ class OfferHandlers:
     async def complete(self, ctx: Context, params: wire.CompleteRequestParams) -> wire.CompleteResult:
         ref: Json = params.ref.model_dump(by_alias=True, exclude_none=True)
         name, value = params.argument.name, params.argument.value
-        values = await self._answer(
+        proposed: Json | None = await self._answer(
             "completion/complete", lambda: self._first(lambda offer: offer.complete(ref, name, value))
         )
-        shown = (values or [])[:MOST_COMPLETIONS]
-        more = len(values or []) > len(shown)
-        # How many more there are is not counted.
-        completion = wire.Completion(values=shown, total=None if more else len(shown), has_more=more)
+        completion = wire.Completion.model_validate(proposed or {"values": []})
+        if len(completion.values) > MOST_COMPLETIONS:
+            # How many more there are is not counted.
+            completion = wire.Completion(values=completion.values[:MOST_COMPLETIONS], has_more=True)
         return wire.CompleteResult(completion=completion)
 
     async def subscribe(self, ctx: Context, params: wire.SubscribeRequestParams) -> wire.EmptyResult:

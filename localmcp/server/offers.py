@@ -151,8 +151,12 @@ class OwnOffer:
             raise InvalidInput(f"task: {answer.text}")
         return _messages("Rules for a task", f"Task: {task}\n\n{answer.text}")
 
-    def complete(self, ref: Json, argument: str, value: str) -> list[str] | None:
+    def complete(self, ref: Json, argument: str, value: str) -> Json | None:
         """Return titles of documents for the template, numbers of tasks for a quick start."""
+        values = self._proposals(ref, argument, value)
+        return None if values is None else {"values": values, "total": len(values), "hasMore": False}
+
+    def _proposals(self, ref: Json, argument: str, value: str) -> list[str] | None:
         if ref.get("type") == "ref/resource":
             return self._titles(value) if ref.get("uri") == TEMPLATE and argument == "sourceId" else None
         name = str(ref.get("name", ""))

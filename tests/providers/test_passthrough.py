@@ -234,6 +234,7 @@ async def test_templates_and_completion_of_a_connected_server_are_used_as_if_the
         by_prompt = await client.complete(prompt, {"name": "about", "value": "b"})
     assert getattr(read.contents[0], "text", "") == "first"
     assert (by_template.completion.values, by_prompt.completion.values) == (["a"], [])
+    assert (by_template.completion.total, by_template.completion.has_more) == (900, True)
 
 
 @pytest.mark.filterwarnings("ignore:resources/subscribe is removed")

@@ -72,7 +72,8 @@ def result(method: str, params: Json) -> Json:
             begun = params["argument"]["value"]
             assert params["ref"].get("uri", "note://{name}") == "note://{name}"
             assert params["ref"].get("name", "explain note://a") == "explain note://a"
-            return {"completion": {"values": [name for name in names if name.startswith(begun)]}}
+            values = [name for name in names if name.startswith(begun)]
+            return {"completion": {"values": values, "total": 900, "hasMore": True}}
         case "resources/subscribe" if not NEW:
             subscribed.add(params["uri"])
             return {}

@@ -59,7 +59,10 @@ class LoginNeeded(Unavailable):
 
 
 class TokensReplaced(Unavailable):
-    """Another process has signed in or refreshed meanwhile: a new connection will use the new tokens."""
+    """A new connection uses the tokens that another process has kept meanwhile, or tries to refresh these."""
+
+    def __init__(self, server: str) -> None:
+        super().__init__(f"The MCP server '{server}' refused the tokens; newer ones are used, or asked for.")
 
 
 # ---------------------------------------------------------------- what is kept
@@ -146,7 +149,7 @@ def kept_login(entry: ServerEntry, url: str, on_refused: Callable[[Unavailable],
     async def refuse(_url: str) -> None:
         # The SDK refreshes a token that has expired, but not one that the server has revoked.
         replaced = storage.read().get("tokens") != storage.last or storage.expire_early()
-        error = TokensReplaced(f"The tokens for '{entry.name}' were replaced.") if replaced else LoginNeeded(entry.name)
+        error = TokensReplaced(entry.name) if replaced else LoginNeeded(entry.name)
         on_refused(error)
         raise error
 

@@ -95,14 +95,13 @@ class ServerOffers:
                 return server.ask("prompts/get", {"name": raw["name"], "arguments": arguments})
         return None
 
-    def complete(self, ref: Json, argument: str, value: str) -> list[str] | None:
-        """Return what the server proposes for an argument of its prompt or template."""
+    def complete(self, ref: Json, argument: str, value: str) -> Json | None:
+        """Return what the server proposes for an argument of its prompt or template, and how much more there is."""
         server, own_ref = self._locate_reference(ref)
         if server is None:
             return None
         asked = {"ref": own_ref, "argument": {"name": argument, "value": value}}
-        values = server.ask("completion/complete", asked).get("completion", {}).get("values", [])
-        return [str(proposal) for proposal in values]
+        return server.ask("completion/complete", asked).get("completion") or {"values": []}
 
     def _locate_reference(self, ref: Json) -> tuple[McpServer | None, Json]:
         if ref.get("type") == "ref/resource":

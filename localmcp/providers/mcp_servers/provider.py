@@ -304,7 +304,7 @@ class McpServer:
         elif any(problem.level == "error" for problem in problems) or self.failure is not None:
             state = "failing"
         else:
-            state = "empty" if tools_by_name == 0 else "ready"
+            state = "ready" if tools_by_name else "empty"
         says = self.condition if tools_by_name is not None else f"{self.condition}; its tools are not known yet"
         return ProviderState(self.name, state, tools_by_name or 0, str(servers_file()), says, problems)
 
