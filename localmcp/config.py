@@ -99,13 +99,19 @@ def _setting(
     env: str = "",
     choices: tuple[str, ...] = (),
     between: tuple[float, float] | None = None,
+    items: tuple[str, str] | None = None,
     secret: bool = False,
 ) -> Any:
     """Describe a setting: its default, what it decides, what is accepted, and its variable if that has another name."""
-    metadata = {"env": env, "says": says, "choices": choices, "between": between, "secret": secret}
+    metadata = {"env": env, "says": says, "choices": choices, "between": between, "items": items, "secret": secret}
     if callable(default):
         return field(default_factory=default, metadata=metadata)
     return field(default=default, metadata=metadata, repr=not secret)
+
+
+_HOSTS = (r"[a-z0-9._-]*|[0-9a-f.]*:[0-9a-f.]*:[0-9a-f.:]*", "names or addresses without a port, as desk.lan,10.0.0.2")
+_ORIGINS = (r"([a-z][a-z0-9+.-]*://[^/\s@?#]+/?)?", "origins of web pages without a path, as https://desk.lan:8443")
+"""(pattern of one of the items between commas, what is accepted)."""
 
 
 def _variable_of(setting: Field[Any]) -> str:
@@ -165,8 +171,10 @@ class Settings:
     milvus_ca_file: str = _setting("", "Certificate (PEM) by which the server is known.")
     milvus_timeout: float = _setting(10.0, "Seconds that one request to Milvus may take.", between=(0.1, 600))
     http_port: int = _setting(8080, "Port of `serve --http`.", between=(0, 65535))
-    http_hosts: str = _setting("", "Further names of this machine that requests may use, with commas.")
-    http_origins: str = _setting("", "Web pages, besides this machine's own, that may call: https://NAME, ...")
+    http_hosts: str = _setting("", "Further names of this machine that requests may use, with commas.", items=_HOSTS)
+    http_origins: str = _setting(
+        "", "Web pages, besides this machine's own, that may call: https://NAME, ...", items=_ORIGINS
+    )
     http_max_body_mb: int = _setting(4, "Larger requests over HTTP are refused.", between=(1, 64))
     http_key_requests: int = _setting(60_000, "Requests a minute of one key; 0 = any.", between=(0, 10**9))
     http_address_requests: int = _setting(120_000, "Requests a minute from one address; 0 = any.", between=(0, 10**9))
@@ -362,11 +370,13 @@ def parse_setting(name: str, raw: Any, where: str) -> Any:
 
 
 def _check_range(value: Any, metadata: Mapping[str, Any]) -> None:
-    choices, between = metadata["choices"], metadata["between"]
+    choices, between, items = metadata["choices"], metadata["between"], metadata["items"]
     if choices and value not in choices:
         raise ValueError(f"it must be one of {', '.join(choices)}")
     if between is not None and not between[0] <= value <= between[1]:
         raise ValueError(f"it must be between {between[0]} and {between[1]}")
+    if items and not re.fullmatch(rf"\s*({items[0]})\s*(,\s*({items[0]})\s*)*", value, re.IGNORECASE):
+        raise ValueError(f"it must be {items[1]}")
 
 
 def _parse_path(raw: Any) -> Path:

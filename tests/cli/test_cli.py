@@ -633,6 +633,20 @@ def test_bad_settings_are_refused_with_the_nearest_name(cli) -> None:
     assert ran.code == 4 and "Did you mean 'trash_days'?" in ran.err
 
 
+@pytest.mark.parametrize(
+    ("name", "accepted", "refused"),
+    [
+        ("http_hosts", "desk.lan, 10.0.0.2, fd00::2", "http://desk.lan/"),
+        ("http_hosts", "desk", "desk.lan:8080"),
+        ("http_origins", "https://desk.lan:8443, app://notes", "desk.lan"),
+    ],
+)
+def test_names_that_may_call_are_refused_if_they_can_never_match(cli, name: str, accepted: str, refused: str) -> None:
+    assert cli("config", "set", name, accepted).code == 0
+    ran = cli("config", "set", name, refused)
+    assert ran.code == 4 and f"{name} = '{refused}'" in ran.err and "desk.lan" in ran.err
+
+
 def test_secrets_are_not_shown(cli) -> None:
     cli("config", "set", "model_api_key", "sesame")
     assert "sesame" not in cli("config", "show").out + cli("config", "get", "model_api_key").out

@@ -122,6 +122,11 @@ def test_markdown_keeps_its_exact_text_and_gives_its_front_matter() -> None:
         ("Guests 0123456789abcdef0123456789abcdef.csv", "a,b\n1,2\n", "Guests"),
         ("report-2024-05-03.txt", "no heading\n", "report 2024-05-03"),
         ("a.rst", ".. note: x\n\n=====\nGuide\n=====\n\nText\n", "Guide"),
+        (
+            "a.rst",
+            ":mod:`!email` of ``*.eml``, *old* `ones <x>`_\n===========================================\n",
+            "email of *.eml, old ones",
+        ),
         ("CHANGES.md", "# Version 8.5.0\n\nNew.\n\n# Version 8.4.12\n\nOld.\n", "CHANGES"),
         (
             "changes.rst",
