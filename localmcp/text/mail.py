@@ -9,7 +9,7 @@ from dataclasses import replace
 from email import message_from_bytes, policy
 from email.message import EmailMessage
 from email.utils import parsedate_to_datetime
-from functools import partial
+from functools import lru_cache, partial
 from itertools import chain
 from typing import Any, BinaryIO, cast
 
@@ -31,14 +31,28 @@ MOST_ATTACHED = 50_000_000
 """Bytes of a file in an attached archive."""
 SHORT_NOTE, MUCH_MORE = 300, 3
 """Characters of a plain text that may only say that the mail is in HTML, and how many times as long that is."""
-LONGEST_HEADER = 10_000
-"""Characters; the parser of the standard library takes quadratic time."""
+LONGEST_HEADER = 2000
+"""Characters that are read; the parser of the standard library takes quadratic time."""
 
 _HEADER_LINE = rb"[!-9;-~]+:[^\n]*\n(?:[ \t][^\n]*\n)*"
 _MAIL_START = re.compile(rb"(?:%s){3,}" % _HEADER_LINE)
 _MAIL_MARKS = re.compile(rb"(?im)^(?:message-id|received|mime-version|return-path|delivered-to):")
 _MAILBOX_START = re.compile(rb"From \S+ [^\n]*\d{4}[^\n]*\r?\n")
 _ESCAPED_FROM = re.compile(rb"(?m)^>(>*From )")
+
+
+@lru_cache(maxsize=256)
+def _header_value(name: str, value: str) -> Any:
+    """Return a header as the standard library parses it, which asks for the same one 17 times a part."""
+    try:
+        return policy.default.header_fetch_parse(name, value)
+    except Exception:  # Broken headers make the parser raise anything; as they are, they still say something.
+        return value
+
+
+class _Policy(policy.EmailPolicy):
+    def header_fetch_parse(self, name: str, value: str) -> Any:
+        return _header_value(name, value[:LONGEST_HEADER])
 
 
 def looks_like_mail(head: bytes) -> bool:
@@ -66,22 +80,24 @@ def read_mailbox(
 ) -> Iterator[Document]:
     """Yield the messages of a mailbox with their attachments, without holding more than one of them."""
     begin, _ = start or (0, 0)
-    members: dict[str, int] = {}
-    for offset, after, data in _split_mailbox(file, begin, max_bytes):
-        if data is None:
+    members = set[str]()
+    for offset, after, data in _split_mailbox(file, max_bytes):
+        member = _member_name(data or b"", offset)
+        member = f"{member} at {offset}" if member in members else member
+        members.add(member)
+        if offset < begin:
+            # A repeated id is named as it would be without the interruption; the limits are those of one message.
+            begin_member(member, start)
+        elif data is None:
             yield failed_member(f"message at {offset:,}", f"It is larger than {max_bytes // 1_000_000} MB.")
-            continue
-        member = _member_name(data, offset)
-        members[member] = members.get(member, 0) + 1
-        if members[member] > 1:
-            member = f"{member} at {offset}"
-        yield from _read_message(data, name, member, read, start if start and offset == begin else (offset, 0), after)
+        else:
+            position = start if start and offset == begin else (offset, 0)
+            yield from _read_message(data, name, member, read, position, after)
 
 
-def _split_mailbox(file: BinaryIO, begin: int, max_bytes: int) -> Iterator[tuple[int, int, bytes | None]]:
+def _split_mailbox(file: BinaryIO, max_bytes: int) -> Iterator[tuple[int, int, bytes | None]]:
     """Yield (offset, offset of the next, bytes) of each message; None for the bytes of one that is too large."""
-    file.seek(begin)
-    offset, position, size = begin, begin, 0
+    offset, position, size = 0, 0, 0
     lines: list[bytes] = []
     blank = True
     while line := file.readline(1 << 16):
@@ -113,8 +129,12 @@ def _read_message(
     separator = _MAILBOX_START.match(data)
     if separator:
         data = _ESCAPED_FROM.sub(rb"\1", data[separator.end() :])
-    message = message_from_bytes(data, policy=policy.default)
-    attachments = list(_attachments(message))
+    try:
+        message = cast(EmailMessage, message_from_bytes(data, policy=_Policy()))
+        attachments = list(_attachments(message))
+    except RecursionError:
+        yield failed_member(member or name, "Its parts are nested too deeply.")
+        return
     if not done:
         yield read_member(partial(_message_document, message, name, [title for title, _ in attachments]), member)
     for number, (title, part) in enumerate(attachments, 1):
@@ -226,23 +246,18 @@ def _message_document(message: EmailMessage, name: str, attachments: list[str]) 
 
 def _header(message: EmailMessage, key: str) -> str:
     raw = next((str(value) for name, value in message.raw_items() if name.lower() == key), "")
-    if len(raw) > LONGEST_HEADER:
-        return one_line(raw)
     try:
         raw.encode()
     except UnicodeEncodeError:  # Bytes that no encoding was declared for.
         return one_line(decode_text(raw.encode("ascii", "surrogateescape"))[0])
-    try:
-        return one_line(str(message[key] or ""))
-    except Exception:  # Broken headers make the parser raise anything; as they are, they still say something.
-        return one_line(raw)
+    return one_line(str(message[key] or ""))
 
 
 def mail_date(value: str) -> str:
     """Return the date of a mail header as ISO 8601; "" for one that is none."""
     try:
         return parsedate_to_datetime(value).isoformat() if value else ""
-    except (ValueError, TypeError, IndexError):
+    except (ValueError, TypeError, IndexError, OverflowError):
         return ""
 
 
@@ -278,10 +293,12 @@ def _plainness(part: EmailMessage) -> int:
 
 def _join_parts(texts: Iterator[str]) -> str:
     """Join the parts that say something; one that only repeats, as HTML beside the same plain text, is left out."""
-    parts: list[str] = []
+    parts, joined = list[str](), ""
     for text in texts:
-        if " ".join(text.split()) not in " ".join(" ".join(parts).split()):
+        words = " ".join(text.split())
+        if words not in joined:
             parts.append(text.strip("\n"))
+            joined += f" {words}"
     return "\n\n".join(parts)
 
 

@@ -193,3 +193,32 @@ def test_a_mail_whose_parts_have_no_boundary_is_read_as_one_text():
     head = "From: ada@example.org\nSubject: Gate\nMIME-Version: 1.0\nContent-Type: multipart/mixed\n\n"
     [mail] = documents((head + "--b\nContent-Type: text/plain\n\nThe gate code is 4711.\n--b--\n").encode())
     assert "The gate code is 4711." in mail.text
+
+
+def in_mailbox(*mails):
+    return b"".join(b"From a@x Fri May  3 10:00:00 2024\n" + mail + b"\n" for mail in mails)
+
+
+def test_a_mail_with_a_repeated_id_keeps_its_name_when_an_earlier_one_was_given_up():
+    mails = [make_mail(f"Mail {number}", "text\n", number % 2).as_bytes() for number in range(3)]
+    data = in_mailbox(*mails)
+    names = [document.member for document in documents(data, "a.mbox")]
+    rest = read_documents(io.BytesIO(data), "a.mbox", (len(in_mailbox(mails[0])), 0))
+    assert [document.member for document in rest] == names[1:]
+    assert len(set(names)) == 3
+
+
+@pytest.mark.parametrize(
+    ("hostile", "is_read"),
+    [
+        (b"Content-Type: text/plain; " + b"(" * 5000 + b"\n\ntext\n", True),
+        (b"Date: Mon, 1 Jan 2024 10:00:00 +99999999999999\n\ntext\n", True),
+        (b"Content-Type: message/rfc822\n\n" * 3000 + b"\n", False),
+    ],
+    ids=["brackets", "time zone", "mails in mails"],
+)
+def test_a_mail_that_breaks_the_parser_takes_no_other_along(hostile, is_read):
+    good = make_mail().as_bytes()
+    _, broken, last = documents(in_mailbox(good, b"From: a@b.c\n" + hostile, good), "a.mbox")
+    assert last.title.startswith("Trasferta")
+    assert broken.text.endswith("text") if is_read else broken.failure == "Its parts are nested too deeply."
