@@ -11,7 +11,8 @@ from localmcp.text.document import Document, iso_date, make_note
 from localmcp.text.encodings import decode_text
 from localmcp.text.markdown import fence_around, first_heading
 
-_ORG_HEADING = re.compile(r"(\*{1,6})[ \t]+(.*?)[ \t]*(:[\w@:]+:)?[ \t]*")
+_ORG_HEADING = re.compile(r"(\*{1,6})[ \t]+(.*)")
+_ORG_TAGS = re.compile(r"(?:^|(?<=[ \t])):([\w@:]+):$")
 _ORG_BLOCK = re.compile(r"[ \t]*#\+(begin|end)_(src|example|quote|verse|export)\b[ \t]*([\w+-]*)", re.I)
 _ORG_KEYWORD = re.compile(r"[ \t]*#\+(\w+):[ \t]*(.*)")
 _ORG_UNREAD = re.compile(r"[ \t]*(?::[A-Z_]+:|#(?: |$))")
@@ -40,9 +41,10 @@ def read_org(data: bytes, name: str) -> Document:
 
 
 def _org_line(line: str, about: dict[str, str], tags: list[str]) -> str:
-    if line.startswith("*") and (heading := _ORG_HEADING.fullmatch(line)):
-        tags += (heading[3] or "").strip(":").split(":")
-        return f"{'#' * len(heading[1])} {_org_text(heading[2])}"
+    if line.startswith("*") and (heading := _ORG_HEADING.fullmatch(line.rstrip())):
+        tagged = _ORG_TAGS.search(heading[2])
+        tags += tagged[1].split(":") if tagged else []
+        return f"{'#' * len(heading[1])} {_org_text(_ORG_TAGS.sub('', heading[2]).rstrip())}"
     if keyword := _ORG_KEYWORD.match(line):
         about.setdefault(keyword[1].lower(), keyword[2].strip())
         return keyword[2].strip() if keyword[1].lower() in ("title", "subtitle", "caption") else ""
@@ -53,7 +55,7 @@ def _org_text(text: str) -> str:
     return _ORG_LINK.sub(lambda link: link[2] or link[1], text)
 
 
-_ADOC_HEADING = re.compile(r"(={1,6})[ \t]+(\S.*?)[ \t]*")
+_ADOC_HEADING = re.compile(r"(={1,6})[ \t]+(\S.*)")
 _ADOC_LANGUAGE = re.compile(r"\[source,[ \t]*([\w+-]+)[^\]\n]*\][ \t]*")
 _ADOC_LISTING = re.compile(r"(-{4,}|\.{4,})[ \t]*")
 _ADOC_BORDER = re.compile(r"(?:={4,}|\*{4,}|_{4,}|--)[ \t]*")
@@ -93,7 +95,7 @@ def _adoc_level(lines: list[str], row: str) -> int:
 
 
 def _adoc_line(line: str) -> str:
-    if heading := _ADOC_HEADING.fullmatch(line):
+    if heading := _ADOC_HEADING.fullmatch(line.rstrip()):
         return f"{'#' * len(heading[1])} {heading[2]}"
     # The border of a block would make a heading of the line above it.
     return "" if _ADOC_BORDER.fullmatch(line) or _ADOC_LANGUAGE.fullmatch(line) else line
@@ -103,7 +105,9 @@ _TEX_HEADINGS = {"part": 1, "chapter": 1, "section": 2, "subsection": 3, "subsub
 _TEX_HEADING = re.compile(
     rf"\\({'|'.join(_TEX_HEADINGS)})\*?(?:\[[^\]\n]*\])?\{{([^{{}}\n]*(?:\{{[^{{}}\n]*\}}[^{{}}\n]*)*)\}}"
 )
-_TEX_ABOUT = re.compile(r"(?m)^[^%\n]*?\\(title|author|date)\{((?:[^{}]|\{[^{}]{0,200}\}){0,500})\}")
+_TEX_ABOUT = re.compile(
+    r"(?m)^[^%\n]*?\\(title|author|date)\{((?:[^{}]|\{(?:[^{}]|\{[^{}]{0,200}\}){0,500}\}){0,5000})\}"
+)
 _TEX_AND = re.compile(r"\s*\\and(?![a-zA-Z])")
 _GREEK = (
     "alpha beta gamma delta epsilon varepsilon zeta eta theta iota kappa lambda mu nu xi pi rho sigma tau upsilon phi "

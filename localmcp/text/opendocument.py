@@ -20,13 +20,14 @@ from localmcp.text.office import (
     slides_document,
 )
 from localmcp.text.packages import Package, XmlElement
-from localmcp.text.tables import Row, SheetWriter
+from localmcp.text.tables import Row, SheetWriter, plain_number
 
 ReaderT = TypeVar("ReaderT", bound="_Reader")
 
 MOST_COLUMNS = 16_384
 _SKIPPED = frozenset(("tracked-changes", "sequence-decls", "note-citation", "ruby-text", "table-of-content"))
-_VALUES = {"date": "date-value", "time": "time-value", "boolean": "boolean-value"}
+_VALUES = {"date": "date-value", "boolean": "boolean-value", "float": "value", "currency": "value"}
+"""Attribute with the value of a cell by its type; of the others what is shown counts, as `15 %` and `08:30`."""
 
 
 def read_odt(data: bytes, name: str) -> Document:
@@ -97,7 +98,9 @@ class _Reader:
         self.charts: dict[str, str] = {}
         """Embedded object -> its titles."""
         self._pieces: list[str] = []
-        self._reading = False
+        self._interrupted: list[tuple[list[str], int]] = []
+        """Text and level of each paragraph that is interrupted by one inside it, as by the caption in a frame."""
+        self._reading = 0
         self._level = 0
         self._remarks: list[_Remark] = []
         self._after: list[str] = []
@@ -150,9 +153,10 @@ class _Reader:
 
     def _begin_paragraph(self, tag: str, attributes: dict[str, str]) -> None:
         level = attributes.get("outline-level", "1")
+        self._interrupted.append((self._pieces, self._level))
         self._level = min(int(level), 6) if tag == "h" and level.isdecimal() else 0
         self._pieces = []
-        self._reading = True
+        self._reading += 1
 
     def text(self, piece: str) -> None:
         if self._skipping:
@@ -169,7 +173,7 @@ class _Reader:
             self._end_paragraph()
         elif tag in ("annotation", "note") and self._remarks:
             remark = self._remarks.pop()
-            self._pieces, self._reading = remark.pieces, True
+            self._pieces = remark.pieces
             if remark.lines:
                 self._after.append(remark_block(remark.label, " ".join(remark.lines), remark.author))
         elif tag == "creator":
@@ -194,11 +198,15 @@ class _Reader:
 
     def _end_paragraph(self) -> None:
         text = office_lines("".join(self._pieces))
-        self._pieces, self._reading = [], False
+        self._reading -= 1
         if self._remarks:
             self._remarks[-1].lines += [text] if text else []
-            return
-        self._put(text)
+        else:
+            self._put(text)
+            self._put_remarks()
+        self._pieces, self._level = self._interrupted.pop()
+
+    def _put_remarks(self) -> None:
         after, self._after = self._after, []
         for remark in after:
             self._put(remark)
@@ -273,7 +281,7 @@ class _SheetReader(_Reader):
         elif tag in ("table-cell", "covered-table-cell"):
             self._repeated = _count(attributes.get("number-columns-repeated", "1"))
             self._kind = attributes.get("value-type", "")
-            self._value = attributes.get(_VALUES.get(self._kind, "value"), "")
+            self._value = attributes.get(_VALUES.get(self._kind, ""), "")
             self._cell = []
 
     def _begin_sheet(self, attributes: dict[str, str]) -> None:
@@ -295,8 +303,8 @@ class _SheetReader(_Reader):
             self.writer.add(Row(self._row, self._cells, self._only_words))
 
     def _end_cell(self) -> None:
-        typed = self._value if self._kind not in ("", "string") else ""
-        text = " ".join([_number(typed) or (self._cell[0] if self._cell else ""), *self._cell[1:]]).strip()
+        self._put_remarks()
+        text = " ".join([_number(self._value) or (self._cell[0] if self._cell else ""), *self._cell[1:]]).strip()
         if text and self._column < MOST_COLUMNS:
             self._only_words &= self._kind in ("", "string")
             for column in range(self._column, self._column + min(self._repeated, 100)):
@@ -312,6 +320,6 @@ def _number(value: str) -> str:
     """Return a value as a person writes it: `2` for `2.0`, a day without its midnight."""
     value = value.removesuffix("T00:00:00")
     try:
-        return f"{float(value):.15g}"
+        return plain_number(value, float(value))
     except ValueError:
         return {"true": "True", "false": "False"}.get(value, value)

@@ -14,6 +14,7 @@ from localmcp.errors import ScannedDocument, UnreadableDocument
 from localmcp.text.document import (
     Document,
     date_fields,
+    iso_date,
     join_pages,
     make_document,
     one_line,
@@ -38,7 +39,7 @@ def read_pdf(data: bytes, name: str) -> Document:
         try:
             with closing(pdfium.PdfDocument(data)) as pdf:
                 pdf.init_forms()
-                info: dict[str, str] = pdf.get_metadata_dict()
+                title, author, created = (_property(pdf, key) for key in (b"Title", b"Author", b"CreationDate"))
                 pages = _pdf_pages(pdf, name)
                 notes = [_page_notes(pdf, number) for number in range(len(pages))]
                 bookmarks = list(_bookmarks(pdf))
@@ -51,9 +52,8 @@ def read_pdf(data: bytes, name: str) -> Document:
     text, starts = join_pages(
         [f"{page}\n\n{lines}".strip() if lines else page for page, lines in zip(pages, notes, strict=True)]
     )
-    metadata = set_fields(author=info.get("Author"), created=_pdf_date(info.get("CreationDate", "")))
-    title = info.get("Title", "")
-    named_by_program = re.search(r"^(untitled|microsoft \w+ - )|\.(docx?|pptx?|tex|dvi|indd|pdf)$", title.strip(), re.I)
+    metadata = set_fields(author=author, created=_pdf_date(created))
+    named_by_program = re.search(r"^(untitled|microsoft \w+ - )|\.(docx?|pptx?|tex|dvi|indd|pdf)$", title, re.I)
     return make_document(
         name,
         text,
@@ -112,10 +112,13 @@ def _bookmarks(pdf: Any) -> Iterator[tuple[int, tuple[str, ...]]]:
 
 
 def _title(bookmark: Any) -> str:
-    try:
-        return one_line(bookmark.get_title())
-    except UnicodeDecodeError:
-        return ""
+    raw = import_module("pypdfium2.raw")
+    return one_line(_read(raw, raw.FPDFBookmark_GetTitle, bookmark))
+
+
+def _property(pdf: Any, key: bytes) -> str:
+    raw = import_module("pypdfium2.raw")
+    return _read(raw, raw.FPDF_GetMetaText, pdf, key)
 
 
 def _headings(
@@ -141,12 +144,12 @@ def _headings(
     return tuple(sections)
 
 
-def _pdf_date(value: str) -> str | None:
+def _pdf_date(value: str) -> str:
     match = re.match(r"(?:D:)?(\d{4})(\d\d)(\d\d)(?:(\d\d)(\d\d)(\d\d))?", value)
     if not match:
-        return None
+        return ""
     year, month, day, *clock = match.groups()
-    return f"{year}-{month}-{day}" + (f"T{':'.join(clock)}" if clock[0] else "")
+    return iso_date(f"{year}-{month}-{day}" + (f"T{':'.join(clock)}" if clock[0] else ""))
 
 
 # ---------------------------------------------------------------- what people put on the pages

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field, replace
 
 from localmcp.errors import UnreadableDocument
-from localmcp.text.document import Document, set_fields
+from localmcp.text.document import Document, iso_date, set_fields
 from localmcp.text.markdown import pipe_table
 from localmcp.text.office import heading_block, join_blocks, office_document
 
@@ -16,7 +16,8 @@ _TOKEN = re.compile(
 _SKIPPED = frozenset(
     b"fonttbl colortbl stylesheet listtable listoverridetable pict object objdata themedata colorschememapping "
     b"latentstyles datastore xmlnstbl generator rsidtbl fldinst bkmkstart bkmkend pgptbl mmathPr nonshppict "
-    b"header footer headerl headerr headerf footerl footerr footerf listtext pntext".split()
+    b"header footer headerl headerr headerf footerl footerr footerf listtext pntext sp shprslt "
+    b"operator subject keywords doccomm comment manager category company hlinkbase".split()
 )
 """Groups that hold no text of the body; lists get marks of Markdown instead of their own."""
 _PROPERTIES = {b"title": "title", b"author": "author", b"creatim": "created", b"revtim": "modified"}
@@ -25,8 +26,15 @@ _CHARACTERS = {
     b"rdblquote": "”", b"bullet": "•", b"emspace": " ", b"enspace": " ", b"softline": "\n", b"row": "",
 }  # fmt: skip
 _NOTES = frozenset((b"footnote", b"annotation"))
+_READ_IF_STARRED = frozenset((*_PROPERTIES, *_NOTES, b"shpinst"))
+"""The last is a shape, which may be a box of text."""
 _SIGNS = {b"~": "\u00a0", b"_": "-", b"\n": "\n", b"\r": "\n", b"\\": "\\", b"{": "{", b"}": "}"}
 _TIMES = (b"yr", b"mo", b"dy", b"hr", b"min")
+_CHARSETS = {
+    128: "cp932", 129: "cp949", 134: "gbk", 136: "cp950", 161: "cp1253", 162: "cp1254", 163: "cp1258", 177: "cp1255",
+    178: "cp1256", 186: "cp1257", 204: "cp1251", 222: "cp874", 238: "cp1250",
+}  # fmt: skip
+"""Character set of a font -> the encoding of what is written in it; in the others it is the document's."""
 MOST_NESTED = 2000
 
 
@@ -38,6 +46,8 @@ class _Group:
     note: bool = False
     fallback: int = 1
     """Bytes after a Unicode character, for older programs."""
+    encoding: str = ""
+    """Of its font; that of the document by default."""
 
 
 def read_rtf(data: bytes, name: str) -> Document:
@@ -63,7 +73,12 @@ class _Writer:
     _groups: list[_Group] = field(default_factory=lambda: [_Group()])
     _pieces: list[str] = field(default_factory=list[str])
     _bytes: bytearray = field(default_factory=bytearray)
-    """Bytes of one or more characters in the document's encoding."""
+    """Bytes of characters, some of which may be written as numbers and some as they are."""
+    _font: int = 0
+    _encodings: dict[int, str] = field(default_factory=dict[int, str])
+    """Font -> its encoding."""
+    _note: int = 0
+    """Number of the first piece of the note that is open."""
     _fields: dict[str, str] = field(default_factory=dict[str, str])
     _times: dict[str, dict[bytes, int]] = field(default_factory=dict[str, dict[bytes, int]])
     _skip: int = 0
@@ -78,8 +93,11 @@ class _Writer:
     def take(self, match: re.Match[bytes]) -> None:
         """Take the next token."""
         word, number, code, sign, brace, text = match.groups()
-        if code and not self._groups[-1].skipped:
-            self._fallback_or(bytes([int(code, 16)]))
+        if code or text:
+            self._take_bytes(text or bytes([int(code, 16)]))
+            return
+        if match.lastindex is None:
+            # A line of the file ends, which is nothing in the text.
             return
         self._decode()
         if brace:
@@ -88,22 +106,18 @@ class _Writer:
             self._word(word, int(number) if number else None)
         elif sign == b"*":
             self._starred = True
-        elif sign:
-            self._write(_SIGNS.get(sign, ""))
-        elif text:
-            skipped = min(self._skip, len(text))
-            self._skip -= skipped
-            self._write(text[skipped:].decode(self.encoding, "replace"))
-
-    def _fallback_or(self, raw: bytes) -> None:
-        if self._skip:
-            self._skip -= 1
         else:
-            self._bytes += raw
+            self._write(_SIGNS.get(sign, ""))
+
+    def _take_bytes(self, raw: bytes) -> None:
+        if not self._groups[-1].skipped:
+            fallback = min(self._skip, len(raw))
+            self._skip -= fallback
+            self._bytes += raw[fallback:]
 
     def _decode(self) -> None:
         if self._bytes:
-            text, self._bytes = self._bytes.decode(self.encoding, "replace"), bytearray()
+            text, self._bytes = self._bytes.decode(self._groups[-1].encoding or self.encoding, "replace"), bytearray()
             self._write(text)
 
     def _open_or_close(self, brace: bytes) -> None:
@@ -116,11 +130,11 @@ class _Writer:
         elif len(self._groups) > 1:
             left = self._groups.pop()
             if left.note and not self._groups[-1].note and not left.skipped:
-                self._pieces[:] = [re.sub(r"\((?=\s)\s*", "(", "".join(self._pieces).rstrip()), ")"]
+                self._pieces[self._note :] = [f" ({''.join(self._pieces[self._note :]).strip()})"]
 
     def _word(self, word: bytes, number: int | None) -> None:
         group = self._groups[-1]
-        if word in _SKIPPED or (self._starred and word not in _PROPERTIES and word not in _NOTES):
+        if word in _SKIPPED or (self._starred and word not in _READ_IF_STARRED):
             self._groups[-1] = replace(group, skipped=True)
         elif word in _PROPERTIES and _PROPERTIES[word] in self._fields:
             self._groups[-1] = replace(group, skipped=True)
@@ -128,6 +142,11 @@ class _Writer:
             self._groups[-1] = replace(group, field=_PROPERTIES[word])
         elif word in _TIMES and group.field:
             self._times.setdefault(group.field, {})[word] = number or 0
+        elif word == b"f":
+            self._font = number or 0
+            self._groups[-1] = replace(group, encoding=self._encodings.get(self._font, ""))
+        elif word == b"fcharset":
+            self._encodings[self._font] = _CHARSETS.get(number or 0, "")
         elif word == b"uc":
             self._groups[-1] = replace(group, fallback=min(max(number or 0, 0), 10))
         elif word == b"u" and number is not None:
@@ -141,7 +160,7 @@ class _Writer:
 
     def _layout(self, word: bytes, number: int | None) -> None:
         if word in _NOTES:
-            self._pieces.append(" (")
+            self._note = len(self._pieces)
             self._groups[-1] = replace(self._groups[-1], note=True)
         elif self._groups[-1].note:
             # A note is in the middle of a paragraph, whose form it does not change.
@@ -209,8 +228,7 @@ class _Writer:
         values: dict[str, str | None] = dict(self._fields)
         for key, parts in self._times.items():
             year, month, day, hour, minute = (parts.get(part, 0) for part in _TIMES)
-            if year and 1 <= month <= 12 and 1 <= day <= 31:
-                values[key] = f"{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:00"
+            values[key] = iso_date(f"{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:00")
         return values
 
 

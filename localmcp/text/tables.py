@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 Cells = dict[int, str]
 """0-based column -> text of each cell that holds any."""
+
+
+def plain_number(value: str, number: float) -> str:
+    """Return a number without an exponent where it is whole: people search for the digits of a card or an account."""
+    if re.fullmatch(r"-?\d{1,20}", value):
+        return value
+    return f"{number:.0f}" if number.is_integer() and abs(number) < 1e20 else f"{number:.15g}"
 
 
 @dataclass(frozen=True, slots=True)

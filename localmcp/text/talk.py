@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import partial
+from html import unescape
 from typing import Any, BinaryIO, cast
 
 from localmcp.errors import UnreadableDocument
@@ -59,7 +60,7 @@ def _cues(text: str) -> Iterator[tuple[int, list[str]]]:
         match = _CUE.search(lines[at])
         assert match
         seconds = int(match[1] or 0) * 3600 + int(match[2]) * 60 + int(match[3])
-        spoken = (_TAGS.sub("", _SPEAKER.sub(r"\1: ", line)).strip() for line in lines[at + 1 :])
+        spoken = (unescape(_TAGS.sub("", _SPEAKER.sub(r"\1: ", line))).strip() for line in lines[at + 1 :])
         yield seconds, [" ".join(line.split()) for line in spoken if line]
 
 

@@ -12,7 +12,7 @@ from localmcp.text.document import Document, one_line
 from localmcp.text.drawings import chart_text, read_drawing
 from localmcp.text.office import Relation, main_part, read_properties, related, relations, sheets_document
 from localmcp.text.packages import Package
-from localmcp.text.tables import Cells, Row, SheetWriter
+from localmcp.text.tables import Cells, Row, SheetWriter, plain_number
 
 EXCEL_ROWS = 1_048_576
 EXCEL_COLUMNS = 16_384
@@ -65,12 +65,17 @@ class _Book:
         for number, text in self._drawn(path):
             comments.setdefault(number, []).append(text)
 
+        commented = sorted(comments, reverse=True)
+
         def write_lonely(before: int) -> None:
-            for row in sorted(row for row in comments if row < before):
+            while commented and commented[-1] < before:
+                row = commented.pop()
                 writer.add(Row(row, {_NO_COLUMN: "; ".join(comments.pop(row))}, False))
 
         def write(number: int, cells: dict[int, RawCell]) -> None:
             write_lonely(number)
+            if commented and commented[-1] == number:
+                commented.pop()
             values: Cells = {}
             for column, cell in sorted(cells.items()):
                 if text := self._text(*cell):
@@ -110,7 +115,7 @@ class _Book:
             return f"{100 * number:.12g} %"
         if shown_as == "duration" and abs(number) <= _LAST_DAY:
             return _duration(number)
-        return _plain_number(value, number)
+        return plain_number(value, number)
 
     def _date(self, days: float) -> str:
         if days < 1 and not self.from_1904:
@@ -132,13 +137,6 @@ class _Book:
 def _item(items: list[str], number: str) -> str:
     """Return the item of that number, which comes from the file; "" if there is none."""
     return items[int(number)] if number.isdecimal() and int(number) < len(items) else ""
-
-
-def _plain_number(value: str, number: float) -> str:
-    """Return a number without an exponent where it is whole: people search for the digits of a card or an account."""
-    if re.fullmatch(r"-?\d{1,20}", value):
-        return value
-    return f"{number:.0f}" if number.is_integer() and abs(number) < 1e20 else f"{number:.15g}"
 
 
 def _duration(days: float) -> str:
@@ -173,8 +171,6 @@ class _SheetReader:
             self._in_formula = True
         elif tag in ("v", "t"):
             self._in_value = True
-        elif tag == "rPh":
-            self._in_value = False
 
     def _begin_row(self, number: str) -> None:
         self._row = int(number) if number.isdecimal() else self._row + 1

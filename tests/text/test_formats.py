@@ -8,7 +8,7 @@ import tarfile
 import zipfile
 
 import pytest
-from made_files import make_odp, make_ods, make_odt
+from made_files import make_odp, make_ods, make_odt, make_pdf, make_zip
 
 from localmcp.errors import UnreadableDocument
 from localmcp.text.readers import read_bytes, read_documents
@@ -191,3 +191,40 @@ def test_damaged_and_encrypted_libreoffice_files_say_so(make):
 def test_what_holds_nothing_says_so(name, data):
     with pytest.raises(UnreadableDocument):
         read_bytes(data, name)
+
+
+def test_a_caption_in_a_paragraph_of_libreoffice_takes_none_of_its_words():
+    body = "<p>Before <frame><text-box><p>Figure 1</p></text-box></frame>and behind.</p>"
+    assert read_bytes(make_zip({"content.xml": f"<doc>{body}</doc>"}), "a.odt").text == "Figure 1\n\nBefore and behind."
+
+
+def test_cells_of_libreoffice_are_read_as_they_are_shown_with_their_own_comments():
+    cells = (
+        '<table-cell value-type="float" value="4111111111111111"><p>4,11E+15</p></table-cell>'
+        '<table-cell value-type="percentage" value="0.15"><p>15 %</p></table-cell>'
+        '<table-cell value-type="time" time-value="PT08H30M00S"><p>08:30</p></table-cell>'
+        "<table-cell><annotation><creator>Ada</creator><p>empty?</p></annotation></table-cell>"
+        "<table-cell><p>last</p></table-cell>"
+    )
+    content = f'<doc><table name="Plan"><table-row>{cells}</table-row></table></doc>'
+    document = read_bytes(make_zip({"content.xml": content}), "a.ods")
+    assert document.text.endswith("- 4111111111111111; 15 %; 08:30; Comment by Ada: empty?; last")
+
+
+def test_a_title_of_a_pdf_that_is_no_unicode_and_a_day_that_no_calendar_has_are_left_out():
+    info = "/Title <FEFF0041D8000042> /CreationDate (D:20240230120000)"
+    document = read_bytes(make_pdf([["Hello"]], info=info), "a.pdf")
+    assert (document.title, document.text, document.date) == ("AB", "Hello", "")
+
+
+def test_authors_of_latex_are_read_with_their_notes_however_many_they_are():
+    names = ", ".join(f"Author {number}" for number in range(100))
+    title, authors = r"\title{On \emph{the \textbf{Deep}}}", rf"\author{{{names}\thanks{{At \texttt{{x@y}}}}}}"
+    document = read_bytes("\n".join([title, authors, r"\begin{document}", "Hello"]).encode(), "a.tex")
+    assert document.title == "On the Deep"
+    assert "Author 99 At x@y" in document.text
+
+
+def test_signs_of_web_subtitles_are_written_as_entities():
+    caption = b"WEBVTT\n\n00:00:01.000 --> 00:00:02.000\n&gt;&gt; AT&amp;T <b>here</b>\n"
+    assert read_bytes(caption, "a.vtt").text == "[0:00:01] >> AT&T here"

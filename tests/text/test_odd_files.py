@@ -166,6 +166,20 @@ def test_a_note_of_rtf_ends_where_it_ends() -> None:
     assert read_bytes(rb"{\rtf1 Price{\footnote without tax} is 5.\par}", "a.rtf").text == "Price (without tax) is 5."
 
 
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        (rb"{\info{\title T}{\operator Ada}{\subject S}{\keywords K}}Roses\par", "Roses"),
+        (rb"{\shp{\*\shpinst{\sp{\sn type}{\sv 202}}{\shptxt a box\par}}{\shprslt a box}}Roses\par", "a box\n\nRoses"),
+        (rb"{\fonttbl{\f0\fcharset0 A;}{\f1\fcharset204 A;}}{\f1 \'cf\'f0\'e8\'e2\'e5\'f2} caf\'e9\par", "Привет café"),
+        (rb"\ansicpg932 \'83C\'83\'93\'83X\par", "インス"),
+    ],
+    ids=["properties", "text box", "Cyrillic font", "letters of two bytes"],
+)  # fmt: skip
+def test_rtf_is_read_in_the_alphabet_of_each_font_with_its_boxes_and_without_its_properties(source, text) -> None:
+    assert read_bytes(rb"{\rtf1 " + source + b"}", "a.rtf").text == text
+
+
 def test_a_table_of_rtf_with_nothing_after_it_is_read() -> None:
     table = rb"{\rtf1 Prices\par\trowd\cellx1\cellx2\intbl Oats\cell 5\cell\row\intbl Rye\cell 7\cell"
     text = "Prices\n\n| Oats | 5 |\n| --- | --- |\n| Rye | 7 |"
