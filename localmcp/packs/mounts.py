@@ -9,6 +9,7 @@ import os
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -156,7 +157,10 @@ class Mounts:
     @property
     def _folder(self) -> Path:
         """Where its mounts are remembered: by the id of the file, which it keeps when it is moved."""
-        return self._state / "mounts" / hashlib.sha256(self._own.file_id.encode()).hexdigest()[:16]
+        return self._folder_of(self._own.file_id)
+
+    def _folder_of(self, name: str) -> Path:
+        return self._state / "mounts" / hashlib.sha256(name.encode()).hexdigest()[:16]
 
     # ------------------------------------------------------------ what is mounted
 
@@ -164,7 +168,12 @@ class Mounts:
         """Everything that is remembered, by name; an entry that cannot be read is left out and logged."""
         if not is_filled(self._own.path):
             return []
-        entries = (_read_entry(path) for path in sorted(self._folder.glob("*.json")))
+        folder = self._folder
+        if not folder.exists():
+            # An earlier version remembered them by the path of the file.
+            with suppress(OSError):
+                self._folder_of(os.path.realpath(self._own.path)).rename(folder)
+        entries = (_read_entry(path) for path in sorted(folder.glob("*.json")))
         return [entry for entry in entries if entry is not None][:MOST_MOUNTS]
 
     def mount(self, path: Path, name: str | None = None) -> Entry:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -371,6 +372,14 @@ def test_what_is_mounted_is_remembered_on_this_machine_and_not_in_the_file(ours:
         # Another process, here another workspace, sees at once that it is gone.
         ours.mounts.unmount("bees")
         assert origins(search(again, "hive queen")) == {None}
+
+
+def test_what_an_earlier_version_mounted_stays_mounted(ours: Workspace, bees: Path) -> None:
+    ours.mounts.mount(bees)
+    [folder] = [entry.parent for entry in state_directory().glob("mounts/*/*.json")]
+    by_path = hashlib.sha256(os.path.realpath(ours.database.path).encode()).hexdigest()[:16]
+    folder.rename(folder.with_name(by_path))
+    assert [entry.name for entry in ours.mounts.entries()] == ["bees"]
 
 
 def test_a_file_that_is_moved_keeps_what_is_mounted_beside_it(ours: Workspace, bees: Path, tmp_path: Path) -> None:
