@@ -166,7 +166,9 @@ class _Memory(dict[str, Value]):
     def __missing__(self, word: str) -> Value:
         if len(self) >= CACHED_WORDS:
             self.clear()
-        value = self[word] = self._make(word)
+        value = self._make(word)
+        if len(word) <= LONGEST_WORD:
+            self[word] = value
         return value
 
 
