@@ -48,7 +48,6 @@ from localmcp.search.index import Index
 from localmcp.storage.database import Database, read_generations
 from localmcp.tool_search.ranking import ToolFinder
 from localmcp.tool_search.sentence_ranking import ToolRanking
-from localmcp.tool_search.usage import ToolUsage
 from localmcp.tools import Provider, Registry
 
 
@@ -85,8 +84,7 @@ class Workspace:
         self._add_providers()
         self.upkeep = Upkeep(self.library, self.settings.refresh_seconds)
         self.api_keys = ApiKeys(self.database)
-        self.activity = Activity(self.database, self.settings)
-        for observer in (self.upkeep, self.tool_usage, self.follower, self.activity):
+        for observer in (self.upkeep, self.follower, self.activity):
             self.registry.observe(observer.note_call)
 
     def _add_features(self) -> None:
@@ -117,8 +115,8 @@ class Workspace:
         """Open the registry with the tools of every feature, and what finds them."""
         self.registry = Registry()
         self.registry.explain = self.database.explain
-        self.tool_usage = ToolUsage(state_directory() / "tool_usage.json")
-        self.tool_finder = ToolFinder(self.embedder, cache_directory() / "discovery", self.tool_usage.count)
+        self.activity = Activity(self.database, self.settings)
+        self.tool_finder = ToolFinder(self.embedder, cache_directory() / "discovery", self.activity.uses)
         self.discovery = Discovery(self.registry, self.tool_finder)
         self.registry.suggest = self.discovery.suggest
         self.tool_ranking = ToolRanking(self.tool_finder, self.discovery.describe)
@@ -207,7 +205,6 @@ class Workspace:
         self.mcp_servers.close()
         self.configured_tools.close()
         self.upkeep.stop()
-        self.tool_usage.save()
         self.follower.stop()
         self.replication.flush()
         if self.milvus is not None:

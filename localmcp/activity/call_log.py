@@ -12,7 +12,7 @@ import apsw
 from localmcp.activity.entries import COLUMNS, LogEntry, LogPage, Statistics, Usage
 from localmcp.activity.noted_call import NotedCall, note
 from localmcp.config import Settings
-from localmcp.errors import CallGivenUp, Interrupted, InvalidInput
+from localmcp.errors import CallGivenUp, Interrupted, InvalidInput, LocalMCPError
 from localmcp.schemas import shorten_value, without_none
 from localmcp.storage.database import Database, fetch_all, fetch_one
 from localmcp.storage.times import utc_moment, utc_now, utc_text
@@ -26,6 +26,8 @@ PROXIES = frozenset({"execute_tool", "ask"})
 MOST_ENTRIES = 1000
 SIZE_CHECKED_EVERY = 200
 """Calls between two looks at the size of the log."""
+USES_SECONDS, COUNTED_CALLS = 60.0, 2000
+"""Seconds until the uses of tools are counted again, and how many of the latest calls are."""
 PRUNED_AT_ONCE = 5000
 """Rows deleted in one transaction at most, so that nobody waits long for the file."""
 
@@ -42,6 +44,8 @@ class Activity:
         self._database = database
         self._settings = settings
         self._recent = threading.local()
+        self._uses: dict[str, int] = {}
+        self._uses_hold_until = 0.0
         self._writer: WriteBehind[NotedCall] = WriteBehind(database, self._store, "log of calls")
 
     def note_call(self, record: CallRecord) -> None:
@@ -171,6 +175,28 @@ class Activity:
                 {**values, "limit": limit, "offset": offset},
             )
         return LogPage([LogEntry.from_row(row) for row in rows], total)
+
+    def uses(self, tool: str) -> int:
+        """Return how many of the latest calls were of this tool and succeeded; 0 where no log can be read."""
+        if time.monotonic() >= self._uses_hold_until:
+            self._uses_hold_until = time.monotonic() + USES_SECONDS
+            self._uses = self._count_uses()
+        return self._uses.get(tool, 0)
+
+    def _count_uses(self) -> dict[str, int]:
+        sql = """
+            with latest as (select tool, success from calls order by id desc limit ?)
+            select tool, sum(success) from latest group by tool
+        """
+        if not self._database.path.exists():
+            return {}
+        try:
+            with self._database.read() as connection:
+                # Whoever made a file that is not adopted could choose what comes first.
+                return dict(fetch_all(connection, sql, (COUNTED_CALLS,))) if self._database.adopted else {}
+        except (LocalMCPError, apsw.Error) as error:
+            log.info("the uses of tools cannot be counted: %s", error)
+            return {}
 
     def stats(
         self,

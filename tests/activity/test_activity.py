@@ -430,6 +430,14 @@ def test_statistics_add_up_by_tool_and_by_caller(used: Workspace) -> None:
     assert used.activity.stats(key_id="key-a").as_json()["errorRate"] == 0.5
 
 
+def test_calls_that_succeeded_of_late_are_the_uses_of_a_tool(workspace: Workspace, tmp_path: Path) -> None:
+    for call in (record(), record(), record(is_error=True), record("add_path", error=LocalMCPError("no"))):
+        workspace.activity.note_call(call)
+    workspace.activity.flush()
+    assert [workspace.activity.uses(tool) for tool in ("search", "add_path", "refresh")] == [2, 0, 0]
+    assert Activity(Database(tmp_path / "none.localmcp"), Settings()).uses("search") == 0
+
+
 def test_percentiles_are_nearest_ranks(workspace: Workspace) -> None:
     for number in range(1, 101):
         workspace.activity.note_call(record(seconds=number / 1000))
