@@ -23,6 +23,8 @@ LEAST_WORDS = 12
 """Shorter passages make no question that points to one passage."""
 QUOTED_WORDS = 8
 PARTIAL_WORDS = 3
+MOST_FITTING = 5
+"""Documents that an ambiguous name is answered with."""
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
@@ -50,12 +52,13 @@ def read_questions(path: Path, database: Database, collections: tuple[str, ...] 
     a `path`, is the form of the sample questions.
 
     Raises:
-        InvalidInput: the file is not of that form; names the line.
+        InvalidInput: the file is not of that form, or a name fits several documents; names the line.
         NotFound: the file, or a document, is not there; names the line and the nearest.
     """
     documents = _documents(database, collections)
     try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
+        # Not splitlines(), which also ends a line at U+2028 and U+0085, as texts in JSON may hold.
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
     except FileNotFoundError as error:
         raise NotFound(f"There is no file {path}.") from error
     except (OSError, UnicodeDecodeError) as error:
@@ -66,7 +69,7 @@ def read_questions(path: Path, database: Database, collections: tuple[str, ...] 
     return questions
 
 
-def _read_line(where: str, line: str, documents: Mapping[str, str]) -> Question:
+def _read_line(where: str, line: str, documents: Mapping[str, Mapping[str, str]]) -> Question:
     try:
         entry: Any = json.loads(line)
     except ValueError as error:
@@ -96,31 +99,34 @@ def _grade(where: str, grade: Any) -> float:
     return float(grade)
 
 
-def _documents(database: Database, collections: tuple[str, ...] | None) -> dict[str, str]:
-    """Return every name of a document (id, place, title) -> its id."""
+def _documents(database: Database, collections: tuple[str, ...] | None) -> dict[str, dict[str, str]]:
+    """Return every name of a document (id, place, title) -> the ids that it fits, each with its place or title."""
     with database.read() as connection:
         rows = fetch_all(
             connection,
             f"select uuid, uri, title from sources where trashed_at is null and {_inside(connection, collections)}",
         )
-    names: dict[str, str] = {}
+    names: dict[str, dict[str, str]] = {}
     for uuid, uri, title in rows:
-        for name in (title, uri, uuid):
-            if name:
-                names[str(name).replace("\\", "/")] = uuid
+        for name in filter(None, (title, uri, uuid)):
+            names.setdefault(name.replace("\\", "/"), {})[uuid] = uri or title
     return names
 
 
-def _find(where: str, name: str, documents: Mapping[str, str]) -> str:
-    searched_uri = name.replace("\\", "/")
-    if searched_uri in documents:
-        return documents[searched_uri]
-    ending = {uuid for uri, uuid in documents.items() if uri.endswith("/" + searched_uri.lstrip("./"))}
-    if len(ending) == 1:
-        return ending.pop()
-    if ending:
-        raise InvalidInput(f"{where}: '{name}' is the end of {len(ending)} paths; say more of it.")
-    near = nearest(searched_uri, list(documents))
+def _find(where: str, name: str, documents: Mapping[str, Mapping[str, str]]) -> str:
+    searched = name.replace("\\", "/")
+    ending = "/" + searched.lstrip("./")
+    fitting = documents.get(searched) or {
+        uuid: place for path, places in documents.items() if path.endswith(ending) for uuid, place in places.items()
+    }
+    if len(fitting) == 1:
+        return next(iter(fitting))
+    if fitting:
+        shown = ", ".join(f"{place} (id {uuid[:8]})" for uuid, place in [*fitting.items()][:MOST_FITTING])
+        more = f" and {len(fitting) - MOST_FITTING} more" if len(fitting) > MOST_FITTING else ""
+        hint = "Give a longer end of the path, or the whole id, which 'localmcp sources --json' prints."
+        raise InvalidInput(f"{where}: '{name}' fits {len(fitting)} documents: {shown}{more}.", hint=hint)
+    near = nearest(searched, list(documents))
     raise NotFound(f"{where}: no document '{name}'.", hint=f"Did you mean '{near}'?" if near else None)
 
 

@@ -136,7 +136,7 @@ def _member(passage: Passage) -> str:
 
 def _lines(passage: Passage, body: str, start: int, stop: int) -> tuple[int, int]:
     """Return the first and the last line, or row of a sheet, of a part of a passage's text."""
-    if passage.format in _SHEETS:
+    if passage.format in SHEETS:
         row_ends = [line.end() for line in _ROW.finditer(body)]
         if len(row_ends) != passage.last_line - passage.first_line + 1:
             # Rows without any value are not in the text, so which row a line is cannot be counted.
@@ -172,7 +172,7 @@ def _add_ocr(citation: Citation, passage: Passage) -> None:
 def _place(passage: Passage, citation: Citation) -> str:
     """Return the place inside a file as people say it: ` p. 3`, ` slide 2`, ` Prices rows 12-20`, `:17`."""
     first, last = citation["startLine"], citation["endLine"]
-    if passage.format in _SHEETS:
+    if passage.format in SHEETS:
         sheet = citation.get("heading", "").split(" › ")[-1]
         return f" {sheet} row {first}" if first == last else f" {sheet} rows {first}-{last}"
     if passage.first_page is not None:
@@ -192,7 +192,7 @@ def _place(passage: Passage, citation: Citation) -> str:
 _ROW = re.compile(r"(?m)^(?!## ).+$")
 """A row of a sheet; the name of the sheet and the empty lines around names of columns are none."""
 _TIME = re.compile(r"(?m)^\[(\d+:\d\d:\d\d)\]")
-_SHEETS = ("xlsx", "ods")
+SHEETS = ("xlsx", "ods")
 _SLIDES = ("pptx", "odp")
 _TALK = ("mail", "conversation")
 _RENDERED = ("docx", "odt", "rtf", "epub", "html", "notebook", "calendar", "contacts", "feed")

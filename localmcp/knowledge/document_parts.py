@@ -10,7 +10,7 @@ from os.path import commonprefix
 from typing import Any, cast
 
 from localmcp.errors import InvalidInput
-from localmcp.knowledge.citations import cite, count_line_ends
+from localmcp.knowledge.citations import SHEETS, cite, count_line_ends
 from localmcp.knowledge.document_records import (
     ContextChunk,
     ContextResult,
@@ -68,19 +68,17 @@ def parse_lines(text: str) -> tuple[int, int]:
 
 
 def within_lines(passages: Sequence[Passage], first: int, last: int) -> list[Passage]:
-    """Return the passages of those lines, the outer ones cut at the line."""
+    """Return the passages of those lines, the outer ones cut at the line; of a workbook all that hold such rows."""
+    if passages and passages[0].format in SHEETS:
+        return [passage for passage in passages if passage.first_line <= last and first <= passage.last_line]
     parts: list[Passage] = []
-    line = passages[0].first_line if passages else 1
     for passage in passages:
-        # A passage may begin within a line; only whole line ends count.
-        rows = _ROW.findall(passage.text) or [""]
-        within = [row for number, row in enumerate(rows, line) if first <= number <= last]
-        if within and first <= line + len(rows) - 1 and line <= last:
-            start = max(first, line)
-            parts.append(
-                replace(passage, text="".join(within), first_line=start, last_line=min(last, line + len(rows) - 1))
-            )
-        line += len(rows) - (0 if rows[-1].endswith(("\n", "\r")) else 1)
+        line, rows = passage.first_line, _ROW.findall(passage.text)
+        before = "".join(rows[: max(first - line, 0)])
+        if within := "".join(rows[max(first - line, 0) : max(last - line + 1, 0)]):
+            start, end = passage.start + len(before), min(last, line + len(rows) - 1)
+            span = {"start": start, "stop": start + len(within)}
+            parts.append(replace(passage, text=within, first_line=max(first, line), last_line=end, **span))
     return parts
 
 
@@ -89,19 +87,27 @@ def position_of(offset: int) -> int:
     return offset % _READ
 
 
-def from_offset(passages: Sequence[Passage], offset: int) -> tuple[list[Passage], int]:
-    """Return the passages from an offset on, and how many characters of the first one have been read.
+def from_offset(passages: Sequence[Passage], offset: int) -> list[Passage]:
+    """Return the passages from an offset on.
 
     An offset is the number of a passage; where one passage is larger than a page, it also says how much was read.
     """
     read, position = offset // _READ, position_of(offset)
     following = [passage for passage in passages if passage.position >= position]
-    if not read or not following or following[0].position != position or read >= len(following[0].text):
-        return following, 0
+    if not following:
+        return []
     first = following[0]
-    before = count_line_ends(first.text[:read])
-    begun = replace(first, text=first.text[read:], start=first.start + read, first_line=first.first_line + before)
-    return [begun, *following[1:]], read
+    if not read or first.position != position or read >= len(first.text):
+        return following
+    line = first.first_line + (0 if first.format in SHEETS else count_line_ends(first.text[:read]))
+    begun = replace(first, text=first.text[read:], start=first.start + read, first_line=line)
+    return [begun, *following[1:]]
+
+
+def _with_empty_lines(passage: Passage) -> Passage:
+    """Return a passage with the line of its first character; the stored one is that of the first visible character."""
+    blank = passage.text[: len(passage.text) - len(passage.text.lstrip())]
+    return replace(passage, first_line=passage.first_line - count_line_ends(blank))
 
 
 def fitting_passages(
@@ -138,7 +144,7 @@ def cut_passage(passage: Passage, longest: int) -> Passage:
     head = passage.text[:longest]
     text = head[: head.rfind("\n") + 1 or head.rfind(" ") + 1 or longest]
     last_line = passage.first_line + count_line_ends(text) - text.endswith("\n")
-    return replace(passage, text=text, last_line=last_line)
+    return replace(passage, text=text, stop=passage.start + len(text), last_line=last_line)
 
 
 def _size(text: str) -> int:
@@ -162,9 +168,9 @@ def around(passages: Sequence[Passage], target: Passage, budget: int | None) -> 
 
 
 def section_around(passages: Sequence[Passage], target: Passage) -> list[Passage]:
-    """Return the passages around the target that are under its heading."""
+    """Return the passages around the target that are under its heading, or under none as the target."""
     path = target.headings
-    for _, group in groupby(passages, key=lambda passage: passage.headings[: len(path)] == path):
+    for _, group in groupby(passages, key=lambda passage: passage.headings[: len(path) or None] == path):
         members = list(group)
         if any(passage.chunk_id == target.chunk_id for passage in members):
             return members
@@ -235,10 +241,16 @@ def _sections_in(passage: Passage, *, is_first: bool) -> list[tuple[int, tuple[s
 JOINT = "\n\n---\n\n"
 
 
-def document_of(item: SourceItem, passages: list[Passage], offset: int, budget: int | None) -> DocumentResult:
-    """Return the document from an offset on, as much of it as fits."""
+def document_of(
+    item: SourceItem, passages: list[Passage], offset: int, budget: int | None, lines: tuple[int, int] | None = None
+) -> DocumentResult:
+    """Return the document from an offset on, or those lines of it, as much as fits."""
     origin = item.get("origin")
-    begun, read = from_offset(passages, offset)
+    counted = (_with_empty_lines(p) if p.text[:1].isspace() and p.format not in SHEETS else p for p in passages)
+    begun = from_offset([*counted], offset)
+    begun = within_lines(begun, *lines) if lines else begun
+    starts = {passage.position: passage.start for passage in passages}
+    read = begun[0].start - starts[begun[0].position] if begun else 0
     shown, next_offset = fitting_passages(begun, budget, read)
     result: DocumentResult = {
         "source": _document_source(item, shown),
@@ -246,7 +258,7 @@ def document_of(item: SourceItem, passages: list[Passage], offset: int, budget: 
     }
     if signs := signals(item["title"], *(passage.text for passage in shown)):
         result["source"]["signals"] = signs
-    if shown:
+    if shown and shown[0].format not in SHEETS:
         result["startLine"], result["endLine"] = shown[0].first_line, shown[-1].last_line
     result["truncated"] = next_offset is not None
     if next_offset is not None:

@@ -21,7 +21,6 @@ from localmcp.knowledge.document_parts import (
     parse_lines,
     position_of,
     section_around,
-    within_lines,
 )
 from localmcp.knowledge.document_records import (
     CollectionStats,
@@ -153,10 +152,10 @@ class KnowledgeBase(PassageSearch):
                 passages = passages_of_source(connection, source.id, 0 if span else position_of(offset))
             if outline:
                 return document_outline(item, passages, budget)
-            if span and passages and span[0] > passages[-1].last_line:
-                last_line = passages[-1].last_line
+            last_line = max((passage.last_line for passage in passages), default=0)
+            if span and passages and span[0] > last_line:
                 raise InvalidInput(f"lines: '{lines}' is beyond the end; '{item['title']}' has {last_line} lines.")
-            return document_of(item, within_lines(passages, *span) if span else passages, offset, budget)
+            return document_of(item, passages, offset, budget, span)
 
         try:
             for result in self.federation.look(look, mount):

@@ -301,7 +301,7 @@ def _read_on(result: Json) -> list[str]:
         return []
     if "outline" in result:
         return [f"More of the outline: offset={result['nextOffset']}"]
-    whole_line = result["source"]["content"].endswith("\n")
+    whole_line = "endLine" in result and result["source"]["content"].endswith("\n")
     after = f" or lines={result['endLine'] + 1}-" if whole_line else ""
     return [f"More: offset={result['nextOffset']}{after}"]
 

@@ -21,6 +21,7 @@ from localmcp.search.federation import Federation
 from localmcp.search.filters import Filters
 from localmcp.search.index import Index
 from localmcp.storage.database import fetch_all, fetch_column, fetch_one
+from localmcp.wording.normalize import fold
 
 MOST_VALUES = 20
 SHOWN = 9
@@ -56,14 +57,20 @@ def split_mount(name: str) -> tuple[str | None, str]:
     return (head, local_name) if is_id else (None, name)
 
 
-def find_source(connection: apsw.Connection, name: str, *, trashed: bool = False) -> SourceRow | None:
-    """Return the visible document of that name, live or in the trash, or None.
+def find_source(
+    connection: apsw.Connection, name: str, *, trashed: bool = False, collection: str | None = None
+) -> SourceRow | None:
+    """Return the visible document of that name, live or in the trash, in that or any collection, or None.
 
     Raises:
         Ambiguous: several documents have it; the hint lists them.
     """
     text = without_scheme(name.strip())
-    where = f"trashed_at is {'not ' if trashed else ''}null and collection_id in ({visible_ids(connection)})"
+    if not text.strip("./\\"):
+        return None
+    where = (
+        f"trashed_at is {'not ' if trashed else ''}null and collection_id in ({visible_ids(connection, collection)})"
+    )
     for test, value in _tests(text):
         rows = fetch_all(
             connection,
@@ -87,7 +94,7 @@ def _tests(text: str) -> list[tuple[str, str]]:
     tests = [
         ("uuid = :name", text.lower()),
         ("uri = :name", os.path.expanduser(text)),
-        ("title = :name collate nocase", text),
+        ("title = :name collate nocase", text) if text.isascii() else ("folded(title) = :name", fold(text)),
         (by_suffix, tail),
         (without_ending, tail),
     ]
@@ -119,25 +126,28 @@ def nearest_hint(connection: apsw.Connection, name: str) -> str:
     return f"The nearest is '{near}'." if near else "Use list_sources to see what there is."
 
 
-def resolve_source(federation: Federation, field: str, name: str) -> Id:
-    """Return the id that an argument names, with the mounted file it is in.
+def resolve_source(
+    federation: Federation, field: str, name: str, origin: str | None = None, collection: str | None = None
+) -> Id:
+    """Return the id that an argument names, with the mounted file it is in; in that file or collection alone.
 
     Raises:
         NotFound: no document has that name; names the nearest.
         Ambiguous: several have it.
     """
     text = without_surrogates(name)
-    origin, bare = split_mount(text)
+    mount, bare = split_mount(text)
 
     def look(index: Index, mounted: str | None) -> Id | None:
         with index.database.read() as connection:
-            source = find_source(connection, bare if origin else text)
+            source = find_source(connection, bare if mount else text, collection=collection)
         return Id(uuid.UUID(source.uuid), mounted) if source else None
 
-    for identity in federation.look(look, origin):
+    for identity in federation.look(look, mount or origin):
         return identity
+    inside = f" in the collection '{collection}'" if collection else ""
     with federation.own.database.read() as connection:
-        raise NotFound(f"{field}: no document '{name}'.", hint=nearest_hint(connection, text))
+        raise NotFound(f"{field}: no document '{name}'{inside}.", hint=nearest_hint(connection, text))
 
 
 def resolve_chunk(federation: Federation, field: str, name: str) -> Id | None:

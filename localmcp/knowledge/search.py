@@ -17,7 +17,7 @@ from localmcp.knowledge.lean_answers import lean_search
 from localmcp.knowledge.names import explain_empty_filter, resolve_source
 from localmcp.knowledge.origins import parse_collection, shown_id
 from localmcp.knowledge.result_order import WINDOW, excerpt_around, fitting, group_by_document, spread
-from localmcp.search.candidates import Hit, Mode, SearchOutcome, SearchRequest
+from localmcp.search.candidates import ARM_DEPTH, Hit, Mode, SearchOutcome, SearchRequest
 from localmcp.search.collections import visible_ids
 from localmcp.search.dates import parse_range
 from localmcp.search.federation import Federation
@@ -33,7 +33,8 @@ from localmcp.wording.normalize import fold, stop_words
 
 SEARCH_CHARS = 6_000
 """Characters of passages that a language model gets unless it asks for more."""
-GROUPED_HITS, DEEP_HITS = 100, 1000
+GROUPED_HITS, DEEP_HITS = ARM_DEPTH - 1, 1000
+"""Passages that are grouped at first: one more, and all are looked for deeper."""
 GROUPED_CHARS = 120
 """Characters of a passage that represents its document where a language model reads it."""
 MOST_ABSENT = 3
@@ -186,7 +187,7 @@ class PassageSearch:
         if not query.strip():
             raise InvalidInput("Query parameter is required")
         origin, name = parse_collection(collection)
-        source = resolve_source(self.federation, "sourceId", sourceId) if sourceId else None
+        source = resolve_source(self.federation, "sourceId", sourceId, origin, name) if sourceId else None
         first, after = parse_range(since, until)
         filters = Filters(
             partitions=(partition,) if partition else (),
@@ -218,13 +219,16 @@ class PassageSearch:
         if lean and (absent := _absent_words(query, outcome)):
             result["absentWords"] = absent[:MOST_ABSENT]
         if not outcome.hits:
-            self._explain_nothing(result, filters)
+            self._explain_nothing(result, filters, origin)
         return result
 
-    def _explain_nothing(self, result: SearchResult, filters: Filters) -> None:
+    def _explain_nothing(self, result: SearchResult, filters: Filters, origin: str | None) -> None:
+        def explain_filters(index: Index, _: str | None) -> str:
+            with index.database.read() as connection:
+                return " ".join(explain_empty_filter(connection, filters))
+
         if filters:
-            with self.database.read() as connection:
-                result["message"] = " ".join(explain_empty_filter(connection, filters)) or NOTHING_FOUND
+            result["message"] = next(self.federation.look(explain_filters, origin), "") or NOTHING_FOUND
         if not any(self.federation.look(_holds_document)):
             result["notices"] = [*result.get("notices", ()), NO_DOCUMENTS]
 
@@ -236,7 +240,7 @@ class PassageSearch:
         if grouped:
             outcome = self.federation.search(replace(request, limit=GROUPED_HITS, offset=0), origin)
             best, more = group_by_document(outcome.hits)
-            if len(best) < end and outcome.total > len(outcome.hits):
+            if len(best) <= end and outcome.total > len(outcome.hits):
                 # One long document can fill the first hundred places.
                 outcome = self.federation.search(replace(request, limit=DEEP_HITS, offset=0), origin)
                 best, more = group_by_document(outcome.hits)
@@ -329,7 +333,7 @@ def _add_excerpts(hits: Sequence[SearchHit], outcome: SearchOutcome, offset: int
 def _corrected(text: str, outcome: SearchOutcome) -> str:
     """Return the query with its repairs, every other word as typed."""
     replacements = {r.word: r.replacement for r in outcome.query.repairs} if outcome.query else {}
-    return " ".join(replacements.get(word.casefold().strip(".,;:!?()\"'"), word) for word in text.split())
+    return " ".join(replacements.get(fold(word).strip(".,;:!?()\"'"), word) for word in text.split())
 
 
 def _explanation(outcome: SearchOutcome) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -16,6 +15,7 @@ from localmcp.search.passages import read_metadata
 from localmcp.storage.database import Database, fetch_all, fetch_one
 from localmcp.storage.times import utc_text
 from localmcp.tools import MOST_INTEGER, without_none
+from localmcp.wording.normalize import fold
 
 SOURCE = """
     select sources.id, uuid, title, source_type, metadata, sources.created_at, updated_at, collections.name,
@@ -40,7 +40,7 @@ class Listing:
     """As `parse_range` gives them."""
     path_prefix: str | None
     title: str | None = None
-    """A part of the title, in any case."""
+    """A part of the title, in any case, with or without accents."""
 
 
 _CHANGED = "coalesce(mtime_ns / 1000000, cast(round(unixepoch(updated_at, 'subsec') * 1000) as integer))"
@@ -56,7 +56,8 @@ ORDERS = {
 def in_order(items: list[SourceItem], order: str) -> list[SourceItem]:
     """Return documents of several files in one order; those of one file come sorted."""
     if order == "title":
-        return sorted(items, key=lambda item: item["title"].casefold())
+        # As SQL has it, which knows upper and lower case of ASCII letters only: else pages overlap.
+        return sorted(items, key=lambda item: item["title"].encode().lower())
     field: Literal["createdAt", "changedAt"] = "createdAt" if order == "added" else "changedAt"
     return sorted(items, key=lambda item: item[field], reverse=True)
 
@@ -81,10 +82,8 @@ def list_documents(
             conditions.append(condition)
             bindings += values
         if listing.title:
-            # `like` ignores the case of ASCII letters only.
-            conditions.append("(title like ? escape '\\' or title like ? escape '\\')")
-            part = re.sub(r"[\\%_]", r"\\\g<0>", listing.title)
-            bindings += [f"%{part.lower()}%", f"%{part.upper()}%"]
+            conditions.append("instr(folded(title), ?)")
+            bindings.append(fold(listing.title))
         where = f"where {' and '.join(conditions)}"
         total = fetch_one(connection, f"select count(*) from sources {where}", bindings)
         sql = f"{SOURCE} {where} order by {ORDERS[listing.order][1]} limit ?"

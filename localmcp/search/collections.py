@@ -43,9 +43,10 @@ def visible_collections(connection: apsw.Connection, kind: str = "documents") ->
     return [Collection(*row) for row in rows if allowed is None or row[1] in allowed]
 
 
-def visible_ids(connection: apsw.Connection) -> str:
-    """Return the ids of the visible collections as SQL has them in a list: `1,4`."""
-    return ",".join(str(collection.id) for collection in visible_collections(connection))
+def visible_ids(connection: apsw.Connection, name: str | None = None) -> str:
+    """Return the ids of the visible collections, or of the one of that name, as SQL has them in a list: `1,4`."""
+    visible = visible_collections(connection)
+    return ",".join(str(c.id) for c in visible if name is None or c.name.casefold() == name.casefold())
 
 
 def choose_collections(connection: apsw.Connection, names: list[str] | None) -> list[Collection]:

@@ -83,6 +83,8 @@ def parse_moment(name: str, text: str, today: date, *, end: bool = False) -> str
         if span and span.unit in ("s", "min", "h"):
             return f"{datetime.now(UTC) - span.length:%Y-%m-%d %H:%M:%S}"
         days = span.length.days if span else days_ago(plain, today)
+        if end and plain.startswith("this "):
+            days = 0
         if days is not None:
             return _moment(today - timedelta(days=days - end))
         if match := _DATE.fullmatch(plain):

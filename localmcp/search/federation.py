@@ -218,7 +218,9 @@ class Federation:
             candidates = self.own.find(request)
         except NotFound as error:
             return _Answer(missing=error)
-        return _Answer(None if candidates is None else _Part(candidates, self.own, None))
+        return (
+            _Answer() if candidates is None else _Answer(_Part(candidates, self.own, None), candidates.outcome.notices)
+        )
 
 
 # ---------------------------------------------------------------- asking every file
@@ -298,7 +300,7 @@ def _join(request: SearchRequest, parts: list[_Part], notices: list[str]) -> Sea
         query=query,
         weights=first.weights,
         doubtful=is_doubtful(hits[candidate] for candidate in first_few if candidate in hits),
-        notices=[*(() if parts and parts[0].origin else first.notices), *notices],
+        notices=notices,
         milliseconds=first.milliseconds,
         coverage=_coverage(parts),
         searched=_searched(parts),

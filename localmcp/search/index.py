@@ -486,7 +486,8 @@ def _compare_other_languages(connection: apsw.Connection, model_id: int, vector:
 
 
 def _depth(request: SearchRequest) -> int:
-    return ARM_DEPTH if request.offset + request.limit <= ARM_DEPTH else DEEPEST
+    # A page that ends with the first hundred says whether there are more.
+    return ARM_DEPTH if request.offset + request.limit < ARM_DEPTH else DEEPEST
 
 
 def _floor(connection: apsw.Connection, model_id: int) -> float:

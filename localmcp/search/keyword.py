@@ -325,7 +325,7 @@ def _without_stop_words(terms: list[Term], stops: Collection[str]) -> tuple[list
     content_terms = [term for term in terms if term.word not in stops]
     if not any(term.chunks for term in content_terms):
         return terms, []
-    return content_terms, [(term.word, "stop word") for term in terms if term not in content_terms]
+    return content_terms, [(term.word, "stop word") for term in terms if term.word in stops]
 
 
 def _within_budget(terms: Sequence[Term]) -> tuple[list[Term], list[Term]]:

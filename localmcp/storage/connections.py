@@ -15,6 +15,7 @@ from typing import Any, Literal
 import apsw
 
 from localmcp.errors import FileUnavailable
+from localmcp.wording.normalize import fold
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +56,18 @@ def _set_pragmas(connection: apsw.Connection) -> None:
     connection.pragma("cache_size", -_cache_kilobytes(connection.filename))
 
 
-PRACTICES: tuple[Callable[[apsw.Connection], None], ...] = (_wait_when_busy, _trust_nothing, _set_pragmas)
+def _register_folded(connection: apsw.Connection) -> None:
+    """Register `folded(text)`, a text without case and accents: of case SQLite knows that of ASCII letters only."""
+    connection.create_scalar_function("folded", _folded, 1, deterministic=True, flags=apsw.SQLITE_DIRECTONLY)
+
+
+def _folded(*values: Any) -> str:
+    return fold(str(values[0]))
+
+
+PRACTICES: tuple[Callable[[apsw.Connection], None], ...] = (
+    _wait_when_busy, _trust_nothing, _set_pragmas, _register_folded
+)  # fmt: skip
 
 
 def load_sqlite_vec(connection: apsw.Connection) -> None:

@@ -13,14 +13,17 @@ import pytest
 import pytrec_eval
 from hypothesis import given
 from hypothesis import strategies as st
+from library import Library
 from made_once import made_once
 
 from localmcp.cli.program import execute
 from localmcp.cli.session import Session
 from localmcp.config import Settings, sample_directory
+from localmcp.embeddings import HashEmbedder
 from localmcp.errors import InvalidInput, NotFound
 from localmcp.evals.metrics import ndcg, paired_interval, percentile, recall, reciprocal_rank
 from localmcp.evals.questions import make_questions, read_questions
+from localmcp.storage.database import Database
 from localmcp.workspace import Workspace
 
 
@@ -123,6 +126,19 @@ def test_documents_are_named_by_title_or_by_the_end_of_their_path(workspace: Wor
     path.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
     asked = read_questions(path, workspace.database, None)
     assert [dict(each.grades) for each in asked] == [{uuid: 1.0}, {uuid: 3.0}, {}, {uuid: 1.0}]
+
+
+def test_a_title_of_two_documents_is_refused_with_what_it_fits(
+    database: Database, hash_embedder: HashEmbedder, tmp_path: Path
+) -> None:
+    path = tmp_path / "queries.jsonl"
+    path.write_text('{"query": "dew\u2028point", "relevant": ["Dew point"]}', encoding="utf-8")
+    library = Library(database, hash_embedder)
+    library.put("Cold.", title="Dew point", uri="/notes/dew.md")
+    library.put("Colder.", title="Dew point")
+    expected = "line 1: 'Dew point' fits 2 documents: /notes/dew.md .id ........., Dew point .id "
+    with pytest.raises(InvalidInput, match=expected):
+        read_questions(path, database, None)
 
 
 @pytest.mark.parametrize(

@@ -5,14 +5,20 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 from desk import LEAN, SENTENCE, Desk
 
+from localmcp.config import Settings, sample_directory
+from localmcp.embeddings import HashEmbedder, LazyEmbedder
 from localmcp.errors import InvalidInput, NotFound
-from localmcp.tools import Answer
+from localmcp.knowledge.ingest import Library as FileLibrary
+from localmcp.knowledge.search import MODES
+from localmcp.storage.database import Database
+from localmcp.tools import Answer, Json, Scope, without_none
 
 
 def passages_of(answer: Answer) -> int:
@@ -172,6 +178,21 @@ def test_a_grouped_search_reaches_documents_behind_one_that_fills_the_first_hund
     assert len(hits) == 7
 
 
+def test_pages_of_a_search_reach_what_is_behind_the_first_hundred_places(desk: Desk) -> None:
+    for number in range(5):
+        paragraphs = "\n\n".join(f"boiler valve {number} {part} pressure" for part in range(30))
+        desk.library.put(paragraphs, title=f"Log {number}", paragraphs=True)
+    for number in range(4):
+        desk.add_text(f"Walk {number}", f"A boiler is named once in {number} " + "beside other words of it " * 20)
+    for mode, group, limit in product(MODES, (None, "document"), (5, 50)):
+        cursor, hits = None, list[str]()
+        while cursor is not None or not hits:
+            arguments = {"query": "boiler valve pressure", "limit": limit, "mode": mode, "groupBy": group}
+            page = desk.registry.call("search", without_none({**arguments, "cursor": cursor}), Scope()).value
+            hits, cursor = [*hits, *(hit["id"] for hit in page["results"])], page.get("nextCursor")
+        assert len(set(hits)) == len(hits) >= (9 if group else 150)
+
+
 def test_from_the_sixth_on_the_documents_of_a_grouped_search_take_a_line_each(
     ask: Callable[..., Answer], desk: Desk
 ) -> None:
@@ -237,6 +258,28 @@ def test_an_outline_without_headings_names_the_lines_to_read(desk: Desk, tmp_pat
     assert answer.text.endswith("\nIt has no headings. Read it by lines=1-2")
 
 
+def test_lines_count_from_the_top_also_of_a_document_that_begins_with_empty_ones(desk: Desk) -> None:
+    text = "\n\n\nOne is short.\nTwo is long. " + "It goes on. " * 30 + "\nThree.\r"
+    desk.add_text("Note", f"{text}\n\nThe last one.")
+
+    def read(**arguments: Any) -> Json:
+        return desk.registry.call("get_document", {"sourceId": "Note", **arguments}, Scope()).value
+
+    assert read(lines="4")["source"]["content"] == "One is short.\n"
+    part = read(lines="5-", maxChars=200)
+    span = part["chunks"][0]["metadata"]
+    assert text[span["start"] : span["stop"]] == part["source"]["content"] and part["startLine"] == 5
+    rest = read(offset=part["nextOffset"])["source"]["content"]
+    assert f"One is short.\n{part['source']['content']}{rest}" == f"{text}\n\nThe last one.".lstrip("\n")
+
+
+def test_lines_of_a_workbook_are_rows_of_any_sheet(database: Database, hash_embedder: HashEmbedder) -> None:
+    sample = sample_directory() / "documents" / "house" / "warranty-register.xlsx"
+    FileLibrary(database, LazyEmbedder(lambda: hash_embedder), Settings()).add_paths([sample])
+    answer = Desk(database, hash_embedder).registry.call("get_document", {"sourceId": f"{sample.name}:5"}, LEAN)
+    assert answer.value["source"]["content"].startswith("## Warranties") and "startLine" not in answer.value
+
+
 def test_an_outline_has_every_heading_also_where_several_share_a_passage(
     desk: Desk, ask: Callable[..., Answer]
 ) -> None:
@@ -257,6 +300,12 @@ def test_the_section_of_a_passage_ends_at_the_next_heading(ask: Callable[..., An
     hit = ask("search", query="valve 22", mode="keyword", limit=1).value["results"][0]
     text = ask("get_context", chunkId=hit["id"][:8], section=True).text
     assert "Part 2" in text and "Part 1" not in text and "Part 3" not in text
+
+
+def test_the_section_of_a_passage_above_all_headings_ends_at_the_first(desk: Desk, ask: Callable[..., Answer]) -> None:
+    desk.add_text("Letter", "Dear neighbor.\n\n" + "".join(f"# Point {n}\n\n{SENTENCE * 6}\n\n" for n in range(3)))
+    hit = ask("search", query="dear neighbor", mode="keyword").value["results"][0]
+    assert ask("get_context", chunkId=hit["id"], section=True).value["chunksRetrieved"] == 1
 
 
 def test_a_context_keeps_to_its_budget_and_sends_each_text_once(ask: Callable[..., Answer]) -> None:
@@ -365,6 +414,44 @@ def test_documents_are_listed_by_their_last_change(ask: Callable[..., Answer]) -
     assert titles == sorted(titles)
     with pytest.raises(InvalidInput, match="since"):
         ask("list_sources", since="some day")
+
+
+def test_titles_beyond_ascii_are_found_in_any_case_and_listed_once_over_all_pages(desk: Desk) -> None:
+    titles = ["Abc", "Äpfel und Öl", "École", "Über Größe", "ärger"]
+    for title in titles:
+        desk.add_text(title, f"# {title}\n\nA text.")
+
+    def titles_of(**arguments: Any) -> list[str]:
+        sources = desk.registry.call("list_sources", arguments, LEAN).value["sources"]
+        return [item["title"] for item in sources]
+
+    assert [title for offset in range(5) for title in titles_of(limit=1, offset=offset, order="title")] == titles
+    assert titles_of(title="über größe") == ["Über Größe"]
+    document = desk.registry.call("get_document", {"sourceId": "über GRÖSSE"}, LEAN).value
+    assert document["source"]["title"] == "Über Größe"
+
+
+def test_the_collection_of_a_search_tells_which_document_of_a_name_is_meant(desk: Desk, tmp_path: Path) -> None:
+    note = tmp_path / "notes.md"
+    note.write_text("The code is 4711.")
+    for name in ("home", "work"):
+        desk.library.put(note.read_text(), title="Notes", uri=str(note), collection=name)
+        desk.library.put(f"The code of {name}.", title="Codes", collection=name)
+    for name, source in product(("home", "work"), ("notes.md", "Codes")):
+        arguments = {"query": "code", "collection": name, "sourceId": source}
+        [hit] = desk.registry.call("search", arguments, LEAN).value["results"]
+        assert hit["collection"] == name
+
+
+def test_a_correction_is_in_the_query_that_is_meant_also_of_a_word_with_accents(desk: Desk) -> None:
+    desk.add_text("House", "Die Küchenmaschine ist kaputt.")
+    answer = desk.registry.call("search", {"query": "Küchenmashine kaputt"}, LEAN).value
+    assert answer["didYouMean"] == "kuchenmaschine kaputt"
+
+
+def test_a_path_of_signs_alone_names_no_document(desk: Desk, tmp_path: Path) -> None:
+    desk.add_file(tmp_path / ".hidden.md", "Out of sight.")
+    assert desk.registry.call("get_document", {"sourceId": "./"}, LEAN).is_error
 
 
 def test_a_quote_with_a_dropped_word_is_shown_its_nearest_passage(ask: Callable[..., Answer]) -> None:
