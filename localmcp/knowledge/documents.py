@@ -26,7 +26,6 @@ from localmcp.knowledge.document_records import (
     CollectionStats,
     ContextResult,
     DocumentResult,
-    SourceItem,
     SourcesResult,
     StatsResult,
 )
@@ -43,7 +42,16 @@ from localmcp.knowledge.origins import is_uuid, parse_collection
 from localmcp.knowledge.result_order import shortened
 from localmcp.knowledge.scans import waiting_pages
 from localmcp.knowledge.search import NO_DOCUMENTS, PassageSearch
-from localmcp.knowledge.source_list import ORDERS, SOURCE, Listing, changed_files, in_order, list_documents, source_item
+from localmcp.knowledge.source_list import (
+    ORDERS,
+    SOURCE,
+    ListedRow,
+    Listing,
+    changed_files,
+    in_order,
+    list_documents,
+    source_item,
+)
 from localmcp.knowledge.trash import documents_in
 from localmcp.schemas import without_surrogates
 from localmcp.search.collections import Collection, visible_collections, visible_ids
@@ -226,8 +234,8 @@ class KnowledgeBase(PassageSearch):
         sorting = order or ("changed" if lean else "added")
         listing = Listing(name, sorting, *parse_range(since, until), pathPrefix, title)
         compare = lean and sorting == "changed" and not offset
-        items, total, changed = self._listed(listing, mount, offset + limit, compare=compare)
-        page = in_order(items, sorting)[offset : offset + limit]
+        rows, total, changed = self._listed(listing, mount, offset + limit, compare=compare)
+        page = [listed.item() for listed in in_order(rows, sorting)[offset : offset + limit]]
         result: SourcesResult = {"count": len(page), "total": total, "sources": page}
         if order or lean:
             result["order"] = ORDERS[sorting][0]
@@ -248,7 +256,7 @@ class KnowledgeBase(PassageSearch):
 
     def _listed(
         self, listing: Listing, mount: str | None, limit: int, *, compare: bool
-    ) -> tuple[list[SourceItem], int, list[str]]:
+    ) -> tuple[list[ListedRow], int, list[str]]:
         """Return the first documents of the files, how many there are, and with `compare` the paths that have changed.
 
         Raises:
@@ -257,7 +265,7 @@ class KnowledgeBase(PassageSearch):
         missing: list[NotFound] = []
         changed: list[str] = []
 
-        def look(index: Index, origin: str | None) -> tuple[list[SourceItem], int, str | None] | None:
+        def look(index: Index, origin: str | None) -> tuple[list[ListedRow], int, str | None] | None:
             try:
                 documents, count = list_documents(index.database, listing, limit, origin)
             except NotFound as error:
@@ -267,16 +275,16 @@ class KnowledgeBase(PassageSearch):
                 changed.extend(changed_files(index.database, listing.collection))
             return documents, count, origin
 
-        items: list[SourceItem] = []
+        rows: list[ListedRow] = []
         total, part = 0, None
         for part in self.federation.look(look, mount):
-            items, total = [*items, *part[0]], total + part[1]
+            rows, total = [*rows, *part[0]], total + part[1]
             if listing.collection and part[2] is None:
                 # A plain name means a collection of this file where there is one.
                 break
         if part is None and missing:
             raise missing[0]
-        return items, total, changed
+        return rows, total, changed
 
     @tool(
         "get_stats",

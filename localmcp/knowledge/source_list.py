@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any
 
 from localmcp.knowledge.citations import check_freshness
 from localmcp.knowledge.document_records import SourceItem
@@ -53,18 +53,30 @@ ORDERS = {
 """Order -> its name for people, and its SQL."""
 
 
-def in_order(items: list[SourceItem], order: str) -> list[SourceItem]:
+@dataclass(frozen=True, slots=True)
+class ListedRow:
+    """A row of `SOURCE`, and the file that it is from."""
+
+    row: Any
+    adopted: bool
+    origin: str | None
+
+    def item(self) -> SourceItem:
+        """Return the document, for which its file is looked at on the disk."""
+        return source_item(self.row, self.adopted, self.origin)
+
+
+def in_order(rows: list[ListedRow], order: str) -> list[ListedRow]:
     """Return documents of several files in one order; those of one file come sorted."""
     if order == "title":
         # As SQL has it, which knows upper and lower case of ASCII letters only: else pages overlap.
-        return sorted(items, key=lambda item: item["title"].encode().lower())
-    field: Literal["createdAt", "changedAt"] = "createdAt" if order == "added" else "changedAt"
-    return sorted(items, key=lambda item: item[field], reverse=True)
+        return sorted(rows, key=lambda listed: listed.row[2].encode().lower())
+    if order == "added":
+        return sorted(rows, key=lambda listed: listed.row[5], reverse=True)
+    return sorted(rows, key=lambda listed: _changed_at(listed.row[12], listed.row[6]), reverse=True)
 
 
-def list_documents(
-    database: Database, listing: Listing, limit: int, origin: str | None
-) -> tuple[list[SourceItem], int]:
+def list_documents(database: Database, listing: Listing, limit: int, origin: str | None) -> tuple[list[ListedRow], int]:
     """Return the first documents of one file in that order, and how many it has in all."""
     with database.read() as connection:
         collections = choose_collections(connection, [listing.collection] if listing.collection else None)
@@ -88,7 +100,7 @@ def list_documents(
         total = fetch_one(connection, f"select count(*) from sources {where}", bindings)
         sql = f"{SOURCE} {where} order by {ORDERS[listing.order][1]} limit ?"
         rows = fetch_all(connection, sql, [*bindings, min(limit, MOST_INTEGER)])
-        return [source_item(row, database.adopted, origin) for row in rows], total
+        return [ListedRow(row, database.adopted, origin) for row in rows], total
 
 
 def changed_files(database: Database, collection: str | None) -> list[str]:

@@ -22,6 +22,8 @@ from localmcp.wording.spelling import Correction, WordList, correct
 MOST_UNITS = 512
 """Words of a query that are looked at: questions as long as a paragraph often end with what they are about (64 words
 instead of 512 cost .02 nDCG@10 on LISA, whose questions have 56 words on average)."""
+MOST_REPEATS = 8
+"""Times that a word counts: FTS5 compares every mention with every repeat, and a row of 500 zeros took minutes."""
 POSTINGS_BUDGET, POSTINGS_A_WORD = 8_000, 400
 """bm25 scores every chunk that holds one of the rarest terms, as many as reach this sum. A question as long as a
 paragraph may spend more, as its embedding does (nDCG@10 of the keyword arm on LISA: .469 -> .488)."""
@@ -150,7 +152,7 @@ def build_query(
 
     `unrepaired` are words that are spelt right, though they are in no passage in these collections.
     """
-    units = phrases(text)[:MOST_UNITS]
+    units = [*_few_times(phrases(text)[:MOST_UNITS])]
     sizes = _language_sizes(connection, collection_ids)
     languages = _languages(text, sizes)
     others = [language for language in sizes if language not in languages]
@@ -170,6 +172,14 @@ def build_query(
         (word, WITHIN if compounding and words.hold_within(word) else ABSENT) for word in dict.fromkeys(absent)
     ]
     return KeywordQuery(tuple(searched), languages, (*dropped, *unmatched), inverse_frequency(0, total))
+
+
+def _few_times(units: Iterable[tuple[str, ...]]) -> Iterator[tuple[str, ...]]:
+    counts = Counter[tuple[str, ...]]()
+    for unit in units:
+        counts[unit] += 1
+        if counts[unit] <= MOST_REPEATS:
+            yield unit
 
 
 @dataclass(frozen=True, slots=True)

@@ -179,6 +179,14 @@ def test_filters_hold_in_mounted_files(ours: Workspace, bees: Path) -> None:
     assert search(ours, "hive honey", sourceType="website") == []
 
 
+def test_names_and_values_of_a_filter_are_those_of_the_file_that_is_searched(ours: Workspace, bees: Path) -> None:
+    ours.mounts.mount(bees)
+    ours.library.add_text("Honey of ours.", "Honey", source_type="website")
+    assert origins(search(ours, "honey", collection="mount:bees", sourceId="Honey")) == {"bees"}
+    answer = call(ours, "search", query="honey", collection="mount:bees", sourceType="website")
+    assert answer["message"].startswith("No source type 'website'.")
+
+
 # ---------------------------------------------------------------- reading
 
 
@@ -289,6 +297,17 @@ def test_a_file_whose_model_is_not_here_is_searched_by_word_and_says_so(ours: Wo
     assert hit["matchType"] == "keyword_only" and 0 < hit["combinedScore"] <= 60
     assert any("other (mounted)" in notice and "nobody/knows-it" in notice for notice in result["notices"])
     assert origins(search(ours, "harbour sea", mode="semantic")) == {None}
+
+
+def test_who_asks_by_meaning_is_told_that_ones_own_documents_are_not_among_those_searched(
+    bees: Path, tmp_path: Path
+) -> None:
+    own = make_file(tmp_path / "own.localmcp", {"Garden": "Our hive."})
+    _rename_model(own)
+    with Workspace(Settings(database=own, model="hash")) as workspace:
+        workspace.mounts.mount(bees)
+        result = call(workspace, "search", query="hive", mode="semantic")
+    assert origins(result["results"]) == {"bees"} and "words only: collection default" in " ".join(result["notices"])
 
 
 def _rename_model(path: Path) -> None:

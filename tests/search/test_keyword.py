@@ -92,6 +92,14 @@ def test_a_text_is_found_by_its_own_words(library: Library, text: str) -> None:
         assert fetch_one(connection, sql, (match_expression(query.terms), stored.source_id)) > 0
 
 
+def test_a_word_that_is_repeated_hundreds_of_times_costs_no_more_than_a_few(library: Library) -> None:
+    library.put("A row of 0 and 0.", language="english")
+    with library.database.read() as connection:
+        place = choose_collections(connection, None)[0]
+        query = build_query(connection, "0 " * 500, [place.id], Vocabulary(), read_generations(connection).words)
+    assert [term.word for term in query.terms] == ["0"] * 8
+
+
 def fetch_count(database: Database) -> int:
     with database.read() as connection:
         return fetch_one(connection, "select count(*) from sources")
