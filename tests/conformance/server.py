@@ -234,8 +234,10 @@ class Fixtures:
     def subscribe(self, uri: str) -> bool:
         return uri.startswith("test://")
 
-    def complete(self, ref: Json, argument: str, value: str) -> list[str] | None:
-        return [f"{value}{end}" for end in ("ris", "rk")] if ref.get("name") == "test_prompt_with_arguments" else None
+    def complete(self, ref: Json, argument: str, value: str) -> Json | None:
+        if ref.get("name") != "test_prompt_with_arguments":
+            return None
+        return {"values": [f"{value}{end}" for end in ("ris", "rk")], "total": 2, "hasMore": False}
 
 
 class WithKey:
