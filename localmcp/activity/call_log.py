@@ -13,6 +13,7 @@ from localmcp.activity.entries import COLUMNS, LogEntry, LogPage, Statistics, Us
 from localmcp.activity.noted_call import NotedCall, note
 from localmcp.config import Settings
 from localmcp.errors import CallGivenUp, Interrupted, InvalidInput, LocalMCPError
+from localmcp.files import is_filled
 from localmcp.schemas import shorten_value, without_none
 from localmcp.storage.database import Database, fetch_all, fetch_one
 from localmcp.storage.times import utc_moment, utc_now, utc_text
@@ -188,7 +189,7 @@ class Activity:
             with latest as (select tool, success from calls order by id desc limit ?)
             select tool, sum(success) from latest group by tool
         """
-        if not self._database.path.exists():
+        if not is_filled(self._database.path):
             return {}
         try:
             with self._database.read() as connection:

@@ -153,14 +153,27 @@ class Mounts:
         self._weight, self._adaptive = semantic_weight, adaptive
         self._lock = threading.Lock()
         self._open: dict[str, OpenMount] = {}
+        self._folders: dict[str, Path] = {}
+        """Id of the file -> where its mounts are; looked for once, since every search asks."""
 
     @property
     def _folder(self) -> Path:
         """Where its mounts are remembered: by the id of the file, which it keeps when it is moved."""
-        return self._folder_of(self._own.file_id)
+        file_id = self._own.file_id
+        if file_id not in self._folders:
+            self._folders[file_id] = self._find_folder(file_id)
+        return self._folders[file_id]
 
-    def _folder_of(self, name: str) -> Path:
-        return self._state / "mounts" / hashlib.sha256(name.encode()).hexdigest()[:16]
+    def _find_folder(self, file_id: str) -> Path:
+        by_id, by_path = (
+            self._state / "mounts" / hashlib.sha256(name.encode()).hexdigest()[:16]
+            for name in (file_id, os.path.realpath(self._own.path))
+        )
+        if not by_id.exists():
+            # An earlier version remembered them by the path of the file.
+            with suppress(OSError):
+                by_path.rename(by_id)
+        return by_id
 
     # ------------------------------------------------------------ what is mounted
 
@@ -168,12 +181,7 @@ class Mounts:
         """Everything that is remembered, by name; an entry that cannot be read is left out and logged."""
         if not is_filled(self._own.path):
             return []
-        folder = self._folder
-        if not folder.exists():
-            # An earlier version remembered them by the path of the file.
-            with suppress(OSError):
-                self._folder_of(os.path.realpath(self._own.path)).rename(folder)
-        entries = (_read_entry(path) for path in sorted(folder.glob("*.json")))
+        entries = (_read_entry(path) for path in sorted(self._folder.glob("*.json")))
         return [entry for entry in entries if entry is not None][:MOST_MOUNTS]
 
     def mount(self, path: Path, name: str | None = None) -> Entry:

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from folders import write
 
 from localmcp.config import Settings
 from localmcp.knowledge.upkeep import Upkeep
@@ -23,10 +24,9 @@ def test_an_idle_program_notices_a_new_file(
     workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "notes"
-    folder.mkdir()
-    (folder / "first.md").write_text("# First\n\nAn old note about anchors.\n")
+    write(folder / "first.md", "# First\n\nAn old note about anchors.\n")
     workspace.library.add_paths([folder])
-    (folder / "second.md").write_text("# Second\n\nA new note about barometers.\n")
+    write(folder / "second.md", "# Second\n\nA new note about barometers.\n")
     refreshed = threading.Event()
     refresh = workspace.library.refresh
     monkeypatch.setattr("localmcp.knowledge.upkeep.QUIET_SECONDS", 0.0)
@@ -43,9 +43,8 @@ def test_a_folder_that_vanished_is_left_alone_and_the_thread_goes_on(
     workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "disk"
-    folder.mkdir()
     for number in range(20):
-        (folder / f"{number}.md").write_text(f"Note {number} about lanterns.\n")
+        write(folder / f"{number}.md", f"Note {number} about lanterns.\n")
     workspace.library.add_paths([folder])
     folder.rename(tmp_path / "unmounted")
     rounds = threading.Semaphore(0)
@@ -69,8 +68,7 @@ def test_scans_are_read_while_a_folder_is_away(
     workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "disk"
-    folder.mkdir()
-    (folder / "note.md").write_text("A note about lanterns.\n")
+    write(folder / "note.md", "A note about lanterns.\n")
     workspace.library.add_paths([folder])
     folder.rename(tmp_path / "unmounted")
     read = threading.Event()
@@ -105,8 +103,7 @@ def test_a_program_of_low_priority_is_looked_after_too(tmp_path: Path) -> None:
 def test_what_was_added_without_waiting_is_found_by_meaning_soon(
     workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    note = tmp_path / "note.md"
-    note.write_text("A note about anchors.\n")
+    note = write(tmp_path / "note.md", "A note about anchors.\n")
     assert workspace.library.add_paths([note], wait=False).waiting == 1
     assert workspace.knowledge.get_stats()["chunksWithoutEmbeddings"] == 1
     monkeypatch.setattr("localmcp.knowledge.upkeep.POLL_SECONDS", 0.02)
@@ -123,8 +120,7 @@ def test_what_was_added_without_waiting_is_found_by_meaning_soon(
 def test_calls_that_keep_the_folders_waiting_do_not_keep_the_meaning_from_being_read(
     workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    note = tmp_path / "note.md"
-    note.write_text("A note about anchors.\n")
+    note = write(tmp_path / "note.md", "A note about anchors.\n")
     workspace.library.add_paths([note], wait=False)
     monkeypatch.setattr("localmcp.knowledge.upkeep.LONGEST_PAUSE", 0.1)
     upkeep = Upkeep(workspace.library, 0.05)

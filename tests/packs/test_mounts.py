@@ -398,7 +398,8 @@ def test_what_an_earlier_version_mounted_stays_mounted(ours: Workspace, bees: Pa
     [folder] = [entry.parent for entry in state_directory().glob("mounts/*/*.json")]
     by_path = hashlib.sha256(os.path.realpath(ours.database.path).encode()).hexdigest()[:16]
     folder.rename(folder.with_name(by_path))
-    assert [entry.name for entry in ours.mounts.entries()] == ["bees"]
+    with Workspace(ours.settings) as again:
+        assert [entry.name for entry in again.mounts.entries()] == ["bees"]
 
 
 def test_a_file_that_is_moved_keeps_what_is_mounted_beside_it(ours: Workspace, bees: Path, tmp_path: Path) -> None:
