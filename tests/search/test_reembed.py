@@ -107,7 +107,7 @@ def test_passages_that_come_during_the_run_are_caught_up_with(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The addition waits for this run, which does not go on meanwhile.
-    monkeypatch.setattr(vector_queue, "LEASE_SECONDS", 0.5)
+    monkeypatch.setattr(vector_queue.Lease.__init__, "__defaults__", (vector_queue.LEASE, 0.5))
 
     class Slow(HashEmbedder):
         added = False

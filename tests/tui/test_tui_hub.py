@@ -16,7 +16,7 @@ from localmcp.config import config_directory, state_directory
 from localmcp.errors import InvalidInput
 from localmcp.knowledge.background import Work
 from localmcp.providers.mcp_servers.catalog import ToolList
-from localmcp.search.vector_queue import BEHIND, Lease
+from localmcp.search.vector_queue import BEHIND, Lease, is_alive
 from localmcp.tui.commands import command_line
 from localmcp.tui.job_strip import Pace, work_words
 from localmcp.tui.panes.file import evaluation_page
@@ -185,7 +185,7 @@ async def test_work_of_another_process_is_in_the_strip_until_it_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # However slow the test is, that process stays alive.
-    monkeypatch.setattr("localmcp.search.vector_queue.LEASE_SECONDS", 3600.0)
+    monkeypatch.setattr(is_alive, "__defaults__", (3600.0,))
     file = make_library(tmp_path)
     async with open_tui(file) as tui:
         database = tui.app.session.workspace.database
