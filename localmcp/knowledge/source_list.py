@@ -100,6 +100,9 @@ def list_documents(database: Database, listing: Listing, limit: int, origin: str
         total = fetch_one(connection, f"select count(*) from sources {where}", bindings)
         sql = f"{SOURCE} {where} order by {ORDERS[listing.order][1]} limit ?"
         rows = fetch_all(connection, sql, [*bindings, min(limit, MOST_INTEGER)])
+        # Here, where it is told as damage of this file; the documents are made of the rows later.
+        for row in rows:
+            _require_fields(row)
         return [ListedRow(row, database.adopted, origin) for row in rows], total
 
 
@@ -119,8 +122,7 @@ def changed_files(database: Database, collection: str | None) -> list[str]:
 
 
 def source_item(row: Any, adopted: bool, origin: str | None = None) -> SourceItem:
-    if None in row[1:8]:
-        raise TypeError("a document without a title, a date or a collection")
+    _require_fields(row)
     item = {
         "id": shown_id(row[1], origin),
         "title": row[2],
@@ -137,6 +139,11 @@ def source_item(row: Any, adopted: bool, origin: str | None = None) -> SourceIte
         "origin": origin,
     }
     return without_none(item)
+
+
+def _require_fields(row: Any) -> None:
+    if None in row[1:8]:
+        raise TypeError("a document without a title, a date or a collection")
 
 
 def _changed_at(mtime_ns: int | None, updated_at: str) -> str:

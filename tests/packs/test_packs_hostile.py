@@ -116,6 +116,21 @@ def test_a_value_of_another_type_is_told_as_damage(mutations, base: Path, value:
         adopt(base)
 
 
+@pytest.mark.parametrize(
+    ("order", "column"), [("changed", "updated_at"), ("title", "title"), ("added", "created_at"), ("title", "metadata")]
+)
+def test_a_damaged_mounted_file_is_logged_by_a_list_and_hides_no_other(
+    mutations, base: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, order: str, column: str
+) -> None:
+    assert "not done" not in mutations._run(base, f"retype sources.{column} = null")
+    with Workspace(Settings(database=tmp_path / "own.localmcp", model="hash")) as workspace:
+        workspace.library.add_text("A lantern by the river.", "Lantern")
+        workspace.mounts.mount(base)
+        listed = workspace.registry.call("list_sources", {"order": order}).value
+    assert [document["title"] for document in listed["sources"]] == ["Lantern"]
+    assert "rows that localmcp did not write" in caplog.text
+
+
 def test_a_value_that_is_too_large_is_refused(base: Path) -> None:
     change(base, "update chunks set text = hex(zeroblob(40000000)) where id = 1")
     assert not verify(base).sound
