@@ -208,6 +208,8 @@ class LibraryPane(Pane):
                 self.ask(f"states {node.id}", lambda: inventory().folder_states(collection.name, below), states)
 
         def put_states(folders: Sequence[Folder], states: dict[str, FolderState]) -> None:
+            if not self._is_there(node):
+                return  # Built again since; this answer may be older than the one that its place has.
             by_path = {folder.path: states.get(folder.name, FolderState()) for folder in folders}
             self.tree_view.folder_states |= by_path
             self.tree_view.refresh()
