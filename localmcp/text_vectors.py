@@ -14,7 +14,7 @@ from localmcp.arrays import NDArray, np
 from localmcp.files import write_atomically
 
 if TYPE_CHECKING:
-    from localmcp.embeddings import Embedder
+    from localmcp.models import Embedder
 
 log = logging.getLogger(__name__)
 

@@ -16,35 +16,35 @@ from localmcp.config import (
     state_directory,
 )
 from localmcp.discovery import EXECUTE_TOOL, TOOL_SEARCH, Discovery
-from localmcp.embeddings import Embedder, LazyEmbedder, configured_embedder, open_local_model
 from localmcp.examples import Examples
-from localmcp.knowledge.citations import Citations
-from localmcp.knowledge.documents import KnowledgeBase
-from localmcp.knowledge.ingest import Library
-from localmcp.knowledge.inventory import Inventory
-from localmcp.knowledge.library_tools import LibraryTools
-from localmcp.knowledge.upkeep import Upkeep
+from localmcp.hub.servers import McpServers
+from localmcp.index.backend_choice import Places
+from localmcp.index.federation import Federation
+from localmcp.index.index import Index
 from localmcp.language_models import LanguageModel
+from localmcp.library.citations import Citations
+from localmcp.library.documents import KnowledgeBase
+from localmcp.library.ingest import Library
+from localmcp.library.inventory import Inventory
+from localmcp.library.library_tools import LibraryTools
+from localmcp.library.upkeep import Upkeep
 from localmcp.milvus.backend import open_milvus
+from localmcp.models import Embedder, LazyEmbedder, configured_embedder, open_local_model
+from localmcp.own_tools.configured import ConfiguredTools
 from localmcp.packs.merge import Call, Merge
 from localmcp.packs.mounts import Mounts
-from localmcp.providers.configured import ConfiguredTools
-from localmcp.providers.mcp_servers.servers import McpServers
 from localmcp.quickstarts.catalog import Quickstarts
-from localmcp.retriever.collections import Collections
-from localmcp.retriever.records import Records
-from localmcp.retriever.replication import Follower, Replication
-from localmcp.retriever.replication_tools import ReplicationTools
-from localmcp.retriever.search import Retriever
+from localmcp.records.collections import Collections
+from localmcp.records.records import Records
+from localmcp.records.replication import Follower, Replication
+from localmcp.records.replication_tools import ReplicationTools
+from localmcp.records.search import Retriever
 from localmcp.router import Router
 from localmcp.rules.catalog import RuleCatalog
 from localmcp.rules.editing import RuleEditor
 from localmcp.rules.finder import RuleFinder
 from localmcp.rules.import_export import RuleFiles
 from localmcp.rules.learning import RuleLearner, generalize_by_model
-from localmcp.search.backend_choice import Places
-from localmcp.search.federation import Federation
-from localmcp.search.index import Index
 from localmcp.storage.database import Database, read_generations
 from localmcp.tool_search.ranking import ToolFinder
 from localmcp.tool_search.sentence_ranking import ToolRanking

@@ -21,10 +21,10 @@ from shared_models import share_models
 import localmcp
 from localmcp.api_keys import keyring
 from localmcp.config import Settings
-from localmcp.embeddings import HashEmbedder, LazyEmbedder
-from localmcp.embeddings.encoder_embedder import EncoderEmbedder
-from localmcp.knowledge import reading
-from localmcp.knowledge.ingest import Library
+from localmcp.library import reading
+from localmcp.library.ingest import Library
+from localmcp.models import HashEmbedder, LazyEmbedder
+from localmcp.models.encoder_embedder import EncoderEmbedder
 from localmcp.storage.database import Database
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -8,9 +8,9 @@ from collections import Counter
 
 import apsw
 
-from localmcp.search.drafts import heading_of
-from localmcp.search.lexicon import LONGEST_WORD
-from localmcp.search.vector_queue import miscounted
+from localmcp.index.drafts import heading_of
+from localmcp.index.lexicon import LONGEST_WORD
+from localmcp.index.vector_queue import miscounted
 from localmcp.storage.database import Database, fetch_all, fetch_one
 from localmcp.wording.normalize import stems, words
 

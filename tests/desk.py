@@ -6,10 +6,10 @@ from pathlib import Path
 
 from library import Library
 
-from localmcp.embeddings import HashEmbedder
-from localmcp.knowledge.citations import Citations
-from localmcp.knowledge.documents import KnowledgeBase
-from localmcp.search.federation import Federation
+from localmcp.index.federation import Federation
+from localmcp.library.citations import Citations
+from localmcp.library.documents import KnowledgeBase
+from localmcp.models import HashEmbedder
 from localmcp.storage.database import Database
 from localmcp.tools import Registry, Scope
 

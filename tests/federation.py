@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from localmcp.config import cache_directory, servers_file, state_directory
-from localmcp.providers.mcp_servers.servers import McpServers
+from localmcp.hub.servers import McpServers
 from localmcp.tools import Registry
 
 SERVERS = Path(__file__).parent / "servers"

@@ -14,24 +14,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from localmcp.errors import InvalidInput, ModelMismatch
-from localmcp.milvus.backend import MilvusBackend
-from localmcp.search.backend import DEFAULT_PARTITION, Neighbor, Record, Space
-from localmcp.search.chunk_rows import Row, find_partition, load_rows, whole_sources
-from localmcp.search.clearing import drop_collection, drop_partition
-from localmcp.search.collection_vectors import describe_vectors, find_blocks
-from localmcp.search.collections import (
+from localmcp.index.backend import DEFAULT_PARTITION, Neighbor, Record, Space
+from localmcp.index.chunk_rows import Row, find_partition, load_rows, whole_sources
+from localmcp.index.clearing import drop_collection, drop_partition
+from localmcp.index.collection_vectors import describe_vectors, find_blocks
+from localmcp.index.collections import (
     Collection,
     choose_collections,
     ensure_collection,
     ensure_partition,
     visible_collections,
 )
-from localmcp.search.conditions import Condition
-from localmcp.search.filters import Filters
-from localmcp.search.index import Index
-from localmcp.search.records import RecordText, draft_whole
-from localmcp.search.sources import put_source, restore_source, trash_sources
-from localmcp.search.vector import nearest_chunks, remove_signs, remove_vectors, vector_id
+from localmcp.index.conditions import Condition
+from localmcp.index.filters import Filters
+from localmcp.index.index import Index
+from localmcp.index.records import RecordText, draft_whole
+from localmcp.index.sources import put_source, restore_source, trash_sources
+from localmcp.index.vector import nearest_chunks, remove_signs, remove_vectors, vector_id
+from localmcp.milvus.backend import MilvusBackend
 from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_one
 from localmcp.storage.migrations import VECTOR_ID_BITS
 from localmcp.storage.times import utc_now

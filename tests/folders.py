@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from localmcp.embeddings import HashEmbedder
-from localmcp.knowledge.ingest import Library
+from localmcp.library.ingest import Library
+from localmcp.models import HashEmbedder
 from localmcp.storage.database import Database, fetch_all
 
 

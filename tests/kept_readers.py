@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from localmcp.text.worker_pool import Limits, WorkerPool
+from localmcp.readers.worker_pool import Limits, WorkerPool
 
 
 class KeptReaders:

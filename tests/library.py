@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from localmcp.embeddings import Embedder, LazyEmbedder
-from localmcp.search.collections import claim_collection, ensure_collection, ensure_model, ensure_partition
-from localmcp.search.drafts import ChunkDraft, SourceDraft
-from localmcp.search.index import Index
-from localmcp.search.sources import Indexed, put_source
+from localmcp.index.collections import claim_collection, ensure_collection, ensure_model, ensure_partition
+from localmcp.index.drafts import ChunkDraft, SourceDraft
+from localmcp.index.index import Index
+from localmcp.index.sources import Indexed, put_source
+from localmcp.models import Embedder, LazyEmbedder
+from localmcp.readers.chunking import Chunk, split
 from localmcp.storage.database import Database
-from localmcp.text.chunking import Chunk, split
 from localmcp.wording.languages import detect_language
 
 

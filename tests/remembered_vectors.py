@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from localmcp.embeddings.encoder_embedder import EncoderEmbedder
+from localmcp.models.encoder_embedder import EncoderEmbedder
 
 QUERY_VECTOR, PASSAGE_VECTOR = EncoderEmbedder._query_vector, EncoderEmbedder._passage_vector
 """The model itself."""

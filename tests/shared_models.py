@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from localmcp.embeddings import default_model, multilingual_model
+from localmcp.models import default_model, multilingual_model
 
 DEFAULT, MULTILINGUAL = default_model.DefaultEmbedder, multilingual_model.MultilingualEmbedder
 

@@ -14,7 +14,7 @@ from localmcp.tools import Answer, Scope
 from localmcp.workspace import Workspace, open_workspace
 
 if TYPE_CHECKING:
-    from localmcp.knowledge.report import ProgressCallback, Report
+    from localmcp.library.report import ProgressCallback, Report
 
 Mode = Literal["hybrid", "semantic", "keyword"]
 

@@ -27,7 +27,7 @@ from localmcp.api_keys.grants import (
 )
 from localmcp.api_keys.key_info import KeyInfo, NewKey, read_keys
 from localmcp.errors import AccessDenied, InvalidInput, NotFound
-from localmcp.search.collections import choose_collections
+from localmcp.index.collections import choose_collections
 from localmcp.storage.database import Database, insert_row
 from localmcp.storage.times import utc_now
 from localmcp.storage.write_behind import WriteBehind

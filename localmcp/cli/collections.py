@@ -14,10 +14,10 @@ from localmcp.cli.files import json_or_text, parse_json, read_bytes
 from localmcp.cli.session import Group, Session, command, group, pass_session
 from localmcp.cli.tool_options import tool_command, tool_options
 from localmcp.errors import InvalidInput
-from localmcp.retriever.collections import Collections
-from localmcp.retriever.record_input import NewRecord, parse_change, parse_record
-from localmcp.retriever.records import Records
-from localmcp.retriever.search import Retriever
+from localmcp.records.collections import Collections
+from localmcp.records.record_input import NewRecord, parse_change, parse_record
+from localmcp.records.records import Records
+from localmcp.records.search import Retriever
 from localmcp.schemas import Json, without_none
 
 AT_ONCE = 200

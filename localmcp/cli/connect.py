@@ -13,8 +13,8 @@ from localmcp.connect.configuration import Change, connected_as, plan_connection
 from localmcp.connect.entry import Launch, block_for, make_launch
 from localmcp.connect.targets import FILE, find_targets, is_present, present_clients
 from localmcp.errors import LocalMCPError
+from localmcp.hub.client_configuration import ClientFile, client_names
 from localmcp.humanize import command_line
-from localmcp.providers.client_configuration import ClientFile, client_names
 from localmcp.schemas import Json
 
 RESTART = {

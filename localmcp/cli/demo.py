@@ -21,9 +21,9 @@ from localmcp.connect.trial import ask_server
 from localmcp.errors import InvalidInput
 from localmcp.files import expand_home
 from localmcp.humanize import command_line
-from localmcp.knowledge.report import Report
+from localmcp.library.report import Report
+from localmcp.readers.excerpt import Matcher, excerpt
 from localmcp.schemas import Json
-from localmcp.text.excerpt import Matcher, excerpt
 
 SEARCHES = (
     ("A code: found by the word itself.", "boiler error E110"),

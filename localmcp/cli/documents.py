@@ -15,9 +15,9 @@ from localmcp.cli.session import Session, command, group, pass_session
 from localmcp.cli.tool_options import tool_options
 from localmcp.errors import NotFound
 from localmcp.humanize import command_line, local_time
-from localmcp.knowledge.documents import KnowledgeBase
-from localmcp.knowledge.names import SourceRow
-from localmcp.knowledge.origins import is_uuid
+from localmcp.library.documents import KnowledgeBase
+from localmcp.library.names import SourceRow
+from localmcp.library.origins import is_uuid
 from localmcp.schemas import Json
 from localmcp.visible_text import visible
 

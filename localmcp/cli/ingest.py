@@ -21,17 +21,17 @@ from localmcp.cli.session import Session, command, ended_by_signals, pass_sessio
 from localmcp.config import origin_of
 from localmcp.errors import InvalidInput, NeedsConfirmation
 from localmcp.files import unicode_path
-from localmcp.knowledge.ledger import Entry, entries_below
-from localmcp.knowledge.options import SOURCE_TYPES
-from localmcp.knowledge.report import Progress, Report
+from localmcp.index.collections import choose_collections, visible_collections
+from localmcp.index.reembedding import REFRESH, command_for_waiting
+from localmcp.index.vector_queue import waiting
+from localmcp.library.ledger import Entry, entries_below
+from localmcp.library.options import SOURCE_TYPES
+from localmcp.library.report import Progress, Report
+from localmcp.readers.encodings import HEAD, decode_text, looks_like_text
 from localmcp.schemas import camel_case
-from localmcp.search.collections import choose_collections, visible_collections
-from localmcp.search.reembedding import REFRESH, command_for_waiting
-from localmcp.search.vector_queue import waiting
-from localmcp.text.encodings import HEAD, decode_text, looks_like_text
 
 if TYPE_CHECKING:
-    from localmcp.search.sources import Indexed
+    from localmcp.index.sources import Indexed
     from localmcp.workspace import Workspace
 
 SHOWN_REASONS = 6
@@ -70,7 +70,7 @@ def add(session: Session, paths: tuple[str, ...], **options: Any) -> int | None:
     if paths == ("-",):
         return _add_stdin(session, common, replace=options["replace"])
     # The HTTP client of the standard library, which most commands that add nothing need not import.
-    from localmcp.knowledge.web_pages import is_url
+    from localmcp.library.web_pages import is_url
 
     if pages := [path for path in paths if is_url(path)]:
         if len(pages) < len(paths):
@@ -109,7 +109,7 @@ def _note_indexed(session: Session, name: str, indexed: Indexed) -> None:
 
 def _add_pages(session: Session, urls: Iterable[str], options: dict[str, Any], *, allow_private: bool) -> None:
     """Fetch web pages, one after the other; the first that fails ends it."""
-    from localmcp.knowledge.web_pages import add_page
+    from localmcp.library.web_pages import add_page
 
     library, results = session.workspace.library, list[dict[str, Any]]()
     options["title"] = options["title"] or ""

@@ -16,7 +16,7 @@ from localmcp.cli.options import collection_option, parse_time
 from localmcp.cli.session import Session, group, pass_session
 from localmcp.errors import NotFound
 from localmcp.humanize import local_time
-from localmcp.knowledge.origins import is_uuid
+from localmcp.library.origins import is_uuid
 
 if TYPE_CHECKING:
     from localmcp.workspace import Workspace

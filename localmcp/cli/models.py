@@ -17,18 +17,18 @@ from localmcp.cli import terminal
 from localmcp.cli.options import collection_option, no_wait
 from localmcp.cli.progress import shown_counts
 from localmcp.cli.session import Session, command, group, pass_session
-from localmcp.embeddings import Embedder, ModelIdentity, open_embedder, parse_spec
-from localmcp.embeddings.e5_model import find_e5_file
-from localmcp.embeddings.fastembed_models import list_fastembed_models
-from localmcp.embeddings.model_archive import unpack_archive, write_archive
 from localmcp.errors import InvalidInput, ModelUnavailable, NotFound
 from localmcp.files import expand_home, make_private_folder, open_private
 from localmcp.humanize import command_line
+from localmcp.index import reembedding
+from localmcp.index.adaptation import adapt_weights
+from localmcp.index.collections import Collection, choose_collections, spec_of
+from localmcp.index.reembedding import Reembedded
+from localmcp.models import Embedder, ModelIdentity, open_embedder, parse_spec
+from localmcp.models.e5_model import find_e5_file
+from localmcp.models.fastembed_models import list_fastembed_models
+from localmcp.models.model_archive import unpack_archive, write_archive
 from localmcp.schemas import Json
-from localmcp.search import reembedding
-from localmcp.search.adaptation import adapt_weights
-from localmcp.search.collections import Collection, choose_collections, spec_of
-from localmcp.search.reembedding import Reembedded
 
 if TYPE_CHECKING:
     from localmcp.workspace import Workspace

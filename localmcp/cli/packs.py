@@ -15,8 +15,8 @@ from localmcp.cli.ingest import finish_vectors
 from localmcp.cli.options import COLLECTIONS, no_wait
 from localmcp.cli.session import Session, command, pass_session
 from localmcp.files import expand_home
+from localmcp.index.reembedding import REFRESH
 from localmcp.schemas import Json, camel_case
-from localmcp.search.reembedding import REFRESH
 
 SHOWN_CONFLICTS = 20
 

@@ -14,7 +14,7 @@ from localmcp.visible_text import visible
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
 
-    from localmcp.knowledge.report import Progress
+    from localmcp.library.report import Progress
 
 Show = Callable[["Progress"], None]
 

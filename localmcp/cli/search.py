@@ -14,11 +14,11 @@ from localmcp.cli.session import Session, command, pass_session
 from localmcp.cli.tool_options import tool_options
 from localmcp.errors import InvalidInput, NotFound
 from localmcp.humanize import command_line, headings_of, rank_of, score_parts
-from localmcp.knowledge.names import nearest_source
-from localmcp.knowledge.origins import is_uuid
-from localmcp.knowledge.search import PassageSearch
+from localmcp.library.names import nearest_source
+from localmcp.library.origins import is_uuid
+from localmcp.library.search import PassageSearch
+from localmcp.readers.excerpt import Matcher, excerpt
 from localmcp.schemas import Json
-from localmcp.text.excerpt import Matcher, excerpt
 
 MARGIN = "    "
 FOUND_BY = {"both": "words and meaning", "keyword_only": "words", "semantic_only": "meaning"}

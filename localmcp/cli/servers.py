@@ -18,13 +18,13 @@ from localmcp.cli.session import Session, group, pass_session
 from localmcp.config import cache_directory, servers_file, state_directory
 from localmcp.errors import InvalidInput, NotFound
 from localmcp.files import expand_home
+from localmcp.hub.adoption import plan_adoption
+from localmcp.hub.catalog import describe_left_out
+from localmcp.hub.client_configuration import client_names, read_client, read_document, servers_in
+from localmcp.hub.entries import parse_entry, write_entries
+from localmcp.hub.provider import McpServer
+from localmcp.hub.servers import McpServers
 from localmcp.humanize import command_line
-from localmcp.providers.client_configuration import client_names, read_client, read_document, servers_in
-from localmcp.providers.mcp_servers.adoption import plan_adoption
-from localmcp.providers.mcp_servers.catalog import describe_left_out
-from localmcp.providers.mcp_servers.entries import parse_entry, write_entries
-from localmcp.providers.mcp_servers.provider import McpServer
-from localmcp.providers.mcp_servers.servers import McpServers
 from localmcp.schemas import Json
 from localmcp.visible_text import visible
 
@@ -335,7 +335,7 @@ def login(session: Session, name: str, no_browser: bool, timeout: float) -> int:
     """
     import asyncio
 
-    from localmcp.providers.mcp_servers.authorization import sign_in
+    from localmcp.hub.authorization import sign_in
 
     def show(url: str) -> None:
         terminal.echo(f"Sign in at: {visible(url)}", err=True)
@@ -360,7 +360,7 @@ def login(session: Session, name: str, no_browser: bool, timeout: float) -> int:
 @pass_session
 def logout(session: Session, name: str) -> None:
     """Forget the tokens of a server that you signed in to."""
-    from localmcp.providers.mcp_servers.authorization import forget_login
+    from localmcp.hub.authorization import forget_login
 
     existed = forget_login(open_servers(session).server(name).entry)
     message = f"Signed out of {name}." if existed else f"You were not signed in to {name}."

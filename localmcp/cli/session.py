@@ -23,7 +23,7 @@ from localmcp.visible_text import VisibleFormatter, visible_json
 
 if TYPE_CHECKING:
     from localmcp.config import Settings
-    from localmcp.embeddings import LazyEmbedder
+    from localmcp.models import LazyEmbedder
     from localmcp.schemas import Json
     from localmcp.tools import Answer
     from localmcp.workspace import Workspace
@@ -47,7 +47,7 @@ class _Mistakes(logging.Filter):
         self.met: set[str] = set()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        from localmcp.providers.fields import Problem
+        from localmcp.own_tools.fields import Problem
 
         if not isinstance(record.args, tuple) or not any(isinstance(value, Problem) for value in record.args):
             return True
@@ -85,7 +85,7 @@ class Session:
     @cached_property
     def embedder(self) -> LazyEmbedder:
         """The embedder of the workspace, which can be loaded beside the workspace's import."""
-        from localmcp.embeddings import configured_embedder
+        from localmcp.models import configured_embedder
 
         return configured_embedder(self.settings)
 

@@ -64,13 +64,13 @@ def set_setting(session: Session, name: str, value: str) -> None:
 def _check_value(name: str, value: str) -> None:
     """Refuse a name that no model or collection can have, as every other setting is checked; no model is opened."""
     if name == "model":
-        from localmcp.embeddings import parse_spec
+        from localmcp.models import parse_spec
 
         spec = parse_spec(value)
         if spec.kind == "folder" and not os.path.isdir(spec.target):
             raise ConfigurationError(f"model is '{value}', but there is no folder {spec.target}.")
     elif name == "collection":
-        from localmcp.search.collections import checked_collection_name
+        from localmcp.index.collections import checked_collection_name
 
         checked_collection_name(value)
     elif name == "language_model" and value:

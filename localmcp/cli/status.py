@@ -9,8 +9,8 @@ from localmcp.cli.packs import contents
 from localmcp.cli.session import Session, command, pass_session
 from localmcp.errors import LocalMCPError
 from localmcp.humanize import command_line
+from localmcp.index import reembedding
 from localmcp.schemas import Json
-from localmcp.search import reembedding
 
 MOST_LANGUAGES = 6
 """Languages that are named, those of most passages first."""

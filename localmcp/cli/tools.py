@@ -15,8 +15,8 @@ from localmcp.cli.session import Session, command, group, pass_session
 from localmcp.config import config_directory
 from localmcp.discovery import NOTHING_FOUND, Profile, rank_tools, required_parameters
 from localmcp.errors import InvalidInput
-from localmcp.providers.fields import Problem
-from localmcp.providers.manifests import ManifestProvider, inspected_providers, opened_providers, read_manifest
+from localmcp.own_tools.fields import Problem
+from localmcp.own_tools.manifests import ManifestProvider, inspected_providers, opened_providers, read_manifest
 from localmcp.schemas import Json, describe_parameters, mapping_of
 from localmcp.tool_search.query import ToolDescription
 from localmcp.tools import Answer, Tool

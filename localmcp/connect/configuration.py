@@ -14,8 +14,8 @@ from localmcp.connect.entry import entry_for
 from localmcp.connect.json_text import remove_member, set_member
 from localmcp.errors import ConfigurationError, InvalidInput
 from localmcp.files import write_atomically
-from localmcp.providers.client_configuration import ClientFile, read_document
-from localmcp.providers.mcp_servers.adoption import is_localmcp
+from localmcp.hub.adoption import is_localmcp
+from localmcp.hub.client_configuration import ClientFile, read_document
 from localmcp.schemas import Json, json_kind, mapping_of
 
 Action = Literal["added", "updated", "unchanged", "removed", "absent"]

@@ -14,8 +14,8 @@ from typing import Any
 from localmcp.config import APP, describe_settings, is_secret, read_variable
 from localmcp.errors import ConfigurationError
 from localmcp.files import expand_home
+from localmcp.hub.client_configuration import CODEX_SERVERS, MCP_SERVERS, SERVERS, ClientFile
 from localmcp.profiles import read_profile
-from localmcp.providers.client_configuration import CODEX_SERVERS, MCP_SERVERS, SERVERS, ClientFile
 from localmcp.schemas import Json
 
 DIRECTORIES = ("LOCALMCP_DATA_DIR", "LOCALMCP_CONFIG_DIR", "LOCALMCP_STATE_DIR", "LOCALMCP_CACHE_DIR")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from localmcp.errors import ConfigurationError, InvalidInput
 from localmcp.files import expand_home
-from localmcp.providers.client_configuration import (
+from localmcp.hub.client_configuration import (
     CODEX_SERVERS,
     CONTEXT_SERVERS,
     MCP_SERVERS,

@@ -12,7 +12,7 @@ from localmcp.errors import LocalMCPError, Unavailable
 from localmcp.schemas import Json
 
 if TYPE_CHECKING:
-    from localmcp.providers.mcp_servers.connection import Connection
+    from localmcp.hub.connection import Connection
 
 Reply = TypeVar("Reply")
 
@@ -47,9 +47,9 @@ def ask_server(name: str, entry: Mapping[str, Any], ask: Callable[[Connection], 
 
 async def _connect_and_ask(name: str, entry: Json, ask: Callable[[Connection], Awaitable[Reply]]) -> Reply:
     # The MCP SDK takes most of a second to import.
-    from localmcp.providers.mcp_servers.connection import Connection
-    from localmcp.providers.mcp_servers.entries import parse_entry
-    from localmcp.providers.mcp_servers.process import Guard, ServerLog
+    from localmcp.hub.connection import Connection
+    from localmcp.hub.entries import parse_entry
+    from localmcp.hub.process import Guard, ServerLog
 
     guard = Guard()
     server_log = ServerLog(state_directory() / "logs" / "connect.log")

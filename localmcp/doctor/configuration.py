@@ -14,18 +14,18 @@ from urllib.parse import urlsplit
 from localmcp import config
 from localmcp.config import Settings
 from localmcp.doctor.check import Check, fail, ok, warn
-from localmcp.embeddings import parse_spec
 from localmcp.errors import ConfigurationError, LocalMCPError, UnknownTool
 from localmcp.files import expand_home
+from localmcp.hub.adoption import is_localmcp
+from localmcp.hub.catalog import describe_left_out
+from localmcp.hub.client_configuration import client_files, read_document, servers_in
+from localmcp.hub.servers import McpServers
 from localmcp.language_models import parse_address
 from localmcp.milvus.client import read_server
+from localmcp.models import parse_spec
+from localmcp.own_tools.fields import line_of
+from localmcp.own_tools.manifests import inspected_providers
 from localmcp.profiles import Profile, profiles_file, read_profile
-from localmcp.providers.client_configuration import client_files, read_document, servers_in
-from localmcp.providers.fields import line_of
-from localmcp.providers.manifests import inspected_providers
-from localmcp.providers.mcp_servers.adoption import is_localmcp
-from localmcp.providers.mcp_servers.catalog import describe_left_out
-from localmcp.providers.mcp_servers.servers import McpServers
 from localmcp.schemas import did_you_mean, list_of
 
 if TYPE_CHECKING:

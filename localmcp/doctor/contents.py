@@ -12,20 +12,20 @@ import apsw
 
 from localmcp.doctor.check import Check, fail, ok, warn
 from localmcp.doctor.file import check_writable
-from localmcp.embeddings import describe_arithmetic
 from localmcp.errors import ConfigurationError, LocalMCPError
 from localmcp.files import modified_ns
 from localmcp.humanize import command_line, counted
-from localmcp.search import reembedding
-from localmcp.search.collections import spec_of
-from localmcp.search.consistency import disagreements
-from localmcp.search.model_languages import unread_languages
-from localmcp.search.vector_queue import waiting, word_only_passages
+from localmcp.index import reembedding
+from localmcp.index.collections import spec_of
+from localmcp.index.consistency import disagreements
+from localmcp.index.model_languages import unread_languages
+from localmcp.index.vector_queue import waiting, word_only_passages
+from localmcp.models import describe_arithmetic
 from localmcp.storage.database import fetch_all, fetch_column, fetch_one
 from localmcp.storage.times import utc_now
 
 if TYPE_CHECKING:
-    from localmcp.embeddings import ModelIdentity
+    from localmcp.models import ModelIdentity
     from localmcp.workspace import Workspace
 
 MOST_FILES = 50_000

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import apsw
 
-from localmcp.search.reembedding import KIND as REEMBED
-from localmcp.search.reembedding import forget_unused_models
-from localmcp.search.word_vectors import UNUSED_WORDS
+from localmcp.index.reembedding import KIND as REEMBED
+from localmcp.index.reembedding import forget_unused_models
+from localmcp.index.word_vectors import UNUSED_WORDS
 from localmcp.storage.connections import open_copy
 from localmcp.storage.database import Database, fetch_one
 from localmcp.storage.times import utc_now

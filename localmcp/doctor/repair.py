@@ -17,12 +17,12 @@ from localmcp.doctor.location import unfinished_beside
 from localmcp.doctor.optimization import remove_dead_rows, truncate_log
 from localmcp.errors import FileUnavailable
 from localmcp.humanize import counted
+from localmcp.index.consistency import disagreements
+from localmcp.index.lexicon import add_to_index
+from localmcp.index.reembedding import KIND as REEMBED
+from localmcp.index.reembedding import rebuild_signs
+from localmcp.index.vector_queue import requeue_collection
 from localmcp.quickstarts.store import rebuild_index
-from localmcp.search.consistency import disagreements
-from localmcp.search.lexicon import add_to_index
-from localmcp.search.reembedding import KIND as REEMBED
-from localmcp.search.reembedding import rebuild_signs
-from localmcp.search.vector_queue import requeue_collection
 from localmcp.storage.connections import open_copy
 from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_column, fetch_one
 from localmcp.storage.times import utc_now

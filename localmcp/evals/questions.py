@@ -13,8 +13,8 @@ import apsw
 
 from localmcp.config import packaged_data
 from localmcp.errors import InvalidInput, NotFound
+from localmcp.index.collections import choose_collections
 from localmcp.schemas import nearest, shorten_value
-from localmcp.search.collections import choose_collections
 from localmcp.storage.database import Database, fetch_all
 from localmcp.wording.languages import detect_language
 from localmcp.wording.normalize import fold, stop_words

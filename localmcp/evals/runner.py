@@ -12,12 +12,12 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from localmcp.embeddings import LazyEmbedder
 from localmcp.errors import ModelUnavailable
 from localmcp.evals.metrics import ndcg, paired_interval, percentile, recall, reciprocal_rank
 from localmcp.evals.questions import Question
-from localmcp.search.candidates import Mode, SearchRequest
-from localmcp.search.index import Index
+from localmcp.index.candidates import Mode, SearchRequest
+from localmcp.index.index import Index
+from localmcp.models import LazyEmbedder
 
 MODES: tuple[Mode, ...] = ("keyword", "semantic", "hybrid")
 DEPTH = 10

@@ -17,6 +17,9 @@ from localmcp.arrays import Vectors
 from localmcp.config import Settings
 from localmcp.errors import InvalidInput, LocalMCPError, ModelMismatch, NotFound
 from localmcp.humanize import choices
+from localmcp.index.backend import DEFAULT_PARTITION, Neighbor, Record, Space
+from localmcp.index.conditions import Condition
+from localmcp.index.replicas import same_model
 from localmcp.milvus import schema
 from localmcp.milvus.client import Server, load_library, read_server, release_client, share_client
 from localmcp.milvus.failures import is_not_loaded
@@ -31,9 +34,6 @@ from localmcp.milvus.rows import (
 )
 from localmcp.milvus.schema import Shape, decode_name, encode_name
 from localmcp.schemas import Json
-from localmcp.search.backend import DEFAULT_PARTITION, Neighbor, Record, Space
-from localmcp.search.conditions import Condition
-from localmcp.search.replicas import same_model
 
 HITS_AT_ONCE = 100_000
 """Queries are sent together while they ask for no more hits than this: an answer may have 64 MB."""

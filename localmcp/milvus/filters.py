@@ -11,8 +11,8 @@ import json
 import math
 import re
 
+from localmcp.index.conditions import And, Comparison, Condition, Not, Scalar
 from localmcp.milvus.schema import Shape
-from localmcp.search.conditions import And, Comparison, Condition, Not, Scalar
 
 EVERYTHING = ""
 """The text that lets every record through."""

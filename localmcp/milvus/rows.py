@@ -8,12 +8,12 @@ from typing import Any, cast
 
 from localmcp.arrays import np
 from localmcp.errors import ModelMismatch
+from localmcp.index.backend import DEFAULT_PARTITION, Neighbor, Record
+from localmcp.index.conditions import Condition, evaluate
 from localmcp.milvus import schema
 from localmcp.milvus.filters import filter_text
 from localmcp.milvus.schema import Shape, decode_name
 from localmcp.schemas import Json
-from localmcp.search.backend import DEFAULT_PARTITION, Neighbor, Record
-from localmcp.search.conditions import Condition, evaluate
 
 DEEPEST = 16_384
 """Milvus returns no more than these for one query."""

@@ -10,8 +10,8 @@ from typing import Any
 
 import apsw
 
-from localmcp.search.drafts import ChunkDraft, SourceDraft
-from localmcp.search.passages import read_metadata, read_texts
+from localmcp.index.drafts import ChunkDraft, SourceDraft
+from localmcp.index.passages import read_metadata, read_texts
 from localmcp.storage.database import fetch_all, fetch_column
 from localmcp.wording.languages import LANGUAGES
 

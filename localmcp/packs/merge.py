@@ -11,12 +11,10 @@ from typing import Any, NamedTuple
 
 import apsw
 
-from localmcp.embeddings import LazyEmbedder, is_unit_vector
 from localmcp.errors import InvalidInput, LocalMCPError, ModelMismatch
 from localmcp.files import expand_home
-from localmcp.packs.incoming import MOST_CHUNKS, MOST_SKIPPED, Incoming, read_incoming
-from localmcp.search.adaptation import adapt_weights
-from localmcp.search.collections import (
+from localmcp.index.adaptation import adapt_weights
+from localmcp.index.collections import (
     Collection,
     choose_collections,
     claim_collection,
@@ -25,12 +23,14 @@ from localmcp.search.collections import (
     ensure_partition,
     visible_collections,
 )
-from localmcp.search.drafts import WORD_ONLY, SourceDraft
-from localmcp.search.records import FORMAT
-from localmcp.search.sentence_codes import by_chunk, keep_sentences, read_sentences
-from localmcp.search.sources import put_source
-from localmcp.search.vector_queue import MadeVectors, QueueWorker, passages_of, waiting, write_batch
-from localmcp.search.word_vectors import keep_words, read_words
+from localmcp.index.drafts import WORD_ONLY, SourceDraft
+from localmcp.index.records import FORMAT
+from localmcp.index.sentence_codes import by_chunk, keep_sentences, read_sentences
+from localmcp.index.sources import put_source
+from localmcp.index.vector_queue import MadeVectors, QueueWorker, passages_of, waiting, write_batch
+from localmcp.index.word_vectors import keep_words, read_words
+from localmcp.models import LazyEmbedder, is_unit_vector
+from localmcp.packs.incoming import MOST_CHUNKS, MOST_SKIPPED, Incoming, read_incoming
 from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_one
 from localmcp.storage.migrations import VECTOR_ID_BITS
 from localmcp.storage.schema import has_table

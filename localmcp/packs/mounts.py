@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from localmcp.embeddings import Embedder, LazyEmbedder
 from localmcp.errors import FileUnavailable, InvalidInput, LocalMCPError, ModelUnavailable, NotFound, NotOurFile
 from localmcp.files import expand_home, is_filled, signature_of, write_atomically
+from localmcp.index.candidates import Mode
+from localmcp.index.index import MODEL_WAIT_SECONDS, Index
+from localmcp.models import Embedder, LazyEmbedder
 from localmcp.packs.manifest import read_manifest
-from localmcp.search.candidates import Mode
-from localmcp.search.index import MODEL_WAIT_SECONDS, Index
 from localmcp.storage.database import Database, fetch_all, fetch_one
 from localmcp.storage.times import utc_now
 

@@ -15,15 +15,15 @@ import apsw
 
 from localmcp import __version__, files
 from localmcp.errors import FileUnavailable, InvalidInput
+from localmcp.index.collections import choose_collections
+from localmcp.index.word_vectors import UNUSED_WORDS
 from localmcp.packs.digest import digest_content
 from localmcp.packs.manifest import Manifest, count_contents, seal_of
-from localmcp.search.collections import choose_collections
-from localmcp.search.word_vectors import UNUSED_WORDS
+from localmcp.readers.chunking import CHUNKER_VERSION
 from localmcp.storage.database import Database, fetch_all, fetch_column
 from localmcp.storage.migrations import apply_migrations, schema_version
 from localmcp.storage.schema import expected_schema, schema_of
 from localmcp.storage.times import utc_now
-from localmcp.text.chunking import CHUNKER_VERSION
 
 PRIVATE_TABLES = (
     "api_keys", "calls", "equal_passages", "jobs", "leases", "ledger", "quickstart_favourites",

@@ -10,9 +10,9 @@ from typing import Any
 import apsw
 
 from localmcp.errors import LocalMCPError, NotFound
+from localmcp.index.consistency import disagreements
 from localmcp.packs.digest import digest_content
 from localmcp.packs.manifest import Manifest, count_contents, has_manifest, list_sources, read_manifest, seal_of
-from localmcp.search.consistency import disagreements
 from localmcp.storage.database import MAX_FOREIGN_VALUE_BYTES, UNREADABLE_ROWS, Database, fetch_all, fetch_column
 from localmcp.storage.schema import expected_schema, schema_of
 

@@ -15,6 +15,7 @@ import apsw
 
 from localmcp.errors import AccessDenied, FileUnavailable, InvalidInput, LocalMCPError, NotFound
 from localmcp.files import expand_home
+from localmcp.index.federation import Federation, never_changed
 from localmcp.quickstarts import answers, store
 from localmcp.quickstarts.candidates import WordCache
 from localmcp.quickstarts.documents import Draft, Reading, Unreadable, read_path, read_text
@@ -24,7 +25,6 @@ from localmcp.quickstarts.mounted import MountedQuickstarts
 from localmcp.quickstarts.search import Found, Request, find_by_substring, find_quickstarts
 from localmcp.quickstarts.store import Row, merged_by_title
 from localmcp.schemas import did_you_mean
-from localmcp.search.federation import Federation, never_changed
 from localmcp.storage.connections import check_levenshtein
 from localmcp.storage.database import Database
 from localmcp.tools import Param, at_most, current_scope, hidden_change, hidden_tool, integer_or_string, tool

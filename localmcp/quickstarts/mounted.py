@@ -7,11 +7,11 @@ from weakref import WeakKeyDictionary
 
 import apsw
 
+from localmcp.index.federation import Federation, MountedFile, split_name
 from localmcp.quickstarts import store
 from localmcp.quickstarts.candidates import WordCache
 from localmcp.quickstarts.search import Found, Request, find_by_substring, find_quickstarts
 from localmcp.quickstarts.store import Row
-from localmcp.search.federation import Federation, MountedFile, split_name
 from localmcp.storage.connections import check_levenshtein
 from localmcp.storage.database import Database
 

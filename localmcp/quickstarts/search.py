@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import apsw
 
 from localmcp.arrays import NDArray, np
+from localmcp.index.federation import shown_name
 from localmcp.quickstarts.candidates import FIELDS, CatalogWords, WordCache
 from localmcp.quickstarts.matching import (
     NO_MATCH,
@@ -25,7 +26,6 @@ from localmcp.quickstarts.matching import (
     partial_distance,
     read_query,
 )
-from localmcp.search.federation import shown_name
 from localmcp.storage.database import fetch_all
 from localmcp.wording.normalize import index_text
 from localmcp.wording.spelling import likeliest_word

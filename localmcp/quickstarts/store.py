@@ -12,10 +12,10 @@ from typing import Any, cast
 
 import apsw
 
+from localmcp.index.federation import shown_name
 from localmcp.quickstarts.documents import Draft, Json, Tag, Unreadable, read_content, read_tags
 from localmcp.quickstarts.search import document_text, tagged_ids
 from localmcp.schemas import mapping_of
-from localmcp.search.federation import shown_name
 from localmcp.storage.database import bump_generations, fetch_all, fetch_column, fetch_one
 from localmcp.storage.times import utc_now
 from localmcp.tools import compact_json

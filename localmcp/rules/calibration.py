@@ -13,7 +13,7 @@ import apsw
 
 from localmcp.arrays import NDArray, Vector, Vectors, np
 from localmcp.config import packaged_data
-from localmcp.embeddings import Embedder, ModelIdentity
+from localmcp.models import Embedder, ModelIdentity
 from localmcp.storage.database import fetch_one
 from localmcp.text_vectors import TextVectors
 

@@ -11,15 +11,15 @@ import apsw
 from typing_extensions import TypedDict
 
 from localmcp.arrays import Vectors, np
-from localmcp.embeddings import Embedder
 from localmcp.errors import AccessDenied, InvalidInput, LocalMCPError, ModelMismatch, ModelUnavailable, NotFound
 from localmcp.humanize import quoted
+from localmcp.index.collections import ensure_model
+from localmcp.index.index import Index
+from localmcp.models import Embedder
 from localmcp.rules import rulebook
 from localmcp.rules.finder import RuleFinder
 from localmcp.rules.relevance import is_pattern
 from localmcp.rules.rulebook import CATEGORIES, GENERAL, Rule, RuleDraft, Selection
-from localmcp.search.collections import ensure_model
-from localmcp.search.index import Index
 from localmcp.storage.database import Database, fetch_all, fetch_one
 from localmcp.tools import Answer, Param, hidden_change, hidden_tool, integer_or_string
 

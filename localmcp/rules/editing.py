@@ -8,6 +8,7 @@ from typing import Annotated, Any, cast
 from typing_extensions import TypedDict
 
 from localmcp.errors import InvalidInput
+from localmcp.index.federation import never_changed
 from localmcp.rules import rulebook
 from localmcp.rules.catalog import (
     LONGEST_CONTEXT,
@@ -17,7 +18,6 @@ from localmcp.rules.catalog import (
     check_draft,
     require_rule,
 )
-from localmcp.search.federation import never_changed
 from localmcp.tools import Param, hidden_change, integer_or_string, without_none
 
 

@@ -10,9 +10,13 @@ import apsw
 from typing_extensions import TypedDict
 
 from localmcp.arrays import Vector, Vectors
-from localmcp.embeddings import ModelIdentity
 from localmcp.errors import ConfigurationError, InvalidInput, LocalMCPError, ModelUnavailable
 from localmcp.humanize import command_line
+from localmcp.index.collections import Collection
+from localmcp.index.federation import Federation, MountedFile
+from localmcp.index.index import MODEL_WAIT_SECONDS, Index
+from localmcp.index.vector import Block, nearest_chunks
+from localmcp.models import ModelIdentity
 from localmcp.rules import rulebook
 from localmcp.rules.calibration import (
     find_calibration,
@@ -22,10 +26,6 @@ from localmcp.rules.calibration import (
 )
 from localmcp.rules.relevance import Match, Task, category_shares, match_rules, prefer, rate
 from localmcp.rules.rulebook import CATEGORIES, Rule, Selection, digest_of, load_rules
-from localmcp.search.collections import Collection
-from localmcp.search.federation import Federation, MountedFile
-from localmcp.search.index import MODEL_WAIT_SECONDS, Index
-from localmcp.search.vector import Block, nearest_chunks
 from localmcp.storage.database import Database, fetch_all, fetch_one, read_generations
 from localmcp.text_vectors import TextVectors
 from localmcp.tools import Json, Param, current_scope, integer_or_string, tool, without_none

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 import apsw
 
 from localmcp.arrays import Vector, Vectors, np
-from localmcp.embeddings import is_unit_vector
+from localmcp.index.collections import Collection
+from localmcp.index.passages import read_texts
+from localmcp.index.vector import Block, candidates
 from localmcp.linear_patterns import path_matcher
+from localmcp.models import is_unit_vector
 from localmcp.rules.calibration import Calibration, ExpectedTasks
 from localmcp.rules.rulebook import CATEGORIES, Rule, Selection, load_rules, rule_ids_of
-from localmcp.search.collections import Collection
-from localmcp.search.passages import read_texts
-from localmcp.search.vector import Block, candidates
 from localmcp.storage.database import fetch_all
 
 if TYPE_CHECKING:

@@ -10,12 +10,12 @@ from typing import Any
 
 import apsw
 
-from localmcp.embeddings import ModelIdentity
 from localmcp.humanize import choices, quoted
-from localmcp.search import vector
-from localmcp.search.collections import Collection, claim_collection, ensure_collection, visible_collections
-from localmcp.search.federation import shown_name
-from localmcp.search.passages import read_texts
+from localmcp.index import vector
+from localmcp.index.collections import Collection, claim_collection, ensure_collection, visible_collections
+from localmcp.index.federation import shown_name
+from localmcp.index.passages import read_texts
+from localmcp.models import ModelIdentity
 from localmcp.storage.database import bump_generations, fetch_all, fetch_one, insert_row
 from localmcp.storage.times import utc_now
 from localmcp.tools import without_none

@@ -164,7 +164,7 @@ def main(database: str | None = None, profile: str | None = None) -> NoReturn:
             workspace.registry.refusal = error
             return workspace
         logging.getLogger().setLevel(settings.log_level.upper())
-        from localmcp.embeddings import configured_embedder
+        from localmcp.models import configured_embedder
 
         embedder = configured_embedder(settings)
         # During the next import, which takes as long.

@@ -25,7 +25,7 @@ from localmcp.server.wire_values import log_incident, message_of
 from localmcp.tools import Json, Scope, use_scope
 
 if TYPE_CHECKING:
-    from localmcp.providers.mcp_servers.offers import ServerOffers
+    from localmcp.hub.offers import ServerOffers
     from localmcp.workspace import Workspace
 
     Offer = OwnOffer | ServerOffers

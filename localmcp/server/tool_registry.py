@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, cast
 from localmcp.discovery import EXECUTE_TOOL, TOOL_SEARCH, Discovery, Profile, ToolHit, ToolMetadata
 from localmcp.errors import InvalidInput, ToolNotFound, UnknownTool
 from localmcp.humanize import quoted
-from localmcp.providers.functions import FunctionTool, as_answer, hidden_mark, run_coroutine
+from localmcp.own_tools.functions import FunctionTool, as_answer, hidden_mark, run_coroutine
 from localmcp.schemas import Json, check_arguments
 from localmcp.server.tool_definition import ToolDefinition, ToolProvider, definition_of, metadata_of, schema_of
 from localmcp.tool_search.ranking import ToolFinder
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from mcp.server import MCPServer
     from mcp.server.lowlevel.server import Server
 
-    from localmcp.embeddings import LazyEmbedder
+    from localmcp.models import LazyEmbedder
 
 Handler = Callable[..., Any]
 
@@ -353,7 +353,7 @@ class ToolRegistry:
 
 
 def _embedder(model: str) -> LazyEmbedder:
-    from localmcp.embeddings import LazyEmbedder, open_embedder
+    from localmcp.models import LazyEmbedder, open_embedder
 
     return LazyEmbedder(lambda: open_embedder(model))
 

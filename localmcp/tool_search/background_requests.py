@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from localmcp.arrays import NDArray, np
-from localmcp.embeddings import Embedder
+from localmcp.models import Embedder
 from localmcp.text_vectors import TextVectors
 from localmcp.tool_search.synonyms import read_lines
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from localmcp.arrays import NDArray, np
-from localmcp.embeddings import Embedder
+from localmcp.models import Embedder
 from localmcp.text_vectors import TextVectors
 from localmcp.tool_search.background_requests import EVERY, request_vectors, scale_of
 from localmcp.tool_search.name_match import rung_of, squeeze

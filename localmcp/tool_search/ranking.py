@@ -13,9 +13,9 @@ from pathlib import Path
 from weakref import WeakKeyDictionary
 
 from localmcp.arrays import np
-from localmcp.embeddings import LazyEmbedder
-from localmcp.embeddings.word_outputs import reader_of
 from localmcp.errors import ConfigurationError, ModelUnavailable
+from localmcp.models import LazyEmbedder
+from localmcp.models.word_outputs import reader_of
 from localmcp.text_vectors import TextVectors
 from localmcp.tool_search.abstention import judge, probability
 from localmcp.tool_search.catalog import ToolCatalog

@@ -27,7 +27,7 @@ from localmcp.tui.session import session_of
 from localmcp.visible_text import visible
 
 if TYPE_CHECKING:
-    from localmcp.knowledge.report import Report
+    from localmcp.library.report import Report
     from localmcp.tui.session import OnProgress
 
 T = TypeVar("T")
@@ -245,7 +245,7 @@ PAGE_FORM: dict[str, Any] = {
 
 def ask_for_page(widget: Widget) -> None:
     """Ask for a web page, and fetch and index it in the background."""
-    from localmcp.knowledge.web_pages import add_page, is_url
+    from localmcp.library.web_pages import add_page, is_url
     from localmcp.tui.form_screen import FormScreen
 
     session = session_of(widget)

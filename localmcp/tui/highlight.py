@@ -19,7 +19,7 @@ from localmcp.humanize import counted, headings_of
 from localmcp.visible_text import visible
 
 if TYPE_CHECKING:
-    from localmcp.text.excerpt import Matcher
+    from localmcp.readers.excerpt import Matcher
 
 MATCH = "bold $accent underline"
 HIT_LINES = 3
@@ -33,7 +33,7 @@ FRESHNESS = {"changed": "✎ changed since", "missing": "○ file is gone"}
 def matcher_of(result: dict[str, Any], hit: dict[str, Any]) -> Matcher:
     """Return a matcher for the query's words in a hit's language; `result` was made with `explain`."""
     # Stemming takes time that the first paint has not.
-    from localmcp.text.excerpt import Matcher
+    from localmcp.readers.excerpt import Matcher
 
     searched = [form for term in result["explain"]["terms"] for form in term["searchedAs"]]
     return Matcher(searched, hit["explain"]["language"])

@@ -13,8 +13,8 @@ from localmcp.humanize import counted, duration
 from localmcp.tui.highlight import bar
 
 if TYPE_CHECKING:
-    from localmcp.knowledge.background import Work
-    from localmcp.knowledge.report import Progress
+    from localmcp.library.background import Work
+    from localmcp.library.report import Progress
 
 MOST_LINES = 3
 TITLES = {

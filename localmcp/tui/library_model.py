@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 from textual.content import Content
 
 from localmcp.humanize import counted, local_time
-from localmcp.knowledge.inventory import Folder, FolderState, Inventory, Item, PassageLine, Unread, WaitingFile
-from localmcp.knowledge.walk import below
-from localmcp.search.collections import visible_collections
-from localmcp.search.federation import shown_name
+from localmcp.index.collections import visible_collections
+from localmcp.index.federation import shown_name
+from localmcp.library.inventory import Folder, FolderState, Inventory, Item, PassageLine, Unread, WaitingFile
+from localmcp.library.walk import below
 from localmcp.tui.highlight import short
 from localmcp.tui.library_tree import STATE_MARKS, CollectionRow, Trashed, WaitingFiles, waits_for
 
 if TYPE_CHECKING:
-    from localmcp.search.index import Index
+    from localmcp.index.index import Index
     from localmcp.workspace import Workspace
 
 EVERYTHING = 1_000_000

@@ -15,7 +15,7 @@ from textual.widgets import Tree
 from textual.widgets.tree import TreeNode
 
 from localmcp.humanize import counted
-from localmcp.knowledge.inventory import Folder, FolderState, Item, PassageLine, Unread, WaitingFile
+from localmcp.library.inventory import Folder, FolderState, Item, PassageLine, Unread, WaitingFile
 from localmcp.tui.highlight import cut_right, short
 from localmcp.tui.keymap import bindings
 from localmcp.tui.theme import color

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from textual.message import Message
 
 if TYPE_CHECKING:
-    from localmcp.knowledge.background import Work
-    from localmcp.knowledge.inventory import Item
-    from localmcp.knowledge.report import Progress
+    from localmcp.library.background import Work
+    from localmcp.library.inventory import Item
+    from localmcp.library.report import Progress
     from localmcp.storage.interruption import Interruption
 
 

@@ -11,7 +11,7 @@ from textual.command import CommandPalette, Hit, Hits, Provider
 from textual.fuzzy import Matcher
 from textual.system_commands import SystemCommandsProvider
 
-from localmcp.knowledge.inventory import file_name
+from localmcp.library.inventory import file_name
 from localmcp.tui.highlight import short
 from localmcp.tui.messages import ReadDocument
 from localmcp.tui.pane import visible_value
@@ -20,7 +20,7 @@ from localmcp.tui.panes.hub import CONNECT, HubPane
 from localmcp.tui.session import session_of
 
 if TYPE_CHECKING:
-    from localmcp.knowledge.inventory import Item
+    from localmcp.library.inventory import Item
     from localmcp.tui.app import LocalMcpApp
     from localmcp.tui.command_pane import CommandPane
     from localmcp.tui.commands import Command

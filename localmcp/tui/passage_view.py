@@ -15,7 +15,7 @@ from localmcp.tui.highlight import lines_of, marked_passage, short
 from localmcp.tui.search_filters import STATES
 
 if TYPE_CHECKING:
-    from localmcp.text.excerpt import Matcher
+    from localmcp.readers.excerpt import Matcher
 
 
 class PassageView(Vertical):

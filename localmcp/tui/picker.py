@@ -16,7 +16,7 @@ from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from localmcp.humanize import counted
-from localmcp.knowledge.query_line import parse_query_line
+from localmcp.library.query_line import parse_query_line
 from localmcp.schemas import Json
 from localmcp.tui import theme
 from localmcp.tui.highlight import HitLines, matcher_of

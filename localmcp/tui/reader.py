@@ -21,11 +21,11 @@ from textual.strip import Strip
 from textual.widgets import Input, OptionList
 from textual.widgets.option_list import Option
 
-from localmcp.knowledge.inventory import Item
+from localmcp.index.federation import shown_name, split_name
+from localmcp.library.inventory import Item
+from localmcp.readers.excerpt import Matcher
+from localmcp.readers.outline import BEGINNING
 from localmcp.schemas import Json
-from localmcp.search.federation import shown_name, split_name
-from localmcp.text.excerpt import Matcher
-from localmcp.text.outline import BEGINNING
 from localmcp.tui.editor import open_in_editor
 from localmcp.tui.highlight import citation_text, place_of
 from localmcp.tui.keymap import bindings

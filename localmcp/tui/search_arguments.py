@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from localmcp.errors import NotFound
-from localmcp.knowledge.query_line import parse_query_line
+from localmcp.library.query_line import parse_query_line
 from localmcp.tui.session import Draft, Session
 
 HITS = 10

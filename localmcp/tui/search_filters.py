@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from textual.content import Content
 
 from localmcp.humanize import counted
-from localmcp.knowledge.query_line import parse_query_line
+from localmcp.library.query_line import parse_query_line
 
 if TYPE_CHECKING:
     from localmcp.workspace import Workspace

@@ -22,8 +22,8 @@ from localmcp.tui import messages
 from localmcp.tui.search_memory import SearchMemory
 
 if TYPE_CHECKING:
-    from localmcp.knowledge import background
-    from localmcp.knowledge.report import Progress
+    from localmcp.library import background
+    from localmcp.library.report import Progress
     from localmcp.tools import Answer, Scope
     from localmcp.workspace import Workspace
 
@@ -288,7 +288,7 @@ class Session:
 
     def stop_work(self, work: background.Work) -> None:
         """Stop background work on the file; for a thread that may wait."""
-        from localmcp.knowledge import background
+        from localmcp.library import background
 
         if work.job_id:
             background.stop(self.workspace.database, work.job_id)
@@ -335,7 +335,7 @@ class _Watch:
         self._looks += 1
         if self._looks % LOOKS_FOR_WORK or not self._database.is_open:
             return None
-        from localmcp.knowledge.background import work_on
+        from localmcp.library.background import work_on
 
         with self._database.read() as connection:
             before, self._works = self._works, work_on(connection)

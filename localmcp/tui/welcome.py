@@ -16,7 +16,7 @@ from localmcp.tui.pane import Choices
 from localmcp.tui.session import session_of
 
 if TYPE_CHECKING:
-    from localmcp.knowledge.report import Report
+    from localmcp.library.report import Report
     from localmcp.tui.session import OnProgress
 
 SAMPLES = "samples"

@@ -4,7 +4,7 @@
     python tests/benchmarks/confidence_quality.py --fit sample library [--model multilingual]
 
 Four sets: the sample questions, a hundred others about the sample documents of which half have no answer, and about as
-many for each of two other libraries. The maps of `localmcp.search.relevance` were fitted on sample and library; second
+many for each of two other libraries. The maps of `localmcp.index.relevance` were fitted on sample and library; second
 was written before and was not used for it. `near` asks the second library 72 questions whose subject it has and whose
 fact it has not, and 41 that it answers in other words.
 
@@ -30,9 +30,9 @@ from typing import Any
 import numpy as np
 
 from localmcp.config import Settings, sample_directory
-from localmcp.search.candidates import Found, Hit, SearchOutcome, SearchRequest
-from localmcp.search.keyword import KeywordQuery, inverse_frequency
-from localmcp.search.relevance import LOOKED_AT, Signals, unique_codes
+from localmcp.index.candidates import Found, Hit, SearchOutcome, SearchRequest
+from localmcp.index.keyword import KeywordQuery, inverse_frequency
+from localmcp.index.relevance import LOOKED_AT, Signals, unique_codes
 from localmcp.workspace import Workspace
 
 HERE = Path(__file__).parent

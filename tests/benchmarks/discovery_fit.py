@@ -18,8 +18,8 @@ from typing import Any
 from discovery_quality import CACHE, FITTED, HERE, LONGEST_WAIT, described, read_queries, read_tools
 
 from localmcp.config import packaged_data
-from localmcp.embeddings import LazyEmbedder, open_embedder
-from localmcp.embeddings.default_model import DefaultEmbedder
+from localmcp.models import LazyEmbedder, open_embedder
+from localmcp.models.default_model import DefaultEmbedder
 from localmcp.text_vectors import TextVectors
 from localmcp.tool_search.abstention import FIRST, SIGNS, signs_of
 from localmcp.tool_search.background_requests import out_of_scope_margin

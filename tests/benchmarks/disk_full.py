@@ -28,10 +28,10 @@ from full_disk import full_disk  # noqa: E402
 from kill_everything import contents, generate, generate_containers, generate_imports  # noqa: E402
 
 from localmcp.doctor.optimization import optimize  # noqa: E402
-from localmcp.embeddings import HashEmbedder  # noqa: E402
 from localmcp.errors import FileUnavailable  # noqa: E402
-from localmcp.search.collections import choose_collections  # noqa: E402
-from localmcp.search.reembedding import reembed  # noqa: E402
+from localmcp.index.collections import choose_collections  # noqa: E402
+from localmcp.index.reembedding import reembed  # noqa: E402
+from localmcp.models import HashEmbedder  # noqa: E402
 from localmcp.storage.database import Database  # noqa: E402
 from localmcp.tools import Scope  # noqa: E402
 from localmcp.workspace import open_workspace  # noqa: E402

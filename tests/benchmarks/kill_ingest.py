@@ -28,8 +28,8 @@ from localmcp.storage.database import Database, fetch_all, fetch_one  # noqa: E4
 INGEST = """
 import sys
 from localmcp.config import Settings
-from localmcp.embeddings import LazyEmbedder, open_embedder
-from localmcp.knowledge.ingest import Library
+from localmcp.models import LazyEmbedder, open_embedder
+from localmcp.library.ingest import Library
 from localmcp.storage.database import Database
 
 library = Library(Database(sys.argv[1]), LazyEmbedder(lambda: open_embedder(sys.argv[2])), Settings())

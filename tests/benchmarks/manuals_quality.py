@@ -19,7 +19,7 @@ import statistics
 from pathlib import Path
 
 from localmcp.config import Settings
-from localmcp.search.candidates import SearchRequest
+from localmcp.index.candidates import SearchRequest
 from localmcp.tools import Scope
 from localmcp.workspace import Workspace
 

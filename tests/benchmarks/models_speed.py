@@ -25,10 +25,10 @@ import numpy as np
 import search_speed
 from search_speed import SEED, ClusterEmbedder, Corpus, build
 
-from localmcp.embeddings import Embedder, LazyEmbedder, open_embedder
-from localmcp.embeddings.multilingual_model import HALF_LENGTH
-from localmcp.search.candidates import Mode, SearchRequest
-from localmcp.search.index import Index
+from localmcp.index.candidates import Mode, SearchRequest
+from localmcp.index.index import Index
+from localmcp.models import Embedder, LazyEmbedder, open_embedder
+from localmcp.models.multilingual_model import HALF_LENGTH
 from localmcp.storage.database import Database
 
 MODELS = ("default", "multilingual")

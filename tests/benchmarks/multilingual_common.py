@@ -27,8 +27,8 @@ from pathlib import Path
 import numpy as np
 
 from localmcp.config import models_directory
-from localmcp.embeddings.e5_model import E5Embedder
-from localmcp.embeddings.word_outputs import word_means
+from localmcp.models.e5_model import E5Embedder
+from localmcp.models.word_outputs import word_means
 
 TARGET = Path(__file__).resolve().parents[2] / "localmcp" / "data" / "multilingual_common.npz"
 PASSAGES_BY_LANGUAGE, CHARACTERS = 5, 700

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from PIL import Image, ImageDraw, ImageFont
 
-from localmcp.text.ocr import DOTS_PER_INCH, installed_engine, read_pages
+from localmcp.readers.ocr import DOTS_PER_INCH, installed_engine, read_pages
 
 FONTS = ("DejaVuSerif.ttf", "DejaVuSans.ttf")
 SIZE = (int(8.27 * DOTS_PER_INCH), int(11.69 * DOTS_PER_INCH))

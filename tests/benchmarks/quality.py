@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from localmcp.config import Settings
-from localmcp.search.candidates import Mode, SearchRequest
+from localmcp.index.candidates import Mode, SearchRequest
 from localmcp.workspace import Workspace
 
 MODES: tuple[Mode, ...] = ("keyword", "semantic", "hybrid")

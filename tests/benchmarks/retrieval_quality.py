@@ -30,8 +30,8 @@ import apsw
 from quality import index, ndcg, read_judgements, read_lines
 
 from localmcp.config import Settings
-from localmcp.search.adaptation import adapt_weights
-from localmcp.search.candidates import Mode, SearchRequest
+from localmcp.index.adaptation import adapt_weights
+from localmcp.index.candidates import Mode, SearchRequest
 from localmcp.storage.database import Database, fetch_all
 from localmcp.wording.normalize import stems, words
 from localmcp.workspace import Workspace

@@ -23,16 +23,16 @@ from typing import Any
 import numpy as np
 from search_speed import SEED, ClusterEmbedder, Corpus, build, resident_megabytes
 
-from localmcp.embeddings import LazyEmbedder
-from localmcp.embeddings.default_model import DefaultEmbedder
-from localmcp.retriever.search import Retriever
-from localmcp.search.backend_choice import Places
-from localmcp.search.collection_vectors import find_blocks
-from localmcp.search.collections import choose_collections
-from localmcp.search.filters import Filters
-from localmcp.search.index import Index
-from localmcp.search.multi_query import best_matches, nearest_to_any
-from localmcp.search.vector import exact_cosines, nearest_chunks
+from localmcp.index.backend_choice import Places
+from localmcp.index.collection_vectors import find_blocks
+from localmcp.index.collections import choose_collections
+from localmcp.index.filters import Filters
+from localmcp.index.index import Index
+from localmcp.index.multi_query import best_matches, nearest_to_any
+from localmcp.index.vector import exact_cosines, nearest_chunks
+from localmcp.models import LazyEmbedder
+from localmcp.models.default_model import DefaultEmbedder
+from localmcp.records.search import Retriever
 from localmcp.storage.database import Database
 
 TEXTS, ROUNDS, QUESTIONS = 10, 30, 1000

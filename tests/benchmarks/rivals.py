@@ -33,7 +33,7 @@ from peers.environments import Unavailable, python_of
 from quality import read_lines
 
 from localmcp.config import packaged_data
-from localmcp.embeddings.default_model import DefaultEmbedder
+from localmcp.models.default_model import DefaultEmbedder
 from localmcp.storage.database import Database
 
 INITIALIZE = {

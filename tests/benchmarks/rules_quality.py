@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from localmcp.config import Settings, sample_directory
+from localmcp.index.collections import ensure_model
 from localmcp.rules.calibration import (
     SHIPPED_MODELS,
     Calibration,
@@ -34,7 +35,6 @@ from localmcp.rules.calibration import (
 )
 from localmcp.rules.relevance import Match, Task, match_rules
 from localmcp.rules.rulebook import Selection, find_collection, select_rules
-from localmcp.search.collections import ensure_model
 from localmcp.storage.database import Database
 from localmcp.workspace import Workspace
 

@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from localmcp.config import Settings, sample_directory
+from localmcp.index.collections import ensure_model
 from localmcp.rules import rulebook
 from localmcp.rules.rulebook import CATEGORIES, RuleDraft
-from localmcp.search.collections import ensure_model
 from localmcp.workspace import Workspace
 
 IN_ONE_TRANSACTION = 2000

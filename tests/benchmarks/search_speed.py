@@ -25,21 +25,21 @@ from typing import Any
 
 import numpy as np
 
-from localmcp.embeddings import LazyEmbedder, ModelIdentity
-from localmcp.search.candidates import SearchRequest
-from localmcp.search.collections import (
+from localmcp.index.candidates import SearchRequest
+from localmcp.index.collections import (
     claim_collection,
     ensure_collection,
     ensure_model,
     find_model,
     visible_collections,
 )
-from localmcp.search.drafts import ChunkDraft, SourceDraft
-from localmcp.search.filters import Filters
-from localmcp.search.index import Index
-from localmcp.search.multi_query import best_matches
-from localmcp.search.sources import put_source
-from localmcp.search.vector import exact_cosines
+from localmcp.index.drafts import ChunkDraft, SourceDraft
+from localmcp.index.filters import Filters
+from localmcp.index.index import Index
+from localmcp.index.multi_query import best_matches
+from localmcp.index.sources import put_source
+from localmcp.index.vector import exact_cosines
+from localmcp.models import LazyEmbedder, ModelIdentity
 from localmcp.storage.database import Database, read_generations
 from localmcp.wording.normalize import stop_words
 

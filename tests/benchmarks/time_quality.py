@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from localmcp.config import Settings
-from localmcp.search.candidates import SearchRequest
-from localmcp.search.dates import parse_moment
-from localmcp.search.filters import Filters
+from localmcp.index.candidates import SearchRequest
+from localmcp.index.dates import parse_moment
+from localmcp.index.filters import Filters
 from localmcp.workspace import Workspace
 
 QUESTIONS = Path(__file__).parent / "time_questions.json"

@@ -34,7 +34,7 @@ from typing import Any
 
 from localmcp.config import Settings
 from localmcp.doctor.examination import examine
-from localmcp.embeddings import LazyEmbedder
+from localmcp.models import LazyEmbedder
 from localmcp.tui.app import LocalMcpApp
 from localmcp.tui.pane import DEBOUNCE_SECONDS
 from localmcp.workspace import Workspace
@@ -265,7 +265,7 @@ def make_file(folder: Path, sources: int) -> Path:
     sys.path.insert(0, str(ROOT / "tests"))
     from library import Library
 
-    from localmcp.embeddings import HashEmbedder
+    from localmcp.models import HashEmbedder
     from localmcp.storage.database import Database
 
     library = Library(Database(file), HashEmbedder(64))

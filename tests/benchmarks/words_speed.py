@@ -34,8 +34,8 @@ WORDS = """
 import json, sys, time
 from pathlib import Path
 from localmcp.config import Settings
-from localmcp.embeddings import LazyEmbedder, open_embedder
-from localmcp.knowledge.ingest import Library
+from localmcp.models import LazyEmbedder, open_embedder
+from localmcp.library.ingest import Library
 from localmcp.storage.database import Database
 
 first = []

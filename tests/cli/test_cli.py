@@ -23,9 +23,9 @@ from localmcp.cli import terminal
 from localmcp.cli.demo import client_configuration
 from localmcp.cli.program import COMMANDS, modules, program
 from localmcp.errors import Interrupted
-from localmcp.knowledge import reading
-from localmcp.knowledge.report import Progress
-from localmcp.text.excerpt import Matcher, excerpt
+from localmcp.library import reading
+from localmcp.library.report import Progress
+from localmcp.readers.excerpt import Matcher, excerpt
 from localmcp.workspace import Workspace
 
 # ---------------------------------------------------------------- the program

@@ -15,11 +15,11 @@ from full_disk import full_disk
 
 from localmcp.doctor.backups import back_up
 from localmcp.doctor.optimization import optimize
-from localmcp.embeddings import HashEmbedder
 from localmcp.errors import FileUnavailable
+from localmcp.index.collections import choose_collections
+from localmcp.index.reembedding import reembed
+from localmcp.models import HashEmbedder
 from localmcp.packs.verify import verify
-from localmcp.search.collections import choose_collections
-from localmcp.search.reembedding import reembed
 from localmcp.storage.database import Database, fetch_all
 from localmcp.workspace import open_workspace
 

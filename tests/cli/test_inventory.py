@@ -8,8 +8,8 @@ import pytest
 from folders import write
 
 from localmcp.errors import NotFound
-from localmcp.knowledge.ingest import Library
-from localmcp.knowledge.inventory import Inventory, file_name
+from localmcp.library.ingest import Library
+from localmcp.library.inventory import Inventory, file_name
 from localmcp.storage.database import Database
 from localmcp.tools import Scope, use_scope
 

@@ -16,8 +16,8 @@ from command_line import run
 from folders import write
 
 from localmcp import config
-from localmcp.embeddings.model_archive import unpack_archive, write_archive
 from localmcp.errors import UnreadableDocument
+from localmcp.models.model_archive import unpack_archive, write_archive
 
 FAKE = "models--qdrant--bge-small-en-v1.5-onnx-q"
 SPEC = "fastembed:BAAI/bge-small-en-v1.5"

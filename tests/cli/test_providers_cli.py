@@ -114,7 +114,7 @@ def test_nothing_is_contacted_or_started_by_looking(run: Run, monkeypatch: pytes
     def refuse(*_: Any, **__: Any) -> None:
         raise AssertionError("something was contacted")
 
-    monkeypatch.setattr("localmcp.providers.http.send", refuse)
+    monkeypatch.setattr("localmcp.own_tools.http.send", refuse)
     assert run("check")[0] == 0
     run("providers")
     assert not trace.exists()

@@ -92,7 +92,7 @@ def test_hybrid_search_answers_at_least_as_much_as_either_arm(workspace: Workspa
 
 
 def test_joining_a_documents_passages_gives_back_its_text(workspace: Workspace) -> None:
-    from localmcp.text.readers import read_bytes
+    from localmcp.readers.readers import read_bytes
 
     for path in sorted((SAMPLES / "documents").rglob("*.md")):
         document = workspace.knowledge.get_document(str(path))

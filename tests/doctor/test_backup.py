@@ -16,11 +16,11 @@ from folders import many_sections, titles, write
 
 from localmcp.doctor.backups import back_up, restore
 from localmcp.doctor.optimization import optimize
-from localmcp.embeddings import HashEmbedder
 from localmcp.errors import FileUnavailable, InvalidInput, NotOurFile
-from localmcp.search.candidates import SearchRequest
-from localmcp.search.collections import choose_collections
-from localmcp.search.reembedding import clean, reembed
+from localmcp.index.candidates import SearchRequest
+from localmcp.index.collections import choose_collections
+from localmcp.index.reembedding import clean, reembed
+from localmcp.models import HashEmbedder
 from localmcp.storage.database import Database, fetch_one
 from localmcp.workspace import Workspace, open_workspace
 

@@ -24,12 +24,12 @@ from localmcp.doctor import location
 from localmcp.doctor.check import Check
 from localmcp.doctor.examination import examine, run_checks
 from localmcp.doctor.repair import repair
-from localmcp.embeddings.hashing import HashEmbedder
 from localmcp.errors import FileUnavailable, ModelUnavailable
 from localmcp.files import scratch_folder
-from localmcp.search.candidates import SearchRequest
-from localmcp.search.collections import choose_collections
-from localmcp.search.reembedding import reembed
+from localmcp.index.candidates import SearchRequest
+from localmcp.index.collections import choose_collections
+from localmcp.index.reembedding import reembed
+from localmcp.models.hashing import HashEmbedder
 from localmcp.workspace import Workspace, open_workspace
 
 

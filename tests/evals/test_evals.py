@@ -19,10 +19,10 @@ from made_once import made_once
 from localmcp.cli.program import execute
 from localmcp.cli.session import Session
 from localmcp.config import Settings, sample_directory
-from localmcp.embeddings import HashEmbedder
 from localmcp.errors import InvalidInput, NotFound
 from localmcp.evals.metrics import ndcg, paired_interval, percentile, recall, reciprocal_rank
 from localmcp.evals.questions import make_questions, read_questions
+from localmcp.models import HashEmbedder
 from localmcp.storage.database import Database
 from localmcp.workspace import Workspace
 

@@ -39,12 +39,12 @@ from localmcp.errors import (
     NotFound,
     Unavailable,
 )
+from localmcp.index.backend import Record
+from localmcp.index.conditions import evaluate, parse_condition
 from localmcp.milvus import client as milvus_client
 from localmcp.milvus.backend import MilvusBackend, open_milvus
 from localmcp.milvus.client import Server
 from localmcp.milvus.schema import decode_name, encode_name, fit_metadata, fit_text
-from localmcp.search.backend import Record
-from localmcp.search.conditions import evaluate, parse_condition
 
 DIMENSION = 16
 MODEL = "a-model#0123456789abcdef"

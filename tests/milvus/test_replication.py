@@ -20,12 +20,12 @@ from milvus_servers import LiteServer, needs_lite, open_backend, shared_server
 
 from localmcp.cli.program import execute
 from localmcp.cli.session import Session
-from localmcp.embeddings import HashEmbedder
 from localmcp.errors import ConfigurationError, InvalidInput, LocalMCPError, ModelMismatch, NotFound, Unavailable
+from localmcp.index.replicas import Replica, replica_of
+from localmcp.index.vector_queue import FRONT, Lease
 from localmcp.milvus.backend import MilvusBackend
-from localmcp.retriever import outgoing, replication_tools
-from localmcp.search.replicas import Replica, replica_of
-from localmcp.search.vector_queue import FRONT, Lease
+from localmcp.models import HashEmbedder
+from localmcp.records import outgoing, replication_tools
 from localmcp.storage.database import fetch_all, fetch_one
 from localmcp.tools import Scope, use_progress
 from localmcp.workspace import Workspace, open_workspace
@@ -204,7 +204,7 @@ def test_a_program_killed_in_the_middle_of_a_push_is_taken_over_from(
     add_many(workspace, 60)
     code = f"""
 import os, signal
-from localmcp.retriever import outgoing
+from localmcp.records import outgoing
 from localmcp.workspace import open_workspace
 
 def kill(done, total):
@@ -295,7 +295,7 @@ def test_new_metadata_and_partitions_follow_although_the_text_stays(
     workspace.replication.push("default")
     [(source_id,)] = query(workspace, "select id from sources where title = 'Wax'")
     with workspace.database.write() as connection:
-        from localmcp.search.replicas import note_source
+        from localmcp.index.replicas import note_source
 
         connection.execute("update sources set metadata = ? where id = ?", (json.dumps({"year": 2}), source_id))
         note_source(connection, source_id)

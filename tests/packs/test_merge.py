@@ -13,8 +13,8 @@ from command_line import run_here as cli
 from consistency import disagreements
 
 from localmcp.config import Settings
-from localmcp.embeddings import HashEmbedder, LazyEmbedder
 from localmcp.errors import FileUnavailable, InvalidInput, ModelUnavailable, NotFound
+from localmcp.models import HashEmbedder, LazyEmbedder
 from localmcp.packs.merge import Merge, MergeReport
 from localmcp.packs.pack import PackOptions, write_pack
 from localmcp.storage.database import Database, fetch_all, fetch_one

@@ -14,8 +14,8 @@ import pytest
 from localmcp.cli.program import execute
 from localmcp.cli.session import Session
 from localmcp.config import Settings
-from localmcp.embeddings import LazyEmbedder, open_embedder
 from localmcp.errors import AccessDenied, NotFound
+from localmcp.models import LazyEmbedder, open_embedder
 from localmcp.packs.pack import PackOptions, write_pack
 from localmcp.rules.rulebook import RuleDraft
 from localmcp.tools import Scope

@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from localmcp.config import sample_directory
-from localmcp.embeddings import HashEmbedder, LazyEmbedder
 from localmcp.errors import AccessDenied, InvalidInput, NotFound
+from localmcp.index.federation import Federation
+from localmcp.index.index import Index
+from localmcp.models import HashEmbedder, LazyEmbedder
 from localmcp.quickstarts.catalog import Quickstarts
 from localmcp.quickstarts.matching import MOST_FALLBACK, Neighbors, fold_text, match_field, read_query, split_words
-from localmcp.search.federation import Federation
-from localmcp.search.index import Index
 from localmcp.storage.database import Database, fetch_one
 from localmcp.tools import Json, Registry, Scope
 

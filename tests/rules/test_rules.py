@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from localmcp.config import Settings, load_settings, sample_directory
-from localmcp.embeddings import HashEmbedder, LazyEmbedder, open_embedder
 from localmcp.errors import ConfigurationError, InvalidInput, LocalMCPError, ModelUnavailable, NotFound
+from localmcp.models import HashEmbedder, LazyEmbedder, open_embedder
 from localmcp.rules.calibration import (
     Calibration,
     find_calibration,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from localmcp.config import Settings
-from localmcp.embeddings import LazyEmbedder, open_embedder
+from localmcp.models import LazyEmbedder, open_embedder
 from localmcp.rules.rulebook import RuleDraft
 from localmcp.workspace import Workspace
 

@@ -14,9 +14,9 @@ from localmcp.cli.program import execute
 from localmcp.cli.session import Session
 from localmcp.config import Settings, state_directory
 from localmcp.doctor.backups import back_up, restore
-from localmcp.knowledge.scans import waiting_pages
-from localmcp.search.candidates import SearchRequest
-from localmcp.search.collections import visible_collections
+from localmcp.index.candidates import SearchRequest
+from localmcp.index.collections import visible_collections
+from localmcp.library.scans import waiting_pages
 from localmcp.storage.adoption import Dropped, KeptPowers, adopt
 from localmcp.storage.database import Database, fetch_one
 from localmcp.workspace import Workspace

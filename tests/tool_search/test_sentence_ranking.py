@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from localmcp.discovery import Discovery
-from localmcp.embeddings import HashEmbedder, LazyEmbedder
-from localmcp.embeddings.default_model import DefaultEmbedder
 from localmcp.errors import ModelUnavailable
+from localmcp.models import HashEmbedder, LazyEmbedder
+from localmcp.models.default_model import DefaultEmbedder
 from localmcp.tool_search.arguments import fill_arguments
 from localmcp.tool_search.phrases import PhraseMatch, match_phrase, parse_phrase, trim, written
 from localmcp.tool_search.ranking import ToolFinder

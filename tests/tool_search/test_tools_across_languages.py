@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from localmcp.embeddings import LazyEmbedder, open_embedder
-from localmcp.embeddings.default_model import DefaultEmbedder
+from localmcp.models import LazyEmbedder, open_embedder
+from localmcp.models.default_model import DefaultEmbedder
 from localmcp.tool_search.query import ToolDescription
 from localmcp.tool_search.ranking import Hits, ToolFinder
 

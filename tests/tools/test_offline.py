@@ -176,9 +176,7 @@ def test_the_commands_of_a_day_open_no_socket(environment: dict[str, str], notes
 
 def test_no_library_leaves_an_identifier_in_the_home_directory(environment: dict[str, str]) -> None:
     """onnxruntime makes a device id and a database of what it will report, unless it is told not to."""
-    run(
-        environment, "-c", "from localmcp.embeddings import open_embedder; open_embedder('default').embed_query('bees')"
-    )
+    run(environment, "-c", "from localmcp.models import open_embedder; open_embedder('default').embed_query('bees')")
     assert left_at_home(environment) == []
 
 

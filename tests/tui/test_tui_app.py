@@ -18,7 +18,7 @@ from tui_driver import RunningTui, looks, make_library, open_tui, settings_of
 from localmcp.config import Settings, load_settings, sample_directory
 from localmcp.doctor.examination import examine
 from localmcp.errors import ConfigurationError, FileUnavailable, Interrupted
-from localmcp.knowledge import background
+from localmcp.library import background
 from localmcp.storage.provenance import is_adopted
 from localmcp.tui import messages
 from localmcp.tui.app import ERRORS_AT_ONCE, PANES, LocalMcpApp

@@ -14,9 +14,9 @@ from tui_driver import RunningTui, make_library, open_tui, settings_of
 
 from localmcp.config import config_directory, state_directory
 from localmcp.errors import InvalidInput
-from localmcp.knowledge.background import Work
-from localmcp.providers.mcp_servers.catalog import ToolList
-from localmcp.search.vector_queue import BEHIND, Lease, is_alive
+from localmcp.hub.catalog import ToolList
+from localmcp.index.vector_queue import BEHIND, Lease, is_alive
+from localmcp.library.background import Work
 from localmcp.tui.commands import command_line
 from localmcp.tui.job_strip import Pace, work_words
 from localmcp.tui.panes.file import evaluation_page

@@ -12,7 +12,7 @@ from folders import write
 from textual import events
 from tui_driver import RunningTui, make_library, open_tui
 
-from localmcp.text.excerpt import Matcher
+from localmcp.readers.excerpt import Matcher
 from localmcp.tui.editor import editor_command
 from localmcp.tui.highlight import best_stretch
 from localmcp.tui.search_memory import SearchMemory

@@ -15,7 +15,7 @@ from tui_driver import RunningTui, make_library, open_tui
 from localmcp.activity import CallOrigin, call_origin
 from localmcp.config import config_directory, state_directory
 from localmcp.errors import LocalMCPError
-from localmcp.providers.mcp_servers.catalog import ToolList
+from localmcp.hub.catalog import ToolList
 from localmcp.tools import Scope
 from localmcp.tui.app import PANES
 from localmcp.tui.dialogs import completed_path

@@ -10,7 +10,7 @@ import anyio.to_thread
 from starlette.responses import Response
 
 from localmcp.errors import AccessDenied, InvalidInput, LocalMCPError, NotFound
-from localmcp.search.collections import choose_collections
+from localmcp.index.collections import choose_collections
 from localmcp.server.http.authentication import request_scope, require_admin
 from localmcp.server.http.exchange import Calls, Exchange
 from localmcp.server.http.log_lines import say

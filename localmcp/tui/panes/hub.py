@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 from textual.content import Content
 
+from localmcp.hub.client_configuration import client_names
 from localmcp.humanize import counted
-from localmcp.providers.client_configuration import client_names
 from localmcp.tui.command_pane import CommandPane
 from localmcp.tui.commands import Command, Entry
 from localmcp.tui.session import Session
 
 if TYPE_CHECKING:
-    from localmcp.providers.mcp_servers.provider import McpServer
+    from localmcp.hub.provider import McpServer
     from localmcp.workspace import Workspace
 
 CONNECT = Command(

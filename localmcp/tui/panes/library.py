@@ -16,8 +16,8 @@ from textual.widgets.tree import TreeNode
 
 from localmcp.errors import NotFound
 from localmcp.humanize import counted
-from localmcp.knowledge.inventory import Folder, FolderState, Inventory, Item, PassageLine, Unread
-from localmcp.search.federation import shown_name
+from localmcp.index.federation import shown_name
+from localmcp.library.inventory import Folder, FolderState, Inventory, Item, PassageLine, Unread
 from localmcp.tui.dialogs import ask_for_folder, ask_for_page, confirm
 from localmcp.tui.editor import open_in_editor, real_path
 from localmcp.tui.highlight import citation_text

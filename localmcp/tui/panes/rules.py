@@ -11,8 +11,8 @@ from textual.widget import Widget
 from textual.widgets import OptionList, Static
 
 from localmcp.errors import InvalidInput
+from localmcp.index.federation import never_changed
 from localmcp.schemas import Json
-from localmcp.search.federation import never_changed
 from localmcp.tui.dialogs import TextScreen, ask_screen, confirm
 from localmcp.tui.finder import FinderPane, left_out
 from localmcp.tui.form_screen import FormScreen

@@ -14,9 +14,9 @@ from textual.widgets import ContentSwitcher, Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from localmcp.humanize import counted, headings_of
-from localmcp.knowledge.query_line import parse_query_line
+from localmcp.library.query_line import parse_query_line
+from localmcp.readers.excerpt import Matcher
 from localmcp.schemas import Json
-from localmcp.text.excerpt import Matcher
 from localmcp.tui.highlight import HitLines, citation_text, matcher_of
 from localmcp.tui.pane import Choices, Pane, TextLine
 from localmcp.tui.passage_view import PassageView, explanation_of

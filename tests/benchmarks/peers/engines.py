@@ -41,8 +41,8 @@ def open_localmcp(vectors: Any, folder: Path) -> tuple[Search, Path]:
     """The vector arm over the file that `search_speed.build` made in the folder; its chunks hold these vectors."""
     from search_speed import ClusterEmbedder
 
-    from localmcp.search.collections import find_model
-    from localmcp.search.vector import SignIndex, nearest_chunks
+    from localmcp.index.collections import find_model
+    from localmcp.index.vector import SignIndex, nearest_chunks
     from localmcp.storage.database import Database, read_generations
 
     path = folder / f"speed-{len(vectors)}.localmcp"

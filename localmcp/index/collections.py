@@ -1,0 +1,226 @@
+"""Collections and their partitions, the models whose vectors they hold, and which of them a caller sees."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import apsw
+
+from localmcp.errors import InvalidInput, ModelMismatch, NotFound
+from localmcp.humanize import choices, command_line
+from localmcp.models import DEFAULT_NAME, MULTILINGUAL_NAME
+from localmcp.schemas import did_you_mean
+from localmcp.storage.database import fetch_all, fetch_column, fetch_one
+from localmcp.storage.times import utc_now
+from localmcp.tools import current_scope
+
+if TYPE_CHECKING:
+    from localmcp.models import ModelIdentity
+
+MAX_NAME = 100
+_CALIBRATIONS = {MULTILINGUAL_NAME: '{"passage_floor": 0.18}'}
+"""By the model's name, where it is not the default's. Questions in another language than the passage's lose a third."""
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """A named set of sources whose vectors all come from one model; a knowledge base is a collection (S3-12)."""
+
+    id: int
+    name: str
+    description: str
+    model_id: int | None
+
+
+def visible_collections(connection: apsw.Connection, kind: str = "documents") -> list[Collection]:
+    """Return the collections that the scope may see, by name: every id in a search comes from here."""
+    sql = "select id, name, description, model_id from collections where kind = ? order by name"
+    rows = fetch_all(connection, sql, (kind,))
+    allowed = current_scope().collections
+    return [Collection(*row) for row in rows if allowed is None or row[1] in allowed]
+
+
+def visible_ids(connection: apsw.Connection, name: str | None = None) -> str:
+    """Return the ids of the visible collections, or of the one of that name, as SQL has them in a list: `1,4`."""
+    visible = visible_collections(connection)
+    return ",".join(str(c.id) for c in visible if name is None or c.name.casefold() == name.casefold())
+
+
+def choose_collections(connection: apsw.Connection, names: list[str] | None) -> list[Collection]:
+    """Return the visible collections of those names, or all visible ones for None.
+
+    Raises:
+        NotFound: a name that does not exist or that the caller may not see; names the nearest visible one.
+    """
+    visible = visible_collections(connection)
+    if names is None:
+        return visible
+    return [_named(visible, name) for name in dict.fromkeys(names)]
+
+
+def _named(visible: list[Collection], name: str) -> Collection:
+    for candidate in visible:
+        if candidate.name.casefold() == name.casefold():
+            return candidate
+    raise NotFound(f"No collection '{name}'.", hint=hint_for(visible, name))
+
+
+def hint_for(visible: list[Collection], name: str) -> str:
+    """Return what to say of a name that none of the collections has: the nearest, or all of them."""
+    names = [collection.name for collection in visible]
+    return did_you_mean(name, names, choices(names))
+
+
+def ensure_collection(connection: apsw.Connection, name: str, *, kind: str = "documents") -> Collection:
+    """Return the collection of that name, made if absent. Part of the caller's write transaction.
+
+    Raises:
+        InvalidInput: an empty, overlong or unprintable name; a new one that could not be told from another.
+        NotFound: the scope may not see it.
+    """
+    _check_name("collection", name)
+    # Names are one when only their case differs; the one that is there decides what the scope may see.
+    stored_name = fetch_one(connection, "select name from collections where name = ?", (name,))
+    if stored_name is None:
+        stored_name = checked_collection_name(name)
+    allowed = current_scope().collections
+    if allowed is not None and stored_name not in allowed:
+        raise NotFound(f"No collection '{name}'.")
+    connection.execute(
+        "insert into collections (name, kind, created_at) values (?, ?, ?) on conflict (name) do nothing",
+        (name, kind, utc_now()),
+    )
+    row = fetch_one(
+        connection, "select id, name, description, model_id from collections where name = ? and kind = ?", (name, kind)
+    )
+    if row is None:
+        raise InvalidInput(f"collection: the name '{name}' is taken by something else.")
+    return Collection(*row)
+
+
+def ensure_partition(connection: apsw.Connection, collection: Collection, name: str | None) -> int | None:
+    """Return the id of the collection's partition of that name, made if absent; None for None."""
+    if name is None:
+        return None
+    _check_name("partition", name)
+    connection.execute(
+        """
+        insert into partitions (collection_id, name, created_at) values (?, ?, ?)
+        on conflict (collection_id, name) do nothing
+        """,
+        (collection.id, name, utc_now()),
+    )
+    sql = "select id from partitions where collection_id = ? and name = ?"
+    return fetch_one(connection, sql, (collection.id, name))
+
+
+def _check_name(field: str, name: str) -> None:
+    if not name.strip() or len(name) > MAX_NAME or not name.isprintable():
+        raise InvalidInput(f"{field}: {name!r} cannot be a name; use 1 to {MAX_NAME} printable characters.")
+
+
+def checked_collection_name(name: str) -> str:
+    """Return the name, if a new collection may have it.
+
+    Raises:
+        InvalidInput: it is empty, overlong or unprintable, or could not be told from another.
+    """
+    _check_name("collection", name)
+    if name != name.strip():
+        raise InvalidInput(f"collection: {name!r} begins or ends with a space.", hint=f"Use '{name.strip()}'.")
+    if name.casefold().startswith("mount:"):
+        raise InvalidInput(f"collection: '{name}' cannot be a name: 'mount:' means a mounted file.")
+    return name
+
+
+# ---------------------------------------------------------------- models
+
+
+def ensure_model(connection: apsw.Connection, identity: ModelIdentity) -> int:
+    """Return the id of a model in the file, made if absent. Part of the caller's write transaction."""
+    connection.execute(
+        """
+        insert into models (name, fingerprint, sha256, pooling, query_prefix, passage_prefix, dimension, max_tokens,
+                            calibration, created_at)
+        values (:name, :fingerprint, :sha256, :pooling, :query_prefix, :passage_prefix, :dimension, :max_tokens,
+                :calibration, :now)
+        on conflict (fingerprint) do nothing
+        """,
+        {
+            **asdict(identity),
+            "fingerprint": identity.fingerprint,
+            "calibration": _CALIBRATIONS.get(identity.name),
+            "now": utc_now(),
+        },
+    )
+    return fetch_one(connection, "select id from models where fingerprint = ?", (identity.fingerprint,))
+
+
+def find_model(connection: apsw.Connection, identity: ModelIdentity) -> int | None:
+    """Return the id of this model in the file, or None when the file has no vectors of it."""
+    return fetch_one(connection, "select id from models where fingerprint = ?", (identity.fingerprint,))
+
+
+def spec_of(name: str, dimension: int = 0) -> str:
+    """Return the setting that chooses a model of that name; an unknown name as it is."""
+    existing_ids = {
+        DEFAULT_NAME: "default",
+        MULTILINGUAL_NAME: "multilingual",
+        "hash": f"hash:{dimension}" if dimension else "hash",
+    }
+    return existing_ids.get(name) or (f"fastembed:{name}" if name.count("/") == 1 else name)
+
+
+def advise_model(name: str, dimension: int) -> str:
+    """Return the command that makes the model of a collection's vectors the one in use."""
+    return f"Set their model with: {set_model_command(spec_of(name, dimension))}"
+
+
+def set_model_command(spec: str) -> str:
+    """Return the command that makes a model the one in use."""
+    return command_line("localmcp", "config", "set", "model", spec)
+
+
+def claim_collection(connection: apsw.Connection, collection: Collection, model_id: int) -> Collection:
+    """Bind an unbound collection to a model; a bound one must already be bound to it. Part of the write transaction.
+
+    Raises:
+        ModelMismatch: the collection's vectors come from another model.
+    """
+    bound: Any = fetch_one(connection, "select model_id from collections where id = ?", (collection.id,))
+    if bound is None:
+        connection.execute("update collections set model_id = ? where id = ?", (model_id, collection.id))
+    elif bound != model_id:
+        (theirs, dimension), (ours, _) = (
+            fetch_one(connection, "select name, dimension from models where id = ?", (their_model,))
+            for their_model in (bound, model_id)
+        )
+        raise ModelMismatch(
+            f"Collection '{collection.name}' holds vectors of '{theirs}', not of '{ours}'; they cannot be mixed.",
+            hint=f"{advise_model(theirs, dimension)}   (or use another --collection)",
+        )
+    return Collection(collection.id, collection.name, collection.description, model_id)
+
+
+def groups_in_other_languages(
+    connection: apsw.Connection, language: str | None, collection_ids: Sequence[int]
+) -> Sequence[int]:
+    """Return the groups of chunks in another language than the question's; none where that is undecided."""
+    sql = "select id from groups where language != ? and chunks > 0 and collection_id in (select value from carray(?))"
+    bindings = (language, apsw.carray(array("q", collection_ids)))
+    return fetch_column(connection, sql, bindings) if language else []
+
+
+def in_groups(connection: apsw.Connection, groups: Sequence[int], chunk_ids: Sequence[int]) -> frozenset[int]:
+    """Return those of the chunks that are in one of the groups."""
+    if not groups or not chunk_ids:
+        return frozenset()
+    sql = """
+        select id from chunks
+        where id in (select value from carray(?)) and group_id in (select value from carray(?))
+    """
+    bindings = (apsw.carray(array("q", chunk_ids)), apsw.carray(array("q", groups)))
+    return frozenset(fetch_column(connection, sql, bindings))

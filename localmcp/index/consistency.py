@@ -1,0 +1,99 @@
+"""Check that the indexes of a file agree with its documents, for `verify` and `doctor`."""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Iterator
+
+import apsw
+
+from localmcp.arrays import np
+from localmcp.index.vector import segment_fits
+from localmcp.index.vector_queue import QUEUE_VERSION, miscounted
+from localmcp.storage.database import fetch_all, fetch_one
+from localmcp.storage.schema import has_table
+from localmcp.storage.vector_codes import pack_codes
+
+_LIVE = "select chunks.id from chunks join sources on sources.id = source_id where trashed_at is null"
+_SEGMENTS = """
+    signs join models on models.id = signs.model_id
+    where collection_id in (select id from collections where kind = 'documents')
+"""
+_COUNTS = {
+    "{} passages are not in the keyword index": f"({_LIVE}) where id not in (select rowid from chunks_fts)",
+    "the keyword index holds {} passages that are not there": f"chunks_fts where rowid not in ({_LIVE})",
+    "{} documents have another number of passages than they say": """
+        sources where chunk_count <> (select count(*) from chunks where source_id = sources.id)
+    """,
+    "{} passages do not continue the one before them": """(
+        select start, position, stop - start - length(text) as gap,
+            lag(stop, 1, 0) over place as before, row_number() over place - 1 as place_number
+        from chunks window place as (partition by source_id order by position)
+    ) where start <> before or position <> place_number or gap <> 0
+    """,
+    "{} vectors have the wrong length, or belong to no model": """
+        embeddings left join models on models.id = model_id where length(embedding) is not 4 * dimension
+    """,
+    "{} vectors belong to no passage": """
+        embeddings where chunk_id not in (select id from chunks) and (model_id << 40 | chunk_id) not in (OF_RULES)
+    """,
+}
+"""What is wrong -> the rows with which it is, of which a sound file has none."""
+_OF_RULES = "select embedding from rules where embedding is not null"
+
+
+def disagreements(connection: apsw.Connection) -> list[str]:
+    """Return what does not hold, a sentence each; empty for a sound file. 1 s for 100,000 passages.
+
+    Checked: live passages are those of the keyword index; passages continue each other and are counted by their
+    document; vectors have the model's length and belong to a passage or a rule; sign codes are those of the vectors.
+    """
+    # Files of the first versions have no rules.
+    of_rules = _OF_RULES if has_table(connection, "rules") else "null"
+    counts = {
+        text: fetch_one(connection, f"select count(*) from {rows.replace('OF_RULES', of_rules)}")
+        for text, rows in _COUNTS.items()
+    }
+    if connection.pragma("user_version") >= QUEUE_VERSION:
+        counts["{} documents wait for other vectors than the queue says"] = miscounted(connection)
+    return [*(text.format(count) for text, count in counts.items() if count), *_sign_codes(connection)]
+
+
+def _sign_codes(connection: apsw.Connection) -> Iterator[str]:
+    """Yield how sign codes differ from vectors: each vector of its collection's model has one code, its signs."""
+    # Segments of another length are not even read: they may be large.
+    fits = segment_fits(connection)
+    if unfit := fetch_one(connection, f"select count(*) from {_SEGMENTS} and not ({fits})"):
+        yield f"{unfit} segments of sign codes have the wrong length"
+    coded: Counter[tuple[int, int]] = Counter()
+    wrong = 0
+    sql = f"select signs.model_id, ids, bits, dimension from {_SEGMENTS} and {fits}"
+    for model_id, ids, bits, dimension in connection.execute(sql):
+        numbers = array("q", ids)
+        coded.update((model_id, chunk_id) for chunk_id in numbers)
+        wrong += _differing(connection, model_id, numbers, bits, dimension)
+    if wrong:
+        yield f"{wrong} sign codes are not those of their vectors"
+    sql = f"""
+        select collections.model_id, chunks.id from ({_LIVE}) as live join chunks on chunks.id = live.id
+        join sources on sources.id = source_id join collections on collections.id = collection_id
+        join vectors on vectors.id = collections.model_id << 40 | chunks.id
+    """
+    expected = set(fetch_all(connection, sql))
+    if expected != set(coded) or max(coded.values(), default=1) > 1:
+        missing, spare = len(expected - set(coded)), coded.total() - len(expected & set(coded))
+        yield f"{missing} vectors have no sign code, and {spare} sign codes have no vector"
+
+
+def _differing(connection: apsw.Connection, model_id: int, ids: array[int], bits: bytes, dimension: int) -> int:
+    """Count the sign codes that are not those of their vectors."""
+    codes = np.frombuffer(bits, np.uint64).reshape(len(ids), -1)
+    sql = "select id & 1099511627775, embedding from vectors where id in (select ? << 40 | value from carray(?))"
+    vectors = dict(fetch_all(connection, sql, (model_id, apsw.carray(ids))))
+    rows = [place for place, row_id in enumerate(ids) if len(vectors.get(row_id, b"")) == 4 * dimension]
+    if not rows:
+        return 0
+    stacked = np.frombuffer(b"".join(vectors[ids[place]] for place in rows), "<f4").reshape(len(rows), dimension)
+    expected = pack_codes(stacked)[:, : codes.shape[1]]
+    return int((codes[rows] != expected).any(axis=1).sum())

@@ -1,0 +1,122 @@
+"""Documents that a search names by their files: `invoice-2024.pdf`, "httpx changelog", "what does HISTORY.md say"."""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import apsw
+
+from localmcp.index.collections import Collection
+from localmcp.storage.database import fetch_all, fetch_column
+from localmcp.wording.normalize import fold
+
+MOST_NAMED = 5
+"""More documents of one name are no answer: "readme" is a word like others in a folder of projects."""
+MOST_WORDS = 6
+"""A text of more words, numbers aside, is no name of a file, but may hold one."""
+MOST_FILES, CHARACTERS_READ = 3, 2_000
+"""File names with their suffixes, and characters, in which they are looked for."""
+MOST_FETCHED = 500
+_BOUNDARY = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[^\W\d_])(?=\d)|(?<=\d)(?=[^\W\d_])")
+_SUFFIX = re.compile(r"[A-Za-z][A-Za-z0-9]{0,4}")
+_MARKS = "\"'`“”‘’«»()[]{}<>,;:.?!*"
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """The documents that a text names by their files."""
+
+    shares: dict[int, float] = field(default_factory=dict[int, float])
+    """Source id -> share of the words of the file's name that the text holds, above 0 up to 1."""
+    is_all: bool = False
+    """The text says no more than where the documents are: their paths hold all of it."""
+
+
+def named_sources(connection: apsw.Connection, text: str, collections: Sequence[Collection], allowed: Any) -> Named:
+    """Return the documents that the text names.
+
+    A document is named if the text holds its file name with the suffix, or if its path holds every word of the text,
+    at least one of them in its name. Those whose path holds most words of the text are meant.
+    """
+    text = text[:CHARACTERS_READ]
+    words, folded = set(words_of(text)), fold(text)
+    shares: dict[int, float] = {}
+    most = 0
+    for source_id, path in _paths(connection, text, collections):
+        name, in_path = file_name(path), words.intersection(words_of(path))
+        in_name = words.intersection(words_of(name))
+        is_whole = in_path == words and words.intersection(words_of(_stem(name)))
+        if not in_name or not (is_whole or ("." in name and fold(name) in folded)):
+            continue
+        if allowed is not None and source_id not in allowed:
+            continue
+        if len(in_path) > most:
+            most, shares = len(in_path), {}
+        if len(in_path) == most:
+            shares[source_id] = len(in_name) / len(set(words_of(name)))
+    return Named(shares, most == len(words)) if len(shares) <= MOST_NAMED else Named()
+
+
+def first_chunks(connection: apsw.Connection, source_ids: Iterable[int]) -> list[int]:
+    """Return the first chunk of each document."""
+    sql = "select id from chunks where position = 0 and source_id in (select value from carray(?))"
+    return fetch_column(connection, sql, (apsw.carray(array("q", source_ids)),))
+
+
+def named_chunks(connection: apsw.Connection, source_ids: Iterable[int], candidates: Iterable[int]) -> dict[int, int]:
+    """Return those of the candidates that are in one of the documents: chunk id -> source id."""
+    sql = """
+        select id, source_id from chunks indexed by chunk_sources
+        where id in (select value from carray(?)) and source_id in (select value from carray(?))
+    """
+    bindings = apsw.carray(array("q", candidates)), apsw.carray(array("q", source_ids))
+    return dict(fetch_all(connection, sql, bindings))
+
+
+def _paths(connection: apsw.Connection, text: str, collections: Sequence[Collection]) -> Iterator[tuple[int, str]]:
+    """Yield (source id, path) where the path may hold what is asked for; 1 ms for 10,000 documents."""
+    words = sorted(set(map(_pattern, _split(text))), key=len, reverse=True)
+    is_short = sum(not word.isdigit() for word in words) <= MOST_WORDS
+    pattern_groups = [[f"%{word}%" for word in words]] if words and is_short else []
+    files = [file.rpartition(".") for file in _file_names(text)]
+    pattern_groups += [[f"%{_pattern(stem)}.{suffix}"] for stem, _, suffix in files]
+    ids = ",".join(str(collection.id) for collection in collections)
+    sql = f"select id, uri from sources where collection_id in ({ids}) and trashed_at is null and uri is not null"
+    for patterns in pattern_groups:
+        likes = " and uri like ?" * len(patterns)
+        yield from fetch_all(connection, f"{sql}{likes} limit {MOST_FETCHED}", patterns)
+
+
+def _pattern(word: str) -> str:
+    """Return what LIKE looks for: SQLite knows upper and lower case of ASCII letters only, and capitals come first."""
+    lower = word.lower()
+    return re.sub(r"[^a-z0-9]+", "%", lower) if re.search(r"[a-z0-9]", lower) else lower[1:]
+
+
+def _file_names(text: str) -> list[str]:
+    """Return the words of a text that may be, or end, the name of a file."""
+    parts = (part.strip(_MARKS) for part in text.split())
+    names = (part for part in parts if part.rpartition(".")[0] and _SUFFIX.fullmatch(part.rpartition(".")[2]))
+    return [*dict.fromkeys(names)][:MOST_FILES]
+
+
+def _split(text: str) -> list[str]:
+    return re.findall(r"[^\W_]+", _BOUNDARY.sub(" ", text))
+
+
+def words_of(text: str) -> Iterator[str]:
+    """Yield the folded words of a path or of a query; "QuarterlyReport2025" has three."""
+    return map(fold, _split(text))
+
+
+def file_name(path: str) -> str:
+    """Return the last part of a path, of a member of an archive too."""
+    return re.split(r"[/\\#]", path)[-1]
+
+
+def _stem(name: str) -> str:
+    return name.rpartition(".")[0] or name

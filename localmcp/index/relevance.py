@@ -1,0 +1,163 @@
+"""Relevance: how likely a passage answers the question, 0..100; calibrated on judged questions.
+
+The scores of a search order its hits and say little about whether any of them is good: the best keyword hit shows 100.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from localmcp.index.keyword import ABSENT, REPAIR_WEIGHT, WITHIN, KeywordQuery
+from localmcp.wording.normalize import fold, is_function_word, phrases
+
+LEAST = 50.0
+"""Below it a passage hardly answers. If the best of the first is below, the search says `lowConfidence`."""
+LOOKED_AT = 3
+"""The first hits, of which one should answer."""
+CROWD = slice(1, 6)
+"""The second to the sixth nearest passage."""
+TYPICAL_CROWD = 0.35
+"""Mean cosine of the crowd with the default model; cosines of other models are moved there."""
+FAR = 0.25
+"""Cosine of a passage that is about something else."""
+UNIQUE_CODE = 90.0
+"""What a passage shows at least that holds a rare code which the query is mostly about."""
+RARE_CHUNKS, CODE_SHARE = 3, 1 / 3
+_MEASURE = re.compile(r"\b(?:how|wie|hoe|hur|hvor) (\w+)", re.IGNORECASE)
+_NEGATION = re.compile(r"n['’]t\Z", re.IGNORECASE)
+_MARKS = ".,;:!?()\"'“”«»"
+_YEAR = re.compile(r"(?:19|20)\d\d")
+
+
+class Signals(NamedTuple):
+    """Features for and against a passage; also their weights in a logistic map."""
+
+    constant: float
+    meaning: float
+    """Cosine."""
+    far: float
+    """How much the cosine is below FAR: words shared with such a passage are chance."""
+    coverage: float
+    """Share of the idf of the question's content words that are in the passage."""
+    lacks_number: float
+    """1 if the question has a word with a digit (code, year, amount) that the passage lacks."""
+    other_language: float
+    """1 if question and passage are in different languages: they share few words, and their cosines are lower."""
+    words: float
+    """Logarithm of 1 + the number of content words: half of two says less than half of six."""
+
+
+HYBRID = Signals(-4.77, 2.4, -14.36, 6.07, -4.41, 1.35, 1.24)
+"""Fitted by `tests/benchmarks/confidence_quality.py --fit`. The best sentence by meaning, the share of the bm25 score,
+the next passages, ranks and the agreement of both arms gained nothing on sets that were left out."""
+KEYWORD = Signals(-4.25, 0.0, 0.0, 6.19, -3.8, 0.0, 1.31)
+SEMANTIC = Signals(-2.0, 6.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """Judges the passages that were found for one question."""
+
+    idf_by_word: dict[str, float] = field(default_factory=dict[str, float])
+    """What each content word of the question counts; none if it was not searched by words."""
+    missing: dict[str, float] = field(default_factory=dict[str, float])
+    """The same for those that are in no passage."""
+    codes: frozenset[str] = frozenset()
+    """Words that are rare codes, if the question is mostly about one."""
+    is_one_word: bool = False
+    """The query is a single word, without any other around it."""
+    by_words: bool = True
+    hybrid: Signals = HYBRID
+    shift: float = 0.0
+    """Added to cosines: 0 for models that have weights."""
+
+    def relevance(self, cosine: float | None, matched: Collection[str], *, other_language: bool = False) -> float:
+        """Return how likely a passage answers, 0..100; `cosine` is None for one that was not compared by meaning."""
+        weights = KEYWORD if cosine is None else self.hybrid if self.by_words else SEMANTIC
+        signals = self.signals(cosine, matched, other_language=other_language)
+        value = sum(weight * signal for weight, signal in zip(weights, signals, strict=True))
+        likely = 100 / (1 + math.exp(-value))
+        if self.is_one_word and signals.coverage == 1:
+            # Who types nothing but a name is answered by a passage that holds it, whatever it is about.
+            likely = max(likely, LEAST)
+        return likely if self.codes.isdisjoint(matched) else max(likely, UNIQUE_CODE)
+
+    def signals(self, cosine: float | None, matched: Collection[str], *, other_language: bool) -> Signals:
+        """Return what the map weighs; `matched`: the words of the question that the passage holds."""
+        words = self.idf_by_word | self.missing
+        total = sum(words.values())
+        matched_idf = sum(idf for word, idf in words.items() if word in matched)
+        meaning = (cosine or 0.0) + self.shift
+        return Signals(
+            1.0,
+            meaning,
+            max(FAR - meaning, 0.0),
+            matched_idf / total if total else 0.0,
+            float(any(has_digit(word) and word not in matched for word in words)),
+            float(other_language),
+            math.log(1 + len(words)),
+        )
+
+
+def judge(query: KeywordQuery | None, nearest: Sequence[float], hybrid: Signals | None) -> Judge:
+    """Return the judge of a search.
+
+    Args:
+        query: the keyword query; None if words were not searched.
+        nearest: cosines of the nearest passages, nearest first; empty if nothing was searched by meaning.
+        hybrid: the weights fitted for this model; None takes those of the default model, and moves the cosines until
+            their crowd is where that of the default model is.
+    """
+    others = nearest[CROWD]
+    shift = 0.0 if hybrid or not others else TYPICAL_CROWD - sum(others) / len(others)
+    if query is None:
+        return Judge(by_words=False, hybrid=hybrid or HYBRID, shift=shift)
+    content = {term.word: term for term in query.terms if not is_function_word(term.word, query.languages)}
+    idf_by_word = {word: term.idf * (REPAIR_WEIGHT if term.repair else 1) for word, term in content.items()}
+    is_one_word = not query.dropped and len({term.word for term in query.terms}) == 1
+    return Judge(idf_by_word, _missing(query), unique_codes(query), is_one_word, hybrid=hybrid or HYBRID, shift=shift)
+
+
+def _missing(query: KeywordQuery) -> dict[str, float]:
+    absent = [word for word, reason in query.dropped if reason == ABSENT and (word, WITHIN) not in query.dropped]
+    return {word: query.missing_idf for word in absent if not is_function_word(word, query.languages)}
+
+
+def unmentioned(query: KeywordQuery, text: str) -> list[str]:
+    """Return the content words of a question, as typed, that are in no passage.
+
+    The measure in "how many" is none of them: an answer gives a number instead. Nor are "don't", single letters, and
+    neighboring characters of a script without spaces, which need not be a word.
+    """
+    typed = {
+        " ".join(unit): word
+        for word in (part.strip(_MARKS) for part in text.split())
+        if not _NEGATION.search(word)
+        for unit in phrases(word)
+        if any(len(part) > 1 or part.isdigit() for part in unit)
+    }
+    measures = set(map(fold, _MEASURE.findall(text)))
+    return list(dict.fromkeys(typed[word] for word in _missing(query) if word in typed and word not in measures))
+
+
+def unique_codes(query: KeywordQuery) -> frozenset[str]:
+    """Return the words of the query that are codes in at most three passages, if the query is mostly about one."""
+    total = sum(term.idf for term in query.terms)
+    return frozenset(
+        term.word
+        for term in query.exact_terms
+        if _is_code(term.word) and 0 < term.chunks <= RARE_CHUNKS and term.idf >= CODE_SHARE * total
+    )
+
+
+def has_digit(word: str) -> bool:
+    """Return whether a word may be a code."""
+    return any(character.isdigit() for character in word)
+
+
+def _is_code(word: str) -> bool:
+    return has_digit(word) and len(word) >= 3 and not _YEAR.fullmatch(word)

@@ -1,0 +1,143 @@
+"""Background work on a file, in whichever process: its kind, its progress, and how to stop it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import apsw
+
+from localmcp.errors import Interrupted
+from localmcp.index import vector_queue
+from localmcp.index.collections import visible_collections
+from localmcp.index.reembedding import KIND as REEMBED
+from localmcp.index.replicas import replicas
+from localmcp.library import scans
+from localmcp.storage.database import Database, fetch_all, fetch_one
+from localmcp.storage.times import recent_bounds, utc_now
+
+Kind = Literal["words", "meaning", "scans", "model", "push"]
+WORDS: Literal["words"] = "words"
+"""Kind of the job of a run that reads files."""
+FEWEST_FILES = 10
+"""A run of fewer files is over before somebody could look."""
+SILENT_SECONDS = 60.0
+"""A job that has written nothing for so long is over, or its process is."""
+FORGOTTEN_SECONDS = 30 * 86_400.0
+"""Only then its row goes: a machine that slept goes on with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Work of a process on the file."""
+
+    kind: Kind
+    done: int = 0
+    total: int = 0
+    """Files, characters, pages or passages; 0 = unknown. Of meaning and scans, only what is left is known."""
+    passages: int = 0
+    """Of meaning: how many wait."""
+    process: int = 0
+    """Its number on this machine; 0 = unknown, or of another machine."""
+    job_id: str = ""
+    """For `stop`; empty if only its process can stop it."""
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether this process does it."""
+        return self.process == os.getpid()
+
+
+@dataclass(slots=True)
+class Announcement:
+    """A run that reads files, recorded in the file so that other processes can show and stop it."""
+
+    total: int
+    id: str = field(default_factory=lambda: f"{WORDS}:{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex}")
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether it takes long enough for somebody to look."""
+        return self.total >= FEWEST_FILES
+
+    def begin(self, connection: apsw.Connection) -> None:
+        """Record the run, and delete those whose process was killed. Part of the caller's write transaction."""
+        sql = "delete from jobs where kind = ? and heartbeat_at not between ? and ?"
+        connection.execute(sql, (WORDS, *recent_bounds(FORGOTTEN_SECONDS)))
+        if self.is_shown:
+            sql = "insert into jobs (id, kind, arguments, status, total, started_at, heartbeat_at)"
+            values = (self.id, WORDS, self.total, utc_now(), utc_now())
+            connection.execute(f"{sql} values (?, ?, '{{}}', 'running', ?, ?, ?)", values)
+
+    def beat(self, connection: apsw.Connection, files: int) -> None:
+        """Note that so many more files are stored. Part of the caller's write transaction.
+
+        Raises:
+            Interrupted: somebody has stopped the run.
+        """
+        if not self.is_shown:
+            return
+        sql = "update jobs set done = done + ?, heartbeat_at = ? where id = ? and status = 'running'"
+        connection.execute(sql, (files, utc_now(), self.id))
+        if not connection.changes():
+            raise Interrupted("Stopped from another window; what was read stays, and refresh goes on with the rest.")
+
+    def end(self, connection: apsw.Connection) -> None:
+        """Delete the record. Part of the caller's write transaction."""
+        connection.execute("delete from jobs where id = ?", (self.id,))
+
+
+def stop(database: Database, job_id: str) -> None:
+    """Stop a run of another process at the next files that it stores."""
+    with database.write() as connection:
+        connection.execute("update jobs set status = 'failed' where id = ? and kind = ?", (job_id, WORDS))
+
+
+def work_on(connection: apsw.Connection) -> list[Work]:
+    """Return what goes on now, the words first."""
+    if connection.pragma("user_version") < vector_queue.QUEUE_VERSION:
+        return []
+    collections = [collection.id for collection in visible_collections(connection)]
+    return [*_running_jobs(connection), *_leased(connection, collections), *_copies(connection)]
+
+
+def is_filling(connection: apsw.Connection, folder: str | None) -> bool:
+    """Return whether files are being added, so that more documents may come from a watched folder."""
+    filling = folder is not None and os.path.isdir(folder)
+    return filling and any(work.kind == WORDS for work in _running_jobs(connection))
+
+
+def _running_jobs(connection: apsw.Connection) -> list[Work]:
+    sql = (
+        "select id, kind, done, coalesce(total, 0) from jobs where status = 'running' and heartbeat_at between ? and ?"
+    )
+    works: list[Work] = []
+    for job_id, kind, done, total in fetch_all(connection, f"{sql} order by started_at", recent_bounds(SILENT_SECONDS)):
+        if kind == REEMBED:
+            works.append(Work("model", done, total))
+        elif kind == WORDS and vector_queue.is_alive(holder := job_id.partition(":")[2], utc_now()):
+            works.append(Work(WORDS, done, total, process=vector_queue.process_of(holder), job_id=job_id))
+    return works
+
+
+def _leased(connection: apsw.Connection, collections: Sequence[int]) -> list[Work]:
+    works: list[Work] = []
+    for name, holder, beat_at in fetch_all(connection, "select name, holder, beat_at from leases order by name desc"):
+        if not vector_queue.is_alive(holder, beat_at):
+            continue
+        if name == vector_queue.LEASE and (left := vector_queue.waiting(connection, collections)).passages:
+            works.append(Work("meaning", 0, left.characters, left.passages, vector_queue.process_of(holder)))
+        elif name == scans.LEASE and (pages := scans.waiting_pages(connection, collections)):
+            works.append(Work("scans", 0, pages, process=vector_queue.process_of(holder)))
+    return works
+
+
+def _copies(connection: apsw.Connection) -> list[Work]:
+    """Return the copies to Milvus that are being made."""
+    copying = [copy for copy in replicas(connection) if copy.state == "copying"]
+    last = fetch_one(connection, "select max(id) from chunks") if copying else 0
+    return [Work("push", copy.copied, last or 0) for copy in copying]

@@ -1,0 +1,499 @@
+"""The library: add files, folders and texts, keep them up to date, remove and restore them."""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import apsw
+
+from localmcp.config import Settings
+from localmcp.errors import FileUnavailable, InvalidInput, ModelMismatch, ModelUnavailable, NeedsConfirmation
+from localmcp.index.adaptation import adapt_weights
+from localmcp.index.collections import (
+    Collection,
+    advise_model,
+    choose_collections,
+    ensure_collection,
+    ensure_partition,
+    find_model,
+    visible_collections,
+)
+from localmcp.index.drafts import Window
+from localmcp.index.lexicon import prepare_for_many
+from localmcp.index.model_languages import unread_languages
+from localmcp.index.sources import Indexed, put_source
+from localmcp.index.vector_queue import BEHIND, FRONT, MOST_BATCH, MOST_BEHIND, QueueWorker, waiting
+from localmcp.library import ledger, trash
+from localmcp.library.background import Announcement, is_filling
+from localmcp.library.drafting import Origin, draft_source
+from localmcp.library.explanation import Explanation, explain
+from localmcp.library.indexing import Indexer, find_text
+from localmcp.library.ledger import Root
+from localmcp.library.names import SourceRow
+from localmcp.library.options import check_options, find_targets, why_absent
+from localmcp.library.plan import Plan, plan_adding, plan_refresh, set_aside
+from localmcp.library.reading import read_groups, window_for
+from localmcp.library.report import Progress as Progress
+from localmcp.library.report import ProgressCallback, Report, Run
+from localmcp.library.scans import ScanReader, waiting_pages
+from localmcp.models import Embedder, LazyEmbedder
+from localmcp.readers.document import Document
+from localmcp.readers.ocr import installed_engine
+from localmcp.storage.database import Database, fetch_one
+
+log = logging.getLogger(__name__)
+
+MEASURED_FROM = 1000
+"""While vectors are made, weights are measured again after twice so many, and whenever there are twice as many."""
+MANY_FILES = 50
+"""From so many on, words are collected in memory."""
+OBJECTS_BETWEEN_COLLECTIONS = 1_000_000
+"""What is read has no cycles, and looking for them after every 700 objects is a twentieth of the writing."""
+TRASHED_AT_ONCE = 50
+"""Sources put into the trash in one transaction."""
+
+
+class Library:
+    """Everything that changes what is in the knowledge base. Thread-safe; one long run at a time."""
+
+    def __init__(self, database: Database, embedder: LazyEmbedder, settings: Settings) -> None:
+        self._database = database
+        self._embedder = embedder
+        self._settings = settings
+        self._running = threading.Lock()
+
+    def add_paths(
+        self,
+        paths: Iterable[str | os.PathLike[str]],
+        *,
+        collection: str | None = None,
+        partition: str | None = None,
+        title: str | None = None,
+        source_type: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        progress: ProgressCallback | None = None,
+        remember: bool = True,
+        include_hidden: bool = False,
+        patterns: Sequence[str] = (),
+        wait: bool = True,
+    ) -> Report:
+        """Add files, and folders with everything in them that no ignore rule keeps out.
+
+        Documents are found by their words first; then the vectors of the collection are made, unless `wait` is false.
+        What is there already and has not changed is not read again. The paths are remembered for `refresh` unless
+        `remember` is false. `patterns` (gitignore syntax) choose the files of a folder.
+
+        Raises:
+            NotFound: none of the paths exists.
+            InvalidInput: an unknown source type, a name or pattern that cannot be used, a title for a folder.
+            ModelMismatch: the collection's vectors come from another model; nothing was changed.
+            NeedsConfirmation: many files of a folder are gone; they were left as they are (`refresh` can confirm).
+        """
+        options = check_options(title, source_type, metadata, include_hidden, patterns)
+        run = Run(progress)
+        targets = find_targets(paths, options)
+        with self._running:
+            destination, partition_id = self._open_collection(collection, partition)
+            self._note_absent(run, destination, [path for path, kind in targets.items() if kind is None])
+            plans = plan_adding(self._database, destination, partition_id, targets, options, self._settings)
+            questions = set_aside(plans)
+            self._carry_out(destination, plans, run, remember=remember)
+        return self._finish(run, [destination], questions, wait)
+
+    def refresh(
+        self,
+        *,
+        collection: str | None = None,
+        confirm_removals: bool = False,
+        progress: ProgressCallback | None = None,
+        wait: bool = True,
+    ) -> Report:
+        """Look at everything that was added again: new, changed, moved and deleted files.
+
+        Then the vectors are made that are missing, unless `wait` is false.
+
+        Raises:
+            NotFound: no such collection.
+            NeedsConfirmation: so many files of a folder are gone, or the folder itself is, that it looks like a disk
+                that is not mounted. Nothing of that folder was changed; the rest is done.
+            ModelMismatch: there are changes for a collection whose vectors come from another model.
+        """
+        run = Run(progress)
+        questions: list[str] = []
+        mismatches: list[ModelMismatch] = []
+        with self._running:
+            collections = self._collections(collection)
+            for current in collections:
+                plans = plan_refresh(self._database, current, self._settings)
+                questions += [] if confirm_removals else set_aside(plans)
+                try:
+                    self._carry_out(current, plans, run)
+                except ModelMismatch as error:
+                    mismatches.append(error)  # The other collections are not concerned.
+            with self._database.write() as connection:
+                trash.purge_expired(connection, self._settings.trash_days)
+        report = self._finish(run, collections, questions, wait)
+        if mismatches:
+            raise mismatches[0]
+        return report
+
+    def make_vectors(
+        self,
+        *,
+        collection: str | None = None,
+        behind: bool = False,
+        progress: ProgressCallback | None = None,
+        pause: Callable[[], bool] = lambda: False,
+    ) -> Report:
+        """Make the vectors that are missing in one collection, or in all that the caller sees.
+
+        `behind`: in small batches, and only while no other process makes vectors. `pause` is called between batches;
+        true ends the work.
+        """
+        run = Run(progress)
+        self._make_vectors(run, self._collections(collection), behind=behind, pause=pause)
+        return run.end()
+
+    def scanned_pages(self) -> int:
+        """Return how many pages of scans wait for text recognition; 0 if it is not installed."""
+        if not installed_engine():
+            return 0
+        with self._database.read() as connection:
+            return waiting_pages(connection, [collection.id for collection in visible_collections(connection)])
+
+    def read_scans(self, pause: Callable[[], bool] = lambda: False, *, behind: bool = True) -> int:
+        """Read pages of scans that wait until `pause` says true; returns how many.
+
+        `behind`: only while no other process reads them.
+        """
+        return self._read_scans(Run(), self._collections(), pause, behind=behind)
+
+    def _collections(self, name: str | None = None) -> list[Collection]:
+        with self._database.read() as connection:
+            return choose_collections(connection, [name] if name else None)
+
+    def _read_scans(
+        self, run: Run, collections: Sequence[Collection], stop: Callable[[], bool], *, behind: bool
+    ) -> int:
+        def window() -> Window:
+            return window_for(self._embedder.get() if self._embedder.loaded else None)
+
+        reader = ScanReader(self._database, window, self._settings.max_file_mb * 1_000_000)
+        return reader.run(collections, run, stop, behind=behind)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the file was opened so far."""
+        return self._database.is_open
+
+    def _finish(self, run: Run, collections: Sequence[Collection], questions: Sequence[str], wait: bool) -> Report:
+        if wait:
+            self._make_vectors(run, collections)
+            if self._read_scans(run, collections, lambda: False, behind=False):
+                self._make_vectors(run, collections)
+        else:
+            self._count_waiting(run, collections)
+        if questions:
+            raise NeedsConfirmation(
+                f"{'; '.join(dict.fromkeys(questions))}. Nothing of that was changed.",
+                hint="If they were deleted on purpose: localmcp refresh --yes (as a tool: confirmRemovals: true). "
+                "If they were moved, add the new place: localmcp add FOLDER",
+            )
+        if run.report.chunks_added:
+            with self._database.read() as connection:
+                unread = unread_languages(connection)
+            if unread is not None:
+                run.report.add_notice(unread.notice)
+        return run.end()
+
+    def _make_vectors(
+        self, run: Run, collections: Sequence[Collection], *, sources: Sequence[int] | None = None,
+        behind: bool = False, pause: Callable[[], bool] = lambda: False,
+    ) -> None:  # fmt: skip
+        """Make the vectors of what waits; without a model, or when it fails, the rest keeps waiting."""
+        run.begin_vectors()
+        left = self._count_waiting(run, collections)
+        if not left:
+            return
+        run.leave_vectors(left)
+        added, made, measured = run.report.chunks_added, 0, MEASURED_FROM
+
+        def tell(passages: int) -> None:
+            nonlocal made, measured
+            made += passages
+            if made >= 2 * measured:
+                self._adapt_weights()
+                measured = made
+            run.leave_vectors(self._count_waiting(run, collections))
+
+        start = time.perf_counter()
+        try:
+            worker = QueueWorker(
+                self._database, self._embedder.get(), BEHIND if behind else FRONT, MOST_BEHIND if behind else MOST_BATCH
+            )
+            worker.run([collection.id for collection in collections], sources=sources, tell=tell, stop=pause)
+        except ModelUnavailable as error:
+            log.info("no more vectors are made: %s", error)
+            run.report.note_absent_model(error)
+        run.report.embed_seconds += time.perf_counter() - start
+        run.report.vectors_added = max(made - added, 0)
+        self._count_waiting(run, collections)
+        if run.report.waiting and not (behind or sources or run.report.notices):
+            passages = f"{run.report.waiting} passages wait for their meaning to be read"
+            run.report.add_notice(f"{passages} by the model of their collection, which is not the one that is set.")
+        if made:
+            self._adapt_weights()
+
+    def _count_waiting(self, run: Run, collections: Sequence[Collection]) -> int:
+        """Note how many passages wait, and return their characters."""
+        with self._database.read() as connection:
+            left = waiting(connection, [collection.id for collection in collections])
+        run.report.waiting = left.passages
+        return left.characters
+
+    def _open_collection(self, name: str | None, partition: str | None) -> tuple[Collection, int | None]:
+        """Return a collection and the id of a partition of it, made if absent."""
+        with self._database.write() as connection:
+            collection = ensure_collection(connection, name or self._settings.collection)
+            return collection, ensure_partition(connection, collection, partition)
+
+    def _note_absent(self, run: Run, collection: Collection, paths: Sequence[str]) -> None:
+        """Report and record paths that do not exist; they do not stop the others."""
+        if not paths:
+            return
+        reasons = {path: why_absent(path) for path in paths}
+        for path, reason in reasons.items():
+            run.report.add_problem(path, reason)
+        with self._database.write() as connection:
+            ledger.record_absent(connection, collection.id, reasons)
+
+    def _carry_out(self, collection: Collection, plans: Sequence[Plan], run: Run, *, remember: bool = True) -> None:
+        tasks = [task for plan in plans for task in plan.tasks]
+        embedder = self._model(collection, run) if tasks else None
+        announcement = Announcement(len(tasks))
+        with self._database.write() as connection:
+            announcement.begin(connection)
+            for plan in plans:
+                self._record_plan(connection, plan, run, remember)
+            if len(tasks) >= MANY_FILES:
+                prepare_for_many(connection)
+        run.expect(len(tasks), sum(task.file.size for task in tasks))
+        indexer = Indexer(self._database, collection, run, announcement.beat)
+        collecting = gc.get_threshold()
+        gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS, *collecting[1:])
+        try:
+            for group in read_groups(tasks, window_for(embedder), self._settings):
+                indexer.store(group)
+        finally:
+            gc.set_threshold(*collecting)
+            if announcement.is_shown:
+                with self._database.write() as connection:
+                    announcement.end(connection)
+        self._trash_missing(plans, run)
+
+    def _model(self, collection: Collection, run: Run) -> Embedder | None:
+        """Return the model, however long it takes to load, or None if there is none.
+
+        Raises:
+            ModelMismatch: the collection's vectors come from another one.
+        """
+        try:
+            embedder = self._embedder.get()
+        except ModelUnavailable as error:
+            run.report.note_absent_model(error)
+            return None
+        with self._database.read() as connection:
+            sql = "select name, dimension, id from models where id = (select model_id from collections where id = ?)"
+            bound = fetch_one(connection, sql, (collection.id,))
+            if bound and bound[2] != find_model(connection, embedder.identity):
+                raise ModelMismatch(
+                    f"Collection '{collection.name}' holds vectors of '{bound[0]}', not of "
+                    f"'{embedder.identity.name}'; they cannot be mixed.",
+                    hint=f"{advise_model(bound[0], bound[1])}   (or use another collection)",
+                )
+        return embedder
+
+    def _record_plan(self, connection: apsw.Connection, plan: Plan, run: Run, remember: bool) -> None:
+        """Record the root and everything that is passed over."""
+        root, report = plan.root, run.report
+        if remember and root.id is None:
+            ledger.save_root(connection, root)
+        dropped = [(e.source_id, root.collection_id, None) for e in plan.dropped if e.source_id is not None]
+        report.removed += trash.move_to_trash(connection, dropped, "skipped", "")
+        ledger.forget(connection, root.collection_id, plan.stale)
+        ledger.record(connection, root.collection_id, root.id, plan.passed)
+        for entry in plan.passed:
+            if entry.status == "failed":
+                report.add_problem(entry.path, entry.reason)
+        report.skipped += plan.skipped + sum(entry.status == "skipped" for entry in plan.passed)
+        report.unchanged += trash.count_documents(connection, root.collection_id, plan.unchanged)
+        report.failed += plan.failed
+
+    def _trash_missing(self, plans: Sequence[Plan], run: Run) -> None:
+        """Put the documents into the trash whose files are gone and were not moved."""
+        reason = f"the file is gone; in the trash for {self._settings.trash_days} days"
+        gone = [(plan.root, entry) for plan in plans for entry in plan.gone]
+        for start in range(0, len(gone), TRASHED_AT_ONCE):
+            part = gone[start : start + TRASHED_AT_ONCE]
+            with self._database.write() as connection:
+                rows = [
+                    (entry.source_id, root.collection_id, entry.path)
+                    for root, entry in part
+                    if entry.source_id is not None and ledger.is_at(connection, entry)
+                ]
+                run.report.missing += trash.move_to_trash(connection, rows, "missing", reason)
+        with self._database.write() as connection:
+            for plan in plans:
+                if plan.root_is_gone and plan.gone:
+                    ledger.remove_roots(connection, plan.root.collection_id, plan.root.path)
+            ledger.note_walk(connection, [plan.root for plan in plans])
+
+    def _adapt_weights(self) -> None:
+        """Measure kinds of text that have grown much since they were last measured, if the model is loaded."""
+        if not self._settings.adaptive_weight or not self._embedder.loaded:
+            return
+        try:
+            adapt_weights(self._database, self._embedder.get())
+        except FileUnavailable as error:
+            # The documents are in; the next refresh measures again.
+            log.info("the weights were not measured: %s", error)
+
+    def add_text(
+        self,
+        text: str,
+        title: str,
+        *,
+        collection: str | None = None,
+        partition: str | None = None,
+        source_type: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        uri: str | None = None,
+        replace: bool = False,
+    ) -> Indexed:
+        """Add a text that comes from no file; added again under its title (or `uri`), it gets missing vectors.
+
+        An empty title is taken from the text. A text with a `uri` replaces the one that came from there before.
+
+        Raises:
+            InvalidInput: the title represents another text already and `replace` is false; an unknown source type.
+            UnreadableDocument: there is no text.
+            ModelMismatch: the collection's vectors come from another model.
+        """
+        from localmcp.readers.readers import read_text  # 60 ms: every reader
+
+        options = check_options(title, source_type, metadata)
+        document = read_text(text, title)
+        data = document.text.encode()
+        destination, partition_id = self._open_collection(collection, partition)
+        with self._database.read() as connection:
+            before, sha256 = find_text(connection, destination, document.title, uri)
+        origin = Origin(
+            destination.id, partition_id, uri, hashlib.sha256(data).hexdigest(), len(data),
+            source_type=options.source_type, metadata=options.metadata,
+        )  # fmt: skip
+        if before and sha256 == origin.sha256:
+            indexed = before
+        elif before and not replace and uri is None:
+            raise InvalidInput(
+                f"'{document.title}' is already in collection '{destination.name}' with another text.",
+                hint="To replace it, add --replace (as a tool: replace: true); or choose another title.",
+            )
+        else:
+            indexed = self._put_text(destination, document, origin)
+        # Also of a text that is there: who added it may have been killed before it had vectors.
+        self._make_vectors(Run(), [destination], sources=[indexed.source_id])
+        return indexed
+
+    def _put_text(self, destination: Collection, document: Document, origin: Origin) -> Indexed:
+        draft = draft_source(document, window_for(self._model(destination, Run())), origin)
+        with self._database.write() as connection:
+            # Looked up again inside the transaction: another caller may have added it meanwhile.
+            before, sha256 = find_text(connection, destination, draft.title, origin.uri)
+            if before and sha256 == draft.sha256:
+                return before
+            return put_source(connection, draft, {}, None, replaces=before.source_id if before else None)
+
+    def remove(self, targets: Iterable[str], *, collection: str | None = None) -> Report:
+        """Put sources into the trash: by id, by path (a folder with all in it, and it is no longer watched), by title.
+
+        Raises:
+            NotFound: a target that is nothing known; nothing was removed.
+            InvalidInput: a title that several sources have; nothing was removed.
+        """
+        run = Run()
+        reason = f"removed by you; in the trash for {self._settings.trash_days} days"
+        collections = self._collections(collection)
+        with self._database.read() as connection:
+            removals = [trash.find_removal(connection, collections, target) for target in targets]
+        for removal in removals:
+            rows = [(row.id, row.collection_id, removal.path_of(row)) for row in removal.sources]
+            for start in range(0, len(rows), TRASHED_AT_ONCE):
+                with self._database.write() as connection:
+                    part = rows[start : start + TRASHED_AT_ONCE]
+                    run.report.removed += trash.move_to_trash(connection, part, "removed", reason)
+            with self._database.write() as connection:
+                late = trash.still_there(connection, collections, removal)
+                rows = [(row.id, row.collection_id, removal.path_of(row)) for row in late]
+                run.report.removed += trash.move_to_trash(connection, rows, "removed", reason)
+                removal.sources.extend(late)
+                trash.note_removal(connection, collections, removal, reason)
+        return run.end()
+
+    def removable(self, target: str, *, collection: str | None = None) -> tuple[list[SourceRow], bool]:
+        """Return what `remove` would put into the trash, and whether more is being added there; the same errors."""
+        collections = self._collections(collection)
+        with self._database.read() as connection:
+            removal = trash.find_removal(connection, collections, target)
+            return removal.sources, is_filling(connection, removal.path)
+
+    def restore(self, *names: str) -> list[SourceRow]:
+        """Bring sources back from the trash by ids, paths, folders or titles, with their vectors; all or none.
+
+        Raises:
+            NotFound: one is not in the trash.
+            InvalidInput: another version of the same file has been added meanwhile.
+        """
+        with self._database.write() as connection:
+            collections = visible_collections(connection)
+            named = [row for name in names for row in trash.named_in_trash(connection, collections, name)]
+            rows = list(dict.fromkeys(named))
+            trash.bring_back(connection, rows)
+        return rows
+
+    def find_trashed(self, name: str) -> list[str]:
+        """Return the ids of the documents in the trash that a name means: one, or those from a folder.
+
+        Raises:
+            NotFound: there is none; names the nearest.
+            InvalidInput: several have that title.
+        """
+        with self._database.read() as connection:
+            rows = trash.named_in_trash(connection, visible_collections(connection), name)
+        return [row.uuid for row in rows]
+
+    def trashed(self) -> list[tuple[SourceRow, str]]:
+        """Return what is in the trash, and since when (ISO 8601 UTC); the latest first."""
+        with self._database.read() as connection:
+            return trash.trashed_sources(connection, visible_collections(connection))
+
+    def empty_trash(self, older_than_days: float = 0) -> int:
+        """Delete for good what has been in the trash for longer; returns how many sources."""
+        with self._database.write() as connection:
+            return trash.purge(connection, older_than_days)
+
+    def why(self, path: str | os.PathLike[str]) -> Explanation:
+        """Return everything that the ledger knows about a path."""
+        with self._database.read() as connection:
+            return explain(connection, visible_collections(connection), trash.canonical_path(path))
+
+    def roots(self) -> list[Root]:
+        """Return the files and folders that were added, as far as the caller sees their collections."""
+        with self._database.read() as connection:
+            return ledger.roots_of(connection, [collection.id for collection in visible_collections(connection)])

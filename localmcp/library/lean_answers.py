@@ -1,0 +1,371 @@
+"""Answers of the knowledge tools for a language model: a text to read, and structured content without repetition."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, cast
+
+from localmcp.humanize import counted
+from localmcp.library.result_order import shortened
+from localmcp.readers.document import readable_stem
+from localmcp.readers.outline import BEGINNING
+from localmcp.tools import Answer, Json, compact_json
+
+SHORT_ID = 8
+"""Characters of an id that tools accept for the whole."""
+SHARED_FOLDER = 16
+"""A folder that several documents share is named once if its path has at least so many characters."""
+_HIT_FIELDS = (
+    "id", "chunkId", "sourceId", "sourceTitle", "sourceType", "content", "chunkIndex", "chunkTotal", "semanticScore",
+    "keywordScore", "combinedScore", "matchType",
+)  # fmt: skip
+"""The fields that the contract promises (S3-4, C3-3)."""
+_OF_FILE = ("author", "created", "dateFrom", "sheets", "slides", "pages", "language", "encoding")
+"""Metadata that say nothing of a passage, or that its `date` says; `get_document` has them."""
+LONGEST_METADATA = 200
+"""Characters of a value that is repeated with each passage; `get_document` has longer ones."""
+MOST_LINES = 20
+"""Of more documents that are removed, only the titles are listed."""
+MOST_COPIES = 3
+"""Places of copies of a document that are named."""
+TITLE_CHARS = 1_500
+GROUPED_EXCERPTS = 5
+"""Documents of a grouped search that are shown with the words that match; the others are only listed."""
+INDENT = 4
+"""Spaces that are left of what all lines of a passage are indented by."""
+_SCORES = ("semanticScore", "keywordScore", "combinedScore")
+_SEARCH_FIELDS = (
+    "query", "mode", "count", "message", "notices", "repairs", "didYouMean", "nextCursor", "lowConfidence",
+    "absentWords", "confidence", "coverage", "explain",
+)  # fmt: skip
+
+
+def short_id(identity: str) -> str:
+    """Return the first eight characters of an id, with the name of its mounted file."""
+    origin, colon, bare = identity.rpartition(":")
+    return f"{origin}{colon}{bare[:SHORT_ID]}"
+
+
+def _answer(structured: Json, text: str) -> Answer:
+    return Answer(structured, text, whole_text=True)
+
+
+def _picked(table: Mapping[str, Any], fields: Iterable[str]) -> Json:
+    return {field: table[field] for field in fields if field in table}
+
+
+# ---------------------------------------------------------------- search
+
+
+def lean_search(result: Any) -> Answer:
+    """Return the answer of `search`: hits grouped by document, confidence and corrections first."""
+    structured, hits = _picked(result, _SEARCH_FIELDS), result["results"]
+    if "explain" not in result:
+        folder = _shared_folder([hit["citation"].get("path") for hit in hits])
+        structured |= {"pathsBelow": folder} if folder else {}
+        hits = [_lean_hit(hit, folder) for hit in hits]
+    return _answer({**structured, "results": hits}, search_text(result))
+
+
+def _lean_hit(hit: Json, folder: str) -> Json:
+    lean = _picked(hit, (*_HIT_FIELDS, "relevance", "origin", "signals", "morePassages"))
+    # A tenth is finer than what the scores can tell.
+    lean |= {field: _tenth(hit[field]) for field in _SCORES if field in hit}
+    label: str = hit["citation"]["label"]
+    lean["citation"] = {"label": label.removeprefix(folder).replace(f" › {hit['sourceTitle']} › ", " › ")}
+    lean |= {"alsoIn": copies} if (copies := _copies(hit, folder)) else {}
+    short = {key: value for key, value in hit["metadata"].items() if len(compact_json(value)) <= LONGEST_METADATA}
+    metadata = {key: value for key, value in short.items() if key not in _OF_FILE}
+    return lean | _unusual(hit) | ({"metadata": metadata} if metadata else {})
+
+
+def _unusual(item: Json) -> Json:
+    """Return the collection and the freshness, where they are not as they mostly are."""
+    collection = {"collection": item["collection"]} if item["collection"] != "default" else {}
+    return collection | ({"freshness": item["freshness"]} if item["freshness"] in ("changed", "missing") else {})
+
+
+def _tenth(score: float) -> float:
+    """Return the score to one decimal; a whole number without one."""
+    rounded = round(score, 1)
+    return int(rounded) if rounded.is_integer() else rounded
+
+
+def search_text(result: Json) -> str:
+    """Return the text of a search: at most a quarter more than the passages themselves."""
+    hits: list[Json] = result["results"]
+    corrections = [f"'{r['word']}' was searched as '{r['replacement']}'." for r in result.get("repairs", [])]
+    remarks = [*corrections, *result.get("notices", [])]
+    if not hits:
+        return "\n".join([result.get("message", "No results."), *remarks])
+    folder = _shared_folder([hit["citation"].get("path") for hit in hits if not _is_weak(hit)])
+    documents: dict[str, list[tuple[int, Json]]] = {}
+    for number, hit in enumerate(hits, 1):
+        if not _is_weak(hit):
+            documents.setdefault(hit["sourceId"], []).append((number, hit))
+    count = counted(len({hit["sourceId"] for hit in hits}), "document")
+    head = f"{count}, {counted(len(hits), 'passage')}{_confidence(result)}"
+    blocks = ["\n".join([head + (f" Paths are below {folder}" if folder else ""), *remarks])]
+    blocks += [_document_block(passages, folder) for passages in documents.values()]
+    weak = [hit for hit in hits if _is_weak(hit)]
+    ends = [f"Not quoted: {_lines_of(weak)}"] if weak else []
+    # What follows a passage that is not worth quoting is not either.
+    ends += [f"More: cursor={result['nextCursor']}"] if "nextCursor" in result and not _is_weak(hits[-1]) else []
+    return "\n\n".join([*blocks, *(["\n".join(ends)] if ends else [])])
+
+
+def _is_weak(hit: Json) -> bool:
+    """Return whether nothing of a passage is quoted, because another one answers much better."""
+    return hit.get("excerpt") == ""
+
+
+def _lines_of(hits: Sequence[Json]) -> str:
+    """Return documents, each with the lines from which `get_document` reads its passages."""
+    lines: dict[str, list[str]] = {}
+    for hit in hits:
+        name = os.path.basename(hit["citation"].get("path", hit["sourceTitle"]))
+        lines.setdefault(name, []).append(str(hit["citation"]["startLine"]))
+    return ", ".join(f"{name}:{','.join(starts)}" for name, starts in lines.items())
+
+
+def _document_block(passages: Sequence[tuple[int, Json]], folder: str) -> str:
+    """Return a document and its passages; one line if nothing of them is quoted, as from the sixth on of a grouped
+    search."""
+    number, hit = passages[0]
+    line = _document_line(hit, folder)
+    is_listed = number > GROUPED_EXCERPTS if "morePassages" in hit else len(passages) == 1 and not _shown(hit)
+    if is_listed:
+        return f"{line} | {_passage_line(number, hit, '')}"
+    return "\n".join([line, *(_passage(number, hit) for number, hit in passages)])
+
+
+def _confidence(result: Json) -> str:
+    absent = ", ".join(map(repr, result.get("absentWords", ())))
+    if result.get("lowConfidence"):
+        return f". Low confidence: the documents may not hold the answer{absent and f'; none has {absent}'}."
+    if absent:
+        return f". Confidence: fair; no document has {absent}."
+    return ". Confidence: good." if result["mode"] == "hybrid" else "."
+
+
+def _document_line(hit: Json, folder: str) -> str:
+    title, path, *extra = _names(hit, hit["sourceTitle"], hit["citation"].get("path", ""), folder)
+    extra.append(hit.get("date", "")[:10])
+    if hit.get("origin"):
+        extra.append(f"in {hit['origin']}")
+    if copies := _copies(hit, folder):
+        extra.append(f"also in {', '.join(copies)}")
+    return "# " + " | ".join(part for part in (title, path, *extra) if part)
+
+
+def _copies(hit: Json, folder: str) -> list[str]:
+    """Return where else a document is, the first places alone."""
+    places = [place.removeprefix(folder) for place in hit.get("alsoIn", ())]
+    return places[:MOST_COPIES] + ([f"{len(places) - MOST_COPIES} more"] if len(places) > MOST_COPIES else [])
+
+
+def _names(item: Json, title: str, path: str, folder: str) -> list[str]:
+    """Return title ("" where the path says it), path, and what is unusual of a document."""
+    shown_path = path.removeprefix(folder)
+    return ["" if shown_path and _is_name_of(title, shown_path) else title, shown_path, *_remarks(item)]
+
+
+def _remarks(item: Json) -> list[str]:
+    """Return the collection and the freshness in words, where they are not as they mostly are."""
+    unusual = _unusual(item)
+    collection = [f"collection {unusual['collection']}"] if "collection" in unusual else []
+    return collection + ([f"file {unusual['freshness']} since it was read"] if "freshness" in unusual else [])
+
+
+def _is_name_of(title: str, path: str) -> bool:
+    """Return whether a title only repeats the file's name."""
+    name = os.path.basename(path)
+    return title.lower() in {text.lower() for text in (name, os.path.splitext(name)[0], readable_stem(name))}
+
+
+def _shown(hit: Json) -> str:
+    """Return what is quoted of a passage; the line of the document says its title already."""
+    shown: str = hit.get("excerpt", hit["content"])
+    return _dedented(shown.removeprefix(f"# {hit['sourceTitle']}\n").lstrip("\n"))
+
+
+def _dedented(text: str) -> str:
+    """Return the text with at most `INDENT` of the spaces that all lines after the first begin with.
+
+    Manual pages have eleven; the first line has none, as passages begin with a word.
+    """
+    common = min((len(line) - len(line.lstrip(" ")) for line in text.split("\n")[1:] if line.strip()), default=0)
+    return text.replace("\n" + " " * common, "\n" + " " * INDENT) if common > INDENT else text
+
+
+def _passage(number: int, hit: Json) -> str:
+    shown = _shown(hit)
+    return "\n".join([_passage_line(number, hit, shown), *([shown] if shown else [])])
+
+
+def _passage_line(number: int, hit: Json, shown: str) -> str:
+    parts = [
+        _place(hit["citation"], hit["sourceTitle"], shown),
+        f"relevance {hit['relevance']}",
+        f"id {short_id(hit['id'])}",
+    ]
+    if hit.get("morePassages"):
+        parts.append(counted(hit["morePassages"], "more passage"))
+    if hit.get("signals"):
+        parts.append(f"beware: {', '.join(hit['signals'])}")
+    return f"[{number}] {', '.join(filter(None, parts))}"
+
+
+def _place(citation: Json, title: str, shown: str) -> str:
+    """Return the headings that neither the title nor the text `shown` of the passage says, and the lines."""
+    # "Bug fixes" says nothing without the release above it.
+    headings = citation.get("heading", "").split(" › ")[-2:]
+    lines = {line.lstrip("…# ") for line in shown.splitlines()}
+    names = [heading for heading in headings if heading not in ("", title, *lines)]
+    heading = f"§ {' › '.join(names)}, " if names else ""
+    inside = citation["label"].removeprefix(citation.get("path", title)).strip(" ,")
+    if inside.startswith("›"):
+        return heading.removesuffix(", ")
+    if inside and not inside.startswith((":", title)):
+        return heading + inside
+    first, last = citation["startLine"], citation["endLine"]
+    return heading + (f"line {first}" if first == last else f"lines {first}-{last}")
+
+
+def _shared_folder(paths: Sequence[str | None]) -> str:
+    """Return the folder that all paths share, with its last separator; empty if naming it once saves nothing."""
+    distinct = {path for path in paths if path}
+    if len(distinct) < 2 or None in paths:
+        return ""
+    try:
+        folder = os.path.commonpath([os.path.dirname(path) for path in distinct])
+    except ValueError:
+        return ""
+    return folder + os.sep if len(folder) >= SHARED_FOLDER else ""
+
+
+# ---------------------------------------------------------------- reading
+
+
+def lean_context(result: Any) -> Answer:
+    """Return the answer of `get_context`: the chunks once, and the text as it is read."""
+    structured = {name: value for name, value in result.items() if name != "concatenatedContent"}
+    citation = result["citation"].items()
+    structured["citation"] = {name: value for name, value in citation if name not in ("start", "stop", "sha256")}
+    where = structured["citation"]["label"]
+    first, last = (result["chunks"][end]["chunkIndex"] + 1 for end in (0, -1))
+    head = f"# {result['sourceTitle']} | {where} | passages {first}-{last} of {result['chunkTotal']}"
+    head += " | more fits with a larger maxChars" if result.get("truncated") else ""
+    return _answer(structured, "\n".join([head, "".join(chunk["content"] for chunk in result["chunks"]).rstrip()]))
+
+
+def lean_document(result: Any) -> Answer:
+    """Return the answer of `get_document`: the text once, with what is needed to read on."""
+    source: Json = result["source"]
+    lines = f" | lines {result['startLine']}-{result['endLine']}" if "startLine" in result else ""
+    name = source.get("path") or source["title"]
+    unusual = "".join(f" | {part}" for part in _remarks(source))
+    # The text mostly begins with its title.
+    is_shown = source["content"].split("\n", 1)[0].lstrip("# ") == source["title"] and "outline" not in result
+    title = "" if is_shown else f"{source['title']} | "
+    head = f"# {title}{name}{unusual} | id {short_id(source['id'])}{lines}"
+    structured = {**{key: value for key, value in result.items() if key != "chunks"}, "source": _lean_source(source)}
+    if "outline" in result:
+        head += " | first line and heading of each section"
+        return _answer(structured, "\n".join([head, *_outline_lines(result["outline"]), *_read_on(result)]))
+    text = (
+        source["content"].rstrip()
+        or "Nothing begins at this offset: offsets come from nextOffset, they count passages."
+    )
+    return _answer(structured, "\n".join([head, text, *_read_on(result)]))
+
+
+def _outline_lines(outline: Sequence[Json]) -> list[str]:
+    if [entry["heading"] for entry in outline] == [BEGINNING]:
+        return [f"It has no headings. Read it by lines={outline[0]['startLine']}-{outline[0]['endLine']}"]
+    return [f"{' ' * entry['level']}{entry['startLine']} {entry['heading']}" for entry in outline]
+
+
+def _lean_source(source: Json) -> Json:
+    lean = {key: value for key, value in source.items() if key not in ("createdAt", "metadata", "freshness")}
+    if source["metadata"]:
+        lean["metadata"] = source["metadata"]
+    if source["freshness"] in ("changed", "missing"):
+        lean["freshness"] = source["freshness"]
+    return lean
+
+
+def _read_on(result: Json) -> list[str]:
+    if not result.get("truncated"):
+        return []
+    if "outline" in result:
+        return [f"More of the outline: offset={result['nextOffset']}"]
+    whole_line = "endLine" in result and result["source"]["content"].endswith("\n")
+    after = f" or lines={result['endLine'] + 1}-" if whole_line else ""
+    return [f"More: offset={result['nextOffset']}{after}"]
+
+
+# ---------------------------------------------------------------- lists and numbers
+
+
+def lean_sources(result: Any) -> Answer:
+    """Return the answer of `list_sources`: a line per document."""
+    items = cast("list[Json]", result["sources"])
+    folder = _shared_folder([item.get("path") for item in items])
+    order = f", {result['order']}" if "order" in result else ""
+    head = f"{result['count']} of {counted(result['total'], 'document')}{order}{'; times in UTC' if items else ''}."
+    lines = [head + (f" Paths are below {folder}" if folder else ""), *(_source_line(item, folder) for item in items)]
+    lines += result.get("notices", [])
+    if "nextOffset" in result:
+        lines.append(f"More: offset={result['nextOffset']}")
+    structured = {key: value for key, value in result.items() if key != "sources"}
+    return _answer({**structured, "sources": [_source_entry(item) for item in items]}, "\n".join(lines))
+
+
+def _source_entry(item: Json) -> Json:
+    lean = _picked(item, ("id", "title", "sourceType", "path", "changedAt", "createdAt", "chunkCount", "origin"))
+    return lean | _unusual(item) | ({"metadata": item["metadata"]} if item["metadata"] else {})
+
+
+def _source_line(item: Json, folder: str) -> str:
+    title, path, *extra = _names(item, item["title"], item.get("path", ""), folder)
+    parts = [item["changedAt"][:16].replace("T", " "), path, title, *extra, f"id {short_id(item['id'])}"]
+    return " | ".join(part for part in parts if part)
+
+
+def lean_report(result: Any) -> Answer:
+    """Return the answer of `add_path` and `refresh`: what is not zero or empty."""
+    return _answer(result, compact_json({key: value for key, value in result.items() if value and key != "seconds"}))
+
+
+def lean_removal(result: Any) -> Answer:
+    """Return the answer of `remove_source`: a line per document that is, or would be, in the trash; titles of many."""
+    rows: list[Json] = result["sources"]
+    stays = "it stays" if result["removed"] == 1 else "they stay"
+    head = f"Removed {counted(result['removed'], 'document')}; {stays} in the trash for {result['trashDays']} days."
+    head = result.get("message", head)
+    if len(rows) > MOST_LINES:
+        return _answer(result, f"{head}\n{shortened(', '.join(row['title'] for row in rows), TITLE_CHARS)}")
+    lines = [f"{row['title']} | {row['path'] or 'no file'} | id {short_id(row['sourceId'])}" for row in rows]
+    return _answer(result, "\n".join([head, *lines]))
+
+
+def lean_restored(result: Any) -> Answer:
+    """Return the answer of `restore_source`: a line per document that is back, and what could not be restored."""
+    rows: list[Json] = result.get("sources", [result])
+    head = f"Restored {counted(result.get('restored', 1), 'document')}."
+    lines = [row["path"] or row["title"] for row in rows[:MOST_LINES]]
+    problems = [f"{problem['path']}: {problem['reason']}" for problem in result.get("problems", [])]
+    return _answer(result, "\n".join([head, *lines, *problems]))
+
+
+def lean_verification(result: Any) -> Answer:
+    """Return the answer of `verify_citation`: the verdict, the place, and the nearest passage if words differ."""
+    lines = [f"{result['verdict']}: {result['message']}"]
+    if "citation" in result:
+        lines.append(f"{result['sourceTitle']} | {result['citation']['label']} | id {short_id(result['chunkId'])}")
+    if near := result.get("nearest"):
+        share = f"{near['similarity']:.0%} alike"
+        lines.append(f"Nearest, {share}: {near['label']}, id {short_id(near['chunkId'])}\n{near['text']}")
+    return _answer(result, "\n".join(lines))

@@ -1,0 +1,294 @@
+"""The files and folders that the person added, and the status of every path that was ever found."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Literal
+
+import apsw
+
+from localmcp.library.walk import prefix_of
+from localmcp.readers.changes import CHANGES, reads_anew
+from localmcp.storage.database import fetch_all, fetch_column, fetch_one, upsert_rows
+from localmcp.storage.times import utc_now
+
+Status = Literal["indexed", "skipped", "failed", "missing", "moved", "removed", "kept"]
+"""`missing`: deleted, its source in the trash. `removed`: taken out by the person, and left out by later walks.
+`kept`: brought back from the trash although its file is gone."""
+
+
+Kind = Literal["file", "folder"]
+
+# ---------------------------------------------------------------- roots
+
+_ROOT = "path, kind, collection_id, partition_id, options, walked_at, id"
+WATCHED = "kind in ('file', 'folder')"
+"""Selects the roots that the person has not removed."""
+_REMOVE_ROOTS = f"update roots set kind = 'removed ' || kind where {WATCHED} and collection_id = ?"
+_OPTIONS = ("title", "source_type", "metadata", "include_hidden", "patterns", "readers")
+
+
+@dataclass(slots=True)
+class Root:
+    """A file or folder that the person added, with its options."""
+
+    path: str
+    kind: Kind
+    collection_id: int = 0
+    partition_id: int | None = None
+    title: str | None = None
+    source_type: str | None = None
+    metadata: dict[str, Any] = field(default_factory=dict[str, Any])
+    include_hidden: bool = False
+    patterns: tuple[str, ...] = ()
+    readers: int = len(CHANGES)
+    """How many changes of readers there were when all of it was last looked at."""
+    walked_at: str = ""
+    id: int | None = None
+    unknown_options: dict[str, Any] = field(default_factory=dict[str, Any])
+    """As a newer version of this program stored them; kept for it."""
+
+    @property
+    def options(self) -> str:
+        """The options as JSON, as they are stored."""
+        options = self.unknown_options | {name: getattr(self, name) for name in _OPTIONS}
+        return json.dumps({name: value for name, value in options.items() if value}, ensure_ascii=False)
+
+
+def roots_of(connection: apsw.Connection, collection_ids: Iterable[int]) -> list[Root]:
+    """Return what was added to those collections, outer folders first."""
+    sql = f"select {_ROOT} from roots where {WATCHED} order by path"
+    ids = set(collection_ids)
+    return [_root(row) for row in fetch_all(connection, sql) if row[2] in ids]
+
+
+def watched_folders(connection: apsw.Connection) -> list[str]:
+    """Return the paths of the folders that were added to any collection."""
+    return fetch_column(connection, "select path from roots where kind = 'folder'")
+
+
+def removed_roots_above(connection: apsw.Connection, collection_id: int, path: str) -> list[Root]:
+    """Return the roots at or above a path that the person removed, outer folders first."""
+    places = apsw.carray((path, *_folders_above(path)))
+    sql = f"""
+        select {_ROOT.replace("kind", "substr(kind, 9)")} from roots
+        where collection_id = ? and not {WATCHED} and path in (select value from carray(?)) order by path
+    """
+    return [_root(row) for row in fetch_all(connection, sql, (collection_id, places))]
+
+
+def _root(row: tuple[Any, ...]) -> Root:
+    path, kind, collection_id, partition_id, options, walked_at, root_id = row
+    stored_options: dict[str, Any] = {"readers": 0} | json.loads(options)
+    stored_options["patterns"] = tuple(stored_options.get("patterns", ()))
+    unknown = {name: stored_options.pop(name) for name in stored_options.keys() - set(_OPTIONS)}
+    return Root(
+        path, kind, collection_id, partition_id, walked_at=walked_at or "", id=root_id, unknown_options=unknown,
+        **stored_options,
+    )  # fmt: skip
+
+
+def save_root(connection: apsw.Connection, root: Root) -> None:
+    """Remember a root and fill in its id. Part of the caller's write transaction."""
+    root.id = fetch_one(
+        connection,
+        """
+        insert into roots (path, collection_id, partition_id, kind, options, added_at)
+        values (:path, :collection_id, :partition_id, :kind, :options, :now)
+        on conflict (path, collection_id) do update set
+            partition_id = excluded.partition_id, kind = excluded.kind, options = excluded.options
+        returning id
+        """,
+        {**asdict(root), "options": root.options, "now": utc_now()},
+    )
+
+
+def forget_root(connection: apsw.Connection, collection_id: int, path: str) -> None:
+    """Forget the root that is exactly this path."""
+    connection.execute("delete from roots where collection_id = ? and path = ?", (collection_id, path))
+
+
+def remove_root(connection: apsw.Connection, collection_id: int, path: str) -> None:
+    """Watch the root that is exactly this path no longer; what a foreign file calls `/` covers no document.
+
+    Its options are kept as long as something from it is in the trash.
+    """
+    connection.execute(f"{_REMOVE_ROOTS} and path = ?", (collection_id, path))
+
+
+def remove_roots(connection: apsw.Connection, collection_id: int, path: str) -> None:
+    """Watch the roots at or below a path no longer; as `remove_root`."""
+    sql = f"{_REMOVE_ROOTS} and (path = ? or path >= ? and path < ?)"
+    connection.execute(sql, (collection_id, path, *range_below(path)))
+
+
+def note_walk(connection: apsw.Connection, roots: Iterable[Root]) -> None:
+    """Write down that everything below these roots was looked at by this version. Part of the caller's transaction."""
+    now = utc_now()
+    sql = "update roots set walked_at = ?, options = json_set(options, '$.readers', ?) where id = ? and path = ?"
+    connection.executemany(sql, ((now, len(CHANGES), root.id, root.path) for root in roots))
+
+
+# ---------------------------------------------------------------- entries
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Status of one path in one collection."""
+
+    path: str
+    status: Status
+    reason: str = ""
+    source_id: int | None = None
+    sha256: str | None = None
+    size: int | None = None
+    mtime_ns: int | None = None
+    chunks: int = 0
+    seconds: float | None = None
+    seen_at: str = ""
+
+    @property
+    def holds_source(self) -> bool:
+        """Whether a source that is searched came from this path."""
+        return self.source_id is not None and self.status in ("indexed", "failed")
+
+
+def outdated_containers(connection: apsw.Connection, collection_id: int, readers: int) -> frozenset[str]:
+    """Return the files that hold documents which are read in another way than after that many changes of readers."""
+    if readers >= len(CHANGES):
+        return frozenset()
+    sql = "select metadata ->> '$.container', uri from sources where collection_id = ? and uri glob '*#*'"
+    rows = fetch_all(connection, f"{sql} and trashed_at is null", (collection_id,))
+    return frozenset(container for container, uri in rows if container and reads_anew(uri, readers))
+
+
+_COLUMNS = tuple(column.name for column in fields(Entry))
+
+
+def is_at(connection: apsw.Connection, entry: Entry) -> bool:
+    """Return whether the source is still the one of this path: it may have been found under another in the same run."""
+    sql = "select coalesce(metadata ->> '$.container', uri) from sources where id = ? and trashed_at is null"
+    return fetch_one(connection, sql, (entry.source_id,)) == entry.path
+
+
+def entries_below(connection: apsw.Connection, collection_id: int, path: str) -> dict[str, Entry]:
+    """Return path -> entry of a file, or of a folder and everything in it."""
+    sql = f"select {', '.join(_COLUMNS)} from ledger where collection_id = ? and (path = ? or path >= ? and path < ?)"
+    rows = fetch_all(connection, sql, (collection_id, path, *range_below(path)))
+    return {row[0]: Entry(*row) for row in rows}
+
+
+def record_absent(connection: apsw.Connection, collection_id: int, reasons: Mapping[str, str]) -> None:
+    """Record paths that do not exist, with the reasons, unless something is known of them."""
+    for path, reason in reasons.items():
+        if path not in entries_below(connection, collection_id, path):
+            record(connection, collection_id, None, [Entry(path, "failed", reason)])
+
+
+def record(connection: apsw.Connection, collection_id: int, root_id: int | None, entries: Iterable[Entry]) -> None:
+    """Record the status of paths. Part of the caller's write transaction."""
+    seen = {"collection_id": collection_id, "root_id": root_id, "seen_at": utc_now()}
+    rows = [{name: getattr(entry, name) for name in _COLUMNS} | seen for entry in entries]
+    upsert_rows(connection, "ledger", ("path", "collection_id"), rows)
+
+
+def record_scans(
+    connection: apsw.Connection, collection_id: int, root_id: int | None, path: str, scans: Sequence[Entry]
+) -> None:
+    """Record the scans inside a file, which wait for text recognition, in place of those that were in it before.
+
+    Those that were read already and have not changed since do not wait again, nor those that the person removed.
+    """
+    bounds = (collection_id, f"{path}#", f"{path}$")
+    # A file of the disk may have such a name too; it has a source.
+    waiting_before = """
+        delete from ledger where collection_id = ? and path > ? and path < ? and status <> 'removed'
+            and source_id is null
+    """
+    connection.execute(waiting_before, bounds)
+    if not scans:
+        return
+    sql = """
+        select uri, sha256 from sources
+        where collection_id = ? and uri > ? and uri < ? and trashed_at is null
+        union all select path, null from ledger where collection_id = ? and path > ? and path < ?
+    """
+    done = set(fetch_all(connection, sql, (*bounds, *bounds)))
+    waiting = [scan for scan in scans if done.isdisjoint(((scan.path, scan.sha256), (scan.path, None)))]
+    record(connection, collection_id, root_id, waiting)
+
+
+def mark(connection: apsw.Connection, collection_id: int, path: str, status: Status, reason: str) -> None:
+    """Change status and reason of a path, and keep the rest of its entry."""
+    row = {"path": path, "collection_id": collection_id, "status": status, "reason": reason, "seen_at": utc_now()}
+    upsert_rows(connection, "ledger", ("path", "collection_id"), [row])
+
+
+def removed_folders_above(connection: apsw.Connection, collection_id: int, path: str) -> list[str]:
+    """Return the folders above a path that the person removed as a whole, the outermost first."""
+    sql = """
+        select path from ledger
+        where collection_id = ? and status = 'removed' and path in (select value from carray(?)) order by path
+    """
+    return fetch_column(connection, sql, (collection_id, apsw.carray(_folders_above(path))))
+
+
+def _folders_above(path: str) -> tuple[str, ...]:
+    above: list[str] = []
+    while (folder := os.path.dirname(path)) != path:
+        above.append(path := folder)
+    return tuple(above)
+
+
+def holds_trashed(connection: apsw.Connection, collection_id: int, folder: str) -> bool:
+    """Return whether something from inside a folder is in the trash."""
+    sql = """
+        select 1 from sources
+        where collection_id = ? and uri >= ? and uri < ? and trashed_at is not null limit 1
+    """
+    return fetch_one(connection, sql, (collection_id, *range_below(folder))) is not None
+
+
+def holds_removed(connection: apsw.Connection, collection_id: int, folder: str) -> bool:
+    """Return whether something inside a folder is still marked as removed."""
+    sql = "select 1 from ledger where collection_id = ? and status = 'removed' and path >= ? and path < ? limit 1"
+    return fetch_one(connection, sql, (collection_id, *range_below(folder))) is not None
+
+
+def forget(connection: apsw.Connection, collection_id: int, paths: Iterable[str]) -> None:
+    """Delete the entries of paths that no longer mean anything."""
+    sql = "delete from ledger where path = ? and collection_id = ?"
+    connection.executemany(sql, ((path, collection_id) for path in paths))
+
+
+def forget_skipped(connection: apsw.Connection, collection_id: int, path: str) -> None:
+    """Delete the entries without a source at or below a path."""
+    sql = "delete from ledger where collection_id = ? and (path = ? or path >= ? and path < ?) and source_id is null"
+    connection.execute(sql, (collection_id, path, *range_below(path)))
+
+
+def forget_purged(connection: apsw.Connection) -> None:
+    """Delete what is known of files that are gone and whose sources have left the trash; `removed` marks stay."""
+    test = "status = 'missing' and not exists (select 1 from sources where sources.id = ledger.source_id)"
+    connection.execute(f"""
+        delete from roots where kind = 'file' and exists (
+            select 1 from ledger where ledger.path = roots.path and ledger.collection_id = roots.collection_id
+                and {test})
+    """)
+    connection.execute(f"delete from ledger where {test}")
+    connection.execute(f"""
+        delete from roots where not {WATCHED} and not exists (
+            select 1 from sources
+            where sources.collection_id = roots.collection_id and trashed_at is not null
+                and substr(uri, 1, length(path)) = path
+        )
+    """)
+
+
+def range_below(path: str) -> tuple[str, str]:
+    """Return the bounds of the paths inside a folder, for the index: `/a/` <= path < `/a0`."""
+    prefix = prefix_of(path)
+    return prefix, prefix[:-1] + chr(ord(prefix[-1]) + 1)

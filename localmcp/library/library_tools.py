@@ -1,0 +1,410 @@
+"""The tools with which an assistant changes the library; found by `tool_search`, not listed."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import asdict
+from typing import Annotated, Any, cast
+
+from localmcp.config import Settings
+from localmcp.errors import AccessDenied, InvalidInput
+from localmcp.humanize import counted
+from localmcp.library.ingest import Library
+from localmcp.library.jobs import WAIT_SECONDS, Execution, Jobs, JobState
+from localmcp.library.lean_answers import lean_removal, lean_report, lean_restored
+from localmcp.library.library_records import (
+    AddedDocument,
+    IngestResult,
+    JobStatus,
+    Problem,
+    Removed,
+    RemovedSource,
+    Restored,
+    Trash,
+    TrashedSource,
+)
+from localmcp.library.names import SourceRow, find_source
+from localmcp.library.options import SourceType
+from localmcp.library.plan import watched_paths
+from localmcp.library.report import Progress, ProgressCallback, Report
+from localmcp.library.walk import WalkRules, below, why_left_out
+from localmcp.schemas import camel_case
+from localmcp.storage.database import Database
+from localmcp.tools import Json, Param, current_scope, hidden_change, hidden_tool
+
+POLL_SECONDS = 0.3
+"""How often a job asks whether somebody else has made the vectors."""
+REMOVED_AT_ONCE = 5
+"""Documents that an assistant removes without asking."""
+EMPTYING = "restore_source brings documents back. Only a person deletes them for good: localmcp trash empty"
+MOST_LISTED = 100
+
+CollectionName = Annotated[str | None, Param("The collection; made if there is none of that name.", max_length=100)]
+PartitionName = Annotated[str | None, Param("A part of the collection; made if absent.", max_length=100)]
+
+
+class LibraryTools:
+    """The library, as assistants may use it."""
+
+    def __init__(self, library: Library, database: Database, settings: Settings, *, wait: float = WAIT_SECONDS) -> None:
+        """`wait`: seconds after which a call answers with a job instead of a result."""
+        self._library = library
+        self._database = database
+        self._wait = wait
+        self._settings = settings
+        self.jobs = Jobs(
+            database, {"add_document": self._run_text, "add_path": self._run_path, "refresh": self._run_refresh}
+        )
+
+    @hidden_change(
+        "add_document",
+        title="Add a document",
+        keywords=("save", "store", "remember", "note", "index", "text", "knowledge"),
+        examples=(
+            "save the text {text} as {title}",
+            "add a document called {title} with the text {text}",
+            "make a note called {title} with the text {text}",
+            "remember this note titled {title}: {text}",
+            "store the text {text} under the title {title}",
+        ),
+        says={"text required": "text: required. A file or a folder is added with add_path(path)."},
+        idempotent=True,
+    )
+    def add_document(
+        self,
+        text: Annotated[str, Param("The whole text, Markdown or plain.", min_length=1)],
+        title: Annotated[str, Param("What it is called.", min_length=1, max_length=200)],
+        collection: CollectionName = None,
+        partition: PartitionName = None,
+        sourceType: Annotated[SourceType | None, Param("What kind of text it is.")] = None,
+        metadata: Annotated[dict[str, Any] | None, Param("Kept with the document; searches can filter by it.")] = None,
+        replace: Annotated[bool, Param("Replace the document of that title.")] = False,
+    ) -> AddedDocument:
+        """Add a text to the knowledge base so that search finds it. The same text again changes nothing."""
+        arguments: Json = {
+            "text": text,
+            "title": title,
+            "collection": collection,
+            "partition": partition,
+            "source_type": sourceType,
+            "metadata": metadata,
+            "replace": replace,
+        }
+        state = self.jobs.run("add_document", arguments, wait=self._wait)
+        if state.result is None:
+            return {"status": "running", "jobId": state.id}
+        return AddedDocument(**state.result)
+
+    @hidden_change(
+        "add_path",
+        title="Add files",
+        keywords=("index", "folder", "file", "directory", "import", "ingest", "documents"),
+        examples=(
+            "index the folder|file {path}",
+            "add the file|folder {path}",
+            "add the file|folder {path} to the documents|knowledge base",
+            "add|import {path} to|into the collection {collection}",
+            "import|ingest the documents in {path}",
+        ),
+        idempotent=True,
+        lean=lean_report,
+    )
+    def add_path(
+        self,
+        path: Annotated[str, Param("Absolute path of a file or folder.", min_length=1)],
+        collection: CollectionName = None,
+        partition: PartitionName = None,
+    ) -> IngestResult:
+        """Add a file, or a folder with everything in it, to the knowledge base, and watch it: it stays up to date.
+
+        Only files in folders that the person has allowed or added can be added. Unchanged files are not read again.
+        """
+        arguments: Json = {"path": self._allowed(path), "collection": collection, "partition": partition}
+        return _ingest_result(self.jobs.run("add_path", arguments, wait=self._wait))
+
+    @hidden_change(
+        "refresh",
+        title="Refresh the knowledge base",
+        keywords=("update", "reindex", "sync", "changed", "stale", "files"),
+        examples=(
+            "update|refresh the index",
+            "look for changed files",
+            "check whether files have changed",
+            "bring the knowledge base up to date",
+        ),
+        destructive=True,
+        idempotent=True,
+        lean=lean_report,
+    )
+    def refresh(
+        self,
+        collection: Annotated[str | None, Param("Only this collection.")] = None,
+        confirmRemovals: Annotated[bool, Param("Many files were deleted on purpose.")] = False,
+    ) -> IngestResult:
+        """Look at all added files again: new and changed ones are indexed, deleted ones go into the trash."""
+        self.jobs.resume_abandoned()
+        arguments: Json = {"collection": collection, "confirm": confirmRemovals}
+        return _ingest_result(self.jobs.run("refresh", arguments, wait=self._wait))
+
+    @hidden_change(
+        "remove_source",
+        title="Remove a document",
+        keywords=("delete", "forget", "trash", "document", "file"),
+        examples=(
+            "remove|delete the document {sourceId}",
+            "forget the folder|file {path}",
+            "delete the file {path}",
+            "remove {sourceId} from the knowledge base",
+        ),
+        destructive=True,
+        idempotent=True,
+        lean=lean_removal,
+    )
+    def remove_source(
+        self,
+        sourceId: Annotated[str | None, Param("The document: id, path or title.")] = None,
+        path: Annotated[str | None, Param("Or its path, or a folder: everything in it.")] = None,
+        confirm: Annotated[bool, Param("Needed for more than five documents.")] = False,
+    ) -> Removed:
+        """Put a document, or everything that came from a path, into the trash; restore_source brings it back."""
+        if (sourceId is None) == (path is None):
+            raise InvalidInput("Give either sourceId or path.")
+        named = sourceId or path or ""
+        # An absolute path is every document of it, in all collections.
+        with self._database.read() as connection:
+            source = find_source(connection, named) if sourceId or not os.path.isabs(named) else None
+        target = source.uuid if source else named
+        affected, filling = self._library.removable(target)
+        sources = [_removed_source(row) for row in affected[:MOST_LISTED]]
+        asks = not confirm and not current_scope().trusted
+        if asks and (filling or len(affected) > REMOVED_AT_ONCE):
+            more = ", and what is being added from there at this moment" if filling else ""
+            return {
+                "removed": 0,
+                "trashDays": self._settings.trash_days,
+                "sources": sources,
+                "wouldRemove": len(affected),
+                "message": f"This would put {counted(len(affected), 'document')} into the trash{more}. Nothing was "
+                "removed; if the person wants this, call again with confirm: true.",
+            }
+        report = self._library.remove([target])
+        result: Removed = {"removed": report.removed, "trashDays": self._settings.trash_days, "sources": sources}
+        if not report.removed:
+            result["message"] = "Nothing was removed: no document is from there. It is no longer looked at."
+        return result
+
+    @hidden_change(
+        "restore_source",
+        title="Restore a document",
+        keywords=("undo", "undelete", "trash", "recover", "document"),
+        examples=(
+            "bring back the document {sourceId}",
+            "restore the document {sourceId} from the trash",
+            "undo the removal of {sourceId}",
+            "take {sourceId} out of the trash",
+        ),
+        idempotent=False,
+        lean=lean_restored,
+    )
+    def restore_source(
+        self,
+        sourceId: Annotated[str | None, Param("The document: id, path or title; list_trash shows them.")] = None,
+        paths: Annotated[list[str] | None, Param("Or several: paths, folders, ids or titles.")] = None,
+    ) -> Restored:
+        """Bring a document back from the trash, or several, or everything that came from a folder."""
+        if (not sourceId) == (not paths):
+            raise InvalidInput("Give either sourceId or paths.", hint="list_trash shows what can be restored.")
+        names = paths or [sourceId or ""]
+        trashed = list(dict.fromkeys(uuid for name in names for uuid in self._library.find_trashed(name)))
+        if sourceId and len(trashed) == 1:
+            [source] = self._library.restore(trashed[0])
+            return {"sourceId": source.uuid, "title": source.title, "path": source.uri}
+        sources: list[RemovedSource] = []
+        problems: list[Problem] = []
+        for identity in trashed:
+            try:
+                sources += map(_removed_source, self._library.restore(identity))
+            except InvalidInput as error:
+                problems.append({"path": identity, "reason": str(error)})
+        result: Restored = {"restored": len(sources), "sources": sources[:MOST_LISTED]}
+        return {**result, "problems": problems} if problems else result
+
+    @hidden_tool(
+        "list_trash",
+        title="List the trash",
+        keywords=("removed", "deleted", "trash", "recover", "undo"),
+        examples=(
+            "what is in the trash",
+            "which documents were removed",
+            "list the removed documents",
+            "what did I delete|remove",
+        ),
+    )
+    def list_trash(
+        self,
+        limit: Annotated[int, Param("Documents.", minimum=1, maximum=500)] = 20,
+        offset: Annotated[int, Param("Documents to skip.", minimum=0)] = 0,
+    ) -> Trash:
+        """List the documents in the trash, the last removed first; restore_source brings one back."""
+        trashed = self._library.trashed()
+        page = trashed[offset : offset + limit]
+        sources: list[TrashedSource] = [{**_removed_source(row), "trashedAt": moment} for row, moment in page]
+        answer: Trash = {"count": len(sources), "total": len(trashed), "sources": sources}
+        if trashed:
+            answer["message"] = EMPTYING
+        return answer
+
+    @hidden_change(
+        "job_status",
+        title="Status of long work",
+        keywords=("progress", "running", "job", "indexing", "wait"),
+        examples=(
+            "how far is job {jobId}",
+            "is the indexing|job {jobId} done",
+            "what is the progress of job {jobId}",
+        ),
+        idempotent=True,
+    )
+    def job_status(
+        self,
+        jobId: Annotated[str, Param("As add_path or refresh returned it.")],
+        waitSeconds: Annotated[int, Param("Wait this long for the end.", minimum=0, maximum=int(WAIT_SECONDS))] = 0,
+    ) -> JobStatus:
+        """How far long work is, and its result once it is done. Work whose process has gone is carried on."""
+        return _job_status(self.jobs.state(jobId, wait=waitSeconds))
+
+    @hidden_change(
+        "cancel_job",
+        title="Cancel long work",
+        keywords=("stop", "abort", "job", "indexing"),
+        examples=("cancel|stop the job {jobId}", "stop the indexing {jobId}"),
+        idempotent=True,
+    )
+    def cancel_job(self, jobId: Annotated[str, Param("As add_path or refresh returned it.")]) -> JobStatus:
+        """Stop long work at the next file; what is indexed so far stays. Work that is done is not undone."""
+        return _job_status(self.jobs.cancel(jobId))
+
+    # ------------------------------------------------------------ the work itself
+
+    def _run_text(self, arguments: Json, tell: Execution) -> Json:
+        tell(0, 1, arguments["title"])
+        added = self._library.add_text(**arguments)
+        tell(1, 1, arguments["title"])
+        changed = added.added or added.removed
+        status = ("replaced" if added.kept or added.removed else "added") if changed else "unchanged"
+        return {
+            "status": status,
+            "sourceId": added.uuid,
+            "chunksAdded": added.added,
+            "chunksKept": added.kept,
+        }
+
+    def _run_path(self, arguments: Json, tell: Execution) -> Json:
+        report = self._library.add_paths(
+            [arguments["path"]],
+            collection=arguments["collection"],
+            partition=arguments["partition"],
+            progress=_teller(tell),
+            wait=False,
+        )
+        return self._with_vectors(report, arguments["collection"] or self._settings.collection, tell)
+
+    def _run_refresh(self, arguments: Json, tell: Execution) -> Json:
+        collection, confirmed = arguments["collection"], arguments["confirm"]
+        report = self._library.refresh(
+            collection=collection, confirm_removals=confirmed, progress=_teller(tell), wait=False
+        )
+        return self._with_vectors(report, collection, tell)
+
+    def _with_vectors(self, report: Report, collection: str | None, tell: Execution) -> Json:
+        """Make what vectors are missing, after the caller has got the report on the words."""
+        if not report.waiting:
+            return _report_json(report)
+        note = f"{report.waiting} passages are found by words; their meaning is being read."
+        tell.ready(_report_json(report, note))
+        missing = report.waiting
+        while True:
+            made = self._library.make_vectors(collection=collection, behind=True, progress=_teller(tell))
+            report.waiting, report.notices = made.waiting, [*report.notices, *made.notices]
+            if not made.waiting or made.notices:
+                break
+            # Another process, or the upkeep of this one, makes them.
+            time.sleep(POLL_SECONDS)
+        report.vectors_added = max(missing - made.waiting - report.chunks_added, 0)
+        return _report_json(report)
+
+    def _allowed(self, path: str) -> str:
+        """Return the path with its links resolved, if the caller may add it."""
+        if "\0" in path:
+            raise InvalidInput("path has a NUL character, which no file's name has.")
+        expanded = os.path.expanduser(path)
+        real = os.path.realpath(expanded)
+        if current_scope().trusted:
+            return real
+        if not os.path.isabs(expanded):
+            raise InvalidInput(f"path is '{path}', but must be absolute.")
+        roots = self._library.roots()
+        folders = [os.path.realpath(folder) for folder in self._settings.folders]
+        with self._database.read() as connection:
+            watched = watched_paths(connection, self._settings)
+        rules = [(folder, WalkRules(watched=watched)) for folder in folders]
+        rules += [(root.path, WalkRules(root.include_hidden, root.patterns, watched=watched)) for root in roots]
+        above = [(folder, rule) for folder, rule in rules if below(os.path.normcase(real), os.path.normcase(folder))]
+        if not above:
+            named = ", ".join(sorted({folder for folder, _ in rules})[:10]) or "none yet"
+            raise AccessDenied(
+                f"'{path}' is outside the folders from which an assistant may add files.",
+                hint=f"Allowed: {named}. The person can run: localmcp add PATH   "
+                "(or allow more with the setting 'folders', and restart the client)",
+            )
+        reasons = [why_left_out(real, folder, rule) for folder, rule in above]
+        if all(reasons):
+            raise AccessDenied(
+                f"'{path}' is not among what an assistant may add: {reasons[0]}.",
+                hint="The person can run: localmcp add PATH",
+            )
+        return real
+
+
+def _job_status(state: JobState) -> JobStatus:
+    fields = {"jobId" if name == "id" else camel_case(name): value for name, value in asdict(state).items()}
+    result = fields.pop("result")
+    return cast(JobStatus, fields if result is None else {**fields, "result": result})
+
+
+def _removed_source(row: SourceRow) -> RemovedSource:
+    return {"sourceId": row.uuid, "title": row.title, "path": row.uri}
+
+
+def _teller(tell: Execution) -> ProgressCallback:
+    def report(progress: Progress) -> None:
+        if progress.phase == "words":
+            tell(progress.done, progress.total, progress.path)
+        else:
+            tell(progress.vectors_done, progress.vectors_total, "reading the meaning")
+
+    return report
+
+
+_COUNTS = (
+    "indexed", "updated", "moved", "unchanged", "skipped", "failed", "missing", "removed", "chunks_added",
+    "chunks_kept", "vectors_added", "waiting",
+)  # fmt: skip
+
+
+def _report_json(report: Report, *notes: str) -> Json:
+    return {
+        **{camel_case(name): getattr(report, name) for name in _COUNTS},
+        "seconds": round(report.seconds, 3),
+        "problems": [{"path": path, "reason": reason} for path, reason in report.problems],
+        "notices": [*report.notices, *notes],
+    }
+
+
+def _ingest_result(state: JobState) -> IngestResult:
+    if state.status == "running":
+        return IngestResult(
+            status="running", jobId=state.id, done=state.done, total=state.total, **(state.result or {})
+        )
+    return IngestResult(status="done", **(state.result or {}))

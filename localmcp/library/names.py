@@ -1,0 +1,290 @@
+"""Find the document or passage that a name means: an id, its first eight characters, a path, or a unique title."""
+
+from __future__ import annotations
+
+import os
+import re
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import apsw
+
+from localmcp.errors import InvalidInput, NotFound
+from localmcp.humanize import choices, quoted
+from localmcp.index.collections import visible_collections, visible_ids
+from localmcp.index.dates import SOURCE_DATE
+from localmcp.index.federation import Federation
+from localmcp.index.filters import Filters
+from localmcp.index.index import Index
+from localmcp.library.origins import Id, is_uuid, without_scheme
+from localmcp.schemas import nearest, one_or_more, without_surrogates
+from localmcp.storage.database import fetch_all, fetch_column, fetch_one
+from localmcp.wording.normalize import fold
+
+MOST_VALUES = 20
+SHOWN = 9
+"""Documents that an ambiguous name is answered with."""
+_SHORT = re.compile(r"[0-9a-f]{8}[0-9a-f-]{0,27}", re.IGNORECASE)
+
+
+class Ambiguous(InvalidInput):
+    """A name that several documents have."""
+
+    code = "ambiguous"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRow:
+    """A document, as far as it is named, removed or restored."""
+
+    id: int
+    uuid: str
+    collection_id: int
+    title: str
+    uri: str | None
+
+
+SELECT_ROW = "select id, uuid, collection_id, title, uri from sources"
+"""The columns of a `SourceRow`."""
+
+
+def split_mount(name: str) -> tuple[str | None, str]:
+    """Return (mounted file, rest) of `team:1f94484f` or `team:<uuid>`; (None, name) for anything else."""
+    head, _, local_name = without_scheme(name.strip()).rpartition(":")
+    is_id = head and head.lower() != "urn:uuid" and (_SHORT.fullmatch(local_name) or is_uuid(local_name))
+    return (head, local_name) if is_id else (None, name)
+
+
+def find_source(
+    connection: apsw.Connection, name: str, *, trashed: bool = False, collection: str | None = None
+) -> SourceRow | None:
+    """Return the visible document of that name, live or in the trash, in that or any collection, or None.
+
+    Raises:
+        Ambiguous: several documents have it; the hint lists them.
+    """
+    text = without_scheme(name.strip())
+    if not text.strip("./\\"):
+        return None
+    where = (
+        f"trashed_at is {'not ' if trashed else ''}null and collection_id in ({visible_ids(connection, collection)})"
+    )
+    for test, value in _tests(text):
+        rows = fetch_all(
+            connection,
+            f"{SELECT_ROW} where {test} and {where} order by id desc limit 100",
+            {"name": value, "last": value + "g"},
+        )
+        # One file that is in two collections, or was removed twice, is one document.
+        if len({row[4] or row[0] for row in rows}) > 1:
+            raise _ambiguous(text, [SourceRow(*row) for row in rows])
+        if rows:
+            return SourceRow(*rows[0])
+    return None
+
+
+def _tests(text: str) -> list[tuple[str, str]]:
+    by_suffix = "substr(uri, -length(:name)) = :name"
+    without_ending = "instr(substr(uri, nullif(instr(uri, :name || '.'), 0) + length(:name)), '/') = 0".replace(
+        "/", os.sep
+    )
+    tail = os.sep + text.lstrip("./\\").replace("/", os.sep)
+    tests = [
+        ("uuid = :name", text.lower()),
+        ("uri = :name", os.path.expanduser(text)),
+        ("title = :name collate nocase", text) if text.isascii() else ("folded(title) = :name", fold(text)),
+        (by_suffix, tail),
+        (without_ending, tail),
+    ]
+    if _SHORT.fullmatch(text):
+        tests.insert(1, ("uuid >= :name and uuid < :last", text.lower()))
+    return tests
+
+
+def _ambiguous(name: str, sources: list[SourceRow]) -> Ambiguous:
+    places = ", ".join(source.uri or source.uuid[:8] for source in sources[:SHOWN])
+    more = f" and {len(sources) - SHOWN} more" if len(sources) > SHOWN else ""
+    return Ambiguous(f"'{name}' fits {len(sources)} documents: {places}{more}.", hint="Give one of these paths.")
+
+
+def nearest_source(connection: apsw.Connection, name: str) -> str | None:
+    """Return the path or title that is most like `name`, if one is like it at all."""
+    sql = f"select title, uri from sources where trashed_at is null and collection_id in ({visible_ids(connection)})"
+    rows = fetch_all(connection, f"{sql} order by id desc limit 20000")
+    base_name = os.path.basename(name.strip()) or name
+    by_name = {title: uri or title for title, uri in rows}
+    by_name |= {os.path.basename(uri or title): uri or title for title, uri in rows}
+    best = nearest(base_name, by_name)
+    return by_name[best] if best else None
+
+
+def nearest_hint(connection: apsw.Connection, name: str) -> str:
+    """Return what to do where no document has a name."""
+    near = nearest_source(connection, name)
+    return f"The nearest is '{near}'." if near else "Use list_sources to see what there is."
+
+
+def resolve_source(
+    federation: Federation, field: str, name: str, origin: str | None = None, collection: str | None = None
+) -> Id:
+    """Return the id that an argument names, with the mounted file it is in; in that file or collection alone.
+
+    Raises:
+        NotFound: no document has that name; names the nearest.
+        Ambiguous: several have it.
+    """
+    text = without_surrogates(name)
+    mount, bare = split_mount(text)
+
+    def look(index: Index, mounted: str | None) -> Id | None:
+        with index.database.read() as connection:
+            source = find_source(connection, bare if mount else text, collection=collection)
+        return Id(uuid.UUID(source.uuid), mounted) if source else None
+
+    for identity in federation.look(look, mount or origin):
+        return identity
+    inside = f" in the collection '{collection}'" if collection else ""
+    with federation.own.database.read() as connection:
+        raise NotFound(f"{field}: no document '{name}'{inside}.", hint=nearest_hint(connection, text))
+
+
+def resolve_chunk(federation: Federation, field: str, name: str) -> Id | None:
+    """Return the id of the passage whose id is, or begins with, `name`; None if there is none.
+
+    Raises:
+        InvalidInput: it is no id and no beginning of one.
+        Ambiguous: several passages have an id that begins so.
+    """
+    origin, bare = split_mount(name.strip())
+    text = (bare if origin else name).strip().removeprefix("urn:uuid:").strip("{}").replace("-", "").lower()
+    if not re.fullmatch(r"[0-9a-f]{8,32}", text):
+        message = f"{field}: {name!r} is not an id; ids are UUIDs, or their first 8 characters, as search returns them."
+        raise InvalidInput(message, hint="A document by its path or title is read with get_document.")
+    return next(federation.look(_chunk_finder(text, name), origin), None)
+
+
+def _chunk_finder(digits: str, name: str) -> Callable[[Index, str | None], Id | None]:
+    first, last = bytes.fromhex(digits.ljust(32, "0")), bytes.fromhex(digits.ljust(32, "f"))
+    sql = """
+        select chunks.uuid, collection_id from chunks join sources on sources.id = source_id
+        where chunks.uuid between ? and ? and trashed_at is null limit 2
+    """
+
+    def look(index: Index, mounted: str | None) -> Id | None:
+        with index.database.read() as connection:
+            visible = {collection.id for collection in visible_collections(connection)}
+            rows: list[Any] = [row for row in fetch_all(connection, sql, (first, last)) if row[1] in visible]
+        if len(rows) > 1:
+            raise Ambiguous(f"'{name}' begins the ids of several passages.", hint="Give the whole id.")
+        return Id(uuid.UUID(bytes=rows[0][0]), mounted) if rows else None
+
+    return look
+
+
+TYPE_WORDS = {"markdown": "docs", "md": "docs", "html": "website", "web": "website", "txt": "text", "faq": "qa"}
+"""What people call a source type."""
+
+
+def explain_empty_filter(connection: apsw.Connection, filters: Filters) -> list[str]:
+    """Return a sentence for each filter that fits no document, with the nearest valid value."""
+    where = f"trashed_at is null and sources.collection_id in ({visible_ids(connection)})"
+
+    def values(sql: str, *bindings: Any) -> list[str]:
+        return fetch_column(connection, f"select distinct {sql} where {where}", bindings)
+
+    remarks: list[str] = []
+    for source_type in filters.source_types:
+        meant = TYPE_WORDS.get(source_type.lower())
+        remarks += _unknown_value("source type", source_type, values("source_type from sources"), meant)
+    for partition in filters.partitions:
+        names = values("name from partitions join sources on partition_id = partitions.id")
+        remarks += _unknown_value("partition", partition, names)
+    if filters.path_prefix:
+        remarks += _unknown_folder(connection, where, os.path.expanduser(filters.path_prefix))
+    if filters.metadata:
+        fields = values("key from sources, json_each(iif(json_valid(metadata), metadata, '{}'))")
+        for field, value in filters.metadata.items():
+            remarks += _unknown_value("metadata field", field, fields) or _unknown_metadata(field, value, values)
+    if filters.since or filters.until:
+        remarks += _outside_dates(connection, where, filters.since, filters.until)
+    return remarks
+
+
+def _outside_dates(connection: apsw.Connection, where: str, since: str | None, until: str | None) -> list[str]:
+    """Return the range of all dates if no document is dated in that one."""
+    rows = fetch_all(connection, f"select {SOURCE_DATE} from sources where {where}")
+    dated = [row[0] for row in rows if row[0]]
+    if not dated or any((since or "") <= day and (until is None or day < until) for day in dated):
+        return []
+    return [f"No document is dated so: they are from {min(dated)[:10]} to {max(dated)[:10]}."]
+
+
+def _unknown_metadata(field: str, value: Any, values: Callable[..., list[Any]]) -> list[str]:
+    """Return a sentence if no document has the value, or one of a list of values, in that field."""
+    items = "json_each(case entry.type when 'array' then entry.value else '[]' end)"
+    entries = "json_each(iif(json_valid(metadata), metadata, '{}')) as entry on entry.key = ?"
+    valid = values(f"coalesce(item.atom, entry.atom) from sources join {entries} left join {items} as item", field)
+    filter_values = one_or_more(value)
+    if not filter_values or any(item in valid for item in filter_values):
+        return []
+    return _unknown_value(field, str(filter_values[0]), [str(item) for item in valid if item is not None])
+
+
+def _unknown_value(field: str, value: str, valid: list[str], meant: str | None = None) -> list[str]:
+    if value in valid:
+        return []
+    near = meant if meant in valid else nearest(value, valid)
+    guess = f" Did you mean '{near}'?" if near else ""
+    names = sorted(valid)[:MOST_VALUES] + (["…"] if len(valid) > MOST_VALUES else [])
+    return [f"No {field} '{quoted(value)}'. {choices(names)}{guess}"]
+
+
+def _unknown_folder(connection: apsw.Connection, where: str, prefix: str) -> list[str]:
+    sql = f"select 1 from sources where {where} and uri >= :folder and uri < :last limit 1"
+
+    def holds(folder: str) -> bool:
+        return bool(fetch_one(connection, sql, {"folder": folder, "last": folder + chr(0x10FFFF)}))
+
+    exact = f"select count(*) from sources where {where} and uri = ?"
+    missing = prefix.rstrip(os.sep)
+    if not os.path.isabs(missing):
+        return _unknown_tail(connection, where, missing)
+    if any(holds(missing + end) for end in (os.sep, "#")) or fetch_one(connection, exact, (missing,)):
+        return []
+    parent = os.path.dirname(missing)
+    while len(parent) > 1 and parent != os.path.dirname(parent) and not holds(parent + os.sep):
+        parent = os.path.dirname(parent)
+    near = _nearest_below(connection, where, parent, os.path.relpath(missing, parent).split(os.sep))
+    if near != parent:
+        return [f"Nothing is below '{quoted(prefix)}'. The nearest is '{near}'."]
+    return [
+        f"Nothing is below '{quoted(prefix)}'." + (f" There are documents below '{parent}'." if holds(parent) else "")
+    ]
+
+
+def _nearest_below(connection: apsw.Connection, where: str, folder: str, names: Sequence[str]) -> str:
+    """Follow folder names downward, each to the one that is most like it, as far as there is one."""
+    sql = f"select uri from sources where {where} and uri >= ? and uri < ? limit 50000"
+    for name in names:
+        base = folder.rstrip(os.sep) + os.sep
+        paths = fetch_column(connection, sql, (base, base + chr(0x10FFFF)))
+        children = {path[len(base) :].split(os.sep)[0] for path in paths}
+        child = name if name in children else nearest(name, sorted(children))
+        if child is None:
+            break
+        folder = base + child
+    return folder
+
+
+def _unknown_tail(connection: apsw.Connection, where: str, folder: str) -> list[str]:
+    """Return the sentence on a relative folder, which may be anywhere in a path."""
+    depth = folder.count(os.sep) + 1
+    rows = fetch_all(connection, f"select uri from sources where {where} and uri is not null limit 50000")
+    parts = [os.path.dirname(row[0]).split(os.sep) for row in rows]
+    tails = {os.sep.join(part[start : start + depth]) for part in parts for start in range(1, len(part) - depth + 1)}
+    if os.path.normpath(folder) in tails:
+        return []
+    near = nearest(folder, tails)
+    return [f"Nothing is below '{quoted(folder)}'." + (f" The nearest is '{near}'." if near else "")]

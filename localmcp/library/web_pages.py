@@ -1,0 +1,192 @@
+"""Fetches one web page that a person asked for: only text, of a bounded size, and from public addresses."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from email.message import Message
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from localmcp.config import Settings
+from localmcp.errors import AccessDenied, InvalidInput, Unavailable, UnreadableDocument
+from localmcp.http import Request, Response, send
+from localmcp.library.reading import limits_of
+from localmcp.readers.document import Document
+from localmcp.readers.worker_pool import Limits, WorkerPool
+from localmcp.storage.times import utc_now
+
+if TYPE_CHECKING:
+    from localmcp.index.sources import Indexed
+    from localmcp.library.ingest import Library
+
+MOST_REDIRECTS = 5
+SILENCE_SECONDS = 20.0
+DEADLINE_SECONDS = 120.0
+"""For the page as a whole, however slowly it drips."""
+_SUFFIXES = {
+    "text/html": ".html",
+    "application/xhtml+xml": ".html",
+    "application/pdf": ".pdf",
+    "application/json": ".json",
+    "application/xml": ".xml",
+    "text/markdown": ".md",
+}
+_NAT64 = ipaddress.ip_network("64:ff9b::/96")
+_PUBLIC_IPV6 = ipaddress.ip_network("2000::/3")
+"""All that is given out; outside of it are this machine, local networks, and other ways to write addresses of IPv4."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A fetched page."""
+
+    url: str
+    """Where it was in the end, after redirects."""
+    data: bytes
+    name: str
+    """A file name whose ending says what it is."""
+
+
+def is_url(target: str) -> bool:
+    """Return whether a target of `add` is an address rather than a path."""
+    return target.lower().startswith(("http://", "https://"))
+
+
+def add_page(
+    library: Library, settings: Settings, url: str, *, allow_private: bool = False, title: str = "", **options: Any
+) -> Indexed:
+    """Fetch a web page and add it as a document with its address and date; it replaces an earlier one from there.
+
+    Raises:
+        AccessDenied: a private address, and `allow_private` is false.
+        Unavailable: it cannot be fetched.
+        UnreadableDocument: it is not text, or too large.
+    """
+    page = fetch_page(url, max_bytes=settings.max_file_mb * 1_000_000, allow_private=allow_private)
+    document = read_page(page, limits_of(settings))
+    fetched = {"url": page.url, "date": document.date or utc_now()}
+    options["metadata"] = {**document.metadata, **fetched, **(options.get("metadata") or {})}
+    options["source_type"] = options.get("source_type") or "website"
+    return library.add_text(document.text, title or document.title, uri=page.url, replace=True, **options)
+
+
+def fetch_page(url: str, *, max_bytes: int, allow_private: bool = False) -> Page:
+    """Fetch a page, following redirects; every host is looked up once, checked, and connected to as it was checked.
+
+    Raises:
+        InvalidInput: not an http(s) address.
+        AccessDenied: it leads to a private address and `allow_private` is false.
+        UnreadableDocument: it is not text, or too large.
+        Unavailable: the host cannot be reached, or does not answer with a page.
+    """
+    end = time.monotonic() + DEADLINE_SECONDS
+    for _ in range(MOST_REDIRECTS + 1):
+        request = _build_request(url, allow_private, max_bytes, end)
+        try:
+            response = send(request, _is_text_page)
+            target = response.redirect(url)
+        except (OSError, ValueError) as error:
+            if time.monotonic() >= end:
+                raise Unavailable(f"{url} takes longer than {DEADLINE_SECONDS:.0f} s to answer.") from error
+            raise Unavailable(f"{url} cannot be fetched: {error or type(error).__name__}.") from error
+        if target is None:
+            return _check_page(response, url, max_bytes)
+        url = target
+    raise Unavailable(f"{url} redirects more than {MOST_REDIRECTS} times.")
+
+
+def read_page(page: Page, limits: Limits) -> Document:
+    """Return the document in a page, read in a worker process.
+
+    Raises:
+        UnreadableDocument: why it cannot be turned into text.
+    """
+    with WorkerPool(_read_in_worker, workers=1, limits=limits) as pool:
+        for answer in pool.run([page]):
+            if answer.failure:
+                raise UnreadableDocument(answer.failure)
+            if answer.value is not None:
+                return answer.value
+    raise UnreadableDocument(f"{page.url} holds no text.")
+
+
+def _read_in_worker(page: Page, _start: None) -> Iterator[Document]:
+    from localmcp.readers.readers import read_bytes  # 60 ms: every reader
+
+    yield read_bytes(page.data, page.name)
+
+
+def _build_request(url: str, allow_private: bool, max_bytes: int, end: float) -> Request:
+    parts = urlsplit(url)
+    try:
+        host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
+    except ValueError as error:
+        raise InvalidInput(f"{url} is no web address: {error}.") from error
+    if parts.scheme not in ("http", "https") or not host:
+        raise InvalidInput(f"{url} is no web address; it must begin with http:// or https://.")
+    if parts.username is not None:
+        raise InvalidInput(f"The address of {host} holds a user name or a password; pages are fetched without.")
+    return Request(
+        "GET",
+        url,
+        {"Accept": "text/html, text/*, application/pdf"},
+        most_bytes=max_bytes,
+        silence_seconds=SILENCE_SECONDS,
+        total_seconds=end - time.monotonic(),
+        address=_public_address(host, port, allow_private),
+    )
+
+
+def _public_address(host: str, port: int, allow_private: bool) -> str:
+    try:
+        resolved = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise Unavailable(f"The host {host} is not known: {error}.") from error
+    addresses = [str(entry[4][0]) for entry in resolved]
+    private = next((address for address in addresses if not is_public(address)), None)
+    if private and not allow_private:
+        address = private if host == private else f"{host} ({private})"
+        message = f"{address} is an address of this machine or its network."
+        raise AccessDenied(message, hint="Add --allow-private if you trust it.")
+    return addresses[0]
+
+
+def is_public(address: str) -> bool:
+    """Return whether an address is on the public Internet, also in the forms in which IPv6 carries one of IPv4."""
+    ip = ipaddress.ip_address(address.partition("%")[0])
+    if isinstance(ip, ipaddress.IPv6Address):
+        inner = ip.ipv4_mapped or ip.sixtofour or (ip.teredo[1] if ip.teredo else None)
+        if inner is None and ip in _NAT64:
+            inner = ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF)
+        if inner is None and ip not in _PUBLIC_IPV6:
+            return False
+        ip = inner or ip
+    return ip.is_global and not ip.is_multicast
+
+
+def _is_text_page(response: Response) -> bool:
+    kind = _media_type(response)
+    return response.status == 200 and (kind.startswith("text/") or kind in _SUFFIXES)
+
+
+def _media_type(response: Response) -> str:
+    message = Message()
+    message["Content-Type"] = response.headers.get("Content-Type", "")
+    return message.get_content_type()
+
+
+def _check_page(response: Response, url: str, max_bytes: int) -> Page:
+    if response.status != 200:
+        raise Unavailable(f"{url} answers with status {response.status}, not with a page.")
+    kind = _media_type(response)
+    if not _is_text_page(response):
+        raise UnreadableDocument(f"{url} is {kind}, not text.")
+    if len(response.body) > max_bytes:
+        raise UnreadableDocument(f"{url} is larger than {max_bytes // 1_000_000} MB (setting max_file_mb).")
+    parts = urlsplit(url)
+    stem = parts.path.rstrip("/").rpartition("/")[2].rpartition(".")[0] or parts.hostname or "page"
+    return Page(url, response.body, stem.replace(".", " ") + _SUFFIXES.get(kind, ".txt"))

@@ -1,0 +1,108 @@
+"""The interface of an embedding model: an identity and three methods."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from localmcp.arrays import NDArray, Vector, Vectors, np
+from localmcp.errors import InvalidInput
+from localmcp.models.tokens import TokenCounter
+
+DEFAULT_NAME = "all-MiniLM-L6-v2"
+MULTILINGUAL_NAME = "multilingual-e5-small+all-MiniLM-L6-v2"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelIdentity:
+    """Which model made a vector; stored beside the vectors so that two models are never mixed (C2-3)."""
+
+    name: str
+    sha256: str
+    """Of the weights; for an endpoint, whose weights nobody sees, of the model's name."""
+    pooling: str
+    query_prefix: str
+    passage_prefix: str
+    dimension: int
+    max_tokens: int
+    """Tokens of one passage, as `count_tokens` counts them, that the model reads; the rest is ignored."""
+
+    @property
+    def fingerprint(self) -> str:
+        """16 hex digits that are equal when, and only when, two models make comparable vectors.
+
+        Weights, pooling, prefixes and dimension decide. The name does not: the same weights may be
+        called differently, and a longer window changes which text is read, not the space.
+        """
+        decisive = [self.sha256, self.pooling, self.query_prefix, self.passage_prefix, self.dimension]
+        return hashlib.sha256(json.dumps(decisive).encode()).hexdigest()[:16]
+
+
+class Embedder(Protocol):
+    """Turns text into unit vectors. Implementations may be called from several threads at once."""
+
+    @property
+    def identity(self) -> ModelIdentity:
+        """Which model this is."""
+        ...
+
+    def embed_passages(self, texts: Sequence[str]) -> Vectors:
+        """Return vectors of shape (n, dimension), unit rows, in the order of `texts`."""
+        ...
+
+    def embed_query(self, text: str) -> Vector:
+        """Return the unit vector of shape (dimension,) to compare passages with.
+
+        Raises:
+            InvalidInput: the text is empty or only white space.
+        """
+        ...
+
+    @property
+    def count_tokens(self) -> TokenCounter:
+        """Counts the tokens of a whole text, without the prefix; picklable for models that come with localmcp."""
+        ...
+
+
+def describe_arithmetic(embedder: Any) -> str:
+    """Say how a model embeds passages on this processor, as the end of a sentence; empty where there is no choice."""
+    if not hasattr(embedder, "passage_arithmetic"):
+        return ""
+    trial = embedder.passage_arithmetic()
+    if trial.arithmetic == "int8":
+        return f"; passages as int8, {trial.speedup:g} times as fast here"
+    return "; passages as floats, int8 gains nothing on this processor"
+
+
+def require_query(text: str) -> str:
+    """Return the text itself, or InvalidInput when there is nothing in it to search for."""
+    if not text.strip():
+        raise InvalidInput(f"query is {text!r}, but must contain at least one visible character.")
+    return text
+
+
+def is_unit_vector(value: Any, dimension: int) -> bool:
+    """Return whether a blob that anybody may have written holds a vector of length 1 (or 0) and that dimension."""
+    if not isinstance(value, bytes) or len(value) != 4 * dimension:
+        return False
+    length = float(np.linalg.norm(np.frombuffer(value, "<f4").astype(np.float64)))
+    return abs(length - 1) < 0.01 or length == 0
+
+
+def unit_rows(vectors: NDArray[np.floating[Any]]) -> Vectors:
+    """Return each row divided by its Euclidean length, as float32; a zero row stays zero."""
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return (vectors / np.maximum(lengths, 1e-12)).astype(np.float32, copy=False)
+
+
+def without_directions(vectors: Vectors, directions: Vectors) -> Vectors:
+    """Return each row less its parts along `directions`, unit vectors at right angles of shape (n, dimension).
+
+    Each row is multiplied by itself: how a product of all of them is rounded depends on how many there are, and a text
+    has the same vector whatever it is embedded beside.
+    """
+    rows = vectors[:, None, :]
+    return (rows - (rows @ directions.T) @ directions)[:, 0].astype(np.float32, copy=False)

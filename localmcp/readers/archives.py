@@ -1,0 +1,113 @@
+"""Reads archives (.zip, .tar and its compressed forms) as folders, file by file."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from lzma import LZMAError
+from pathlib import PurePosixPath
+from typing import Any, BinaryIO
+
+from localmcp.errors import LocalMCPError, UnreadableDocument
+from localmcp.readers.document import Document, failed_member
+from localmcp.readers.encodings import decode_text, names_encoding
+from localmcp.readers.worker import begin_member, one_member
+
+SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz")
+MOST_MEMBERS = 100_000
+MOST_UNPACKED = 20
+"""Times the limit for one file that an archive may unpack to as a whole."""
+USUAL_RATIO, USUAL_FILES = 100, 2
+"""An archive may unpack to 100 times its size, and to at least two files of the largest size. Text packs to a tenth;
+what packs to a thousandth is made to hold up its reader."""
+
+ReadDocuments = Callable[[BinaryIO, str], Iterator[Document]]
+OpenMember = Callable[[], Any]
+"""Opens a file in an archive."""
+_SAYS_UTF8 = 0x800
+"""The flag of a member of a .zip file whose name is in UTF-8; others say nothing, and Python takes cp437."""
+NAMES_LOOKED_AT = 1_000
+_DAMAGE = (zipfile.BadZipFile, tarfile.TarError, zlib.error, LZMAError, EOFError, OSError, RuntimeError, ValueError)
+"""What the archive libraries raise for damage, passwords and methods that they do not know."""
+
+
+def is_archive(name: str) -> bool:
+    """Return whether a file is an archive by its name."""
+    return name.lower().endswith(SUFFIXES)
+
+
+def read_archive(
+    file: BinaryIO, name: str, read: ReadDocuments, start: int | None = None, *, max_bytes: int
+) -> Iterator[Document]:
+    """Yield the documents of the files in an archive; `start`: how many files to leave out."""
+    members = _zip_members(file) if name.lower().endswith(".zip") else _tar_members(file)
+    unpacked, most = 0, min(MOST_UNPACKED * max_bytes, max(USUAL_FILES * max_bytes, USUAL_RATIO * _size(file)))
+    try:
+        for number, (path, size, open_member) in enumerate(members):
+            if number >= MOST_MEMBERS or unpacked > most:
+                raise UnreadableDocument(f"{name} holds too much: the rest of it is not read.")
+            # Files that `start` leaves out count too: after each file that is given up the archive is read again.
+            unpacked += size if size <= max_bytes else 0
+            if number < (start or 0) or _is_hidden(path):
+                continue
+            begin_member(path, number + 1)
+            if ".." in PurePosixPath(path).parts:
+                yield failed_member(path, "Its name leads out of the archive.")
+                continue
+            if size > max_bytes:
+                yield failed_member(path, f"It is larger than {max_bytes // 1_000_000} MB.")
+                continue
+            yield from _read_member(path, open_member, read, max_bytes)
+    except _DAMAGE as error:
+        raise UnreadableDocument(f"{name} is damaged: {' '.join(str(error).split())}"[:300]) from error
+
+
+def _size(file: BinaryIO) -> int:
+    size = file.seek(0, io.SEEK_END)
+    file.seek(0)
+    return size
+
+
+def _read_member(path: str, open_member: OpenMember, read: ReadDocuments, max_bytes: int) -> Iterator[Document]:
+    try:
+        with one_member():
+            with open_member() as file:
+                data = file.read(max_bytes)
+            for document in read(io.BytesIO(data), PurePosixPath(path).name):
+                inner = f"{path}/{document.member}" if document.member else path
+                parent = f"{path}/{document.parent}" if document.parent else (path if document.member else "")
+                yield replace(document, member=inner, parent=parent)
+    except LocalMCPError as error:
+        yield failed_member(path, error)
+    except _DAMAGE as error:
+        encrypted = "encrypted" in str(error) or "password" in str(error)
+        yield failed_member(path, "It is password-protected." if encrypted else f"It is damaged: {error}"[:300])
+
+
+def _is_hidden(path: str) -> bool:
+    return any((part.startswith(".") and part != "..") or part == "__MACOSX" for part in PurePosixPath(path).parts)
+
+
+def _zip_members(file: BinaryIO) -> Iterator[tuple[str, int, OpenMember]]:
+    with zipfile.ZipFile(file) as archive:
+        members = [member for member in archive.infolist() if not member.is_dir()]
+        unsaid = [member.filename.encode("cp437") for member in members if not member.flag_bits & _SAYS_UTF8]
+        encoding = names_encoding(b"\n".join(unsaid[:NAMES_LOOKED_AT]))
+        for member in members:
+            name = member.filename
+            if not member.flag_bits & _SAYS_UTF8:
+                name = name.encode("cp437").decode(encoding, "replace")
+            yield name, member.file_size, partial(archive.open, member)
+
+
+def _tar_members(file: BinaryIO) -> Iterator[tuple[str, int, OpenMember]]:
+    with tarfile.open(fileobj=file, mode="r:*") as archive:
+        for member in archive:
+            if member.isreg():
+                name = decode_text(member.name.encode(errors="surrogateescape"))[0]
+                yield name, member.size, partial(archive.extractfile, member)

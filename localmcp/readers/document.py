@@ -1,0 +1,196 @@
+"""A document: the text of one source and what is known about it."""
+
+import logging
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from datetime import date, datetime, time
+from pathlib import PurePosixPath
+from typing import Any, Literal, cast
+
+from localmcp.errors import LocalMCPError, ScannedDocument, UnreadableDocument
+from localmcp.readers.worker import count_text
+
+logger = logging.getLogger(__name__)
+
+Markup = Literal["markdown", "plain", "code"]
+
+SourceType = Literal["text", "website", "docs", "qa"]
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """The text of one source and what is known about it."""
+
+    title: str
+    """One line of at most 200 characters; never empty."""
+    text: str
+    """The whole text: no NUL, no lone surrogate, no byte order mark; text formats keep their line ends."""
+    format: str
+    """markdown, text, html, pdf, docx, xlsx, mail, conversation, subtitles, code, …: which reader made it."""
+    markup: Markup
+    """How to chunk the text."""
+    source_type: SourceType
+    metadata: dict[str, Any] = field(default_factory=dict[str, Any])
+    """JSON values: front matter, author, created, encoding (if not utf-8), language of code, sheets…"""
+    page_starts: tuple[int, ...] = ()
+    """Code-point offset in `text` of page (or slide) 1, 2, 3…; empty when the format has no pages."""
+    row_starts: tuple[tuple[int, int], ...] = ()
+    """(offset, row): that line is that row of its sheet, and each line after it one more; row 0: a sheet's name."""
+    headings: tuple[tuple[int, tuple[str, ...]], ...] = ()
+    """(offset, path), ascending: where a section begins that the text itself does not mark, as bookmarks do."""
+    appendix: int | None = None
+    """Offset from which the text only repeats others (quoted replies, signatures): it is found by word only."""
+    date: str = ""
+    """When it was written, ISO 8601, a date or a date and time; "" when the document does not say."""
+    date_from: str = ""
+    """front matter, mail header, document properties or export: where the date is from."""
+    member: str = ""
+    """Name inside a file that holds several documents, unique and stable there; "" for the file itself."""
+    parent: str = ""
+    """`member` of the document that it belongs to, as an attachment to its mail; "" for the file itself."""
+    failure: str = ""
+    """Why this member cannot be read; its text is empty then, and the other members are not concerned."""
+    scan: bytes = b""
+    """The member itself where its pages are pictures, which text recognition may read later."""
+
+
+Reader = Callable[[bytes, str], Document]
+"""Bytes and a file name (for the suffix and the fallback title) to a document."""
+
+
+def make_document(
+    name: str,
+    text: str,
+    kind: str,
+    markup: Markup,
+    source_type: SourceType,
+    *,
+    title: str = "",
+    metadata: dict[str, Any] | None = None,
+    **places: Any,
+) -> Document:
+    """Return a document that keeps the promises of `Document`; `places`: its other fields.
+
+    Raises:
+        UnreadableDocument: there is no visible character, or more text than the limit.
+    """
+    if not text.strip():
+        raise UnreadableDocument(f"{name} holds no text.")
+    count_text(len(text))
+    line = one_line(title) or readable_stem(name)
+    return Document(line, _clean(text), kind, markup, source_type, metadata or {}, **places)
+
+
+def make_note(name: str, text: str, kind: str, title: str, metadata: dict[str, Any], date: str) -> Document:
+    """Return a document in Markdown whose date, if it gives one, is in its front matter; raises as `make_document`."""
+    dated = date_fields(date, "front matter")
+    return make_document(name, text, kind, "markdown", "docs", title=title, metadata=metadata, **dated)
+
+
+def date_fields(date: str, date_from: str) -> dict[str, str]:
+    """Return the fields `date` and `date_from` of a document; none without a date."""
+    return {"date": date, "date_from": date_from} if date else {}
+
+
+def _clean(text: str) -> str:
+    """NUL and lone surrogates, which SQLite and UTF-8 cannot hold, become U+FFFD: offsets stay as they are."""
+    is_clean = text.isascii() and "\0" not in text
+    return text if is_clean else re.sub("[\x00\ud800-\udfff]", "\ufffd", text)
+
+
+_NUMBER = re.compile(r"\d+(?:[.:/-]\d+)*")
+_MONTH = re.compile(r"\b(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*\b")
+
+
+def title_among(headings: Iterable[str]) -> str:
+    """Return the first heading, unless it is one of a series: a release of a changelog, a day of a journal.
+
+    Headings are of one series if they differ in their numbers and months only.
+    """
+    following = iter(headings)
+    first = next(following, "")
+    shape = _shape(first)
+    is_series = "0" in shape and any(_shape(heading) == shape for heading in following)
+    return "" if is_series else first
+
+
+def _shape(heading: str) -> str:
+    return _MONTH.sub("M", _NUMBER.sub("0", heading))
+
+
+def one_line(text: str) -> str:
+    return " ".join(_clean(text[:2000]).split())[:200].strip()
+
+
+def readable_stem(name: str) -> str:
+    """'retry-policy_v2.md' as 'retry policy v2'; hyphens between digits (dates, versions) stay.
+
+    Notion puts an id behind the name of every page and table.
+    """
+    stem = re.sub(r"(?<=.) [0-9a-f]{32}$", "", PurePosixPath(name).stem)
+    stem = re.sub(r"_|(?<!\d)-|-(?!\d)", " ", stem)
+    return one_line(stem) or one_line(name) or "untitled"
+
+
+def json_value(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {_clean(str(key)): json_value(item) for key, item in cast("dict[Any, Any]", value).items()}
+    if isinstance(value, list | tuple | set):
+        return [json_value(item) for item in cast("Iterable[Any]", value)]
+    if isinstance(value, datetime | date | time):
+        return value.isoformat()
+    if value is None or isinstance(value, bool) or (isinstance(value, int) and value.bit_length() < 64):
+        return value
+    return value if isinstance(value, float) and abs(value) < float("inf") else _clean(str(value))
+
+
+def join_pages(pages: list[str]) -> tuple[str, tuple[int, ...]]:
+    """Return the pages with an empty line between them, and the offset at which each begins."""
+    starts: list[int] = []
+    offset = 0
+    for page in pages:
+        starts.append(offset)
+        offset += len(page) + 2
+    return "\n\n".join(pages), tuple(starts)
+
+
+def password_protected(name: str) -> UnreadableDocument:
+    return UnreadableDocument(f"{name} is password-protected.", hint="Save a copy without the password and add that.")
+
+
+def set_fields(**fields: str | None) -> dict[str, Any]:
+    return {key: one_line(value) for key, value in fields.items() if value and value.strip()}
+
+
+def failed_member(member: str, reason: LocalMCPError | str, parent: str = "") -> Document:
+    """Return the document that represents a member of a container which cannot be read."""
+    scan = reason.data if isinstance(reason, ScannedDocument) else b""
+    title = one_line(member) or "untitled"
+    return Document(title, "", "", "plain", "text", member=member, parent=parent, failure=str(reason), scan=scan)
+
+
+def read_member(make: Callable[[], Document], member: str, parent: str = "") -> Document:
+    """Return what `make` reads as a member of a container, or the document that says why it cannot be read."""
+    try:
+        return replace(make(), member=member, parent=parent)
+    except LocalMCPError as error:
+        return failed_member(member, error, parent)
+    except Exception as error:  # Broken mails and exports make the parsers raise anything.
+        logger.debug("%s cannot be read", member, exc_info=True)
+        return failed_member(member, f"It is damaged: {type(error).__name__}: {error}"[:300], parent)
+
+
+def iso_date(value: Any) -> str:
+    """Return a date as ISO 8601 if that is how it begins (`2024-05-03`, `<2024-05-03 Fri>`), else ""."""
+    match = _ISO_DATE.match(str(value))
+    if not match:
+        return ""
+    day, clock = match.groups()
+    try:
+        return datetime.fromisoformat(f"{day}T{clock}").isoformat() if clock else date.fromisoformat(day).isoformat()
+    except ValueError:
+        return ""
+
+
+_ISO_DATE = re.compile(r"\W?(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d(?::\d\d)?(?:Z|[+-]\d\d:?\d\d)?)(?![\d:]))?")

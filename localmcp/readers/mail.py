@@ -1,0 +1,363 @@
+"""Reads mail: single messages, mailboxes and their attachments, each as a document."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from email import message_from_bytes, policy
+from email.message import EmailMessage
+from email.utils import parsedate_to_datetime
+from functools import lru_cache, partial
+from itertools import chain
+from typing import Any, BinaryIO, cast
+
+from localmcp.errors import LocalMCPError, UnreadableDocument
+from localmcp.readers.archives import is_archive, read_archive
+from localmcp.readers.calendars import calendar_text
+from localmcp.readers.document import Document, date_fields, failed_member, make_document, one_line, read_member
+from localmcp.readers.encodings import decode_text, page_encoding
+from localmcp.readers.html import html_markdown
+from localmcp.readers.tnef import tnef_files
+from localmcp.readers.worker import begin_member, one_member
+
+ReadBytes = Callable[[bytes, str], Document]
+"""How an attachment is read: its bytes and its file name."""
+Position = tuple[int, int]
+"""Byte offset of a message in the file, and how many of its documents (itself, then attachments) are left out."""
+
+MOST_ATTACHED = 50_000_000
+"""Bytes of a file in an attached archive."""
+SHORT_NOTE, MUCH_MORE = 300, 3
+"""Characters of a plain text that may only say that the mail is in HTML, and how many times as long that is."""
+LONGEST_HEADER = 2000
+"""Characters that are read; the parser of the standard library takes quadratic time."""
+
+_HEADER_LINE = rb"[!-9;-~]+:[^\n]*\n(?:[ \t][^\n]*\n)*"
+_MAIL_START = re.compile(rb"(?:%s){3,}" % _HEADER_LINE)
+_MAIL_MARKS = re.compile(rb"(?im)^(?:message-id|received|mime-version|return-path|delivered-to):")
+_MAILBOX_START = re.compile(rb"From \S+ [^\n]*\d{4}[^\n]*\r?\n")
+_ESCAPED_FROM = re.compile(rb"(?m)^>(>*From )")
+
+
+@lru_cache(maxsize=256)
+def _header_value(name: str, value: str) -> Any:
+    """Return a header as the standard library parses it, which asks for the same one 17 times a part."""
+    try:
+        return policy.default.header_fetch_parse(name, value)
+    except Exception:  # Broken headers make the parser raise anything; as they are, they still say something.
+        return value
+
+
+class _Policy(policy.EmailPolicy):
+    def header_fetch_parse(self, name: str, value: str) -> Any:
+        return _header_value(name, value[:LONGEST_HEADER])
+
+
+def looks_like_mail(head: bytes) -> bool:
+    """Return whether a file begins as a mail does; those of a Maildir have no suffix."""
+    start = _MAIL_START.match(head)
+    return bool(start and re.search(rb"(?im)^(?:from|subject):", start[0]) and _MAIL_MARKS.search(start[0]))
+
+
+def looks_like_mailbox(head: bytes) -> bool:
+    """Return whether a file begins as a mailbox does; programs name it after the folder, without a suffix."""
+    separator = _MAILBOX_START.match(head)
+    return bool(separator and _MAIL_START.match(head, separator.end()))
+
+
+def read_mail(data: bytes, name: str, read: ReadBytes, start: Position | None = None) -> Iterator[Document]:
+    """Yield a message and its attachments; attachments name their message as the parent."""
+    if start and start[0] >= len(data) and not start[1]:
+        # The message itself was given up: reading it again would cost as much again.
+        return
+    yield from _read_message(data, name, "", read, start or (0, 0), after=len(data))
+
+
+def read_mailbox(
+    file: BinaryIO, name: str, read: ReadBytes, start: Position | None = None, *, max_bytes: int
+) -> Iterator[Document]:
+    """Yield the messages of a mailbox with their attachments, without holding more than one of them."""
+    begin, _ = start or (0, 0)
+    members = set[str]()
+    for offset, after, data in _split_mailbox(file, max_bytes):
+        member = _member_name(data or b"", offset)
+        member = f"{member} at {offset}" if member in members else member
+        members.add(member)
+        if offset < begin:
+            # A repeated id is named as it would be without the interruption; the limits are those of one message.
+            begin_member(member, start)
+        elif data is None:
+            yield failed_member(f"message at {offset:,}", f"It is larger than {max_bytes // 1_000_000} MB.")
+        else:
+            position = start if start and offset == begin else (offset, 0)
+            yield from _read_message(data, name, member, read, position, after)
+
+
+def _split_mailbox(file: BinaryIO, max_bytes: int) -> Iterator[tuple[int, int, bytes | None]]:
+    """Yield (offset, offset of the next, bytes) of each message; None for the bytes of one that is too large."""
+    offset, position, size = 0, 0, 0
+    lines: list[bytes] = []
+    blank = True
+    while line := file.readline(1 << 16):
+        # Some programs leave a line of a text that begins with "From " as it is.
+        if blank and _MAILBOX_START.match(line) and position > offset:
+            yield offset, position, b"".join(lines) if size <= max_bytes else None
+            offset, size, lines = position, 0, []
+        position += len(line)
+        size += len(line)
+        if size <= max_bytes:
+            lines.append(line)
+        blank = line in (b"\n", b"\r\n")
+    if position > offset:
+        yield offset, position, b"".join(lines) if size <= max_bytes else None
+
+
+def _member_name(data: bytes, offset: int) -> str:
+    match = re.search(rb"(?im)^message-id:\s*<([^>\s]{1,200})>", data[:65_536])
+    return match[1].decode("ascii", "replace") if match else f"message at {offset}"
+
+
+def _read_message(
+    data: bytes, name: str, member: str, read: ReadBytes, position: Position, after: int
+) -> Iterator[Document]:
+    """Yield a message and what is attached to it, without the first `position[1]` of these documents."""
+    offset, done = position
+    if not done:
+        begin_member(member or name, (after, 0))
+    separator = _MAILBOX_START.match(data)
+    if separator:
+        data = _ESCAPED_FROM.sub(rb"\1", data[separator.end() :])
+    try:
+        message = cast(EmailMessage, message_from_bytes(data, policy=_Policy()))
+        attachments = list(_attachments(message))
+    except RecursionError:
+        yield failed_member(member or name, "Its parts are nested too deeply.")
+        return
+    if not done:
+        yield read_member(partial(_message_document, message, name, [title for title, _ in attachments]), member)
+    for number, (title, part) in enumerate(attachments, 1):
+        if number < done:
+            continue
+        path = f"{member}/{title}" if member else title
+        begin_member(path, (offset, number + 1))
+        if is_archive(title):
+            yield from _read_archive(part, title, path, member, read)
+        else:
+            yield read_member(partial(_read_attachment, part, title, read), path, member)
+
+
+def _read_archive(part: EmailMessage, title: str, path: str, parent: str, read: ReadBytes) -> Iterator[Document]:
+    """Yield the files in an attached archive, as attachments of the mail."""
+    data = cast(bytes, part.get_payload(decode=True)) or b""
+    try:
+        with one_member():
+            for document in read_archive(
+                io.BytesIO(data), title, lambda file, name: iter((read(file.read(), name),)), max_bytes=MOST_ATTACHED
+            ):
+                yield replace(document, member=f"{path}/{document.member}", parent=parent)
+    except LocalMCPError as error:
+        yield failed_member(path, error, parent)
+
+
+def _read_attachment(part: EmailMessage, title: str, read: ReadBytes) -> Document:
+    """Return the document in an attachment; what is attached to an attached mail is among the attachments already."""
+    if part.get_content_type() != "message/rfc822":
+        return read(cast(bytes, part.get_payload(decode=True)) or b"", title)
+    inner = next(iter(part.iter_parts()), None)
+    if inner is None:
+        raise UnreadableDocument("It is empty.")
+    return _message_document(cast(EmailMessage, inner), title, [])
+
+
+def _attachments(message: EmailMessage) -> Iterator[tuple[str, EmailMessage]]:
+    """Yield (unique file name, part) of what is attached; pictures shown inside the text are not."""
+    names: dict[str, int] = {}
+    for name, part in chain.from_iterable(map(_named_parts, message.walk())):
+        names[name] = names.get(name, 0) + 1
+        yield (name if names[name] == 1 else f"{names[name]}-{name}"), part
+
+
+def _named_parts(part: EmailMessage) -> Iterator[tuple[str, EmailMessage]]:
+    """Yield what a part attaches: itself, or the files that Outlook put into it; nothing for the text of the mail."""
+    if part.is_multipart() and part.get_content_type() != "message/rfc822":
+        return
+    name = _attachment_name(part)
+    files = tnef_files(cast(bytes, part.get_payload(decode=True)) or b"") if _is_tnef(part, name) else []
+    for title, data in files:
+        file = EmailMessage()
+        file.set_content(data, maintype="application", subtype="octet-stream")
+        yield one_line(title).replace("/", "_"), file
+    if name and not files:
+        yield name, part
+
+
+def _is_tnef(part: EmailMessage, name: str) -> bool:
+    return name.lower() == "winmail.dat" or part.get_content_type() == "application/ms-tnef"
+
+
+def _attachment_name(part: EmailMessage) -> str:
+    """Return the file name of an attachment; "" for the text of the mail and for pictures in it."""
+    if part.get_content_type() == "message/rfc822":
+        return one_line(_filename(part)) or "forwarded.eml"
+    if part.get_content_maintype() == "image" and part["content-id"] and part.get_content_disposition() != "attachment":
+        return ""
+    name = one_line(_filename(part)).replace("/", "_")
+    if name or part.get_content_disposition() != "attachment":
+        return name
+    return "attachment" + {"text/plain": ".txt", "text/html": ".html"}.get(part.get_content_type(), ".bin")
+
+
+def _filename(part: EmailMessage) -> str:
+    try:
+        return part.get_filename() or ""
+    except Exception:
+        return ""
+
+
+# ---------------------------------------------------------------- one message
+
+
+def _message_document(message: EmailMessage, name: str, attachments: list[str]) -> Document:
+    if message.get_content_type() in ("multipart/encrypted", "application/pkcs7-mime", "application/x-pkcs7-mime"):
+        raise UnreadableDocument("It is encrypted.", hint="Save a decrypted copy and add that.")
+    fields = {key: _header(message, key) for key in ("subject", "from", "to", "cc", "date", "message-id")}
+    if not any(fields.values()):
+        raise UnreadableDocument(f"{name} holds no mail.")
+    date = mail_date(fields["date"])
+    values = {key: fields[key] for key in ("from", "to", "cc")} | {
+        "date": date,
+        "messageId": fields["message-id"].strip("<>"),
+        "attachments": attachments,
+    }
+    own, repeated = split_quotes(_body(message, name))
+    top = "\n".join(f"{key.capitalize()}: {fields[key]}" for key in ("from", "to", "cc", "date") if fields[key])
+    if attachments:
+        top += f"\nAttachments: {', '.join(attachments)}"
+    text = f"{top.strip()}\n\n{own}".strip()
+    appendix = len(text) if repeated else None
+    text += f"\n\n{repeated}" if repeated else ""
+    metadata = {key: value for key, value in values.items() if value}
+    places: dict[str, Any] = {"appendix": appendix, **date_fields(date, "mail header")}
+    title = fields["subject"] or "(no subject)"
+    return make_document(name, text, "mail", "plain", "text", title=title, metadata=metadata, **places)
+
+
+def _header(message: EmailMessage, key: str) -> str:
+    raw = next((str(value) for name, value in message.raw_items() if name.lower() == key), "")
+    try:
+        raw.encode()
+    except UnicodeEncodeError:  # Bytes that no encoding was declared for.
+        return one_line(decode_text(raw.encode("ascii", "surrogateescape"))[0])
+    return one_line(str(message[key] or ""))
+
+
+def mail_date(value: str) -> str:
+    """Return the date of a mail header as ISO 8601; "" for one that is none."""
+    try:
+        return parsedate_to_datetime(value).isoformat() if value else ""
+    except (ValueError, TypeError, IndexError, OverflowError):
+        return ""
+
+
+def _body(message: EmailMessage, name: str) -> str:
+    """Return the text of a mail: all parts of it that are text, each in its plainest form, without attachments."""
+    text = _part_text(message, name)
+    if text.strip():
+        return text
+    # A part that has the name of a file is an attachment, unless there is no other text.
+    named = cast(EmailMessage | None, message.get_body(("plain", "html")))
+    return _readable_text(named, name) if named else text
+
+
+def _part_text(part: EmailMessage, name: str) -> str:
+    if part.get_content_type() == "multipart/alternative" and part.is_multipart():
+        options = sorted(cast(Iterator[EmailMessage], part.iter_parts()), key=_plainness)
+        texts = filter(str.strip, (_part_text(option, name) for option in options))
+        plainest = next(texts, "")
+        richer = next(texts, "") if len(plainest) < SHORT_NOTE else ""
+        return f"{plainest}\n\n{richer}" if len(richer) > MUCH_MORE * len(plainest) else plainest
+    if part.get_content_maintype() == "multipart" and part.is_multipart():
+        return _join_parts(_part_text(inner, name) for inner in cast(Iterator[EmailMessage], part.iter_parts()))
+    # Without its boundary, a message of several parts is one text.
+    if part.get_content_maintype() not in ("text", "multipart") or _attachment_name(part):
+        return ""
+    return _readable_text(part, name)
+
+
+def _plainness(part: EmailMessage) -> int:
+    kind = part.get_content_type()
+    return 0 if kind == "text/plain" else 2 if kind == "text/calendar" else 1
+
+
+def _join_parts(texts: Iterator[str]) -> str:
+    """Join the parts that say something; one that only repeats, as HTML beside the same plain text, is left out."""
+    parts, joined = list[str](), ""
+    for text in texts:
+        words = " ".join(text.split())
+        if words not in joined:
+            parts.append(text.strip("\n"))
+            joined += f" {words}"
+    return "\n\n".join(parts)
+
+
+def _readable_text(part: EmailMessage, name: str) -> str:
+    text, kind = _decoded(part), part.get_content_type()
+    if kind == "text/html":
+        return html_markdown(text, name)
+    return calendar_text(text) if kind == "text/calendar" else text
+
+
+def _decoded(part: Any) -> str:
+    payload = part.get_payload(decode=True) or b""
+    charset = part.get_content_charset("us-ascii")
+    if charset in _SEVEN_BITS:
+        text = payload.decode(charset, "replace")
+    else:
+        # Mails that name no encoding, or ASCII, may be in any.
+        text = decode_text(payload, None if charset in ("ascii", "us-ascii") else page_encoding(charset))[0]
+    return text.replace("\r\n", "\n")
+
+
+_SEVEN_BITS = ("utf-7", "hz-gb-2312", "iso-2022-kr")
+"""Encodings whose bytes are valid UTF-8, so that they count only where they are named."""
+
+
+_QUOTE_INTRODUCTION = re.compile(
+    r"(?:On|Am|Il(?: giorno)?|Le|El|Em|Op)\b(?=[^\n]*\d)[^\n]{0,400}(?:\n[^\n]{0,100})?"
+    r"(?:wrote|schrieb[^\n]{0,80}|ha scritto|a écrit|escribió|escreveu|schreef[^\n]{0,80})\s?:\s*"
+)
+_FORWARDED = re.compile(
+    r"(?m)^(?:-{3,} ?(?:original message|ursprüngliche nachricht|messaggio originale|message d'origine|"
+    r"mensaje original|oorspronkelijk bericht) ?-{3,}|_{20,})[ \t]*$",
+    re.I,
+)
+
+
+def split_quotes(text: str) -> tuple[str, str]:
+    """Split the text of a mail into what its sender wrote, and the replies it quotes with its signature."""
+    text = text.strip("\n")
+    written, repeated = text, list[str]()
+    if below := _FORWARDED.search(written):
+        written, forwarded = written[: below.start()], written[below.start() :]
+        repeated.append(forwarded.strip())
+    body, mark, signature = written.partition("\n-- \n")
+    if not mark and written.startswith("-- \n"):
+        body, signature = "", written
+    paragraphs = re.split(r"\n[ \t]*\n", body)
+    own = [part for part in paragraphs if not _is_quote(part)]
+    quotes = [part for part in paragraphs if _is_quote(part)]
+    # A mail that only quotes or forwards is about what it quotes.
+    if not any(part.strip() for part in own):
+        return text, ""
+    return "\n\n".join(own).strip(), "\n\n".join(filter(None, [*quotes, *repeated, signature.strip()]))
+
+
+def _is_quote(paragraph: str) -> bool:
+    text = paragraph.strip()
+    if introduction := _QUOTE_INTRODUCTION.match(text):
+        text = text[introduction.end() :]
+    return bool(text or introduction) and all(
+        line.lstrip().startswith(">") for line in text.split("\n") if line.strip()
+    )

@@ -1,0 +1,80 @@
+"""Reads the source of manual pages line by line as Markdown, so that the lines of a citation are those of the file."""
+
+import re
+
+from localmcp.readers.document import Document, iso_date, make_note
+from localmcp.readers.encodings import HEAD, decode_text
+
+_TITLE = re.compile(r"(?m)^\.(?:TH|Dt)[ \t]+(.+)")
+_REQUEST = re.compile(r"[.'][ \t]*([^\s\\\"]*)[ \t]*(.*)")
+_PRINTED_IF = re.compile(r"^\.if[ \t]+(?:n|!t|!'po4a'hide')[ \t]+(?!\\\{)")
+"""Conditions that are true on a terminal."""
+_ARGUMENT = re.compile(r'"([^"]*)"?|(\S+)')
+_HEADINGS = {"SH": "## ", "Sh": "## ", "SS": "### ", "Ss": "### "}
+_LITERAL = {"nf": True, "EX": True, "Vb": True, "Bd": True, "fi": False, "EE": False, "Ve": False, "Ed": False}
+_WITHOUT_WORDS = "PP LP P TP TQ HP RS RE PD IX TS TE Bl El Os Dd Sm LINKSTYLE".split()
+_TOUCHING = ("BR", "RB", "BI", "IB", "IR", "RI")
+_CALLED = re.compile(r"\b(?:Ar|Cm|Dv|Em|Ev|Fa|Fn|Ic|It|Li|Nm|No|Ns|Oc|Oo|Op|Pa|Pf|Pq|Ql|Qq|Sm|Sq|Sy|Va|Xr)\b[ ]?")
+"""Macros of BSD's pages that are called behind others, as in `.Op Fl b Ar address`."""
+_SIGNS = {
+    **{"bu": "•", "em": "—", "en": "–", "hy": "-", "mi": "-", "aq": "'", "cq": "’", "oq": "‘", "lq": "“", "rq": "”"},
+    **{"dq": '"', "ga": "`", "ha": "^", "ti": "~", "rs": "\\", "sl": "/", "at": "@", "co": "©", "de": "°", "Aq": "'"},
+    **{"mc": "µ", "+-": "±", "->": "→", "<-": "←", "C`": '"', "C'": '"', 'L"': "“", 'R"': "”", "``": "“", "''": "”"},
+    **{"e": "\\", "\\": "\\", "-": "-", " ": " ", "~": " ", "0": " ", "t": "\t", "'": "'", "`": "`", ".": "."},
+}
+_ESCAPE = re.compile(
+    r"\\(?:\".*|[fmnFgkMVY](?:\(..|\[[^\]\n]*\]|.)|s[-+]?\d{1,2}|[hvwXZDlLboS]'[^'\n]*'|\*?(?:\((..)|\[([^\]\n]*)\])|\*?(.)|$)"
+)
+
+
+def looks_like_man_page(data: bytes) -> bool:
+    return re.search(rb"(?m)^\.(?:TH|Dt)[ \t]", data[:HEAD]) is not None
+
+
+def read_man_page(data: bytes, name: str) -> Document:
+    """Return a manual page: its headings, examples and words, without the requests to the typesetter."""
+    text, metadata = decode_text(data)
+    text = text.replace("\r\n", "\n")
+    title = [*_arguments(title[1] if (title := _TITLE.search(text)) else name), "", "", ""]
+    program = title[0].lower() if title[0].isupper() else title[0]
+    named = f"{program}({title[1]})"
+    lines: list[str] = []
+    heading, literal, defined = "", False, False
+    for line in text.split("\n"):
+        request = _REQUEST.fullmatch(line := _PRINTED_IF.sub("", line))
+        macro, arguments = (request[1], request[2]) if request else ("", line)
+        words = "" if defined else _words(macro, arguments, program) if request else _plain(line)
+        opens = macro in ("de", "de1", "am", "ig") or (macro == "el" and "\\{" in arguments)
+        defined = opens or (defined and macro != "." and not arguments.startswith("\\}"))
+        literal, heading = _LITERAL.get(macro, literal), _HEADINGS.get(macro, heading)
+        if macro in ("TH", "Dt"):
+            words, heading = named, "# "
+        if words:
+            # What is indented is no heading in Markdown, nor the underline of one.
+            is_indented = not heading and (literal or words.lstrip()[:1] == "#" or not words.strip("-= "))
+            words, heading = heading + ("    " if is_indented else "") + words, ""
+        lines.append(words)
+    return make_note(name, "\n".join(lines), "man page", named, metadata, iso_date(title[2]))
+
+
+def _words(macro: str, argument_text: str, program: str) -> str:
+    """Return what a request prints: its arguments; nothing of one that only places or defines."""
+    if macro.islower() or not macro.isalpha() or macro in (*_WITHOUT_WORDS, *_LITERAL):
+        return ""
+    arguments = _arguments(argument_text)
+    if macro == "IP":
+        return arguments[0] if arguments else ""
+    words = ("" if macro in _TOUCHING else " ").join(arguments)
+    if macro[1:].islower():
+        words = {"Nm": words or program, "Fl": f"Fl {words}", "Nd": f"- {words}", "Op": f"[{words}]"}.get(macro, words)
+        return _CALLED.sub("", re.sub(r"\bFl ?", "-", words))
+    return words
+
+
+def _arguments(argument_text: str) -> list[str]:
+    return [_plain(match[1] or match[2] or "") for match in _ARGUMENT.finditer(re.sub(r'\\".*', "", argument_text))]
+
+
+def _plain(text: str) -> str:
+    """Return text with its escapes as the characters that they print."""
+    return _ESCAPE.sub(lambda escape: _SIGNS.get(escape[1] or escape[2] or escape[3] or "", ""), text)

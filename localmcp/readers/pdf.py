@@ -1,0 +1,208 @@
+"""Reads the text layer of PDF files, page by page."""
+
+import ctypes
+import logging
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from importlib import import_module
+from itertools import islice
+from typing import Any
+
+from localmcp.errors import ScannedDocument, UnreadableDocument
+from localmcp.readers.document import (
+    Document,
+    date_fields,
+    iso_date,
+    join_pages,
+    make_document,
+    one_line,
+    password_protected,
+    set_fields,
+)
+from localmcp.readers.ocr import installed_engine
+
+logger = logging.getLogger(__name__)
+
+_pdfium = threading.Lock()
+"""PDFium may be used by one thread at a time."""
+
+_PDF_PASSWORD = 4
+
+MOST_BOOKMARKS = 5000
+
+
+def read_pdf(data: bytes, name: str) -> Document:
+    pdfium = import_module("pypdfium2")
+    with _pdfium:
+        try:
+            with closing(pdfium.PdfDocument(data)) as pdf:
+                pdf.init_forms()
+                title, author, created = (_property(pdf, key) for key in (b"Title", b"Author", b"CreationDate"))
+                pages = _pdf_pages(pdf, name)
+                notes = [_page_notes(pdf, number) for number in range(len(pages))]
+                bookmarks = list(_bookmarks(pdf))
+        except pdfium.PdfiumError as error:
+            if getattr(error, "err_code", None) == _PDF_PASSWORD:
+                raise password_protected(name) from error
+            raise UnreadableDocument(f"{name} is not a readable PDF: {error}") from error
+    if not any(page.strip() for page in pages):
+        raise ScannedDocument(name, len(pages), can_be_read=bool(installed_engine()), data=data)
+    text, starts = join_pages(
+        [f"{page}\n\n{lines}".strip() if lines else page for page, lines in zip(pages, notes, strict=True)]
+    )
+    metadata = set_fields(author=author, created=_pdf_date(created))
+    named_by_program = re.search(r"^(untitled|microsoft \w+ - )|\.(docx?|pptx?|tex|dvi|indd|pdf)$", title, re.I)
+    return make_document(
+        name,
+        text,
+        "pdf",
+        "plain",
+        "docs",
+        title="" if named_by_program else title,
+        metadata=metadata | {"pages": len(pages)},
+        page_starts=starts,
+        headings=_headings(bookmarks, text, starts),
+        **date_fields(metadata.get("created", ""), "document properties"),
+    )
+
+
+def _pdf_pages(pdf: Any, name: str) -> list[str]:
+    """Return the text of each page; a few damaged pages among good ones are empty, and logged."""
+    pages = [_page_text(pdf, number) for number in range(len(pdf))]
+    damaged = pages.count(None)
+    if damaged * 2 > len(pages):
+        raise UnreadableDocument(f"{name} is damaged: {damaged} of its {len(pages)} pages cannot be read.")
+    if damaged:
+        logger.warning("%s: %d of %d pages cannot be read", name, damaged, len(pages))
+    return [page or "" for page in pages]
+
+
+def _page_text(pdf: Any, number: int) -> str | None:
+    try:
+        with closing(pdf[number]) as page, closing(page.get_textpage()) as layer:
+            text: str = layer.get_text_bounded()
+    except import_module("pypdfium2").PdfiumError:
+        return None
+    # PDFium marks a hyphen that ends a line, and swallows the line end: 'exam\x02ple' is 'exam-' above 'ple'.
+    text = re.sub("[\x02\ufffe](?=[a-z\u00df-\u00ff])", "", text)
+    return re.sub("[\x02\ufffe]", "-", text).replace("\r\n", "\n")
+
+
+def _page_notes(pdf: Any, number: int) -> str:
+    """Return the filled fields, comments and notes of a page, a line each."""
+    try:
+        with closing(pdf[number]) as page:
+            return "\n".join(annotation_lines(page))
+    except import_module("pypdfium2").PdfiumError:
+        return ""
+
+
+def _bookmarks(pdf: Any) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """Yield the page, from 0, and the path of each bookmark that is in order."""
+    path: tuple[str, ...] = ()
+    last = 0
+    for bookmark in islice(pdf.get_toc(), MOST_BOOKMARKS):
+        place, title = bookmark.get_dest(), _title(bookmark)
+        page = place.get_index() if place else None
+        if title and page is not None and last <= page < len(pdf):
+            path, last = (*path[: bookmark.level], title), page
+            yield page, path
+
+
+def _title(bookmark: Any) -> str:
+    raw = import_module("pypdfium2.raw")
+    return one_line(_read(raw, raw.FPDFBookmark_GetTitle, bookmark))
+
+
+def _property(pdf: Any, key: bytes) -> str:
+    raw = import_module("pypdfium2.raw")
+    return _read(raw, raw.FPDF_GetMetaText, pdf, key)
+
+
+def _headings(
+    bookmarks: list[tuple[int, tuple[str, ...]]], text: str, starts: tuple[int, ...]
+) -> tuple[tuple[int, tuple[str, ...]], ...]:
+    """Return where the section of each bookmark begins: at its title on that page, else with the page."""
+    sections: list[tuple[int, tuple[str, ...]]] = []
+    end = 0
+    for page, path in bookmarks:
+        begin, stop = max(starts[page], end), (*starts, len(text))[page + 1]
+        words = r"\s+".join(map(re.escape, path[-1].split()))
+        # "2.1 Names", "Chapter 2: Names", and not "Many names".
+        line = rf"^(?:\w{{1,20}}\b)?(?:\d|[^\w\n]){{0,12}}{words}[ ]*$"
+        title = re.compile(line, re.M | re.I).search(text, begin, stop)
+        begin = title.start() if title else begin
+        # The number of a page or the name of the book above a heading is no section.
+        if end <= starts[page] and text.count("\n", starts[page], begin) == 1:
+            begin = starts[page]
+        if sections and not text[end:begin].strip():
+            begin = sections.pop()[0]
+        sections.append((begin, path))
+        end = title.end() if title else begin
+    return tuple(sections)
+
+
+def _pdf_date(value: str) -> str:
+    match = re.match(r"(?:D:)?(\d{4})(\d\d)(\d\d)(?:(\d\d)(\d\d)(\d\d))?", value)
+    if not match:
+        return ""
+    year, month, day, *clock = match.groups()
+    return iso_date(f"{year}-{month}-{day}" + (f"T{':'.join(clock)}" if clock[0] else ""))
+
+
+# ---------------------------------------------------------------- what people put on the pages
+
+
+MOST_ANNOTATIONS = 2000
+"""Annotations of one page that are looked at."""
+_LINK, _TYPED_NOTE, _POPUP, _FIELD = 2, 3, 16, 20
+"""Kinds of annotations; all below the pop-up but links hold what somebody wrote."""
+_BUTTON, _PASSWORD = 1 << 16, 1 << 13
+"""Flags of fields that hold no value, or a secret."""
+
+
+def annotation_lines(page: Any) -> list[str]:
+    """Return a line for each filled field, comment and typed note of an open page, in their order."""
+    raw = import_module("pypdfium2.raw")
+    number = min(raw.FPDFPage_GetAnnotCount(page), MOST_ANNOTATIONS)
+    return [line for line in (_line(raw, page, index) for index in range(number)) if line]
+
+
+def _line(raw: Any, page: Any, index: int) -> str:
+    annotation = raw.FPDFPage_GetAnnot(page, index)
+    if not annotation:
+        return ""
+    try:
+        kind: int = raw.FPDFAnnot_GetSubtype(annotation)
+        if kind == _FIELD:
+            return _field(raw, page.formenv, annotation) if page.formenv else ""
+        return _note(raw, kind, annotation) if 0 < kind < _POPUP and kind != _LINK else ""
+    finally:
+        raw.FPDFPage_CloseAnnot(annotation)
+
+
+def _field(raw: Any, form: Any, annotation: Any) -> str:
+    flags: int = raw.FPDFAnnot_GetFormFieldFlags(form, annotation)
+    value = _read(raw, raw.FPDFAnnot_GetFormFieldValue, form, annotation)
+    if flags & (_BUTTON | _PASSWORD) or value in ("", "Off"):
+        return ""
+    names = (raw.FPDFAnnot_GetFormFieldAlternateName, raw.FPDFAnnot_GetFormFieldName)
+    name = next((name for read in names if (name := one_line(_read(raw, read, form, annotation)))), "")
+    return f"{name}: {value}" if name else value
+
+
+def _note(raw: Any, kind: int, annotation: Any) -> str:
+    words = _read(raw, raw.FPDFAnnot_GetStringValue, annotation, b"Contents")
+    if kind == _TYPED_NOTE or not words:
+        return words
+    author = one_line(_read(raw, raw.FPDFAnnot_GetStringValue, annotation, b"T"))
+    return f"Comment by {author}: {words}" if author else f"Comment: {words}"
+
+
+def _read(raw: Any, read: Any, *place: Any) -> str:
+    """Return the text that a function of PDFium writes as UTF-16, on one line."""
+    buffer = ctypes.create_string_buffer(read(*place, None, 0))
+    read(*place, ctypes.cast(buffer, ctypes.POINTER(ctypes.c_ushort)), len(buffer))
+    return " ".join(buffer.raw.decode("utf-16-le", errors="ignore").rstrip("\0").split())

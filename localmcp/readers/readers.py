@@ -1,0 +1,388 @@
+"""Turns a file of any supported format into one text that can be chunked, searched and cited.
+
+Text formats keep their decoded text, without what colors it in a terminal; the others are rendered as Markdown (PDF:
+plain text). A reader executes nothing, follows no link and contacts no host; what it unpacks is bounded.
+"""
+
+import gzip
+import io
+import logging
+import re
+import stat
+import zlib
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Any, BinaryIO
+
+from localmcp.errors import LocalMCPError, UnreadableDocument
+from localmcp.files import reason_of
+from localmcp.readers.archives import is_archive, read_archive
+from localmcp.readers.calendars import looks_like_calendar, read_calendar
+from localmcp.readers.document import Document, Reader, SourceType, make_document, one_line, title_among
+from localmcp.readers.docx import read_docx
+from localmcp.readers.encodings import HEAD, decode_text, looks_like_text
+from localmcp.readers.epub import read_epub
+from localmcp.readers.feeds import looks_like_feed, read_feed
+from localmcp.readers.html import read_html
+from localmcp.readers.mail import looks_like_mail, looks_like_mailbox, read_mail, read_mailbox
+from localmcp.readers.man_pages import looks_like_man_page, read_man_page
+from localmcp.readers.markdown import markdown_head, read_markdown, read_notebook
+from localmcp.readers.notes import read_adoc, read_org, read_tex
+from localmcp.readers.ocr import PICTURES, installed_engine, is_picture, read_picture
+from localmcp.readers.opendocument import read_odp, read_ods, read_odt
+from localmcp.readers.outline import underlined_titles
+from localmcp.readers.packages import OLE_MAGIC, in_megabytes, suffix_of
+from localmcp.readers.pdf import read_pdf
+from localmcp.readers.pptx import read_pptx
+from localmcp.readers.rtf import read_rtf
+from localmcp.readers.saved_pages import read_mhtml, read_webarchive
+from localmcp.readers.talk import looks_like_conversations, read_conversations, read_subtitles
+from localmcp.readers.xlsx import read_xlsx
+
+logger = logging.getLogger(__name__)
+
+MAX_BYTES = 50_000_000
+LONGEST_RELEASE = 100_000
+"""Characters in which the second release of a changelog is looked for."""
+
+
+def read_bytes(data: bytes, name: str) -> Document:
+    """Return the document in the bytes of a file called `name`, or the first one of a container.
+
+    Raises:
+        UnreadableDocument: why it cannot be turned into text.
+    """
+    name = PurePosixPath(PureWindowsPath(name).as_posix()).name
+    document = next(read_documents(io.BytesIO(data), name), None)
+    if document is None:
+        raise UnreadableDocument(f"{name} is empty.")
+    if document.failure:
+        raise UnreadableDocument(document.failure)
+    return document
+
+
+def read_documents(
+    file: BinaryIO, name: str, start: Any = None, *, max_bytes: int = MAX_BYTES, archive: bool = False,
+    nested: bool = True,
+) -> Iterator[Document]:  # fmt: skip
+    """Yield the documents in an open file: one, or those of a container (mail, mailbox, conversations, archive).
+
+    `start`: where to go on in a container, a `resume` of `worker.begin_member`. `max_bytes` bounds each member.
+    `archive`: read .zip and .tar files as folders, with `nested` also those inside them. A member that cannot be read
+    has a `failure`.
+
+    Raises:
+        UnreadableDocument: why the file as a whole cannot be turned into text.
+    """
+    file.seek(0)
+    head = file.read(HEAD)
+    file.seek(0)
+    if not head:
+        raise UnreadableDocument(f"{name} is empty.")
+    kind = container_kind(head, name, archive=archive)
+    if kind == "mailbox":
+        yield from read_mailbox(file, name, read_bytes, start, max_bytes=max_bytes)
+        return
+    if kind == "conversations":
+        yield from read_conversations(file, name, start)
+        return
+    if kind == "archive":
+        # An archive in an archive is read, one in that is not: what it unpacks to stays bounded.
+        read_member = partial(read_documents, archive=nested, nested=False)
+        yield from read_archive(file, name, read_member, start, max_bytes=max_bytes)
+        return
+    data = file.read(max_bytes + 1)
+    if len(data) > max_bytes:
+        raise UnreadableDocument(f"{name} is larger than {in_megabytes(max_bytes)}.")
+    if kind == "mail":
+        yield from read_mail(data, name, read_bytes, start)
+    else:
+        yield _read(data, name, max_bytes)
+
+
+def container_kind(head: bytes, name: str, *, archive: bool = False) -> str:
+    """Return mailbox, conversations, archive or mail for a file whose documents come one by one, else "".
+
+    All but a mail may be larger than the limit for files: they are never held as a whole.
+    """
+    suffix = suffix_of(name)
+    if archive and is_archive(name):
+        return "archive"
+    if looks_like_conversations(head, name):
+        return "conversations"
+    if suffix == ".mbox" or (suffix in _MAILBOX_SUFFIXES and looks_like_mailbox(head)):
+        return "mailbox"
+    if suffix == ".eml" or (_reader_for(name) is None and looks_like_mail(head)):
+        return "mail"
+    return ""
+
+
+def read_text(text: str, title: str) -> Document:
+    """Return a document from Markdown handed over by a tool call; an empty title is taken from the text."""
+    text = text.removeprefix("\ufeff")
+    front, heading = markdown_head(text)
+    title = title.strip() or heading
+    name = one_line(title) or "untitled"
+    return make_document(name, text, "markdown", "markdown", "text", title=title, metadata=front)
+
+
+def why_skipped(path: Path, *, archive: bool = False) -> str | None:
+    """Why a file is not worth reading, from its name, its size and its first 8 kB; None when it is. Never raises.
+
+    `archive`: it would be read as a folder if it is an archive.
+    """
+    try:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            return "not a regular file"
+        with path.open("rb") as file:
+            return why_unread(file.read(HEAD), path.name, status.st_size, archive=archive)
+    except (OSError, ValueError) as error:
+        return reason_of(error)
+
+
+def why_unread(head: bytes, name: str, size: int, *, archive: bool = False) -> str | None:
+    """Return the same as `why_skipped`, for a file with that beginning, name and size."""
+    if size == 0:
+        return "empty file"
+    if is_archive(name):
+        return None if archive else "archive; add it by its path to read what is in it"
+    if size > MAX_BYTES and container_kind(head, name) in ("", "mail"):
+        return f"larger than {in_megabytes(MAX_BYTES)}"
+    return _why_unreadable(head, name)
+
+
+def _read(data: bytes, name: str, max_bytes: int) -> Document:
+    if reason := _why_unreadable(data[:HEAD], name):
+        raise UnreadableDocument(f"{name} cannot be read: {reason}.")
+    if suffix_of(name) == ".gz":
+        data, name = _gunzip(data, name, max_bytes), name[:-3]
+    reader = _reader_of(data, _reader_for(name)) or _read_plain
+    try:
+        return reader(data, name)
+    except LocalMCPError:
+        raise
+    except Exception as error:  # The parsers of other projects raise anything on a broken file.
+        logger.debug("%s cannot be read", name, exc_info=True)
+        raise UnreadableDocument(f"{name} is damaged: {type(error).__name__}: {error}"[:300]) from error
+
+
+def _reader_for(name: str) -> Reader | None:
+    return NAMES.get(name.lower()) or FORMATS.get(suffix_of(name))
+
+
+def _reader_of(data: bytes, named: Reader | None) -> Reader | None:
+    """Return the reader for content that announces itself: a download without a suffix; a PDF or a feed under any."""
+    if data.startswith(b"%PDF-"):
+        return read_pdf
+    if looks_like_feed(data):
+        return read_feed
+    if named:
+        return named
+    if data.startswith(b"{\\rtf"):
+        return read_rtf
+    if interpreter := _INTERPRETER.match(data):
+        program = interpreter[1].decode()
+        return _reader_of_code(_INTERPRETED.get(program, program))
+    if looks_like_man_page(data):
+        return read_man_page
+    if looks_like_calendar(data):
+        return read_calendar
+    return read_html if re.match(rb"\s*<(!doctype\s+html|html)\b", data[:HEAD], re.I) else None
+
+
+def _why_unreadable(head: bytes, name: str) -> str | None:
+    suffix = suffix_of(name)
+    if suffix == ".gz":
+        nested = suffix_of(name[:-3]) == ".gz"
+        return "compressed file" if nested else _why_unreadable(_inflate_head(head), name[:-3])
+    text = looks_like_text(head)
+    # Programs write text, pages and rich text under the endings of others.
+    if suffix in _NO_READER and (not text or suffix in (".svg", ".eps")):
+        return f"no reader for {suffix} ({_NO_READER[suffix]})"
+    if is_picture(name) and installed_engine():
+        return None
+    if FORMATS.get(suffix) in _BINARY_READERS or head.startswith(b"%PDF-"):
+        return None
+    kind = _magic(head)
+    if kind and (b"\0" in head or not text or kind == "PostScript"):
+        return f"binary file ({kind})"
+    if text:
+        return None
+    return "binary file" if _reader_for(name) else f"no reader for {suffix or 'binary files'}"
+
+
+def _magic(head: bytes) -> str | None:
+    if head[4:8] == b"ftyp":
+        return "MP4 video"
+    return next((kind for magic, kind in _MAGIC if head.startswith(magic)), None)
+
+
+def _inflate_head(head: bytes) -> bytes:
+    """Return the first bytes inside a gzip file; none when it is damaged, which reading it reports."""
+    try:
+        return zlib.decompressobj(wbits=31).decompress(head, HEAD)
+    except zlib.error:
+        return b""
+
+
+def _gunzip(data: bytes, name: str, max_bytes: int) -> bytes:
+    try:
+        with gzip.open(io.BytesIO(data)) as file:
+            content = file.read(max_bytes + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise UnreadableDocument(f"{name} is damaged: {error}.") from error
+    if len(content) > max_bytes:
+        raise UnreadableDocument(f"{name} is larger than {in_megabytes(max_bytes)} once decompressed.")
+    return content
+
+
+def _reader_as(kind: str, source_type: SourceType = "text", *, within: int = 0) -> Reader:
+    """Return a reader that keeps the text as it is; an underlined title counts in the first `within` characters."""
+
+    def reader(data: bytes, name: str) -> Document:
+        text, metadata = decode_text(data)
+        if "\x1b" in text or "\x08" in text:
+            text = _TERMINAL.sub("", text)
+        title = _plain_title(text, within)
+        return make_document(name, text, kind, "plain", source_type, title=title, metadata=metadata)
+
+    return reader
+
+
+def _reader_of_code(language: str) -> Reader:
+    """Return a reader that keeps the text as it is; its metadata names the language."""
+
+    def reader(data: bytes, name: str) -> Document:
+        text, metadata = decode_text(data)
+        return make_document(name, text, "code", "code", "text", title=name, metadata=metadata | {"language": language})
+
+    return reader
+
+
+def _plain_title(text: str, within: int) -> str:
+    """Return the first underlined line if it is near the beginning, and of no series."""
+    return title_among(underlined_titles(text[:LONGEST_RELEASE])) if any(underlined_titles(text[:within])) else ""
+
+
+_TERMINAL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|[^\n]\x08")
+"""Colors, and letters struck over for bold and underlined ones, as programs write them for a terminal."""
+
+_read_plain = _reader_as("text", within=300)
+
+_NO_READER = {
+    ".doc": "old Word format; save it as .docx",
+    ".xls": "old Excel format; save it as .xlsx",
+    ".xlsb": "binary Excel format; save it as .xlsx",
+    ".ppt": "old PowerPoint format; save it as .pptx",
+    ".msg": "Outlook message; save it as .eml",
+    ".pst": "Outlook mailbox; export it as .mbox",
+    ".pages": "Apple Pages; export it as .docx",
+    ".numbers": "Apple Numbers; export it as .xlsx",
+    ".odg": "LibreOffice drawing; export it as .pdf",
+    ".vsdx": "Visio drawing; export it as .pdf",
+    ".djvu": "DjVu scan; convert it to .pdf",
+    ".chm": "Windows help; unpack it to .html",
+    ".mobi": "Kindle book; convert it to .epub",
+    ".azw3": "Kindle book; convert it to .epub",
+    ".svg": "SVG image",
+    ".eps": "PostScript",
+}
+"""Suffix -> what it is, and what to do instead."""
+
+_INTERPRETER = re.compile(rb"#![ \t]*/\S*/(?:env[ \t]+(?:-S[ \t]+)?)?([a-zA-Z]+)")
+_INTERPRETED = {**dict.fromkeys(("sh", "bash", "dash", "zsh", "ksh", "fish"), "shell"), "node": "javascript"} | {
+    "gawk": "awk", "mawk": "awk", "tclsh": "tcl", "Rscript": "r", "make": "makefile",
+}  # fmt: skip
+"""Program that runs a script -> its language, where they differ."""
+
+_MAILBOX_SUFFIXES = ("", ".mbx", ".mail")
+
+_MAGIC = (
+    (b"\x89PNG", "PNG image"),
+    (b"\xff\xd8\xff", "JPEG image"),
+    (b"GIF8", "GIF image"),
+    (b"RIFF", "RIFF media"),
+    (b"II*\0", "TIFF image"),
+    (b"MM\0*", "TIFF image"),
+    (b"\0\0\1\0", "icon"),
+    (b"%!PS", "PostScript"),
+    (b"PK\3\4", "zip archive"),
+    (b"\x1f\x8b", "gzip archive"),
+    (b"BZh", "bzip2 archive"),
+    (b"\xfd7zXZ", "xz archive"),
+    (b"7z\xbc\xaf", "7z archive"),
+    (b"(\xb5/\xfd", "zstd archive"),
+    (b"Rar!", "RAR archive"),
+    (b"\x7fELF", "ELF program"),
+    (b"MZ\x90", "Windows program"),
+    (b"\xcf\xfa\xed\xfe", "macOS program"),
+    (b"\xca\xfe\xba\xbe", "Java class"),
+    (b"\0asm", "WebAssembly"),
+    (b"SQLite format 3\0", "SQLite database"),
+    (b"OggS", "Ogg media"),
+    (b"ID3", "MP3 audio"),
+    (b"fLaC", "FLAC audio"),
+    (b"\x1aE\xdf\xa3", "Matroska video"),
+    (b"PAR1", "Parquet table"),
+    (b"wOF", "web font"),
+    (OLE_MAGIC, "old Office file"),
+)
+
+_LANGUAGE_SUFFIXES = """
+assembly .asm .s | batch .bat .cmd | c .c .h | clojure .clj .cljs .cljc .edn | cmake .cmake
+cpp .cpp .cc .cxx .hpp .hh .hxx .ino | csharp .cs .csx | css .css .scss .sass .less | cuda .cu .cuh | dart .dart
+elixir .ex .exs | elm .elm | erlang .erl .hrl | fortran .f .f90 .f95 | fsharp .fs .fsx | go .go | graphql .graphql .gql
+groovy .groovy .gradle | haskell .hs | hcl .tf .hcl | ini .ini .cfg .conf .properties | java .java
+javascript .js .mjs .cjs .jsx | julia .jl | kotlin .kt .kts | lisp .lisp .el .scm .rkt | lua .lua | makefile .mk
+matlab .m | nim .nim | nix .nix | objective-c .mm | ocaml .ml .mli | pascal .pas | perl .pl .pm | php .php
+powershell .ps1 .psm1 | protobuf .proto | python .py .pyi .pyw .pyx | r .r | ruby .rb .rake .gemspec | rust .rs
+scala .scala .sc | shell .sh .bash .zsh .fish | solidity .sol | sql .sql | svelte .svelte | swift .swift | toml .toml
+typescript .ts .tsx .mts .cts | vb .vb .bas | verilog .v .sv | vhdl .vhd .vhdl | vue .vue | xml .xml .xsd .xsl .plist
+yaml .yaml .yml | zig .zig
+"""
+
+_LANGUAGES = [entry.split() for entry in _LANGUAGE_SUFFIXES.replace("\n", "|").split("|") if entry.strip()]
+
+FORMATS: dict[str, Reader] = {
+    **{suffix: _reader_of_code(language) for language, *suffixes in _LANGUAGES for suffix in suffixes},
+    **dict.fromkeys((".md", ".markdown", ".mdx", ".mdown", ".mkd", ".qmd", ".rmd"), read_markdown),
+    **dict.fromkeys((".txt", ".text", ".log"), _read_plain),
+    **dict.fromkeys((".srt", ".vtt"), read_subtitles),
+    **dict.fromkeys((".tex", ".ltx"), read_tex),
+    ".org": read_org,
+    **dict.fromkeys((".adoc", ".asciidoc"), read_adoc),
+    **dict.fromkeys((".mhtml", ".mht"), read_mhtml),
+    ".webarchive": read_webarchive,
+    **dict.fromkeys((".rst", ".rest"), _reader_as("rst", source_type="docs", within=5000)),
+    **dict.fromkeys((".html", ".htm", ".xhtml"), read_html),
+    **dict.fromkeys((".json", ".jsonc", ".json5", ".geojson"), _reader_as("json")),
+    **dict.fromkeys((".jsonl", ".ndjson"), _reader_as("jsonl")),
+    **dict.fromkeys((".csv", ".tsv"), _reader_as("csv")),
+    ".ipynb": read_notebook,
+    ".pdf": read_pdf,
+    **dict.fromkeys((".docx", ".docm"), read_docx),
+    **dict.fromkeys((".pptx", ".pptm", ".ppsx"), read_pptx),
+    **dict.fromkeys((".xlsx", ".xlsm"), read_xlsx),
+    ".epub": read_epub,
+    ".odt": read_odt,
+    ".ods": read_ods,
+    ".odp": read_odp,
+    ".rtf": read_rtf,
+    **dict.fromkeys(PICTURES, read_picture),
+}
+"""Lower-case suffix to reader; any other file that looks like text is read as plain text."""
+
+NAMES: dict[str, Reader] = {
+    **dict.fromkeys(("dockerfile", "containerfile"), _reader_of_code("dockerfile")),
+    **dict.fromkeys(("makefile", "gnumakefile", "justfile"), _reader_of_code("makefile")),
+    **dict.fromkeys(("gemfile", "rakefile", "vagrantfile", "brewfile"), _reader_of_code("ruby")),
+    **dict.fromkeys(("license", "licence", "copying", "notice", "authors"), _read_plain),
+    **dict.fromkeys(("readme", "changelog", "changes", "news", "todo"), _read_plain),
+    "jenkinsfile": _reader_of_code("groovy"),
+    "cmakelists.txt": _reader_of_code("cmake"),
+}
+"""Lower-case name of a well-known file to reader; it wins over the suffix."""
+
+_BINARY_READERS = (read_pdf, read_docx, read_pptx, read_xlsx, read_epub, read_odt, read_ods, read_odp, read_webarchive)

@@ -1,0 +1,319 @@
+"""The tools that make, list, describe and drop collections and partitions (S4-13)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, NotRequired
+
+import apsw
+from typing_extensions import TypedDict
+
+from localmcp.errors import InvalidInput, LocalMCPError, NeedsConfirmation, NotFound
+from localmcp.humanize import counted
+from localmcp.index.backend import DEFAULT_PARTITION
+from localmcp.index.backend_choice import Place, Places
+from localmcp.index.chunk_rows import find_partition, partition_names
+from localmcp.index.clearing import drop_collection, drop_partition
+from localmcp.index.collection_vectors import describe_vectors
+from localmcp.index.collections import (
+    Collection,
+    choose_collections,
+    ensure_collection,
+    ensure_partition,
+    visible_collections,
+)
+from localmcp.index.replicas import replica_of
+from localmcp.storage.database import Database, fetch_all, fetch_one
+from localmcp.tools import Param, current_scope, hidden_change, hidden_tool, without_none
+
+Name = Annotated[str, Param("The collection.", min_length=1, max_length=100)]
+PartitionName = Annotated[str, Param("The partition.", min_length=1, max_length=100)]
+
+
+class Made(TypedDict):
+    """A collection or partition, and whether this call made it."""
+
+    name: str
+    created: bool
+
+
+class Copy(TypedDict):
+    """The copy of a collection's vectors on a server."""
+
+    name: str
+    state: str
+    pending: int
+    problem: NotRequired[str]
+
+
+class ListedCollection(TypedDict):
+    """A collection in a list."""
+
+    name: str
+    description: str
+    documents: int
+    chunks: int
+    partitions: list[str]
+    searchedIn: Literal["file", "milvus"]
+
+
+class CollectionList(TypedDict):
+    """The collections of the file, and those that only the server has."""
+
+    count: int
+    collections: list[ListedCollection]
+    onlyOnMilvus: NotRequired[list[str]]
+    notices: NotRequired[list[str]]
+
+
+class DescribedCollection(TypedDict):
+    """Everything that is known of a collection; counts of partitions are vectors."""
+
+    name: str
+    description: str
+    documents: NotRequired[int]
+    chunks: NotRequired[int]
+    vectors: int
+    model: str
+    dimension: int
+    partitions: dict[str, int]
+    searchedIn: Literal["file", "milvus"]
+    createdAt: NotRequired[str]
+    copy: NotRequired[Copy]
+
+
+class Dropped(TypedDict):
+    """What went."""
+
+    dropped: str
+    documents: int
+    message: NotRequired[str]
+
+
+class Collections:
+    """Makes, describes and drops collections."""
+
+    def __init__(self, database: Database, places: Places) -> None:
+        self.database = database
+        self.places = places
+
+    @hidden_change(
+        "create_collection",
+        title="Create a collection",
+        keywords=("knowledge base", "vector", "milvus", "make", "new", "collection"),
+        examples=("create a collection called {collection_name}", "make a new collection {collection_name}"),
+        idempotent=True,
+    )
+    def create_collection(
+        self,
+        collection_name: Name,
+        description: Annotated[str | None, Param("What is in it.", max_length=1000)] = None,
+    ) -> Made:
+        """Make a collection for documents or texts. It takes the embedding model of the first text put into it."""
+        with self.database.write() as connection:
+            before = fetch_one(connection, "select 1 from collections where name = ?", (collection_name,))
+            made = ensure_collection(connection, collection_name)
+            if description is not None:
+                connection.execute("update collections set description = ? where id = ?", (description, made.id))
+        return {"name": made.name, "created": before is None}
+
+    @hidden_change(
+        "create_partition",
+        title="Create a partition",
+        keywords=("part", "section", "vector", "milvus", "collection", "new"),
+        examples=("create a partition {partition_name} in the collection {collection_name}",),
+        idempotent=True,
+    )
+    def create_partition(self, collection_name: Name, partition_name: PartitionName) -> Made:
+        """Make a part of a collection, which can then be searched alone: by type, date, domain."""
+        with self.database.write() as connection:
+            [collection] = choose_collections(connection, [collection_name])
+            sql = "select 1 from partitions where collection_id = ? and name = ?"
+            before = fetch_one(connection, sql, (collection.id, partition_name))
+            if partition_name != DEFAULT_PARTITION:
+                ensure_partition(connection, collection, partition_name)
+        return {"name": partition_name, "created": before is None and partition_name != DEFAULT_PARTITION}
+
+    # ------------------------------------------------------------ describing
+
+    @hidden_tool(
+        "list_collections",
+        title="List the collections",
+        keywords=("knowledge bases", "vector", "milvus", "partitions", "which", "all"),
+        examples=("list the collections", "which collections are there", "what knowledge bases do I have"),
+    )
+    def list_collections(self) -> CollectionList:
+        """The collections with their partitions and sizes; also those that only a configured Milvus server has."""
+        with self.database.read() as connection:
+            listed = [self._listed(connection, collection) for collection in visible_collections(connection)]
+        result: CollectionList = {"count": len(listed), "collections": listed}
+        if self.places.milvus is None:
+            return result
+        try:
+            there = self.places.milvus.collections()
+        except LocalMCPError as error:
+            result["notices"] = [f"Milvus was not asked: {error}"]
+            return result
+        allowed, copies = current_scope().collections, self._copies()
+        ours = {item["name"].casefold() for item in listed} | copies
+        result["onlyOnMilvus"] = [
+            name for name in there if name.casefold() not in ours and (allowed is None or name in allowed)
+        ]
+        return result
+
+    def _listed(self, connection: apsw.Connection, collection: Collection) -> ListedCollection:
+        documents, chunks = _counts(connection, collection.id)
+        replica = replica_of(connection, collection.id)
+        return {
+            "name": collection.name,
+            "description": collection.description,
+            "documents": documents,
+            "chunks": chunks,
+            "partitions": partition_names(connection, collection.id),
+            "searchedIn": "milvus" if replica and replica.ready and self.places.milvus is not None else "file",
+        }
+
+    def _copies(self) -> set[str]:
+        """Return what copies of the file's collections are called on the server."""
+        with self.database.read() as connection:
+            everything = fetch_all(connection, "select id from collections")
+            return {copy.name.casefold() for (row_id,) in everything if (copy := replica_of(connection, row_id))}
+
+    @hidden_tool(
+        "describe_collection",
+        title="Describe a collection",
+        keywords=("partitions", "vectors", "model", "dimension", "size", "milvus", "count"),
+        examples=(
+            "describe the collection {collection_name}",
+            "how many vectors are in the collection {collection_name}",
+            "which partitions does the collection {collection_name} have",
+        ),
+    )
+    def describe_collection(self, collection_name: Name) -> DescribedCollection:
+        """Documents, vectors, partitions, embedding model and where a collection is searched."""
+        with self.database.read() as connection:
+            place = self.places.find(connection, collection_name)
+        if place.collection is None:
+            return self._describe_foreign(collection_name)
+        return self._describe(place.collection, place)
+
+    def _describe(self, collection: Collection, place: Place) -> DescribedCollection:
+        with self.database.read() as connection:
+            space = describe_vectors(connection, collection.name)
+            documents, chunks = _counts(connection, collection.id)
+            created = fetch_one(connection, "select created_at from collections where id = ?", (collection.id,))
+            replica = replica_of(connection, collection.id)
+        problem = (replica and replica.problem) or None
+        copy = replica and {"name": replica.name, "state": replica.state, "pending": replica.pending}
+        description = {
+            "name": collection.name,
+            "description": collection.description,
+            "documents": documents,
+            "chunks": chunks,
+            "vectors": space.count,
+            "model": space.model.rpartition("#")[0],
+            "dimension": space.dimension,
+            "partitions": space.partitions,
+            "searchedIn": "milvus" if place.replica is not None and self.places.milvus is not None else "file",
+            "createdAt": created,
+            "copy": copy and without_none({**copy, "problem": problem}),
+        }
+        return without_none(description)
+
+    def _describe_foreign(self, name: str) -> DescribedCollection:
+        milvus = self.places.milvus
+        if milvus is None or not self.places.is_foreign(name):
+            with self.database.read() as connection:
+                # Says which are there.
+                choose_collections(connection, [name])
+            raise NotFound(f"No collection '{name}'.")
+        space = milvus.describe(name)
+        return {
+            "name": name,
+            "description": "",
+            "vectors": space.count,
+            "model": space.model.rpartition("#")[0],
+            "dimension": space.dimension,
+            "partitions": space.partitions,
+            "searchedIn": "milvus",
+        }
+
+    # ------------------------------------------------------------ dropping
+
+    @hidden_change(
+        "drop_collection",
+        title="Drop a collection",
+        keywords=("delete", "remove", "knowledge base", "vector", "milvus"),
+        examples=("drop|delete the collection {collection_name}",),
+        destructive=True,
+        idempotent=True,
+    )
+    def drop_collection(
+        self,
+        collection_name: Name,
+        confirm: Annotated[bool, Param("The person wants everything in it deleted for good.")] = False,
+        copy: Annotated[bool, Param("Delete its copy on the Milvus server, too.")] = False,
+    ) -> Dropped:
+        """Delete a collection with everything in it, for good; files on disk are not touched."""
+        with self.database.read() as connection:
+            [collection] = choose_collections(connection, [collection_name])
+            documents, chunks = _count(connection, collection.id, None)
+            replica = replica_of(connection, collection.id)
+        if documents and not confirm:
+            raise _confirmation(f"Collection '{collection.name}'", documents, chunks)
+        result: Dropped = {"dropped": collection.name, "documents": documents}
+        if replica is not None:
+            if self.places.copies is not None:
+                self.places.copies.forget(collection.id, drop=copy)
+            if not copy:
+                result["message"] = f"Its copy on the Milvus server, '{replica.name}', stays there."
+        drop_collection(self.database, collection.id)
+        return result
+
+    @hidden_change(
+        "drop_partition",
+        title="Drop a partition",
+        keywords=("delete", "remove", "part", "vector", "milvus", "collection"),
+        examples=("drop|delete the partition {partition_name} of the collection {collection_name}",),
+        destructive=True,
+        idempotent=True,
+    )
+    def drop_partition(
+        self,
+        collection_name: Name,
+        partition_name: PartitionName,
+        confirm: Annotated[bool, Param("The person wants everything in it deleted for good.")] = False,
+    ) -> Dropped:
+        """Delete a part of a collection with everything in it, for good; files on disk are not touched."""
+        with self.database.read() as connection:
+            [collection] = choose_collections(connection, [collection_name])
+            partition_id = find_partition(connection, collection, partition_name)
+            documents, chunks = _count(connection, collection.id, partition_id)
+        if partition_id is None:
+            raise InvalidInput(f"Partition '{DEFAULT_PARTITION}' holds what is in no other; it cannot be dropped.")
+        if documents and not confirm:
+            raise _confirmation(f"Partition '{partition_name}' of '{collection.name}'", documents, chunks)
+        drop_partition(self.database, collection.id, partition_id)
+        return {"dropped": partition_name, "documents": documents}
+
+
+def _counts(connection: apsw.Connection, collection_id: int) -> tuple[int, int]:
+    """Return documents and chunks that are not in the trash."""
+    return _count(connection, collection_id, None, "and trashed_at is null")
+
+
+def _count(
+    connection: apsw.Connection, collection_id: int, partition_id: int | None, which: str = ""
+) -> tuple[int, int]:
+    sql = f"""
+        select count(*), coalesce(sum(chunk_count), 0) from sources
+        where collection_id = :collection and (:partition is null or partition_id = :partition) {which}
+    """
+    return fetch_one(connection, sql, {"collection": collection_id, "partition": partition_id})
+
+
+def _confirmation(target: str, documents: int, chunks: int) -> NeedsConfirmation:
+    content = f"{counted(documents, 'document')} ({counted(chunks, 'chunk')}; the trash counts, too)"
+    return NeedsConfirmation(
+        f"{target} holds {content}, which would be deleted for good. Nothing was done.",
+        hint="If that is wanted, say so with confirm: true (--yes).",
+    )

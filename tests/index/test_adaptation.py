@@ -1,0 +1,122 @@
+"""How much meaning counts: measured on the documents, used where they are found, told in every answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localmcp.config import Settings
+from localmcp.index.adaptation import LEAST_CHUNKS, adapt_weights, weight_of
+from localmcp.index.candidates import SearchRequest
+from localmcp.storage.database import fetch_all
+from localmcp.workspace import Workspace
+
+SUBJECTS = (
+    "backup", "database", "garden", "bicycle", "kitchen", "mountain", "orchestra", "passport", "river", "satellite"
+)  # fmt: skip
+
+
+def article(number: int) -> str:
+    """Over thirty words of prose about something of its own."""
+    subject, other = SUBJECTS[number % 10], SUBJECTS[(number // 10) % 10]
+    return (
+        f"The {subject} number {number} stands beside the {other} and nobody who walks past knows why it was put "
+        f"there. People of the town say that the {subject} was a present, and that the {other} came {number} years "
+        f"later, when the money for it had been found after a long search."
+    )
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workspace]:
+    """A file with 60 short texts, as ingest leaves it."""
+    folder = tmp_path_factory.mktemp("articles")
+    for number in range(60):
+        (folder / f"{number}.txt").write_text(article(number), encoding="utf-8")
+    with Workspace(Settings(database=tmp_path_factory.mktemp("file") / "kb.localmcp")) as opened:
+        opened.library.add_paths([folder])
+        yield opened
+
+
+def groups(workspace: Workspace) -> list[tuple[str, int, float | None, float | None]]:
+    with workspace.database.read() as connection:
+        return fetch_all(
+            connection, "select language, measured_chunks, gap, semantic_weight from groups where chunks > 0"
+        )
+
+
+def test_ingest_measures_what_it_indexed(workspace: Workspace) -> None:
+    [(language, measured, gap, weight)] = groups(workspace)
+    assert (language, measured) == ("english", 60)
+    assert gap is not None and 0 < gap < 1
+    assert weight == pytest.approx(weight_of(gap, "english"))
+
+
+def test_what_was_measured_is_not_measured_again(workspace: Workspace) -> None:
+    assert adapt_weights(workspace.database, workspace.embedder.get()) == 0
+
+
+def test_a_search_uses_and_tells_the_weight_of_what_it_found(workspace: Workspace) -> None:
+    [(_, _, _, weight)] = groups(workspace)
+    outcome = workspace.index.search(SearchRequest("why was the bicycle put beside the river"))
+    assert outcome.weights.semantic == pytest.approx(weight, abs=1e-4)
+    for hit in outcome.hits:
+        scores = hit.scores
+        expected = outcome.weights.semantic * scores.semantic + outcome.weights.keyword * scores.keyword
+        assert scores.combined == pytest.approx(expected)
+
+
+def test_switched_off_the_weight_is_that_of_the_settings(workspace: Workspace) -> None:
+    settings = Settings(database=workspace.database.path, adaptive_weight=False, semantic_weight=0.55)
+    with Workspace(settings) as fixed:
+        assert fixed.index.search(SearchRequest("bicycle beside the river")).weights.semantic == 0.55
+
+
+def test_few_passages_keep_the_weight_of_the_settings(tmp_path: Path) -> None:
+    with Workspace(Settings(database=tmp_path / "small.localmcp")) as small:
+        for number in range(3):
+            small.library.add_text(article(number), f"Article {number}")
+        assert groups(small)[0][1:] == (0, None, None)
+        assert small.index.search(SearchRequest("bicycle")).weights.semantic == 0.7
+
+
+def test_another_model_keeps_the_weight_of_the_settings(tmp_path: Path) -> None:
+    with Workspace(Settings(database=tmp_path / "hash.localmcp", model="hash")) as other:
+        for number in range(LEAST_CHUNKS + 5):
+            other.library.add_text(article(number), f"Article {number}")
+        assert all(weight is None for *_, weight in groups(other))
+
+
+def test_a_question_about_something_else_is_marked_and_still_answered(workspace: Workspace) -> None:
+    def asked(query: str) -> dict[str, Any]:
+        return workspace.registry.call("search", {"query": query}).value
+
+    assert "lowConfidence" not in asked("why was the bicycle put beside the river")
+    elsewhere = asked("enzyme inhibitors in cardiac muscle proteins of mice")
+    assert elsewhere.get("lowConfidence", elsewhere["count"] == 0) is True
+
+
+@pytest.mark.parametrize(
+    ("gap", "language", "weight"),
+    [
+        (0.125, "english", 0.60),
+        (0.175, "english", 0.70),
+        (0.5, "english", 0.88),
+        (0.0, "spanish", 0.35),
+        (0.125, "italian", 0.45),
+        (-0.1, "italian", 0.30),
+    ],
+)
+def test_sharp_gaps_trust_the_model_and_foreign_languages_less(gap: float, language: str, weight: float) -> None:
+    assert weight_of(gap, language) == pytest.approx(weight)
+
+
+def test_a_question_in_a_language_that_the_model_does_not_know_weighs_words_more(tmp_path: Path) -> None:
+    question = "perché la bicicletta si trova accanto al fiume della città"
+    with Workspace(Settings(database=tmp_path / "mixed.localmcp")) as mixed:
+        mixed.library.add_text(article(1), "Article")
+        assert mixed.index.search(SearchRequest(question)).weights.semantic == 0.7
+        mixed.library.add_text("La stazione è vicina al mercato e la gente ci passa ogni mattina.", "Stazione")
+        assert mixed.index.search(SearchRequest(question)).weights.semantic == 0.45

@@ -1,0 +1,174 @@
+"""Conditions on metadata: how they are read, what they mean, and that SQL means the same."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import apsw
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from localmcp.errors import InvalidInput
+from localmcp.index.conditions import And, Comparison, Condition, Not, Or, evaluate, parse_condition, sql_condition
+
+
+def parsed(given: Any) -> Condition:
+    condition = parse_condition(given)
+    assert condition is not None
+    return condition
+
+
+def holds(given: Any, metadata: dict[str, Any]) -> bool:
+    """By both meanings, which must agree."""
+    condition = parsed(given)
+    compiled = sql_condition(condition, "data.metadata", {})
+    [(found,)] = apsw.Connection(":memory:").execute(
+        f"select {compiled.sql} from (select :m as metadata) as data", {"m": json.dumps(metadata), **compiled.bindings}
+    )
+    assert bool(found) == evaluate(condition, metadata)
+    return bool(found)
+
+
+class TestReading:
+    def test_more_values_than_a_query_can_hold_are_refused(self) -> None:
+        values = [str(number) for number in range(1000)]
+        parsed({"and": [{"a": values}] * 10})
+        with pytest.raises(InvalidInput, match="11,000 values"):
+            parse_condition({"and": [{"a": values}] * 11})
+
+    def test_the_short_form_compares_keys_and_joins_them(self) -> None:
+        assert parsed({"lang": "it", "year": {"gte": 2020}, "kind": ["a", "b"]}) == And(
+            (
+                Comparison(("lang",), "eq", ("it",)),
+                Comparison(("year",), "gte", (2020,)),
+                Comparison(("kind",), "in", ("a", "b")),
+            )
+        )
+
+    def test_the_long_form_names_the_field(self) -> None:
+        long = {"or": [{"field": "year", "gte": 2020, "lt": 2025}, {"not": {"field": "lang", "in": ["it", "en"]}}]}
+        assert parsed(long) == Or(
+            (
+                And((Comparison(("year",), "gte", (2020,)), Comparison(("year",), "lt", (2025,)))),
+                Not(Comparison(("lang",), "in", ("it", "en"))),
+            )
+        )
+
+    def test_a_dot_goes_into_an_object_and_a_list_of_keys_keeps_its_dots(self) -> None:
+        assert parsed({"author.name": "Ann"}) == Comparison(("author", "name"), "eq", ("Ann",))
+        assert parsed({"field": ["v1.2"], "eq": 1}) == Comparison(("v1.2",), "eq", (1,))
+
+    @pytest.mark.parametrize("nothing", [None, {}])
+    def test_nothing_is_no_condition(self, nothing: Any) -> None:
+        assert parse_condition(nothing) is None
+
+    @pytest.mark.parametrize(
+        ("wrong", "said"),
+        [
+            ([], "filter: [] is not a condition"),
+            ("lang", 'filter: "lang" is not a condition'),
+            ({"and": []}, "filter.and: needs at least one condition"),
+            ({"or": {"lang": "it"}}, 'filter.or: {"lang": "it"} is not a list of conditions'),
+            ({"and": [{"lang": "it"}, 5]}, "filter.and[1]: 5 is not a condition"),
+            ({"year": {"ge": 1}}, "filter.year: 'ge' is not a comparison; use one of eq, in, gt, gte, lt, lte, prefix"),
+            ({"year": {}}, "filter.year: '' is not a comparison"),
+            ({"year": None}, "filter.year.eq: null cannot be compared; use text, a number, true or false"),
+            ({"year": {"gt": True}}, "filter.year.gt: true cannot be compared; use a number or text"),
+            ({"year": {"in": 3}}, "filter.year.in: 3 cannot be compared; use a list of 1 to 1000"),
+            ({"year": []}, "filter.year.in"),
+            ({"year": 1 << 70}, "filter.year.eq"),
+            ({"lang": {"prefix": 3}}, "filter.lang.prefix: 3 cannot be compared; use text"),
+            ({'a"b': 1}, "is not the name of a metadata field"),
+            ({"": 1}, "is not the name of a metadata field"),
+            ({"lang": "\ud800"}, "filter.lang.eq"),
+            ({"and": [{"lang": "it"}] * 101}, "more than 100 comparisons"),
+        ],
+    )
+    def test_what_cannot_be_read_is_told_with_its_place(self, wrong: Any, said: str) -> None:
+        with pytest.raises(InvalidInput, match=re.escape(said)):
+            parse_condition(wrong)
+
+    def test_deep_nesting_is_refused(self) -> None:
+        deep: dict[str, Any] = {"lang": "it"}
+        for _ in range(2000):
+            deep = {"not": deep}
+        with pytest.raises(InvalidInput, match="deep"):
+            parse_condition(deep)
+
+
+class TestMeaning:
+    def test_a_missing_field_fulfils_no_comparison_and_not_turns_that_round(self) -> None:
+        for missing in ({}, {"year": None}, {"other": 1}):
+            assert not holds({"year": {"gte": 2020}}, missing)
+            assert holds({"not": {"year": {"gte": 2020}}}, missing)
+
+    def test_types_are_never_converted(self) -> None:
+        assert holds({"year": 2020}, {"year": 2020.0})
+        for other in ("2020", True, [], {}, {"2020": 2020}):
+            assert not holds({"year": 2020}, {"year": other})
+        assert holds({"draft": True}, {"draft": True})
+        assert not holds({"draft": True}, {"draft": 1})
+        assert not holds({"count": 1}, {"count": True})
+        assert not holds({"year": {"gt": "2"}}, {"year": 3})
+
+    def test_equality_looks_into_arrays_and_ranges_do_not(self) -> None:
+        tagged = {"tags": ["ai", 3, True], "scores": [5]}
+        assert holds({"tags": "ai"}, tagged) and holds({"tags": [3]}, tagged) and holds({"tags": ["x", True]}, tagged)
+        assert not holds({"tags": "a"}, tagged) and not holds({"tags": 1}, tagged)
+        assert not holds({"scores": {"gt": 1}}, tagged) and not holds({"tags": {"prefix": "a"}}, tagged)
+
+    def test_text_is_compared_exactly_by_code_points(self) -> None:
+        assert holds({"city": {"prefix": "Pàd"}}, {"city": "Pàdova"})
+        assert not holds({"city": {"prefix": "pàd"}}, {"city": "Pàdova"})
+        assert holds({"city": {"prefix": "100%_"}}, {"city": "100%_sure"})
+        assert not holds({"city": {"prefix": "100%"}}, {"city": "1000"})
+        assert holds({"city": {"lt": "a"}}, {"city": "Z"})
+        assert holds({"città.à": "è"}, {"città": {"à": "è"}})
+
+    def test_and_or_not_are_what_they_say(self) -> None:
+        either = {"or": [{"lang": "it"}, {"and": [{"year": {"gt": 2000}}, {"not": {"kind": "draft"}}]}]}
+        assert holds(either, {"lang": "it"})
+        assert holds(either, {"lang": "en", "year": 2001})
+        assert not holds(either, {"lang": "en", "year": 2001, "kind": "draft"})
+
+    def test_a_column_stands_in_only_where_the_metadata_have_no_such_key(self) -> None:
+        connection = apsw.Connection(":memory:")
+        compiled = sql_condition(parsed({"title": "T"}), "data.metadata", {"title": "data.title"})
+        for metadata, expected in (("{}", 1), ('{"title": "own"}', 0), ('{"title": null}', 0), ("broken", 1)):
+            sql = f"select {compiled.sql} from (select :m as metadata, 'T' as title) as data"
+            assert connection.execute(sql, {"m": metadata, **compiled.bindings}).get == expected
+
+
+SCALARS = st.one_of(
+    st.booleans(), st.integers(-5, 5), st.sampled_from([0.5, 2.0, -1.25]), st.sampled_from(["", "a", "ab", "A", "è%_'"])
+)
+FIELDS = st.sampled_from(["a", "b", "a.b"])
+COMPARISONS = st.one_of(
+    st.builds(lambda f, v: {f: v}, FIELDS, SCALARS),
+    st.builds(lambda f, v: {f: v}, FIELDS, st.lists(SCALARS, min_size=1, max_size=3)),
+    st.builds(
+        lambda f, o, v: {"field": f, o: v},
+        FIELDS,
+        st.sampled_from(["gt", "gte", "lt", "lte"]),
+        SCALARS.filter(lambda value: not isinstance(value, bool)),
+    ),
+    st.builds(lambda f, v: {f: {"prefix": v}}, FIELDS, st.sampled_from(["", "a", "è%"])),
+)
+CONDITIONS = st.recursive(
+    COMPARISONS,
+    lambda inner: st.one_of(
+        st.builds(lambda parts: {"and": parts}, st.lists(inner, min_size=1, max_size=3)),
+        st.builds(lambda parts: {"or": parts}, st.lists(inner, min_size=1, max_size=3)),
+        st.builds(lambda part: {"not": part}, inner),
+    ),
+    max_leaves=6,
+)
+VALUES = st.one_of(st.none(), SCALARS, st.lists(SCALARS, max_size=3), st.dictionaries(st.just("b"), SCALARS))
+
+
+@given(CONDITIONS, st.dictionaries(st.sampled_from(["a", "b"]), VALUES))
+def test_sql_means_what_python_means(condition: Any, metadata: dict[str, Any]) -> None:
+    assert holds(condition, metadata) in (True, False)

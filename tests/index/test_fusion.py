@@ -1,0 +1,89 @@
+"""Fusion: the documented numbers, the order of ties, and what is left out."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from localmcp.index.candidates import Arms, Found, SearchOutcome, SearchRequest
+from localmcp.index.fusion import (
+    Weights,
+    fuse,
+    keyword_score,
+    match_type,
+    semantic_score,
+)
+from localmcp.index.keyword import ABSENT, KeywordQuery, Term
+
+SCORES = st.dictionaries(st.integers(1, 50), st.floats(-1, 1), max_size=30)
+BM25 = st.dictionaries(st.integers(1, 50), st.floats(0.001, 40), max_size=30)
+
+
+def test_the_worked_example_comes_out() -> None:
+    (hit,) = fuse({7: 0.855 * 0.8}, {7: 9.23}, 10.0, Weights(), 0.25)
+    assert hit.semantic == pytest.approx(85.5)
+    assert hit.keyword == pytest.approx(92.3)
+    assert hit.combined == pytest.approx(0.7 * 85.5 + 0.3 * 92.3) == pytest.approx(87.54)
+    assert hit.match_type == "both"
+
+
+@pytest.mark.parametrize(("cosine", "score"), [(-1.0, 0.0), (0.0, 0.0), (0.4, 50.0), (0.8, 100.0), (1.0, 100.0)])
+def test_a_cosine_of_four_fifths_is_a_full_score(cosine: float, score: float) -> None:
+    assert semantic_score(cosine) == score
+
+
+def test_a_keyword_score_is_a_share_of_a_full_match() -> None:
+    assert keyword_score(5.0, 10.0) == 50.0
+    assert keyword_score(15.0, 10.0) == 100.0
+    assert keyword_score(1.0, 0.0) == 0.0
+
+
+def test_equal_scores_are_ordered_by_id() -> None:
+    assert [hit.id for hit in fuse({3: 0.5, 1: 0.5, 2: 0.5}, {}, 1.0, Weights(), 0.25)] == [1, 2, 3]
+
+
+def test_the_floor_leaves_out_what_is_neither_near_nor_holds_a_word() -> None:
+    hits = fuse({1: 0.25, 2: 0.2499, 3: 0.1, 4: -0.3}, {3: 1.0}, 1.0, Weights(), 0.25)
+    assert {hit.id: hit.match_type for hit in hits} == {1: "semantic_only", 3: "keyword_only"}
+
+
+@pytest.mark.parametrize(
+    ("by_meaning", "by_word", "expected"),
+    [(True, True, "both"), (True, False, "semantic_only"), (False, True, "keyword_only")],
+)
+def test_the_match_type_names_the_arms(by_meaning: bool, by_word: bool, expected: str) -> None:
+    assert match_type(by_meaning, by_word) == expected
+
+
+@given(cosines=SCORES, bm25=BM25, weight=st.floats(0, 1), bound=st.floats(0, 100))
+def test_scores_stay_between_0_and_100_and_come_best_first(
+    cosines: dict[int, float], bm25: dict[int, float], weight: float, bound: float
+) -> None:
+    hits = fuse(cosines, bm25, bound, Weights(weight), 0.25)
+    combined = [hit.combined for hit in hits]
+    assert combined == sorted(combined, reverse=True)
+    assert {hit.id for hit in hits} <= set(cosines)
+    for hit in hits:
+        assert 0 <= hit.semantic <= 100
+        assert 0 <= hit.keyword <= 100
+        assert 0 <= hit.combined <= 100.000001
+
+
+@pytest.mark.parametrize(("reads_all", "order"), [(True, [1, 2]), (False, [2, 1])])
+def test_words_it_cannot_hold_do_not_put_a_passage_in_another_language_behind(reads_all: bool, order: list[int]):
+    arms = Arms(100, {1: 0.5, 2: 0.48}, {2: 3.0}, {1: 1, 2: 2}, {2: 1}, other_language=frozenset({1}))
+    arms.reads_all = reads_all
+    found = Found(SearchRequest("Wo ist der Vertrag?"), SearchOutcome([], 0), "hybrid", 0.25, arms)
+    assert [hit.id for hit in found.order(6.0)] == order
+
+
+@pytest.mark.parametrize(("missing", "order"), [(0, [2, 1]), (4, [1, 2])])
+def test_the_best_hit_by_one_word_of_many_is_no_full_hit_where_the_model_reads_all(
+    missing: int, order: list[int]
+) -> None:
+    arms = Arms(100, {1: 0.5, 2: 0.35}, {2: 6.0}, {1: 1, 2: 2}, {2: 1}, reads_all=True)
+    words = tuple((f"word{number}", ABSENT) for number in range(missing))
+    query = KeywordQuery((Term("vertrag", (("vertrag",),), 3, 4.0),), ("german",), words, missing_idf=6.0)
+    found = Found(SearchRequest("Vertrag"), SearchOutcome([], 0, query), "hybrid", 0.25, arms)
+    assert [hit.id for hit in found.order(6.0)] == order

@@ -1,0 +1,288 @@
+"""Another model: new vectors beside the old ones, the switch, the way back, and what a kill leaves behind."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import run
+from consistency import disagreements as recount
+from folders import CountingEmbedder, column, many_sections, write
+
+from localmcp.errors import ModelUnavailable, NotFound
+from localmcp.index import reembedding, vector_queue
+from localmcp.index.candidates import SearchRequest
+from localmcp.index.collections import Collection, choose_collections
+from localmcp.index.consistency import disagreements
+from localmcp.index.reembedding import clean, reembed, roll_back
+from localmcp.models import HashEmbedder
+from localmcp.storage.database import Database, fetch_one
+from localmcp.workspace import Workspace, open_workspace
+
+HERE = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Iterator[Workspace]:
+    """Three documents with hash:64 vectors; afterwards everything in the file must agree."""
+    write(tmp_path / "docs" / "bees.md", "# Bees\n\nA hive has one queen.\n")
+    write(tmp_path / "docs" / "many.md", many_sections(30))
+    write(tmp_path / "docs" / "soil.txt", "Clay holds water; sand lets it through.\n")
+    with open_workspace(tmp_path / "library.localmcp", model="hash:64") as workspace:
+        workspace.library.add_paths([tmp_path / "docs"])
+        yield workspace
+        assert problems(workspace.database) == []
+
+
+def problems(database: Database) -> list[str]:
+    fresh = Database(database.path, read_only=True)
+    with fresh.read() as connection:
+        found = disagreements(connection)
+    fresh.close()
+    return found
+
+
+def default_collection(database: Database) -> Collection:
+    with database.read() as connection:
+        return choose_collections(connection, ["default"])[0]
+
+
+def model_of(database: Database) -> int:
+    """The dimension of the model whose vectors answer."""
+    with database.read() as connection:
+        sql = "select dimension from models join collections on model_id = models.id where collections.name = 'default'"
+        return fetch_one(connection, sql)
+
+
+def hits(path: Path, model: str, query: str) -> list[str]:
+    with open_workspace(path, model=model) as workspace:
+        found = workspace.index.search(SearchRequest(query, mode="semantic"))
+    return [each.passage.title for each in found.hits]
+
+
+def test_the_new_vectors_answer_after_a_reembed_as_if_the_file_had_been_made_with_them(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    done = reembed(workspace.database, default_collection(workspace.database), HashEmbedder(128))
+    assert (done.switched, done.embedded, done.missing) == (True, len(chunks(workspace.database)), 0)
+    with open_workspace(tmp_path / "other.localmcp", model="hash:128") as other:
+        other.library.add_paths([tmp_path / "docs"])
+        assert vectors(other.database, 128) == vectors(workspace.database, 128)
+    assert recount(workspace.database) == []
+    assert hits(workspace.database.path, "hash:128", "queen of the hive")[0] == "Bees"
+
+
+def chunks(database: Database) -> list[str]:
+    return column(database, "select text from chunks order by id")
+
+
+def vectors(database: Database, dimension: int) -> list[Any]:
+    sql = """
+        select embedding from embeddings join chunks on chunks.id = chunk_id join sources on sources.id = source_id
+        where length(embedding) = {} order by uri, position
+    """
+    return column(database, sql.format(4 * dimension))
+
+
+def test_the_old_vectors_answer_until_all_new_ones_are_there(workspace: Workspace) -> None:
+    database, seen = workspace.database, list[tuple[int, int]]()
+
+    class Watched(HashEmbedder):
+        def embed_passages(self, texts: Any) -> Any:
+            seen.append((model_of(database), len(hits(database.path, "hash:64", "queen"))))
+            return super().embed_passages(texts)
+
+    reembed(database, default_collection(database), Watched(128))
+    assert seen and all(dimension == 64 and found for dimension, found in seen)
+    assert model_of(database) == 128
+
+
+def test_passages_that_come_during_the_run_are_caught_up_with(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The addition waits for this run, which does not go on meanwhile.
+    monkeypatch.setattr(vector_queue.Lease.__init__, "__defaults__", (vector_queue.LEASE, 0.5))
+
+    class Slow(HashEmbedder):
+        added = False
+
+        def embed_passages(self, texts: Any) -> Any:
+            if not self.added:
+                self.added = True
+                workspace.library.add_text("A lantern by the river.", "Lantern")
+            return super().embed_passages(texts)
+
+    done = reembed(workspace.database, default_collection(workspace.database), Slow(128))
+    assert (done.switched, done.missing) == (True, 0)
+    assert len(vectors(workspace.database, 128)) == len(chunks(workspace.database))
+
+
+def test_a_rollback_lets_the_old_vectors_answer_again_and_may_be_taken_back(workspace: Workspace) -> None:
+    database = workspace.database
+    before = vectors(database, 64)
+    reembed(database, default_collection(database), HashEmbedder(128))
+    back = roll_back(database, default_collection(database))
+    assert (model_of(database), back.missing, vectors(database, 64)) == (64, 0, before)
+    assert hits(database.path, "hash:64", "queen of the hive")[0] == "Bees"
+    roll_back(database, default_collection(database))
+    assert model_of(database) == 128
+
+
+def test_a_rollback_says_which_passages_the_old_model_has_not_read(workspace: Workspace, tmp_path: Path) -> None:
+    database = workspace.database
+    reembed(database, default_collection(database), HashEmbedder(128))
+    with open_workspace(database.path, model="hash:128") as later:
+        later.library.add_text("A lantern by the river.", "Lantern")
+    back = roll_back(database, default_collection(database))
+    assert back.missing == 1 and "1 passage of" in back.notes[0]
+    report = workspace.library.refresh()
+    assert report.vectors_added == 1
+
+
+def test_without_an_earlier_model_there_is_nothing_to_go_back_to(workspace: Workspace) -> None:
+    with pytest.raises(NotFound, match="no earlier vectors"):
+        roll_back(workspace.database, default_collection(workspace.database))
+
+
+def test_cleaning_deletes_the_old_vectors_and_the_model_and_ends_the_way_back(workspace: Workspace) -> None:
+    database = workspace.database
+    count = len(vectors(database, 64))
+    reembed(database, default_collection(database), HashEmbedder(128))
+    assert clean(database, default_collection(database)) == count
+    assert vectors(database, 64) == []
+    assert column(database, "select dimension from models") == [128]
+    with pytest.raises(NotFound):
+        roll_back(database, default_collection(database))
+
+
+def test_a_document_that_is_removed_and_restored_across_the_switch_keeps_its_place(workspace: Workspace) -> None:
+    database = workspace.database
+    [uuid] = column(database, "select uuid from sources where title = 'Bees'")
+    workspace.library.remove([uuid])
+    reembed(database, default_collection(database), HashEmbedder(128))
+    with open_workspace(database.path, model="hash:128") as later:
+        later.library.restore(uuid)
+        assert later.library.refresh().vectors_added == 1
+    assert hits(database.path, "hash:128", "queen of the hive")[0] == "Bees"
+
+
+def test_a_model_that_fails_leaves_the_old_vectors_answering_and_the_next_run_goes_on(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reembedding, "BATCH", 10)
+
+    class Failing(HashEmbedder):
+        def embed_passages(self, texts: Any) -> Any:
+            if len(vectors(workspace.database, 128)) >= 20:
+                raise ModelUnavailable("The endpoint is gone.")
+            return super().embed_passages(texts)
+
+    with pytest.raises(ModelUnavailable):
+        reembed(workspace.database, default_collection(workspace.database), Failing(128))
+    assert model_of(workspace.database) == 64 and problems(workspace.database) == []
+    with workspace.database.read() as connection:
+        assert [(run.spec, run.done) for run in reembedding.unfinished(connection)] == [("hash:128", 20)]
+    embedder = CountingEmbedder(128)
+    done = reembed(workspace.database, default_collection(workspace.database), embedder)
+    assert done.switched and len(embedder.embedded) == len(chunks(workspace.database)) - 20
+
+
+def test_a_collection_without_vectors_is_bound_and_found_as_it_goes(tmp_path: Path) -> None:
+    with open_workspace(tmp_path / "plain.localmcp", model=f"folder:{tmp_path}/none") as workspace:
+        workspace.library.add_text("A hive has one queen.", "Bees")
+        done = reembed(workspace.database, default_collection(workspace.database), HashEmbedder(64))
+        assert (done.before, done.embedded, done.switched) == (None, 1, False)
+        assert model_of(workspace.database) == 64
+        assert problems(workspace.database) == []
+
+
+# ---------------------------------------------------------------- the command
+
+
+def test_the_command_tells_which_setting_must_follow_and_rules_are_read_too(
+    workspace: Workspace, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOCALMCP_MODEL", "hash:64")
+    workspace.registry.call("addRule", {"rule_text": "Write tests first.", "category": "testing"})
+    path = str(workspace.database.path)
+    code, _, said = run(capsys, "--db", path, "reembed", "--model", "hash:128")
+    assert code == 0
+    assert "localmcp config set model hash:128" in said and "1 rule read" in said and "--rollback" in said
+    code, _, said = run(capsys, "--db", path, "reembed", "--rollback")
+    assert code == 0 and "answer again" in said
+    assert model_of(workspace.database) == 64
+    code, _, said = run(capsys, "--db", path, "reembed", "--rollback", "--clean")
+    assert code == 2 and "exclude" in said
+    code, out, _ = run(capsys, "--db", path, "--json", "reembed", "--clean")
+    assert code == 0 and '"removed"' in out
+
+
+def test_status_tells_how_far_a_reembedding_is_and_what_goes_on_with_it(
+    workspace: Workspace, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOCALMCP_MODEL", "hash:64")
+
+    class Failing(HashEmbedder):
+        def embed_passages(self, texts: Any) -> Any:
+            raise ModelUnavailable("The endpoint is gone.")
+
+    path = str(workspace.database.path)
+    with pytest.raises(ModelUnavailable):
+        reembed(workspace.database, default_collection(workspace.database), Failing(128))
+    status = json.loads(run(capsys, "--db", path, "--json", "status")[1])
+    [progress] = status["reembedding"]
+    assert (progress["collection"], progress["model"], progress["done"]) == ("default", "hash:128", 0)
+    assert progress["total"] == status["stats"]["totalChunks"]
+    _, out, _ = run(capsys, "--db", path, "status")
+    assert f"default: 0 of {progress['total']} passages read by hash:128" in " ".join(out.split())
+    assert run(capsys, "--db", path, *progress["goOn"].split()[1:])[0] == 0
+    assert json.loads(run(capsys, "--db", path, "--json", "status")[1])["reembedding"] == []
+
+
+# ---------------------------------------------------------------- killed
+
+PROGRAM = """
+import sys
+from localmcp.index import reembedding
+from localmcp.index.collections import choose_collections
+from localmcp.models import HashEmbedder
+from localmcp.storage.database import Database
+
+class Slow(HashEmbedder):
+    def embed_passages(self, texts):
+        print("batch", flush=True)
+        sys.stdin.readline()
+        return super().embed_passages(texts)
+
+reembedding.BATCH = 5
+database = Database(sys.argv[1])
+with database.read() as connection:
+    place = choose_collections(connection, ["default"])[0]
+print(reembedding.reembed(database, place, Slow(128)).switched, flush=True)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
+def test_a_run_that_is_killed_goes_on_where_it_was(workspace: Workspace) -> None:
+    command = [sys.executable, "-c", PROGRAM, str(workspace.database.path)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=HERE.parent)
+    assert process.stdin is not None and process.stdout is not None
+    # The fourth batch waits for a line that never comes.
+    process.stdin.write("\n\n\n")
+    process.stdin.flush()
+    for _ in range(4):
+        process.stdout.readline()
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    made = len(vectors(workspace.database, 128))
+    assert made >= 15 and model_of(workspace.database) == 64
+    assert problems(workspace.database) == []
+    embedder = CountingEmbedder(128)
+    assert reembed(workspace.database, default_collection(workspace.database), embedder).switched
+    assert len(embedder.embedded) == len(chunks(workspace.database)) - made

@@ -1,0 +1,559 @@
+"""The knowledge base's tools, as a client calls them: fields, texts, modes, pages, scope, documents, numbers."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from library import Library
+
+from localmcp.config import Settings
+from localmcp.errors import InvalidInput, LocalMCPError, ModelUnavailable, NotFound
+from localmcp.index.federation import Federation
+from localmcp.index.index import Index
+from localmcp.index.sources import trash_sources
+from localmcp.library.document_parts import JOINT, MOST_DOCUMENT_BYTES
+from localmcp.library.documents import KnowledgeBase
+from localmcp.library.search import NO_DOCUMENTS, NOTHING_FOUND
+from localmcp.models import HashEmbedder, LazyEmbedder
+from localmcp.storage.database import Database
+from localmcp.tools import Registry, Scope, use_scope
+from localmcp.workspace import Workspace
+
+
+class Desk:
+    """A knowledge base behind a registry, as every face calls it."""
+
+    def __init__(self, database: Database, embedder: Any, index: Index | None = None) -> None:
+        self.library = Library(database, embedder)
+        self.knowledge = KnowledgeBase(Federation(index or self.library.index))
+        self.registry = Registry()
+        self.registry.add_service(self.knowledge)
+
+    def call(self, name: str, **arguments: Any) -> dict[str, Any]:
+        return self.registry.call(name, arguments).value
+
+    def search(self, query: str, **arguments: Any) -> dict[str, Any]:
+        return self.call("search", query=query, **arguments)
+
+    def titles(self, query: str, **arguments: Any) -> list[str]:
+        return [hit["sourceTitle"] for hit in self.search(query, **arguments)["results"]]
+
+
+@pytest.fixture
+def desk(database: Database, hash_embedder: HashEmbedder) -> Desk:
+    return Desk(database, hash_embedder)
+
+
+@pytest.fixture
+def shelf(desk: Desk) -> Desk:
+    desk.library.put("Bread is made of flour, water and salt.", title="Bread", metadata={"level": "easy"})
+    desk.library.put("A soup of carrots and ginger, served hot.", title="Soup")
+    desk.library.put(
+        "The boiler has a valve; turn it to the left.", title="Boiler", source_type="qa", partition="house"
+    )
+    return desk
+
+
+HIT = {
+    "id", "chunkId", "sourceId", "sourceTitle", "sourceType", "content", "chunkIndex", "chunkTotal", "semanticScore",
+    "keywordScore", "combinedScore", "relevance", "matchType", "collection", "highlight", "citation", "freshness",
+    "metadata", "date", "dateFrom",
+}  # fmt: skip
+
+
+# ---------------------------------------------------------------- search
+
+
+def test_one_sentence_of_a_long_question_is_enough_to_find_what_it_names(shelf: Desk) -> None:
+    wish = "I would be pleased to receive any information on what is described here in general"
+    aim = "a soup of carrots and ginger served hot"
+    apart = shelf.search(f"{wish}. {aim}. Other remarks may follow as well.", mode="semantic")["results"]
+    in_one = shelf.search(f"{wish} {aim} other remarks may follow as well", mode="semantic")["results"]
+    assert apart[0]["sourceTitle"] == in_one[0]["sourceTitle"] == "Soup"
+    assert apart[0]["semanticScore"] > in_one[0]["semanticScore"] + 10
+
+
+def test_a_result_has_every_field_of_the_contract(shelf: Desk) -> None:
+    answer = shelf.search("flour and water")
+    assert (answer["query"], answer["mode"], answer["count"]) == ("flour and water", "hybrid", len(answer["results"]))
+    assert answer["weights"] == {"semantic": 0.7, "keyword": 0.3}
+    best = answer["results"][0]
+    assert set(best) == HIT
+    assert best["sourceTitle"] == "Bread"
+    assert best["content"] == "Bread is made of flour, water and salt."
+    assert (best["chunkIndex"], best["chunkTotal"], best["sourceType"]) == (0, 1, "docs")
+    assert (best["matchType"], best["metadata"], best["collection"]) == ("both", {"level": "easy"}, "default")
+    assert best["id"] == best["chunkId"] == str(uuid.UUID(best["id"]))
+
+
+def test_the_combined_score_is_the_weighted_sum(shelf: Desk) -> None:
+    for hit in shelf.search("flour soup valve")["results"]:
+        expected = 0.7 * hit["semanticScore"] + 0.3 * hit["keywordScore"]
+        assert hit["combinedScore"] == pytest.approx(expected, abs=0.011)
+        assert 0 <= hit["combinedScore"] <= 100
+
+
+@pytest.mark.parametrize("mode", ["hybrid", "semantic", "keyword"])
+def test_results_come_best_first_in_every_mode(shelf: Desk, mode: str) -> None:
+    answer = shelf.search("a soup of carrots, flour and a valve", mode=mode)
+    scores = [hit["combinedScore"] for hit in answer["results"]]
+    assert answer["mode"] == mode
+    assert scores == sorted(scores, reverse=True)
+    assert answer["results"][0]["sourceTitle"] == "Soup"
+
+
+def test_keyword_mode_has_no_semantic_score_and_the_other_way_round(shelf: Desk) -> None:
+    (keyword,) = shelf.search("boiler", mode="keyword")["results"]
+    assert (keyword["matchType"], keyword["semanticScore"]) == ("keyword_only", 0)
+    assert keyword["combinedScore"] == keyword["keywordScore"] > 0
+    semantic = shelf.search("boiler", mode="semantic")["results"][0]
+    assert (semantic["matchType"], semantic["keywordScore"]) == ("semantic_only", 0)
+    assert semantic["combinedScore"] == semantic["semanticScore"] > 0
+
+
+@pytest.mark.parametrize("mode", ["fuzzy", "", 7])
+def test_an_unknown_mode_means_hybrid(shelf: Desk, mode: Any) -> None:
+    assert shelf.search("boiler", mode=mode)["mode"] == "hybrid"
+
+
+@pytest.mark.parametrize("limit", [2, "2", 2.0])
+def test_a_limit_may_come_as_text(shelf: Desk, limit: Any) -> None:
+    assert shelf.search("bread soup boiler", limit=limit)["count"] == 2
+
+
+@pytest.mark.parametrize("mode", ["hybrid", "keyword"])
+def test_nothing_found_is_an_answer_with_a_message(shelf: Desk, mode: str) -> None:
+    answer = shelf.search("xylophone", mode=mode)
+    assert (answer["count"], answer["results"], answer["message"]) == (0, [], NOTHING_FOUND)
+
+
+@pytest.mark.parametrize("arguments", [{}, {"query": ""}, {"query": " \n"}])
+def test_a_missing_query_gets_the_text_of_the_contract(shelf: Desk, arguments: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput, match="^Query parameter is required$"):
+        shelf.registry.call("search", arguments)
+
+
+def test_an_empty_knowledge_base_answers_every_tool(desk: Desk) -> None:
+    assert desk.search("anything")["count"] == 0
+    assert desk.call("list_sources") == {"count": 0, "total": 0, "sources": [], "notices": [NO_DOCUMENTS]}
+    assert desk.call("get_stats")["totalChunks"] == 0
+    assert "0 documents" in desk.knowledge.instructions()
+
+
+def test_repairs_are_told_and_the_query_is_offered_corrected(shelf: Desk) -> None:
+    answer = shelf.search("Where is the boilre?")
+    assert answer["repairs"] == [{"word": "boilre", "replacement": "boiler"}]
+    assert answer["didYouMean"] == "Where is the boiler"
+    assert answer["results"][0]["sourceTitle"] == "Boiler"
+    assert "repairs" not in shelf.search("Where is the boiler?")
+
+
+@pytest.mark.parametrize("text", ["'", "a" * 20_000, "\0", "🥖" * 50, "../../etc/passwd", "%s %n {}"])
+def test_odd_queries_are_answered(shelf: Desk, text: str) -> None:
+    assert shelf.search(text)["count"] >= 0
+
+
+def test_half_a_character_is_refused_or_replaced_but_never_echoed(shelf: Desk) -> None:
+    with pytest.raises(InvalidInput, match="query"):
+        shelf.search("\ud800 boiler")
+    with pytest.raises(InvalidInput, match="partition"):
+        shelf.search("boiler", partition="\ud800")
+    assert shelf.call("get_document", sourceId="\ud800")["sourceId"] == "\ufffd"
+
+
+def test_filters_of_the_tool_reach_both_arms(shelf: Desk) -> None:
+    everything = "bread soup boiler"
+    assert shelf.titles(everything, partition="house") == ["Boiler"]
+    assert shelf.titles(everything, sourceType="qa") == ["Boiler"]
+    assert shelf.titles(everything, metadata={"level": "easy"}) == ["Bread"]
+    source = shelf.search("soup")["results"][0]["sourceId"]
+    assert shelf.titles(everything, sourceId=source) == ["Soup"]
+    assert shelf.titles(everything, partition="nowhere") == []
+    assert shelf.titles(everything, sourceId=source[:8]) == shelf.titles(everything, sourceId="Soup") == ["Soup"]
+    with pytest.raises(NotFound, match="sourceId"):
+        shelf.search("soup", sourceId="not an id")
+
+
+def test_an_explanation_names_ranks_words_and_what_was_left_out(shelf: Desk) -> None:
+    answer = shelf.search("the boiler valve", explain=True)
+    hit = answer["results"][0]["explain"]
+    assert hit["semantic"]["rank"] == hit["keyword"]["rank"] == 1
+    assert (hit["semantic"]["weight"], hit["keyword"]["weight"]) == (0.7, 0.3)
+    assert hit["keyword"]["score"] == answer["results"][0]["keywordScore"]
+    assert hit["matchedWords"] == ["boiler", "valve"]
+    why = answer["explain"]
+    assert {term["word"] for term in why["terms"]} >= {"boiler", "valve"}
+    assert why["searched"] == {"collections": 1, "chunks": 3, "vectors": 3}
+    assert why["candidates"] >= answer["count"]
+    assert set(why["milliseconds"]) == {"embedding", "filters", "keyword", "vector", "rows"}
+
+
+# ---------------------------------------------------------------- pages
+
+
+@pytest.fixture
+def long_shelf(desk: Desk) -> Desk:
+    text = "\n\n".join(f"Paragraph number{number} speaks of bread and of topic{number % 7}." for number in range(260))
+    desk.library.put(text, title="Long", paragraphs=True)
+    return desk
+
+
+@pytest.mark.parametrize("mode", ["hybrid", "semantic", "keyword"])
+@pytest.mark.parametrize("limit", [7, 90])
+def test_pages_follow_each_other_without_gap_or_repetition(long_shelf: Desk, mode: str, limit: int) -> None:
+    ids: list[str] = []
+    cursor = None
+    while True:
+        answer = long_shelf.search("bread and topic3", mode=mode, limit=limit, **({"cursor": cursor} if cursor else {}))
+        ids += [hit["id"] for hit in answer["results"]]
+        cursor = answer.get("nextCursor")
+        if cursor is None or len(ids) > 600:
+            break
+    assert len(ids) == len(set(ids))
+    assert len(ids) >= 100
+    assert ids[:100] == [hit["id"] for hit in long_shelf.search("bread and topic3", mode=mode, limit=100)["results"]]
+
+
+@pytest.mark.parametrize(
+    "changed", [{"query": "bread and topic4"}, {"mode": "keyword"}, {"metadata": {"a": 1}}, {"collection": "default"}]
+)
+def test_a_cursor_belongs_to_its_query(long_shelf: Desk, changed: dict[str, Any]) -> None:
+    cursor = long_shelf.search("bread and topic3")["nextCursor"]
+    with pytest.raises(InvalidInput, match="cursor"):
+        long_shelf.call("search", **{"query": "bread and topic3", "cursor": cursor, **changed})
+
+
+@pytest.mark.parametrize("cursor", ["nonsense", "AAAA", "é", "====", "\ud800"])
+def test_a_made_up_cursor_is_refused(long_shelf: Desk, cursor: str) -> None:
+    with pytest.raises(InvalidInput, match="cursor"):
+        long_shelf.search("bread", cursor=cursor)
+
+
+# ---------------------------------------------------------------- scope and collections
+
+
+@pytest.fixture
+def two_rooms(desk: Desk) -> Desk:
+    for number in range(5):
+        desk.library.put(
+            f"The public menu of day{number}: bread and soup.", title=f"Menu {number}", collection="public"
+        )
+    desk.library.put(
+        "The secret recipe: bread with saffron.", title="Recipe", collection="secret", uri="/vault/recipe.md"
+    )
+    return desk
+
+
+PUBLIC = Scope(caller="key", trusted=False, collections=frozenset({"public"}))
+
+
+def test_a_collection_can_be_chosen(two_rooms: Desk) -> None:
+    assert two_rooms.titles("bread", collection="secret") == ["Recipe"]
+    assert "Recipe" in two_rooms.titles("bread saffron")
+    with pytest.raises(NotFound, match="Did you mean 'secret'"):
+        two_rooms.search("bread", collection="secrte")
+
+
+@pytest.mark.parametrize("mode", ["hybrid", "semantic", "keyword"])
+def test_nothing_outside_the_scope_is_found_counted_or_named(two_rooms: Desk, mode: str) -> None:
+    with use_scope(PUBLIC):
+        answer = two_rooms.search("bread with saffron recipe", mode=mode, limit=20, explain=True)
+        assert {hit["collection"] for hit in answer["results"]} == {"public"}
+        assert answer["explain"]["searched"]["chunks"] == 5
+        assert answer["explain"]["searched"].get("vectors", 5) == 5
+        assert answer["explain"]["candidates"] == 5
+        assert all(term["chunks"] <= 5 for term in answer["explain"]["terms"])
+        assert "saffron" not in [term["word"] for term in answer["explain"]["terms"]]
+        assert two_rooms.search("saffrno", mode="keyword").keys() >= {"message"}
+        assert "repairs" not in two_rooms.search("saffrno")
+
+
+def test_every_tool_is_blind_outside_the_scope(two_rooms: Desk) -> None:
+    hit = two_rooms.search("saffron", collection="secret")["results"][0]
+    with use_scope(PUBLIC):
+        assert two_rooms.call("list_sources")["total"] == 5
+        stats = two_rooms.call("get_stats")
+        assert (stats["totalSources"], stats["totalChunks"], stats["chunksWithEmbeddings"]) == (5, 5, 5)
+        assert [each["name"] for each in stats["collections"]] == ["public"]
+        assert "fileBytes" not in stats
+        assert "secret" not in two_rooms.knowledge.instructions()
+        for name in (hit["sourceId"], "/vault/recipe.md", "Recipe", "recipe.md"):
+            hidden = two_rooms.call("get_document", sourceId=name)
+            assert set(hidden) == {"error", "sourceId", "message", "hint"}
+        for call in (
+            lambda: two_rooms.call("get_context", chunkId=hit["chunkId"]),
+            lambda: two_rooms.search("x", collection="secret"),
+        ):
+            with pytest.raises(NotFound) as caught:
+                call()
+            assert "saffron" not in str(caught.value)
+
+
+def test_a_scope_without_collections_finds_nothing_and_says_nothing(two_rooms: Desk) -> None:
+    with use_scope(Scope(collections=frozenset())):
+        assert two_rooms.search("bread")["results"] == []
+        assert two_rooms.call("list_sources")["sources"] == []
+        assert two_rooms.call("get_stats")["collections"] == []
+
+
+# ---------------------------------------------------------------- models
+
+
+def broken(error: LocalMCPError) -> LazyEmbedder:
+    def fail() -> Any:
+        raise error
+
+    return LazyEmbedder(fail)
+
+
+@pytest.mark.parametrize("mode", ["hybrid", "semantic", "keyword"])
+def test_without_a_model_words_answer_and_the_answer_says_so(shelf: Desk, mode: str) -> None:
+    index = Index(shelf.library.database, broken(ModelUnavailable("The weights are gone.")))
+    answer = Desk(shelf.library.database, None, index).search("boiler valve", mode=mode)
+    assert [hit["sourceTitle"] for hit in answer["results"]] == ["Boiler"]
+    assert answer["results"][0]["matchType"] == "keyword_only"
+    if mode == "keyword":
+        assert "notices" not in answer
+    else:
+        assert answer["notices"] == ["Answered by keyword only: The weights are gone."]
+
+
+def test_a_library_without_documents_is_called_empty_and_not_without_vectors(database: Database) -> None:
+    desk = Desk(database, None, Index(database, broken(ModelUnavailable("never"))))
+    assert desk.search("boiler")["notices"] == [NO_DOCUMENTS]
+
+
+def test_without_any_vector_the_model_is_not_even_asked(database: Database) -> None:
+    index = Index(database, broken(ModelUnavailable("never")))
+    desk = Desk(database, None, index)
+    desk.library.put("The boiler has a valve.", title="Boiler")
+    answer = desk.search("boiler")
+    assert answer["count"] == 1
+    assert answer["notices"] == [
+        "Answered by keyword only: no document has vectors yet.",
+        "1 of 1 passages still wait for their meaning to be read; they are found by word.",
+    ]
+    assert answer["coverage"] == 0
+
+
+@pytest.mark.parametrize("mode", ["hybrid", "semantic"])
+def test_vectors_of_another_model_are_left_alone_and_words_answer(shelf: Desk, mode: str) -> None:
+    other = Desk(shelf.library.database, HashEmbedder(128))
+    answer = other.search("boiler valve", mode=mode)
+    assert [hit["sourceTitle"] for hit in answer["results"]] == ["Boiler"]
+    assert answer["notices"] == ["Searched by words only: collection default, whose vectors come from another model."]
+
+
+def test_collections_of_two_models_are_searched_together(shelf: Desk) -> None:
+    other = Desk(shelf.library.database, HashEmbedder(128))
+    other.library.put("A valve for the garden hose.", title="Hose", collection="garden")
+    answer = other.search("valve", limit=10)
+    assert {hit["sourceTitle"]: hit["matchType"] for hit in answer["results"]} == {
+        "Boiler": "keyword_only",
+        "Hose": "both",
+    }
+    assert "collection default, whose" in answer["notices"][0]
+    by_meaning = other.search("valve", mode="semantic")
+    assert [hit["sourceTitle"] for hit in by_meaning["results"]] == ["Hose"]
+    assert "Not searched" in by_meaning["notices"][0]
+
+
+def test_a_chunk_without_a_vector_is_found_by_its_words(shelf: Desk) -> None:
+    Library(shelf.library.database, None).put("A kettle without a vector.", title="Kettle")
+    hit = shelf.search("kettle")["results"][0]
+    assert (hit["sourceTitle"], hit["matchType"]) == ("Kettle", "keyword_only")
+    stats = shelf.call("get_stats")
+    assert (stats["chunksWithEmbeddings"], stats["chunksWithoutEmbeddings"]) == (3, 1)
+
+
+# ---------------------------------------------------------------- context
+
+
+@pytest.fixture
+def story(desk: Desk) -> Desk:
+    text = "\n\n".join(f"Paragraph number{number}." for number in range(6))
+    desk.library.put(text, title="Story", paragraphs=True)
+    return desk
+
+
+def chunk_ids(desk: Desk) -> list[str]:
+    return [chunk["id"] for chunk in desk.call("get_document", sourceId="Story")["chunks"]]
+
+
+@pytest.mark.parametrize(
+    ("at", "window", "expected"),
+    [(0, 2, [0, 1, 2]), (3, 2, [1, 2, 3, 4, 5]), (5, 1, [4, 5]), (2, 0, [2]), (2, 50, [0, 1, 2, 3, 4, 5])],
+)
+def test_context_is_cut_at_the_edges(story: Desk, at: int, window: int, expected: list[int]) -> None:
+    answer = story.call("get_context", chunkId=chunk_ids(story)[at], window=window)
+    assert [chunk["chunkIndex"] for chunk in answer["chunks"]] == expected
+    assert [chunk["relativePosition"] for chunk in answer["chunks"]] == [each - at for each in expected]
+    assert [chunk["chunkIndex"] for chunk in answer["chunks"] if chunk["isTarget"]] == [at]
+    assert answer["concatenatedContent"] == JOINT.join(f"Paragraph number{each}." for each in expected)
+    assert (answer["chunksRetrieved"], answer["window"], answer["chunkTotal"]) == (len(expected), window, 6)
+    assert (answer["sourceTitle"], answer["sourceType"]) == ("Story", "docs")
+
+
+def test_context_takes_two_chunks_on_each_side_by_default(story: Desk) -> None:
+    assert story.call("get_context", chunkId=chunk_ids(story)[2])["chunksRetrieved"] == 5
+
+
+def test_context_of_what_does_not_exist(story: Desk) -> None:
+    with pytest.raises(NotFound, match="Chunk not found"):
+        story.call("get_context", chunkId=str(uuid.uuid4()))
+    with pytest.raises(InvalidInput, match="chunkId"):
+        story.call("get_context", chunkId="17")
+    with pytest.raises(InvalidInput, match="^chunkId parameter is required$"):
+        story.call("get_context")
+
+
+# ---------------------------------------------------------------- documents
+
+
+def test_a_document_is_found_by_id_path_title_and_file_name(desk: Desk, tmp_path: Path) -> None:
+    file = tmp_path / "notes" / "Roof repair.md"
+    file.parent.mkdir()
+    file.write_text("The roof leaks.")
+    stored = desk.library.put("The roof leaks.", title="Roof", uri=str(file))
+    for name in (stored.uuid, stored.uuid.upper(), str(file), "Roof", "roof", "Roof repair.md", "notes/Roof repair.md"):
+        answer = desk.call("get_document", sourceId=name)
+        assert answer["source"]["id"] == stored.uuid, name
+    source = answer["source"]
+    assert (source["title"], source["content"], source["path"]) == ("Roof", "The roof leaks.", str(file))
+    assert answer["chunks"][0]["metadata"]["startLine"] == 1
+
+
+def test_an_unknown_document_is_an_answer_with_a_hint(shelf: Desk) -> None:
+    unknown = str(uuid.uuid4())
+    assert shelf.call("get_document", sourceId=unknown)["error"] == "Document not found"
+    for name in ("no such thing", "../x", "", "%", "\ud800", ".md"):
+        answer = shelf.call("get_document", sourceId=name)
+        assert answer["error"] == "Invalid sourceId format", name
+        assert answer["hint"]
+
+
+def test_a_trashed_document_is_gone_from_every_tool(shelf: Desk) -> None:
+    hit = shelf.search("boiler")["results"][0]
+    with shelf.library.database.write() as connection:
+        trash_sources(connection, [3])
+    assert "Boiler" not in shelf.titles("boiler valve", mode="keyword")
+    assert "error" in shelf.call("get_document", sourceId=hit["sourceId"])
+    assert shelf.call("list_sources")["total"] == 2
+    assert shelf.call("get_stats")["trashedSources"] == 1
+    with pytest.raises(NotFound):
+        shelf.call("get_context", chunkId=hit["chunkId"])
+
+
+def test_a_long_document_is_cut_and_its_parts_join_exactly(desk: Desk) -> None:
+    text = "".join(f"Line {number} of a very long document, è così.\n\n" for number in range(9000))
+    desk.library.put(text, title="Long")
+    parts: list[str] = []
+    offset = 0
+    while True:
+        answer = desk.call("get_document", sourceId="Long", offset=offset)
+        assert sum(len(chunk["content"].encode()) for chunk in answer["chunks"]) * 2 <= MOST_DOCUMENT_BYTES
+        assert answer["source"]["content"] == "".join(chunk["content"] for chunk in answer["chunks"])
+        parts.append(answer["source"]["content"])
+        if not answer["truncated"]:
+            break
+        offset = answer["nextOffset"]
+    assert len(parts) > 1
+    assert "".join(parts) == text
+    assert desk.call("get_document", sourceId="Long", offset=10**6)["chunks"] == []
+
+
+def test_sources_are_listed_newest_first_in_pages(desk: Desk) -> None:
+    for number in range(5):
+        desk.library.put("Text.", title=f"Source {number}")
+    answer = desk.call("list_sources", limit="2")
+    assert (answer["count"], answer["total"]) == (2, 5)
+    assert [each["title"] for each in answer["sources"]] == ["Source 4", "Source 3"]
+    assert [each["title"] for each in desk.call("list_sources", limit=2, offset=4)["sources"]] == ["Source 0"]
+    assert set(answer["sources"][0]) >= {"id", "title", "sourceType", "metadata", "createdAt", "freshness"}
+
+
+def test_stats_count_what_can_be_searched(shelf: Desk) -> None:
+    shelf.library.put("Un testo italiano della casa.", title="Casa", language="italian", collection="casa")
+    stats = shelf.call("get_stats")
+    assert (stats["totalSources"], stats["totalChunks"]) == (4, 4)
+    assert (stats["chunksWithEmbeddings"], stats["chunksWithoutEmbeddings"]) == (4, 0)
+    assert stats["languages"] == {"english": 3, "italian": 1}
+    assert [(each["name"], each["sources"], each["model"]) for each in stats["collections"]] == [
+        ("casa", 1, "hash"),
+        ("default", 3, "hash"),
+    ]
+    assert stats["fileBytes"] > 0
+
+
+# ---------------------------------------------------------------- freshness
+
+
+def test_a_hit_tells_whether_its_file_still_is_what_was_indexed(desk: Desk, tmp_path: Path) -> None:
+    file = tmp_path / "note.md"
+    file.write_text("The gate code is 4711.")
+    desk.library.put("The gate code is 4711.", title="Gate", uri=str(file))
+
+    def freshness() -> str:
+        return desk.search("gate code")["results"][0]["freshness"]
+
+    assert freshness() == "fresh"
+    os.utime(file, ns=(1, 1))
+    assert freshness() == "fresh"
+    file.write_text("The gate code is 4712.")
+    os.utime(file, ns=(2, 2))
+    assert freshness() == "changed"
+    file.write_text("Another length.")
+    assert freshness() == "changed"
+    file.unlink()
+    assert freshness() == "missing"
+
+
+def test_a_database_from_elsewhere_is_searched_without_touching_the_paths_in_it(
+    desk: Desk, own_directories: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "note.md"
+    file.write_text("The gate code is 4711.")
+    desk.library.put("The gate code is 4711.", title="Gate", uri=str(file))
+    desk.library.database.close()
+    for known in (own_directories / "state" / "files").iterdir():
+        known.unlink()
+    assert desk.search("gate code")["results"][0]["freshness"] == "unverifiable"
+    assert desk.call("list_sources")["sources"][0]["freshness"] == "unverifiable"
+    assert desk.call("get_document", sourceId="Gate")["source"]["freshness"] == "unverifiable"
+
+
+def test_a_passage_without_a_vector_is_ranked_by_its_words_beside_those_that_have_one(shelf: Desk) -> None:
+    without = Library(shelf.library.database, None)
+    without.put("The quinoa salad wants flour and water, flour and water.", title="Waiting")
+    answer = shelf.search("quinoa salad")
+    assert answer["results"][0]["sourceTitle"] == "Waiting"
+    assert answer["results"][0]["combinedScore"] == pytest.approx(60)
+    assert 0 < answer["coverage"] < 1
+    assert any("meaning" in notice for notice in answer["notices"])
+
+
+class BusyEmbedder(HashEmbedder):
+    """Embeds so many times, and is then too busy."""
+
+    left = 100
+
+    def embed_passages(self, texts: Sequence[str]) -> Any:
+        self.left -= 1
+        if self.left < 0:
+            raise ModelUnavailable("busy")
+        return super().embed_passages(texts)
+
+
+def test_a_long_question_is_answered_by_meaning_although_its_sentences_cannot_be_embedded(tmp_path: Path) -> None:
+    model = BusyEmbedder()
+    question = "We went down to the harbor to see the boats. When does the ferry leave? Who painted it, and why?"
+    with Workspace(Settings(database=tmp_path / "a.localmcp"), embedder=LazyEmbedder(lambda: model)) as workspace:
+        workspace.library.add_text("The ferry leaves the harbor at nine.", "Ferry")
+        model.left = 1
+        [hit] = workspace.registry.call("search", {"query": question}).value["results"]
+        assert hit["semanticScore"] > 0 and hit["keywordScore"] > 0

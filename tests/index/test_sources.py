@@ -1,0 +1,301 @@
+"""Sources: whatever is stored, replaced, trashed, restored or purged, every index tells the same story."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import apsw
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from library import Library
+
+from localmcp.errors import InvalidInput, ModelMismatch
+from localmcp.index.drafts import heading_of
+from localmcp.index.sources import purge_sources, restore_source, trash_sources
+from localmcp.index.vector_queue import Waiting, waiting
+from localmcp.models import HashEmbedder
+from localmcp.storage.database import Database, fetch_all, fetch_one
+from localmcp.storage.vector_codes import pack_codes
+from localmcp.wording.normalize import stems, words
+
+LONG_AGO, FAR_AHEAD = "1970-01-01", "9999-01-01"
+
+
+@pytest.fixture
+def library(database: Database, hash_embedder: HashEmbedder) -> Library:
+    return Library(database, hash_embedder)
+
+
+def chunks_of(database: Database, source_id: int) -> list[Any]:
+    with database.read() as connection:
+        sql = "select text, id, uuid from chunks where source_id = ? order by position"
+        return fetch_all(connection, sql, (source_id,))
+
+
+def vector_of(database: Database, chunk_id: int) -> bytes:
+    with database.read() as connection:
+        return fetch_one(connection, "select embedding from embeddings where chunk_id = ?", (chunk_id,))
+
+
+def check_everything(database: Database) -> None:
+    """Count again what is counted, and compare every index with the texts it was made from."""
+    with database.write() as connection:
+        connection.execute("insert into chunks_fts (chunks_fts) values ('integrity-check')")
+        assert connection.pragma("foreign_key_check") is None
+        live = _live_chunks(connection)
+        _check_words(connection, live)
+        _check_groups(connection)
+        _check_signs(connection, {chunk_id: source_id for chunk_id, source_id, *_ in live})
+        indexed = {row[0] for row in fetch_all(connection, "select id from chunks_fts_docsize")}
+        assert indexed == {row[0] for row in live}
+
+
+def _live_chunks(connection: apsw.Connection) -> list[Any]:
+    return fetch_all(
+        connection,
+        """
+        select chunks.id, source_id, sources.collection_id, title, headings, text, groups.language, chunks.words
+        from chunks join sources on sources.id = source_id join groups on groups.id = group_id
+        where trashed_at is null
+        """,
+    )
+
+
+def _check_words(connection: apsw.Connection, live: list[Any]) -> None:
+    counted: Counter[tuple[int, str]] = Counter()
+    terms: Counter[tuple[int, str]] = Counter()
+    for _, _, collection_id, title, headings, text, language, length in live:
+        surface = [*words(heading_of(title, json.loads(headings))), *words(text)]
+        assert length == len(surface)
+        counted.update({(collection_id, word) for word in surface if word.isalpha() and len(word) <= 32})
+        terms.update({(collection_id, term) for term in stems(surface, language)})
+    for table, column, expected in (("words", "word", counted), ("terms", "term", terms)):
+        rows = fetch_all(connection, f"select collection_id, {column}, chunks from {table}")
+        assert {(collection, word): chunks for collection, word, chunks in rows} == dict(expected)
+
+
+def _check_groups(connection: apsw.Connection) -> None:
+    counted = """
+        select group_id, count(*) from chunks join sources on sources.id = source_id where trashed_at is null group by 1
+    """
+    rows = dict(fetch_all(connection, "select id, chunks from groups where chunks <> 0"))
+    assert rows == dict(fetch_all(connection, counted))
+    sources = fetch_all(connection, "select id, chunk_count from sources")
+    assert dict(sources) == {
+        each: fetch_one(connection, "select count(*) from chunks where source_id = ?", (each,)) for each, _ in sources
+    }
+
+
+def _check_signs(connection: apsw.Connection, source_of: dict[int, int]) -> None:
+    signs: dict[int, bytes] = {}
+    for count, ids, sources, bits in fetch_all(connection, "select count, ids, sources, bits from signs"):
+        segment = np.frombuffer(ids, np.int64)
+        assert 0 < count == len(segment) <= 4096
+        assert [source_of[each] for each in segment.tolist()] == np.frombuffer(sources, np.int64).tolist()
+        width = len(bits) // count
+        signs |= {each: bits[at * width : (at + 1) * width] for at, each in enumerate(segment.tolist())}
+        assert len(set(segment.tolist())) == count
+    vectors = dict(fetch_all(connection, "select chunk_id, embedding from embeddings"))
+    assert set(signs) == set(vectors) & set(source_of)
+    for chunk_id, code in signs.items():
+        assert code == pack_codes(np.frombuffer(vectors[chunk_id], np.float32)[None]).tobytes()
+
+
+# ---------------------------------------------------------------- one at a time
+
+
+def test_a_source_is_its_chunks_in_order(library: Library, database: Database) -> None:
+    text = "# Bread\n\nFlour and water.\n\n" + "Knead it well. " * 300 + "\n\n## Baking\n\nAn hour.\n"
+    stored = library.put(text, title="Bread")
+    chunks = chunks_of(database, stored.source_id)
+    assert stored.added == len(chunks) > 1
+    assert "".join(row[0] for row in chunks) == text
+    check_everything(database)
+
+
+def test_replacing_keeps_id_and_vector_of_what_did_not_change(library: Library, database: Database) -> None:
+    first = library.put("Apples are red.\n\nPears are green.\n\nPlums are blue.", paragraphs=True)
+    before = {text.strip(): (each, uuid) for text, each, uuid in chunks_of(database, first.source_id)}
+    pear = vector_of(database, before["Pears are green."][0])
+
+    second = library.put(
+        "New first line.\n\nPears are green.\n\nPlums are blue.", paragraphs=True, replaces=first.source_id
+    )
+    after = {text.strip(): (each, uuid) for text, each, uuid in chunks_of(database, first.source_id)}
+    assert (second.source_id, second.uuid) == (first.source_id, first.uuid)
+    assert (second.added, second.kept, second.removed) == (1, 2, 1)
+    assert after["Pears are green."] == before["Pears are green."]
+    assert vector_of(database, after["Pears are green."][0]) == pear
+    assert after["New first line."][0] > max(each for each, _ in before.values())
+    check_everything(database)
+
+
+def test_chunks_that_only_change_places_keep_their_ids(library: Library, database: Database) -> None:
+    first = library.put("One.\n\nTwo.\n\nThree.\n\n", paragraphs=True)
+    before = {text: each for text, each, _ in chunks_of(database, first.source_id)}
+    again = library.put("Three.\n\nOne.\n\nTwo.\n\n", paragraphs=True, replaces=first.source_id)
+    rows = chunks_of(database, first.source_id)
+    assert [text for text, *_ in rows] == ["Three.\n\n", "One.\n\n", "Two.\n\n"]
+    assert {text: each for text, each, _ in rows} == before
+    assert (again.added, again.kept, again.removed) == (0, 3, 0)
+    check_everything(database)
+
+
+def test_equal_chunks_are_matched_one_to_one(library: Library, database: Database) -> None:
+    first = library.put("Same.\n\nSame.\n\nSame.\n\n", paragraphs=True)
+    again = library.put("Same.\n\nSame.\n\n", paragraphs=True, replaces=first.source_id)
+    assert (again.added, again.kept, again.removed) == (0, 2, 1)
+    assert len({each for _, each, _ in chunks_of(database, first.source_id)}) == 2
+    check_everything(database)
+
+
+def test_a_new_title_is_indexed_with_every_chunk(library: Library, database: Database) -> None:
+    first = library.put("Rye.\n\nWheat.\n\n", title="Grain", paragraphs=True)
+    library.put("Rye.\n\nWheat.\n\n", title="Cereals", paragraphs=True, replaces=first.source_id)
+    with database.read() as connection:
+        titles = "select count(*) from chunks_fts where chunks_fts match ?"
+        assert fetch_one(connection, titles, ("title : grain",)) == 0
+        assert fetch_one(connection, titles, ("title : cereal",)) == 2
+    check_everything(database)
+
+
+def test_a_chunk_without_a_vector_is_stored_and_found_to_be_without_one(
+    database: Database, hash_embedder: HashEmbedder
+) -> None:
+    stored = Library(database, None).put("No model was there.")
+    with database.read() as connection:
+        collection_id = fetch_one(connection, "select id from collections")
+        assert waiting(connection, [collection_id]) == Waiting(passages=1, characters=len("No model was there."))
+    check_everything(database)
+
+    filled = Library(database, hash_embedder).put("No model was there.", replaces=stored.source_id)
+    assert filled.kept == 1
+    with database.read() as connection:
+        assert waiting(connection, [collection_id]) == Waiting()
+    check_everything(database)
+
+
+def test_a_vector_of_another_length_is_refused_and_nothing_is_stored(library: Library, database: Database) -> None:
+    class Longer(HashEmbedder):
+        def embed_passages(self, texts: Any) -> Any:
+            return np.ones((len(texts), 65), np.float32)
+
+    library.put("Fine.")
+    with pytest.raises(ModelMismatch, match="65 numbers"):
+        Library(database, Longer(64)).put("Too long.")
+    with database.read() as connection:
+        assert fetch_one(connection, "select count(*) from sources") == 1
+    check_everything(database)
+
+
+def test_the_trash_takes_a_source_out_of_every_index_and_gives_it_back(library: Library, database: Database) -> None:
+    stored = library.put("Rye.\n\nWheat.\n\n", paragraphs=True)
+    library.put("Rye is also here.")
+    before = chunks_of(database, stored.source_id)
+    with database.write() as connection:
+        assert trash_sources(connection, [stored.source_id, stored.source_id, 99]) == 1
+    check_everything(database)
+    with database.write() as connection:
+        assert restore_source(connection, stored.source_id)
+        assert not restore_source(connection, stored.source_id)
+    assert chunks_of(database, stored.source_id) == before
+    check_everything(database)
+
+
+def test_a_file_that_was_added_again_is_not_restored_over_it(library: Library, database: Database) -> None:
+    stored = library.put("Old.", uri="/notes/a.md")
+    with database.write() as connection:
+        trash_sources(connection, [stored.source_id])
+    library.put("New.", uri="/notes/a.md")
+    with pytest.raises(InvalidInput, match=r"/notes/a\.md is in the knowledge base again"), database.write() as writer:
+        restore_source(writer, stored.source_id)
+    check_everything(database)
+
+
+def test_purging_deletes_only_what_has_been_in_the_trash_long_enough(library: Library, database: Database) -> None:
+    gone, kept = library.put("Gone."), library.put("Kept.")
+    with database.write() as connection:
+        trash_sources(connection, [gone.source_id])
+        assert purge_sources(connection, LONG_AGO) == 0
+        assert purge_sources(connection, FAR_AHEAD) == 1
+        assert fetch_all(connection, "select id from sources") == [(kept.source_id,)]
+        assert fetch_one(connection, "select count(*) from vectors") == 1
+        assert fetch_one(connection, "select count(*) from chunks") == 1
+    check_everything(database)
+
+
+# ---------------------------------------------------------------- anything in any order
+
+PARAGRAPHS = st.sampled_from(
+    [
+        "The quick brown fox.", "Il gatto dorme sul tetto della casa.", "getUserName max_results 3.11.7",
+        "Running runners ran.", "东京都 データ", "The quick brown fox.", "Ähnliche Straßen, naïve café", "x", "—", "42",
+    ]
+)  # fmt: skip
+TEXTS = st.lists(PARAGRAPHS, min_size=1, max_size=5).map("\n\n".join)
+TITLES = st.sampled_from(["Fox", "Gatto", "The quick one"])
+STEPS = st.one_of(
+    st.tuples(st.just("put"), TEXTS, TITLES, st.sampled_from(["a", "b"])),
+    st.tuples(st.just("replace"), st.integers(0, 9), TEXTS, TITLES),
+    st.tuples(st.just("trash"), st.integers(0, 9)),
+    st.tuples(st.just("restore"), st.integers(0, 9)),
+    st.tuples(st.just("purge")),
+)
+
+
+class Story:
+    """Runs steps against a database and knows which sources are where."""
+
+    def __init__(self, library: Library) -> None:
+        self.library = library
+        self.live: dict[int, str] = {}
+        self.trash: dict[int, str] = {}
+
+    def put(self, text: str, title: str, collection: str) -> None:
+        stored = self.library.put(text, title=title, collection=collection, paragraphs=True)
+        self.live[stored.source_id] = collection
+
+    def replace(self, number: int, text: str, title: str) -> None:
+        if self.live:
+            source_id = list(self.live)[number % len(self.live)]
+            place = self.live[source_id]
+            self.library.put(text, title=title, collection=place, paragraphs=True, replaces=source_id)
+
+    def trash_(self, number: int) -> None:
+        if self.live:
+            source_id = list(self.live)[number % len(self.live)]
+            with self.library.database.write() as connection:
+                assert trash_sources(connection, [source_id]) == 1
+            self.trash[source_id] = self.live.pop(source_id)
+
+    def restore(self, number: int) -> None:
+        if self.trash:
+            source_id = list(self.trash)[number % len(self.trash)]
+            with self.library.database.write() as connection:
+                assert restore_source(connection, source_id)
+            self.live[source_id] = self.trash.pop(source_id)
+
+    def purge(self) -> None:
+        with self.library.database.write() as connection:
+            assert purge_sources(connection, FAR_AHEAD) == len(self.trash)
+        self.trash = {}
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps=st.lists(STEPS, min_size=3, max_size=12))
+def test_after_any_story_every_index_equals_a_recount(steps: list[Any]) -> None:
+    with TemporaryDirectory() as folder:
+        database = Database(Path(folder) / "story.localmcp")
+        story = Story(Library(database, HashEmbedder(64)))
+        for name, *arguments in steps:
+            getattr(story, "trash_" if name == "trash" else name)(*arguments)
+        check_everything(database)
+        with database.read() as connection:
+            assert fetch_one(connection, "select count(*) from sources") == len(story.live) + len(story.trash)
+        database.close()

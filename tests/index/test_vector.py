@@ -1,0 +1,289 @@
+"""The vector arm: finds what an exact scan finds, in every dimension, with filters, deletes and many segments."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import numpy as np
+import pytest
+
+from localmcp.index import vector as vector_module
+from localmcp.index.collections import claim_collection, ensure_collection, ensure_model
+from localmcp.index.vector import (
+    SignIndex,
+    estimates,
+    exact_cosines,
+    nearest_chunks,
+    remove_signs,
+    vector_id,
+    write_vectors,
+)
+from localmcp.models import ModelIdentity
+from localmcp.storage import database as database_module
+from localmcp.storage.connections import has_sqlite_vec
+from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_one, read_generations
+from localmcp.storage.vector_codes import pack_codes, pack_signs
+
+
+def clustered(count: int, dimension: int, clusters: int = 40, seed: int = 1) -> Any:
+    random = np.random.default_rng(seed)
+    centres = random.standard_normal((clusters, dimension))
+    vectors = centres[random.integers(0, clusters, count)] + 0.8 * random.standard_normal((count, dimension))
+    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype("<f4")
+
+
+class Shelf:
+    """Vectors 1..n of one model in one or more collections; ten chunks make a source."""
+
+    def __init__(self, database: Database, dimension: int) -> None:
+        self.database = database
+        identity = ModelIdentity("test", uuid.uuid4().hex, "none", "", "", dimension, 256)
+        with database.write() as connection:
+            self.model_id = ensure_model(connection, identity)
+        self.count = 0
+        self.vectors: dict[int, Any] = {}
+
+    def add(self, vectors: Any, collection: str = "default") -> int:
+        """Returns the collection's id."""
+        ids = list(range(self.count + 1, self.count + len(vectors) + 1))
+        with self.database.write() as connection:
+            place = claim_collection(connection, ensure_collection(connection, collection), self.model_id)
+            sources = [each // 10 for each in ids]
+            write_vectors(connection, self.model_id, place.id, sources, ids, [each.tobytes() for each in vectors])
+            bump_generations(connection, "signs")
+        self.count += len(ids)
+        self.vectors |= dict(zip(ids, vectors, strict=True))
+        return place.id
+
+    def remove(self, ids: list[int], collection_id: int) -> None:
+        with self.database.write() as connection:
+            remove_signs(connection, self.model_id, collection_id, ids)
+            bump_generations(connection, "signs")
+        for each in ids:
+            del self.vectors[each]
+
+    def nearest(self, query: Any, k: int = 10, collections: tuple[int, ...] = (1,), **options: Any) -> list[int]:
+        return [each for each, _ in self.scored(query, k, collections, **options)]
+
+    def scored(self, query: Any, k: int, collections: tuple[int, ...], **options: Any) -> list[tuple[int, float]]:
+        with self.database.read() as connection:
+            generation = read_generations(connection).signs
+            blocks = SignIndex(self.model_id).blocks(connection, generation, collections)
+            return nearest_chunks(connection, self.model_id, blocks, query, k, **options)
+
+    def truly_nearest(self, query: Any, k: int = 10) -> list[int]:
+        ids = np.array(list(self.vectors))
+        scores = np.stack(list(self.vectors.values())) @ query
+        return ids[np.lexsort((ids, -scores))][:k].tolist()
+
+
+def recall(shelf: Shelf, queries: Any) -> float:
+    return float(np.mean([len({*shelf.nearest(q)} & {*shelf.truly_nearest(q)}) / 10 for q in queries]))
+
+
+@pytest.fixture(params=["sqlite-vec", "numpy"])
+def either_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Runs a test with sqlite-vec, and as on a machine that has no wheel of it."""
+    if request.param == "numpy":
+        monkeypatch.setattr(database_module, "load_sqlite_vec", lambda connection: None)
+    return request.param
+
+
+def test_the_extension_is_there_or_not_as_the_tests_below_say(database: Database, either_way: str) -> None:
+    with database.read() as connection:
+        assert has_sqlite_vec(connection) == (either_way == "sqlite-vec")
+
+
+@pytest.mark.parametrize("dimension", [64, 72, 100, 384])
+def test_nearly_all_of_the_true_ten_are_found(database: Database, either_way: str, dimension: int) -> None:
+    vectors = clustered(6000, dimension)
+    shelf = Shelf(database, dimension)
+    shelf.add(vectors[:5000])
+    assert recall(shelf, vectors[5000:5050]) >= 0.98
+
+
+def test_whatever_is_nearer_than_ten_that_are_known_is_found(database: Database) -> None:
+    vectors = clustered(6000, 72)
+    shelf = Shelf(database, 72)
+    shelf.add(vectors[:5000])
+    near, among_them = 0, 0
+    for query in vectors[5000:5050]:
+        truly = shelf.truly_nearest(query)
+        tenth = float(shelf.vectors[truly[4]] @ query)
+        near += 4
+        among_them += len({*truly[:4]} & {*shelf.nearest(query, tenth=tenth)})
+    assert among_them >= 0.98 * near
+
+
+@pytest.mark.parametrize("dimension", [3, 12, 72, 384])
+def test_among_few_all_are_found_in_order(database: Database, either_way: str, dimension: int) -> None:
+    vectors = clustered(450, dimension)
+    shelf = Shelf(database, dimension)
+    shelf.add(vectors[:400])
+    for query in vectors[400:]:
+        assert shelf.nearest(query, k=100) == shelf.truly_nearest(query, k=100)
+
+
+@pytest.mark.parametrize("dimension", [12, 64, 72])
+def test_with_and_without_the_extension_the_file_and_the_answers_are_the_same(
+    database: Database, monkeypatch: pytest.MonkeyPatch, dimension: int
+) -> None:
+    vectors = clustered(900, dimension)
+    with monkeypatch.context() as patched:
+        patched.setattr(database_module, "load_sqlite_vec", lambda connection: None)
+        shelf = Shelf(database, dimension)
+        shelf.add(vectors[:400])
+        alone = [shelf.scored(query, 20, (1,)) for query in vectors[800:820]]
+    database.close()
+    helped = [shelf.scored(query, 20, (1,)) for query in vectors[800:820]]
+    for one, other in zip(alone, helped, strict=True):
+        assert [each for each, _ in one] == [each for each, _ in other]
+        assert [score for _, score in one] == pytest.approx([score for _, score in other], abs=1e-6)
+    with database.read() as connection:
+        before = fetch_all(connection, "select bits from signs")
+    with database.write() as connection:
+        ids = list(range(1, 401))
+        remove_signs(connection, shelf.model_id, 1, ids)
+        vector_module.add_signs(connection, shelf.model_id, 1, [each // 10 for each in ids], ids)
+        assert fetch_all(connection, "select bits from signs") == before
+
+
+def test_the_first_half_of_a_code_is_that_of_sqlite_vec(database: Database) -> None:
+    vector = np.array([0.5, -0.5, 0.0, 1.0, -1.0, 1e-9, 2.0, -2.0] * 8, np.float32)
+    [code] = pack_codes(vector[None])
+    with database.read() as connection:
+        signs = fetch_one(connection, "select vec_quantize_binary(?)", (vector.tobytes(),))
+    assert code[:1].tobytes() == signs
+    assert pack_signs(vector[None]).tobytes() == signs
+
+
+def test_whole_codes_leave_less_than_half_of_what_signs_leave_unsaid() -> None:
+    query, *vectors = clustered(2000, 384)
+    codes, truth = pack_codes(np.stack(vectors)).T, np.stack(vectors) @ query
+    unsaid = [1 - np.corrcoef(estimates(part, query), truth)[0, 1] ** 2 for part in (codes, codes[:6])]
+    assert unsaid[0] < unsaid[1] / 2
+
+
+def test_many_vectors_fill_several_segments(database: Database) -> None:
+    vectors = clustered(9100, 64)
+    shelf = Shelf(database, 64)
+    for start in range(0, 9000, 1500):
+        shelf.add(vectors[start : start + 1500])
+    with database.read() as connection:
+        counts = [row[0] for row in fetch_all(connection, "select count from signs order by id")]
+    assert sum(counts) == 9000
+    assert max(counts) <= vector_module.SEGMENT_SIZE
+    assert len(counts) == -(-9000 // vector_module.SEGMENT_SIZE)
+    assert recall(shelf, vectors[9000:9040]) >= 0.97
+
+
+def test_blocks_of_several_segments_are_searched_alike(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    vectors = clustered(2050, 64)
+    monkeypatch.setattr(vector_module, "SEGMENT_SIZE", 100)
+    monkeypatch.setattr(vector_module, "SEGMENTS_IN_BLOCK", 3)
+    shelf = Shelf(database, 64)
+    for start in range(0, 2000, 150):
+        shelf.add(vectors[start : min(start + 150, 2000)])
+    assert recall(shelf, vectors[2000:]) == 1.0
+
+
+def test_what_is_removed_is_not_found(database: Database) -> None:
+    vectors = clustered(1200, 64)
+    shelf = Shelf(database, 64)
+    shelf.add(vectors[:1000])
+    gone = list(range(1, 1000, 3))
+    shelf.remove(gone, 1)
+    for query in vectors[1000:1040]:
+        assert not set(shelf.nearest(query)) & set(gone)
+    assert recall(shelf, vectors[1000:1040]) == 1.0
+
+
+def test_allowed_sources_narrow_the_search(database: Database) -> None:
+    vectors = clustered(3100, 64)
+    shelf = Shelf(database, 64)
+    shelf.add(vectors[:3000])
+    allowed = np.array([5, 17, 18, 200], np.int64)
+    shelf.vectors = {each: vector for each, vector in shelf.vectors.items() if each // 10 in allowed}
+    for query in vectors[3000:3030]:
+        assert shelf.nearest(query, allowed=allowed) == shelf.truly_nearest(query)
+    nobody = np.empty(0, np.int64)
+    assert shelf.nearest(vectors[0], allowed=nobody) == []
+
+
+def test_collections_are_searched_alone_or_together(database: Database) -> None:
+    vectors = clustered(800, 64)
+    shelf = Shelf(database, 64)
+    first, second = shelf.add(vectors[:300], "a"), shelf.add(vectors[300:600], "b")
+    query = vectors[700]
+    assert set(shelf.nearest(query, 600, (first,))) == set(range(1, 301))
+    assert set(shelf.nearest(query, 600, (second,))) == set(range(301, 601))
+    assert shelf.nearest(query, 10, (first, second)) == shelf.truly_nearest(query)
+    assert shelf.nearest(query, 10, ()) == []
+
+
+def test_repeated_texts_do_not_break_the_order(database: Database) -> None:
+    shelf = Shelf(database, 64)
+    shelf.add(np.repeat(clustered(3, 64), 3000, axis=0))
+    found = shelf.scored(shelf.vectors[1], 20, (1,))
+    assert len(found) == 20
+    assert all(score == pytest.approx(1.0) for _, score in found)
+
+
+def test_a_vector_without_direction_has_a_cosine_of_zero(database: Database, either_way: str) -> None:
+    shelf = Shelf(database, 64)
+    odd = np.stack([np.zeros(64), np.full(64, np.nan), np.full(64, 0.125)]).astype("<f4")
+    shelf.add(odd)
+    query = np.full(64, 0.125, np.float32)
+    with database.read() as connection:
+        cosines = exact_cosines(connection, shelf.model_id, [1, 2, 3, 99], query)
+    assert cosines == pytest.approx({1: 0.0, 2: 0.0, 3: 1.0})
+    assert shelf.nearest(query) == [3, 1, 2]
+
+
+def test_a_cache_serves_each_snapshot_its_own_vectors(database: Database) -> None:
+    shelf = Shelf(database, 64)
+    vectors = clustered(60, 64)
+    shelf.add(vectors[:20])
+    index = SignIndex(shelf.model_id)
+
+    def seen(connection: Any) -> int:
+        blocks = index.blocks(connection, read_generations(connection).signs, (1,))
+        return sum(len(block.ids) for block in blocks)
+
+    with database.read() as old:
+        assert seen(old) == 20
+        shelf.add(vectors[20:50])
+        with database.read() as new:
+            assert (seen(new), seen(old), seen(new)) == (50, 20, 50)
+        shelf.remove(list(range(1, 11)), 1)
+        with database.read() as newest:
+            assert (seen(newest), seen(old)) == (40, 20)
+
+
+def test_a_refresh_reads_only_what_is_new(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vector_module, "SEGMENT_SIZE", 10)
+    monkeypatch.setattr(vector_module, "SEGMENTS_IN_BLOCK", 2)
+    shelf = Shelf(database, 64)
+    vectors = clustered(60, 64)
+    shelf.add(vectors[:40])
+    index = SignIndex(shelf.model_id)
+    with database.read() as connection:
+        before = index.blocks(connection, read_generations(connection).signs, (1,))
+    shelf.add(vectors[40:])
+    with database.read() as connection:
+        after = index.blocks(connection, read_generations(connection).signs, (1,))
+    assert [block for block in after if any(block is old for old in before)] == before[:2]
+    assert sum(len(block.ids) for block in after) == 60
+
+
+def test_vectors_of_two_models_lie_apart(database: Database) -> None:
+    first, second = Shelf(database, 64), Shelf(database, 72)
+    assert vector_id(first.model_id, 1) != vector_id(second.model_id, 1)
+    first.add(clustered(5, 64))
+    with database.write() as connection:
+        write_vectors(connection, second.model_id, 1, [1], [1], [clustered(1, 72)[0].tobytes()])
+    with database.read() as connection:
+        query = first.vectors[1]
+        assert set(exact_cosines(connection, first.model_id, [1, 2], query)) == {1, 2}
+        assert fetch_one(connection, "select count(*) from vectors") == 6

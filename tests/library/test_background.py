@@ -1,0 +1,115 @@
+"""Work behind a file as other processes see it: how far it is, who does it, and stopping it; what still waits."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from folders import write
+
+from localmcp.config import Settings
+from localmcp.errors import Interrupted
+from localmcp.index.vector_queue import BEHIND, Lease
+from localmcp.library import reading
+from localmcp.library.background import FEWEST_FILES, Work, stop, work_on
+from localmcp.library.ingest import Library
+from localmcp.library.inventory import FolderState, Inventory
+from localmcp.library.report import Progress
+from localmcp.models import HashEmbedder, LazyEmbedder
+from localmcp.storage.database import Database
+from localmcp.storage.times import utc_now
+
+
+def seen(database: Database) -> list[Work]:
+    """What another connection to the file sees."""
+    other = Database(database.path)
+    with other.read() as connection:
+        works = work_on(connection)
+    other.close()
+    return works
+
+
+def make(database: Database) -> Library:
+    return Library(database, LazyEmbedder(lambda: HashEmbedder(64)), Settings())
+
+
+def many(folder: Path, files: int) -> Path:
+    for number in range(files):
+        write(folder / "part" / f"n{number}.md", f"# Note {number}\n\nAbout bees and {number}.\n")
+    return folder
+
+
+def test_a_run_is_seen_with_its_progress_while_it_goes_on_and_not_after_it(database: Database, tmp_path: Path) -> None:
+    works: list[Work] = []
+
+    def look(progress: Progress) -> None:
+        works.extend(seen(database))
+
+    make(database).add_paths([many(tmp_path / "docs", 2 * FEWEST_FILES)], progress=look, wait=False)
+    assert {(work.kind, work.total, work.is_ours) for work in works} == {("words", 2 * FEWEST_FILES, True)}
+    assert max(work.done for work in works) <= 2 * FEWEST_FILES
+    assert seen(database) == []
+
+
+def test_a_run_stops_when_another_process_says_so_and_keeps_what_it_has(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Each file is a transaction.
+    monkeypatch.setattr(reading, "FIRST_SECONDS", -1.0)
+    monkeypatch.setattr(reading, "GROUP_SECONDS", -1.0)
+
+    def stop_it(progress: Progress) -> None:
+        for work in seen(database):
+            stop(database, work.job_id)
+
+    folder = many(tmp_path / "docs", 30)
+    with pytest.raises(Interrupted, match="another window"):
+        make(database).add_paths([folder], progress=stop_it, wait=False)
+    kept = Inventory(database).documents("default", limit=1).total
+    assert 0 < kept < 30
+    assert make(database).add_paths([folder], wait=False).indexed == 30 - kept
+
+
+def test_a_run_that_is_silent_for_long_is_not_stopped_by_the_run_of_another(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "FIRST_SECONDS", -1.0)
+    monkeypatch.setattr(reading, "GROUP_SECONDS", -1.0)
+    small = write(tmp_path / "small" / "a.md", "# One\n\nAbout wasps.\n")
+
+    def be_silent(progress: Progress) -> None:
+        with database.write() as connection:
+            connection.execute("update jobs set heartbeat_at = ?", (utc_now(120),))
+        other = Database(database.path)
+        make(other).add_paths([small], wait=False)
+        other.close()
+
+    assert make(database).add_paths([many(tmp_path / "docs", 15)], progress=be_silent, wait=False).indexed == 15
+
+
+def test_vectors_that_are_being_made_are_seen_with_what_is_left(database: Database, tmp_path: Path) -> None:
+    make(database).add_paths([many(tmp_path / "docs", 3)], wait=False)
+    assert seen(database) == []
+    lease = Lease(BEHIND)
+    with database.write() as connection:
+        assert lease.take(connection)
+    (work,) = seen(database)
+    assert (work.kind, work.passages, work.process) == ("meaning", 3, os.getpid())
+
+
+def test_folders_say_what_has_changed_is_gone_and_waits(database: Database, tmp_path: Path) -> None:
+    folder = many(tmp_path / "docs", 3)
+    write(folder / "other" / "a.md", "# Other\n\nNothing here changes.\n")
+    library = make(database)
+    library.add_paths([folder], wait=False)
+    inventory = Inventory(database)
+    assert inventory.folder_states("default")["part"] == FolderState(waiting=3)
+    assert inventory.count_waiting("default") == (4, 0)
+    assert {Path(file.title).name for file in inventory.waiting("default")} == {"n0.md", "n1.md", "n2.md", "a.md"}
+    library.make_vectors()
+    assert inventory.folder_states("default") == {}
+    write(folder / "part" / "n0.md", "# Note 0\n\nIt is about wasps now.\n")
+    (folder / "part" / "n1.md").unlink()
+    assert inventory.folder_states("default") == {"part": FolderState(changed=1, missing=1)}
+    assert inventory.waiting("default") == []

@@ -1,0 +1,258 @@
+"""A folder with every format: each fact is the first answer to a plain question, cited with its place."""
+
+import io
+import json
+import mailbox
+import plistlib
+import random
+import re
+import tarfile
+import zipfile
+from email.message import EmailMessage
+
+import docx
+import openpyxl
+import pptx
+import pytest
+from made_files import make_bookmarks, make_epub, make_odp, make_ods, make_odt, make_pdf, make_zip
+
+import localmcp
+from localmcp.errors import UnreadableDocument
+from localmcp.readers.readers import read_documents
+
+PAGE = "<html><head><title>{0}</title></head><body><h1>{0}</h1><p>{1}</p></body></html>"
+FACTS = {
+    "hedge.md": ("When is the hedge trimmed?", ":5"),
+    "kayak.txt": ("How long is the kayak?", ":1"),
+    "ferry.html": ("When does the ferry leave?", " › Ferry"),
+    "passport.pdf": ("When does the passport expire?", " p. 2"),
+    "violin.docx": ("Who repaired the violin?", " › Strings"),
+    "telescope.pptx": ("What did the telescope cost?", " slide 2"),
+    "tires.xlsx": ("Which pressure do the winter tires need?", " Car row 4"),
+    "guida.odt": ("Qual è il codice del cancello?", " › Guida"),
+    "prezzi.ods": ("vite prezzo", " Prezzi row 2"),
+    "aquarium.rtf": ("How warm is the aquarium?", ""),
+    "libro.epub": ("La città era lontana?", " › Uno"),
+    "dentist.eml": ("When is the dentist appointment?", ", Dentist (2024-05-03)"),
+    "box.mbox": ("Where is the spare bicycle key?", ", Bicycle (2024-05-04)"),
+    "visa.mhtml": ("How much does the visa cost?", " › Visa"),
+    "museum.webarchive": ("When is the museum closed?", " › Museum"),
+    "talk.srt": ("What did the speaker say about whales?", " 0:01:30"),
+    "conversations.json": ("Which compost did the assistant recommend?", ", Compost (2024-05-03)"),
+    "greenhouse.org": ("Is the glass laminated?", ":3"),
+    "tides.tex": ("What causes spring tides?", ":4"),
+    "router.log.1": ("Why did the router restart?", ":1"),
+    "piano.odp": ("Quanti euro sono i costi?", " slide 2"),
+    "bees.vtt": ("When do the bees swarm?", " 0:02:00"),
+    "claude/conversations.json": ("Which gutter leaks?", ", Gutters (2024-05-04)"),
+    "Maildir/cur/1714723200.M1.host:2,S": ("Who waters the bonsai?", ", Bonsai (2024-05-06)"),
+    "bundle.zip": ("Where is the spare fuse?", "#fuse.md:3"),
+    "bundle.tar.gz": ("What is the hamster called?", "#pet.md:3"),
+}
+"""File -> a question and the end of its citation."""
+
+
+def saved(document):
+    buffer = io.BytesIO()
+    document.save(buffer)
+    return buffer.getvalue()
+
+
+def make_docx():
+    document = docx.Document()
+    document.add_heading("Bows", 1)
+    document.add_paragraph("The bow is made of pernambuco.")
+    document.add_heading("Strings", 1)
+    document.add_paragraph("The violin was repaired by Giulia Ferri.")
+    return saved(document)
+
+
+def make_pptx():
+    deck = pptx.Presentation()
+    for title, text in (("Plan", "We look at the sky."), ("Budget", "The telescope cost 730 euros.")):
+        slide = deck.slides.add_slide(deck.slide_layouts[1])
+        slide.shapes.title.text, slide.placeholders[1].text_frame.text = title, text
+    return saved(deck)
+
+
+def make_xlsx():
+    book = openpyxl.Workbook()
+    book.active.title = "Car"
+    for row in (["Part", "Value"], ["Oil", "5W-30"], ["Summer tires", "2.4 bar"], ["Winter tires", "pressure 2.7 bar"]):
+        book.active.append(row)
+    return saved(book)
+
+
+def make_mail(subject, text, day):
+    mail = EmailMessage()
+    mail["Subject"], mail["From"], mail["Message-ID"] = subject, "ada@example.org", f"<{day}@example.org>"
+    mail["Date"] = f"Fri, 0{day} May 2024 10:00:00 +0000"
+    mail.set_content(text, cte="base64")
+    return mail
+
+
+def make_conversations():
+    message = {"author": {"role": "assistant"}, "content": {"parts": ["I recommend compost of leaves."]}}
+    first = {"id": "a", "title": "Compost", "create_time": 1714723200.0, "current_node": "n"}
+    return json.dumps([first | {"mapping": {"n": {"message": message, "parent": None}}}]).encode()
+
+
+def make_claude():
+    message = {"sender": "human", "text": "The gutter above the porch leaks.", "created_at": "2024-05-04T10:00:00Z"}
+    about = {"uuid": "c", "name": "Gutters", "created_at": "2024-05-04T10:00:00Z"}
+    return json.dumps([about | {"chat_messages": [message]}]).encode()
+
+
+def make_tar(name, content):
+    buffer, member = io.BytesIO(), tarfile.TarInfo(name)
+    member.size = len(content)
+    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+        archive.addfile(member, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+def write_all(folder):
+    files = {
+        "hedge.md": b"# Garden\n\n## Hedge\n\nThe hedge is trimmed in late February.\n",
+        "kayak.txt": b"The kayak is 412 cm long.\n",
+        "ferry.html": PAGE.format("Ferry", "The ferry leaves at 6:50 every morning.").encode(),
+        "passport.pdf": make_pdf([["Documents of the family."], ["The passport expires on 12 March 2031."]]),
+        "violin.docx": make_docx(),
+        "telescope.pptx": make_pptx(),
+        "tires.xlsx": make_xlsx(),
+        "guida.odt": make_odt(),
+        "prezzi.ods": make_ods(),
+        "aquarium.rtf": rb"{\rtf1\ansi The aquarium is kept at 24 degrees.\par}",
+        "libro.epub": make_epub(),
+        "dentist.eml": make_mail("Dentist", "The appointment is at 16:20.", 3).as_bytes(),
+        "visa.mhtml": b"Subject: Visa\nContent-Type: text/html\n\n"
+        + PAGE.format("Visa", "The fee is 80 euros.").encode(),
+        "museum.webarchive": plistlib.dumps(
+            {"WebMainResource": {"WebResourceData": PAGE.format("Museum", "It is closed on Tuesdays.").encode()}}
+        ),
+        "talk.srt": b"1\n00:00:01,000 --> 00:00:02,000\nHello.\n\n2\n00:01:30,000 --> 00:01:33,000\nWhales sing.\n",
+        "conversations.json": make_conversations(),
+        "greenhouse.org": b"* Greenhouse\n\nThe glass of it is laminated.\n",
+        "tides.tex": b"\\begin{document}\n\\section{Tides}\n\nSpring tides are caused by sun and moon.\n",
+        "router.log.1": b"2024-05-03 10:00:00 router restarted: watchdog\n",
+    }
+    files |= {
+        "piano.odp": make_odp(),
+        "bees.vtt": b"WEBVTT\n\n00:02:00.000 --> 00:02:03.000\nThe bees swarm in May.\n",
+        "claude/conversations.json": make_claude(),
+        "Maildir/cur/1714723200.M1.host:2,S": make_mail("Bonsai", "Our neighbor Lin waters it.", 6).as_bytes(),
+        "bundle.zip": make_zip({"fuse.md": "# Fuse\n\nThe spare fuse is in drawer 4.\n"}),
+        "bundle.tar.gz": make_tar("pet.md", b"# Pet\n\nThe hamster is called Bruno.\n"),
+    }
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+    box = mailbox.mbox(folder / "box.mbox")
+    box.add(make_mail("Bicycle", "The spare key is in the blue tin.", 4))
+    box.close()
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    place = tmp_path_factory.mktemp("formats")
+    folder = place / "folder"
+    folder.mkdir()
+    write_all(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LOCALMCP_STATE_DIR", str(place / "state"))
+        opened = localmcp.open(place / "kb.localmcp")
+        opened.add(folder)
+        for archive in ("bundle.zip", "bundle.tar.gz"):
+            opened.add(folder / archive)
+    return opened, folder
+
+
+@pytest.mark.parametrize("name", FACTS)
+def test_each_format_answers_first_and_is_cited_with_its_place(file, name):
+    opened, folder = file
+    question, place = FACTS[name]
+    hit = opened.call("search", query=question)["results"][0]
+    assert hit["citation"]["path"] == str(folder / name)
+    assert hit["citation"]["label"] == f"{folder / name}{place}"
+
+
+def test_bookmarks_of_a_pdf_are_its_outline_with_the_chapters_that_have_no_text(tmp_path, monkeypatch):
+    monkeypatch.setenv("LOCALMCP_MODEL", "hash")
+    outline = make_bookmarks(2, ("Snow", 1), ("Dry snow", 1))
+    (tmp_path / "a.pdf").write_bytes(make_pdf([["Cover"], ["1. Snow", "1.1 Dry snow", "# is cold"]], outline=outline))
+    opened = localmcp.open(tmp_path / "kb.localmcp")
+    opened.add(tmp_path / "a.pdf")
+    entries = opened.call("get_document", sourceId="a", outline=True)["outline"]
+    assert [(entry["heading"], entry["level"], entry["startLine"]) for entry in entries] == (
+        [("(beginning)", 0, 1), ("Snow", 0, 3), ("Dry snow", 1, 3)]
+    )
+    citation = opened.call("search", query="cold")["results"][0]["citation"]
+    assert (citation["heading"], citation["label"]) == ("Snow › Dry snow", f"{tmp_path / 'a.pdf'} p. 2")
+
+
+@pytest.mark.parametrize(
+    ("name", "head", "heading"),
+    [
+        ("pump.py", "class Pump(Machine):\n    'Moves water.'", "class Pump"),
+        ("pump.py", "@logged\ndef start(self,\n          force):", "def start"),
+        ("pump.c", "/* Turns it.\n * Slowly. */\nstatic int turn(int a,\n  int b)\n{", "static int turn"),
+        ("pump.js", "const turn = async (a, b) => {", "const turn"),
+        ("pump.sh", "turn () {", "turn"),
+    ],
+)
+def test_the_outline_of_code_is_what_it_defines(tmp_path, monkeypatch, name: str, head: str, heading: str):
+    monkeypatch.setenv("LOCALMCP_MODEL", "hash")
+    steps = "\n".join(f"    turn(valve_{number})\n" for number in range(200))
+    (tmp_path / name).write_text(f"valves = 3\n\n{head}\n{steps}")
+    opened = localmcp.open(tmp_path / "kb.localmcp")
+    opened.add(tmp_path / name)
+    entries = opened.call("get_document", sourceId=name, outline=True)["outline"]
+    assert [(entry["heading"], entry["startLine"]) for entry in entries] == [("(beginning)", 1), (heading, 3)]
+
+
+PACKED = (".pdf", ".docx", ".pptx", ".xlsx", ".odt", ".ods", ".odp", ".epub", ".webarchive", ".zip", ".gz", ".json")
+"""Formats of which a half is nothing; the half of a text is a text."""
+
+
+@pytest.mark.parametrize("name", FACTS)
+def test_nothing_and_noise_in_each_format_and_half_a_file_have_a_reason(file, name):
+    whole = (file[1] / name).read_bytes()
+    broken = [b"", b" \n\n", bytes(500), random.Random(1).randbytes(4000)]
+    broken += [whole[: len(whole) // 2]] if name.endswith(PACKED) else []
+    for content in broken:
+        try:
+            documents = read_documents(io.BytesIO(content), name.rpartition("/")[2], archive=True)
+            reasons = [document.failure for document in documents]
+        except UnreadableDocument as error:
+            reasons = [str(error)]
+        assert re.fullmatch(r".*(empty|damaged|binary file|holds no|no reader|not a readable).*", "".join(reasons))
+
+
+BROKEN = {
+    **dict.fromkeys(("a.docx", "a.pptx", "a.xlsx", "a.odt", "a.ods", "a.odp", "a.epub"), b"PK\3\4 nothing of a zip"),
+    **{f"locked{end}": bytes.fromhex("d0cf11e0a1b11ae1") + bytes(600) for end in (".docx", ".pptx", ".xlsx")},
+    "a.pdf": b"%PDF-1.7 nothing",
+    "a.rtf": b"{\\rtf1 }",
+    "a.mhtml": b"Subject: x\n\n",
+    "a.webarchive": b"bplist00",
+    "a.srt": b"no captions",
+    "a.mbox": b"no mailbox\n",
+    "a.eml": b"no mail\n",
+    "conversations.json": b'[{"mapping": {',
+    "empty.docx": b"",
+}
+
+
+def test_broken_locked_and_empty_files_have_a_reason_and_no_noise(tmp_path, monkeypatch):
+    monkeypatch.setenv("LOCALMCP_MODEL", "hash")
+    for name, content in BROKEN.items():
+        (tmp_path / name).write_bytes(content)
+    with zipfile.ZipFile(tmp_path / "empty.odt", "w") as package:
+        package.writestr("content.xml", "<x/>")
+    (tmp_path / "good.txt").write_text("good words")
+    (tmp_path / "home").mkdir()
+    opened = localmcp.open(tmp_path / "home" / "kb.localmcp")
+    opened.add(tmp_path)
+    entries = {name: opened.workspace.library.why(tmp_path / name)["entries"][0] for name in (*BROKEN, "empty.odt")}
+    assert {name for name, entry in entries.items() if entry["status"] == "indexed" or not entry["reason"]} == set()
+    assert [source["title"] for source in opened.call("list_sources")["sources"]] == ["good"]

@@ -1,0 +1,648 @@
+"""The library: what goes in, from where, under which model, and the reason for what does not."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from consistency import disagreements
+from folders import CountingEmbedder, column, many_sections, status, titles, write
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from localmcp.config import Settings
+from localmcp.errors import InvalidInput, ModelMismatch, ModelUnavailable, NotFound
+from localmcp.index.vector_queue import requeue_collection
+from localmcp.library.drafting import estimate_tokens
+from localmcp.library.ingest import Library, Progress
+from localmcp.models import Embedder, HashEmbedder, LazyEmbedder, open_embedder
+from localmcp.storage.database import Database, fetch_one
+
+pytestmark = pytest.mark.usefixtures("sound_afterwards")
+
+
+# ---------------------------------------------------------------- adding
+
+
+def test_a_folder_goes_in_with_everything_that_can_be_read(library: Library, database: Database, folder: Path) -> None:
+    report = library.add_paths([folder])
+    assert (report.indexed, report.skipped, report.failed) == (3, 1, 0)
+    assert titles(database) == ["Bees", "Roses", "soil"]
+    assert report.chunks_added == column(database, "select count(*) from vectors")[0] == 3
+
+
+def test_the_same_folder_again_reads_and_embeds_nothing(
+    library: Library, embedder: CountingEmbedder, folder: Path
+) -> None:
+    library.add_paths([folder])
+    embedder.embedded.clear()
+    report = library.add_paths([folder])
+    assert (report.indexed, report.unchanged, report.skipped) == (0, 3, 1)
+    assert embedder.embedded == []
+
+
+def test_what_is_embedded_begins_with_title_and_headings(
+    library: Library, embedder: CountingEmbedder, tmp_path: Path
+) -> None:
+    text = "# Bees\n\n## Winter\n\n" + "They cluster. " * 80 + "\n\n## Summer\n\n" + "They fly far. " * 80
+    library.add_paths([write(tmp_path / "bees.md", text)])
+    assert any(each.startswith("Bees\nSummer\n") for each in embedder.embedded)
+
+
+def test_a_touched_file_is_not_embedded_again(
+    library: Library, embedder: CountingEmbedder, database: Database, folder: Path
+) -> None:
+    library.add_paths([folder])
+    embedder.embedded.clear()
+    os.utime(folder / "bees.md", ns=(1, 1_600_000_000_000_000_000))
+    report = library.refresh()
+    assert (report.unchanged, report.updated, embedder.embedded) == (3, 0, [])
+    assert 1_600_000_000_000_000_000 in column(database, "select mtime_ns from sources")
+    assert library.refresh().read_seconds == 0
+
+
+def test_of_a_changed_file_only_the_changed_chunks_are_embedded(
+    library: Library, embedder: CountingEmbedder, database: Database, tmp_path: Path
+) -> None:
+    path = write(tmp_path / "many.md", many_sections(12))
+    library.add_paths([path])
+    before = column(database, "select id from chunks order by position")
+    embedder.embedded.clear()
+    write(path, path.read_text().replace("topic 5 is told", "topic 5 is explained"))
+    report = library.refresh()
+    after = column(database, "select id from chunks order by position")
+    assert report.updated == 1
+    assert 1 <= len(embedder.embedded) == report.chunks_added <= 2
+    assert len(set(before) & set(after)) == report.chunks_kept == len(before) - report.chunks_added
+
+
+def test_a_chunk_moved_inside_its_file_keeps_its_vector(
+    library: Library, embedder: CountingEmbedder, database: Database, tmp_path: Path
+) -> None:
+    path = write(tmp_path / "many.md", many_sections(6))
+    library.add_paths([path])
+    embedder.embedded.clear()
+    head, *parts = path.read_text().split("## ")
+    write(path, head + "".join(f"## {part}" for part in [*parts[3:], *parts[:3]]))
+    library.refresh()
+    assert len(embedder.embedded) <= 2
+
+
+def test_repeated_passages_are_embedded_once_and_stored_each(
+    library: Library, embedder: CountingEmbedder, database: Database, tmp_path: Path
+) -> None:
+    same = "## Note\n\n" + "The same words again and again. " * 40 + "\n\n"
+    path = write(tmp_path / "twice.md", "# Twice\n\n" + same * 2)
+    library.add_paths([path])
+    assert len(embedder.embedded) == len(set(embedder.embedded))
+    write(path, "# Twice\n\n" + same * 3)
+    library.refresh()
+    assert column(database, "select count(*) from vectors") == column(database, "select count(*) from chunks")
+
+
+def test_what_the_person_says_overrides_what_the_document_says(
+    library: Library, database: Database, tmp_path: Path
+) -> None:
+    path = write(tmp_path / "a.md", "---\ntitle: Old\nauthor: Ada\nyear: 1843\n---\n\nText.\n")
+    library.add_paths([path], title="New\ntitle", source_type="notion", metadata={"year": 2024}, partition="letters")
+    with database.read() as connection:
+        sql = "select title, source_type, metadata, name from sources join partitions on partitions.id = partition_id"
+        title, source_type, metadata, partition = fetch_one(connection, sql)
+    assert (title, source_type, partition) == ("New title", "notion", "letters")
+    assert json.loads(metadata) == {"title": "Old", "author": "Ada", "year": 2024}
+
+
+def test_something_else_said_about_a_folder_reaches_what_is_in_it_already(
+    library: Library, database: Database, embedder: CountingEmbedder, folder: Path
+) -> None:
+    library.add_paths([folder])
+    embedder.embedded.clear()
+    report = library.add_paths([folder], partition="plants", source_type="qa")
+    assert (report.updated, embedder.embedded) == (3, [])
+    assert set(column(database, "select source_type from sources")) == {"qa"}
+    assert None not in column(database, "select partition_id from sources")
+    write(folder / "new.md", "Later.")
+    library.refresh()
+    assert column(database, "select source_type from sources where title = 'new'") == ["qa"]
+
+
+def test_a_folder_inside_an_added_one_may_go_to_a_partition_of_its_own(
+    library: Library, database: Database, folder: Path
+) -> None:
+    library.add_paths([folder])
+    assert library.add_paths([folder / "garden"], partition="plants").updated == 2
+    report = library.refresh()
+    assert (report.unchanged, report.updated, report.removed) == (3, 0, 0)
+    assert len(column(database, "select 1 from sources where partition_id is not null")) == 2
+
+
+def test_one_collection_knows_nothing_of_another(library: Library, database: Database, folder: Path) -> None:
+    library.add_paths([folder])
+    library.add_paths([folder], collection="other")
+    assert column(database, "select count(*) from sources group by collection_id") == [3, 3]
+    library.remove([str(folder)], collection="other")
+    assert len(titles(database)) == 3
+
+
+def test_a_hidden_or_ignored_file_goes_in_when_it_is_named(library: Library, database: Database, folder: Path) -> None:
+    write(folder / ".gitignore", "secret.md")
+    named = [write(folder / "secret.md", "Hush."), write(folder / ".todo.md", "Buy milk.")]
+    library.add_paths([folder])
+    assert len(titles(database)) == 3
+    library.add_paths(named)
+    assert library.refresh().unchanged == 5
+    assert len(titles(database)) == 5
+
+
+def test_the_options_of_a_folder_hold_for_its_refresh(library: Library, database: Database, folder: Path) -> None:
+    write(folder / ".todo.md", "Buy milk.")
+    library.add_paths([folder], include_hidden=True, patterns=("*.md",))
+    write(folder / ".later.md", "Buy bread.")
+    write(folder / "more.txt", "Not this.")
+    library.refresh()
+    assert titles(database) == [".later", ".todo", "Bees", "Roses"]
+
+
+def test_a_path_that_does_not_exist_stops_none_of_the_others(library: Library, folder: Path) -> None:
+    report = library.add_paths([folder, folder / "nowhere.md"])
+    assert (report.indexed, report.failed) == (3, 1)
+    assert report.problems == [(str(folder / "nowhere.md"), "no such file or folder")]
+    assert status(library, folder / "nowhere.md") == ("failed", "no such file or folder")
+
+
+def test_when_no_path_exists_that_is_an_error(library: Library, tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match=r"nowhere\.md"):
+        library.add_paths([tmp_path / "nowhere.md"])
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"source_type": "poem"}, "'poem' is unknown; use one of text, website"),
+        ({"title": "T"}, "only a single file"),
+        ({"metadata": {"a": object()}}, "metadata"),
+        ({"metadata": {"a": float("nan")}}, "metadata"),
+        ({"collection": " "}, "collection"),
+        ({"partition": "a\nb"}, "partition"),
+        ({"patterns": ["!"]}, "patterns"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_by_name(
+    library: Library, database: Database, folder: Path, options: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(InvalidInput, match=says):
+        library.add_paths([folder], **options)
+    assert not database.path.exists() or titles(database) == []
+
+
+def test_a_path_through_a_link_is_the_same_file(library: Library, database: Database, folder: Path) -> None:
+    link = folder.parent / "link"
+    try:
+        link.symlink_to(folder)
+    except OSError:
+        pytest.skip("links need a right that this user lacks")
+    library.add_paths([folder])
+    assert library.add_paths([link]).unchanged == 3
+    assert library.why(link / "bees.md")["entries"][0]["status"] == "indexed"
+
+
+def test_progress_is_told_for_files_and_chunks_and_ends_complete(library: Library, folder: Path) -> None:
+    write(folder / "many.md", many_sections(150))
+    told: list[Progress] = []
+    report = library.add_paths([folder], progress=told.append)
+    last = told[-1]
+    assert (last.done, last.bytes_done) == (last.total, last.bytes_total)
+    assert last.total == 5
+    assert last.chunks == report.chunks_added
+    assert [each.done for each in told] == sorted(each.done for each in told)
+    assert any(0 < each.chunks < last.chunks for each in told)
+
+
+# ---------------------------------------------------------------- reasons
+
+
+def test_every_file_that_is_not_taken_has_its_reason(library: Library, folder: Path) -> None:
+    write(folder / ".gitignore", "*.log\nbuild/")
+    files = {
+        "photo.gif": ("skipped", "binary file (GIF image)"),
+        "empty.md": ("skipped", "empty file"),
+        "blank.txt": ("skipped", "only white space"),
+        "mark.txt": ("skipped", "only white space"),
+        "wide.txt": ("skipped", "only white space"),
+        "a.log": ("skipped", "ignored by .gitignore: *.log"),
+        "build": ("skipped", "ignored by .gitignore: build/"),
+        "big.txt": ("skipped", "larger than 1 MB (setting max_file_mb)"),
+        ".env": ("skipped", "hidden file"),
+        "node_modules": ("skipped", "ignored by default: node_modules/"),
+        "old.doc": ("skipped", "no reader for .doc (old Word format; save it as .docx)"),
+        "bees.md": ("indexed", ""),
+    }
+    write(folder / "empty.md", "")
+    write(folder / "blank.txt", " \n\t\n")
+    write(folder / "mark.txt", "\ufeff")
+    (folder / "wide.txt").write_bytes("\ufeff \r\n".encode("utf-16-le"))
+    write(folder / "big.txt", "many words " * 100_000)
+    (folder / "old.doc").write_bytes(bytes.fromhex("d0cf11e0a1b11ae1") + bytes(600))
+    for name in ("a.log", ".env", "build/x.md", "node_modules/x.md"):
+        write(folder / name, "x")
+    library._settings = Settings(max_file_mb=1)  # pyright: ignore[reportPrivateUsage]
+    library.add_paths([folder])
+    assert {name: status(library, folder / name) for name in files} == files
+    library._settings = Settings()  # pyright: ignore[reportPrivateUsage]
+    assert (library.refresh().indexed, status(library, folder / "big.txt")) == (1, ("indexed", ""))
+
+
+def test_a_broken_file_is_reported_and_stops_none_of_the_others(library: Library, folder: Path) -> None:
+    (folder / "a.pdf").write_bytes(b"%PDF-1.7\nnot really\n")
+    (folder / "b.docx").write_bytes(b"PK\x03\x04nothing")
+    report = library.add_paths([folder])
+    assert (report.indexed, report.failed, len(report.problems)) == (3, 2, 2)
+    assert sorted(Path(path).name for path, _ in report.problems) == ["a.pdf", "b.docx"]
+    assert status(library, folder / "a.pdf")[0] == "failed"
+
+
+def test_a_failed_file_is_tried_again_when_asked_and_otherwise_when_it_changes(library: Library, folder: Path) -> None:
+    (folder / "a.pdf").write_bytes(b"%PDF-1.7\nnot really\n")
+    library.add_paths([folder])
+    assert library.refresh().problems == []
+    assert library.refresh().failed == 1
+    assert len(library.add_paths([folder]).problems) == 1
+    (folder / "a.pdf").unlink()
+    assert library.refresh().failed == 0
+    assert library.why(folder / "a.pdf")["entries"] == []
+
+
+def test_when_a_changed_file_cannot_be_read_the_version_before_stays(
+    library: Library, database: Database, folder: Path
+) -> None:
+    library.add_paths([folder])
+    good = (folder / "bees.md").read_bytes()
+    (folder / "bees.md").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(100))
+    library.refresh()
+    assert "Bees" in titles(database)
+    found, reason = status(library, folder / "bees.md")
+    assert found == "failed"
+    assert "binary file (PNG image)" in reason
+    assert "still searched" in reason
+    (folder / "bees.md").write_bytes(good)
+    library.refresh()
+    assert status(library, folder / "bees.md") == ("indexed", "")
+    assert column(database, "select count(*) from sources") == [3]
+
+
+def test_only_the_first_fifty_problems_are_told_but_all_are_counted(library: Library, folder: Path) -> None:
+    for number in range(60):
+        (folder / f"{number}.pdf").write_bytes(b"%PDF-1.7\nnot really\n")
+    report = library.add_paths([folder])
+    assert (len(report.problems), report.failed) == (50, 60)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse such names themselves")
+def test_a_file_whose_name_is_not_unicode_is_told(library: Library, database: Database, folder: Path) -> None:
+    with open(os.fsencode(str(folder)) + b"/caf\xe9.md", "w") as file:
+        file.write("x")
+    assert library.add_paths([folder]).indexed == 3
+    assert "the name is not valid Unicode" in column(database, "select reason from ledger")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse such names themselves")
+def test_a_named_file_whose_name_is_not_unicode_is_a_problem_of_its_own(library: Library, folder: Path) -> None:
+    unnamed = str(folder / "caf\udce9.md")
+    Path(unnamed).write_text("x")
+    report = library.add_paths([unnamed, folder / "bees.md"])
+    assert (report.indexed, report.problems) == (1, [(str(folder / "caf\ufffd.md"), "the name is not valid Unicode")])
+    explained = library.why(unnamed)
+    assert "the name is not valid Unicode" in explained["explanation"]
+    assert [entry["onDisk"] for entry in explained["entries"]] == ["unknown"]
+    assert library.remove([unnamed]).removed == 0
+    with pytest.raises(InvalidInput, match="not valid Unicode"):
+        library.add_paths([unnamed])
+
+
+def test_names_and_texts_in_any_script_go_in(library: Library, database: Database, tmp_path: Path) -> None:
+    write(tmp_path / "d" / "perché no.md", "# Città\n\nPerché l'àncora è più pesante.\n")
+    write(tmp_path / "d" / "日本.txt", "日本語の文章です。")
+    assert library.add_paths([tmp_path / "d"]).indexed == 2
+    with database.read() as connection:
+        assert fetch_one(connection, "select count(*) from chunks_fts where chunks_fts match 'ancor*'") == 1
+
+
+# ---------------------------------------------------------------- texts
+
+
+def test_a_text_goes_in_once(library: Library, database: Database, embedder: CountingEmbedder) -> None:
+    first = library.add_text("# Notes\n\nRemember the milk.\n", "Shopping")
+    again = library.add_text("# Notes\n\nRemember the milk.\n", "Shopping")
+    assert (first.added, again.added, again.kept, again.uuid) == (1, 0, 1, first.uuid)
+    assert (titles(database), len(embedder.embedded)) == (["Shopping"], 1)
+
+
+def test_another_text_of_the_same_title_replaces_it_only_when_asked(library: Library, database: Database) -> None:
+    first = library.add_text("Remember the milk.", "Shopping")
+    with pytest.raises(InvalidInput, match="already in collection 'default'"):
+        library.add_text("Remember the bread.", "Shopping")
+    second = library.add_text("Remember the bread.", "Shopping", replace=True)
+    assert (second.uuid, second.added, second.removed) == (first.uuid, 1, 1)
+    assert column(database, "select text from chunks") == ["Remember the bread."]
+
+
+def test_a_text_with_an_address_replaces_what_came_from_there(library: Library, database: Database) -> None:
+    first = library.add_text("Old.", "Page", uri="https://page.invalid/a", source_type="website")
+    second = library.add_text("New.", "Page, renamed", uri="https://page.invalid/a", source_type="website")
+    assert (first.uuid, titles(database)) == (second.uuid, ["Page, renamed"])
+
+
+def test_a_text_takes_its_title_from_itself_when_none_is_given(library: Library, database: Database) -> None:
+    library.add_text("# Winter\n\nSnow.\n", "")
+    assert titles(database) == ["Winter"]
+
+
+def test_a_text_survives_lone_surrogates(library: Library, database: Database) -> None:
+    library.add_text("Half \ud83d of it.", "T\udc00itle", metadata={"k\ud800": ["\ud800"]})
+    assert column(database, "select text from chunks") == ["Half \ufffd of it."]
+
+
+def test_a_text_without_words_is_refused(library: Library, database: Database) -> None:
+    with pytest.raises(Exception, match="holds no text"):
+        library.add_text(" \n ", "Nothing")
+
+
+def test_a_text_can_be_removed_and_brought_back(library: Library, database: Database) -> None:
+    added = library.add_text("Remember the milk.", "Shopping")
+    library.remove(["Shopping"])
+    assert titles(database) == []
+    library.restore(added.uuid)
+    assert titles(database) == ["Shopping"]
+
+
+@given(st.text(st.characters(codec=None), min_size=1, max_size=400), st.text(max_size=30))  # type: ignore[arg-type]
+@settings(max_examples=25, deadline=None)
+def test_any_text_goes_in_and_out_again(tmp_path_factory: pytest.TempPathFactory, text: str, title: str) -> None:
+    database = Database(tmp_path_factory.mktemp("any") / "x.localmcp")
+    library = Library(database, LazyEmbedder(lambda: HashEmbedder(64)), Settings())
+    try:
+        added = library.add_text(text, title)
+    except Exception as error:
+        assert "holds no text" in str(error)
+    else:
+        assert library.add_text(text, title).uuid == added.uuid
+        assert disagreements(database) == []
+        library.remove([added.uuid])
+        assert disagreements(database) == []
+    database.close()
+
+
+# ---------------------------------------------------------------- models
+
+
+def failing() -> Embedder:
+    raise ModelUnavailable("The weights are not installed.")
+
+
+def test_without_a_model_text_is_stored_and_vectors_follow_later(
+    database: Database, embedder: CountingEmbedder, folder: Path
+) -> None:
+    report = Library(database, LazyEmbedder(failing), Settings()).add_paths([folder])
+    assert report.indexed == 3
+    assert report.notices == ["Found by words only until a refresh finds the model: The weights are not installed."]
+    assert column(database, "select model_id from collections") == [None]
+    later = Library(database, LazyEmbedder(lambda: embedder), Settings())
+    assert later.refresh().vectors_added == 3
+    assert column(database, "select count(*) from vectors") == [3]
+    assert sorted(embedder.embedded)[0] == "Bees\nA hive has one queen." or "Bees" in sorted(embedder.embedded)[0]
+    assert later.refresh().vectors_added == 0
+
+
+def test_vectors_made_later_are_those_that_would_have_been_made_at_once(database: Database, tmp_path: Path) -> None:
+    path = write(tmp_path / "many.md", many_sections(5))
+    model = CountingEmbedder()
+    Library(database, LazyEmbedder(lambda: model), Settings()).add_paths([path])
+    at_once = dict.fromkeys(model.embedded)
+    with database.write() as connection:
+        connection.execute("delete from vectors")
+        connection.execute("delete from signs")
+        requeue_collection(connection, 1)
+    model.embedded.clear()
+    Library(database, LazyEmbedder(lambda: model), Settings()).refresh()
+    assert dict.fromkeys(model.embedded) == at_once
+
+
+def test_a_model_that_fails_on_the_way_leaves_the_rest_for_later(database: Database, tmp_path: Path) -> None:
+    class Tiring(CountingEmbedder):
+        def embed_passages(self, texts: Sequence[str]) -> Any:
+            if len(self.embedded) > 100:
+                raise ModelUnavailable("The endpoint does not answer.")
+            return super().embed_passages(texts)
+
+    path = write(tmp_path / "many.md", many_sections(300))
+    report = Library(database, LazyEmbedder(Tiring), Settings()).add_paths([path])
+    assert report.indexed == 1
+    assert "does not answer" in report.notices[0]
+    assert 0 < column(database, "select count(*) from vectors")[0] < report.chunks_added
+    assert Library(database, LazyEmbedder(CountingEmbedder), Settings()).refresh().vectors_added > 0
+    assert column(database, "select count(*) from vectors") == [report.chunks_added]
+
+
+def test_another_model_is_refused_before_anything_is_read(library: Library, database: Database, folder: Path) -> None:
+    library.add_paths([folder])
+    write(folder / "new.md", "New.")
+    other = Library(database, LazyEmbedder(lambda: HashEmbedder(128)), Settings())
+    for attempt in (
+        lambda: other.add_paths([folder]),
+        other.refresh,
+        lambda: other.add_text("Some text.", "Text"),
+        lambda: other.add_paths([write(folder.parent / "another" / "a.md", "A.")]),
+    ):
+        with pytest.raises(ModelMismatch, match="holds vectors of 'hash'") as caught:
+            attempt()
+        assert "localmcp config set model hash:64 " in str(caught.value.hint)
+    assert len(titles(database)) == 3
+    assert [root.path for root in library.roots()] == [str(folder)]
+    assert other.add_paths([folder], collection="other").indexed == 4
+
+
+def test_a_refresh_with_nothing_to_do_does_not_load_the_model(
+    library: Library, database: Database, folder: Path
+) -> None:
+    library.add_paths([folder])
+    lazy = LazyEmbedder(failing)
+    assert Library(database, lazy, Settings()).refresh().notices == []
+    assert Library(database, lazy, Settings()).add_paths([folder]).notices == []
+
+
+def test_the_estimate_of_tokens_is_not_far_below_the_models_own_count() -> None:
+    embedder = open_embedder("default")
+    for text in (
+        "The quick brown fox jumps over the lazy dog near the river bank.",
+        "def add(a: int, b: int) -> int:\n    return a + b  # the sum\n",
+        "Perché l'assicurazione complementare è obbligatoria?",
+        "日本語の文章です。",
+    ):
+        assert estimate_tokens(text) >= 0.8 * embedder.count_tokens(text)
+
+
+def test_the_real_model_indexes_and_no_chunk_is_too_long_for_it(database: Database, tmp_path: Path) -> None:
+    embedder = open_embedder("default")
+    write(tmp_path / "d" / "a.md", many_sections(3))
+    write(tmp_path / "d" / "b.md", "# Città\n\nPerché l'àncora è più pesante.\n")
+    report = Library(database, LazyEmbedder(lambda: embedder), Settings()).add_paths([tmp_path / "d"])
+    assert report.indexed == 2
+    assert column(database, "select distinct length(embedding) from vectors") == [384 * 4]
+    assert column(database, "select name from models") == [embedder.identity.name]
+    assert set(column(database, "select language from groups")) == {"english", "italian"}
+
+
+def test_a_mail_is_in_the_language_of_its_text_not_of_its_header(
+    library: Library, database: Database, tmp_path: Path
+) -> None:
+    people = "Nuria Prieto <nuria.prieto@home.example>, Hugo Otero <hugo.otero@home.example>"
+    header = f"From: Lola Campos <lola.campos@mail.example>\nTo: {people}\nCc: {people}\nSubject: Pedido\n"
+    body = "Buenos días:\n\nLas botas son dos números más pequeñas. Por favor, las cambien por el 43.\n"
+    mail = f"{header}Date: Sun, 18 Jul 2021 17:41:00 +0000\nMessage-ID: <1@mail.example>\n\n{body}"
+    library.add_paths([write(tmp_path / "order.eml", mail)])
+    assert column(database, "select language from groups where chunks > 0") == ["spanish"]
+
+
+def test_a_mail_whose_sender_alone_has_changed_is_found_by_the_new_one(
+    library: Library, database: Database, tmp_path: Path
+) -> None:
+    mail = (
+        "From: Lola <{}@mail.example>\nSubject: Boots\nDate: Sun, 18 Jul 2021 17:41:00 +0000\n\nThe boots are small.\n"
+    )
+    path = write(tmp_path / "order.eml", mail.format("firstbox"))
+    library.add_paths([path])
+    write(path, mail.format("secondbox"))
+    assert library.refresh().updated == 1
+    sql = "select count(*) from chunks_fts where chunks_fts match ?"
+    with database.read() as connection:
+        counts = [fetch_one(connection, sql, (word,)) for word in ("secondbox", "firstbox")]
+    assert (counts, disagreements(database)) == ([1, 0], [])
+
+
+def test_a_text_that_is_there_without_vectors_gets_them_when_it_is_added_again(database: Database) -> None:
+    def fail() -> Embedder:
+        raise ModelUnavailable("The model is not here.")
+
+    for open_model, vectors in ((fail, 0), (lambda: open_embedder("hash:64"), 1)):
+        library = Library(database, LazyEmbedder(open_model), Settings())
+        library.add_text("Bees sleep in winter.", "Bees", uri="https://bees.example/winter")
+        assert column(database, "select count(*) from vectors") == [vectors]
+
+
+def test_code_is_in_the_language_of_its_comments_as_a_whole(
+    library: Library, database: Database, tmp_path: Path
+) -> None:
+    comments = (
+        "# Die Rechnung wird erst verschickt, wenn der Kunde die Lieferung bestätigt hat.",
+        "# Ohne Bestätigung wartet der Vorgang sieben Tage und wird danach verworfen.",
+    )
+    functions = [f"def step_{number}(value: int) -> int:\n    return value + {number}\n" for number in range(80)]
+    blocks = [f"{comments[number % 2]}\n{code}" if number % 3 else code for number, code in enumerate(functions)]
+    library.add_paths([write(tmp_path / "invoices.py", "\n\n".join(blocks))])
+    assert column(database, "select chunk_count from sources")[0] > 3
+    assert column(database, "select language from groups where chunks > 0") == ["german"]
+
+
+# ---------------------------------------------------------------- several documents in a file, and text by word only
+
+MAILBOX = """From ann@example.org Mon Jan  6 09:00:00 2025
+From: Ann <ann@example.org>
+Subject: Anchors
+Message-ID: <1@example.org>
+Date: Mon, 6 Jan 2025 09:00:00 +0000
+
+The anchors are in the shed.
+
+From bob@example.org Tue Jan  7 09:00:00 2025
+From: Bob <bob@example.org>
+Subject: Barometers
+Message-ID: <2@example.org>
+Date: Tue, 7 Jan 2025 09:00:00 +0000
+
+The barometers fell.
+"""
+
+
+def test_each_message_of_a_mailbox_is_a_document_that_comes_and_goes_with_it(
+    library: Library, database: Database, tmp_path: Path
+) -> None:
+    mailbox = write(tmp_path / "mail" / "inbox.mbox", MAILBOX)
+    other = write(tmp_path / "mail" / "note.md", "A note.")
+    report = library.add_paths([tmp_path / "mail"])
+    assert (report.indexed, report.failed) == (3, 0)
+    assert sorted(titles(database)) == ["Anchors", "Barometers", "note"]
+    assert library.why(mailbox)["entries"][0]["chunks"] == 2
+    assert library.refresh().unchanged == 3
+    write(mailbox, MAILBOX.split("From bob")[0] + "\n")
+    report = library.refresh()
+    assert (report.unchanged, report.missing) == (2, 1)
+    assert sorted(titles(database)) == ["Anchors", "note"]
+    assert library.remove([str(mailbox)]).removed == 1
+    assert titles(database) == ["note"]
+    assert library.add_paths([mailbox]).restored == 1
+    mailbox.unlink()
+    assert library.refresh().missing == 1
+    assert titles(database) == ["note"]
+    assert other.exists()
+
+
+def test_encoded_data_is_found_by_word_only_and_text_with_a_long_address_is_not(
+    library: Library, tmp_path: Path
+) -> None:
+    encoded = base64.encodebytes(bytes(range(256)) * 3).decode().replace("\n", "")
+    key = write(tmp_path / "d" / "key.txt", f"The key of the gate:\n{encoded}\n")
+    words = f"The gate is at https://example.org/{'part1Of' * 8}. {'It opens at dawn and shuts at dusk. ' * 8}"
+    gate = write(tmp_path / "d" / "gate.md", words)
+    assert library.add_paths([key, gate]).indexed == 2
+    assert "by word only" in library.why(key)["explanation"]
+    assert "by word only" not in library.why(gate)["explanation"]
+
+
+def test_numbers_and_lock_files_are_found_by_word_only_and_why_says_so(
+    library: Library, database: Database, tmp_path: Path
+) -> None:
+    numbers = "\n".join(f"{number},{number * 7},{number * 13}" for number in range(300))
+    table = write(tmp_path / "d" / "table.csv", f"a,b,c\n{numbers}\n")
+    lock = write(tmp_path / "d" / "yarn.lock", "lodash@^4.17.0:\n  version 4.17.21\n")
+    text = write(tmp_path / "d" / "text.md", "Lodash is a library.\n")
+    report = library.add_paths([table, lock, text])
+    assert (report.indexed, report.waiting) == (3, 0)
+    assert column(database, "select title from sources where id in (select source_id from chunks join vectors"
+                            " on vectors.id & 1099511627775 = chunks.id)") == ["text"]  # fmt: skip
+    assert "1 of them by word only (lock files" in library.why(lock)["explanation"]
+    assert "by word only" not in library.why(text)["explanation"]
+
+
+def test_equal_passages_of_different_documents_are_embedded_once(
+    database: Database, embedder: CountingEmbedder, tmp_path: Path
+) -> None:
+    header = "This program is free software and comes without any warranty. " * 5
+    for number in range(20):
+        write(tmp_path / "d" / f"{number}.md", f"{header}\n")
+    library = Library(database, LazyEmbedder(lambda: embedder), Settings())
+    library.add_paths([tmp_path / "d"])
+    write(tmp_path / "later.md", header)
+    library.add_paths([tmp_path / "later.md"])
+    assert column(database, "select count(*) from vectors") == [21]
+    assert len(embedder.embedded) == 1
+
+
+def test_a_vector_tells_nothing_of_equal_texts_in_another_collection(library: Library, database: Database) -> None:
+    letter = "The contract ends in June unless one of the two parties renews it in writing. " * 4
+    for title, collection in (("Secret plans", "hers"), ("Letter", "his"), ("Letter", "alone")):
+        library.add_text(letter, title, collection=collection)
+    hers, his, alone = column(database, "select embedding from vectors order by id")
+    assert his == alone != hers
+
+
+def test_a_file_from_a_time_that_no_database_holds_is_indexed_like_any_other(library: Library, folder: Path) -> None:
+    os.utime(folder / "bees.md", ns=(2**63, 2**63 + 5))
+    assert library.add_paths([folder]).indexed == 3
+    assert library.refresh().unchanged == 3
+    assert library.why(folder / "bees.md")["entries"][0]["onDisk"] == "unchanged"

@@ -1,0 +1,544 @@
+"""What a language model is handed: lean texts and structured content, budgets, paging, and names for documents."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+from desk import LEAN, SENTENCE, Desk
+
+from localmcp.config import Settings, sample_directory
+from localmcp.errors import InvalidInput, NotFound
+from localmcp.library.ingest import Library as FileLibrary
+from localmcp.library.search import MODES
+from localmcp.models import HashEmbedder, LazyEmbedder
+from localmcp.storage.database import Database
+from localmcp.tools import Answer, Json, Scope, without_none
+
+
+def passages_of(answer: Answer) -> int:
+    return sum(len(hit["content"]) for hit in answer.value["results"])
+
+
+def test_the_text_of_a_search_is_at_most_a_quarter_longer_than_its_passages(ask: Callable[..., Answer]) -> None:
+    answer = ask("search", query="fill the boiler through the valve")
+    assert answer.value["count"] == 5
+    assert len(answer.text) <= 1.25 * passages_of(answer)
+    assert len(json.dumps(answer.value, separators=(",", ":"))) <= 1.8 * passages_of(answer)
+    first = answer.value["results"][0]
+    assert answer.text.startswith("3 documents, 5 passages") or " documents, 5 passages" in answer.text.splitlines()[0]
+    assert first["content"] in answer.text and f"id {first['id'][:8]}" in answer.text
+    assert first["id"] == first["chunkId"] and "sha256" not in first["citation"]
+
+
+def test_words_of_the_question_that_are_not_there_are_named_on_the_first_line(
+    desk: Desk, ask: Callable[..., Answer]
+) -> None:
+    desk.add_text("Allotment", "The allotment costs 40 euros.")
+    answer = ask("search", query="How heavy is the valve of the boiler, its price and Warranty RX-77?", limit=1)
+    assert answer.value["absentWords"] == ["price", "Warranty", "RX-77"]
+    assert "none has 'price', 'Warranty', 'RX-77'" in answer.text.splitlines()[0]
+    assert "absentWords" not in ask("search", query="fill the boiler through the valve with euros").value
+
+
+@pytest.mark.parametrize(
+    ("query", "absent"),
+    [
+        ("Was kosten die Reparatur und der Aufzug?", ["Aufzug"]),
+        ("Wie lange dauert die Reparatur, und wie hoch sind die Kosten?", ["dauert"]),
+        ("Wouldn't the boiler's valve show E99?", ["E99"]),
+        ("\u6d17\u8863\u673a\u4e0d\u6392\u6c34\u600e\u4e48\u529e", []),
+        ("كم مدة الضمان E99", ["E99"]),
+    ],
+)
+def test_parts_of_words_measures_and_scripts_without_spaces_are_no_absent_words(
+    desk: Desk, ask: Callable[..., Answer], query: str, absent: list[str]
+) -> None:
+    desk.add_text("Mietvertrag", "Die Reparaturkosten der Wohnung werden vom Vermieter bezahlt, nicht vom Mieter.")
+    desk.add_text(
+        "\u624b\u518c",
+        "\u5982\u679c\u6d17\u8863\u673a\u6392\u6c34\u4e0d\u7545\uff0c\u8bf7\u6e05\u6d01\u8fc7\u6ee4\u5668\u3002",
+    )
+    desk.add_text("دليل الغسالة", "مدة الضمان سنتان من تاريخ الشراء، وعلى المشتري أن يحتفظ بالفاتورة.")
+    assert ask("search", query=query).value.get("absentWords", []) == absent
+
+
+def test_of_a_line_without_stops_the_part_with_the_answer_is_shown(desk: Desk, ask: Callable[..., Answer]) -> None:
+    readings = [f"sensor {number:03} reads {number * 7 % 100} degrees" for number in range(24)]
+    desk.add_text("Log of the greenhouse", " ".join([*readings, "the skylight jammed at noon", *readings]))
+    answer = ask("search", query="what jammed at noon, the skylight?", limit=1, maxChars=300)
+    shown = answer.value["results"][0]["content"]
+    assert "the skylight jammed at noon" in shown and len(shown) <= 300
+
+
+def test_a_text_that_several_documents_hold_is_among_the_first_five_once(
+    desk: Desk, ask: Callable[..., Answer]
+) -> None:
+    for number in range(4):
+        heading = f"## {number}.2 Lamp\n\n" if number else ""
+        desk.add_text(
+            f"Lamp page {number}", f"{heading}The copper lamp above{' ' if number % 2 else chr(10)}the bench hums."
+        )
+    desk.add_text("Switch", "The switch of the copper lamp was replaced in May.")
+    titles = [hit["sourceTitle"] for hit in ask("search", query="copper lamp", limit=5).value["results"]]
+    assert titles.index("Switch") == 1 and sum(title.startswith("Lamp page") for title in titles) == 4
+
+
+def test_a_list_and_a_document_tell_of_a_file_that_changed_since_it_was_read(desk: Desk, tmp_path: Path) -> None:
+    note = tmp_path / "note.md"
+    desk.add_file(note, "The lamp hums.")
+    assert "Changed since" not in desk.registry.call("list_sources", {}, LEAN).text
+    note.write_text("The lamp hums no more.")
+    listed = desk.registry.call("list_sources", {}, LEAN).text
+    assert listed.startswith("1 of 1 document, last changed first; times in UTC.")
+    assert f"Changed since they were read: {note}. The tool refresh reads them again." in listed
+    assert "Changed since" not in desk.registry.call("list_sources", {"order": "title"}, LEAN).text
+    document = desk.registry.call("get_document", {"sourceId": "note.md"}, LEAN).text
+    assert "file changed since it was read" in document.splitlines()[0]
+
+
+def test_a_document_is_read_from_the_place_that_an_answer_cites(desk: Desk, tmp_path: Path) -> None:
+    note = tmp_path / "note.md"
+    desk.add_file(note, "One.\nTwo.\nThree.\nFour.\n")
+    read = lambda name: desk.registry.call("get_document", {"sourceId": name}, LEAN)  # noqa: E731
+    assert read(f"{note}:3").value["source"]["content"].strip() == "Three.\nFour."
+    assert read("note.md:2-3").value["source"]["content"].strip() == "Two.\nThree."
+    assert read("note.md:3,4").value["source"]["content"].strip() == "Three.\nFour."
+    assert read("nothing.md:3").is_error
+
+
+def test_an_empty_library_says_so_to_whoever_searches_or_lists_it(desk: Desk) -> None:
+    calls = (("search", {"query": "lamp"}), ("list_sources", {}))
+    says = "There are no documents yet. They are added with: localmcp add FOLDER"
+    assert all(says in desk.registry.call(tool, arguments, LEAN).text for tool, arguments in calls)
+    desk.add_text("Vase", "A blue vase.")
+    assert all(says not in desk.registry.call(tool, arguments, LEAN).text for tool, arguments in calls)
+
+
+def test_a_value_that_no_document_has_in_a_field_is_named_with_those_there_are(desk: Desk) -> None:
+    desk.library.put("The lamp hums.", title="Lamp", metadata={"author": "Ada", "tags": ["light", 7]})
+    search = lambda **metadata: desk.registry.call("search", {"query": "lamp", "metadata": metadata}, LEAN).text  # noqa: E731
+    assert search(author="Adda") == "No author 'Adda'. There is: Ada. Did you mean 'Ada'?"
+    assert search(tags=["dark", "dim"]) == "No tags 'dark'. There are: 7, light."
+    assert "The lamp hums." in search(tags=["dark", 7])
+
+
+def test_a_range_of_dates_or_a_folder_that_holds_nothing_is_named(desk: Desk, tmp_path: Path) -> None:
+    (tmp_path / "notes").mkdir()
+    desk.add_file(tmp_path / "notes" / "lamp.md", "The copper lamp hums at night.")
+    late = desk.registry.call("search", {"query": "lamp", "since": "2199-01-01"}, LEAN).text
+    assert re.match(r"No document is dated so: they are from [\d-]{10} to [\d-]{10}\.", late)
+    cut = desk.registry.call("search", {"query": "lamp", "pathPrefix": str(tmp_path / "note")}, LEAN).text
+    assert cut == f"Nothing is below '{tmp_path / 'note'}'. The nearest is '{tmp_path / 'notes'}'."
+    parts = tmp_path.relative_to(tmp_path.anchor).parts
+    shouted = Path(tmp_path.anchor, *(part.upper() for part in parts), "NOTES")
+    cut = desk.registry.call("list_sources", {"pathPrefix": str(shouted)}, LEAN).text
+    assert f"The nearest is '{tmp_path / 'notes'}'." in cut
+
+
+def test_one_document_has_at_most_two_of_the_first_five_passages(ask: Callable[..., Answer]) -> None:
+    hits = ask("search", query="boiler manual", limit=5).value["results"]
+    sources = [hit["sourceId"] for hit in hits]
+    assert len(hits) == 5 and max(map(sources.count, sources)) <= 2
+    alone = ask("search", query="boiler manual", limit=3, sourceId=sources[0][:8]).value["results"]
+    assert {hit["sourceId"] for hit in alone} == {sources[0]} and len(alone) == 3
+
+
+def test_pages_within_a_budget_follow_each_other_without_gap_or_repetition(ask: Callable[..., Answer]) -> None:
+    whole = [hit["id"] for hit in ask("search", query="boiler", limit=50, maxChars=100_000).value["results"]]
+    paged: list[str] = []
+    cursor: str | None = None
+    while True:
+        answer = ask("search", query="boiler", limit=7, maxChars=1500, cursor=cursor)
+        assert passages_of(answer) <= 1500
+        paged += [hit["id"] for hit in answer.value["results"]]
+        cursor = answer.value.get("nextCursor")
+        if cursor is None:
+            break
+    assert sorted(paged) == sorted(whole) and len(set(paged)) == len(paged)
+
+
+def test_grouped_by_document_a_search_names_each_once(ask: Callable[..., Answer]) -> None:
+    hits = ask("search", query="boiler", limit=10, groupBy="document").value["results"]
+    assert len({hit["sourceId"] for hit in hits}) == len(hits) == 6
+    assert all(hit["morePassages"] >= 1 and len(hit["content"]) <= 250 for hit in hits)
+
+
+def test_a_grouped_search_reaches_documents_behind_one_that_fills_the_first_hundred_places(
+    ask: Callable[..., Answer], desk: Desk
+) -> None:
+    text = "".join(f"## Note {part}\n\nA boiler boiler boiler. {SENTENCE.format(part) * 6}\n\n" for part in range(120))
+    desk.add_text("Boiler log", text)
+    hits = ask("search", query="boiler", limit=10, groupBy="document").value["results"]
+    assert len(hits) == 7
+
+
+def test_pages_of_a_search_reach_what_is_behind_the_first_hundred_places(desk: Desk) -> None:
+    for number in range(5):
+        paragraphs = "\n\n".join(f"boiler valve {number} {part} pressure" for part in range(30))
+        desk.library.put(paragraphs, title=f"Log {number}", paragraphs=True)
+    for number in range(4):
+        desk.add_text(f"Walk {number}", f"A boiler is named once in {number} " + "beside other words of it " * 20)
+    for mode, group, limit in product(MODES, (None, "document"), (5, 50)):
+        cursor, hits = None, list[str]()
+        while cursor is not None or not hits:
+            arguments = {"query": "boiler valve pressure", "limit": limit, "mode": mode, "groupBy": group}
+            page = desk.registry.call("search", without_none({**arguments, "cursor": cursor}), Scope()).value
+            hits, cursor = [*hits, *(hit["id"] for hit in page["results"])], page.get("nextCursor")
+        assert len(set(hits)) == len(hits) >= (9 if group else 150)
+
+
+def test_from_the_sixth_on_the_documents_of_a_grouped_search_take_a_line_each(
+    ask: Callable[..., Answer], desk: Desk
+) -> None:
+    for number in range(4):
+        desk.add_text(f"Lamp {number}", f"The boiler lamp {number} hums.")
+    answer = ask("search", query="boiler", limit=10, groupBy="document")
+    listed = [line for line in answer.text.splitlines() if line.startswith("# ") and " | [" in line]
+    assert [line.count("| [") for line in listed] == [1] * 5 and " | [6] " in listed[0]
+    assert all(f"id {hit['id'][:8]}" in answer.text for hit in answer.value["results"])
+
+
+def test_long_metadata_are_not_repeated_with_each_passage(desk: Desk) -> None:
+    tags = [f"section-about-{number}" for number in range(50)]
+    desk.library.put(
+        "The siphon is cleaned in May.", title="Siphon", metadata={"tags": tags, "author": "me", "room": 3}
+    )
+    answer = desk.registry.call("search", {"query": "siphon"}, LEAN)
+    assert answer.value["results"][0]["metadata"] == {"room": 3}
+
+
+def test_a_long_document_comes_in_pages_that_join_exactly(ask: Callable[..., Answer], desk: Desk) -> None:
+    text = "".join(f"## Section {n}\n\n{SENTENCE.format(n) * 4}\n\n" for n in range(60))
+    desk.add_text("Long", text)
+    parts: list[str] = []
+    offset = 0
+    while True:
+        answer = ask("get_document", sourceId="Long", offset=offset)
+        assert len(answer.text) <= 8_500 and "chunks" not in answer.value
+        parts.append(answer.value["source"]["content"])
+        if not answer.value["truncated"]:
+            break
+        offset = answer.value["nextOffset"]
+    assert len(parts) > 2 and "".join(parts) == text
+
+
+def test_empty_lines_at_the_end_of_a_document_are_no_further_page(ask: Callable[..., Answer], desk: Desk) -> None:
+    sentence = SENTENCE.format(7) * 4
+    desk.add_text("Ends in empty lines", f"{sentence}\n\n\n")
+    answer = ask("get_document", sourceId="Ends in empty lines", maxChars=len(sentence) + 1)
+    assert answer.value["source"]["content"].strip() == sentence.strip()
+    assert not answer.value["truncated"] and "nextOffset" not in answer.value
+
+
+def test_lines_and_an_outline_of_a_document_are_read_alone(ask: Callable[..., Answer]) -> None:
+    outline = ask("get_document", sourceId="Boiler manual 2", outline=True)
+    [part] = [entry for entry in outline.value["outline"] if entry["heading"] == "Part 2"]
+    lines = f"{part['startLine']}-{part['startLine'] + 2}"
+    answer = ask("get_document", sourceId="Boiler manual 2", lines=lines)
+    assert answer.value["source"]["content"] == f"## Part 2\n\n{SENTENCE.format(22) * 6}\n"
+    assert "Nothing begins at this offset" in ask("get_document", sourceId="Boiler manual 2", offset=8000).text
+    with pytest.raises(InvalidInput, match="lines"):
+        ask("get_document", sourceId="Boiler manual 2", lines="ten")
+    with pytest.raises(InvalidInput, match="begins before the first line"):
+        ask("get_document", sourceId="Boiler manual 2", lines="0-3")
+    with pytest.raises(InvalidInput, match="no range of lines"):
+        # In quadratic time it took hours, during which no other call was answered.
+        ask("get_document", sourceId="Boiler manual 2", lines=f"1{' ' * 500_000}x")
+
+
+def test_an_outline_without_headings_names_the_lines_to_read(desk: Desk, tmp_path: Path) -> None:
+    desk.add_file(tmp_path / "lamp.txt", "The lamp hums.\nIts switch is worn.\n")
+    answer = desk.registry.call("get_document", {"sourceId": "lamp.txt", "outline": True}, LEAN)
+    assert answer.text.endswith("\nIt has no headings. Read it by lines=1-2")
+
+
+def test_lines_count_from_the_top_also_of_a_document_that_begins_with_empty_ones(desk: Desk) -> None:
+    text = "\n\n\nOne is short.\nTwo is long. " + "It goes on. " * 30 + "\nThree.\r"
+    desk.add_text("Note", f"{text}\n\nThe last one.")
+
+    def read(**arguments: Any) -> Json:
+        return desk.registry.call("get_document", {"sourceId": "Note", **arguments}, Scope()).value
+
+    assert read(lines="4")["source"]["content"] == "One is short.\n"
+    part = read(lines="5-", maxChars=200)
+    span = part["chunks"][0]["metadata"]
+    assert text[span["start"] : span["stop"]] == part["source"]["content"] and part["startLine"] == 5
+    rest = read(offset=part["nextOffset"])["source"]["content"]
+    assert f"One is short.\n{part['source']['content']}{rest}" == f"{text}\n\nThe last one.".lstrip("\n")
+
+
+def test_lines_of_a_workbook_are_rows_of_any_sheet(database: Database, hash_embedder: HashEmbedder) -> None:
+    sample = sample_directory() / "documents" / "house" / "warranty-register.xlsx"
+    FileLibrary(database, LazyEmbedder(lambda: hash_embedder), Settings()).add_paths([sample])
+    answer = Desk(database, hash_embedder).registry.call("get_document", {"sourceId": f"{sample.name}:5"}, LEAN)
+    assert answer.value["source"]["content"].startswith("## Warranties") and "startLine" not in answer.value
+
+
+def test_an_outline_has_every_heading_also_where_several_share_a_passage(
+    desk: Desk, ask: Callable[..., Answer]
+) -> None:
+    names = [f"{'#' * (2 + number % 2)} Step {number}" for number in range(40)]
+    desk.add_text("Manual", "# Manual\n\n" + "\n\n".join(f"{name}\n\nTurn it." for name in names))
+    expected = [(1, "Manual", 0)] + [(3 + 4 * n, f"Step {n}", 1 + n % 2) for n in range(40)]
+    for budget in (10_000, 200):
+        offset: int | None = 0
+        seen: list[tuple[int, str, int]] = []
+        while offset is not None:
+            result = ask("get_document", sourceId="Manual", outline=True, offset=offset, maxChars=budget).value
+            seen += [(entry["startLine"], entry["heading"], entry["level"]) for entry in result["outline"]]
+            offset = result.get("nextOffset")
+        assert seen == expected
+
+
+def test_the_section_of_a_passage_ends_at_the_next_heading(ask: Callable[..., Answer]) -> None:
+    hit = ask("search", query="valve 22", mode="keyword", limit=1).value["results"][0]
+    text = ask("get_context", chunkId=hit["id"][:8], section=True).text
+    assert "Part 2" in text and "Part 1" not in text and "Part 3" not in text
+
+
+def test_the_section_of_a_passage_above_all_headings_ends_at_the_first(desk: Desk, ask: Callable[..., Answer]) -> None:
+    desk.add_text("Letter", "Dear neighbor.\n\n" + "".join(f"# Point {n}\n\n{SENTENCE * 6}\n\n" for n in range(3)))
+    hit = ask("search", query="dear neighbor", mode="keyword").value["results"][0]
+    assert ask("get_context", chunkId=hit["id"], section=True).value["chunksRetrieved"] == 1
+
+
+def test_a_context_keeps_to_its_budget_and_sends_each_text_once(ask: Callable[..., Answer]) -> None:
+    hit = ask("search", query="boiler", limit=1).value["results"][0]
+    answer = ask("get_context", chunkId=hit["id"], window=20, maxChars=700)
+    assert answer.value["truncated"] and sum(len(chunk["content"]) for chunk in answer.value["chunks"]) <= 700
+    assert "concatenatedContent" not in answer.value
+
+
+@pytest.mark.parametrize("name", ["{id}", "{short}", "Boiler manual 3", "boiler MANUAL 3"])
+def test_a_document_is_named_in_one_way_everywhere(ask: Callable[..., Answer], name: str) -> None:
+    identity = ask("get_document", sourceId="Boiler manual 3").value["source"]["id"]
+    name = name.format(id=identity, short=identity[:8])
+    assert ask("get_document", sourceId=name).value["source"]["id"] == identity
+    assert ask("search", query="boiler", sourceId=name).value["results"][0]["sourceId"] == identity
+    quote = SENTENCE.format(31).strip()
+    assert ask("verify_citation", quote=quote, id=name).value["verdict"] == "exact"
+
+
+def test_an_ambiguous_title_lists_what_it_fits(desk: Desk, tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        desk.add_file(tmp_path / folder / "NEWS.txt", f"News of {folder}.")
+    answer = desk.registry.call("get_document", {"sourceId": "NEWS.txt"}, LEAN)
+    assert answer.is_error and all(str(tmp_path / folder / "NEWS.txt") in answer.text for folder in ("a", "b"))
+
+
+def test_a_file_is_named_by_a_part_of_its_path_with_or_without_its_ending(desk: Desk, tmp_path: Path) -> None:
+    (tmp_path / "house").mkdir()
+    desk.add_file(tmp_path / "house" / "boiler.care.md", "# Care\n\nAir it.")
+    for name in ("boiler.care.md", "boiler.care", "boiler", "house/boiler.care", "house/boiler"):
+        answer = desk.registry.call("get_document", {"sourceId": name}, LEAN)
+        assert answer.value["source"]["path"].endswith("boiler.care.md")
+    assert desk.registry.call("get_document", {"sourceId": "hous"}, LEAN).is_error
+
+
+def test_a_relative_folder_is_found_anywhere_in_a_path(desk: Desk, tmp_path: Path) -> None:
+    for folder in ("office", "offices"):
+        (tmp_path / folder).mkdir()
+        desk.add_file(tmp_path / folder / "a.md", "# A\n\nText.")
+
+    def total(folder: str) -> int:
+        return desk.registry.call("list_sources", {"pathPrefix": folder}, LEAN).value["total"]
+
+    assert total("office") == total(str(tmp_path / "office")) == 1 and total(str(tmp_path)) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({"sourceType": "markdown"}, "Did you mean 'docs'?"),
+        ({"sourceType": "poem"}, "There is: docs"),
+        ({"partition": "kitchn"}, "No partition 'kitchn'"),
+        ({"pathPrefix": "/nowhere/at/all"}, "Nothing is below '/nowhere/at/all'"),
+    ],
+)
+def test_a_filter_that_fits_nothing_names_the_valid_values(
+    ask: Callable[..., Answer], arguments: dict[str, str], expected: str
+) -> None:
+    assert expected in ask("search", query="boiler", **arguments).text
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("search", {"q": "boiler", "top_k": 2}),
+        ("search", {"question": "boiler", "max_results": "2"}),
+        ("get_document", {"path": "Boiler manual 1", "max_chars": 400}),
+        ("get_document", {"title": "Boiler manual 1"}),
+        ("list_sources", {"max_results": 2}),
+        ("list_sources", {"path": "/"}),
+        ("search", {"query": "boiler", "path": "/"}),
+    ],
+)
+def test_other_names_for_arguments_are_accepted(
+    ask: Callable[..., Answer], tool: str, arguments: dict[str, Any]
+) -> None:
+    assert not ask(tool, **arguments).is_error
+
+
+def test_a_document_is_named_by_the_address_of_its_resource_or_its_file(desk: Desk, tmp_path: Path) -> None:
+    (tmp_path / "my notes").mkdir()
+    desk.add_file(tmp_path / "my notes" / "a.md", "# A\n\nText.")
+
+    def read(name: str) -> dict[str, Any]:
+        return desk.registry.call("get_document", {"sourceId": name}, LEAN).value["source"]
+
+    source = read(str(tmp_path / "my notes" / "a.md"))
+    assert read(f"localmcp://document/{source['id']}?offset=0") == source
+    assert read((tmp_path / "my notes" / "a.md").as_uri()) == source
+
+
+def test_an_unknown_argument_names_the_nearest(ask: Callable[..., Answer]) -> None:
+    with pytest.raises(InvalidInput, match="did you mean 'partition'"):
+        ask("search", query="boiler", partitoin="x")
+
+
+def test_documents_are_listed_by_their_last_change(ask: Callable[..., Answer]) -> None:
+    answer = ask("list_sources", limit=2)
+    assert (answer.value["count"], answer.value["total"], answer.value["nextOffset"]) == (2, 6, 2)
+    assert len(answer.text.splitlines()) == 4
+    assert "goes by the dates in documents" in ask("list_sources", since="2100-01-01").text
+    assert "No title contains lamp;" in ask("list_sources", title="lamp").text
+    assert ask("list_sources", since="yesterday").value["total"] == 6
+    titles = [item["title"] for item in ask("list_sources", order="title").value["sources"]]
+    assert titles == sorted(titles)
+    with pytest.raises(InvalidInput, match="since"):
+        ask("list_sources", since="some day")
+
+
+def test_titles_beyond_ascii_are_found_in_any_case_and_listed_once_over_all_pages(desk: Desk) -> None:
+    titles = ["Abc", "Äpfel und Öl", "École", "Über Größe", "ärger"]
+    for title in titles:
+        desk.add_text(title, f"# {title}\n\nA text.")
+
+    def titles_of(**arguments: Any) -> list[str]:
+        sources = desk.registry.call("list_sources", arguments, LEAN).value["sources"]
+        return [item["title"] for item in sources]
+
+    assert [title for offset in range(5) for title in titles_of(limit=1, offset=offset, order="title")] == titles
+    assert titles_of(title="über größe") == ["Über Größe"]
+    document = desk.registry.call("get_document", {"sourceId": "über GRÖSSE"}, LEAN).value
+    assert document["source"]["title"] == "Über Größe"
+
+
+def test_the_collection_of_a_search_tells_which_document_of_a_name_is_meant(desk: Desk, tmp_path: Path) -> None:
+    note = tmp_path / "notes.md"
+    note.write_text("The code is 4711.")
+    for name in ("home", "work"):
+        desk.library.put(note.read_text(), title="Notes", uri=str(note), collection=name)
+        desk.library.put(f"The code of {name}.", title="Codes", collection=name)
+    for name, source in product(("home", "work"), ("notes.md", "Codes")):
+        arguments = {"query": "code", "collection": name, "sourceId": source}
+        [hit] = desk.registry.call("search", arguments, LEAN).value["results"]
+        assert hit["collection"] == name
+
+
+def test_a_correction_is_in_the_query_that_is_meant_also_of_a_word_with_accents(desk: Desk) -> None:
+    desk.add_text("House", "Die Küchenmaschine ist kaputt.")
+    answer = desk.registry.call("search", {"query": "Küchenmashine kaputt"}, LEAN).value
+    assert answer["didYouMean"] == "kuchenmaschine kaputt"
+
+
+def test_a_path_of_signs_alone_names_no_document(desk: Desk, tmp_path: Path) -> None:
+    desk.add_file(tmp_path / ".hidden.md", "Out of sight.")
+    assert desk.registry.call("get_document", {"sourceId": "./"}, LEAN).is_error
+
+
+def test_a_quote_with_a_dropped_word_is_shown_its_nearest_passage(ask: Callable[..., Answer]) -> None:
+    answer = ask("verify_citation", quote="The boiler of house 31 is filled through 31 until the needle shows 31 bar")
+    assert answer.value["verdict"] == "absent" and answer.value["nearest"]["similarity"] > 0.85
+    assert "valve 31" in answer.text
+
+
+def test_a_failed_call_is_an_error(ask: Callable[..., Answer]) -> None:
+    assert ask("get_document", sourceId="no such thing").is_error
+    with pytest.raises(NotFound):
+        ask("get_context", chunkId="00000000")
+
+
+def test_half_a_character_and_a_date_before_all_dates_are_refused(ask: Callable[..., Answer]) -> None:
+    with pytest.raises(InvalidInput, match="half a character"):
+        ask("list_sources", pathPrefix="\ud800")
+    assert ask("list_sources", since="0001-01-01").value["total"] == 6
+
+
+@pytest.mark.parametrize("most", [200, 333, 1000])
+def test_a_budget_holds_where_one_passage_is_larger_and_its_pages_join_exactly(
+    ask: Callable[..., Answer], desk: Desk, most: int
+) -> None:
+    text = "# Log\n\n" + "".join(f"Reading {n}: pressure rose.\r\n" for n in range(60)) + "word " * 300 + "x" * 500
+    desk.add_text("Readings", text)
+    chunk = ask("search", query="pressure rose", sourceId="Readings", limit=1).value["results"][0]["chunkId"]
+    assert len(ask("get_context", chunkId=chunk, maxChars=most).value["chunks"][0]["content"]) <= most
+    assert len(ask("search", query="pressure rose", maxChars=most).value["results"][0]["content"]) <= most
+    pages, answer = [], ask("get_document", sourceId="Readings", maxChars=most)
+    while "nextOffset" in answer.value:
+        pages.append(answer.value["source"]["content"])
+        answer = ask("get_document", sourceId="Readings", maxChars=most, offset=answer.value["nextOffset"])
+    pages.append(answer.value["source"]["content"])
+    assert "".join(pages) == text and max(map(len, pages)) <= most
+    last = ask("get_document", sourceId="Readings", lines=f"{answer.value['startLine']}-")
+    assert last.value["source"]["content"].endswith(pages[-1])
+
+
+def test_a_nearest_passage_is_cited_by_the_line_of_its_words(
+    desk: Desk, ask: Callable[..., Answer], tmp_path: Path
+) -> None:
+    desk.add_file(tmp_path / "pump.md", "# Pump\n\nIt is loud.\n\nThe filter is rinsed every other month.\n")
+    answer = ask("verify_citation", quote="The filter is rinsed every third month.")
+    assert answer.value["nearest"]["label"].endswith("pump.md:5")
+
+
+def test_a_passage_says_the_heading_above_its_heading(desk: Desk, ask: Callable[..., Answer], tmp_path: Path) -> None:
+    parts = "".join(
+        f"## Release {n}\n\n### News\n\nA horn {n} {'honks ' * 90}.\n\n### Fixes\n\nThe lamp {n} {'glows ' * 90}.\n\n"
+        for n in range(1, 5)
+    )
+    desk.add_file(tmp_path / "news.md", f"# News\n\n{parts}")
+    text = ask("search", query="lamp 4 glows", limit=4).text
+    assert re.search(r"^\[1\] § Release 4, line.*\n### News\n(.*\n)+### Fixes\n", text, re.M)
+
+
+def test_a_heading_that_the_passage_begins_with_is_not_said_above_it(
+    desk: Desk, ask: Callable[..., Answer], tmp_path: Path
+) -> None:
+    news, fixes = (f"{word} " * 150 for word in ("honks", "glows"))
+    desk.add_file(tmp_path / "news.md", f"# News\n\n## Release 1\n\n### Sounds\n\n{news}\n\n### Fixes\n\n{fixes}\n")
+    text = ask("search", query="it glows", limit=1).text
+    assert re.search(r"^\[1\] § Release 1, line.*\n### Fixes\n", text, re.M)
+
+
+def test_a_heading_is_said_once_and_so_is_the_title(desk: Desk, ask: Callable[..., Answer], tmp_path: Path) -> None:
+    filling = "It glows. " * 70
+    desk.add_file(
+        tmp_path / "lamp.md", f"# lamp.md\n\nA horn honks. {filling}\n\n## Fuse\n\nThe fuse is worn. {filling}"
+    )
+    honks = ask("search", query="horn honks", limit=1).text
+    assert honks.count("# lamp.md") == 0 and "A horn honks." in honks
+    worn = ask("search", query="worn fuse", limit=1).text
+    assert worn.count("Fuse") == 1 and "\n## Fuse\n" in worn
+
+
+def test_a_document_of_a_grouped_search_shows_where_it_matches(
+    desk: Desk, ask: Callable[..., Answer], tmp_path: Path
+) -> None:
+    desk.add_file(tmp_path / "lamp.txt", f"{'Nothing is said here. ' * 15}\nThe lamp hums when the switch is worn.\n")
+    hit = ask("search", query="lamp hums switch", groupBy="document", limit=1).value["results"][0]
+    assert hit["content"].startswith("… ") and "The lamp hums" in hit["content"]
+
+
+def test_a_title_that_is_the_name_of_the_file_with_spaces_is_not_said(desk: Desk, tmp_path: Path) -> None:
+    path = tmp_path / "price-list.csv"
+    path.write_text("lamp,12")
+    desk.library.put("lamp,12", title="price list", uri=str(path))
+    assert f"# {path} | " in desk.registry.call("search", {"query": "lamp"}, LEAN).text

@@ -1,0 +1,344 @@
+"""The library through the registry, as assistants and API callers reach it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from localmcp.config import Settings
+from localmcp.errors import AccessDenied, Interrupted, InvalidInput, NotFound
+from localmcp.library import reading
+from localmcp.library.ingest import Library
+from localmcp.library.library_tools import LibraryTools
+from localmcp.library.report import Progress
+from localmcp.models import HashEmbedder, LazyEmbedder
+from localmcp.storage.database import Database, fetch_one
+from localmcp.tools import Registry, Scope, use_progress
+
+ASSISTANT = Scope(caller="stdio", trusted=False)
+
+
+class Setting:
+    """A registry with the library's tools, called as an assistant calls them."""
+
+    def __init__(
+        self, database: Database, settings: Settings, embedder: HashEmbedder | None = None, wait: float = 20
+    ) -> None:
+        self.library = Library(database, LazyEmbedder(lambda: embedder or HashEmbedder(64)), settings)
+        self.tools = LibraryTools(self.library, database, settings, wait=wait)
+        self.registry = Registry()
+        self.registry.add_service(self.tools)
+
+    def call(self, name: str, scope: Scope = ASSISTANT, **arguments: Any) -> dict[str, Any]:
+        answer = self.registry.call(name, arguments, scope)
+        tool = self.registry.find(name)
+        assert tool is not None
+        assert tool.output_schema is not None
+        Draft202012Validator(tool.output_schema).validate(answer.value)
+        return answer.value
+
+
+@pytest.fixture
+def allowed(tmp_path: Path) -> Path:
+    folder = tmp_path / "allowed"
+    folder.mkdir()
+    (folder / "bees.md").write_text("# Bees\n\nA hive has one queen.\n", encoding="utf-8")
+    (folder / "roses.md").write_text("# Roses\n\nPrune them.\n", encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def at(database: Database, allowed: Path) -> Setting:
+    return Setting(database, Settings(folders=(allowed,)))
+
+
+def test_the_tools_are_found_by_search_and_not_listed(at: Setting) -> None:
+    assert [each.name for each in at.registry.tools()] == [
+        "add_document",
+        "add_path",
+        "refresh",
+        "remove_source",
+        "restore_source",
+        "list_trash",
+        "job_status",
+        "cancel_job",
+    ]
+    assert at.registry.visible() == []
+    destructive = {each.name for each in at.registry.tools() if each.mark.destructive}
+    assert destructive == {"refresh", "remove_source"}
+    assert [each.name for each in at.registry.tools() if each.mark.read_only] == ["list_trash"]
+
+
+def test_a_document_is_added_once_and_replaced_when_asked(at: Setting) -> None:
+    said = {"text": "# Notes\n\nBuy milk.\n", "title": "Shopping", "sourceType": "notion", "metadata": {"by": "me"}}
+    first = at.call("add_document", **said)
+    assert (first["status"], first["chunksAdded"]) == ("added", 1)
+    assert at.call("add_document", **said)["status"] == "unchanged"
+    other = {**said, "text": "Buy bread."}
+    with pytest.raises(InvalidInput, match="replace: true"):
+        at.call("add_document", **other)
+    second = at.call("add_document", **other, replace=True)
+    assert (second["status"], second["sourceId"]) == ("replaced", first["sourceId"])
+
+
+def test_a_folder_that_the_person_allowed_may_be_added(at: Setting, allowed: Path) -> None:
+    result = at.call("add_path", path=str(allowed))
+    assert (result["status"], result["indexed"], result["problems"]) == ("done", 2, [])
+
+
+def test_a_path_outside_is_refused_and_the_allowed_folders_are_named(
+    at: Setting, allowed: Path, tmp_path: Path
+) -> None:
+    secret = tmp_path / "secret.md"
+    secret.write_text("Hush.", encoding="utf-8")
+    for path in (str(secret), str(allowed / ".." / "secret.md"), str(tmp_path), str(allowed) + "x", "/nowhere"):
+        with pytest.raises(AccessDenied, match="outside the folders") as raised:
+            at.call("add_path", path=path)
+        assert str(allowed) in str(raised.value) and "restart the client" in str(raised.value)
+
+
+def test_a_link_does_not_lead_out_of_the_allowed_folders(at: Setting, allowed: Path, tmp_path: Path) -> None:
+    (tmp_path / "secret").mkdir()
+    (tmp_path / "secret" / "a.md").write_text("Hush.", encoding="utf-8")
+    try:
+        (allowed / "link").symlink_to(tmp_path / "secret")
+    except OSError:
+        pytest.skip("links need a right that this user lacks")
+    with pytest.raises(AccessDenied):
+        at.call("add_path", path=str(allowed / "link"))
+    assert at.call("add_path", path=str(allowed))["indexed"] == 2
+
+
+def test_a_folder_that_was_added_may_be_added_again(at: Setting, tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "a.md").write_text("Mine.", encoding="utf-8")
+    with pytest.raises(AccessDenied):
+        at.call("add_path", path=str(folder))
+    at.call("add_path", scope=Scope(caller="cli"), path=str(folder))
+    assert at.call("add_path", path=str(folder / "a.md"))["unchanged"] == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        (".env", "hidden file"),
+        (".private/diary.md", "hidden folder"),
+        ("vault/key.md", "ignored by .localmcpignore: vault/"),
+        ("vault", "ignored by .localmcpignore: vault/"),
+        ("letters/password.md", r"ignored by .gitignore: password\.\*"),
+    ],
+)
+@pytest.mark.parametrize("is_setting", [True, False], ids=["allowed by a setting", "added by the person"])
+def test_an_assistant_cannot_add_what_the_folder_leaves_out(
+    database: Database, allowed: Path, name: str, reason: str, is_setting: bool
+) -> None:
+    (allowed / ".localmcpignore").write_text("vault/\n", encoding="utf-8")
+    (allowed / ".gitignore").write_text("password.*\n", encoding="utf-8")
+    for file in (".env", ".private/diary.md", "vault/key.md", "letters/password.md", "letters/a.md"):
+        (allowed / file).parent.mkdir(exist_ok=True)
+        (allowed / file).write_text("# Hush\n\nA secret.\n", encoding="utf-8")
+    at = Setting(database, Settings(folders=(allowed,) if is_setting else ()))
+    at.call("add_path", scope=Scope(caller="cli"), path=str(allowed))
+    with pytest.raises(AccessDenied, match=reason):
+        at.call("add_path", path=str(allowed / name))
+    assert at.call("add_path", path=str(allowed / "letters"), collection="other")["indexed"] == 1
+    # The person may.
+    at.call("add_path", scope=Scope(caller="cli"), path=str(allowed / name))
+
+
+def test_the_ignore_file_of_a_watched_folder_above_counts_for_a_caller_who_does_not_see_its_collection(
+    database: Database, tmp_path: Path
+) -> None:
+    inner = tmp_path / "outer" / "inner"
+    inner.mkdir(parents=True)
+    (inner / "a.md").write_text("# Bees\n", encoding="utf-8")
+    (inner.parent / ".localmcpignore").write_text("diary.md\n", encoding="utf-8")
+    at = Setting(database, Settings())
+    at.call("add_path", scope=Scope(caller="cli"), path=str(inner.parent), collection="private")
+    at.call("add_path", scope=Scope(caller="cli"), path=str(inner))
+    (inner / "diary.md").write_text("# Hush\n", encoding="utf-8")
+    narrow = Scope(caller="key-1", trusted=False, collections=frozenset(["default"]))
+    with pytest.raises(AccessDenied, match="ignored by .*diary"):
+        at.call("add_path", scope=narrow, path=str(inner / "diary.md"))
+    with pytest.raises(AccessDenied) as outside:
+        at.call("add_path", scope=narrow, path=str(inner.parent / "b.md"))
+    assert f"Allowed: {inner}." in str(outside.value)
+
+
+def test_a_relative_path_means_nothing_to_an_assistant(at: Setting) -> None:
+    with pytest.raises(InvalidInput, match="absolute"):
+        at.call("add_path", path="docs")
+
+
+def test_a_path_with_a_nul_character_is_refused(at: Setting) -> None:
+    with pytest.raises(InvalidInput, match="path has a NUL character"):
+        at.call("add_path", path="notes\0.md")
+
+
+def test_a_refresh_finds_what_changed(at: Setting, allowed: Path) -> None:
+    at.call("add_path", path=str(allowed))
+    (allowed / "bees.md").write_text("# Bees\n\nThey dance.\n", encoding="utf-8")
+    (allowed / "roses.md").unlink()
+    result = at.call("refresh")
+    assert (result["updated"], result["missing"]) == (1, 1)
+
+
+def test_a_document_is_removed_and_restored(at: Setting) -> None:
+    source = at.call("add_document", text="Buy milk.", title="Shopping")["sourceId"]
+    item = {"sourceId": source, "title": "Shopping", "path": None}
+    assert at.call("remove_source", sourceId=source) == {"removed": 1, "trashDays": 30, "sources": [item]}
+    trash = at.call("list_trash")
+    assert trash["sources"][0]["sourceId"] == source and "localmcp trash empty" in trash["message"]
+    with pytest.raises(NotFound, match="'Shopping' is in the trash already"):
+        at.call("remove_source", sourceId="Shopping")
+    with pytest.raises(NotFound) as refused:
+        at.call("restore_source", sourceId="Beekeeping")
+    assert "list_trash" in str(refused.value.hint)
+    assert at.call("restore_source", sourceId=source) == {"sourceId": source, "title": "Shopping", "path": None}
+    with pytest.raises(NotFound):
+        at.call("restore_source", sourceId=source)
+
+
+def test_a_path_is_removed_with_everything_in_it(at: Setting, allowed: Path) -> None:
+    at.call("add_path", path=str(allowed))
+    assert at.call("remove_source", path=str(allowed))["removed"] == 2
+
+
+def test_removing_a_folder_that_holds_no_document_says_so(at: Setting, allowed: Path) -> None:
+    empty = allowed / "empty"
+    empty.mkdir()
+    at.call("add_path", path=str(empty))
+    removal = at.call("remove_source", path=str(empty))
+    assert (removal["removed"], removal["sources"]) == (0, []) and "no longer looked at" in removal["message"]
+
+
+def test_removing_a_folder_that_is_being_added_is_asked_about(
+    at: Setting, allowed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "FIRST_SECONDS", -1.0)
+    for number in range(40):
+        (allowed / f"{number}.md").write_text(f"# Note {number}\n\nWords.\n", encoding="utf-8")
+    asked: list[dict[str, Any]] = []
+
+    def remove(now: Progress) -> None:
+        if now.phase == "words" and not asked:
+            asked.append(at.call("remove_source", path=str(allowed)))
+            asked.append(at.call("remove_source", path=str(allowed), confirm=True))
+
+    with pytest.raises(Interrupted, match="nothing more of it is added"):
+        at.library.add_paths([allowed], progress=remove)
+    would, did = asked
+    assert (would["removed"], would["wouldRemove"]) == (0, did["removed"]) and did["removed"] <= 5
+    assert "and what is being added from there at this moment" in would["message"]
+    at.library.add_paths([allowed / "bees.md"])
+    assert at.call("remove_source", path=str(allowed / "bees.md"))["removed"] == 1
+
+
+@pytest.mark.parametrize("arguments", [{}, {"sourceId": "a", "path": "b"}])
+def test_exactly_one_target_is_removed(at: Setting, arguments: dict[str, str]) -> None:
+    with pytest.raises(InvalidInput, match="either sourceId or path"):
+        at.call("remove_source", **arguments)
+
+
+def test_a_callers_collections_bound_what_its_tools_reach(at: Setting) -> None:
+    source = at.call("add_document", text="Hush.", title="Secret", collection="secret")["sourceId"]
+    narrow = Scope(caller="key-1", trusted=False, collections=frozenset(["default"]))
+    for name, arguments in (
+        ("remove_source", {"sourceId": source}),
+        ("add_document", {"text": "x", "title": "y", "collection": "secret"}),
+        ("refresh", {"collection": "secret"}),
+    ):
+        with pytest.raises(NotFound):
+            at.call(name, scope=narrow, **arguments)
+
+
+def test_long_work_is_answered_with_a_job_that_can_be_asked_for(database: Database, allowed: Path) -> None:
+    go_on = threading.Event()
+
+    class Slow(HashEmbedder):
+        def embed_passages(self, texts: Sequence[str]) -> Any:
+            assert go_on.wait(60)
+            return super().embed_passages(texts)
+
+    at = Setting(database, Settings(folders=(allowed,)), Slow(64), wait=0)
+    running = [
+        at.call("add_path", path=str(allowed)),
+        at.call("add_document", text="Buy milk.", title="Shopping"),
+        at.call("refresh"),
+    ]
+    assert [each["status"] for each in running] == ["running"] * 3
+    go_on.set()
+    ended = [at.call("job_status", jobId=each["jobId"], waitSeconds=20) for each in running]
+    assert [(each["kind"], each["status"]) for each in ended] == [
+        ("add_path", "done"),
+        ("add_document", "done"),
+        ("refresh", "done"),
+    ]
+    assert (ended[0]["result"]["indexed"], ended[1]["result"]["status"]) == (2, "added")
+
+
+def test_long_work_tells_its_progress_to_whoever_asked_and_only_until_its_result(at: Setting, allowed: Path) -> None:
+    told: list[tuple[float, float | None, str]] = []
+    with use_progress(lambda *progress: told.append(progress)):
+        at.call("add_path", path=str(allowed))
+    assert told[0] == (0, None, "add_path") and len(told) > 1
+    count = len(told)
+    at.call("refresh")
+    assert len(told) == count
+
+
+def test_a_cancelled_job_stops_at_the_next_file_and_keeps_what_is_indexed(database: Database, allowed: Path) -> None:
+    for number in range(40):
+        (allowed / f"{number}.md").write_text(f"Note number {number}.")
+    started, go_on = threading.Event(), threading.Event()
+
+    class Slow(HashEmbedder):
+        def embed_passages(self, texts: Sequence[str]) -> Any:
+            started.set()
+            assert go_on.wait(60)
+            return super().embed_passages(texts)
+
+    at = Setting(database, Settings(folders=(allowed,)), Slow(64), wait=0)
+    job = at.call("add_path", path=str(allowed))["jobId"]
+    assert started.wait(60)
+    threading.Timer(0.2, go_on.set).start()
+    ended = at.call("cancel_job", jobId=job)
+    assert (ended["status"], ended["message"]) == ("cancelled", "Cancelled; what was written so far stays.")
+    assert at.call("cancel_job", jobId=job)["status"] == "cancelled"
+
+
+def test_a_bad_argument_is_named_with_the_nearest_valid_one(at: Setting) -> None:
+    with pytest.raises(InvalidInput, match="did you mean 'sourceType'"):
+        at.call("add_document", text="x", title="y", sorceTyp="docs")
+    assert at.call("add_document", text="x", title="y", source_type="docs")["status"] == "added"
+    with pytest.raises(InvalidInput, match="sourceType"):
+        at.call("add_document", text="x", title="y", sourceType="poem")
+
+
+def test_adding_a_folder_answers_when_its_words_are_in_with_a_job_for_the_meaning(
+    database: Database, allowed: Path
+) -> None:
+    may_embed = threading.Event()
+
+    class Waiting(HashEmbedder):
+        def embed_passages(self, texts: Sequence[str]) -> Any:
+            assert may_embed.wait(60)
+            return super().embed_passages(texts)
+
+    at = Setting(database, Settings(folders=(allowed,)), Waiting(64))
+    answer = at.call("add_path", path=str(allowed))
+    assert (answer["status"], answer["indexed"], answer["waiting"]) == ("running", 2, 2)
+    assert "meaning" in answer["notices"][-1]
+    with database.read() as connection:
+        assert fetch_one(connection, "select count(*) from chunks_fts where chunks_fts match 'queen'") == 1
+    may_embed.set()
+    job = at.call("job_status", jobId=answer["jobId"], waitSeconds=20)
+    assert (job["status"], job["result"]["waiting"]) == ("done", 0)
+    with database.read() as connection:
+        assert fetch_one(connection, "select count(*) from vectors") == 2

@@ -1,0 +1,662 @@
+"""The library kept up to date: what is deleted, moved, vanished, removed and brought back, and what it says of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from folders import CountingEmbedder, column, ids, status, titles, write
+
+from localmcp.errors import InvalidInput, ModelMismatch, NeedsConfirmation, NotFound
+from localmcp.library.ingest import Library
+from localmcp.storage.database import Database, fetch_all
+from localmcp.storage.times import utc_now
+from localmcp.tools import Scope, use_scope
+
+pytestmark = pytest.mark.usefixtures("sound_afterwards")
+
+DAY = 86_400
+
+
+# ---------------------------------------------------------------- why
+
+
+def test_why_tells_of_a_path_that_was_never_offered_and_of_paths_like_it(library: Library, folder: Path) -> None:
+    library.add_paths([folder])
+    found = library.why(folder.parent / "elsewhere" / "bees.md")
+    assert found["explanation"] == "never offered: not below any added folder"
+    assert str(folder / "bees.md") in found["nearest"]
+
+
+def test_why_names_the_folder_that_was_passed_over(library: Library, folder: Path) -> None:
+    write(folder / "node_modules" / "x" / "readme.md", "x")
+    library.add_paths([folder])
+    says = library.why(folder / "node_modules" / "x" / "readme.md")["explanation"]
+    assert says == f"it lies in {folder / 'node_modules'}, which was skipped: ignored by default: node_modules/"
+
+
+def test_why_tells_what_is_not_seen_yet_and_what_was_never_there(library: Library, folder: Path) -> None:
+    library.add_paths([folder])
+    write(folder / "new.md", "x")
+    assert "not seen yet" in library.why(folder / "new.md")["explanation"]
+    assert "never such a file" in library.why(folder / "never.md")["explanation"]
+    assert library.why(folder)["explanation"].startswith("a watched folder, which is looked at again by refresh: ")
+
+
+def test_an_empty_path_is_not_the_current_folder(
+    library: Library, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    with pytest.raises(InvalidInput, match="path is empty"):
+        library.add_paths([""])
+    library.add_paths([folder])
+    with pytest.raises(InvalidInput, match="Name a document"):
+        library.remove([""])
+
+
+def test_why_compares_with_what_is_on_the_disk(library: Library, folder: Path) -> None:
+    library.add_paths([folder])
+    assert library.why(folder / "bees.md")["entries"][0]["onDisk"] == "unchanged"
+    write(folder / "bees.md", "# Bees\n\nOther words.\n")
+    assert library.why(folder / "bees.md")["entries"][0]["onDisk"] == "changed"
+    (folder / "bees.md").unlink()
+    found = library.why(folder / "bees.md")
+    assert (found["exists"], found["entries"][0]["onDisk"]) == (False, "missing")
+
+
+def test_why_tells_nothing_of_collections_that_the_caller_may_not_see(library: Library, folder: Path) -> None:
+    library.add_paths([folder], collection="secret")
+    with use_scope(Scope(collections=frozenset(["default"]))):
+        found = library.why(folder / "bees.md")
+    assert (found["entries"], found["nearest"]) == ([], [])
+    assert found["explanation"] == "never offered: not below any added folder"
+
+
+# ---------------------------------------------------------------- deleted, moved, vanished
+
+
+def test_a_deleted_file_goes_into_the_trash_and_comes_back_with_its_vectors(
+    library: Library, database: Database, embedder: CountingEmbedder, folder: Path
+) -> None:
+    library.add_paths([folder])
+    before = ids(database)
+    text = (folder / "bees.md").read_text()
+    (folder / "bees.md").unlink()
+    assert library.refresh().missing == 1
+    assert titles(database) == ["Roses", "soil"]
+    assert status(library, folder / "bees.md") == ("missing", "the file is gone; in the trash for 30 days")
+    embedder.embedded.clear()
+    write(folder / "bees.md", text)
+    assert library.refresh().restored == 1
+    assert (ids(database), embedder.embedded) == (before, [])
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows does not tell when a file was touched")
+def test_an_edit_that_keeps_size_and_time_is_seen_and_a_touch_is_not_an_edit(
+    library: Library, database: Database, folder: Path
+) -> None:
+    library.add_paths([folder])
+    bees, modified = folder / "bees.md", (folder / "bees.md").stat().st_mtime_ns
+    time.sleep(0.05)  # The clock of a disk ticks every few milliseconds.
+    text = bees.read_text()
+    bees.write_text(text.swapcase())
+    os.utime(bees, ns=(modified, modified))
+    assert library.why(bees)["entries"][0]["onDisk"] == "changed"
+    report = library.refresh()
+    assert (report.updated, report.unchanged) == (1, 2)
+    assert text.swapcase() in column(database, "select text from chunks")
+    bees.chmod(0o600)
+    os.link(folder / "garden" / "roses.md", folder.parent / "linked.txt")
+    report = library.refresh()
+    assert (report.updated, report.unchanged) == (0, 3)
+
+
+def test_what_a_newer_version_reads_in_another_way_is_read_again_once(
+    library: Library, database: Database, folder: Path
+) -> None:
+    write(folder / "team.ics", "BEGIN:VCALENDAR\nBEGIN:VEVENT\nSUMMARY:Planning\nEND:VEVENT\nEND:VCALENDAR\n")
+    library.add_paths([folder])
+    assert library.refresh().updated == 0
+    with database.write() as connection:
+        connection.execute("update roots set options = '{}'")  # As an earlier version left it.
+    report = library.refresh()
+    assert (report.updated, report.unchanged) == (1, 3)
+    assert library.refresh().updated == 0
+    with database.write() as connection:
+        connection.execute("update roots set options = '{}', walked_at = '2026-01-01T00:00:00.000Z'")
+    assert library.refresh().updated == 0, "what was read before a kill is read again"
+
+
+def test_a_file_that_was_touched_is_read_again_with_the_readers_of_a_newer_version(
+    library: Library, database: Database, folder: Path
+) -> None:
+    write(folder / "team.ics", "BEGIN:VCALENDAR\nBEGIN:VEVENT\nSUMMARY:Planning\nEND:VEVENT\nEND:VCALENDAR\n")
+    library.add_paths([folder])
+    with database.write() as connection:
+        connection.execute("update roots set options = '{}'")  # As an earlier version left it.
+    os.utime(folder / "team.ics", (1, 1))
+    assert library.refresh().updated == 1
+    os.utime(folder / "team.ics", (2, 2))
+    assert library.refresh().updated == 0
+
+
+def test_what_is_in_a_mail_is_read_again_with_the_readers_of_a_newer_version(
+    library: Library, database: Database, folder: Path
+) -> None:
+    parts = "\n--b\nContent-Type: text/{0}; name=team.{0}\nContent-Disposition: attachment; filename=team.{0}\n\n{1}"
+    event = "BEGIN:VCALENDAR\nBEGIN:VEVENT\nSUMMARY:Planning\nEND:VEVENT\nEND:VCALENDAR\n"
+    head = "From: a@b.c\nSubject: Team\nContent-Type: multipart/mixed; boundary=b\n"
+    attached = parts.format("ics", event) + parts.format("txt", "Who comes?\n")
+    write(folder / "team.eml", f"{head}{attached}\n--b--\n")
+    library.add_paths([folder])
+    with database.write() as connection:
+        connection.execute("update roots set options = '{}'")  # As an earlier version left it.
+    report = library.refresh()
+    assert (report.updated, report.unchanged) == (2, 4)
+    assert library.refresh().updated == 0
+
+
+def test_options_of_a_newer_version_are_kept_for_it(library: Library, database: Database, folder: Path) -> None:
+    library.add_paths([folder])
+    with database.write() as connection:
+        connection.execute("update roots set options = json_set(options, '$.pace', 'slow')")
+    library.refresh()
+    library.add_paths([folder], include_hidden=True)
+    (options,) = column(database, "select options from roots")
+    assert json.loads(options)["pace"] == "slow" and json.loads(options)["include_hidden"]
+
+
+def test_a_moved_file_keeps_its_id_and_nothing_is_embedded(
+    library: Library, database: Database, embedder: CountingEmbedder, folder: Path
+) -> None:
+    library.add_paths([folder])
+    before = ids(database)["bees.md"]
+    embedder.embedded.clear()
+    (folder / "animals").mkdir()
+    (folder / "bees.md").rename(folder / "animals" / "insects.md")
+    report = library.refresh()
+    assert (report.moved, report.missing, report.indexed) == (1, 0, 0)
+    assert (ids(database)["insects.md"], embedder.embedded) == (before, [])
+    assert status(library, folder / "bees.md") == ("moved", f"moved to {folder / 'animals' / 'insects.md'}")
+
+
+def test_a_renamed_folder_with_many_files_is_no_disappearance(
+    library: Library, database: Database, embedder: CountingEmbedder, folder: Path
+) -> None:
+    for number in range(40):
+        write(folder / "notes" / f"{number}.md", f"# Note {number}\n\nWords of note {number}.\n")
+    library.add_paths([folder])
+    before = ids(database)
+    embedder.embedded.clear()
+    (folder / "notes").rename(folder / "archive")
+    report = library.refresh()
+    assert (report.moved, report.missing) == (40, 0)
+    assert (ids(database), embedder.embedded) == (before, [])
+
+
+def test_a_watched_folder_that_is_renamed_in_another_or_moved_into_one_is_no_disappearance(
+    library: Library, database: Database, folder: Path
+) -> None:
+    for number in range(7):
+        write(folder / "notes" / f"{number}.md", f"# Note {number}\n\nWords of note {number}.\n")
+    other = folder.parent / "other"
+    write(other / "one.md", "# One\n\nOther words.\n")
+    library.add_paths([folder, folder / "notes", other])
+    before = ids(database)
+    (folder / "notes").rename(folder / "archive")
+    assert library.refresh().moved == 7
+    (folder / "archive").rename(other / "archive")
+    assert library.refresh().moved == 7
+    assert ids(database) == before
+    assert [root.path for root in library.roots()] == [str(folder), str(other)]
+
+
+def test_a_folder_watched_for_two_collections_is_missed_once(library: Library, folder: Path) -> None:
+    for collection in ("one", "two"):
+        library.add_paths([folder], collection=collection)
+    folder.rename(folder.parent / "unmounted")
+    with pytest.raises(NeedsConfirmation) as asked:
+        library.refresh()
+    assert asked.value.message.count("is not there") == 1
+    assert "moved, add the new place" in str(asked.value.hint)
+    assert library.why(folder)["explanation"].startswith("a watched folder that is not there now: ")
+
+
+def test_a_file_named_after_itself_gets_its_new_name_as_title(
+    library: Library, database: Database, folder: Path
+) -> None:
+    library.add_paths([folder])
+    before = ids(database)["soil.txt"]
+    (folder / "garden" / "soil.txt").rename(folder / "garden" / "earth.txt")
+    library.refresh()
+    assert titles(database) == ["Bees", "Roses", "earth"]
+    assert ids(database)["earth.txt"] == before
+
+
+def test_a_copy_is_a_document_of_its_own(library: Library, database: Database, folder: Path) -> None:
+    library.add_paths([folder])
+    shutil.copy(folder / "bees.md", folder / "copy.md")
+    report = library.refresh()
+    assert (report.indexed, report.moved) == (1, 0)
+    assert len(titles(database)) == 4
+
+
+def test_of_two_copies_only_one_can_have_moved(library: Library, database: Database, folder: Path) -> None:
+    library.add_paths([folder])
+    before = ids(database)["bees.md"]
+    for name in ("one.md", "two.md"):
+        shutil.copy(folder / "bees.md", folder / name)
+    (folder / "bees.md").unlink()
+    report = library.refresh()
+    assert (report.moved, report.indexed) == (1, 1)
+    assert list(ids(database).values()).count(before) == 1
+
+
+def test_a_deleted_file_named_like_a_part_of_its_neighbor_goes_too(
+    library: Library, database: Database, folder: Path
+) -> None:
+    old = write(folder / "todo.md#old.md", "# Old\n\nWhat was to be done about moths.\n")
+    write(folder / "todo.md", "# Todo\n\nWhat is to be done about moths.\n")
+    library.add_paths([folder])
+    old.unlink()
+    assert library.refresh().missing == 1
+    assert "Old" not in titles(database)
+
+
+def test_two_files_that_change_places_keep_their_paths(library: Library, database: Database, folder: Path) -> None:
+    library.add_paths([folder])
+    first, second = folder / "bees.md", folder / "garden" / "roses.md"
+    first.rename(folder / "aside.md")
+    second.rename(first)
+    (folder / "aside.md").rename(second)
+    library.refresh()
+    with database.read() as connection:
+        rows = dict(fetch_all(connection, "select uri, title from sources where trashed_at is null"))
+    assert (rows[str(first)], rows[str(second)]) == ("Roses", "Bees")
+
+
+def test_a_missing_root_stops_and_asks(library: Library, database: Database, folder: Path) -> None:
+    library.add_paths([folder])
+    folder.rename(folder.parent / "unmounted")
+    with pytest.raises(NeedsConfirmation, match="is not there; 3 documents"):
+        library.refresh()
+    assert len(titles(database)) == 3
+    (folder.parent / "unmounted").rename(folder)
+    assert library.refresh().unchanged == 3
+
+
+def test_a_missing_root_goes_into_the_trash_when_that_is_confirmed(
+    library: Library, database: Database, folder: Path
+) -> None:
+    library.add_paths([folder])
+    shutil.rmtree(folder)
+    assert library.refresh(confirm_removals=True).missing == 3
+    assert (titles(database), library.roots()) == ([], [])
+    assert library.refresh().missing == 0
+
+
+def test_many_files_gone_at_once_change_nothing_until_confirmed(
+    library: Library, database: Database, folder: Path
+) -> None:
+    other = write(folder.parent / "other" / "a.md", "Here.").parent
+    for number in range(30):
+        write(folder / "notes" / f"{number}.md", f"Note {number}.")
+    library.add_paths([folder, other])
+    shutil.rmtree(folder / "notes")
+    write(folder / "new.md", "New.")
+    write(other / "b.md", "There.")
+    for again in (library.refresh, lambda: library.add_paths([folder])):
+        with pytest.raises(NeedsConfirmation, match="30 of 33 documents"):
+            again()
+    assert len(titles(database)) == 35
+    assert "new" not in titles(database)
+    assert "b" in titles(database)
+    report = library.refresh(confirm_removals=True)
+    assert (report.missing, report.indexed) == (30, 1)
+
+
+def test_a_few_files_gone_need_no_confirmation(library: Library, folder: Path) -> None:
+    for number in range(14):
+        write(folder / f"{number}.md", f"Note {number}.")
+    library.add_paths([folder])
+    for number in range(5):
+        (folder / f"{number}.md").unlink()
+    assert library.refresh().missing == 5  # of 17, which is not more than 30 %
+
+
+def test_more_than_four_files_and_a_third_of_a_folder_are_not_taken_for_deleted(
+    library: Library, database: Database, folder: Path
+) -> None:
+    for number in range(14):
+        write(folder / f"{number}.md", f"Note {number}.")
+    library.add_paths([folder])
+    for number in range(9):
+        (folder / f"{number}.md").unlink()
+    with pytest.raises(NeedsConfirmation, match="9 of 17"):
+        library.refresh()
+    assert len(titles(database)) == 17
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs symbolic links")
+@pytest.mark.parametrize("what", ["file", "folder", "root"])
+def test_what_becomes_a_link_to_the_outside_is_not_read(
+    library: Library, database: Database, folder: Path, tmp_path: Path, what: str
+) -> None:
+    write(folder / "inner" / "note.md", "A note about anchors.")
+    outside = write(tmp_path / "outside" / "inner" / "note.md", "A secret about barometers.")
+    library.add_paths([folder, folder / "inner" / "note.md"])
+    target = {"file": folder / "inner" / "note.md", "folder": folder / "inner", "root": folder}[what]
+    target.rename(tmp_path / "kept")
+    target.symlink_to({"file": outside, "folder": outside.parent, "root": outside.parent.parent}[what])
+    library.refresh(confirm_removals=True)
+    assert column(database, "select count(*) from chunks where text like '%barometers%'") == [0]
+
+
+def test_files_added_one_by_one_are_one_group_when_their_disk_is_missing(
+    library: Library, database: Database, tmp_path: Path
+) -> None:
+    disk = tmp_path / "disk"
+    library.add_paths([write(disk / f"{number}.md", f"Note {number}.") for number in range(12)])
+    disk.rename(tmp_path / "unplugged")
+    with pytest.raises(NeedsConfirmation, match="12 of 12 files"):
+        library.refresh()
+    assert len(titles(database)) == 12
+
+
+@pytest.mark.skipif(sys.platform == "win32" or os.geteuid() == 0, reason="root may read everything")
+def test_what_lies_in_a_folder_that_cannot_be_read_stays(library: Library, database: Database, folder: Path) -> None:
+    library.add_paths([folder])
+    (folder / "garden").chmod(0)
+    try:
+        assert library.refresh().missing == 0
+    finally:
+        (folder / "garden").chmod(0o700)
+    assert len(titles(database)) == 3
+
+
+@pytest.mark.skipif(sys.platform == "win32" or os.geteuid() == 0, reason="root may read everything")
+def test_a_file_that_may_be_read_again_is_read_again(library: Library, database: Database, folder: Path) -> None:
+    (folder / "bees.md").chmod(0)
+    try:
+        assert library.add_paths([folder]).failed == 1
+        assert status(library, folder / "bees.md") == ("failed", "cannot be read: permission denied")
+        assert library.refresh().failed == 1
+    finally:
+        (folder / "bees.md").chmod(0o600)
+    assert library.refresh().indexed == 1
+
+
+def test_what_becomes_ignored_leaves_the_search_and_comes_back_when_it_is_not(
+    library: Library, database: Database, folder: Path
+) -> None:
+    library.add_paths([folder])
+    ignore = write(folder / ".localmcpignore", "garden/\nbees.md\n")
+    report = library.refresh()
+    assert (report.removed, titles(database)) == (3, [])
+    assert status(library, folder / "bees.md") == ("skipped", "ignored by .localmcpignore: bees.md")
+    assert "which was skipped: ignored by" in library.why(folder / "garden" / "soil.txt")["explanation"]
+    ignore.unlink()
+    report = library.refresh()
+    assert (report.restored, len(titles(database))) == (3, 3)
+
+
+# ---------------------------------------------------------------- the trash
+
+
+def test_a_removed_file_stays_out_until_it_is_added_by_its_own_path(
+    library: Library, database: Database, embedder: CountingEmbedder, folder: Path
+) -> None:
+    library.add_paths([folder])
+    before = ids(database)["bees.md"]
+    assert library.remove([str(folder / "bees.md")]).removed == 1
+    assert status(library, folder / "bees.md") == ("removed", "removed by you; in the trash for 30 days")
+    library.refresh()
+    library.add_paths([folder])
+    assert titles(database) == ["Roses", "soil"]
+    embedder.embedded.clear()
+    assert library.add_paths([folder / "bees.md"]).restored == 1
+    assert (ids(database)["bees.md"], embedder.embedded) == (before, [])
+
+
+def test_a_removed_folder_is_no_longer_watched_and_can_be_added_again(
+    library: Library, database: Database, embedder: CountingEmbedder, folder: Path
+) -> None:
+    library.add_paths([folder])
+    before = ids(database)
+    assert library.remove([str(folder)]).removed == 3
+    assert (titles(database), library.roots()) == ([], [])
+    assert library.refresh().indexed == 0
+    embedder.embedded.clear()
+    assert library.add_paths([folder]).restored == 3
+    assert (ids(database), embedder.embedded) == (before, [])
+
+
+def test_what_is_put_into_a_removed_folder_later_stays_out(library: Library, database: Database, folder: Path) -> None:
+    library.add_paths([folder])
+    library.remove([str(folder / "garden")])
+    write(folder / "garden" / "tulips.md", "# Tulips\n\nPlant in autumn.\n")
+    library.refresh()
+    assert titles(database) == ["Bees"]
+    library.add_paths([folder / "garden"])
+    assert titles(database) == ["Bees", "Roses", "Tulips", "soil"]
+
+
+def test_a_source_is_removed_by_id_or_by_a_title_that_only_it_has(
+    library: Library, database: Database, folder: Path
+) -> None:
+    library.add_paths([folder])
+    library.remove([ids(database)["bees.md"], "Roses"])
+    assert titles(database) == ["soil"]
+    library.refresh()
+    assert titles(database) == ["soil"]
+
+
+def test_a_target_that_is_nothing_known_removes_nothing(library: Library, database: Database, folder: Path) -> None:
+    library.add_paths([folder])
+    with pytest.raises(NotFound, match="Did you mean '.*roses.md'"):
+        library.remove(["Bees", "Rosess"])
+    assert len(titles(database)) == 3
+
+
+def test_a_title_that_several_have_is_not_enough(library: Library, database: Database, tmp_path: Path) -> None:
+    library.add_paths([write(tmp_path / name / "same.md", f"# Same\n\nIn {name}.\n").parent for name in ("a", "b")])
+    with pytest.raises(InvalidInput, match="2 documents") as raised:
+        library.remove(["Same"])
+    assert all(each in str(raised.value) for each in ids(database).values())
+
+
+def test_a_restored_source_whose_file_is_gone_is_kept(library: Library, database: Database, folder: Path) -> None:
+    library.add_paths([folder])
+    (folder / "bees.md").unlink()
+    library.refresh()
+    [(source, _)] = library.trashed()
+    library.restore(source.uuid)
+    library.refresh()
+    assert "Bees" in titles(database)
+    assert status(library, folder / "bees.md")[0] == "kept"
+    with pytest.raises(NotFound):
+        library.restore(source.uuid)
+
+
+def test_what_comes_back_from_a_removed_folder_stays_and_the_folder_is_watched_again_when_all_is_back(
+    library: Library, database: Database, folder: Path
+) -> None:
+    herbs = folder / "herbs"
+    for name in ("Basil", "Thyme"):
+        write(herbs / f"{name.lower()}.md", f"# {name}\n\nGrows in pots.\n")
+    library.add_paths([folder])
+    library.remove([str(herbs)])
+    library.restore("Basil")
+    write(herbs / "mint.md", "# Mint\n\nGrows everywhere.\n")
+    assert library.refresh().removed == 0
+    assert {"Basil", "Thyme", "Mint"} & set(titles(database)) == {"Basil"}
+
+    write(herbs / "basil.md", "# Basil\n\nGrows on the sill.\n")
+    assert library.refresh().updated == 1
+
+    library.restore("Thyme")
+    library.refresh()
+    assert {"Basil", "Thyme", "Mint"} <= set(titles(database))
+    assert [root.path for root in library.roots()] == [str(folder)]
+
+
+def test_a_file_that_was_added_alone_is_watched_again_with_its_options_when_it_is_restored(
+    library: Library, database: Database, folder: Path
+) -> None:
+    path = folder / "bees.md"
+    library.add_paths([path], title="My bees", metadata={"shelf": 3})
+    library.remove([str(path)])
+    assert library.roots() == []
+    library.restore(str(path))
+    write(path, "# Bees\n\nThey dance.\n")
+    assert library.refresh().updated == 1
+    assert titles(database) == ["My bees"]
+    assert column(database, "select metadata ->> '$.shelf' from sources where trashed_at is null") == [3]
+
+    path.unlink()
+    library.refresh()
+    assert titles(database) == []
+
+
+def test_a_folder_is_watched_again_when_it_is_restored_and_until_then_its_files_alone(
+    library: Library, database: Database, folder: Path
+) -> None:
+    library.add_paths([folder], metadata={"shelf": 3})
+    library.remove([str(folder)])
+    library.restore("Bees")
+    write(folder / "new.md", "# New\n\nAdded later.\n")
+    write(folder / "bees.md", "# Bees\n\nThey dance.\n")
+    assert (library.refresh().updated, titles(database)) == (1, ["Bees"])
+
+    library.restore(str(folder))
+    library.refresh()
+    assert "New" in titles(database)
+    assert [root.path for root in library.roots()] == [str(folder)]
+    assert set(column(database, "select metadata ->> '$.shelf' from sources")) == {3}
+
+
+def test_a_folder_that_was_gone_is_watched_again_when_it_is_back_and_restored(
+    library: Library, database: Database, folder: Path
+) -> None:
+    library.add_paths([folder])
+    elsewhere = folder.rename(folder.parent / "unplugged")
+    library.refresh(confirm_removals=True)
+    assert (library.roots(), titles(database)) == ([], [])
+    elsewhere.rename(folder)
+    library.restore(str(folder))
+    write(folder / "new.md", "# New\n\nAdded later.\n")
+    assert library.refresh().indexed == 1
+    assert [root.path for root in library.roots()] == [str(folder)]
+
+
+def test_a_removed_folder_is_forgotten_with_what_was_in_the_trash(
+    library: Library, database: Database, folder: Path
+) -> None:
+    library.add_paths([folder])
+    library.remove([str(folder)])
+    library.empty_trash()
+    assert column(database, "select count(*) from roots") == [0]
+
+
+def test_a_version_in_the_trash_does_not_push_out_the_one_in_the_library(
+    library: Library, database: Database, folder: Path
+) -> None:
+    library.add_paths([folder])
+    old = ids(database)["bees.md"]
+    library.remove([old])
+    write(folder / "bees.md", "# Bees\n\nAll new.\n")
+    library.add_paths([folder / "bees.md"])
+    with pytest.raises(InvalidInput, match="in the library again"):
+        library.restore(old)
+
+
+def test_a_collection_of_another_model_does_not_keep_the_others_from_being_refreshed(
+    library: Library, database: Database, folder: Path
+) -> None:
+    library.add_paths([folder], collection="a")
+    library.add_paths([folder], collection="b")
+    with database.write() as connection:
+        connection.execute("""
+            insert into models (
+                name, fingerprint, sha256, pooling, query_prefix, passage_prefix, dimension, max_tokens, created_at
+            )
+            select 'other', 'other', sha256, pooling, query_prefix, passage_prefix, dimension, max_tokens, created_at
+            from models
+        """)
+        connection.execute("update collections set model_id = last_insert_rowid() where name = 'a'")
+    write(folder / "moths.md", "# Moths\n\nAbout moths.\n")
+    with pytest.raises(ModelMismatch, match="'a' holds vectors of 'other'"):
+        library.refresh()
+    assert titles(database).count("Moths") == 1
+    with database.write() as connection:
+        connection.execute("update collections set model_id = (select min(id) from models)")
+
+
+def test_the_trash_is_emptied_by_age(library: Library, database: Database, folder: Path) -> None:
+    library.add_paths([folder])
+    library.remove(["Bees"])
+    assert library.empty_trash(older_than_days=1) == 0
+    assert library.empty_trash() == 1
+    assert library.trashed() == []
+    assert column(database, "select count(*) from chunks") == column(database, "select count(*) from vectors") == [2]
+    library.refresh()
+    assert titles(database) == ["Roses", "soil"]
+
+
+def test_a_refresh_deletes_what_has_been_in_the_trash_too_long(
+    library: Library, database: Database, folder: Path
+) -> None:
+    library.add_paths([folder / "bees.md"])
+    (folder / "bees.md").unlink()
+    library.refresh()
+    with database.write() as connection:
+        connection.execute("update sources set trashed_at = ?, created_at = ?", (utc_now(40 * DAY), utc_now(2 * DAY)))
+    library.refresh()
+    assert column(database, "select count(*) from sources") == [0]
+    assert (library.roots(), library.why(folder / "bees.md")["entries"]) == ([], [])
+
+
+def test_the_trash_is_emptied_of_what_was_put_there_before_the_clock_was_set_back(
+    library: Library, database: Database, folder: Path
+) -> None:
+    library.add_paths([folder])
+    library.remove(["Bees"])
+    with database.write() as connection:
+        connection.execute("update sources set trashed_at = ? where trashed_at is not null", (utc_now(-3600),))
+    assert library.empty_trash() == 1
+    assert library.trashed() == []
+
+
+def test_a_clock_that_jumps_ahead_does_not_empty_the_trash(library: Library, database: Database, folder: Path) -> None:
+    library.add_paths([folder])
+    (folder / "bees.md").unlink()
+    library.refresh()
+    with database.write() as connection:
+        # As the file looks to a clock that is 400 days ahead.
+        connection.execute("update sources set created_at = ?1, updated_at = ?1", (utc_now(403 * DAY),))
+        connection.execute("update sources set trashed_at = ? where trashed_at is not null", (utc_now(400 * DAY),))
+    (folder / "new.md").write_text("# Written by the wrong clock\n")
+    library.refresh()
+    library.refresh()
+    assert len(library.trashed()) == 1
+    with database.write() as connection:
+        connection.execute("update sources set created_at = ? where title like 'Written%'", (utc_now(2 * DAY),))
+    library.refresh()
+    assert library.trashed() == []
+
+
+def test_nobody_removes_or_restores_what_they_may_not_see(library: Library, database: Database, folder: Path) -> None:
+    library.add_paths([folder], collection="secret")
+    source = ids(database)["bees.md"]
+    with use_scope(Scope(collections=frozenset(["default"]))):
+        for target in (source, "Bees", str(folder)):
+            with pytest.raises(NotFound):
+                library.remove([target])
+    library.remove([source])
+    with use_scope(Scope(collections=frozenset(["default"]))), pytest.raises(NotFound):
+        library.restore(source)

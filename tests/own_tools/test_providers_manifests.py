@@ -1,0 +1,257 @@
+"""Tool manifests: what a mistake says, what a change does, and what can never add a tool."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tool_manifests import open_workspace, problems_of, tool_names, write_switches, write_tool
+
+from localmcp.config import config_directory
+from localmcp.errors import InvalidInput, UnknownTool
+from localmcp.own_tools.fields import line_of
+from localmcp.tools import Scope
+from localmcp.workspace import Workspace
+
+GREET = """
+kind = "command"
+description = "Greet somebody."
+program = "{python}"
+arguments = ["-c", "import sys; print('Hello, ' + sys.argv[1])", "{name}"]
+[parameters.name]
+required = true
+"""
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Iterator[Workspace]:
+    with open_workspace(tmp_path) as workspace:
+        yield workspace
+
+
+def test_a_manifest_is_a_hidden_tool_named_after_its_file(workspace: Workspace) -> None:
+    write_tool("greet", GREET)
+    assert "greet" not in [each.name for each in workspace.registry.visible()]
+    assert all(each._opened is None for each in workspace.configured_tools.providers)
+    workspace.registry.show_all = True
+    assert "greet" in [each.name for each in workspace.registry.visible()]
+    assert [hit["name"] for hit in workspace.discovery.search("greet")][0] == "greet"
+    assert workspace.registry.call("greet", {"name": "Ada"}).text.strip() == "Hello, Ada"
+    told = workspace.registry.call("execute_tool", {"name": "greet", "arguments": {"name": "Ada"}})
+    assert told.value["result"].strip() == "Hello, Ada"
+
+
+def test_without_a_configuration_directory_nothing_is_imported_or_made(workspace: Workspace) -> None:
+    assert tool_names(workspace) == set()
+    assert all(each._opened is None for each in workspace.configured_tools.providers)
+    assert not config_directory().exists()
+
+
+def test_files_are_picked_up_changed_and_dropped_at_the_next_listing(workspace: Workspace) -> None:
+    path = write_tool("greet", GREET)
+    assert tool_names(workspace) == {"greet"}
+    path.write_text(GREET.replace("Hello", "Goodbye"), encoding="utf-8")
+    assert workspace.registry.call("greet", {"name": "Ada"}).text.strip() == "Goodbye, Ada"
+    path.rename(path.with_name("wave.toml"))
+    assert tool_names(workspace) == {"wave"}
+    path.with_name("wave.toml").unlink()
+    assert tool_names(workspace) == set()
+
+
+def test_a_change_is_told_to_whoever_wants_to_know(workspace: Workspace) -> None:
+    told: list[str] = []
+    workspace.on_tools_changed(lambda: told.append("changed"))
+    workspace.registry.tools()
+    assert told == []
+    for expected in (1, 2):
+        write_tool(f"greet_{expected}", GREET)
+        workspace.registry.tools()
+        workspace.registry.tools()
+        assert len(told) == expected
+
+
+def test_what_is_there_at_the_first_look_is_no_change(workspace: Workspace) -> None:
+    told: list[str] = []
+    workspace.on_tools_changed(lambda: told.append("changed"))
+    write_tool("greet", GREET)
+    assert workspace.registry.find("greet") is not None
+    assert told == []
+
+
+def test_manifests_may_lie_in_folders_and_hidden_files_are_left_out(workspace: Workspace) -> None:
+    for place in ("work", ".git"):
+        folder = config_directory() / "tools" / place
+        folder.mkdir(parents=True)
+        (folder / f"in_{place.strip('.')}.toml").write_text(GREET, encoding="utf-8")
+    write_tool(".swap", GREET)
+    assert tool_names(workspace) == {"in_work"}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("kind = ", ":1: error: Not TOML"),
+        ('kind = "comand"\n', ":1: error: kind = 'comand' is not known. Did you mean 'command'?"),
+        ('program = "x"', ": error: kind is missing; it must be one of command, query, http."),
+        (GREET + 'descripton = "x"', ":8: error: parameters.name.descripton is not a known key. Did you mean"),
+        (GREET.replace("program", "programm"), ":4: error: programm is not a known key. Did you mean 'program'?"),
+        (GREET.replace("required = true", 'type = "text"'), ":7: error: parameters.name.type = 'text' is not known."),
+        (GREET.replace("{name}", "{nam}"), ":5: error: {nam} in arguments is not a parameter. Did you mean 'name'?"),
+        (GREET.replace("required = true", ""), ":5: error: {name} in arguments may be missing in a call."),
+        (GREET.replace("required = true", "required = 1"), ":7: error: parameters.name.required must be true or false"),
+        (GREET.replace("{python}", "{name}"), ":4: error: program must be fixed"),
+        ("timeout = 99999" + GREET, ":1: error: timeout must be from 0.1 to 3600, not 99999."),
+        ("timeout = true" + GREET, ":1: error: timeout must be a number from 0.1 to 3600, not true."),
+        ('examples = ["greet {who}"]' + GREET, ":1: error: The example 'greet {who}' names 'who'"),
+        ('name = "a b"' + GREET, ":1: error: 'a b' is no name for a tool"),
+        (GREET + 'pattern = "("', ":8: error: parameters.name.pattern is no regular expression"),
+        (GREET.replace("required = true", "default = 5"), ":7: error: parameters.name.default must be string, not 5."),
+        (GREET + 'enum = ["a", 1]', ":8: error: parameters.name.enum must be a list of string values."),
+    ],
+)
+def test_a_mistake_is_told_with_its_line_and_hides_no_other_tool(
+    workspace: Workspace, text: str, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = write_tool("wrong", text)
+    write_tool("greet", GREET)
+    with caplog.at_level(logging.WARNING):
+        assert tool_names(workspace) == {"greet"}
+    problems = problems_of(workspace)
+    assert any(problem.startswith(f"{path}{said}") for problem in problems), problems
+    assert any(str(path) in record.getMessage() for record in caplog.records)
+
+
+def test_of_two_manifests_with_one_name_the_first_is_taken_and_the_other_told(workspace: Workspace) -> None:
+    write_tool("a", 'name = "greet"' + GREET)
+    write_tool("b", 'name = "greet"' + GREET)
+    assert tool_names(workspace) == {"greet"}
+    assert any("b.toml: error: The name 'greet' is taken by" in each for each in problems_of(workspace))
+
+
+def test_a_manifest_cannot_take_the_place_of_a_tool_of_localmcp(workspace: Workspace) -> None:
+    write_tool("search", GREET)
+    assert workspace.registry.call("search", {"query": "x"}).value["count"] == 0
+    assert any("belongs to another tool" in each for each in problems_of(workspace))
+
+
+def test_arguments_are_checked_all_at_once_and_defaults_filled_in(workspace: Workspace) -> None:
+    write_tool(
+        "greet",
+        GREET.replace("{name}", "{name} {times}")
+        + "max_length = 5\n[parameters.times]\ntype = 'integer'\ndefault = 2\nmaximum = 3\n",
+    )
+    assert workspace.registry.call("greet", {"name": "Ada", "times": None}).text.strip() == "Hello, Ada 2"
+    assert workspace.registry.call("greet", {"name": "Ada", "times": "3"}).text.strip() == "Hello, Ada 3"
+    with pytest.raises(InvalidInput) as error:
+        workspace.registry.call("greet", {"name": "Adalbert", "times": 9, "tims": 1})
+    for part in ("name", "times", "tims: not a parameter; did you mean 'times'?"):
+        assert part in error.value.message
+
+
+def test_a_pattern_has_to_fit_the_whole_value(workspace: Workspace) -> None:
+    write_tool("greet", GREET + 'pattern = "[a-z]+"\n')
+    assert workspace.registry.call("greet", {"name": "ada"}).text.strip() == "Hello, ada"
+    for value in ("ada; rm", "ada\n", ""):
+        with pytest.raises(InvalidInput):
+            workspace.registry.call("greet", {"name": value})
+
+
+def test_annotations_default_as_those_of_mcp_and_follow_read_only(workspace: Workspace) -> None:
+    write_tool("greet", GREET)
+    write_tool("look", "read_only = true" + GREET)
+    greet, look = workspace.registry.get("greet").mark, workspace.registry.get("look").mark
+    assert (greet.read_only, greet.destructive, greet.idempotent, greet.open_world) == (False, True, False, True)
+    assert (look.read_only, look.destructive, look.idempotent) == (True, False, True)
+
+
+def test_a_caller_who_may_only_read_is_offered_only_read_only_tools(workspace: Workspace) -> None:
+    write_tool("greet", GREET)
+    write_tool("look", "read_only = true" + GREET)
+    reader = Scope(rights=frozenset({"read"}))
+    told = workspace.registry.call("tool_search", {"query": "greet somebody"}, reader)
+    assert [hit["name"] for hit in told.value["tools"] if hit["name"] in ("greet", "look")] == ["look"]
+    with pytest.raises(Exception, match="may only read"):
+        workspace.registry.call("greet", {"name": "Ada"}, reader)
+
+
+def test_a_caller_is_offered_the_providers_its_scope_names(workspace: Workspace) -> None:
+    write_tool("greet", GREET)
+    with pytest.raises(UnknownTool):
+        workspace.registry.call("greet", {"name": "Ada"}, Scope(provider_names=frozenset({"queries"})))
+    scope = Scope(provider_names=frozenset({"commands"}))
+    assert workspace.registry.call("greet", {"name": "Ada"}, scope).text.strip() == "Hello, Ada"
+
+
+def test_a_provider_can_be_switched_off(workspace: Workspace) -> None:
+    write_tool("greet", GREET)
+    path = write_switches('disabled = ["commands"]')
+    assert tool_names(workspace) == set()
+    path.unlink()
+    assert tool_names(workspace) == {"greet"}
+
+
+def test_switches_that_cannot_be_read_switch_everything_off(workspace: Workspace) -> None:
+    write_tool("greet", GREET)
+    path = write_switches('disabled = ["commands"')
+    assert tool_names(workspace) == set()
+    assert any(each.startswith(f"{path}: error: It cannot be read") for each in problems_of(workspace))
+
+
+@pytest.mark.skipif(os.name != "posix", reason="file modes")
+def test_a_manifest_that_everybody_may_change_is_warned_of(workspace: Workspace) -> None:
+    write_tool("greet", GREET).chmod(0o666)
+    assert any("Everybody on this machine may change this file" in each for each in problems_of(workspace))
+
+
+def test_nothing_outside_the_configuration_directory_adds_a_tool(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cloned repository, a document and the database itself look as if they had tools."""
+    clone = tmp_path / "clone"
+    for place in ("tools", ".localmcp/tools", "localmcp/tools", ".config/localmcp/tools"):
+        (clone / place).mkdir(parents=True, exist_ok=True)
+        (clone / place / "evil.toml").write_text(GREET, encoding="utf-8")
+        (clone / place / "evil.py").write_text('def evil() -> str:\n    "Evil."\n    return "x"\n', encoding="utf-8")
+    for name in ("providers.toml", "config.toml", "mcp.json", ".mcp.json"):
+        (clone / name).write_text('[python]\nfolders = ["tools"]\nentry_points = true\n', encoding="utf-8")
+    monkeypatch.chdir(clone)
+    workspace.library.add_paths([clone])
+    with workspace.database.write() as connection:
+        connection.execute(
+            "insert into quickstarts (name, content, created_at, updated_at) values ('evil', ?, '', '')", (GREET,)
+        )
+    assert tool_names(workspace) == set()
+    workspace.registry.call("search", {"query": "evil"})
+    assert not config_directory().exists()
+
+
+def test_many_threads_listing_while_files_change_lose_no_tool(workspace: Workspace) -> None:
+    write_tool("greet", GREET)
+    failures: list[BaseException | str] = []
+
+    def list_tools(number: int) -> None:
+        try:
+            for turn in range(5):
+                write_tool(f"other_{number}_{turn}", GREET)
+                if not {"greet", f"other_{number}_{turn}"} <= tool_names(workspace):
+                    failures.append(f"{number}.{turn}")
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=list_tools, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert len(tool_names(workspace)) == 41
+
+
+def test_a_line_is_found_for_dotted_keys_tables_and_inline_tables() -> None:
+    text = 'a = 1\nb.c = 2\n[d.e] # x\nf = { g = 1 }\n\n[["h"]]\ni = """\nj = 1\n"""\n'
+    expected = {("a",): 1, ("b", "c"): 2, ("d", "e"): 3, ("d", "e", "f", "g"): 4, ("h", "i"): 7, ("z",): None}
+    assert {place: line_of(text, place) for place in expected} == expected

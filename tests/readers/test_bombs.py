@@ -1,0 +1,128 @@
+"""Small files that ask for minutes or gigabytes are read cheaply or stopped, and the other files are read."""
+
+import io
+import zipfile
+
+import pytest
+
+from localmcp.errors import LocalMCPError
+from localmcp.library.drafting import estimate_tokens
+from localmcp.readers.chunking import split
+from localmcp.readers.readers import read_bytes
+from localmcp.readers.worker_pool import Limits, WorkerPool
+
+LIMITS = Limits(seconds=3, seconds_per_megabyte=3, memory=300_000_000)
+"""A quarter of what documents have by default."""
+CONTAINER = '<container><rootfiles><rootfile full-path="b.opf"/></rootfiles></container>'
+RELATIONS = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
+
+
+def make_zip(parts):
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as package:
+        for name, content in parts.items():
+            package.writestr(name, content)
+    return buffer.getvalue()
+
+
+def make_book(chapter, times):
+    spine = "<itemref idref='a'/>" * times
+    manifest = "<manifest><item id='a' href='a.xhtml' media-type='application/xhtml+xml'/></manifest>"
+    package = f"<package>{manifest}<spine>{spine}</spine></package>"
+    return make_zip({"META-INF/container.xml": CONTAINER, "b.opf": package, "a.xhtml": chapter})
+
+
+def make_workbook(sheets, rows):
+    listed = "".join(f'<sheet name="s{number}" r:id="r{number}"/>' for number in range(sheets))
+    related = "".join(
+        f'<Relationship Id="r{number}" Type="{RELATIONS}/worksheet" Target="worksheets/a.xml"/>'
+        for number in range(sheets)
+    )
+    return make_zip(
+        {
+            "xl/workbook.xml": f'<workbook xmlns:r="{RELATIONS}"><sheets>{listed}</sheets></workbook>',
+            "xl/_rels/workbook.xml.rels": f"<Relationships>{related}</Relationships>",
+            "xl/worksheets/a.xml": f"<worksheet><sheetData>{rows}</sheetData></worksheet>",
+        }
+    )
+
+
+def make_nested_forms(levels=10, times=10):
+    """Each form draws the next one ten times; the last one writes a word."""
+    objects = [
+        "<< /Type /Catalog /Pages 2 0 R >>",
+        "<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
+        "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 9 9] /Contents 4 0 R /Resources << /XObject << /F 6 0 R >> >> >>",
+        "<< /Length 5 >>\nstream\n/F Do\nendstream",
+        "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
+    ]
+    for level in range(levels):
+        last = level == levels - 1
+        content = "BT /T 9 Tf (word) Tj ET" if last else "/F Do " * times
+        resources = "/Font << /T 5 0 R >>" if last else f"/XObject << /F {7 + level} 0 R >>"
+        head = f"/Type /XObject /Subtype /Form /BBox [0 0 9 9] /Resources << {resources} >> /Length {len(content)}"
+        objects.append(f"<< {head} >>\nstream\n{content}\nendstream")
+    body = "".join(f"{number} 0 obj\n{content}\nendobj\n" for number, content in enumerate(objects, 1))
+    return f"%PDF-1.7\n{body}trailer << /Root 1 0 R /Size {len(objects) + 1} >>\n%%EOF\n".encode()
+
+
+def cells(reference):
+    return f'<c r="{reference}"><v>1</v></c>'
+
+
+BOMBS = {
+    "repeated.epub": lambda: make_book(("<p>" + "word " * 100) * 4_000, 60),
+    "large.epub": lambda: make_book("<p>word " * 5_000_000, 1),
+    "sheets.xlsx": lambda: make_workbook(1500, f'<row r="1048570">{cells("A1048570")}</row>'),
+    "wide.xlsx": lambda: make_workbook(
+        1, "".join(f'<row r="{row}">{cells(f"XFD{row}")}</row>' for row in range(1, 20_001))
+    ),
+    "forms.pdf": make_nested_forms,
+    "small.docx": lambda: make_zip(
+        {
+            "word/document.xml": f'<w:document xmlns:w="{WORD}"><w:body>'
+            + "<w:p><w:r><w:t>a</w:t></w:r></w:p>" * 100_000
+            + "</w:body></w:document>"
+        }
+    ),
+    "headings.md": lambda: b"# x\n" + b"#\n" * 150_000,
+    "list.md": lambda: b"- a\n" * 100_000,
+}
+
+
+def read_and_cut(item, _start):
+    name, data = item
+    try:
+        document = read_bytes(data, name)
+    except LocalMCPError as error:
+        yield str(error)
+        return
+    yield len(split(document.text, markup=document.markup, count_tokens=estimate_tokens, title=document.title))
+
+
+@pytest.fixture(scope="module")
+def outcomes():
+    """Name -> number of passages, or the reason why there are none."""
+    items = [*((name, make()) for name, make in BOMBS.items()), ("plain.txt", b"plain words")]
+    with WorkerPool(read_and_cut, workers=2, limits=LIMITS) as pool:
+        return {answer.item[0]: answer.failure or answer.value for answer in pool.run(items) if not answer.finished}
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("large.epub", "unpacks to more than 20 MB"),
+        ("forms.pdf", "reading it took more than"),
+        ("repeated.epub", ""),
+        ("sheets.xlsx", ""),
+        ("wide.xlsx", ""),
+        ("small.docx", ""),
+        ("headings.md", ""),
+        ("list.md", ""),
+        ("plain.txt", ""),
+    ],
+)
+def test_bombs_are_read_or_refused_within_their_limits(outcomes, name, reason):
+    outcome = outcomes[name]
+    assert reason in outcome if reason else isinstance(outcome, int), outcome

@@ -1,0 +1,472 @@
+"""Files as programs write them that go their own way: every fact in them is read, and nothing else."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import tarfile
+import time
+import zipfile
+from email.message import EmailMessage
+
+import docx
+import pytest
+from made_files import make_pdf, make_zip
+
+from localmcp.readers.chunking import split
+from localmcp.readers.document import Document
+from localmcp.readers.outline import read_outline
+from localmcp.readers.readers import read_bytes, read_documents, why_unread
+
+HEAD = b"From: jo@x.example\r\nDate: Mon, 3 Mar 2025 10:00:00 +0100\r\nMIME-Version: 1.0\r\n"
+EVENT = (
+    "BEGIN:VCALENDAR\r\nBEGIN:VEVENT\r\nSUMMARY:Dentist\\, upstairs\r\nDTSTART;TZID=Europe/Rome:20250310T090000\r\n"
+    "LOCATION:Room 4 of the very long\r\n  corridor\r\nEND:VEVENT\r\nEND:VCALENDAR\r\n"
+)
+
+
+def read_all(data: bytes, name: str) -> list[Document]:
+    return list(read_documents(io.BytesIO(data), name, archive=True))
+
+
+def test_a_sentence_behind_a_heading_of_latex_is_read() -> None:
+    source = r"""\title{On \emph{Reeds}}
+\begin{document}
+\section{Method}\label{m} We cut \textbf{bulrush} at 45\% moisture on the Stra\ss e.\footnote{In May.}
+\begin{tabular}{ll} Cell & 7 \\ \end{tabular}
+\end{document}
+Rubbish."""
+    document = read_bytes(source.encode(), "paper.tex")
+    assert document.title == "On Reeds"
+    assert "**Method** We cut bulrush at 45% moisture on the Straße. In May." in document.text
+    assert "Cell | 7" in document.text and "Rubbish" not in document.text
+
+
+def test_front_matter_may_be_toml() -> None:
+    document = read_bytes(b"+++\ntitle = 'Hives'\ndate = 2025-04-05\ntags = ['bees']\n+++\nText.\n", "note.md")
+    assert (document.title, document.date, document.metadata["tags"]) == ("Hives", "2025-04-05", ["bees"])
+    assert read_bytes(b"+++\ntitle = [\n+++\nText.\n", "note.md").title == "note"
+
+
+def test_a_line_that_begins_with_from_does_not_end_a_mail() -> None:
+    mails = (
+        b"From a@x Tue Mar  4 10:00:00 2025\n%s\nOne.\n\nFrom here on it rains.\n\n"
+        b"From b@x Tue Mar  4 11:00:00 2025\n%s\nTwo.\n"
+    )
+    documents = read_all(mails % (HEAD, HEAD), "box.mbox")
+    assert [document.failure for document in documents] == ["", ""]
+    assert documents[0].text.endswith("From here on it rains.")
+
+
+def test_a_subject_in_bytes_that_no_encoding_was_declared_for_is_read() -> None:
+    [mail] = read_all(HEAD + "Subject: Münze für 5 €\r\n\r\nText".encode("cp1252"), "mail.eml")
+    assert mail.title == "Münze für 5 €"
+
+
+def test_an_invitation_without_other_text_says_what_when_and_where() -> None:
+    head = HEAD + b"Subject: Invitation\r\nContent-Type: text/calendar; charset=utf-8; method=REQUEST\r\n\r\n"
+    [mail] = read_all(head + EVENT.encode(), "invitation.eml")
+    assert mail.text.endswith(
+        "Summary: Dentist, upstairs\nFrom: 2025-03-10 09:00\nLocation: Room 4 of the very long corridor"
+    )
+
+
+def test_a_calendar_is_its_events_and_tasks() -> None:
+    alarm = "BEGIN:VALARM\r\nDESCRIPTION:Reminder\r\nEND:VALARM\r\nEND:VEVENT"
+    note = "DESCRIPTION:Open C:\\\\new\\nthen call\r\nEND:VTODO"
+    task = "BEGIN:VTODO\r\nSUMMARY:Order wood\r\nDUE;VALUE=DATE:20250901\r\nEND:VTODO\r\n"
+    source = EVENT.replace("END:VEVENT", alarm).replace("END:VCALENDAR", task + "END:VCALENDAR")
+    source = source.replace("END:VTODO", note).replace("BEGIN:VEVENT", "X-WR-CALNAME:Home\\, Kiel\r\nBEGIN:VEVENT")
+    document = read_bytes(source.encode(), "home.ics")
+    assert document.title == "Home, Kiel"
+    assert document.text == (
+        "## Dentist, upstairs\n\n- From: 2025-03-10 09:00\n- Location: Room 4 of the very long corridor\n\n"
+        "## Order wood\n\n- Due: 2025-09-01\n- Description: Open C:\\new then call"
+    )
+
+
+def test_a_meeting_names_its_people() -> None:
+    people = 'ORGANIZER;CN=Ada Rossi:MAILTO:ada@x.org\r\nATTENDEE;ROLE=CHAIR;CN="Bo, Li":mailto:bo@x.org\r\n'
+    source = EVENT.replace("END:VEVENT", f"{people}ATTENDEE:mailto:c@x.org\r\nEND:VEVENT")
+    text = read_bytes(source.encode(), "home.ics").text
+    assert "- Organizer: Ada Rossi (ada@x.org)\n- Attendee: Bo, Li (bo@x.org)\n- Attendee: c@x.org" in text
+
+
+def test_an_address_book_is_its_people_without_their_pictures() -> None:
+    source = (
+        "BEGIN:VCARD\r\nVERSION:3.0\r\nN:Okafor;Chidi;;;\r\nFN:Chidi Okafor\r\nitem1.TEL;TYPE=CELL:+44 7700 900123\r\n"
+        "NOTE:Knows the sandbanks\\, call early.\\nLate is bad.\r\nPHOTO;ENCODING=b:/9j/4AAQ\r\n  SkZJRg==\r\n"
+        "END:VCARD\r\nBEGIN:VCARD\r\nVERSION:2.1\r\n"
+        "N;CHARSET=UTF-8;ENCODING=QUOTED-PRINTABLE:M=C3=BCl=\r\nler;J=C3=BCrgen\r\nADR;HOME:;;Hafen 3;Kiel;;24103;\r\n"
+        "END:VCARD\r\n"
+    )
+    assert read_bytes(source.encode(), "people.vcf").text == (
+        "## Chidi Okafor\n\n- Phone: +44 7700 900123\n- Note: Knows the sandbanks, call early. Late is bad.\n\n"
+        "## Jürgen Müller\n\n- Address: Hafen 3, Kiel, 24103"
+    )
+    assert read_bytes(b"##fileformat=VCFv4.2\n#CHROM\tPOS\n", "genome.vcf").format == "text"
+
+
+def test_a_note_of_many_lines_costs_a_contact_no_more_than_others() -> None:
+    note = "BEGIN:VCARD\nN:Ada\nNOTE;ENCODING=QUOTED-PRINTABLE:" + "abc=\n" * 20_000 + "end\nEND:VCARD\n"
+    begin = time.process_time()
+    assert read_bytes(note.encode(), "people.vcf").text.endswith("abcabcend")
+    assert time.process_time() - begin < 2
+
+
+def test_an_archive_in_an_archive_is_read_and_one_in_that_is_not() -> None:
+    inner = io.BytesIO()
+    with tarfile.open(fileobj=inner, mode="w:gz") as archive:
+        for name, data in (("deep/note.txt", b"Chicory."), ("more.zip", make_zip({"a.txt": "Never."}))):
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
+    first, second = read_all(make_zip({"inner.tar.gz": inner.getvalue()}), "outer.zip")
+    assert (first.member, first.text) == ("inner.tar.gz/deep/note.txt", "Chicory.")
+    assert "zip archive" in second.failure
+
+
+def test_a_table_in_a_cell_is_a_part_of_its_line() -> None:
+    document = docx.Document()
+    outer = document.add_table(rows=1, cols=2)
+    outer.cell(0, 0).text, outer.cell(0, 1).text = "Spot", "75 euro"
+    inner = outer.cell(0, 0).add_table(rows=2, cols=1)
+    inner.cell(0, 0).text, inner.cell(1, 0).text = "B7", "B8"
+    buffer = io.BytesIO()
+    document.save(buffer)
+    assert "| Spot B7; B8 | 75 euro |" in read_bytes(buffer.getvalue(), "lease.docx").text
+
+
+def test_the_files_in_an_attached_archive_are_documents_of_the_mail() -> None:
+    mail = EmailMessage()
+    mail["From"], mail["Subject"] = "jo@x.example", "Papers"
+    mail.set_content("See the papers.")
+    papers = make_zip({"a/terms.txt": "Celery.", "deep.zip": make_zip({"b": "c"})})
+    for name, data in (("papers.zip", papers), ("bad.zip", b"PK")):
+        mail.add_attachment(data, maintype="application", subtype="zip", filename=name)
+    body, terms, deep, bad = read_all(mail.as_bytes(), "mail.eml")
+    assert body.metadata["attachments"] == ["papers.zip", "bad.zip"]
+    assert (terms.member, terms.text, terms.parent) == ("papers.zip/a/terms.txt", "Celery.", "")
+    assert "zip archive" in deep.failure
+    assert (bad.member, bad.failure[:18]) == ("bad.zip", "bad.zip is damaged")
+
+
+def test_what_was_attached_in_a_conversation_is_read() -> None:
+    message = {
+        "sender": "human", "text": "Where to?", "content": [],
+        "attachments": [{"file_name": "plan.txt", "extracted_content": "Tarn, two nights."}],
+    }  # fmt: skip
+    export = json.dumps([{"uuid": "1", "name": "Trip", "chat_messages": [message]}]).encode()
+    [conversation] = read_all(export, "conversations.json")
+    assert conversation.text == "User: Where to?\n\nAttached plan.txt:\n\nTarn, two nights."
+
+
+def test_a_note_of_rtf_ends_where_it_ends() -> None:
+    assert read_bytes(rb"{\rtf1 Price{\footnote without tax} is 5.\par}", "a.rtf").text == "Price (without tax) is 5."
+
+
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        (rb"{\info{\title T}{\operator Ada}{\subject S}{\keywords K}}Roses\par", "Roses"),
+        (rb"{\shp{\*\shpinst{\sp{\sn type}{\sv 202}}{\shptxt a box\par}}{\shprslt a box}}Roses\par", "a box\n\nRoses"),
+        (rb"{\fonttbl{\f0\fcharset0 A;}{\f1\fcharset204 A;}}{\f1 \'cf\'f0\'e8\'e2\'e5\'f2} caf\'e9\par", "Привет café"),
+        (rb"\ansicpg932 \'83C\'83\'93\'83X\par", "インス"),
+    ],
+    ids=["properties", "text box", "Cyrillic font", "letters of two bytes"],
+)  # fmt: skip
+def test_rtf_is_read_in_the_alphabet_of_each_font_with_its_boxes_and_without_its_properties(source, text) -> None:
+    assert read_bytes(rb"{\rtf1 " + source + b"}", "a.rtf").text == text
+
+
+def test_a_table_of_rtf_with_nothing_after_it_is_read() -> None:
+    table = rb"{\rtf1 Prices\par\trowd\cellx1\cellx2\intbl Oats\cell 5\cell\row\intbl Rye\cell 7\cell"
+    text = "Prices\n\n| Oats | 5 |\n| --- | --- |\n| Rye | 7 |"
+    assert read_bytes(table + rb"\row}", "a.rtf").text == text
+    assert read_bytes(table, "a.rtf").text == text
+
+
+@pytest.mark.parametrize("name", ["paper.txt", "paper.md", "paper.docx", "paper"])
+def test_a_pdf_is_read_as_one_under_any_name(name: str) -> None:
+    assert "sixty degrees" in read_bytes(make_pdf([["sixty degrees"]]), name).text
+
+
+def test_a_title_that_is_a_list_is_no_title() -> None:
+    assert read_bytes(b"---\ntitle:\n- a\n- b\n---\n\n# Oats\n", "a.md").title == "Oats"
+
+
+def test_a_book_without_an_order_is_read_as_its_chapters_are_listed() -> None:
+    parts = {
+        "META-INF/container.xml": '<container><rootfiles><rootfile full-path="c.opf"/></rootfiles></container>',
+        "c.opf": '<package><manifest><item id="b" href="b.html"/><item id="a" href="a.html"/></manifest></package>',
+        "a.html": "<p>second</p>",
+        "b.html": "<p>first</p>",
+    }
+    assert read_bytes(make_zip(parts), "a.epub").text == "first\n\nsecond"
+
+
+@pytest.mark.parametrize(
+    ("cell", "shown"),
+    [
+        ('<c r="B2" s="1"><v>0.125</v></c>', "Value: 12.5 %"),
+        ('<c r="B2"><f>D2*2</f></c>', "Value: =D2*2"),
+        ('<c r="B2"><f>D2*2</f><v>8</v></c>', "Value: 8"),
+        ('<c r="B2"><v>4539578763621486</v></c>', "Value: 4539578763621486"),
+        ('<c r="B2"><v>1.2345678901234E+16</v></c>', "Value: 12345678901234000"),
+        ('<c r="B2" s="2"><v>1.25</v></c>', "Value: 30:00:00"),
+        ('<c r="B2" s="2"><v>1e999</v></c>', "Value: inf"),
+    ],
+)
+def test_cells_are_read_as_they_are_shown(cell: str, shown: str) -> None:
+    main = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
+    relations = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+    listed = "http://schemas.openxmlformats.org/package/2006/relationships"
+    rows = f'<row r="1">{_text("A1", "Name")}{_text("B1", "Value")}</row><row r="2">{_text("A2", "Rate")}{cell}</row>'
+    parts = {
+        "xl/workbook.xml": f'<workbook xmlns="{main}" xmlns:r="{relations}"><sheets>'
+        '<sheet name="One" sheetId="1" r:id="r1"/></sheets></workbook>',
+        "xl/_rels/workbook.xml.rels": f'<Relationships xmlns="{listed}">'
+        f'<Relationship Id="r1" Type="{relations}/worksheet" Target="sheet.xml"/>'
+        f'<Relationship Id="r2" Type="{relations}/styles" Target="styles.xml"/></Relationships>',
+        "xl/styles.xml": f'<styleSheet xmlns="{main}"><numFmts><numFmt numFmtId="170" formatCode="0.0%"/>'
+        '<numFmt numFmtId="171" formatCode="[hh]:mm:ss"/></numFmts>'
+        '<cellXfs><xf numFmtId="0"/><xf numFmtId="170"/><xf numFmtId="171"/></cellXfs></styleSheet>',
+        "xl/sheet.xml": f'<worksheet xmlns="{main}"><sheetData>{rows}</sheetData></worksheet>',
+    }
+    assert shown in read_bytes(make_zip(parts), "book.xlsx").text
+
+
+def _text(place: str, text: str) -> str:
+    return f'<c r="{place}" t="inlineStr"><is><t>{text}</t></is></c>'
+
+
+def test_a_password_protects_a_member_only() -> None:
+    data = bytearray(make_zip({"a.txt": "Locked.", "b.txt": "Open."}))
+    for signature in (b"PK\x03\x04", b"PK\x01\x02"):
+        at = data.index(signature) + (6 if signature == b"PK\x03\x04" else 8)
+        data[at] |= 1
+    assert zipfile.is_zipfile(io.BytesIO(bytes(data)))
+    locked, readable = read_all(bytes(data), "some.zip")
+    assert locked.failure == "It is password-protected." and readable.text == "Open."
+
+
+def test_the_number_of_a_footnote_is_no_part_of_the_word_before_it() -> None:
+    page = "<body><p>A key of size 5.<a href='#fn1'><sup>1</sup></a> Area 10<sup>-2</sup> m<sup>2</sup>.</p></body>"
+    assert read_bytes(page.encode(), "a.html").text == "A key of size 5. [1] Area 10⁻² m²."
+
+
+def test_footnotes_of_rich_text_are_read_as_libreoffice_and_pandoc_write_them() -> None:
+    note = rb"{\super\chftn}{\*\footnote\chftn\~\plain\pard {\pard In the cellar.\par}}"
+    info = rb"{\rtf1{\info{\author Ada}{\author Ada}}"
+    document = read_bytes(info + rb"{\pard\outlinelevel1 Keys" + note + rb"\par}{\pard Size 5.\par}}", "a.rtf")
+    assert (document.text, document.metadata["author"]) == ("## Keys (In the cellar.)\n\nSize 5.", "Ada")
+
+
+def test_latex_of_pandoc_leaves_no_marks_behind() -> None:
+    source = (
+        "\\begin{document}\n\\hypertarget{keys}{%\n\\section{Keys}\\label{keys}}\n"
+        "\\begin{longtable}[]{@{}ll@{}}\n\\toprule\n\\endhead\nAttic & 17 \\\\\n\\end{longtable}\n\\end{document}\n"
+    )
+    assert read_bytes(source.encode(), "a.tex").text.split() == ["##", "Keys", "Attic", "|", "17"]
+
+
+def test_a_heading_has_no_link_to_itself_and_the_name_of_a_site_is_no_title() -> None:
+    page = (
+        "<title>File system | Docs</title><header><h1>Docs</h1></header><main>"
+        '<h2>File system<span><a class="mark" href="#fs">#</a></span></h2><p>Open a file first.</p>'
+        '<h3>Modes <a href="#modes">¶</a></h3><p>Read or write.</p></main>'
+    )
+    document = read_bytes(page.encode(), "fs.html")
+    assert document.text == "## File system\n\nOpen a file first.\n\n### Modes\n\nRead or write."
+    assert document.title == "File system | Docs"
+
+
+@pytest.mark.parametrize(
+    ("heading", "next_heading"),
+    [
+        ("Version v2.39.5; changes since v2.39.4:", "Version v2.39.4; changes since v2.39.3:"),
+        ("Release 3.19.0 (11 Apr 2022)", "Release 3.18 (15 Oct 2021)"),
+    ],
+)
+def test_a_long_changelog_that_begins_with_its_newest_release_is_named_by_its_file(heading, next_heading) -> None:
+    text = "".join(
+        f"{title}\n{'-' * len(title)}\n" + " * A repair.\n" * 500 + "\n" for title in (heading, next_heading)
+    )
+    assert read_bytes(text.encode(), "changelog").title == "changelog"
+
+
+def test_headings_of_a_text_are_those_that_are_underlined_and_not_of_boxes() -> None:
+    text = (
+        "D-Bus 1.12\n==========\n\nNew things.\n\nD-Bus 1.11\n==\n\nOld things.\n\n"
+        "--------------------\n-- $Id: NEWS 1.3 --\n--------------------\n\nText below a box.\n"
+    )
+    sections = read_outline(text, "plain").sections
+    assert [section.path for section in sections] == [("D-Bus 1.12",), ("D-Bus 1.11",)]
+
+
+def test_what_is_underlined_in_a_printed_listing_is_no_heading() -> None:
+    text = "Output:\n\nFiles that were not found:\n-------------------------------\nmfg.c\n\nThe next chapter."
+    chunks = split(text, markup="plain", count_tokens=len, target=200, page_starts=(0,))
+    assert {chunk.headings for chunk in chunks} == {()}
+
+
+def test_who_wrote_a_paper_is_found_where_its_preamble_says_so() -> None:
+    source = r"""\documentclass{article}
+% \author{Nobody}
+\title{Engines}
+\author{Ada Lovelace\thanks{Of Ockham.} \and
+  Charles Babbage}
+\date{March 1843}
+\begin{document}
+They weave.
+\end{document}"""
+    document = read_bytes(source.encode(), "paper.tex")
+    assert document.text.strip().split("\n") == [
+        "Ada Lovelace Of Ockham., Charles Babbage", "", "March 1843", "", "They weave.",
+    ]  # fmt: skip
+    assert document.metadata["author"] == "Ada Lovelace Of Ockham., Charles Babbage"
+
+
+def test_a_formula_of_a_page_is_one_text() -> None:
+    sign = "<mi>E</mi><mo>=</mo><mi>m</mi><msup><mi>c</mi><mn>2</mn></msup>"
+    tex = r'<annotation encoding="application/x-tex">E=mc^2</annotation>'
+    page = (
+        f"<p>So <math>{sign}</math> holds.</p>"
+        f"<p>So <math><semantics><mrow>{sign}</mrow>{tex}</semantics></math> holds.</p>"
+        f'<p>So <math alttext="E=mc^2">{sign}</math><img aria-hidden="true" alt="E=mc^2" src="e.svg"> holds.</p>'
+    )
+    text = read_bytes(page.encode(), "a.html").text
+    assert text == "So E = m c 2 holds.\n\nSo E=mc^2 holds.\n\nSo E=mc^2 holds."
+
+
+def test_steps_that_go_on_behind_a_picture_keep_their_numbers() -> None:
+    page = '<ol><li>Open it</ol><img src="x.png" alt="Lid"><ol start="2"><li>Fill it<li>Close it</ol>'
+    assert read_bytes(page.encode(), "a.html").text == "1. Open it\n\nLid\n\n2. Fill it\n3. Close it"
+
+
+def test_asciidoc_has_its_headings_and_listings() -> None:
+    source = (
+        "= Guide to Bees\nAda <ada@example.org>\n\n== Hives\n\n[source,ruby]\n----\n== not a heading\n----\n\n"
+        "====\nA hive is a box.\n====\n"
+    )
+    document = read_bytes(source.encode(), "bees.adoc")
+    assert (document.title, document.text.count("\n")) == ("Guide to Bees", source.count("\n"))
+    sections = read_outline(document.text, document.markup).sections
+    assert [section.path for section in sections] == [("Guide to Bees",), ("Guide to Bees", "Hives")]
+    assert "```ruby\n== not a heading\n```" in document.text
+
+
+def test_titles_of_asciidoc_may_be_underlined() -> None:
+    source = "git-x(1)\n========\n\nNAME\n----\nDoes x.\n\n[[syntax]]\nSyntax\n~~~~~~\n.List\n-----\nx -y\n-----\n"
+    document = read_bytes(source.encode(), "git-x.adoc")
+    outline = read_outline(document.text, document.markup)
+    paths = [("git-x(1)",), ("git-x(1)", "NAME"), ("git-x(1)", "NAME", "Syntax")]
+    assert [section.path for section in outline.sections] == paths
+    assert [document.text[start:stop] for start, stop in outline.fences] == ["```\nx -y\n```\n"]
+    assert document.text.count("\n") == source.count("\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "begin", "end"),
+    [
+        ("keys.org", "# -*- mode: org -*-\n#+begin_src sh", "#+end_src"),
+        ("keys.tex", "\\begin{lstlisting}[language=sh]", "\\end{lstlisting}"),
+    ],
+)
+def test_code_is_kept_as_it_is_and_comments_are_no_headings(name: str, begin: str, end: str) -> None:
+    code = 'if [[ -f keys ]]; then\n  printf "%d\\n" $((7 % 2))\nfi'
+    document = read_bytes(f"{begin}\n{code}\n{end}\n\nWords.\n".encode(), name)
+    assert document.text.strip() == f"```{'sh' if name == 'keys.org' else ''}\n{code}\n```\n\nWords."
+    assert document.title == "keys"
+
+
+@pytest.mark.parametrize(
+    ("name", "begin", "end"), [("bees.adoc", "----", "----"), ("bees.org", "#+begin_src md", "#+end_src")]
+)
+def test_a_fence_inside_a_listing_does_not_end_it(name: str, begin: str, end: str) -> None:
+    source = f"{begin}\n```sh\n# not a heading\n```\n# nor this\n{end}\n\nWords.\n"
+    document = read_bytes(source.encode(), name)
+    assert [section.path for section in read_outline(document.text, document.markup).sections] == [()]
+    assert document.text.count("\n") == source.count("\n")
+
+
+def test_a_manual_page_is_read_without_what_typesets_it() -> None:
+    source = (
+        '.\\" A note\n.de XX\nunseen\n..\n.TH SNOW 1 2024-05-03 "Winter 2"\n'
+        ".  LINKSTYLE blue R < >\n.SH NAME\nsnow \\- make it \\fIwhite\\fP\n"
+        '.SH\nOPTIONS\n.TP\n.BR \\-d ", " \\-\\-depth =\\fICM\\fR\nHow deep; see\n.BR rain (1).\n.IP \\(bu 2\nOne.\n'
+        ".SS Examples\n.nf\n# snow -d 3\n.fi\n.if n It says \\e.\n.ie n \\{\\\nplain\n.\\}\n.el \\{\\\nprinted\n.\\}\n"
+    )
+    document = read_bytes(gzip.compress(source.encode()), "snow.1.gz")
+    assert (document.title, document.date) == ("snow(1)", "2024-05-03")
+    assert [line.rstrip() for line in document.text.split("\n") if line] == (
+        ["# snow(1)", "## NAME", "snow - make it white", "## OPTIONS", "-d, --depth=CM", "How deep; see", "rain(1)."]
+        + ["•", "One.", "### Examples", "    # snow -d 3", "It says \\.", "plain"]
+    )
+    assert document.text.count("\n") == source.count("\n")
+
+
+def test_a_row_of_dashes_in_a_manual_page_underlines_nothing() -> None:
+    source = ".TH SNOW 1\n.SH OPTIONS\nA double dash\n.B \\-\\-\nends them. A row\n====\nis none.\n\n  # nor this\n"
+    document = read_bytes(source.encode(), "snow.1")
+    paths = [section.path for section in read_outline(document.text, document.markup).sections]
+    assert paths == [("snow(1)",), ("snow(1)", "OPTIONS")]
+
+
+def test_a_manual_page_of_bsd_is_read() -> None:
+    source = (
+        ".Dd May 3\n.Dt SNOW 8\n.Os\n.Sh NAME\n.Nm snow\n.Nd make it white\n.Sh SYNOPSIS\n.Nm\n.Op Fl d Ar depth\n"
+        ".Sh DESCRIPTION\n.Bl -tag -width Ds\n.It Fl v\nSay more.\n.El\n.Ss Files\n.Pa /etc/snow.conf\n"
+    )
+    lines = read_bytes(source.encode(), "snow.8").text.split("\n")
+    assert [line for line in lines if line] == (
+        ["# snow(8)", "## NAME", "snow", "- make it white", "## SYNOPSIS", "snow", "[-d depth]", "## DESCRIPTION", "-v"]
+        + ["Say more.", "### Files", "/etc/snow.conf"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "title"),
+    [
+        ('<h1 align="center">\n  <img src="x.png" alt="logo"> Bees &amp; more\n</h1>\n\n## Features\n', "Bees & more"),
+        ('<div align="center">\n<h1>Bees</h1>\n</div>', "Bees"),
+        ('<h1><img src="x.png"></h1>\n\n# Bees\n', "Bees"),
+        ("```html\n<h1>Wasps</h1>\n```\n\n# Bees\n", "Bees"),
+    ],
+)
+def test_a_first_heading_in_html_is_the_title_of_a_readme(text: str, title: str) -> None:
+    assert read_bytes(text.encode(), "README.md").title == title
+
+
+def test_a_page_whose_title_is_one_of_its_headings_is_not_named_by_the_header_of_its_site() -> None:
+    page = "<title>Keys</title><table><tr><td><h1>The C library</h1><h2>Keys</h2></td></tr></table><p>Text."
+    document = read_bytes(page.encode(), "keys.html")
+    assert (document.title, document.text) == ("Keys", "## Keys\n\nText.")
+
+
+def test_the_last_line_of_a_framed_listing_is_no_title() -> None:
+    listing = "Setting up\n\nRun it:\n\n-------------\n$ sensord\ndone\n-------------\n\nThen mount it.\n"
+    assert read_bytes(listing.encode(), "sensor.txt").title == "sensor"
+
+
+def test_a_title_between_two_rows_may_be_indented() -> None:
+    assert read_bytes(b"==========\n Copying\n==========\n\nText.\n", "COPYING.txt").title == "Copying"
+    assert read_bytes(b"###########\n# Profile #\n###########\n\nText.\n", "profile.txt").title == "profile"
+
+
+def test_a_label_above_a_heading_is_in_its_section() -> None:
+    text = "One\n===\n\nText.\n\n.. _two:\n\n.. _second:\n\nTwo\n===\n\nMore.\n"
+    first, second = read_outline(text, "plain").sections
+    assert text[first.start : first.stop].rstrip().endswith("Text.")
+    assert second.path == ("Two",)
+
+
+def test_colors_and_struck_over_letters_of_a_terminal_are_no_text() -> None:
+    log = b"\x1b[1mNROFF\x1b[22m reads \x1b[38;5;2mmacros\x1b[0m.\nN\x08NA\x08AM\x08ME\x08E _\x08o_\x08f\n"
+    assert read_bytes(log, "build.log").text == "NROFF reads macros.\nNAME of\n"
+
+
+def test_bytes_with_a_nul_that_are_no_unicode_are_no_text() -> None:
+    assert why_unread(b".snd\0\0\0\x20" + b"\xcd\xd3\xc7\xc5" * 500, "bell.au", 2008) is not None
+    assert why_unread(("caff\u00e8 " * 50).encode() + b"\0", "note.txt", 351) is None

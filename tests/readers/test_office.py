@@ -1,0 +1,105 @@
+"""Office files are read whole, without any other package: what is beside the text too."""
+
+import io
+from datetime import datetime
+
+import docx
+import openpyxl
+import pptx
+import pytest
+from openpyxl.comments import Comment
+
+from localmcp.errors import UnreadableDocument
+from localmcp.readers.readers import read_bytes
+
+
+def saved(document):
+    buffer = io.BytesIO()
+    document.save(buffer)
+    return buffer.getvalue()
+
+
+def make_docx():
+    document = docx.Document()
+    document.core_properties.modified = datetime(2024, 5, 3, 10)
+    document.add_heading("Travel policy", 0)
+    document.add_heading("Trains", 1)
+    paragraph = document.add_paragraph("Second class only.")
+    document.add_comment(paragraph.runs, text="First class above four hours", author="Ada Rossi")
+    document.add_paragraph("book early", style="List Bullet")
+    document.add_paragraph("keep the ticket", style="List Bullet")
+    document.add_paragraph("fill in the form", style="List Number")
+    document.add_paragraph("send it", style="List Number")
+    table = document.add_table(2, 2)
+    for number, value in enumerate(("City", "Limit", "Torino", "90")):
+        table.cell(number // 2, number % 2).text = value
+    document.sections[0].header.paragraphs[0].text = "ACME internal"
+    return saved(document)
+
+
+def test_word_files_keep_lists_comments_tables_and_headers():
+    document = read_bytes(make_docx(), "policy.docx")
+    assert document.text == (
+        "# Travel policy\n\n# Trains\n\nSecond class only.\n\n"
+        "Comment by Ada Rossi: First class above four hours\n\n"
+        "- book early\n- keep the ticket\n\n1. fill in the form\n2. send it\n\n"
+        "| City | Limit |\n| --- | --- |\n| Torino | 90 |\n\nHeader: ACME internal"
+    )
+    assert (document.date, document.date_from) == ("2024-05-03T10:00:00Z", "document properties")
+
+
+def test_a_cell_of_two_columns_shifts_no_other_and_a_power_is_no_digit_of_its_base():
+    document = docx.Document()
+    table = document.add_table(2, 3)
+    for number, value in enumerate(("Pump", "", "Cycles", "P1", "north", "2·10")):
+        table.cell(number // 3, number % 3).text = value
+    table.cell(0, 0).merge(table.cell(0, 1))
+    table.cell(1, 2).paragraphs[0].add_run("6").font.superscript = True
+    assert read_bytes(saved(document), "a.docx").text == (
+        "| Pump |  | Cycles |\n| --- | --- | --- |\n| P1 | north | 2·10⁶ |"
+    )
+
+
+def test_hidden_slides_say_so():
+    deck = pptx.Presentation()
+    for title in ("Plan", "Backup"):
+        deck.slides.add_slide(deck.slide_layouts[5]).shapes.title.text = title
+    deck.slides[1]._element.set("show", "0")
+    assert read_bytes(saved(deck), "a.pptx").text == "## Plan\n\n## Backup (hidden)"
+
+
+def make_xlsx():
+    book = openpyxl.Workbook()
+    sheet = book.active
+    sheet.title = "Prices"
+    for row in (["Item", "Price", "Since"], ["Bolt", 1.5, datetime(2024, 5, 3)], ["Nut", 0.1 + 0.2, None]):
+        sheet.append(row)
+    sheet["B2"].comment = Comment("agreed by phone", "Ada")
+    sheet["A40"] = "Washer"
+    secret = book.create_sheet("Margins")
+    secret.append(["secret", True])
+    secret.sheet_state = "hidden"
+    return saved(book)
+
+
+def test_workbooks_keep_comments_and_say_what_is_hidden():
+    document = read_bytes(make_xlsx(), "a.xlsx")
+    assert document.text == (
+        "## Prices\n\nItem | Price | Since\n\n"
+        "- Item: Bolt; Price: 1.5; Since: 2024-05-03; comment on B2: agreed by phone\n"
+        "- Item: Nut; Price: 0.3\n- Item: Washer\n\n## Margins (hidden)\n\n- secret; True"
+    )
+    assert document.metadata["sheets"] == ["Prices", "Margins (hidden)"]
+
+
+def test_every_line_of_a_workbook_knows_its_row():
+    document = read_bytes(make_xlsx(), "a.xlsx")
+    rows = {document.text[start:].split("\n")[0][:12]: row for start, row in document.row_starts if row}
+    assert rows == {"Item | Price": 1, "- Item: Bolt": 2, "- Item: Wash": 40, "- secret; Tr": 1}
+
+
+@pytest.mark.parametrize("name", ["a.docx", "a.pptx", "a.xlsx"])
+def test_empty_office_files_say_so(name):
+    make = {"a.docx": docx.Document, "a.pptx": pptx.Presentation, "a.xlsx": openpyxl.Workbook}[name]
+    with pytest.raises(UnreadableDocument, match="holds no text"):
+        read_bytes(saved(make()), name)

@@ -1,0 +1,782 @@
+"""Files of every format become one exact, searchable text, and hostile ones a clear refusal."""
+
+import gzip
+import io
+import json
+import os
+import sys
+import zipfile
+from concurrent.futures import ThreadPoolExecutor
+from datetime import date
+from functools import cache
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from made_files import PACKAGE, make_bookmarks, make_epub, make_pdf, make_zip
+
+from localmcp.errors import ScannedDocument, UnreadableDocument
+from localmcp.readers import packages, readers
+from localmcp.readers.chunking import split
+from localmcp.readers.outline import read_outline
+from localmcp.readers.readers import Document, read_bytes, read_documents, read_text, why_skipped
+
+# --- Small files ------------------------------------------------------------------------------------------------------
+
+
+CORE = """<?xml version="1.0"?><cp:coreProperties
+ xmlns:cp="http://schemas.openxmlformats.org/package/2006/metadata/core-properties"
+ xmlns:dc="http://purl.org/dc/elements/1.1/" xmlns:dcterms="http://purl.org/dc/terms/">
+ <dc:creator>Ada Rossi</dc:creator><dcterms:created>2024-05-03T10:00:00Z</dcterms:created></cp:coreProperties>"""
+WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
+
+
+def make_docx(body: str, *, prolog: str = "") -> bytes:
+    relations = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+    package = "http://schemas.openxmlformats.org/package/2006"
+    word = "application/vnd.openxmlformats-officedocument.wordprocessingml"
+    return make_zip(
+        {
+            "[Content_Types].xml": f'<Types xmlns="{package}/content-types"><Default Extension="rels" '
+            'ContentType="application/vnd.openxmlformats-package.relationships+xml"/><Override '
+            f'PartName="/word/document.xml" ContentType="{word}.document.main+xml"/></Types>',
+            "_rels/.rels": f'<Relationships xmlns="{package}/relationships"><Relationship Id="r1" '
+            f'Type="{relations}/officeDocument" Target="word/document.xml"/></Relationships>',
+            "word/_rels/document.xml.rels": f'<Relationships xmlns="{package}/relationships"><Relationship Id="r1" '
+            f'Type="{relations}/styles" Target="styles.xml"/></Relationships>',
+            "word/styles.xml": f'<w:styles xmlns:w="{WORD}"><w:style w:type="paragraph" w:styleId="Titolo1">'
+            '<w:name w:val="heading 1"/></w:style></w:styles>',
+            "word/document.xml": f'{prolog}<w:document xmlns:w="{WORD}"><w:body>{body}</w:body></w:document>',
+            "docProps/core.xml": CORE,
+        }
+    )
+
+
+def word_paragraph(text: str, style: str = "") -> str:
+    properties = f'<w:pPr><w:pStyle w:val="{style}"/></w:pPr>' if style else ""
+    return f"<w:p>{properties}<w:r><w:t>{text}</w:t></w:r></w:p>"
+
+
+@cache
+def make_pptx() -> bytes:
+    from pptx import Presentation
+    from pptx.util import Inches
+
+    deck = Presentation()
+    first = deck.slides.add_slide(deck.slide_layouts[1])
+    first.shapes.title.text = "Quarterly review"
+    first.placeholders[1].text_frame.text = "Sales grew"
+    nested = first.placeholders[1].text_frame.add_paragraph()
+    nested.text, nested.level = "most in Torino", 1
+    first.notes_slide.notes_text_frame.text = "Thank the team"
+    second = deck.slides.add_slide(deck.slide_layouts[6])
+    table = second.shapes.add_table(2, 2, Inches(1), Inches(1), Inches(4), Inches(1)).table
+    for number, value in enumerate(("City", "Units", "Torino", "7|8")):
+        table.cell(number // 2, number % 2).text = value
+    group = second.shapes.add_group_shape()
+    group.shapes.add_textbox(0, 0, Inches(1), Inches(1)).text_frame.text = "inside a group"
+    deck.core_properties.author = "Ada Rossi"
+    buffer = io.BytesIO()
+    deck.save(buffer)
+    return buffer.getvalue()
+
+
+@cache
+def make_xlsx() -> bytes:
+    from openpyxl import Workbook
+
+    book = Workbook()
+    prices = book.active
+    prices.title = "Prices"
+    rows = (["Price list 2024"], ["Item", "Price", "Since"], ["Bolt", 1.5, date(2024, 5, 3)], ["Nut", 2.0, None])
+    for row in rows:
+        prices.append(row)
+    book.create_sheet("Numbers").append([1, 2, True])
+    book.create_sheet("Empty")
+    buffer = io.BytesIO()
+    book.save(buffer)
+    return buffer.getvalue()
+
+
+# --- Text formats -----------------------------------------------------------------------------------------------------
+
+
+def test_markdown_keeps_its_exact_text_and_gives_its_front_matter() -> None:
+    text = "---\r\ntitle: Retry policy\r\ntags: [http, io]\r\ndate: 2024-05-03\r\n---\r\n\r\n# Retries\r\n\r\nWait.\r\n"
+    document = read_bytes(text.encode(), "retry.md")
+    assert document.text == text
+    assert document.title == "Retry policy"
+    assert document.metadata == {"title": "Retry policy", "tags": ["http", "io"], "date": "2024-05-03"}
+    assert (document.format, document.markup, document.source_type) == ("markdown", "markdown", "docs")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "title"),
+    [
+        ("a.md", "intro\n\n```\n# not this\n```\n\nThe *real* `title`\n====\n", "The real title"),
+        ("a.md", "## Only a [linked](x.md) heading ##\n", "Only a linked heading"),
+        ("monday.md", "## To do\n\nCall.\n\n### By noon\n\n## Done\n", "monday"),
+        ("a.md", "## Contents\n\n# Bees\n\n## Queens\n", "Bees"),
+        ("retry-policy_v2.md", "no heading\n", "retry policy v2"),
+        ("Guests 0123456789abcdef0123456789abcdef.csv", "a,b\n1,2\n", "Guests"),
+        ("report-2024-05-03.txt", "no heading\n", "report 2024-05-03"),
+        ("a.rst", ".. note: x\n\n=====\nGuide\n=====\n\nText\n", "Guide"),
+        (
+            "a.rst",
+            ":mod:`!email` of ``*.eml``, *old* `ones <x>`_\n===========================================\n",
+            "email of *.eml, old ones",
+        ),
+        ("CHANGES.md", "# Version 8.5.0\n\nNew.\n\n# Version 8.4.12\n\nOld.\n", "CHANGES"),
+        (
+            "changes.rst",
+            "2.7.0 (2026-05-07)\n==================\n\nx\n\n2.6.3 (2026-01-07)\n==================\n",
+            "changes",
+        ),
+        ("a.md", "# Release 8.5.0\n\n## New in 2026\n", "Release 8.5.0"),
+        ("README", "Localmcp\n========\n\nText\n", "Localmcp"),
+        ("retry_policy.py", "x = 1\n", "retry_policy.py"),
+        ("docs/my_notes.txt", "x\n", "my notes"),
+        ("C:\\docs\\my_notes.txt", "x\n", "my notes"),
+    ],
+)
+def test_the_title_is_the_first_heading_or_else_the_name(name: str, text: str, title: str) -> None:
+    assert read_bytes(text.encode(), name).title == title
+
+
+def test_a_framed_line_is_no_title() -> None:
+    assert read_bytes(b"=====\n= Hi =\n=====\nRoses\n", "tutor").title == "tutor"
+    assert read_bytes(b"########\n# Roses #\n########\nx=1\n", "bash profile").title == "bash profile"
+
+
+def test_a_long_title_is_cut_to_one_line_of_200_characters() -> None:
+    assert read_bytes(b"# " + b"word " * 100, "a.md").title == ("word " * 40).strip()
+
+
+@pytest.mark.parametrize("date", ["2026-02-31", "0000-00-00", "2026-11-26 25:61:00", "2026-11-26 10:00:00+99:99"])
+def test_a_date_that_no_calendar_has_costs_the_other_values_nothing(date: str) -> None:
+    document = read_bytes(f"---\ndate: {date}\ntitle: Bees\nyear: 2026\n---\nText.\n".encode(), "note.md")
+    assert document.title == "Bees"
+    assert document.metadata["year"] == 2026 and document.metadata["date"] == date
+
+
+@pytest.mark.parametrize(
+    "front",
+    [
+        "a: [",
+        "x: &a [1]\ny: [*a, *a]",
+        "- a list",
+        "a: !!int ''",
+        "{" * 60_000,
+        "- " * 30_000,
+        "? " * 30_000,
+        "n: .nan\nbig: 123456789012345678901234567890",
+        "big: 0x" + "f" * 9000,
+    ],
+)
+def test_odd_front_matter_stays_text_and_its_values_stay_json(front: str) -> None:
+    document = read_bytes(f"---\n{front}\n---\n# Body\n".encode(), "a.md")
+    assert front in document.text
+    json.dumps(document.metadata, allow_nan=False)
+
+
+ITALIAN = "Perché la città è così? Più libertà, e l’università costò 5 €."
+
+
+@pytest.mark.parametrize(
+    ("data", "text", "encoding"),
+    [
+        (ITALIAN.encode(), ITALIAN, None),
+        (b"\xef\xbb\xbf" + ITALIAN.encode(), ITALIAN, None),
+        (ITALIAN.encode("cp1252"), ITALIAN, "cp1252"),
+        ("caffè".encode("latin-1"), "caffè", "cp1252"),
+        (ITALIAN.encode("utf-16"), ITALIAN, "utf-16-le"),
+        (b"\xfe\xff" + ITALIAN.encode("utf-16-be"), ITALIAN, "utf-16-be"),
+        (ITALIAN.encode("utf-16-le"), ITALIAN, "utf-16-le"),
+        (b"\xff\xfe\0\0" + ITALIAN.encode("utf-32-le"), ITALIAN, "utf-32-le"),
+        (ITALIAN.encode() + b" \xff", ITALIAN + " \ufffd", None),
+    ],
+)
+def test_text_comes_out_right_in_any_encoding(data: bytes, text: str, encoding: str | None) -> None:
+    document = read_bytes(data, "a.txt")
+    assert document.text == text
+    assert document.metadata.get("encoding") == encoding
+
+
+def test_cyrillic_text_in_its_old_encoding_is_recognised() -> None:
+    text = "Все счастливые семьи похожи друг на друга, каждая несчастливая семья несчастлива по-своему. " * 5
+    assert read_bytes(text.encode("cp1251"), "a.txt").text == text
+
+
+def test_nul_and_lone_surrogates_become_replacement_characters() -> None:
+    assert read_bytes(b"# a\0b\n" + b"text " * 50, "a.md").text.startswith("# a\ufffdb\n")
+    assert read_text("a\ud800b\0", "t\0itle") == Document(
+        "t\ufffditle", "a\ufffdb\ufffd", "markdown", "markdown", "text"
+    )
+
+
+def test_text_from_a_tool_call_is_titled_by_its_caller_or_by_its_heading() -> None:
+    assert read_text("# Inside\n", "Given").title == "Given"
+    assert read_text("\ufeff# Inside\n", " ").title == "Inside"
+    with pytest.raises(UnreadableDocument, match="holds no text"):
+        read_text(" \n", "empty")
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("a.json", "json"), ("a.jsonl", "jsonl"), ("a.csv", "csv"), ("a.tsv", "csv"), ("a.xyz", "text")]
+)
+def test_data_files_keep_their_exact_text(name: str, kind: str) -> None:
+    text = '{"a": "è"}\r\n,;\t'
+    document = read_bytes(text.encode(), name)
+    assert (document.text, document.format, document.markup, document.source_type) == (text, kind, "plain", "text")
+
+
+@pytest.mark.parametrize(
+    ("name", "language"),
+    [
+        ("a.py", "python"),
+        ("A.RS", "rust"),
+        ("Dockerfile", "dockerfile"),
+        ("CMakeLists.txt", "cmake"),
+        ("a.yml", "yaml"),
+    ],
+)
+def test_code_is_recognised_by_suffix_or_well_known_name(name: str, language: str) -> None:
+    document = read_bytes(b"x = 1\n", name)
+    assert (document.format, document.markup, document.metadata) == ("code", "code", {"language": language})
+
+
+@pytest.mark.parametrize(
+    ("first_line", "language"),
+    [("#!/bin/sh", "shell"), ("#!/usr/bin/env python3", "python"), ("#! /usr/bin/env -S node --x", "javascript")],
+)
+def test_a_script_without_suffix_is_code_of_its_interpreter(first_line: str, language: str) -> None:
+    document = read_bytes(f"{first_line}\n################\n# Prune roses\n################\n".encode(), "prune")
+    assert (document.title, document.format, document.metadata["language"]) == ("prune", "code", language)
+
+
+def test_notebooks_give_their_cells() -> None:
+    cells = [
+        {"cell_type": "markdown", "source": ["# Study\n", "Some text."]},
+        {"cell_type": "code", "source": "print('```')", "outputs": [{"text": "noise"}]},
+        {"cell_type": "code", "source": ""},
+    ]
+    notebook = {"cells": cells, "metadata": {"language_info": {"name": "julia"}}}
+    document = read_bytes(json.dumps(notebook).encode(), "a.ipynb")
+    assert document.text == "# Study\nSome text.\n\n````julia\nprint('```')\n````"
+    assert (document.title, document.format, document.metadata) == ("Study", "notebook", {"language": "julia"})
+    old = {"worksheets": [{"cells": [{"cell_type": "code", "input": ["x = 1"]}]}]}
+    assert read_bytes(json.dumps(old).encode(), "a.ipynb").text == "```python\nx = 1\n```"
+
+
+# --- HTML -------------------------------------------------------------------------------------------------------------
+
+PAGE = """<!doctype html><html><head><title>Retries — Docs</title><meta name="author" content="Ada Rossi">
+<style>p {}</style></head><body>
+<header><a href="/">Home</a></header><nav><ul><li>Menu</li></ul></nav>
+<article><header><h1>Retry <em>policy</em><a class="headerlink" href="#r">¶</a></h1></header>
+<p>Wait <b>twice</b>
+ as <a href="https://example.org">long</a>,<br>then <code>stop()</code>.<script>alert(1)</script></p>
+loose text
+<ul><li>one<ol><li>inner</li></ol></li><li><p>two</p></li></ul>
+<pre><code class="language-python">def f():
+    return "&lt;a&gt;"
+</code></pre>
+<table><tr><th>Code</th><th>Meaning</th></tr><tr><td>503</td><td>a|b</td></tr></table>
+<blockquote><p>Quote</p></blockquote><img src="x.png" alt="A diagram">
+<footer>Written by Ada</footer></article>
+<footer>Copyright</footer></body></html>"""
+
+
+def test_html_becomes_markdown_without_the_frame_of_the_page() -> None:
+    document = read_bytes(PAGE.encode(), "a.html")
+    assert document.text == (
+        "# Retry policy\n\nWait twice as long,\nthen `stop()`.\n\nloose text\n\n"
+        "- one\n  1. inner\n- two\n\n"
+        '```python\ndef f():\n    return "<a>"\n```\n\n'
+        "| Code | Meaning |\n| --- | --- |\n| 503 | a\\|b |\n\n> Quote\n\nA diagram\n\nWritten by Ada"
+    )
+    assert (document.title, document.metadata) == ("Retry policy", {"author": "Ada Rossi"})
+    assert (document.format, document.markup, document.source_type) == ("html", "markdown", "website")
+
+
+@pytest.mark.parametrize(
+    ("page", "text", "title"),
+    [
+        ("<title>T</title><nav>Only a menu</nav>", "Only a menu", "T"),
+        ("<p>No title", "No title", "a b"),
+        (
+            "<div><main><p>The article, long enough</p></main><aside>Read also</aside></div>",
+            "The article, long enough",
+            "a b",
+        ),
+        ("<table><tr><td>one column</td></tr></table>", "one column", "a b"),
+        ("<table><tr><td><h2>Layout</h2></td><td>x</td></tr></table>", "## Layout\n\nx", "a b"),
+        ("<a><div>block</div>in a link</a>", "block\n\nin a link", "a b"),
+        ("<p><a name=a>many</p>" * 3000, "\n\n".join(["many"] * 3000), "a b"),
+        ("<ul>loose <li>item</ul><ol><!-- note --><li>first</ol>", "- loose\n- item\n\n1. first", "a b"),
+        ("<pre>one<br>two</pre><p><code>one<br>two</code>", "```\none\ntwo\n```\n\n`one\ntwo`", "a b"),
+        (
+            "<table><tr><td class=linenos><pre>1</pre><td><pre><a href=#1 data-nosnippet>1</a>use std</pre></table>",
+            "```\nuse std\n```",
+            "a b",
+        ),
+        (
+            "<table><tr><th>Land<th colspan=2>City<tr><td rowspan=2>Italy<td>Rome<td>3<tr><td>Milan<td>1</table>",
+            "| Land | City |  |\n| --- | --- | --- |\n| Italy | Rome | 3 |\n| Italy | Milan | 1 |",
+            "a b",
+        ),
+    ],
+)
+def test_html_pages_of_every_build_give_their_text(page: str, text: str, title: str) -> None:
+    document = read_bytes(page.encode(), "a_b.html")
+    assert (document.text, document.title) == (text, title)
+
+
+def test_cells_that_span_everything_do_not_make_a_table_grow_without_bounds() -> None:
+    row = "<tr>" + "<td colspan=99 rowspan=99>" * 2000
+    page = f"<table>{row}a</td>{'<tr><td>b' * 99}</table>"
+    assert len(read_bytes(page.encode(), "a.html").text) < 20 * len(page)
+
+
+MANUAL = """<html><head><title>30.3. The log</title><link rel=prev href=a.html></head><body>
+<ul><li><a href=home.html>Home</a></li><li><a href=get.html>Download</a></li><li><a href=buy.html>Buy</a></li></ul>
+<div class=navheader><table><tr><th colspan=3>30.3. The log</th></tr>
+<tr><td><a accesskey=p href=a.html>Prev</a></td><th>Chapter 30</th><td><a accesskey=n href=b.html>Next</a></td></tr>
+</table></div><div id=toc>Contents <div><a href="#one">1. Writing it</a></div>
+<div><a href="#two">2. Reading it</a></div>
+<div><a href="#three">3. Its files</a></div></div>
+<h1 id=one>1. Writing it</h1><p>See <a href="#two">below</a>, <a href="#three">files</a>, <a href="#one">here</a>.</p>
+<h1 id=two>2. Reading it</h1><h1 id=three>3. Its files</h1>
+<ul><li><a href=c.html>c</a></li><li><a href=d.html>d</a></li><li><a href=e.html>e</a></li></ul>
+<p><a rel=prev href=a.html>The page before</a> <a rel=next href=b.html>The next page</a></p></body></html>"""
+
+
+def test_a_manual_is_read_without_menus_what_turns_its_pages_and_its_table_of_contents() -> None:
+    document = read_bytes(MANUAL.encode(), "a.html")
+    assert document.text == (
+        "# 1. Writing it\n\nSee below, files, here.\n\n# 2. Reading it\n\n# 3. Its files\n\n- c\n- d\n- e"
+    )
+
+
+@pytest.mark.parametrize("article", ["<p>It keeps bees.", "<h2>Bees</h2>", "It keeps bees. " * 50])
+def test_an_article_is_kept_though_its_only_links_turn_pages(article: str) -> None:
+    turning = "<div><a rel=prev href=a.html>Back</a></div><div><a rel=next href=b.html>On</a></div>"
+    page = f"<h1>Log</h1><div>{article}{turning}</div><div>Copyright Ada</div>"
+    assert "ees" in read_bytes(page.encode(), "a.html").text
+
+
+@pytest.mark.parametrize(
+    ("title", "headings", "expected"),
+    [
+        ("The log", ("1. Writing it", "2. Reading it"), "The log"),
+        ("Guide - The log", ("The log", "Writing it"), "The log"),
+        ("", ("1. Writing it", "2. Reading it"), "1. Writing it"),
+        ("Site", ("The log",), "The log"),
+    ],
+)
+def test_a_page_of_several_first_headings_is_named_by_its_title(
+    title: str, headings: tuple[str, ...], expected: str
+) -> None:
+    page = f"<title>{title}</title>" + "".join(f"<h1>{heading}</h1><p>text" for heading in headings)
+    assert read_bytes(page.encode(), "a.html").title == expected
+
+
+def test_a_heading_that_leads_back_to_the_table_of_contents_is_kept_and_a_sign_that_leads_back_is_not() -> None:
+    source = (
+        '<h1>Pumps</h1><h2><a class="toc-backref" href="#id1" role="doc-backlink">Old pumps</a></h2>'
+        '<p>They leak. <a role="doc-backlink" href="#id2">↩</a></p>'
+    )
+    assert read_bytes(source.encode(), "pumps.html").text == "# Pumps\n\n## Old pumps\n\nThey leak."
+
+
+def test_a_page_of_many_drawings_is_read() -> None:
+    drawing = '<svg xmlns="x">' + '<path d="M0,0L1,1" style="fill:none" /><text x="1">Honey</text>' * 6_000 + "</svg>"
+    assert read_bytes(f"<h1>Bees</h1>{drawing}{drawing}<p>A hive".encode(), "a.html").text == "# Bees\n\nA hive"
+
+
+def test_the_text_of_a_page_of_frames_is_what_is_shown_without_them() -> None:
+    frameless = "<noframes><body><h1>Bees</h1><p>A <b>hive</b>.</p></body></noframes>"
+    framed = f"<title>Site</title><frameset><frame src=a.html>{frameless}</frameset>"
+    assert read_bytes(framed.encode(), "a.html").text == "# Bees\n\nA hive."
+    assert read_bytes(f"<p>Honey</p>{frameless}".encode(), "a.html").text == "Honey"
+
+
+def test_html_is_decoded_as_the_page_declares() -> None:
+    page = '<meta charset="koi8-r"><p>Привет, мир</p>'
+    assert read_bytes(page.encode("koi8-r"), "a.html").text == "Привет, мир"
+    latin = '<meta http-equiv="Content-Type" content="text/html; charset=ISO-8859-1"><p>così “è”</p>'
+    assert read_bytes(latin.encode("cp1252"), "a.html").text == "così “è”"
+    odd = '<meta charset="rot13"><p>così</p>'
+    assert read_bytes(odd.encode("cp1252"), "a.html").text == "così"
+
+
+def test_content_that_announces_itself_needs_no_suffix() -> None:
+    assert read_bytes(rb"{\rtf1 Roses}", "letter.doc").text == "Roses"
+    assert read_bytes(b" <!DOCTYPE html><h1>Page</h1>", "stdin").format == "html"
+    assert read_bytes(make_pdf([["Hello"]]), "stdin").format == "pdf"
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "<div>" * 200_000 + "deep",
+        "</b><div>" * 200_000 + "deep",
+        "<p>" + "".join(f"<font size={size}>" for size in range(1000)) + "<p>x" * 10_000,
+        "<svg><path d= />" + "<path d= />" * 20_000,
+        "<svg><div>" + '<path d="M0" />' * 20_000,
+        '<path d="M0" />' * 20_000,
+    ],
+)
+def test_html_that_would_take_minutes_or_gigabytes_is_refused(page: str) -> None:
+    with pytest.raises(UnreadableDocument, match="nested too deeply"):
+        read_bytes(page.encode(), "a.html")
+
+
+def test_deep_but_bearable_html_still_gives_its_text() -> None:
+    assert read_bytes(b"<div>" * 5000 + b"deep", "a.html").text == "deep"
+    assert read_bytes(b"<ul><li>" * 400 + b"deep", "a.html").text.endswith("deep")
+
+
+# --- PDF --------------------------------------------------------------------------------------------------------------
+
+
+def test_pdf_pages_begin_where_the_document_says() -> None:
+    data = make_pdf(
+        [["Perch\xe9 an exam-", "ple. Non-", "EU"], [], ["Page three"]],
+        info="/Title (A study) /Author (Ada Rossi) /CreationDate (D:20240503101112+02'00')",
+    )
+    document = read_bytes(data, "a.pdf")
+    bounds = [*document.page_starts, len(document.text) + 2]
+    pages = [document.text[start : stop - 2] for start, stop in zip(bounds, bounds[1:], strict=False)]
+    assert pages == ["Perché an example. Non-EU", "", "Page three"]
+    assert document.title == "A study"
+    assert document.metadata == {"author": "Ada Rossi", "created": "2024-05-03T10:11:12", "pages": 3}
+    assert (document.format, document.markup, document.source_type) == ("pdf", "plain", "docs")
+
+
+def test_bookmarks_of_a_pdf_are_its_headings() -> None:
+    pages = [["Cover"], ["Notes on snow", "1. Snow", "1.1 Dry", "snow", "It is cold."], ["Left over."]]
+    outline = make_bookmarks(3, ("Snow", 1), ("Dry snow", 1), ("Nowhere", ""), ("Elsewhere", 2), ("Too late", 0))
+    document = read_bytes(make_pdf(pages, outline=outline), "a.pdf")
+    sections = read_outline(document.text, "plain", headings=document.headings).sections
+    assert [(document.text[section.start : section.stop].split("\n")[0], section.path) for section in sections] == [
+        ("Cover", ()),
+        ("Notes on snow", ("Snow", "Dry snow")),
+        ("Left over.", ("Snow", "Dry snow", "Elsewhere")),
+    ]
+    broken = [title.replace("(Dry snow)", "<FEFFD800>") for title in outline]
+    assert read_bytes(make_pdf(pages, outline=broken), "a.pdf").headings[0][1] == ("Snow",)
+    chunks = split(document.text, markup="plain", count_tokens=len, limit=2000, headings=document.headings)
+    assert [chunk.headings for chunk in chunks] == [section.path for section in sections]
+
+
+def test_a_pdf_has_the_values_of_its_form_and_what_was_noted_on_its_pages() -> None:
+    notes = (
+        "/Subtype /Widget /FT /Tx /T (f1) /TU (Full name) /V (Casimir\\nOblomov)",
+        "/Subtype /Widget /FT /Tx /T (empty)",
+        "/Subtype /Widget /FT /Tx /T (pin) /Ff 8192 /V (4711)",
+        "/Subtype /Widget /FT /Btn /T (agree) /V /Yes /AS /Yes",
+        "/Subtype /Widget /FT /Btn /T (send) /Ff 65536",
+        "/Subtype /Link /Contents (a link)",
+        "/Subtype /Text /T (Ada) /Contents (Check the quota)",
+        "/Subtype /FreeText /Contents (At the river)",
+    )
+    document = read_bytes(make_pdf([["A licence"], ["Page two"]], notes=notes), "a.pdf")
+    first = "A licence\n\nFull name: Casimir Oblomov\nagree: Yes\nComment by Ada: Check the quota\nAt the river"
+    assert (document.text, document.page_starts) == (f"{first}\n\nPage two", (0, len(first) + 2))
+
+
+def test_a_scan_with_a_comment_is_still_a_scan() -> None:
+    with pytest.raises(ScannedDocument):
+        read_bytes(make_pdf([[]], notes=["/Subtype /Text /Contents (Look)"]), "scan.pdf")
+
+
+def test_a_pdf_title_left_by_a_program_gives_way_to_the_file_name() -> None:
+    data = make_pdf([["Hello"]], info="/Title (Microsoft Word - draft7.doc)")
+    assert read_bytes(data, "annual-report.pdf").title == "annual report"
+
+
+def test_pdfs_without_text_or_behind_a_password_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("localmcp.readers.pdf.installed_engine", lambda: "")
+    with pytest.raises(UnreadableDocument, match=r"no text layer: 2 pages.*localmcp\[ocr\]"):
+        read_bytes(make_pdf([[], []]), "scan.pdf")
+    monkeypatch.setattr("localmcp.readers.pdf.installed_engine", lambda: "tesseract")
+    with pytest.raises(ScannedDocument, match="waits for text recognition: 2 pages"):
+        read_bytes(make_pdf([[], []]), "scan.pdf")
+    key = f"/Encrypt << /Filter /Standard /V 1 /R 2 /P -4 /O <{'11' * 32}> /U <{'22' * 32}> >> /ID [<00> <00>]"
+    with pytest.raises(UnreadableDocument, match="password-protected"):
+        read_bytes(make_pdf([["secret"]], trailer=key), "secret.pdf")
+    with pytest.raises(UnreadableDocument, match="not a readable PDF"):
+        read_bytes(b"%PDF-1.7 broken", "broken.pdf")
+
+
+def test_a_pdf_gives_its_good_pages_unless_most_are_damaged() -> None:
+    data = make_pdf([["One"], ["Two"], ["Three"]])
+    document = read_bytes(data.replace(b"6 0 obj", b"9 9 xxx"), "a.pdf")
+    assert (document.text, document.page_starts) == ("One\n\n\n\nThree", (0, 5, 7))
+    with pytest.raises(UnreadableDocument, match="99997 of its 100000 pages cannot be read"):
+        read_bytes(data.replace(b"/Count 3", b"/Count 100000"), "a.pdf")
+
+
+def test_pdfs_can_be_read_from_many_threads() -> None:
+    files = [make_pdf([[f"File {number}"]] * 5) for number in range(40)]
+    with ThreadPoolExecutor(8) as pool:
+        texts = list(pool.map(lambda data: read_bytes(data, "a.pdf").text, files))
+    assert texts == ["\n\n".join([f"File {number}"] * 5) for number in range(40)]
+
+
+# --- Office and books -------------------------------------------------------------------------------------------------
+
+
+def test_word_documents_keep_headings_and_tables() -> None:
+    cells = "".join(f"<w:tc>{word_paragraph(text)}</w:tc>" for text in ("Città", "Unità"))
+    table = f"<w:tbl><w:tr>{cells}</w:tr><w:tr>{cells}</w:tr></w:tbl>"
+    body = word_paragraph("Relazione", "Titolo1") + word_paragraph("Tutto bene.") + table
+    document = read_bytes(make_docx(body), "a.docx")
+    assert document.text == "# Relazione\n\nTutto bene.\n\n| Città | Unità |\n| --- | --- |\n| Città | Unità |"
+    assert document.title == "Relazione"
+    assert document.metadata == {"author": "Ada Rossi", "created": "2024-05-03T10:00:00Z"}
+    assert (document.format, document.markup, document.source_type) == ("docx", "markdown", "docs")
+
+
+def test_slides_are_pages_with_their_title_tables_groups_and_notes() -> None:
+    document = read_bytes(make_pptx(), "a.pptx")
+    first, second = document.page_starts
+    assert document.text[first:second] == (
+        "## Quarterly review\n\n- Sales grew\n  - most in Torino\n\nNotes: Thank the team\n\n"
+    )
+    assert document.text[second:] == (
+        "## Slide 2\n\n| City | Units |\n| --- | --- |\n| Torino | 7\\|8 |\n\ninside a group"
+    )
+    assert (document.title, document.metadata["author"], document.metadata["slides"]) == (
+        "Quarterly review",
+        "Ada Rossi",
+        2,
+    )
+
+
+def test_every_row_of_a_sheet_names_its_values() -> None:
+    document = read_bytes(make_xlsx(), "price_list.xlsx")
+    assert document.text == (
+        "## Prices\n\nPrice list 2024\n\nItem | Price | Since\n\n"
+        "- Item: Bolt; Price: 1.5; Since: 2024-05-03\n- Item: Nut; Price: 2\n\n## Numbers\n\n- 1; 2; True"
+    )
+    assert document.title == "price list"
+    assert document.metadata["sheets"] == ["Prices", "Numbers", "Empty"]
+
+
+def test_books_are_read_in_the_order_of_their_spine() -> None:
+    document = read_bytes(make_epub(), "a.epub")
+    assert document.text == "# Uno\n\nLa città era lontana.\n\n# Due\n\nPoi piovve."
+    assert (document.title, document.metadata) == ("Il viaggio", {"author": "Ada Rossi", "language": "it"})
+
+
+NAV = """<html xmlns:epub="http://www.idpf.org/2007/ops"><body><nav epub:type="toc"><ol>
+<li><a href="uno.xhtml">Uno</a></li><li><a href="due%23.xhtml#top">La pioggia</a><ol>
+<li><a href="due%23.xhtml#end">Fine</a></li></ol></li></ol></nav></body></html>"""
+NCX = """<!DOCTYPE ncx><ncx xmlns="http://www.daisy.org/z3986/2005/ncx/"><docTitle><text>Il viaggio</text></docTitle>
+<navMap><navPoint><navLabel><text>La pioggia</text></navLabel><content src="due%23.xhtml"/></navPoint></navMap></ncx>"""
+
+
+@pytest.mark.parametrize(
+    ("item", "contents"),
+    [
+        ('<item id="n" href="toc.html" media-type="application/xhtml+xml" properties="nav"/>', NAV),
+        ('<item id="n" href="toc.ncx" media-type="application/x-dtbncx+xml"/>', NCX),
+    ],
+)
+@pytest.mark.parametrize("body", ["<p><b>La Pioggia</b></p><p>Poi piovve.</p>", "<p>Poi piovve.</p>"])
+def test_a_chapter_without_a_heading_has_its_title_of_the_contents(item: str, contents: str, body: str) -> None:
+    address = item.split('"')[3]
+    parts = {"OEBPS/book.opf": PACKAGE.replace("<manifest>", f"<manifest>{item}"), f"OEBPS/{address}": contents}
+    document = read_bytes(make_epub(**parts, **{"OEBPS/due#.xhtml": f"<html><body>{body}</body></html>"}), "a.epub")
+    assert document.text == "# Uno\n\nLa città era lontana.\n\n# La pioggia\n\nPoi piovve."
+    damaged = make_epub(**{**parts, f"OEBPS/{address}": "<ncx><open>"})
+    assert read_bytes(damaged, "a.epub").text.startswith("# Uno\n\nLa città")
+
+
+def test_books_with_encrypted_chapters_are_refused() -> None:
+    listed = '<encryption><CipherReference URI="OEBPS/{}"/></encryption>'
+    assert (
+        read_bytes(make_epub(**{"META-INF__encryption_xml": listed.format("font.otf")}), "a.epub").title == "Il viaggio"
+    )
+    with pytest.raises(UnreadableDocument, match="DRM"):
+        read_bytes(make_epub(**{"META-INF__encryption_xml": listed.format("uno.xhtml")}), "a.epub")
+
+
+ENTITY = '<!DOCTYPE x [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;">]>'
+
+
+def test_entities_in_packages_are_refused() -> None:
+    for encoding in ("utf-8", "utf-16"):
+        data = make_zip({"word/document.xml": (ENTITY + "<x>&b;</x>").encode(encoding)})
+        with pytest.raises(UnreadableDocument, match="declares XML entities"):
+            read_bytes(data, "a.docx")
+    with pytest.raises(UnreadableDocument, match="entities"):
+        read_bytes(make_zip({"META-INF/container.xml": ENTITY + "<x>&b;</x>"}), "a.epub")
+
+
+@pytest.mark.parametrize("name", ["a.docx", "a.pptx", "a.xlsx", "a.epub"])
+def test_packages_that_unpack_to_too_much_are_refused(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setattr(packages, "MAX_UNPACKED", 1_000_000)
+    with pytest.raises(UnreadableDocument, match="unpacks to more than"):
+        read_bytes(make_zip({"word/document.xml": b" " * 2_000_000}), name)
+
+
+@pytest.mark.parametrize("name", ["a.docx", "a.pptx", "a.xlsx"])
+def test_office_files_behind_a_password_say_so(name: str) -> None:
+    with pytest.raises(UnreadableDocument, match="password-protected"):
+        read_bytes(bytes.fromhex("d0cf11e0a1b11ae1") + bytes(600), name)
+
+
+# --- Files ------------------------------------------------------------------------------------------------------------
+
+
+def test_compressed_text_is_read_by_its_inner_name(tmp_path: Path) -> None:
+    path = tmp_path / "changes.md.gz"
+    path.write_bytes(packed := gzip.compress(b"# Changes\n", mtime=0))
+    document = read_bytes(packed, "changes.md.gz")
+    assert (document.title, document.format, why_skipped(path)) == ("Changes", "markdown", None)
+    large = gzip.compress(b"x" * 2_000_000, mtime=0)
+    with pytest.raises(UnreadableDocument, match="larger than 1 MB once decompressed"):
+        list(read_documents(io.BytesIO(large), "changes.md.gz", max_bytes=1_000_000))
+    with pytest.raises(UnreadableDocument, match="damaged"):
+        read_bytes(packed[:-9], "changes.md.gz")
+
+
+def test_a_file_that_cannot_be_read_says_why() -> None:
+    with pytest.raises(UnreadableDocument, match="larger than 0.0001 MB"):
+        list(read_documents(io.BytesIO(b"x" * 101), "large.txt", max_bytes=100))
+    with pytest.raises(UnreadableDocument, match="is empty"):
+        read_bytes(b"", "large.txt")
+    with pytest.raises(UnreadableDocument, match=r"old Word format; save it as \.docx"):
+        read_bytes(bytes.fromhex("d0cf11e0a1b11ae1"), "a.doc")
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "reason"),
+    [
+        ("a.md", b"# Text", None),
+        ("a.unknown", b"plain words", None),
+        ("LICENSE", ITALIAN.encode("cp1252"), None),
+        ("a.txt", ITALIAN.encode("utf-16-le"), None),
+        ("a.pdf", b"%PDF-1.7\n\0\1\2", None),
+        ("a.png", b"\x89PNG\r\n\x1a\n\0\0", "binary file (PNG image)"),
+        ("notes.txt", b"\x89PNG\r\n\x1a\n\0\0", "binary file (PNG image)"),
+        ("a.ts", bytes(range(32)) * 10, "binary file"),
+        ("a.xyz", bytes(range(32)) * 10, "no reader for .xyz"),
+        ("a.txt", b"", "empty file"),
+        ("a.svg", b"<svg/>", "no reader for .svg (SVG image)"),
+        ("a.doc", b"{\\rtf1 Roses}", None),
+        ("it.msg", b"int32 roses", None),
+        ("a.pages", b"PK\3\4\0", "no reader for .pages (Apple Pages; export it as .docx)"),
+        ("a.msg", bytes.fromhex("d0cf11e0a1b11ae1"), "no reader for .msg (Outlook message; save it as .eml)"),
+        (
+            "a.tar.gz",
+            gzip.compress(b"a.txt" + bytes(500), mtime=0),
+            "archive; add it by its path to read what is in it",
+        ),
+        ("a.md.gz.gz", gzip.compress(gzip.compress(b"# a", mtime=0), mtime=0), "compressed file"),
+        ("changelog.gz", gzip.compress(b"plain words", mtime=0), None),
+        ("a.txt", b"ID3 tags and RIFF chunks", None),
+    ],
+)
+def test_a_cheap_look_tells_what_is_not_worth_reading(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, data: bytes, reason: str | None
+) -> None:
+    monkeypatch.setattr(readers, "installed_engine", lambda: "")
+    path = tmp_path / name
+    path.write_bytes(data)
+    assert why_skipped(path) == reason
+
+
+def test_a_cheap_look_never_raises(tmp_path: Path) -> None:
+    large = tmp_path / "large.txt"
+    with large.open("wb") as file:
+        file.truncate(readers.MAX_BYTES + 1)
+    assert why_skipped(large) == "larger than 50 MB"
+    assert why_skipped(tmp_path) == "not a regular file"
+    assert why_skipped(tmp_path / "missing") == "no such file"
+    assert why_skipped(Path("nul\0byte")) is not None
+
+
+@pytest.mark.skipif(sys.platform == "win32" or os.geteuid() == 0, reason="needs a user whom permissions bind")
+def test_a_forbidden_file_is_skipped_with_its_reason(tmp_path: Path) -> None:
+    path = tmp_path / "secret.txt"
+    path.write_text("secret")
+    path.chmod(0)
+    assert why_skipped(path) == "permission denied"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no named pipes in folders")
+def test_a_named_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.txt")
+    assert why_skipped(tmp_path / "pipe.txt") == "not a regular file"
+
+
+# --- Hostile bytes ----------------------------------------------------------------------------------------------------
+
+
+def assert_document_or_refusal(data: bytes, name: str) -> None:
+    """A document that keeps its promises, or a deliberate refusal."""
+    try:
+        document = read_bytes(data, name)
+    except UnreadableDocument as refusal:
+        assert str(refusal)
+        return
+    assert document.title == " ".join(document.title.split()) and 0 < len(document.title) <= 200
+    assert document.text.strip() and "\0" not in document.text
+    document.text.encode()
+    json.dumps(document.metadata, allow_nan=False).encode()
+    assert list(document.page_starts) == sorted(document.page_starts)
+    assert all(start <= len(document.text) for start in document.page_starts)
+
+
+NAMES = sorted(
+    {f"a{suffix}" for suffix in readers.FORMATS} | set(readers.NAMES) | {"a", "a.zip", "a.md.gz", ".x", "\0"}
+)
+ODD_TEXT = st.text(max_size=200).map(lambda text: text.encode("utf-8", "surrogatepass"))
+MARKUP = st.lists(
+    st.sampled_from(
+        '<p> <table> <tr> <td> <ul> <li> <pre> <h1> </p> </table> <main> --- # ``` title: [ { " \\ \n \0 è'.split(" ")
+    )
+).map(lambda parts: "".join(parts).encode())
+
+
+@settings(max_examples=400, deadline=None)
+@given(data=st.binary(max_size=300) | ODD_TEXT | MARKUP, name=st.sampled_from(NAMES))
+def test_any_bytes_under_any_name_give_a_document_or_a_refusal(data: bytes, name: str) -> None:
+    assert_document_or_refusal(data, name)
+
+
+@pytest.mark.parametrize("name", ["a.pdf", "a.docx", "a.pptx", "a.xlsx", "a.epub", "a.ipynb", "a.md.gz"])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_damaged_files_give_a_document_or_a_refusal(name: str, data: st.DataObject) -> None:
+    whole = bytearray(SAMPLES[name]())
+    for _ in range(data.draw(st.integers(1, 8))):
+        whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
+    if data.draw(st.booleans()):
+        del whole[data.draw(st.integers(len(whole) // 2, len(whole))) :]
+    assert_document_or_refusal(bytes(whole), name)
+
+
+@pytest.mark.parametrize("name", ["a.docx", "a.pptx", "a.xlsx", "a.epub"])
+def test_packages_with_damaged_parts_give_a_document_or_a_refusal(name: str) -> None:
+    with zipfile.ZipFile(io.BytesIO(SAMPLES[name]())) as package:
+        parts = {part: package.read(part) for part in package.namelist()}
+    for part, content in [*parts.items()][:40]:
+        for damaged in (b"", b"<x/>", content[: len(content) // 2], content.replace(b'"1"', b'"-99999999999"')):
+            assert_document_or_refusal(make_zip(parts | {part: damaged}), name)
+
+
+SAMPLES = {
+    "a.pdf": lambda: make_pdf([["Hello"], ["World"]]),
+    "a.docx": lambda: make_docx(word_paragraph("Hello")),
+    "a.pptx": make_pptx,
+    "a.xlsx": make_xlsx,
+    "a.epub": make_epub,
+    "a.ipynb": lambda: json.dumps({"cells": [{"cell_type": "code", "source": "x"}]}).encode(),
+    "a.md.gz": lambda: gzip.compress(b"# Hello\n", mtime=0),
+}

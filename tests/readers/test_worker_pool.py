@@ -1,0 +1,200 @@
+"""Worker processes turn items into values, and no item can stop the others."""
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import psutil
+import pytest
+
+from localmcp.errors import UnreadableDocument
+from localmcp.readers import worker_pool
+from localmcp.readers.worker import begin_member, count_text
+from localmcp.readers.worker_pool import Limits, WorkerPool
+
+STRICT = Limits(seconds=0.3, seconds_per_megabyte=0.6, memory=300_000_000, text=2_000_000)
+
+
+def handle(item, start):
+    """What the tests ask of a worker: an item is an order."""
+    order, _, argument = item.partition(" ")
+    if order == "double":
+        yield int(argument) * 2
+    elif order == "pid":
+        yield os.getpid()
+    elif order == "burn":
+        burn(float(argument))
+        yield "burned"
+    elif order == "read":
+        count_text(int(argument))
+        burn(0.6)
+        yield "read"
+    elif order == "allocate":
+        yield len(bytes(int(argument)) + b"x")
+    elif order == "swell":
+        pieces = []
+        while True:
+            pieces.append(b"x" * 1_000_000)
+            time.sleep(0.001)
+    elif order == "crash":
+        ctypes.string_at(0)
+    elif order == "raise":
+        raise ValueError("odd")
+    elif order == "refuse":
+        raise UnreadableDocument("It is empty.")
+    elif order == "print":
+        print("noise", flush=True)
+        os.write(1, b"more noise")
+        yield "printed"
+    elif order == "large":
+        yield "x" * int(argument)
+    elif order == "mailbox":
+        for number in range(start or 0, 6):
+            begin_member(f"mail {number}", number + 1)
+            burn(60 if number in (2, 4) else 0.02)
+            yield number
+
+
+def burn(seconds):
+    start = time.process_time()
+    while time.process_time() - start < seconds:
+        sum(range(1000))
+
+
+def scaled(factor, item, start):
+    yield item * factor
+
+
+def run(items, *, workers=2, limits=STRICT):
+    """Values and failures of each item, by item."""
+    results = {item: [] for item in items}
+    with WorkerPool(handle, workers=workers, limits=limits) as pool:
+        for answer in pool.run(items):
+            if answer.finished:
+                results[answer.item].append("end")
+            elif answer.failure:
+                results[answer.item].append((answer.member, answer.failure))
+            else:
+                results[answer.item].append(answer.value)
+    return results
+
+
+def test_every_item_is_answered_and_ends_once():
+    orders = [f"double {number}" for number in range(50)]
+    assert run(orders) == {order: [number * 2, "end"] for number, order in enumerate(orders)}
+
+
+def test_no_items_start_no_process():
+    before = psutil.Process().children()
+    with WorkerPool(handle) as pool:
+        assert list(pool.run([])) == []
+        assert psutil.Process().children() == before
+
+
+def test_what_is_the_same_for_all_items_travels_with_the_function():
+    with WorkerPool(partial(scaled, 3), workers=1) as pool:
+        assert [answer.value for answer in pool.run([1, 2]) if not answer.finished] == [3, 6]
+
+
+def test_items_are_taken_only_a_few_ahead_and_in_the_thread_of_the_caller():
+    taken = []
+
+    def items():
+        for number in range(1000):
+            taken.append(number)
+            yield f"double {number}"
+
+    with WorkerPool(handle, workers=1) as pool:
+        next(pool.run(items()))
+    assert len(taken) <= 2 * worker_pool.AHEAD // worker_pool.SMALL
+
+
+def test_each_kind_of_bomb_gets_its_reason_and_the_others_their_values():
+    orders = ["burn 60", "crash", "raise", "refuse", "print", "read 3000000", "double 4"]
+    results = run(orders) | run(["swell", "allocate 900000000"], limits=replace(STRICT, seconds=10))
+    failures = {order: answers[0][1] for order, answers in results.items() if isinstance(answers[0], tuple)}
+    assert all(answers[-1] == "end" and len(answers) == 2 for answers in results.values())
+    assert failures["burn 60"] == "reading it took more than 0.3 s of processor time (setting reader_seconds: 0.3)"
+    assert "300 MB of memory (setting reader_memory_mb)" in failures["swell"]
+    assert "300 MB of memory" in failures["allocate 900000000"]
+    assert "crashed" in failures["crash"]
+    assert failures["raise"] == "unexpected ValueError: odd"
+    assert failures["refuse"] == "It is empty."
+    assert failures["read 3000000"] == "It holds more than 2 MB of text (setting max_text_mb)."
+    assert results["print"] == ["printed", "end"] and results["double 4"] == [8, "end"]
+
+
+def test_text_that_was_yielded_allows_more_time():
+    assert run(["read 1500000", "read 10"], workers=1) == {
+        "read 1500000": ["read", "end"],
+        "read 10": [("", "reading it took more than 0.3 s of processor time (setting reader_seconds: 0.3)"), "end"],
+    }
+
+
+def test_a_member_over_its_limits_does_not_stop_the_others_of_its_container():
+    answers = run(["mailbox"], workers=1)["mailbox"]
+    assert [answer for answer in answers if isinstance(answer, int)] == [0, 1, 3, 5]
+    assert [answer[0] for answer in answers if isinstance(answer, tuple)] == ["mail 2", "mail 4"]
+    assert answers[-1] == "end"
+
+
+def test_a_container_full_of_bombs_is_given_up(monkeypatch):
+    monkeypatch.setattr(worker_pool, "KILLED_MEMBERS", 1)
+    answers = run(["mailbox"], workers=1)["mailbox"]
+    assert answers[-2:] == [("", "more than 1 documents in it were over their limits"), "end"]
+
+
+def test_workers_wait_while_nobody_takes_their_values(monkeypatch):
+    monkeypatch.setattr(worker_pool, "UNDELIVERED_BYTES", 1_000_000)
+    with WorkerPool(handle, workers=1, limits=Limits()) as pool:
+        answers = pool.run([f"large {900_000 + number}" for number in range(8)])
+        next(answers)
+        time.sleep(0.3)
+        assert pool._undelivered < 3_000_000
+        assert sum(len(answer.value) for answer in answers if answer.value) > 7 * 900_000 - 1
+
+
+def test_a_worker_that_grew_is_replaced(monkeypatch):
+    monkeypatch.setattr(worker_pool, "RETIRE_BYTES", 1)
+    pids = run(["burn 0.2", *(f"pid {number}" for number in range(9))], workers=1)
+    assert len({answers[0] for answers in pids.values()} - {"burned"}) > 1
+
+
+def test_abandoned_answers_end_the_workers():
+    before = psutil.Process().children()
+    answers = WorkerPool(handle, workers=2).run(["double 1", "burn 30", "burn 31"])
+    assert next(answers).value == 2
+    answers.close()
+    assert psutil.Process().children() == before
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="kill -9 is a signal")
+def test_workers_die_with_their_parent_and_do_not_hear_ctrl_c(tmp_path):
+    script = textwrap.dedent("""
+        import sys
+        sys.path.insert(0, sys.argv[1])
+        from test_worker_pool import handle
+        from localmcp.readers.worker_pool import WorkerPool
+        with WorkerPool(handle, workers=2) as pool:
+            for answer in pool.run(["pid 1", "pid 2", "burn 30", "burn 31"]):
+                if answer.value:
+                    print(answer.value, flush=True)
+    """)
+    with subprocess.Popen(
+        [sys.executable, "-c", script, str(Path(__file__).parent)], stdout=subprocess.PIPE, text=True
+    ) as parent:
+        pids = [int(parent.stdout.readline()), int(parent.stdout.readline())]
+        workers = [psutil.Process(pid) for pid in set(pids)]
+        for member in workers:
+            member.send_signal(signal.SIGINT)
+        assert all(member.is_running() for member in workers)
+        parent.kill()
+        _, alive = psutil.wait_procs(workers, timeout=60)
+    assert alive == []

@@ -1,0 +1,388 @@
+"""The tool `retriever`: what it finds, how it says what is wrong, and who answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from file_backend import FileBackend
+
+from localmcp.config import Settings
+from localmcp.errors import InvalidInput, LocalMCPError, ModelUnavailable, Unavailable
+from localmcp.index.backend_choice import Places
+from localmcp.index.index import Index
+from localmcp.index.replicas import begin_replica, write_complete
+from localmcp.models import HashEmbedder, LazyEmbedder
+from localmcp.storage.database import Database, fetch_all
+from localmcp.tools import Answer, Scope
+from localmcp.workspace import Workspace
+
+TEXTS = [
+    ("Artificial intelligence is a field of computer science", {"source": "wikipedia", "year": 2020}, None),
+    ("Machine learning algorithms find patterns in data", {"source": "paper", "year": 2023}, "documents"),
+    ("Neural networks consist of connected nodes", {"source": "tutorial", "page": 3}, "documents"),
+    ("How to bake sourdough bread at home", {"source": "cooking"}, None),
+    ("A field of wheat and rye for bread", {"source": "farming", "nested": {"a": [1, {"b": None}]}}, None),
+]
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Iterator[Workspace]:
+    with Workspace(Settings(database=tmp_path / "library.localmcp", model="hash", folders=(tmp_path,))) as workspace:
+        yield workspace
+
+
+@pytest.fixture
+def ids(workspace: Workspace) -> list[int]:
+    """Chunk ids of TEXTS, in the collection `papers`."""
+    records = [
+        {"text": text, "metadata": metadata, **({"partition_name": partition} if partition else {})}
+        for text, metadata, partition in TEXTS
+    ]
+    return call(workspace, "insert_records", collection_name="papers", records=records).value["ids"]
+
+
+def call(workspace: Workspace, tool: str, scope: Scope | None = None, **arguments: Any) -> Answer:
+    return workspace.registry.call(tool, arguments, scope)
+
+
+def retrieve(workspace: Workspace, *texts: str, **options: Any) -> list[dict[str, Any]]:
+    """The results; fails when the call did."""
+    answer = call(workspace, "retriever", **{"collection_name": "papers", "texts": list(texts), **options})
+    assert answer.value["success"] is True and not answer.is_error
+    assert answer.value["data"]["count"] == len(answer.value["data"]["results"])
+    return answer.value["data"]["results"]
+
+
+def refusal(workspace: Workspace, **arguments: Any) -> str:
+    answer = call(workspace, "retriever", **arguments)
+    assert answer.is_error and answer.value.keys() - {"hint"} == {"success", "error"}
+    assert answer.value["success"] is False
+    return answer.value["error"]
+
+
+class TestFinding:
+    def test_the_text_itself_comes_first_with_everything_as_stored(self, workspace: Workspace, ids: list[int]) -> None:
+        [first] = retrieve(workspace, TEXTS[4][0], top_k=1)
+        assert first == {"id": ids[4], "text": TEXTS[4][0], "score": pytest.approx(1.0), "metadata": TEXTS[4][1]}
+
+    @pytest.mark.parametrize("mode", ["semantic", "hybrid"])
+    def test_a_range_of_dates_narrows_what_is_searched(self, workspace: Workspace, mode: str) -> None:
+        records = [{"text": f"Bread diary of {day}", "metadata": {"date": day}} for day in ("2024-03-01", "2025-03-01")]
+        call(workspace, "insert_records", collection_name="papers", records=records)
+        options = {"mode": mode, "until": "2026-01-01"}
+        in_2025 = retrieve(workspace, "bread diary", since="2025", **options)
+        assert [result["text"] for result in in_2025] == ["Bread diary of 2025-03-01"]
+        assert len(retrieve(workspace, "bread diary", **options)) == 2
+        question = {"collection_name": "papers", "texts": ["bread"], "since": "soon"}
+        assert "since: 'soon' is no date" in refusal(workspace, **question)
+
+    def test_several_texts_give_one_list_best_first_each_chunk_once(self, workspace: Workspace, ids: list[int]) -> None:
+        asked = [TEXTS[0][0], TEXTS[3][0], "bread"]
+        results = retrieve(workspace, *asked, matched_text=True)
+        assert sorted(each["id"] for each in results) == sorted(ids)
+        assert [(-each["score"], each["id"]) for each in results] == sorted((-e["score"], e["id"]) for e in results)
+        assert {each["id"]: each["matched_text"] for each in results[:2]} == {ids[0]: asked[0], ids[3]: asked[1]}
+        alone = {
+            each["id"]: max(score for text in asked for score in _scores(workspace, text, each["id"]))
+            for each in results
+        }
+        assert {each["id"]: each["score"] for each in results} == pytest.approx(alone, abs=2e-6)
+
+    def test_top_k_counts_all_texts_together_and_is_clamped(self, workspace: Workspace, ids: list[int]) -> None:
+        assert len(retrieve(workspace, "bread", "learning", top_k=3)) == 3
+        many = [f"note number {number}" for number in range(120)]
+        call(workspace, "insert_records", collection_name="papers", texts=many)
+        assert len(retrieve(workspace, "note")) == 10
+        assert len(retrieve(workspace, "note", "number", top_k=5000)) == 100
+        assert len(retrieve(workspace, "note", top_k="7")) == 7
+        assert ids
+
+    def test_a_partition_is_searched_alone_and_none_means_all(self, workspace: Workspace, ids: list[int]) -> None:
+        assert {each["id"] for each in retrieve(workspace, "field", partition_name="documents")} == {ids[1], ids[2]}
+        assert {each["id"] for each in retrieve(workspace, "field", partition_name="_default")} == {
+            ids[0], ids[3], ids[4]
+        }  # fmt: skip
+        assert len(retrieve(workspace, "field", partition_name="")) == 5
+
+    def test_a_filter_looks_at_the_metadata(self, workspace: Workspace, ids: list[int]) -> None:
+        assert {each["id"] for each in retrieve(workspace, "field", filter={"year": {"gte": 2020}})} == {ids[0], ids[1]}
+        assert [e["id"] for e in retrieve(workspace, "x", filter={"year": 2020}, partition_name="documents")] == []
+        either = {"or": [{"source": {"prefix": "cook"}}, {"page": 3}]}
+        assert {each["id"] for each in retrieve(workspace, "field", filter=either)} == {ids[2], ids[3]}
+
+    @pytest.mark.parametrize("mode", ["semantic", "hybrid"])
+    def test_a_filter_by_a_field_that_nothing_has_names_those_there_are(
+        self, workspace: Workspace, ids: list[int], mode: str
+    ) -> None:
+        question = {"collection_name": "papers", "texts": ["field"], "mode": mode, "filter": {"yeer": 2020}}
+        notices = call(workspace, "retriever", **question).value["notices"]
+        known = "nested, page, source, year, title, path"
+        says = f"filter: nothing in 'papers' has the field 'yeer'. There are: {known}. Did you mean 'year'?"
+        assert says in notices
+        assert "notices" not in call(workspace, "retriever", **question | {"filter": {"year": 1800}}).value
+        text = call(workspace, "retriever", **question | {"filter": {"year": "2020"}}).value["notices"]
+        assert "filter.year: in 'papers' it is a number, and '2020' is text." in text
+
+    def test_documents_of_the_collection_are_found_with_path_title_and_page(
+        self, workspace: Workspace, tmp_path: Path
+    ) -> None:
+        path = tmp_path / "bees.md"
+        path.write_text("# Bees\n\nA hive has one queen.\n", encoding="utf-8")
+        workspace.library.add_paths([path], collection="papers", metadata={"topic": "insects"})
+        [found] = retrieve(workspace, "queen hive")
+        assert found["metadata"] == {"path": str(path), "title": "Bees", "topic": "insects"}
+        assert retrieve(workspace, "queen", filter={"title": "Bees", "path": {"prefix": str(tmp_path)}}) != []
+        assert retrieve(workspace, "queen", filter={"title": "Wasps"}) == []
+
+    def test_hybrid_finds_by_word_what_meaning_alone_ranks_lower(self, workspace: Workspace, ids: list[int]) -> None:
+        results = retrieve(workspace, "sourdough", mode="hybrid", matched_text=True)
+        assert results[0]["id"] == ids[3] and 0 < results[0]["score"] <= 1
+        assert results[0]["metadata"] == TEXTS[3][1] and results[0]["matched_text"] == "sourdough"
+        inside = retrieve(workspace, "field", "bread", mode="hybrid", filter={"year": 2020})
+        assert [each["id"] for each in inside] == [ids[0]]
+        assert ids[3] not in {e["id"] for e in retrieve(workspace, "bread", mode="hybrid", partition_name="documents")}
+        assert {e["id"] for e in retrieve(workspace, "bread", mode="hybrid", partition_name="_default")} >= {ids[3]}
+
+    def test_an_empty_collection_answers_with_nothing(self, workspace: Workspace) -> None:
+        call(workspace, "create_collection", collection_name="papers")
+        assert retrieve(workspace, "anything") == []
+
+    def test_what_lies_in_the_trash_is_not_found(self, workspace: Workspace, ids: list[int]) -> None:
+        call(workspace, "delete_records", collection_name="papers", ids=[ids[3]])
+        assert ids[3] not in {each["id"] for each in retrieve(workspace, TEXTS[3][0])}
+
+    def test_a_name_is_found_in_whatever_case(self, workspace: Workspace, ids: list[int]) -> None:
+        assert len(retrieve(workspace, "field", collection_name="PAPERS")) == len(ids)
+
+    def test_many_vectors_give_what_comparing_each_gives(self, workspace: Workspace) -> None:
+        words = "bee hive queen honey wax comb drone worker swarm nectar pollen bloom".split()
+        random = np.random.default_rng(1)
+        texts = [" ".join(random.choice(words, 5)) for _ in range(800)]
+        for start in range(0, len(texts), 200):
+            call(workspace, "insert_records", collection_name="papers", texts=texts[start : start + 200])
+        asked = ["bee hive", "queen honey wax", "pollen"]
+        stored, vectors = _everything(workspace)
+        queries = HashEmbedder().embed_passages(asked)
+        cosines = (vectors @ queries.T).max(axis=1)
+        best = sorted(round(float(score), 4) for score in cosines)[::-1][:10]
+        assert [round(each["score"], 4) for each in retrieve(workspace, *asked)] == pytest.approx(best, abs=2e-4)
+        assert len(stored) == 800
+
+
+class TestRefusing:
+    @pytest.mark.parametrize(
+        ("arguments", "said"),
+        [
+            ({"texts": ["q"]}, "collection_name field is required and must be a string"),
+            ({"collection_name": 5, "texts": ["q"]}, "collection_name field is required and must be a string"),
+            ({"collection_name": "", "texts": ["q"]}, "collection_name field is required and must be a string"),
+            ({"collection_name": "papers"}, "texts field is required"),
+            ({"collection_name": "papers", "texts": "q"}, "texts field must be an array of strings"),
+            ({"collection_name": "papers", "texts": []}, "texts field must be an array of strings"),
+            ({"collection_name": "papers", "texts": ["valid query", 123]}, "texts[1] must be a string"),
+            ({"collection_name": "nonexistent", "texts": ["q"]}, "query failed: collection not found"),
+        ],
+    )
+    def test_uses_the_words_of_the_contract(
+        self, workspace: Workspace, ids: list[int], arguments: Any, said: str
+    ) -> None:
+        assert refusal(workspace, **arguments) == said
+        assert ids
+
+    @pytest.mark.parametrize(
+        ("options", "said"),
+        [
+            ({"top_k": 0}, "top_k must be an integer of at least 1"),
+            ({"top_k": 2.5}, "top_k must be an integer of at least 1"),
+            ({"top_k": True}, "top_k must be a number or string, got: bool"),
+            ({"partition_name": 3}, "partition_name field must be a string"),
+            ({"partition_name": "nope"}, "query failed: partition 'nope' not found. There are: _default, documents."),
+            ({"partition_name": "nope", "mode": "hybrid"}, "query failed: partition 'nope' not found."),
+            ({"texts": ["a", " \n"]}, "texts[1] must hold at least one visible character"),
+            ({"texts": ["a"] * 101}, "texts: 101 are too many; use at most 100 a call."),
+            ({"filter": {"year": {"ge": 1}}}, "filter.year: 'ge' is not a comparison"),
+            ({"filter": {"page": 3}, "mode": "hybrid"}, "filter: page can be compared in mode semantic only"),
+            ({"mode": "keyword"}, "mode: "),
+        ],
+    )
+    def test_names_what_cannot_be_used(self, workspace: Workspace, ids: list[int], options: Any, said: str) -> None:
+        assert said in refusal(workspace, **{"collection_name": "papers", "texts": ["q"], **options})
+        assert ids
+
+    def test_a_collection_outside_the_scope_does_not_exist(self, workspace: Workspace, ids: list[int]) -> None:
+        arguments = {"collection_name": "papers", "texts": ["field"]}
+        hidden = workspace.registry.call("retriever", arguments, Scope(collections=frozenset({"other"})))
+        says = {"success": False, "error": "query failed: collection not found", "hint": "There are none yet."}
+        assert hidden.value == says
+        misspelt = workspace.registry.call("retriever", arguments | {"collection_name": "paper"})
+        assert misspelt.value == says | {"hint": "Did you mean 'papers'?"}
+        seen = workspace.registry.call("retriever", arguments, Scope(collections=frozenset({"papers"})))
+        assert seen.value["data"]["count"] == len(ids)
+
+    def test_vectors_of_another_model_are_not_compared(self, workspace: Workspace, ids: list[int]) -> None:
+        other = Settings(database=workspace.settings.database, model="hash:64")
+        with Workspace(other) as second:
+            said = refusal(second, collection_name="papers", texts=["field"])
+        assert said.startswith("query failed: collection 'papers' holds vectors of 'hash' (384 dimensions)")
+        assert "(64)" in said and ids
+
+
+class TestCaching:
+    def test_a_text_is_embedded_once(self, workspace: Workspace, ids: list[int]) -> None:
+        retrieve(workspace, "one", "two", "one")
+        before = workspace.embedder.misses
+        retrieve(workspace, "two", "one")
+        assert workspace.embedder.misses == before == 2
+        assert ids
+
+    def test_together_and_alone_a_text_has_the_same_vector(self) -> None:
+        together, alone = LazyEmbedder(lambda: HashEmbedder(64)), LazyEmbedder(lambda: HashEmbedder(64))
+        texts = ["one bee", "two bees", "one bee", "a hive"]
+        vectors = together.embed_queries(texts)
+        assert vectors.shape == (4, 64)
+        np.testing.assert_allclose(vectors, np.stack([alone.embed_query(text) for text in texts]), atol=1e-6)
+        assert together.misses == 3
+
+    def test_a_failure_is_not_remembered(self) -> None:
+        class Once(HashEmbedder):
+            failures = 1
+
+            def embed_passages(self, texts: Sequence[str]) -> Any:
+                self.failures -= 1
+                if self.failures == 0:
+                    raise ModelUnavailable("the endpoint is away.")
+                return super().embed_passages(texts)
+
+        embedder = LazyEmbedder(lambda: Once(64))
+        with pytest.raises(ModelUnavailable):
+            embedder.embed_queries(["one", "two"])
+        assert embedder.embed_queries(["one", "two"]).shape == (2, 64)
+        with pytest.raises(InvalidInput):
+            embedder.embed_queries(["one", " "])
+
+    def test_many_threads_that_ask_the_same_get_the_same_vectors(self) -> None:
+        embedder = LazyEmbedder(lambda: HashEmbedder(64))
+        texts = [f"text {number}" for number in range(20)]
+        with ThreadPoolExecutor(16) as pool:
+            answers = list(pool.map(lambda n: embedder.embed_queries(texts[n % 5 :]), range(64)))
+        for number, answer in enumerate(answers):
+            np.testing.assert_array_equal(answer, answers[0][number % 5 :])
+
+
+class Server(FileBackend):
+    """Another file in the place of a Milvus server; it can be unplugged."""
+
+    down = False
+    asked = 0
+
+    def search(self, *arguments: Any, **options: Any) -> Any:
+        self.asked += 1
+        if self.down:
+            raise Unavailable("no answer from the other file.")
+        return super().search(*arguments, **options)
+
+
+@pytest.fixture
+def server(workspace: Workspace, tmp_path: Path) -> Iterator[Server]:
+    database = Database(tmp_path / "server.localmcp")
+    server = Server(database, Index(database, workspace.embedder))
+    workspace.places = Places(workspace.database, server)
+    workspace.index.vector_server = workspace.places
+    for feature in (workspace.retriever, workspace.collections, workspace.records):
+        feature.places = workspace.places
+    yield server
+    database.close()
+
+
+def push(workspace: Workspace, server: Server, ids: Sequence[int]) -> None:
+    """Copy those records of `papers`, and say that they are searched there."""
+    ours = FileBackend(workspace.database, workspace.index)
+    space = ours.describe("papers")
+    server.create("papers", space.dimension, space.model)
+    server.upsert("papers", list(ours.fetch("papers", ids).values()))
+    with workspace.database.write() as connection:
+        [(collection_id, model_id)] = fetch_all(
+            connection, "select id, model_id from collections where name = 'papers'"
+        )
+        begin_replica(connection, collection_id, "papers", model_id)
+        write_complete(connection, collection_id)
+
+
+class TestElsewhere:
+    def test_a_pushed_collection_is_searched_on_the_server(
+        self, workspace: Workspace, server: Server, ids: list[int]
+    ) -> None:
+        push(workspace, server, ids[:2])
+        assert {each["id"] for each in retrieve(workspace, "field", "bread")} == set(ids[:2])
+        result = call(workspace, "search", query="field", collection="papers", mode="semantic").value
+        assert len(result["results"]) == 2 and "notices" not in result
+        assert call(workspace, "list_collections").value["collections"][0]["searchedIn"] == "milvus"
+
+    def test_both_places_answer_alike(self, workspace: Workspace, server: Server, ids: list[int]) -> None:
+        options: list[dict[str, Any]] = [
+            {}, {"top_k": 2}, {"partition_name": "documents"}, {"filter": {"not": {"year": 2020}}}, {"mode": "hybrid"}
+        ]  # fmt: skip
+        here = [retrieve(workspace, "field of bread", "learning", **each) for each in options]
+        push(workspace, server, ids)
+        assert [retrieve(workspace, "field of bread", "learning", **each) for each in options] == here
+        assert server.asked >= len(options)
+
+    def test_what_left_the_file_is_not_told_although_the_server_still_has_it(
+        self, workspace: Workspace, server: Server, ids: list[int]
+    ) -> None:
+        push(workspace, server, ids)
+        call(workspace, "delete_records", collection_name="papers", ids=[ids[3]])
+        assert {each["id"] for each in retrieve(workspace, "bread")} == {*ids} - {ids[3]}
+        results = call(workspace, "search", query="bread", collection="papers", limit=10).value["results"]
+        assert results and TEXTS[3][0] not in {each["content"] for each in results}
+
+    def test_without_the_server_the_retriever_says_so_and_search_answers_from_the_file(
+        self, workspace: Workspace, server: Server, ids: list[int]
+    ) -> None:
+        push(workspace, server, ids[:1])
+        server.down = True
+        said = refusal(workspace, collection_name="papers", texts=["bread"])
+        assert said == "query failed: no answer from the other file."
+        result = call(workspace, "search", query="bread", collection="papers", limit=10).value
+        assert {each["content"] for each in result["results"]} >= {TEXTS[3][0], TEXTS[4][0]}
+        assert any("'papers' was searched in the file" in notice for notice in result["notices"])
+        asked = server.asked
+        call(workspace, "search", query="wheat", collection="papers")
+        assert server.asked == asked
+
+    def test_filters_that_only_the_file_knows_are_answered_by_the_file(
+        self, workspace: Workspace, server: Server, ids: list[int]
+    ) -> None:
+        push(workspace, server, ids[:1])
+        found = call(workspace, "search", query="bread", sourceType="text", collection="papers", limit=10).value
+        assert {each["content"] for each in found["results"]} >= {TEXTS[3][0], TEXTS[4][0]}
+        asked = server.asked
+        narrowed = call(workspace, "search", query="bread", metadata={"source": "wikipedia"}, mode="semantic").value
+        assert server.asked > asked and len(narrowed["results"]) == 1
+
+    def test_a_collection_that_only_the_server_has_is_searched_there(
+        self, workspace: Workspace, server: Server, ids: list[int]
+    ) -> None:
+        push(workspace, server, ids)
+        call(workspace, "drop_collection", collection_name="papers", confirm=True)
+        [first, *_] = retrieve(workspace, TEXTS[1][0], partition_name="documents")
+        assert (first["text"], first["metadata"]) == TEXTS[1][:2] and first["id"] == ids[1]
+        assert call(workspace, "list_collections").value["onlyOnMilvus"] == ["papers"]
+        assert call(workspace, "describe_collection", collection_name="papers").value["vectors"] == 5
+        with pytest.raises(LocalMCPError, match="on the Milvus server only"):
+            call(workspace, "insert_records", collection_name="papers", texts=["more"])
+        assert "semantic" in refusal(workspace, collection_name="papers", texts=["bread"], mode="hybrid")
+
+
+def _scores(workspace: Workspace, text: str, chunk_id: int) -> list[float]:
+    return [each["score"] for each in retrieve(workspace, text) if each["id"] == chunk_id]
+
+
+def _everything(workspace: Workspace) -> tuple[list[int], Any]:
+    records = [each for batch in FileBackend(workspace.database, workspace.index).records("papers") for each in batch]
+    return [each.id for each in records], np.stack([each.vector for each in records])
