@@ -22,11 +22,11 @@ from localmcp.connect.configuration import plan_connection, plan_removal, write_
 from localmcp.connect.json_text import remove_member, set_member
 from localmcp.connect.targets import file_target, find_targets
 from localmcp.errors import ConfigurationError, InvalidInput
+from localmcp.hub import client_configuration
 from localmcp.hub.client_configuration import client_names, read_document
 from localmcp.hub.connection import Connection
 from localmcp.hub.entries import parse_entry
 from localmcp.hub.process import Guard, ServerLog
-from localmcp.hub import client_configuration
 
 Run = Callable[..., tuple[int, Any]]
 

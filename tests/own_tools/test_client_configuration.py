@@ -19,10 +19,10 @@ from localmcp.cli.session import Session
 from localmcp.config import servers_file
 from localmcp.doctor.configuration import check_servers
 from localmcp.errors import ConfigurationError, InvalidInput, NotFound
+from localmcp.hub import client_configuration
 from localmcp.hub.adoption import is_localmcp, plan_adoption
 from localmcp.hub.client_configuration import client_files, client_names, read_client, read_document, servers_in
 from localmcp.hub.entries import parse_entry, prepare, read_entries
-from localmcp.hub import client_configuration
 
 Run = Callable[..., tuple[int, Any]]
 
