@@ -2,7 +2,7 @@
 
     python tests/benchmarks/discovery_quality.py
         [--half dev|held|blind|fresh|late|unseen|final|public|fourth|fifth|sixth|seventh]
-        [--peer PYTHON] [--misses] [--words] [--json FILE]
+        [--misses] [--words] [--json FILE]
 
 `discovery_tools.json` holds tools such as people own; `discovery_queries.jsonl` queries, each with every tool that
 would serve it (none: no tool does, though many are about the same things). The weights are fitted to all of these
@@ -30,7 +30,6 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -155,14 +154,6 @@ def find_names(catalog: list[ToolDescription], finder: ToolFinder, profile: Prof
     return Found([hit.tool.name for hit in ranked.tools[:5]], ranked.sure)
 
 
-def ask_peer(python: Path, tools: list[dict[str, Any]], queries: list[dict[str, Any]]) -> list[Found]:
-    given = json.dumps({"tools": tools, "queries": [row["query"] for row in queries]})
-    ran = subprocess.run(
-        [str(python), str(HERE / "discovery_peer.py")], input=given, capture_output=True, text=True, check=True
-    )
-    return [Found(names, bool(names)) for names in json.loads(ran.stdout)["found"]]
-
-
 def print_misses(queries: Sequence[dict[str, Any]], answers: Sequence[Found]) -> None:
     for row, found in zip(queries, answers, strict=True):
         if row["tools"] and set(row["tools"]).isdisjoint(found.names[:5]):
@@ -236,7 +227,6 @@ def views(half: str) -> Iterable[tuple[str, str, list[dict[str, Any]]]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--half", choices=HALVES)
-    parser.add_argument("--peer", type=Path, help="Python of an environment with fastmcp")
     parser.add_argument("--misses", action="store_true")
     parser.add_argument("--words", action="store_true", help="leave the model out")
     parser.add_argument("--json", type=Path)
@@ -254,15 +244,11 @@ def main() -> None:
                 find = partial(find_names, catalog, finder, profile)
                 rankings[profile], took = answer_with(find, [row[kind] for row in queries])
                 print(f"{name}  {profile}: median {took:.1f} ms")
-            if options.peer and kind == "query":
-                rankings["FastMCP BM25"] = ask_peer(options.peer, tools, queries)
             for ranking, answers in rankings.items():
                 figures = result[f"{name} {ranking}"] = measure(queries, answers)
                 print(f"{name:14} {ranking:13}", *(f"{key} {value:.3g}" for key, value in figures.items()), sep="  ")
                 if options.misses and ranking == "best":
                     print_misses(queries, answers)
-    if not options.peer:
-        print("(the peer was not asked: name the Python of an environment with fastmcp by --peer)")
     tools = read_tools()
     result["bytes"] = measure_bytes(tools, finder)
     print(f"bytes of {len(tools)} tools ", *(f"{key} {value:,.0f}" for key, value in result["bytes"].items()), sep="  ")
