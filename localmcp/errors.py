@@ -19,6 +19,7 @@ LocalMCPError                       1  failure
     ├── NotOurFile                  4  not a localmcp database
     │   └── AlteredSchema           4  one whose tables somebody changed
     ├── FileTooNew                  4  written by a newer localmcp
+    ├── FileTooOld                  4  written before the first release
     └── ModelMismatch               4  vectors of two models would be mixed
 """
 
@@ -167,6 +168,10 @@ class AlteredSchema(NotOurFile):
 
 class FileTooNew(ConfigurationError):
     """The file was written by a newer localmcp; it is left untouched."""
+
+
+class FileTooOld(ConfigurationError):
+    """The file was written before the first release; it is left untouched."""
 
 
 class ModelMismatch(ConfigurationError):

@@ -33,7 +33,7 @@ from localmcp.index.sources import put_source, restore_source, trash_sources
 from localmcp.index.vector import nearest_chunks, remove_signs, remove_vectors, vector_id
 from localmcp.milvus.backend import MilvusBackend
 from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_one
-from localmcp.storage.migrations import VECTOR_ID_BITS
+from localmcp.storage.schema import VECTOR_ID_BITS
 from localmcp.storage.times import utc_now
 
 Vectors = NDArray[np.float32]

@@ -21,7 +21,6 @@ from localmcp.packs.verify import Verification, verify
 from localmcp.storage.adoption import Dropped, KeptPowers, drop_foreign_powers
 from localmcp.storage.connections import open_copy
 from localmcp.storage.database import Database, fetch_all, fetch_one
-from localmcp.storage.migrations import apply_migrations, schema_version
 from localmcp.storage.provenance import adopt_file
 
 PAGES_AT_ONCE = 2000
@@ -179,7 +178,6 @@ def _advance_counters(prepared: Path, current: Database) -> None:
         numbers: dict[str, int] = dict(fetch_all(connection, "select name, seq from sqlite_sequence"))
     with closing(open_copy(prepared)) as connection:
         connection.execute("begin immediate")
-        apply_migrations(connection, int(connection.pragma("user_version")))
         for name, value in counters.items():
             if name != "one":
                 connection.execute(f"update state set {name} = max({name}, ?) + ?", (value, FAR_AHEAD))
@@ -220,10 +218,6 @@ def _replace_content(prepared: Path, path: Path, copy_current: Callable[[], None
 def _put_in_place(prepared: Path, path: Path) -> None:
     """Put the prepared file where none is, or where one is that cannot be read."""
     with closing(open_copy(prepared)) as connection:
-        if int(connection.pragma("user_version")) < schema_version():
-            connection.execute("begin immediate")
-            apply_migrations(connection, int(connection.pragma("user_version")))
-            connection.execute("commit")
         adopt_file(fetch_one(connection, "select id from file"))
     # A log that belongs to the broken file would be played into the new one.
     for ending in ("-wal", "-shm", "-journal"):

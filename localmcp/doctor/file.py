@@ -16,8 +16,8 @@ from localmcp.errors import LocalMCPError
 from localmcp.files import is_filled
 from localmcp.humanize import command_line, size
 from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one
-from localmcp.storage.migrations import APPLICATION_ID, schema_version
 from localmcp.storage.provenance import is_adopted
+from localmcp.storage.schema import APPLICATION_ID, EARLIER_APPLICATION_ID, SCHEMA_VERSION
 
 MAGIC = b"SQLite format 3\0"
 MOST_DAMAGES = 20
@@ -72,20 +72,18 @@ def _header(path: Path) -> Check:
     if len(first) < 100 or not first.startswith(MAGIC):
         return fail("file", f"{path} is not a SQLite database", _restore(path))
     version, application_id = struct.unpack(">I4xI", first[60:72])
+    if application_id == EARLIER_APPLICATION_ID:
+        return fail("file", f"{path} was made before the first release", "localmcp --db NEW add FOLDER")
     if application_id != APPLICATION_ID:
         return fail("file", f"{path} is a SQLite database, but not one of localmcp's", "localmcp --db OTHER doctor")
-    if version > schema_version():
-        says = f"{path} was written by a newer localmcp (version {version}, this one knows {schema_version()})"
+    if version > SCHEMA_VERSION:
+        says = f"{path} was written by a newer localmcp (version {version}, this one knows {SCHEMA_VERSION})"
         return fail("file", says, "pip install --upgrade localmcp")
     return ok("file", f"{path}: {size(path.stat().st_size)}")
 
 
 def _version(connection: apsw.Connection) -> Check:
-    version = int(connection.pragma("user_version"))
-    if version < schema_version():
-        says = f"version {version}, which is upgraded to {schema_version()} when it is first changed; a copy is made"
-        return ok("version", says)
-    return ok("version", f"version {version}, the schema is ours")
+    return ok("version", f"version {connection.pragma('user_version')}, the schema is ours")
 
 
 def damaged_tables(connection: apsw.Connection) -> dict[str, str]:

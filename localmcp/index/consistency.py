@@ -10,9 +10,8 @@ import apsw
 
 from localmcp.arrays import np
 from localmcp.index.vector import segment_fits
-from localmcp.index.vector_queue import QUEUE_VERSION, miscounted
+from localmcp.index.vector_queue import miscounted
 from localmcp.storage.database import fetch_all, fetch_one
-from localmcp.storage.schema import has_table
 from localmcp.storage.vector_codes import pack_codes
 
 _LIVE = "select chunks.id from chunks join sources on sources.id = source_id where trashed_at is null"
@@ -49,14 +48,11 @@ def disagreements(connection: apsw.Connection) -> list[str]:
     Checked: live passages are those of the keyword index; passages continue each other and are counted by their
     document; vectors have the model's length and belong to a passage or a rule; sign codes are those of the vectors.
     """
-    # Files of the first versions have no rules.
-    of_rules = _OF_RULES if has_table(connection, "rules") else "null"
     counts = {
-        text: fetch_one(connection, f"select count(*) from {rows.replace('OF_RULES', of_rules)}")
+        text: fetch_one(connection, f"select count(*) from {rows.replace('OF_RULES', _OF_RULES)}")
         for text, rows in _COUNTS.items()
     }
-    if connection.pragma("user_version") >= QUEUE_VERSION:
-        counts["{} documents wait for other vectors than the queue says"] = miscounted(connection)
+    counts["{} documents wait for other vectors than the queue says"] = miscounted(connection)
     return [*(text.format(count) for text, count in counts.items() if count), *_sign_codes(connection)]
 
 

@@ -34,7 +34,7 @@ from localmcp.index.keyword import Vocabulary, build_query, holds_several_langua
 from localmcp.index.sentence_codes import nearest_sentences
 from localmcp.index.vector import BEST, Block, SignIndex, exact_cosines, nearest_chunks
 from localmcp.index.vector_queue import waiting
-from localmcp.index.word_vectors import WORDS_VERSION, WordIndex
+from localmcp.index.word_vectors import WordIndex
 from localmcp.models import LazyEmbedder
 from localmcp.models.word_outputs import WordReader
 from localmcp.storage.database import Database, Generations, fetch_column, fetch_one, read_generations
@@ -424,7 +424,7 @@ class _Search:
         Where a file is in one language this is only for questions in another one: technical abstracts lose by it.
         """
         embedder = self.index.embedder.get()
-        if not isinstance(embedder, WordReader) or self.connection.pragma("user_version") < WORDS_VERSION:
+        if not isinstance(embedder, WordReader):
             return
         arms = self.arms
         others = groups_in_other_languages(self.connection, language, ours.collection_ids)

@@ -14,8 +14,7 @@ from typing import Any, Literal
 import apsw
 
 from localmcp.storage.database import fetch_all, fetch_column, fetch_one
-from localmcp.storage.migrations import VECTOR_ID_BITS
-from localmcp.storage.schema import has_table
+from localmcp.storage.schema import VECTOR_ID_BITS
 from localmcp.storage.times import utc_now
 
 
@@ -65,16 +64,12 @@ _SELECT = """
 
 def replica_of(connection: apsw.Connection, collection_id: int) -> Replica | None:
     """Return the collection's copy, or None."""
-    if not has_table(connection, "replicas"):
-        return None
     row = fetch_one(connection, f"{_SELECT} where collection_id = ?", (collection_id,))
     return _replica(row) if row else None
 
 
 def replicas(connection: apsw.Connection) -> list[Replica]:
     """Return every copy, by the collection's name."""
-    if not has_table(connection, "replicas"):
-        return []
     rows = fetch_all(connection, f"{_SELECT} order by collections.name")
     return [_replica(row) for row in rows]
 

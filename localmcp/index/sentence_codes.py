@@ -19,7 +19,7 @@ from localmcp.index.vector import estimates, vector_id
 from localmcp.models import Embedder
 from localmcp.models.word_outputs import WordReader
 from localmcp.storage.database import fetch_all, fetch_one
-from localmcp.storage.vector_codes import CODES_VERSION, OWN_PRODUCT, code_words, pack_codes
+from localmcp.storage.vector_codes import OWN_PRODUCT, code_words, pack_codes
 
 LEAST_WORDS, MOST_SENTENCES = 3, 40
 """Shorter sentences say nothing; a passage with more is a list. Six words and more would be a fifth fewer codes and as
@@ -61,7 +61,7 @@ def keep_sentences(connection: apsw.Connection, model_id: int, codes: Mapping[in
 def read_sentences(connection: apsw.Connection, model_id: int, chunk_ids: Iterable[int]) -> dict[int, bytes]:
     """Return chunk id -> codes of its sentences, from a file that may be somebody else's."""
     ids = array("q", chunk_ids)
-    if not ids or connection.pragma("user_version") < CODES_VERSION:
+    if not ids:
         return {}
     width = _code_bytes(fetch_one(connection, "select dimension from models where id = ?", (model_id,)) or 0)
     sql = """

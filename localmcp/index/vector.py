@@ -20,8 +20,8 @@ from localmcp.errors import ModelMismatch
 from localmcp.index.replicas import note_changes
 from localmcp.storage.connections import has_sqlite_vec
 from localmcp.storage.database import fetch_all, fetch_one
-from localmcp.storage.migrations import VECTOR_ID_BITS
-from localmcp.storage.vector_codes import CODES_VERSION, SECOND, code_words, pack_codes, pack_signs
+from localmcp.storage.schema import VECTOR_ID_BITS
+from localmcp.storage.vector_codes import SECOND, code_words, pack_codes, pack_signs
 
 if TYPE_CHECKING:
     Cosines = NDArray[np.float64]
@@ -213,10 +213,9 @@ class SignIndex:
 
 def segment_fits(connection: apsw.Connection) -> str:
     """Return SQL for what has to hold for a row of `signs` and its model."""
-    halves = 2 if connection.pragma("user_version") >= CODES_VERSION else 1
     return f"""
         count between 1 and {SEGMENT_SIZE} and length(ids) = 8 * count and length(sources) = 8 * count
-        and length(bits) = count * ((dimension + 63) / 64 * 8 * {halves})
+        and length(bits) = count * ((dimension + 63) / 64 * 8 * 2)
     """
 
 

@@ -32,8 +32,6 @@ from localmcp.readers.chunking import put_below, shorten_prefix, without_address
 from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_one
 from localmcp.storage.times import is_recent, utc_now
 
-QUEUE_VERSION = 7
-"""Files of an older schema, which may be mounted read-only, have no queue."""
 ROUND = 512
 """Passages that are looked up together; what was added meanwhile comes after them."""
 NEWEST_SHARE = 4
@@ -67,8 +65,6 @@ class Waiting:
 
 def waiting(connection: apsw.Connection, collection_ids: Iterable[int]) -> Waiting:
     """Count what waits in those collections."""
-    if connection.pragma("user_version") < QUEUE_VERSION:
-        return Waiting()
     sql = """
         select coalesce(sum(passages), 0), coalesce(sum(characters), 0) from vector_queue
         cross join sources on sources.id = source_id -- in this order: the queue is mostly empty

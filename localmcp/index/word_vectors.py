@@ -24,8 +24,6 @@ from localmcp.wording.normalize import is_function_word, runs, stem, words_of_ru
 if TYPE_CHECKING:
     from localmcp.arrays import NDArray
 
-WORDS_VERSION = 10
-"""Files of an older schema, which may be mounted read-only, have no vectors of words."""
 NEAREST = 30
 """Words of the file that may stand for one of the question."""
 MOST_PASSAGES = 400
@@ -76,10 +74,7 @@ def keep_words(connection: apsw.Connection, model_id: int, words: Mapping[str, b
 
 def read_words(connection: apsw.Connection, model_id: int | None) -> Iterator[tuple[str, bytes]]:
     """Yield the words of a file, which may be somebody else's, with their codes."""
-    if connection.pragma("user_version") >= WORDS_VERSION:
-        yield from connection.execute(
-            f"select word, code from word_vectors where model_id = ? and {_IS_CODE}", (model_id,)
-        )
+    yield from connection.execute(f"select word, code from word_vectors where model_id = ? and {_IS_CODE}", (model_id,))
 
 
 def forget_words(connection: apsw.Connection, words: Iterable[str]) -> None:

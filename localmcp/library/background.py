@@ -99,8 +99,6 @@ def stop(database: Database, job_id: str) -> None:
 
 def work_on(connection: apsw.Connection) -> list[Work]:
     """Return what goes on now, the words first."""
-    if connection.pragma("user_version") < vector_queue.QUEUE_VERSION:
-        return []
     collections = [collection.id for collection in visible_collections(connection)]
     return [*_running_jobs(connection), *_leased(connection, collections), *_copies(connection)]
 

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import apsw
 
 from localmcp.index.collections import choose_collections, visible_collections, visible_ids
-from localmcp.index.vector_queue import QUEUE_VERSION, waiting
+from localmcp.index.vector_queue import waiting
 from localmcp.library.citations import check_freshness
 from localmcp.library.ledger import Root, roots_of
 from localmcp.library.scans import waiting_pages, waiting_scans
@@ -149,8 +149,7 @@ class Inventory:
         with self._read(collection) as (connection, collection_id):
             values = _folder_values(connection, collection_id, folder)
             files = fetch_all(connection, _FILES_BELOW, {**values, "most": LOOKED_AT})
-            has_queue = connection.pragma("user_version") >= QUEUE_VERSION
-            passages: dict[str, int] = dict(fetch_all(connection, _WAITING_BELOW, values)) if has_queue else {}
+            passages: dict[str, int] = dict(fetch_all(connection, _WAITING_BELOW, values))
         counts = {"changed": Counter[str](), "missing": Counter[str]()}
         for name, path, size, mtime_ns, sha256 in files:
             state = check_freshness(path, size, mtime_ns, sha256, self._database.adopted)
@@ -169,8 +168,6 @@ class Inventory:
         """
         with self._read(collection) as (connection, collection_id):
             pages = waiting_scans(connection, collection_id)
-            if connection.pragma("user_version") < QUEUE_VERSION:
-                return []
             sql = """
                 select coalesce(uri, title), passages from vector_queue join sources on sources.id = source_id
                 where collection_id = ? order by passages, source_id desc limit ?

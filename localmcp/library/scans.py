@@ -30,7 +30,6 @@ from localmcp.readers.ocr import Engine, PageText, installed_engine, read_pages,
 from localmcp.readers.worker import one_member
 from localmcp.readers.worker_pool import Answer, Limits, WorkerPool
 from localmcp.storage.database import Database, fetch_all, fetch_one, upsert_rows
-from localmcp.storage.schema import has_table
 
 log = logging.getLogger(__name__)
 
@@ -54,8 +53,6 @@ class Scan:
 
 def waiting_scans(connection: apsw.Connection, collection_id: int) -> list[Scan]:
     """Return the scans of a collection, those with the fewest pages first."""
-    if not has_table(connection, "scanned_pages"):
-        return []  # A file of an older schema, which is only read.
     rows = fetch_all(
         connection,
         """

@@ -32,7 +32,7 @@ from localmcp.own_tools.switches import Switches
 from localmcp.schemas import Json, compact_json, nearest
 from localmcp.storage.connections import PRACTICES
 from localmcp.storage.database import fetch_all
-from localmcp.storage.migrations import APPLICATION_ID
+from localmcp.storage.schema import APPLICATION_ID
 from localmcp.tools import Answer, current_scope
 
 if TYPE_CHECKING:

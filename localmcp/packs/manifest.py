@@ -11,7 +11,6 @@ from typing import Any, cast
 import apsw
 
 from localmcp.storage.database import fetch_one
-from localmcp.storage.schema import has_table
 
 LONGEST = 1_000_000
 """Characters of a manifest; ours have a few hundred a collection."""
@@ -46,8 +45,6 @@ def seal_of(manifest: Manifest) -> str:
 
 def read_manifest(connection: apsw.Connection) -> Manifest | None:
     """Return the manifest of an open file; None for a file that is no pack, or whose manifest is not ours."""
-    if not has_table(connection, "manifest"):
-        return None
     content = fetch_one(connection, f"select iif(length(content) <= {LONGEST}, content, null) from manifest")
     try:
         return _manifest(json.loads(content)) if isinstance(content, str) else None
@@ -57,16 +54,13 @@ def read_manifest(connection: apsw.Connection) -> Manifest | None:
 
 def has_manifest(connection: apsw.Connection) -> bool:
     """Return whether the file says anything of itself, readable or not."""
-    if not has_table(connection, "manifest"):
-        return False
     return bool(fetch_one(connection, "select count(*) from manifest"))
 
 
 def count_contents(connection: apsw.Connection) -> dict[str, int]:
-    """Return table -> rows, of what a person would count; older files lack some tables."""
+    """Return table -> rows, of what a person would count."""
     tables = ("sources", "chunks", "vectors", "quickstarts", "rules")
-    present = [table for table in tables if has_table(connection, table)]
-    return {table: fetch_one(connection, f"select count(*) from {table}") for table in present}
+    return {table: fetch_one(connection, f"select count(*) from {table}") for table in tables}
 
 
 def list_sources(connection: apsw.Connection) -> Iterator[dict[str, Any]]:

@@ -32,8 +32,7 @@ from localmcp.index.word_vectors import keep_words, read_words
 from localmcp.models import LazyEmbedder, is_unit_vector
 from localmcp.packs.incoming import MOST_CHUNKS, MOST_SKIPPED, Incoming, read_incoming
 from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_one
-from localmcp.storage.migrations import VECTOR_ID_BITS
-from localmcp.storage.schema import has_table
+from localmcp.storage.schema import VECTOR_ID_BITS
 from localmcp.tools import Answer
 
 CHUNKS_TOGETHER = 200
@@ -321,8 +320,6 @@ class Merge:
     # ------------------------------------------------------------ quick starts and rules
 
     def _merge_quickstarts(self, theirs: apsw.Connection, report: MergeReport, dry_run: bool) -> None:
-        if not has_table(theirs, "quickstarts"):
-            return
         missing: list[dict[str, Any]] = []
         sql = "select name, content from quickstarts where deleted_at is null order by id"
         for name, content in theirs.execute(sql):
@@ -343,8 +340,6 @@ class Merge:
         self._import("importQuickstarts", [] if dry_run else missing, report)
 
     def _merge_rules(self, theirs: apsw.Connection, report: MergeReport, dry_run: bool) -> None:
-        if not has_table(theirs, "rules"):
-            return
         columns = ("rule_text", "category", "context", "project", "globs", "always_apply", "weight")
         sql = """
             select rule_text, category, context, project, globs, always_apply, relevance_score from rules
@@ -444,11 +439,10 @@ class _OwnContents:
     def of(cls, connection: apsw.Connection, collection: str) -> _OwnContents:
         """Return what is in the collection of that name; nothing if there is none."""
         own = cls()
-        # A file that cannot be upgraded, asked what would be merged, may have no queue.
         waits = "exists (select 1 from vector_queue where source_id = sources.id)"
         sql = f"""
             select sha256, iif(format = ?, sources.metadata, ''), uri, title, sources.id,
-                {waits if has_table(connection, "vector_queue") else 0}
+                {waits}
             from sources join collections on collections.id = collection_id where name = ? and trashed_at is null
         """
         for sha256, metadata, uri, title, source_id, waits in fetch_all(connection, sql, (FORMAT, collection)):

@@ -21,7 +21,6 @@ from localmcp.packs.digest import digest_content
 from localmcp.packs.manifest import Manifest, count_contents, seal_of
 from localmcp.readers.chunking import CHUNKER_VERSION
 from localmcp.storage.database import Database, fetch_all, fetch_column
-from localmcp.storage.migrations import apply_migrations, schema_version
 from localmcp.storage.schema import expected_schema, schema_of
 from localmcp.storage.times import utc_now
 
@@ -117,8 +116,6 @@ def _reduce(connection: apsw.Connection, unwanted: Sequence[int] | None) -> None
     connection.pragma("foreign_keys", False)
     connection.pragma("synchronous", "off")
     connection.execute("begin immediate")
-    # A file that is read-only here may still have an older schema.
-    apply_migrations(connection, int(connection.pragma("user_version")))
     _drop_foreign_tables(connection)
     connection.execute("update file set id = ?, created_at = ?", (uuid.uuid4().hex, utc_now()))
     _delete_sources(connection, unwanted or [])
@@ -142,7 +139,7 @@ def _reduce(connection: apsw.Connection, unwanted: Sequence[int] | None) -> None
 
 def _drop_foreign_tables(connection: apsw.Connection) -> None:
     """Drop tables and indexes that the person added by hand, and statistics, which may hold sampled values."""
-    ours = expected_schema(schema_version())
+    ours = expected_schema()
     for kind, name in schema_of(connection):
         if (kind, name) not in ours and not name.startswith(("sqlite_sequence", "sqlite_autoindex")):
             quoted = name.replace('"', '""')

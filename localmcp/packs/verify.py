@@ -106,6 +106,6 @@ def _compare(connection: apsw.Connection, verification: Verification) -> None:
 
 def _foreign_objects(connection: apsw.Connection) -> list[str]:
     """Return the tables and indexes that are not ours."""
-    ours = expected_schema(connection.pragma("user_version"))
+    ours = expected_schema()
     foreign_objects = [(kind, name) for kind, name in schema_of(connection) if (kind, name) not in ours]
     return [f"{kind} '{name[:80]}'" for kind, name in foreign_objects if not name.startswith("sqlite_")][:MOST_PROBLEMS]

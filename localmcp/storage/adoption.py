@@ -13,7 +13,6 @@ from localmcp.storage.connections import open_copy
 from localmcp.storage.database import Database, fetch_one
 from localmcp.storage.failures import translate_error
 from localmcp.storage.provenance import adopt_file, check_content, is_adopted
-from localmcp.storage.schema import schema_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,15 +95,14 @@ def drop_foreign_powers(path: Path, keep: KeptPowers) -> Dropped:
 
 
 def _drop_powers(connection: apsw.Connection, keep: KeptPowers) -> Dropped:
-    """Delete the rows that would act on this machine; part of the caller's transaction. Any schema version."""
-    tables = {name for kind, name in schema_of(connection) if kind == "table"}
+    """Delete the rows that would act on this machine; part of the caller's transaction."""
     counts: dict[str, int] = {}
     for power, (_, table, which) in _POWERS.items():
-        if getattr(keep, power) or table not in tables:
+        if getattr(keep, power):
             continue
         counts[power] = int(fetch_one(connection, f"select count(*) from {table} {which}"))
         connection.execute(f"delete from {table}")
-    if not keep.watched_folders and "ledger" in tables:
+    if not keep.watched_folders:
         # Text recognition reads every file that waits here, in a watched folder or not.
         connection.execute("delete from ledger where status in ('skipped', 'failed')")
     return Dropped(**counts)

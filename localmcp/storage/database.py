@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 from collections.abc import Generator, Mapping, Sequence
@@ -20,7 +19,6 @@ from localmcp.storage import connections
 from localmcp.storage.connections import PRACTICES, load_sqlite_vec, open_copy, register_levenshtein, switch_to_wal
 from localmcp.storage.failures import translate_error
 from localmcp.storage.interruption import interruptible
-from localmcp.storage.migrations import apply_migrations, schema_version
 from localmcp.storage.provenance import (
     adopt_file,
     adoption_folder,
@@ -31,8 +29,7 @@ from localmcp.storage.provenance import (
     is_blank,
     read_file_id,
 )
-
-log = logging.getLogger(__name__)
+from localmcp.storage.schema import SCHEMA_VERSION, create_schema
 
 PAGE_SIZE = 8192
 """A float32 vector of 384 takes 1641 bytes a row at 8192, 2053 at 4096."""
@@ -60,7 +57,7 @@ JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")
 
 
 class Database:
-    """One SQLite file. Constructing it touches nothing; the first `read` or `write` opens, creates or migrates it."""
+    """One SQLite file. Constructing it touches nothing; the first `read` or `write` opens or creates it."""
 
     def __init__(self, path: str | os.PathLike[str], *, read_only: bool = False, foreign: bool = False) -> None:
         """`foreign`: distrust the file, even if this machine once adopted it."""
@@ -80,7 +77,6 @@ class Database:
         self._immutable = False
         self._identity: tuple[int, int] | None = None
         """Device and inode of the file that was opened."""
-        self._outdated = False
         self._inspected = False
         self.adopted = False
         """This machine made the file or was told to trust it; known once the file is open."""
@@ -124,14 +120,14 @@ class Database:
 
         Raises:
             FileUnavailable: read-only, locked for 30 s or `patience` in milliseconds, or the disk is full.
-            FileTooNew: another process migrated the file meanwhile.
+            FileTooNew: a newer program changed the file meanwhile.
         """
         with self._writing, self._translated():
             connection = self._take_writer()
             connection.set_busy_timeout(patience or connections.BUSY_MILLISECONDS)
             connection.execute("begin immediate")
             try:
-                if connection.pragma("user_version") != schema_version():
+                if connection.pragma("user_version") != SCHEMA_VERSION:
                     raise FileTooNew(f"{self.path} was upgraded by another program.", hint="Restart this one.")
                 yield connection
                 connection.execute("commit")
@@ -295,20 +291,20 @@ class Database:
             connection.execute("begin exclusive")
             # Another process may have created the file while this one waited.
             if is_blank(connection):
-                apply_migrations(connection, 0)
+                create_schema(connection)
                 adopt_file(fetch_one(connection, "select id from file"))
             connection.execute("commit")
 
     def _inspect(self) -> bool:
-        """Refuse a foreign or newer file, migrate an older one, and find out whether we may write.
+        """Refuse a foreign file or one of another version, and find out whether we may write.
 
         False for a file without any content, as another process leaves it for a moment while it makes one.
         """
         with closing(self._first_connection()) as connection:
             if is_blank(connection):
                 return False
-            version = check_version(connection, self.path)
-            compare_schema(connection, version, self.path)
+            check_version(connection, self.path)
+            compare_schema(connection, self.path)
             file_id = read_file_id(connection, self.path)
             in_wal = connection.pragma("journal_mode") == "wal"
         self._why_read_only = self._find_why_read_only(file_id)
@@ -317,9 +313,6 @@ class Database:
             # An exported copy or a restored backup.
             with closing(self._connect(apsw.SQLITE_OPEN_READWRITE)) as connection:
                 switch_to_wal(connection, self.path)
-        if not self._why_read_only and version < schema_version():
-            self._migrate()
-        self._outdated = bool(self._why_read_only) and version < schema_version()
         self._inspected = True
         return True
 
@@ -372,28 +365,6 @@ class Database:
         except OSError as error:
             return isinstance(error, FileNotFoundError)  # Another process has rolled it back meanwhile.
 
-    def _migrate(self) -> None:
-        with closing(self._connect(apsw.SQLITE_OPEN_READWRITE)) as connection:
-            connection.execute("begin exclusive")
-            # Another process may have migrated the file while this one waited.
-            version = int(connection.pragma("user_version"))
-            if version < schema_version():
-                copy = self._back_up(version)
-                apply_migrations(connection, version)
-                log.warning(
-                    "%s was upgraded from version %d to %d; a copy is in %s", self.path, version, schema_version(), copy
-                )
-            connection.execute("commit")
-
-    def _back_up(self, version: int) -> Path:
-        """Copy the file as it is; the caller keeps others from writing, and in WAL mode a second connection reads."""
-        copy = self.path.with_name(f"{self.path.name}.v{version}-backup")
-        unfinished = copy.with_name(f"{copy.name}.part")
-        unfinished.unlink(missing_ok=True)
-        self._vacuum_into(unfinished)
-        os.replace(unfinished, copy)
-        return copy
-
     def _vacuum_into(self, target: Path) -> None:
         with closing(self._connect(apsw.SQLITE_OPEN_READONLY)) as reader:
             if target.parent.is_dir() and not target.exists():
@@ -413,10 +384,6 @@ class Database:
             yield
         except apsw.Error as error:
             translated = translate_error(error, self.path)
-            if translated is None and self._outdated and isinstance(error, apsw.SQLError):
-                translated = FileUnavailable(
-                    f"{self.path} was made by an older localmcp and lacks what this needs.", hint=self._how_to_write()
-                )
             if translated is None and (self._is_suspect or not self._open):
                 translated = self._unreadable(error)
             if translated is None:

@@ -12,11 +12,10 @@ from typing import Any
 import apsw
 
 from localmcp import config
-from localmcp.errors import AlteredSchema, FileTooNew, FileUnavailable, NotOurFile
+from localmcp.errors import AlteredSchema, FileTooNew, FileTooOld, FileUnavailable, NotOurFile
 from localmcp.files import make_private_folder
 from localmcp.humanize import command_line
-from localmcp.storage.migrations import APPLICATION_ID, schema_version
-from localmcp.storage.schema import expected_schema, schema_of
+from localmcp.storage.schema import APPLICATION_ID, EARLIER_APPLICATION_ID, SCHEMA_VERSION, expected_schema, schema_of
 
 HOW_TO_GO_BACK = "It was left untouched. If it is yours, go back to a copy with: localmcp restore BACKUP"
 
@@ -26,31 +25,35 @@ def is_blank(connection: apsw.Connection) -> bool:
     return connection.pragma("application_id") == connection.pragma("user_version") == 0 and not schema_of(connection)
 
 
-def check_version(connection: apsw.Connection, path: Path) -> int:
-    """Return the schema version of the file.
+def check_version(connection: apsw.Connection, path: Path) -> None:
+    """Refuse a file that is not of this version.
 
     Raises:
         NotOurFile: another program's file.
-        FileTooNew: written by a newer localmcp.
+        FileTooOld, FileTooNew: written by another version of localmcp.
     """
-    if connection.pragma("application_id") != APPLICATION_ID:
+    application_id, version = connection.pragma("application_id"), int(connection.pragma("user_version"))
+    if application_id == EARLIER_APPLICATION_ID:
+        raise FileTooOld(
+            f"{path} was made before the first release, and its tables differ.",
+            hint="It was left untouched. Add its folders to a new file with: localmcp --db NEW add FOLDER",
+        )
+    if application_id != APPLICATION_ID:
         raise NotOurFile(f"{path} is not a localmcp file.", hint="Name a file that localmcp made.")
-    version = int(connection.pragma("user_version"))
-    if version > schema_version():
+    if version > SCHEMA_VERSION:
         raise FileTooNew(
-            f"{path} was written by a newer localmcp (version {version}; this one knows {schema_version()}).",
+            f"{path} was written by a newer localmcp (version {version}; this one knows {SCHEMA_VERSION}).",
             hint="Update localmcp; the file was left untouched.",
         )
-    return version
 
 
-def compare_schema(connection: apsw.Connection, version: int, path: Path) -> None:
+def compare_schema(connection: apsw.Connection, path: Path) -> None:
     """Refuse a file with another schema than ours; plain tables and indexes that a person added may be in it.
 
     Raises:
         AlteredSchema: an object of ours is missing or differs, or there is a foreign trigger, view or virtual table.
     """
-    actual, expected = schema_of(connection), expected_schema(version)
+    actual, expected = schema_of(connection), expected_schema()
     for (kind, name), sql in expected.items():
         if actual.get((kind, name)) != sql:
             raise AlteredSchema(

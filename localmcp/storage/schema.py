@@ -1,33 +1,422 @@
-"""The tables, indexes and triggers of a file, and those that a version should have."""
+"""The schema of a file, and what a file has of it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import uuid
+from collections.abc import Mapping
 from contextlib import closing
-from functools import lru_cache
+from functools import cache
 
 import apsw
 
-from localmcp.storage.migrations import MIGRATIONS
+from localmcp.storage.times import utc_now
+
+APPLICATION_ID = 0x6C6F6D63
+"""`lomc`: the four bytes at offset 68 of the file by which `file(1)` and we know it."""
+EARLIER_APPLICATION_ID = 0x6C6D6370
+"""Files from before the first release, whose tables differ."""
+SCHEMA_VERSION = 1
+"""`user_version` of the files this program writes."""
+VECTOR_ID_BITS = 40
+"""`vectors.id` is model << 40 | chunk: one lookup by rowid, and one model's vectors are adjacent."""
+
+SCHEMA = """
+    create table file (
+        id text not null,          -- random; this machine's state directory knows the files it has adopted
+        created_at text not null
+    ) strict;
+
+    create table state (           -- generations: what changed, for caches of every process
+        one integer primary key check (one = 1),
+        content integer not null default 0,
+        words integer not null default 0,
+        signs integer not null default 0,
+        tools integer not null default 0,
+        quickstarts integer not null default 0
+    ) strict;
+
+    create table models (
+        id integer primary key,
+        name text not null,
+        fingerprint text not null unique,
+        sha256 text not null,
+        pooling text not null,
+        query_prefix text not null,
+        passage_prefix text not null,
+        dimension integer not null,
+        max_tokens integer not null,
+        calibration text,          -- JSON: floors and logistic maps per kind of text
+        created_at text not null
+    ) strict;
+
+    create table collections (
+        id integer primary key autoincrement,
+        name text not null unique collate nocase,
+        kind text not null default 'documents',
+        description text not null default '',
+        model_id integer references models (id),
+        created_at text not null
+    ) strict;
+
+    create table partitions (
+        id integer primary key autoincrement,
+        collection_id integer not null references collections (id) on delete cascade,
+        name text not null,
+        created_at text not null,
+        unique (collection_id, name)
+    ) strict;
+
+    create table sources (
+        id integer primary key autoincrement,
+        uuid text not null unique,
+        collection_id integer not null references collections (id),
+        partition_id integer references partitions (id),
+        title text not null,
+        source_type text not null,
+        format text not null,
+        uri text,                  -- absolute path, or null for text handed over
+        sha256 text not null,      -- of the bytes read
+        size integer not null,
+        mtime_ns integer,
+        language text,
+        metadata text not null default '{}',
+        chunk_count integer not null default 0,
+        created_at text not null,
+        updated_at text not null,
+        trashed_at text
+    ) strict;
+    create unique index sources_by_uri on sources (collection_id, uri) where trashed_at is null and uri is not null;
+    create index sources_by_time on sources (created_at);
+    create index sources_by_hash on sources (sha256);
+    create index sources_in_trash on sources (trashed_at) where trashed_at is not null;
+
+    create table groups (          -- collection x language x kind of text: where weights belong
+        id integer primary key,
+        collection_id integer not null references collections (id) on delete cascade,
+        language text not null,
+        kind text not null,
+        chunks integer not null default 0,
+        gap real,
+        semantic_weight real,
+        measured_chunks integer not null default 0,
+        unique (collection_id, language, kind)
+    ) strict;
+
+    create table chunks (
+        id integer primary key autoincrement,
+        uuid blob not null unique,
+        source_id integer not null references sources (id) on delete cascade,
+        group_id integer not null references groups (id),
+        position integer not null,
+        start integer not null,    -- code points; the spans of a source partition its text
+        stop integer not null,
+        headings text not null,    -- JSON array, outermost first
+        text text not null,
+        first_line integer not null,
+        last_line integer not null,
+        first_page integer,
+        last_page integer,
+        words integer not null,    -- indexed words: the length in bm25
+        digest blob not null       -- of the embedded text: the same digest keeps id and vector
+    ) strict;
+    create index chunks_by_source on chunks (source_id, position);
+    create index chunk_sources on chunks (id, source_id);  -- filters read this, not the text
+
+    create virtual table chunks_fts using fts5 (
+        title, text, content = '', contentless_delete = 1, tokenize = 'unicode61 remove_diacritics 2'
+    );
+
+    create table words (           -- folded surface words: spelling repair
+        collection_id integer not null,
+        word text not null,
+        chunks integer not null,
+        primary key (collection_id, word)
+    ) strict, without rowid;
+
+    create table terms (           -- stems as indexed: the postings budget and the bound of bm25
+        collection_id integer not null,
+        term text not null,
+        chunks integer not null,
+        primary key (collection_id, term)
+    ) strict, without rowid;
+
+    create table vectors (
+        id integer primary key,    -- model << 40 | chunk
+        embedding blob not null    -- float32, little endian, unit length
+    ) strict;
+    create view embeddings as
+        select id >> 40 as model_id, id & 1099511627775 as chunk_id, embedding from vectors;
+
+    create table signs (           -- segments of at most 4096 sign codes
+        id integer primary key autoincrement,
+        model_id integer not null,
+        collection_id integer not null,
+        generation integer not null,
+        count integer not null,
+        ids blob not null,         -- int64
+        sources blob not null,     -- int64, the source of each id
+        bits blob not null         -- dimension / 8 bytes each, padded to 8
+    ) strict;
+    create index signs_by_collection on signs (model_id, collection_id);
+
+    create table roots (           -- what the person added: folders and files to look at again
+        id integer primary key,
+        path text not null,
+        collection_id integer not null references collections (id) on delete cascade,
+        partition_id integer references partitions (id),
+        kind text not null,
+        options text not null default '{}',
+        added_at text not null,
+        walked_at text,
+        unique (path, collection_id)
+    ) strict;
+
+    create table ledger (          -- every path ever offered, and what became of it
+        path text not null,
+        collection_id integer not null references collections (id) on delete cascade,
+        root_id integer references roots (id) on delete set null,
+        status text not null,
+        reason text not null default '',
+        source_id integer,
+        sha256 text,
+        size integer,
+        mtime_ns integer,
+        chunks integer not null default 0,
+        seconds real,
+        seen_at text not null,
+        primary key (path, collection_id)
+    ) strict, without rowid;
+    create index ledger_by_status on ledger (status);
+
+    create table jobs (
+        id text primary key,
+        kind text not null,
+        arguments text not null,
+        status text not null,
+        done integer not null default 0,
+        total integer,
+        message text not null default '',
+        result text,
+        started_at text not null,
+        heartbeat_at text not null,
+        finished_at text
+    ) strict;
+
+    create table vector_queue (    -- documents with passages that have no vector of their collection's model
+        source_id integer primary key references sources (id) on delete cascade,
+        passages integer not null,
+        characters integer not null
+    ) strict;
+    create index vector_queue_by_size on vector_queue (passages, source_id);
+
+    create table leases (          -- who does what only one process does at a time
+        name text primary key,
+        holder text not null,
+        rank integer not null,     -- a higher one takes it over
+        beat_at text not null
+    ) strict, without rowid;
+    create table equal_passages (  -- by what is embedded: a passage whose vector others share
+        key integer primary key,
+        chunk_id integer not null
+    ) strict;
+
+    create table word_vectors (
+        id integer primary key,
+        model_id integer not null references models (id) on delete cascade,
+        word text not null,        -- a stem as it is indexed
+        code blob not null,        -- the signs of its vector where it was first read
+        unique (model_id, word)
+    ) strict;
+
+    create table sentence_codes (
+        id integer primary key references vectors (id) on delete cascade,
+        codes blob not null
+    ) strict;
+
+    create table scanned_pages (
+        path text not null,
+        sha256 text not null,      -- of the file that was read
+        page integer not null,
+        text text not null,
+        confidence real not null,  -- 0..1
+        primary key (path, page)
+    ) strict, without rowid;
+
+    create table quickstarts (
+        id integer primary key autoincrement,
+        name text not null unique,
+        -- Empty where the content is broken: the row survives (S0-8).
+        display_name text not null generated always as (
+            case when not json_valid(content) then ''
+            when json_type(content, '$.spec.displayName') = 'text'
+            then trim(json_extract(content, '$.spec.displayName'), char(9, 10, 11, 12, 13, 32)) else '' end
+        ) stored,
+        description text not null generated always as (
+            case when not json_valid(content) then ''
+            when json_type(content, '$.spec.description') = 'text'
+            then trim(json_extract(content, '$.spec.description'), char(9, 10, 11, 12, 13, 32)) else '' end
+        ) stored,
+        created_at text not null,
+        updated_at text not null,
+        deleted_at text,
+        content text not null      -- JSON, as imported
+    ) strict;
+
+    create table quickstart_tags (
+        quickstart_id integer not null references quickstarts (id) on delete cascade,
+        kind text not null,
+        value text not null,
+        primary key (quickstart_id, kind, value)
+    ) strict, without rowid;
+    create index quickstart_tags_by_value on quickstart_tags (value, kind);
+
+    create table quickstart_favourites (
+        quickstart_id integer primary key references quickstarts (id) on delete cascade,
+        added_at text not null
+    ) strict;
+
+    create table quickstart_progress (
+        quickstart_id integer primary key references quickstarts (id) on delete cascade,
+        status text not null,
+        tasks text not null,       -- JSON: task number -> done or failed
+        updated_at text not null
+    ) strict;
+
+    -- All words of the whole document, stemmed.
+    create virtual table quickstarts_fts using fts5 (
+        text, content = '', contentless_delete = 1, tokenize = 'unicode61 remove_diacritics 2'
+    );
+
+    create table user_instructions (
+        id integer primary key autoincrement,
+        instruction text not null,
+        context text not null,
+        origin text not null default '',   -- a file and its line, `added by hand`, `remembered`
+        inserted_at text not null,
+        rule_id integer references rules (id) on delete set null
+    ) strict;
+    create index user_instructions_by_rule on user_instructions (rule_id);
+
+    create table rules (
+        id integer primary key autoincrement,
+        rule_text text not null,
+        category text not null,
+        context text not null,
+        relevance_score real not null default 1.0,   -- weight: importance, moved by what is reported of its use
+        embedding integer,         -- its row in `vectors`; null while no model was there
+        created_from_instruction_id integer not null references user_instructions (id),
+        last_applied text,
+        instructions_count integer not null default 0,
+        inserted_at text not null,
+        updated_at text not null,
+        retired_at text,
+        project text,              -- null = holds in every project
+        globs text not null default '[]',            -- JSON: files it is about; empty = any
+        always_apply integer not null default 0,
+        language text not null,
+        digest blob not null       -- of the folded rule text: the same rule is stored once a project
+    ) strict;
+    -- Filters read these alone, not the rows.
+    create index rules_by_category on rules (category, retired_at, project, globs);
+    create index rules_in_force on rules (retired_at, project, globs);
+    create index rules_by_globs on rules (globs) where globs <> '[]';
+    create index rules_by_digest on rules (digest);
+    create index rules_by_instruction on rules (created_from_instruction_id);
+    create index rules_always on rules (id) where always_apply = 1;
+    create index rules_without_vector on rules (id) where embedding is null;
+
+    create table rule_uses (
+        id integer primary key autoincrement,
+        rule_id integer not null references rules (id) on delete cascade,
+        occasion text not null,    -- rules that were applied together share it
+        task text not null default '',
+        useful integer not null,   -- 1, or 0 when it was reported as not useful
+        used_at text not null
+    ) strict;
+    create index rule_uses_by_rule on rule_uses (rule_id, useful);
+    create index rule_uses_by_occasion on rule_uses (occasion);
+
+    create table api_keys (
+        id text primary key,
+        prefix text not null,      -- the first 12 characters: how a key is looked up and told from others
+        key_hash text not null,    -- bcrypt, cost 10; the key itself is nowhere
+        name text not null default '',
+        is_active integer not null default 1,
+        scopes text not null,      -- JSON array of read, write, admin
+        collections text,          -- JSON array of {id, name}; null = all
+        tools text,                -- JSON array of names; null = all
+        providers text,            -- JSON array of names; null = all
+        expires_at text,
+        last_used_at text,
+        uses integer not null default 0,
+        created_at text not null,
+        metadata text not null default '{}'
+    ) strict;
+    create index api_keys_by_prefix on api_keys (prefix);
+
+    create table calls (
+        id integer primary key autoincrement,
+        tool text not null,
+        via text,                  -- the tool that ran it for the caller, such as execute_tool
+        caller text not null,      -- cli, tui, stdio, or the id of an API key
+        collections text,          -- JSON array: those the key is bound to, else the one that was named
+        started_at text not null,
+        seconds real not null,
+        success integer not null,
+        argument_bytes integer not null,
+        result_bytes integer not null,
+        error_class text,
+        error_message text,
+        arguments text,            -- JSON with secrets masked, shortened; null when they are not kept
+        origin text,               -- JSON: where a request over HTTP came from
+        stored_bytes integer not null
+    ) strict;
+    create index calls_by_time on calls (started_at, stored_bytes);
+    create index calls_by_caller on calls (caller, id);
+
+    create table replicas (
+        collection_id integer primary key references collections (id) on delete cascade,
+        backend text not null,
+        name text not null,        -- of the collection there; where the server is says the setting, not the file
+        model_id integer not null references models (id),
+        state text not null,       -- copying, following
+        copied integer not null default 0,     -- chunks up to this id are there
+        pushed_at text,            -- when the copy was last found complete
+        problem text,              -- why what waits could not be sent
+        tried_at text,
+        sender text,               -- the process that sends, and until when it alone may
+        sender_until text
+    ) strict;
+
+    create table replica_changes ( -- chunks that look different there; what they are now is read when they are sent
+        id integer primary key autoincrement,
+        collection_id integer not null references replicas (collection_id) on delete cascade,
+        chunk_id integer not null,
+        unique (collection_id, chunk_id)
+    ) strict;
+
+    create table manifest (
+        one integer primary key check (one = 1),
+        content text not null      -- JSON: title, author, note, when, what is in it, and the digest over all of it
+    ) strict;
+"""
 
 
-def expected_schema(version: int) -> Mapping[tuple[str, str], str]:
-    """Return (type, name) -> SQL of every object that a file of that version has."""
-    return _schema_after(tuple(MIGRATIONS[:version]))
+def create_schema(connection: apsw.Connection) -> None:
+    """Make every table of ours in an empty file; the caller holds the transaction."""
+    connection.pragma("application_id", APPLICATION_ID)
+    connection.execute(SCHEMA)
+    connection.execute("insert into file (id, created_at) values (?, ?)", (uuid.uuid4().hex, utc_now()))
+    connection.execute("insert into state (one) values (1)")
+    connection.pragma("user_version", SCHEMA_VERSION)
 
 
-@lru_cache(maxsize=4)
-def _schema_after(steps: tuple[Callable[[apsw.Connection], object], ...]) -> Mapping[tuple[str, str], str]:
+@cache
+def expected_schema() -> Mapping[tuple[str, str], str]:
+    """Return (type, name) -> SQL of every object that a file of ours has."""
     with closing(apsw.Connection(":memory:")) as connection:
-        for step in steps:
-            step(connection)
+        create_schema(connection)
         return schema_of(connection)
-
-
-def has_table(connection: apsw.Connection, name: str) -> bool:
-    """Return whether the file has a table; a read-only one of an older version lacks some."""
-    sql = "select 1 from sqlite_schema where type = 'table' and name = ?"
-    return connection.execute(sql, (name,)).fetchone() is not None
 
 
 def schema_of(connection: apsw.Connection) -> dict[tuple[str, str], str]:

@@ -8,14 +8,8 @@ normal numbers (Max, "Quantizing for minimum distortion", 1960): it leaves .12 o
 
 from __future__ import annotations
 
-from typing import Any, cast
+from localmcp.arrays import NDArray, Vectors, np
 
-import apsw
-
-from localmcp.arrays import Ids, NDArray, Vectors, np
-
-CODES_VERSION = 11
-"""Files before this version of the schema hold signs alone."""
 LARGE = 0.9816
 """How many times the root of the mean square a number has to be to count as large."""
 SECOND = 0.5387
@@ -41,27 +35,3 @@ def pack_codes(vectors: Vectors) -> NDArray[np.uint64]:
 def pack_signs(vectors: Vectors) -> NDArray[np.uint64]:
     """Return the first halves of their codes, (n, words): bits as `vec_quantize_binary` of sqlite-vec orders them."""
     return pack_codes(vectors)[:, : code_words(vectors.shape[1])]
-
-
-def recode(connection: apsw.Connection) -> None:
-    """Write all codes of a file again, from its vectors. Part of the caller's transaction. 1 s for 100,000 vectors."""
-    sql = """
-        select signs.id, model_id, dimension, ids from signs join models on models.id = model_id
-        where length(ids) = 8 * count and count > 0
-    """
-    segments = cast("list[Any]", connection.execute(sql).fetchall())
-    for segment_id, model_id, dimension, ids in segments:
-        bits = pack_codes(_vectors(connection, model_id, dimension, np.frombuffer(ids, np.int64)))
-        connection.execute("update signs set bits = ? where id = ?", (bits.tobytes(), segment_id))
-
-
-def _vectors(connection: apsw.Connection, model_id: int, dimension: int, chunk_ids: Ids) -> Vectors:
-    """Return the vectors of chunks, (n, dimension), zeros where there is none."""
-    sql = """
-        select value, embedding from carray(?) cross join vectors on id = ? << 40 | value
-        where length(embedding) = 4 * ?
-    """
-    rows = cast("list[Any]", connection.execute(sql, (apsw.carray(chunk_ids), model_id, dimension)).fetchall())
-    embeddings: dict[int, bytes] = dict(rows)
-    missing = bytes(4 * dimension)
-    return np.stack([np.frombuffer(embeddings.get(chunk_id, missing), np.float32) for chunk_id in chunk_ids.tolist()])

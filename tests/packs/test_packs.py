@@ -18,12 +18,10 @@ from mcp import Client, StdioServerParameters
 from localmcp.config import Settings, state_directory
 from localmcp.errors import InvalidInput, NotFound
 from localmcp.packs.digest import digest_content
-from localmcp.packs.manifest import read_manifest
 from localmcp.packs.pack import PackOptions, write_pack
 from localmcp.packs.verify import verify
 from localmcp.storage.connections import open_copy
 from localmcp.storage.database import Database, fetch_all, fetch_one
-from localmcp.storage.migrations import MIGRATIONS, schema_version
 from localmcp.storage.schema import expected_schema
 from localmcp.tools import Scope
 from localmcp.workspace import Workspace
@@ -124,7 +122,7 @@ def test_private_tables_are_empty_and_no_table_of_a_person_is_in_it(full: Path, 
         private, 0
     )
     names = {(kind, name) for kind, name in fetch_all(connection, "select type, name from sqlite_schema")}
-    assert names <= set(expected_schema(schema_version()))
+    assert names <= set(expected_schema())
     told = fetch_all(connection, "select instruction, origin from user_instructions")
     assert told == [("Name tests as sentences.", "pack")]
     connection.close()
@@ -170,25 +168,6 @@ def test_the_manifest_says_what_is_in_it(full: Path, tmp_path: Path) -> None:
     assert [each["name"] for each in manifest.models] == ["hash"]
     assert {each["place"] for each in found.sources} == {"notes/bees.md", "notes/deep/bees.md", None}
     assert all(len(each["sha256"]) == 64 for each in found.sources)
-
-
-def test_a_pack_of_an_older_file_has_the_schema_of_today(tmp_path: Path) -> None:
-    old = tmp_path / "old.localmcp"
-    _make_old(old, 1)
-    packed = pack(old, tmp_path / "out.localmcp")
-    assert verify(packed).sound
-    connection = open_copy(packed)
-    assert connection.pragma("user_version") == schema_version()
-    connection.close()
-
-
-def _make_old(path: Path, version: int) -> None:
-    connection = apsw.Connection(str(path))
-    with connection:
-        for step in MIGRATIONS[:version]:
-            step(connection)
-        connection.pragma("user_version", version)
-    connection.close()
 
 
 # ---------------------------------------------------------------- refusals
@@ -373,18 +352,6 @@ def test_a_file_that_is_none_of_ours_is_not_sound(tmp_path: Path, data: bytes) -
     path = tmp_path / "other.localmcp"
     path.write_bytes(data)
     assert len(verify(path).problems) == 1
-
-
-def test_an_older_file_is_verified_as_it_is(tmp_path: Path) -> None:
-    for version in range(1, schema_version() + 1):
-        path = tmp_path / f"v{version}.localmcp"
-        _make_old(path, version)
-        before = path.read_bytes()
-        assert verify(path).problems == []
-        assert path.read_bytes() == before
-        connection = apsw.Connection(str(path))
-        assert read_manifest(connection) is None
-        connection.close()
 
 
 def test_a_missing_file_is_an_error_and_not_a_finding(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The one file: made, shared, refused, migrated, and never left half written."""
+"""The one file: made, shared, refused, and never left half written."""
 
 from __future__ import annotations
 
@@ -11,19 +11,18 @@ import struct
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import apsw
 import pytest
 
 from localmcp import config
-from localmcp.errors import FileTooNew, FileUnavailable, NotOurFile
-from localmcp.storage import connections, migrations
+from localmcp.errors import FileTooNew, FileTooOld, FileUnavailable, NotOurFile
+from localmcp.storage import connections
 from localmcp.storage import database as database_module
 from localmcp.storage.adoption import adopt
 from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_one, read_generations
-from localmcp.storage.migrations import APPLICATION_ID
+from localmcp.storage.schema import APPLICATION_ID, EARLIER_APPLICATION_ID, SCHEMA_VERSION
 
 
 def content_of(path: Path) -> str:
@@ -78,7 +77,7 @@ def test_the_file_says_what_it_is(database: Database) -> None:
         assert connection.pragma("page_size") == 8192
         assert connection.pragma("journal_mode") == "wal"
         assert connection.pragma("application_id") == APPLICATION_ID
-        assert connection.pragma("user_version") == migrations.schema_version()
+        assert connection.pragma("user_version") == SCHEMA_VERSION
     assert len(database.file_id) == 32
 
 
@@ -394,7 +393,7 @@ database.close()
 
 
 def test_a_newer_file_is_refused_and_stays_byte_for_byte(tmp_path: Path) -> None:
-    path = tampered(tmp_path / "a.localmcp", f"pragma user_version = {migrations.schema_version() + 1}")
+    path = tampered(tmp_path / "a.localmcp", f"pragma user_version = {SCHEMA_VERSION + 1}")
     before = content_of(path)
     database = Database(path)
     with pytest.raises(FileTooNew, match="Update localmcp"), database.read():
@@ -404,86 +403,19 @@ def test_a_newer_file_is_refused_and_stays_byte_for_byte(tmp_path: Path) -> None
     assert content_of(path) == before
 
 
-@pytest.fixture
-def one_step_later(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Makes this program a newer one, whose schema has one more table."""
-
-    def m_next(connection: apsw.Connection) -> None:
-        connection.execute("create table added_later (id integer primary key) strict")
-
-    return lambda: monkeypatch.setattr(migrations, "MIGRATIONS", [*migrations.MIGRATIONS, m_next])
-
-
-def test_an_older_file_is_upgraded_and_a_copy_is_kept(tmp_path: Path, one_step_later: Callable[[], None]) -> None:
-    path = made(tmp_path / "a.localmcp")
-    version = migrations.schema_version()
-    one_step_later()
-    database = Database(path)
-    with database.write() as connection:
-        assert fetch_one(connection, "select name from collections") == "default"
-        assert fetch_one(connection, "select count(*) from added_later") == 0
-        assert connection.pragma("user_version") == version + 1
-    database.close()
-
-    copy = apsw.Connection(str(tmp_path / f"a.localmcp.v{version}-backup"), flags=apsw.SQLITE_OPEN_READONLY)
-    assert copy.pragma("user_version") == version
-    assert copy.execute("select name from collections").get == "default"
-    copy.close()
-    assert not list(tmp_path.glob("*.part"))
-
-
-def test_a_copy_that_a_crash_left_unfinished_does_not_stop_the_upgrade(
-    tmp_path: Path, one_step_later: Callable[[], None]
-) -> None:
-    path = made(tmp_path / "a.localmcp")
-    version = migrations.schema_version()
-    (tmp_path / f"a.localmcp.v{version}-backup.part").write_bytes(b"half a copy")
-    (tmp_path / f"a.localmcp.v{version}-backup").write_bytes(b"of an upgrade that was rolled back")
-    one_step_later()
-    database = Database(path)
-    database.ensure_writable()
-    database.close()
-    copy = apsw.Connection(str(tmp_path / f"a.localmcp.v{version}-backup"), flags=apsw.SQLITE_OPEN_READONLY)
-    assert copy.execute("select name from collections").get == "default"
-    copy.close()
-
-
-def test_a_failed_upgrade_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = made(tmp_path / "a.localmcp")
-
-    def m_broken(connection: apsw.Connection) -> None:
-        connection.execute("create table half (id)")
-        raise FileUnavailable("the power went")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(migrations, "MIGRATIONS", [*migrations.MIGRATIONS, m_broken])
-        with pytest.raises(FileUnavailable, match="the power went"), Database(path).read():
-            pass
-    database = Database(path)
-    with database.write() as connection:
-        assert fetch_one(connection, "select name from collections") == "default"
-    database.close()
-
-
-def test_a_foreign_older_file_is_not_upgraded_and_says_so_where_it_falls_short(
-    tmp_path: Path, own_directories: Path, one_step_later: Callable[[], None]
-) -> None:
-    path = forgotten(tmp_path / "theirs.localmcp", own_directories)
+def test_a_file_from_before_the_first_release_is_refused_with_the_way_on(tmp_path: Path) -> None:
+    path = tampered(tmp_path / "a.localmcp", f"pragma application_id = {EARLIER_APPLICATION_ID}")
     before = content_of(path)
-    one_step_later()
-    database = Database(path)
-    with database.read() as connection:
-        assert fetch_one(connection, "select name from collections") == "default"
-    with pytest.raises(FileUnavailable, match="older localmcp"), database.read() as connection:
-        connection.execute("select * from added_later")
-    database.close()
+    with pytest.raises(FileTooOld, match="before the first release") as caught, Database(path).read():
+        pass
+    assert "localmcp --db NEW add FOLDER" in str(caught.value.hint)
     assert content_of(path) == before
 
 
 def test_a_process_whose_file_was_upgraded_under_it_stops_writing(database: Database) -> None:
     database.ensure_writable()
     other = apsw.Connection(str(database.path))
-    other.pragma("user_version", migrations.schema_version() + 1)
+    other.pragma("user_version", SCHEMA_VERSION + 1)
     other.close()
     with pytest.raises(FileTooNew, match="Restart"), database.write():
         pass
