@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from localmcp.errors import InvalidInput, ModelMismatch
 from localmcp.index.backend import DEFAULT_PARTITION, Neighbor, Record, Space
 from localmcp.index.chunk_rows import Row, find_partition, load_rows, whole_sources
-from localmcp.index.clearing import drop_collection, drop_partition
 from localmcp.index.collection_vectors import describe_vectors, find_blocks
 from localmcp.index.collections import (
     Collection,
@@ -30,6 +29,7 @@ from localmcp.index.filters import Filters
 from localmcp.index.index import Index
 from localmcp.index.records import RecordText, draft_whole
 from localmcp.index.sources import put_source, restore_source, trash_sources
+from localmcp.index.trash import drop_collection, drop_partition
 from localmcp.index.vector import nearest_chunks, remove_signs, remove_vectors, vector_id
 from localmcp.milvus.backend import MilvusBackend
 from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_one
@@ -74,7 +74,8 @@ class FileBackend:
         """Delete it with everything in it."""
         with self.database.read() as connection:
             stored = _find(connection, collection)
-        drop_collection(self.database, stored.id)
+        with self.database.write() as connection:
+            drop_collection(connection, stored)
 
     def create_partition(self, collection: str, partition: str) -> None:
         with self.database.write() as connection:
@@ -89,7 +90,8 @@ class FileBackend:
             partition_id = find_partition(connection, stored, partition)
         if partition_id is None:
             raise InvalidInput(f"partition '{DEFAULT_PARTITION}' is where everything else stands; it stays.")
-        drop_partition(self.database, stored.id, partition_id)
+        with self.database.write() as connection:
+            drop_partition(connection, stored, partition_id)
 
     def search(
         self,

@@ -165,13 +165,13 @@ def _ask(session: Session, arguments: Json) -> str:
     partition = arguments.get("partition_name")
     name = f"'{arguments['collection_name']}'"
     target = f"partition '{partition}' of {name}" if partition else f"collection {name}"
-    return f"Delete {target} with everything in it for good?"
+    return f"Put {target} with everything in it into the trash?"
 
 
 @tool_command(collections, "drop", Collections.drop_collection, ask=_ask, arguments=NAME, without=("confirm",))
 def dropped(session: Session, value: Json) -> None:
-    """Delete a collection with everything in it, for good. Files on disk are not touched."""
-    message = f"'{value['dropped']}' is deleted, with {terminal.counted(value['documents'], 'document')}."
+    """Put a collection with everything in it into the trash. Files on disk are not touched."""
+    message = f"'{value['dropped']}' is in the trash, with {terminal.counted(value['documents'], 'document')}."
     session.note(f"{message} {value['message']}" if value.get("message") else message)
 
 
@@ -202,7 +202,7 @@ def create_partition(session: Session, made: Json) -> None:
 
 @tool_command(partitions, "drop", Collections.drop_partition, ask=_ask, arguments=PARTITION, without=("confirm",))
 def dropped_partition(session: Session, value: Json) -> None:
-    """Delete a partition with everything in it, for good."""
+    """Put a partition with everything in it into the trash."""
     dropped(session, value)
 
 

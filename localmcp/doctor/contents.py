@@ -199,7 +199,7 @@ def check_model(workspace: Workspace) -> Iterator[Check]:
 def _foreign_collections(connection: apsw.Connection, identity: ModelIdentity) -> Iterator[Check]:
     sql = """
         select collections.name, kind, models.name, dimension from collections join models on models.id = model_id
-        where fingerprint <> ? order by 1
+        where fingerprint <> ? and kind <> 'dropped' order by 1
     """
     for name, kind, model, dimension in fetch_all(connection, sql, (identity.fingerprint,)):
         says = f"come from {model}, not from {identity.name}: not found by meaning"

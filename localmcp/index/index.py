@@ -57,8 +57,8 @@ LEAST_SCORE = 1e-6
 """bm25 of a passage without a word of the query, whose document the query names."""
 MODEL_WAIT_SECONDS = 5.0
 KEPT_FILTERS = 8
-_DOCUMENT_COLLECTIONS = "select count(*) from collections where kind = 'documents'"
-"""Collections of other kinds have no chunks that a search could meet."""
+_DOCUMENT_COLLECTIONS = "select count(*) from collections where kind <> 'rules'"
+"""Rules have no chunks that a search could meet; a dropped collection has some."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ from localmcp.index.drafts import Window
 from localmcp.index.lexicon import prepare_for_many
 from localmcp.index.model_languages import unread_languages
 from localmcp.index.sources import Indexed, put_source
+from localmcp.index.trash import keep_version
 from localmcp.index.vector_queue import BEHIND, FRONT, MOST_BATCH, MOST_BEHIND, QueueWorker, waiting
 from localmcp.library import ledger, trash
 from localmcp.library.background import Announcement, is_filling
@@ -68,6 +69,8 @@ class Library:
         self._embedder = embedder
         self._settings = settings
         self._running = threading.Lock()
+        self.restorers: dict[str, trash.Restorer] = {}
+        """By kind of trash entry, from the packages that put others there, such as rules."""
 
     def add_paths(
         self,
@@ -137,8 +140,7 @@ class Library:
                     self._carry_out(current, plans, run)
                 except ModelMismatch as error:
                     mismatches.append(error)  # The other collections are not concerned.
-            with self._database.write() as connection:
-                trash.purge_expired(connection, self._settings.trash_days)
+            trash.purge_expired(self._database, self._settings.trash_days)
         report = self._finish(run, collections, questions, wait)
         if mismatches:
             raise mismatches[0]
@@ -418,6 +420,8 @@ class Library:
             before, sha256 = find_text(connection, destination, draft.title, origin.uri)
             if before and sha256 == draft.sha256:
                 return before
+            if before and origin.uri is None:
+                keep_version(connection, before.source_id)
             return put_source(connection, draft, {}, None, replaces=before.source_id if before else None)
 
     def remove(self, targets: Iterable[str], *, collection: str | None = None) -> Report:
@@ -454,7 +458,9 @@ class Library:
             return removal.sources, is_filling(connection, removal.path)
 
     def restore(self, *names: str) -> list[SourceRow]:
-        """Bring sources back from the trash by ids, paths, folders or titles, with their vectors; all or none.
+        """Bring back from the trash by ids, paths, folders, titles or names, with their vectors; all or none.
+
+        Documents, overwritten versions of documents and records, dropped collections and partitions.
 
         Raises:
             NotFound: one is not in the trash.
@@ -464,7 +470,14 @@ class Library:
             collections = visible_collections(connection)
             named = [row for name in names for row in trash.named_in_trash(connection, collections, name)]
             rows = list(dict.fromkeys(named))
-            trash.bring_back(connection, rows)
+            trash.bring_back(connection, [row for row in rows if row.id])
+            overwritten = [
+                source_id
+                for row in rows
+                if not row.id and (source_id := trash.restore_entry(connection, row.uuid, self.restorers))
+            ]
+        if overwritten:
+            self._make_vectors(Run(), collections, sources=overwritten)
         return rows
 
     def find_trashed(self, name: str) -> list[str]:
@@ -481,12 +494,14 @@ class Library:
     def trashed(self) -> list[tuple[SourceRow, str]]:
         """Return what is in the trash, and since when (ISO 8601 UTC); the latest first."""
         with self._database.read() as connection:
-            return trash.trashed_sources(connection, visible_collections(connection))
+            collections = visible_collections(connection)
+            documents = trash.trashed_sources(connection, collections)
+            others = [(trash.entry_row(entry), entry.trashed_at) for entry in trash.visible_entries(connection)]
+        return sorted([*documents, *others], key=lambda row: row[1], reverse=True)
 
     def empty_trash(self, older_than_days: float = 0) -> int:
         """Delete for good what has been in the trash for longer; returns how many sources."""
-        with self._database.write() as connection:
-            return trash.purge(connection, older_than_days)
+        return trash.purge(self._database, older_than_days)
 
     def why(self, path: str | os.PathLike[str]) -> Explanation:
         """Return everything that the ledger knows about a path."""

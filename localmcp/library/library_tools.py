@@ -212,7 +212,7 @@ class LibraryTools:
         sourceId: Annotated[str | None, Param("The document: id, path or title; list_trash shows them.")] = None,
         paths: Annotated[list[str] | None, Param("Or several: paths, folders, ids or titles.")] = None,
     ) -> Restored:
-        """Bring a document back from the trash, or several, or everything that came from a folder."""
+        """Bring back from the trash a document, a folder, an overwritten version, or a dropped collection."""
         if (not sourceId) == (not paths):
             raise InvalidInput("Give either sourceId or paths.", hint="list_trash shows what can be restored.")
         names = paths or [sourceId or ""]
@@ -246,7 +246,7 @@ class LibraryTools:
         limit: Annotated[int, Param("Documents.", minimum=1, maximum=500)] = 20,
         offset: Annotated[int, Param("Documents to skip.", minimum=0)] = 0,
     ) -> Trash:
-        """List the documents in the trash, the last removed first; restore_source brings one back."""
+        """List what was removed or overwritten, the latest first; restore_source brings it back."""
         trashed = self._library.trashed()
         page = trashed[offset : offset + limit]
         sources: list[TrashedSource] = [{**_removed_source(row), "trashedAt": moment} for row, moment in page]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
@@ -11,8 +11,16 @@ import apsw
 
 from localmcp.errors import InvalidInput, NotFound
 from localmcp.files import unicode_path
+from localmcp.index.clearing import clear_collection
 from localmcp.index.collections import Collection
 from localmcp.index.sources import purge_sources, restore_source, trash_sources
+from localmcp.index.trash import (
+    dropped_partition_of,
+    restore_collection,
+    restore_partition,
+    restore_version,
+    return_to_partition,
+)
 from localmcp.library.ledger import (
     Root,
     Status,
@@ -36,8 +44,10 @@ from localmcp.library.options import owner_of, values_of
 from localmcp.library.origins import is_uuid
 from localmcp.library.walk import below
 from localmcp.schemas import nearest
-from localmcp.storage.database import fetch_all, fetch_column, fetch_one
+from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one
 from localmcp.storage.times import utc_moment, utc_now, utc_text
+from localmcp.storage.trash import TrashEntry, take_from_trash, trash_entries
+from localmcp.tools import current_scope
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,8 +222,12 @@ def named_in_trash(connection: apsw.Connection, collections: Sequence[Collection
         NotFound: there is none; names the nearest.
         Ambiguous: several have that title; the hint lists them.
     """
+    if name.startswith("trash:") and (entry := _entry_named(connection, name)):
+        return [entry]
     if source := find_source(connection, unicode_path(name), trashed=True):
         return [source]
+    if entry := _entry_named(connection, name):
+        return [entry]
     rows = [row for row, _ in trashed_sources(connection, collections)]
     place = os.path.normcase(canonical_path(name))
     # Of a file that was removed twice, the last version.
@@ -244,6 +258,9 @@ def bring_back(connection: apsw.Connection, rows: Iterable[SourceRow]) -> None:
         if newer:
             raise InvalidInput(f"{row.uri} is in the library again, as {newer}.", hint="Remove that one first.")
         restore_source(connection, row.id)
+        if (dropped := dropped_partition_of(connection, row.id)) is not None:
+            [entry] = [entry for entry in trash_entries(connection) if entry.id == dropped]
+            return_to_partition(connection, entry, [row.id])
         if row.uri is not None and (path := _note_return(connection, row.id)):
             files[row.collection_id, path] = None
     # Only now: a folder is watched again when all of it is back.
@@ -332,27 +349,33 @@ END_OF_TIME = "9999-12-31T23:59:59.999Z"
 """After every time that a file holds."""
 
 
-def purge(connection: apsw.Connection, days: float) -> int:
+def purge(database: Database, days: float) -> int:
     """Delete for good what has been in the trash longer than `days`, and what no longer serves a purpose."""
     # For 0 days all of it, also what was put there before a clock was set back.
-    return _purge_before(connection, utc_now(86_400 * days) if days > 0 else END_OF_TIME)
+    return _purge_before(database, utc_now(86_400 * days) if days > 0 else END_OF_TIME)
 
 
-def purge_expired(connection: apsw.Connection, days: float) -> int:
+def purge_expired(database: Database, days: float) -> int:
     """Do the same unasked: a clock that jumps ahead is not believed before the file was used for a day at its time."""
     if days <= 0:
-        return purge(connection, days)
+        return purge(database, days)
     expired = utc_now(86_400 * days)
-    if not fetch_one(connection, "select exists (select 1 from sources where trashed_at <= ?)", (expired,)):
-        return _purge_before(connection, expired)
-    latest = fetch_one(connection, _LATEST_USE, {"until": utc_now(86_400)})
+    with database.read() as connection:
+        latest = fetch_one(connection, _LATEST_USE, {"until": utc_now(86_400)})
     shown = utc_text(utc_moment(latest) - timedelta(days=days - 1)) if latest else expired
-    return _purge_before(connection, min(expired, shown))
+    return _purge_before(database, min(expired, shown))
 
 
-def _purge_before(connection: apsw.Connection, moment: str) -> int:
-    count = purge_sources(connection, moment)
-    forget_purged(connection)
+def _purge_before(database: Database, moment: str) -> int:
+    with database.write() as connection:
+        entries = trash_entries(connection, moment)
+        for entry in entries:
+            take_from_trash(connection, entry)
+        count = purge_sources(connection, moment) + len(entries)
+        forget_purged(connection)
+    for entry in entries:
+        if entry.kind == "collection":
+            clear_collection(database, entry.content["id"])
     return count
 
 
@@ -362,6 +385,45 @@ _LATEST_USE = """
         union all select max(created_at) from sources where created_at <= :until
         union all select max(updated_at) from sources where updated_at <= :until
         union all select max(trashed_at) from sources where trashed_at <= :until
+        union all select max(trashed_at) from trash where trashed_at <= :until
     )
 """
 """The last time that the file was used, a day ago or earlier."""
+
+
+# ---------------------------------------------------------------- overwritten and dropped
+
+Restorer = Callable[[apsw.Connection, TrashEntry], object]
+
+
+def visible_entries(connection: apsw.Connection) -> list[TrashEntry]:
+    """Return what is in the trash beside documents, as far as the caller may see it; the latest first."""
+    allowed = current_scope().collections
+    return [entry for entry in trash_entries(connection) if allowed is None or entry.collection in allowed]
+
+
+def entry_row(entry: TrashEntry) -> SourceRow:
+    """Return an entry as lists of documents show it; its row id is 0."""
+    kinds = {"document": "document before it was replaced", "record": "record before a change"}
+    return SourceRow(0, entry.key, 0, f"{entry.name} ({kinds.get(entry.kind, entry.kind)})", None)
+
+
+def restore_entry(connection: apsw.Connection, key: str, restorers: Mapping[str, Restorer]) -> int | None:
+    """Bring back what `entry_row` showed; returns the id of a source whose vectors may be missing.
+
+    Part of the write transaction.
+    """
+    entry = next(entry for entry in visible_entries(connection) if entry.key == key)
+    source_id = None
+    if entry.kind in ("document", "record"):
+        source_id = restore_version(connection, entry)
+    else:
+        {"collection": restore_collection, "partition": restore_partition, **restorers}[entry.kind](connection, entry)
+    take_from_trash(connection, entry)
+    return source_id
+
+
+def _entry_named(connection: apsw.Connection, name: str) -> SourceRow | None:
+    """Return the latest entry of that id, name or title in a list."""
+    rows = [(entry, entry_row(entry)) for entry in visible_entries(connection)]
+    return next((row for entry, row in rows if name in (entry.key, entry.name, row.title)), None)

@@ -27,6 +27,7 @@ from localmcp.storage.times import utc_now
 PRIVATE_TABLES = (
     "api_keys", "calls", "equal_passages", "jobs", "leases", "ledger", "quickstart_favourites",
     "quickstart_progress", "replica_changes", "replicas", "roots", "rule_uses", "scanned_pages",
+    "trash",
 )  # fmt: skip
 """API keys, calls, paths of this machine, pages of documents that are not in yet, and the progress of the person."""
 
@@ -118,12 +119,13 @@ def _reduce(connection: apsw.Connection, unwanted: Sequence[int] | None) -> None
     connection.execute("begin immediate")
     _drop_foreign_tables(connection)
     connection.execute("update file set id = ?, created_at = ?", (uuid.uuid4().hex, utc_now()))
-    _delete_sources(connection, unwanted or [])
+    dropped: list[int] = fetch_column(connection, "select id from collections where kind = 'dropped'")
+    _delete_sources(connection, [*(unwanted or []), *dropped])
     _hide_places(connection)
     for table in PRIVATE_TABLES:
         connection.execute(f"delete from {table}")
+    _delete_collections(connection, [*(unwanted or []), *dropped])
     if unwanted is not None:
-        _delete_collections(connection, unwanted)
         _delete_quickstarts_and_rules(connection)
     connection.execute("delete from vector_queue where source_id not in (select id from sources)")
     _forget_history(connection)

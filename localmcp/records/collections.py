@@ -12,7 +12,6 @@ from localmcp.humanize import counted
 from localmcp.index.backend import DEFAULT_PARTITION
 from localmcp.index.backend_choice import Place, Places
 from localmcp.index.chunk_rows import find_partition, partition_names
-from localmcp.index.clearing import drop_collection, drop_partition
 from localmcp.index.collection_vectors import describe_vectors
 from localmcp.index.collections import (
     Collection,
@@ -22,6 +21,7 @@ from localmcp.index.collections import (
     visible_collections,
 )
 from localmcp.index.replicas import replica_of
+from localmcp.index.trash import drop_collection, drop_partition
 from localmcp.storage.database import Database, fetch_all, fetch_one
 from localmcp.tools import Param, current_scope, hidden_change, hidden_tool, without_none
 
@@ -250,10 +250,10 @@ class Collections:
     def drop_collection(
         self,
         collection_name: Name,
-        confirm: Annotated[bool, Param("The person wants everything in it deleted for good.")] = False,
+        confirm: Annotated[bool, Param("Needed when it holds documents.")] = False,
         copy: Annotated[bool, Param("Delete its copy on the Milvus server, too.")] = False,
     ) -> Dropped:
-        """Delete a collection with everything in it, for good; files on disk are not touched."""
+        """Put a collection with everything in it into the trash; restore_source brings it back. Files stay."""
         with self.database.read() as connection:
             [collection] = choose_collections(connection, [collection_name])
             documents, chunks = _count(connection, collection.id, None)
@@ -266,7 +266,9 @@ class Collections:
                 self.places.copies.forget(collection.id, drop=copy)
             if not copy:
                 result["message"] = f"Its copy on the Milvus server, '{replica.name}', stays there."
-        drop_collection(self.database, collection.id)
+        with self.database.write() as connection:
+            connection.execute("delete from replicas where collection_id = ?", (collection.id,))
+            drop_collection(connection, collection)
         return result
 
     @hidden_change(
@@ -281,9 +283,9 @@ class Collections:
         self,
         collection_name: Name,
         partition_name: PartitionName,
-        confirm: Annotated[bool, Param("The person wants everything in it deleted for good.")] = False,
+        confirm: Annotated[bool, Param("Needed when it holds documents.")] = False,
     ) -> Dropped:
-        """Delete a part of a collection with everything in it, for good; files on disk are not touched."""
+        """Put a part of a collection into the trash with what is in it; restore_source brings it back."""
         with self.database.read() as connection:
             [collection] = choose_collections(connection, [collection_name])
             partition_id = find_partition(connection, collection, partition_name)
@@ -292,7 +294,8 @@ class Collections:
             raise InvalidInput(f"Partition '{DEFAULT_PARTITION}' holds what is in no other; it cannot be dropped.")
         if documents and not confirm:
             raise _confirmation(f"Partition '{partition_name}' of '{collection.name}'", documents, chunks)
-        drop_partition(self.database, collection.id, partition_id)
+        with self.database.write() as connection:
+            drop_partition(connection, collection, partition_id)
         return {"dropped": partition_name, "documents": documents}
 
 
@@ -314,6 +317,6 @@ def _count(
 def _confirmation(target: str, documents: int, chunks: int) -> NeedsConfirmation:
     content = f"{counted(documents, 'document')} ({counted(chunks, 'chunk')}; the trash counts, too)"
     return NeedsConfirmation(
-        f"{target} holds {content}, which would be deleted for good. Nothing was done.",
+        f"{target} holds {content}, which would go into the trash. Nothing was done.",
         hint="If that is wanted, say so with confirm: true (--yes).",
     )

@@ -37,6 +37,7 @@ from localmcp.index.records import (
 )
 from localmcp.index.replicas import note_source
 from localmcp.index.sources import put_source, trash_sources
+from localmcp.index.trash import keep_version
 from localmcp.models import Embedder, LazyEmbedder
 from localmcp.records.filter_fields import explain_misses
 from localmcp.records.record_input import Change, NewRecord, parse_change, parse_record
@@ -194,7 +195,10 @@ class Records:
             ),
         ],
     ) -> UpdatedRecords:
-        """Change the text or metadata of records that insert_records stored; ids, and what is not named, stay."""
+        """Change the text or metadata of records that insert_records stored; ids, and what is not named, stay.
+
+        What they were is in the trash; restore_source brings it back.
+        """
         changes = [parse_change(record, f"records[{number}]") for number, record in enumerate(records)]
         return self.update(collection_name, changes)
 
@@ -384,6 +388,7 @@ def _rewrite_record(
     connection: apsw.Connection, target: Collection, stored: _RecordRow, change: Change, draft: SourceDraft | None,
     embeddings: Mapping[bytes, bytes], model_id: int,
 ) -> None:  # fmt: skip
+    keep_version(connection, stored.source_id)
     name = change.partition or stored.partition
     partition_id = ensure_partition(connection, target, None if name == DEFAULT_PARTITION else name)
     if draft is not None:

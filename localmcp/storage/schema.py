@@ -188,6 +188,15 @@ SCHEMA = """
     ) strict, without rowid;
     create index ledger_by_status on ledger (status);
 
+    create table trash (           -- removed or overwritten, apart from documents, which stay in `sources`
+        id integer primary key autoincrement,
+        kind text not null,        -- document, record, collection, partition, ...
+        name text not null,
+        collection text,
+        content text not null,     -- JSON: the whole row
+        trashed_at text not null
+    ) strict;
+
     create table jobs (
         id text primary key,
         kind text not null,

@@ -78,7 +78,7 @@ class TestCollections:
         call("insert_records", texts=["a note"])
         call("delete_records", ids=[call("retriever", texts=["a note"], top_k=1)["data"]["results"][0]["id"]])
         call("drop_collection", confirm=True)
-        assert workspace.library.trashed() == []
+        assert [row.title for row, _ in workspace.library.trashed()] == ["papers (collection)"]
         report = workspace.library.add_paths([folder], collection="papers")
         assert report.indexed == 3
         assert (folder / "bees.md").exists()

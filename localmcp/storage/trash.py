@@ -1,0 +1,59 @@
+"""The trash of what is no document: each removed or overwritten row, whole, as JSON, until the trash is emptied.
+
+Documents that are removed stay in `sources`, marked with `trashed_at`.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import apsw
+
+from localmcp.storage.database import fetch_all
+from localmcp.storage.times import utc_now
+
+
+@dataclass(frozen=True, slots=True)
+class TrashEntry:
+    """Something that was removed or overwritten, with all that is needed to bring it back."""
+
+    id: int
+    kind: str
+    name: str
+    """As lists show it and `restore_source` takes it."""
+    collection: str | None
+    """None for what belongs to no collection."""
+    content: dict[str, Any]
+    trashed_at: str
+
+    @property
+    def key(self) -> str:
+        """The id by which tools and people name it."""
+        return f"trash:{self.id}"
+
+
+def put_into_trash(
+    connection: apsw.Connection, kind: str, name: str, content: dict[str, Any], collection: str | None = None
+) -> None:
+    """Keep what is about to be removed or overwritten. Part of the caller's write transaction."""
+    connection.execute(
+        "insert into trash (kind, name, collection, content, trashed_at) values (?, ?, ?, ?, ?)",
+        (kind, name, collection, json.dumps(content, ensure_ascii=False), utc_now()),
+    )
+
+
+def trash_entries(connection: apsw.Connection, before: str = "9999") -> list[TrashEntry]:
+    """Return what is there, the latest first; only what was put there before a time (ISO 8601 UTC)."""
+    sql = "select id, kind, name, collection, content, trashed_at from trash where trashed_at < ? order by id desc"
+    rows = fetch_all(connection, sql, (before,))
+    return [
+        TrashEntry(row_id, kind, name, collection, json.loads(content), moment)
+        for row_id, kind, name, collection, content, moment in rows
+    ]
+
+
+def take_from_trash(connection: apsw.Connection, entry: TrashEntry) -> None:
+    """Delete the entry, which is restored or no longer wanted. Part of the caller's write transaction."""
+    connection.execute("delete from trash where id = ?", (entry.id,))

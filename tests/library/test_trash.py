@@ -1,0 +1,177 @@
+"""Whatever a tool takes away or overwrites is in the trash, and comes back whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from consistency import disagreements
+
+from localmcp.config import Settings
+from localmcp.errors import InvalidInput
+from localmcp.models import HashEmbedder, LazyEmbedder
+from localmcp.tools import Scope
+from localmcp.workspace import Workspace
+
+ASSISTANT = Scope(caller="stdio", trusted=False)
+
+TAKES_AWAY = {
+    "add_document": "the document of that title, if replace is true: restore_source",
+    "add_path": "nothing",
+    "cancel_job": "nothing",
+    "create_collection": "nothing",
+    "create_partition": "nothing",
+    "delete_records": "records and documents: restore_source",
+    "drop_collection": "a collection: restore_source",
+    "drop_partition": "a partition with its documents: restore_source",
+    "insert_records": "nothing",
+    "job_status": "nothing",
+    "pull_collection": "nothing",
+    "push_collection": "nothing",
+    "refresh": "documents whose files are gone: restore_source",
+    "remove_source": "documents: restore_source",
+    "restore_source": "the version that is there, if an overwritten one is restored: restore_source",
+    "stop_replication": "nothing in the file",
+    "update_records": "the records as they were: restore_source",
+    # Rules and quick starts, whose tests are beside them.
+    "addRule": "nothing",
+    "deleteRule": "a rule",
+    "editRule": "a rule as it was",
+    "favouriteQuickstart": "nothing",
+    "importQuickstarts": "quick starts as they were",
+    "importRules": "nothing",
+    "mergeRules": "retires the rules that were merged: restoreRule",
+    "rememberDeveloperInstruction": "nothing",
+    "removeQuickstart": "a quick start",
+    "reportRuleUse": "nothing",
+    "restoreRule": "nothing",
+    "retireRule": "retires a rule: restoreRule",
+    "setQuickstartProgress": "nothing",
+    # Runs what others offer.
+    "ask": "what the tool that it runs does",
+    "execute_tool": "what the tool that it runs does",
+}
+"""By each tool that writes: what it can take away, and the tool that brings it back."""
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Iterator[Workspace]:
+    settings = Settings(database=tmp_path / "file.localmcp", model="hash:64", folders=(str(tmp_path),))
+    with Workspace(settings, embedder=LazyEmbedder(lambda: HashEmbedder(64))) as workspace:
+        yield workspace
+        assert disagreements(workspace.database) == []
+
+
+@pytest.fixture
+def call(workspace: Workspace) -> Any:
+    """Call a tool as an assistant does."""
+
+    def call(name: str, **arguments: Any) -> Any:
+        return workspace.registry.call(name, arguments, ASSISTANT).value
+
+    return call
+
+
+def test_every_tool_that_writes_says_what_it_takes_away(workspace: Workspace) -> None:
+    writing = {tool.name for tool in workspace.registry.tools() if not tool.mark.read_only or tool.mark.proxy}
+    assert writing == TAKES_AWAY.keys()
+
+
+def test_no_tool_empties_the_trash(workspace: Workspace) -> None:
+    assert not [tool.name for tool in workspace.registry.tools() if {"empty", "purge"} & set(tool.name.split("_"))]
+
+
+def test_a_replaced_document_comes_back_under_its_id(call: Any) -> None:
+    before = call("add_document", text="Bees live in a hive with one queen.", title="Bees")
+    call("add_document", text="Something else altogether.", title="Bees", replace=True)
+    [entry] = call("list_trash")["sources"]
+    assert entry["title"] == "Bees (document before it was replaced)"
+    assert call("restore_source", sourceId=entry["sourceId"])["title"] == entry["title"]
+    document = call("get_document", sourceId=before["sourceId"])
+    assert document["source"]["content"] == "Bees live in a hive with one queen."
+    assert call("search", query="hive", mode="keyword")["count"] == 1
+    assert call("search", query="altogether", mode="keyword")["count"] == 0
+    # The version that was there meanwhile can be brought back, too.
+    call("restore_source", sourceId="Bees")
+    assert call("get_document", sourceId=before["sourceId"])["source"]["content"] == "Something else altogether."
+
+
+def test_a_replaced_document_comes_back_also_after_it_was_removed(call: Any, workspace: Workspace) -> None:
+    call("add_document", text="First text.", title="Bees")
+    call("add_document", text="Second text.", title="Bees", replace=True)
+    call("remove_source", sourceId="Bees")
+    version = next(row for row in call("list_trash")["sources"] if row["sourceId"].startswith("trash:"))
+    call("restore_source", sourceId=version["sourceId"])
+    assert call("get_document", sourceId="Bees")["source"]["content"] == "First text."
+
+
+def test_changed_records_come_back_with_text_metadata_and_partition(call: Any) -> None:
+    [number] = call(
+        "insert_records", collection_name="papers", texts=["attention is all you need"], metadata={"year": 2017},
+        partition_name="old",
+    )["ids"]  # fmt: skip
+    change = {"id": number, "text": "another text", "metadata": {"year": None, "seen": 1}, "partition_name": "new"}
+    call("update_records", collection_name="papers", records=[change])
+    [entry] = call("list_trash")["sources"]
+    call("restore_source", sourceId=entry["sourceId"])
+    [hit] = call("retriever", collection_name="papers", texts=["attention"], partition_name="old")["data"]["results"]
+    assert (hit["id"], hit["text"], hit["metadata"]["year"]) == (number, "attention is all you need", 2017)
+    assert "seen" not in hit["metadata"]
+
+
+def test_a_dropped_collection_comes_back_with_everything_in_it(call: Any, workspace: Workspace, folder: Path) -> None:
+    call("add_path", path=str(folder), collection="papers")
+    call("insert_records", collection_name="papers", texts=["one", "two"], partition_name="notes")
+    before, found = call("describe_collection", collection_name="papers"), call("search", query="queen")["results"]
+    assert call("drop_collection", collection_name="papers", confirm=True)["documents"] == 5
+    assert call("list_collections")["collections"] == []
+    assert call("search", query="queen")["count"] == 0
+    assert call("list_sources")["count"] == 0
+    [entry] = call("list_trash")["sources"]
+    assert entry["title"] == "papers (collection)"
+    call("restore_source", sourceId="papers")
+    assert call("describe_collection", collection_name="papers") == before
+    assert call("search", query="queen")["results"] == found
+    assert call("refresh")["unchanged"] == 3
+
+
+def test_a_dropped_collection_gives_its_name_free_and_waits_until_it_is_free_again(call: Any) -> None:
+    call("insert_records", collection_name="papers", texts=["one"])
+    call("drop_collection", collection_name="papers", confirm=True)
+    call("create_collection", collection_name="papers")
+    with pytest.raises(InvalidInput, match="There is a collection 'papers' again"):
+        call("restore_source", sourceId="trash:1")
+    call("drop_collection", collection_name="papers")
+    call("restore_source", sourceId="trash:1")
+    assert call("describe_collection", collection_name="papers")["documents"] == 1
+
+
+def test_a_dropped_partition_comes_back_whole_or_document_by_document(call: Any) -> None:
+    call("insert_records", collection_name="papers", texts=["one", "two"], partition_name="notes")
+    call("drop_partition", collection_name="papers", partition_name="notes", confirm=True)
+    assert call("describe_collection", collection_name="papers")["documents"] == 0
+    single = next(row for row in call("list_trash")["sources"] if row["title"] == "one")
+    call("restore_source", sourceId=single["sourceId"])
+    assert call("describe_collection", collection_name="papers")["partitions"] == {"_default": 0, "notes": 1}
+    call("restore_source", sourceId="notes")
+    assert call("describe_collection", collection_name="papers")["partitions"] == {"_default": 0, "notes": 2}
+
+
+def test_emptying_the_trash_deletes_dropped_collections_and_versions(call: Any, workspace: Workspace) -> None:
+    call("add_document", text="First text.", title="Bees")
+    call("add_document", text="Second text.", title="Bees", replace=True)
+    call("insert_records", collection_name="papers", texts=["one"])
+    call("drop_collection", collection_name="papers", confirm=True)
+    assert workspace.library.empty_trash() == 2
+    assert call("list_trash")["total"] == 0
+    with workspace.database.read() as connection:
+        assert connection.execute("select name from collections where kind = 'dropped'").fetchall() == []
+
+
+def test_a_caller_of_one_collection_sees_the_trash_of_that_one(call: Any, workspace: Workspace) -> None:
+    call("insert_records", collection_name="papers", texts=["one"])
+    call("drop_collection", collection_name="papers", confirm=True)
+    other = Scope(caller="key", trusted=False, collections=frozenset({"other"}))
+    assert workspace.registry.call("list_trash", {}, other).value["total"] == 0
