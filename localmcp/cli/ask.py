@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Any
+from typing import Any, cast
 
 import click
 
-from localmcp.cli import terminal
+from localmcp.cli import render
 from localmcp.cli.session import Session, command, pass_session
 from localmcp.errors import InvalidInput
 from localmcp.humanize import command_line
@@ -36,23 +36,14 @@ def ask(session: Session, query: tuple[str, ...], limit: int | None, max_distanc
     return 1 if response["status"] == "error" else 0
 
 
-def _print_data(session: Session, tool: str, data: Any) -> None:
-    """As the tool's own command prints it where a person looks; elsewhere as JSON."""
+def _print_data(data: Any) -> None:
+    """Text as it is; an answer by fields where a person looks, as JSON elsewhere."""
     if isinstance(data, str):
-        terminal.write(data)
-    elif sys.stdout.isatty() and tool == "search" and "results" in data:
-        from localmcp.cli.search import print_results
-
-        # `ask` turns no pages.
-        print_results(session, {key: value for key, value in data.items() if key != "nextCursor"}, explain=False)
-    elif sys.stdout.isatty() and tool == "searchQuickstarts" and "results" in data:
-        from localmcp.cli.quickstarts import print_quickstarts
-
-        print_quickstarts(session, data)
-    elif sys.stdout.isatty() and (write := session.workspace.registry.get(tool).mark.lean):
-        terminal.write(write(data).text)
+        render.write(data)
+    elif sys.stdout.isatty() and isinstance(data, dict):
+        render.echo(render.render(cast("Json", data)))
     else:
-        terminal.write(json.dumps(data, ensure_ascii=False, indent=2, default=str))
+        render.write(json.dumps(data, ensure_ascii=False, indent=2, default=str))
 
 
 def print_response(session: Session, response: Json) -> None:
@@ -61,13 +52,13 @@ def print_response(session: Session, response: Json) -> None:
     if "tool_result" in response:
         call = f"{response['tool_result']['tool']} {json.dumps(response['arguments'], ensure_ascii=False)}"
         session.remark(f"{call}  ({sure})")
-        _print_data(session, response["tool_result"]["tool"], response["tool_result"]["data"])
+        _print_data(response["tool_result"]["data"])
     if "message" in response:
         session.warn(response["message"])
     if "proposed" in response:
         proposed = response["proposed"]
         arguments = json.dumps(proposed["arguments"], ensure_ascii=False)
-        terminal.write(command_line("localmcp", "call", proposed["tool"], arguments))
+        render.write(command_line("localmcp", "call", proposed["tool"], arguments))
     elif response["status"] == "no_tool_call":
         nearest = ", ".join(candidate["tool"] for candidate in response["candidates"])
         session.remark(f"Nearest: {nearest}")

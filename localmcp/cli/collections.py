@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
-from localmcp.cli import terminal
-from localmcp.cli.files import json_or_text, parse_json, read_bytes
 from localmcp.cli.session import Group, Session, command, group, pass_session
-from localmcp.cli.tool_options import tool_command, tool_options
+from localmcp.cli.tool_commands import tool_command, tool_options
+from localmcp.cli.values import json_or_text, parse_json, read_bytes
 from localmcp.errors import InvalidInput
+from localmcp.humanize import counted
 from localmcp.records.collections import Collections
 from localmcp.records.record_input import NewRecord, parse_change, parse_record
 from localmcp.records.records import Records
@@ -52,19 +51,11 @@ def retrieve(session: Session, texts: list[str], filters: tuple[str, ...], **arg
     if not all(text.strip() for text in texts):
         raise InvalidInput("A TEXT is empty.", hint="Say what to look for, such as: localmcp retrieve papers ovens")
     arguments |= {"texts": texts, "filter": _read_filters(filters), "matched_text": len(texts) > 1}
-    return session.answer_tool(session.call("retriever", **arguments), _print_hits)
+    return session.answer_tool(session.call("retriever", **arguments), _show_hits)
 
 
-def _print_hits(session: Session, result: Json) -> None:
-    session.warn(*result.get("notices", ()))
-    for hit in result["data"]["results"]:
-        bar = terminal.styled(terminal.score_bar(hit["score"] * 100), fg="green")
-        text = " ".join(hit["text"].split())
-        terminal.echo(f"{bar} {hit['score']:.3f}  {terminal.bold(str(hit['id']))}  {text}")
-        facts = [json.dumps(hit["metadata"], ensure_ascii=False)] if hit["metadata"] else []
-        facts += [f"for: {hit['matched_text']}"] if "matched_text" in hit else []
-        if facts:
-            terminal.echo(terminal.dim(f"{'':16}{'; '.join(facts)}"))
+def _show_hits(session: Session, result: Json) -> None:
+    session.show(result["data"], columns=("score", "id", "text", "metadata", "matched_text"))
     if not result["data"]["results"]:
         session.note("Nothing there answers.")
 
@@ -111,51 +102,15 @@ def collections() -> None:
 NAME = {"collection_name": "NAME"}
 
 
-@tool_command(collections, "list", Collections.list_collections)
-def list_collections(session: Session, result: Json) -> None:
-    """List the collections, with their partitions."""
-    session.warn(*result.get("notices", ()))
-    rows = [
-        (
-            collection["name"],
-            f"{collection['documents']:,}",
-            f"{collection['chunks']:,}",
-            collection["searchedIn"],
-            ", ".join(collection["partitions"]),
-            collection["description"],
-        )
-        for collection in result["collections"]
-    ]
-    rows += [(name, "", "", "milvus", "", "only on the Milvus server") for name in result.get("onlyOnMilvus", ())]
-    head = ("name", "documents", "passages", "searched in", "partitions", "description")
-    empty = "There is no collection yet. Make one with: localmcp collections create NAME"
-    session.print_table(head, rows, (1, 2), empty=empty)
-
-
-@tool_command(collections, "create", Collections.create_collection, makes=True, arguments=NAME)
-def create(session: Session, made: Json) -> None:
-    """Make a collection."""
-    session.note(f"Collection '{made['name']}' {'is made' if made['created'] else 'was there already'}.")
-
-
-@tool_command(collections, "describe", Collections.describe_collection, arguments=NAME)
-def describe(session: Session, collection: Json) -> None:
-    """Show what is in a collection, its model, and where it is searched."""
-    about = f"  {collection['description']}" if collection["description"] else ""
-    terminal.echo(terminal.bold(collection["name"]) + about)
-    if "documents" in collection:
-        documents, chunks = collection["documents"], collection["chunks"]
-        counts = f"{terminal.counted(documents, 'document')}, {terminal.counted(chunks, 'passage')}"
-        terminal.echo(f"  {counts}, {terminal.counted(collection['vectors'], 'vector')}")
-    model = f"{collection['model']}, {collection['dimension']} dimensions" if collection["model"] else "none yet"
-    terminal.echo(f"  model: {model}")
-    terminal.echo(f"  searched in: {collection['searchedIn']}")
-    for name, count in collection["partitions"].items():
-        terminal.echo(f"  partition {name}: {'?' if count < 0 else format(count, ',')}")
-    if copy := collection.get("copy"):
-        terminal.echo(f"  copy on Milvus: {copy['name']}, {copy['state']}, {copy['pending']:,} changes wait")
-        if copy.get("problem"):
-            terminal.echo(terminal.warned(f"    {copy['problem']}"))
+tool_command(
+    collections, "list", Collections.list_collections, "List the collections, with their partitions.",
+    columns=("name", "documents", "chunks", "searchedIn", "partitions", "description"),
+)  # fmt: skip
+tool_command(collections, "create", Collections.create_collection, "Make a collection.", makes=True, arguments=NAME)
+tool_command(
+    collections, "describe", Collections.describe_collection, arguments=NAME,
+    help="Show what is in a collection, its model, and where it is searched.",
+)  # fmt: skip
 
 
 def _ask(session: Session, arguments: Json) -> str:
@@ -168,11 +123,10 @@ def _ask(session: Session, arguments: Json) -> str:
     return f"Put {target} with everything in it into the trash?"
 
 
-@tool_command(collections, "drop", Collections.drop_collection, ask=_ask, arguments=NAME, without=("confirm",))
-def dropped(session: Session, value: Json) -> None:
-    """Put a collection with everything in it into the trash. Files on disk are not touched."""
-    message = f"'{value['dropped']}' is in the trash, with {terminal.counted(value['documents'], 'document')}."
-    session.note(f"{message} {value['message']}" if value.get("message") else message)
+tool_command(
+    collections, "drop", Collections.drop_collection, ask=_ask, arguments=NAME, without=("confirm",),
+    help="Put a collection with everything in it into the trash. Files on disk are not touched.",
+)  # fmt: skip
 
 
 @collections.group("partitions", cls=Group)
@@ -187,23 +141,17 @@ def list_partitions(session: Session, collection: str) -> None:
     """List the partitions, with the vectors in each."""
     described = session.call("describe_collection", collection_name=collection).value
     counts: Json = described["partitions"]
-    lines = "\n".join(f"{count:>10,}  {name}" for name, count in counts.items())
-    session.answer({"collection": described["name"], "partitions": counts}, lambda _: terminal.echo(lines))
+    session.answer({"collection": described["name"], "partitions": counts}, session.show)
 
 
 PARTITION = {"collection_name": "COLLECTION", "partition_name": "NAME"}
 
 
-@tool_command(partitions, "create", Collections.create_partition, makes=True, arguments=PARTITION)
-def create_partition(session: Session, made: Json) -> None:
-    """Make a partition."""
-    session.note(f"Partition '{made['name']}' {'is made' if made['created'] else 'was there already'}.")
-
-
-@tool_command(partitions, "drop", Collections.drop_partition, ask=_ask, arguments=PARTITION, without=("confirm",))
-def dropped_partition(session: Session, value: Json) -> None:
-    """Put a partition with everything in it into the trash."""
-    dropped(session, value)
+tool_command(partitions, "create", Collections.create_partition, "Make a partition.", makes=True, arguments=PARTITION)
+tool_command(
+    partitions, "drop", Collections.drop_partition, "Put a partition with everything in it into the trash.",
+    ask=_ask, arguments=PARTITION, without=("confirm",),
+)  # fmt: skip
 
 
 # ---------------------------------------------------------------- records
@@ -234,7 +182,7 @@ def insert(
     shared = {"collection_name": name, "partition_name": partition, "metadata": common or None, "split": split or None}
     ids = _insert(session, records, shared)
     result = {"ids": ids, "count": len(records), "collection_name": name}
-    message = f"{terminal.counted(len(records), 'text')} stored in '{name}' as {terminal.counted(len(ids), 'passage')}."
+    message = f"{counted(len(records), 'text')} stored in '{name}' as {counted(len(ids), 'passage')}."
     session.answer(result, lambda _: session.note(message))
 
 
@@ -295,7 +243,7 @@ def update(
         change["metadata"] = _read_object(metadata, "--metadata", 'such as {"year": 2024}') if metadata else None
         changes = [parse_change(without_none(change), f"record {record_id}")]
     updated = session.existing().records.update(name, changes)
-    words = f"{terminal.counted(updated['updated'], 'record')} changed."
+    words = f"{counted(updated['updated'], 'record')} changed."
     session.answer(dict(updated), lambda _: session.note(words))
 
 
@@ -304,18 +252,13 @@ def _ask_deletion(session: Session, arguments: Json) -> str:
     if bool(ids) == bool(filters):
         raise InvalidInput("Say what to delete: IDs, or --filter, not both.")
     session.call("describe_collection", collection_name=arguments["collection_name"])
-    targets = terminal.counted(len(ids), "record") if ids else f"everything that fulfils {' and '.join(filters)}"
+    targets = counted(len(ids), "record") if ids else f"everything that fulfils {' and '.join(filters)}"
     arguments["filter"] = _read_filters(filters)
     return f"Put {targets} of '{arguments['collection_name']}' into the trash?"
 
 
-@tool_command(
-    collections, "delete", Records.delete_records, ask=_ask_deletion,
-    instead={"filter": _filter("Everything that fulfils this.")}, arguments={**NAME, "ids": "[ID]..."},
-    spelled={"partition_name": "-p --partition"}, without=("confirm",),
+tool_command(
+    collections, "delete", Records.delete_records, "Put records, and whole documents, into the trash.",
+    ask=_ask_deletion, instead={"filter": _filter("Everything that fulfils this.")},
+    arguments={**NAME, "ids": "[ID]..."}, spelled={"partition_name": "-p --partition"}, without=("confirm",),
 )  # fmt: skip
-def delete(session: Session, value: Json) -> None:
-    """Put records, and whole documents, into the trash."""
-    session.note(f"{terminal.counted(value['deleted'], 'passage')} put into the trash.")
-    if value.get("notFound"):
-        session.warn(f"Not found: {', '.join(map(str, value['notFound']))}")

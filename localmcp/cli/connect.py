@@ -6,15 +6,14 @@ from pathlib import Path
 
 import click
 
-from localmcp.cli import terminal
-from localmcp.cli.servers import print_import, read_source, take_over
+from localmcp.cli import render
+from localmcp.cli.servers import read_source, take_over
 from localmcp.cli.session import Session, command, pass_session
 from localmcp.connect.configuration import Change, connected_as, plan_connection, plan_removal, write_change
 from localmcp.connect.entry import Launch, block_for, make_launch
 from localmcp.connect.targets import FILE, find_targets, is_present, present_clients
 from localmcp.errors import LocalMCPError
 from localmcp.hub.client_configuration import ClientFile, client_names
-from localmcp.humanize import command_line
 from localmcp.schemas import Json
 
 RESTART = {
@@ -27,14 +26,6 @@ RESTART = {
     "gemini": "Start a new Gemini CLI session; /mcp lists it.",
     "codex": "Start a new Codex session.",
 }
-WORDS = {
-    "added": "Connected",
-    "updated": "Connection updated",
-    "unchanged": "Already connected",
-    "removed": "Disconnected",
-    "absent": "Not connected",
-}
-PLANNED = {**WORDS, "added": "Would connect", "updated": "Would update the connection", "removed": "Would disconnect"}
 
 
 @command()
@@ -115,34 +106,15 @@ def _written(changes: list[Change], dry_run: bool) -> list[Json]:
 
 
 def _print_connected(session: Session, report: Json, targets: list[ClientFile], absence: str) -> None:
-    _print_files(session, report, targets)
-    started = command_line(report["entry"]["command"], *report["entry"]["args"])
-    session.note(f"  starts: {terminal.dim(started)}")
-    if report["carried"]:
-        session.note(f"  with your {', '.join(report['carried'])}")
+    session.show(report)
     if report["withheld"]:
         names = ", ".join(report["withheld"])
         session.warn(f"Not written, because secret: {names}. Keep them by: localmcp config set")
-    if report["tools"] is not None:
-        tools = terminal.counted(len(report["tools"]), "tool")
-        session.note(f"It starts, and offers {tools}: {', '.join(report['tools'])}.")
     if absence:
         session.warn(absence)
-    changed = any(file["action"] in ("added", "updated") for file in report["files"])
-    if changed and not report["dryRun"]:
+    if any(file["action"] in ("added", "updated") for file in report["files"]) and not report["dryRun"]:
         restart = RESTART.get(targets[0].client, "Restart the program that reads this file.")
         session.note(f"Next: {restart}")
-
-
-def _print_files(session: Session, report: Json, targets: list[ClientFile]) -> None:
-    words = PLANNED if report["dryRun"] else WORDS
-    for target, file in zip(targets, report["files"], strict=True):
-        terminal.echo(f"{words[file['action']]}: {terminal.bold(target.title)} as {report['name']}")
-        session.note(f"  {terminal.short_path(file['path'])}")
-        if file["backup"]:
-            session.remark(f"  before: {terminal.short_path(file['backup'])}")
-    if report["dryRun"]:
-        session.note("Nothing was changed (--dry-run).")
 
 
 def _absence(targets: list[ClientFile]) -> str:
@@ -159,7 +131,7 @@ def print_block(session: Session, client: str | None, name: str, launch: Launch)
     targets = find_targets(client) if client else []
     block = block_for(targets[0] if targets else None, name, launch.entry)
     answer = {"name": name, "entry": launch.entry, "block": block, "files": [str(target.path) for target in targets]}
-    session.answer(answer, lambda _: terminal.echo(block))
+    session.answer(answer, lambda _: render.echo(block))
     for target in targets:
         session.remark(f"Put it into {target.path}")
 
@@ -169,13 +141,14 @@ def disconnect(session: Session, client: str, name: str, dry_run: bool) -> None:
     targets = find_targets(client)
     files = _written([plan_removal(target, name) for target in targets], dry_run)
     answer = {"client": targets[0].client, "name": name, "dryRun": dry_run, "files": files}
-    session.answer(answer, lambda value: _print_files(session, value, targets))
+    session.answer(answer, session.show)
 
 
 def list_clients(session: Session) -> None:
     """The clients that seem to be installed, and which of them start localmcp."""
     clients = [_described(client) for client in present_clients()]
-    session.answer({"clients": clients, "known": client_names()}, lambda value: _print_clients(session, value))
+    session.answer({"clients": clients, "known": client_names()}, lambda _: session.show({"clients": clients}))
+    session.note(f"Connect one with: localmcp connect CLIENT   ({', '.join(client_names())}, or a FILE)")
 
 
 def _described(target: ClientFile) -> Json:
@@ -186,26 +159,12 @@ def _described(target: ClientFile) -> Json:
         return {**client, "connectedAs": [], "error": error.message}
 
 
-def _print_clients(session: Session, report: Json) -> None:
-    rows = [(client["client"], _state(client), terminal.short_path(client["path"])) for client in report["clients"]]
-    session.print_table(("client", "localmcp", "file"), rows)
-    if not rows:
-        terminal.echo("No client was found on this machine.")
-    session.note(f"Connect one with: localmcp connect CLIENT   ({', '.join(report['known'])}, or a FILE)")
-
-
-def _state(client: Json) -> str:
-    if client["error"]:
-        return "unreadable"
-    return f"as {', '.join(client['connectedAs'])}" if client["connectedAs"] else "-"
-
-
 def import_from(session: Session, client: str | None, dry_run: bool) -> None:
     """Read the servers of one client, or of all that are found, into localmcp's own mcp.json."""
     theirs, problems = (read_source(client), []) if client else _read_every_client()
     answer = {**take_over(session, theirs, dry_run=dry_run), "problems": problems}
     session.warn(*problems)
-    session.answer(answer, lambda value: print_import(session, value))
+    session.answer(answer, session.show)
 
 
 def _read_every_client() -> tuple[dict[Path, Json], list[str]]:

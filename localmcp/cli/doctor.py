@@ -10,17 +10,16 @@ from typing import Any
 
 import click
 
-from localmcp.cli import terminal
-from localmcp.cli.files import existing_file
-from localmcp.cli.options import YES
+from localmcp.cli import render
 from localmcp.cli.session import Session, command, pass_session
+from localmcp.cli.values import YES, existing_file
 from localmcp.config import config_directory
 from localmcp.doctor import backups, optimization
 from localmcp.doctor.check import Check, fail, ok
 from localmcp.doctor.repair import Repaired, repair
 from localmcp.errors import ConfigurationError, NotOurFile
 from localmcp.files import is_filled
-from localmcp.humanize import command_line
+from localmcp.humanize import command_line, counted
 from localmcp.schemas import Json
 from localmcp.storage import adoption
 from localmcp.storage.adoption import Dropped, KeptPowers
@@ -80,22 +79,22 @@ def _keys() -> Iterator[Check]:
     for problem in problems:
         yield fail("keys", problem, f"edit {keys_file()}")
     if not problems:
-        yield ok("keys", f"{terminal.counted(len(keymap), 'key')} of your own in {keys_file()}")
+        yield ok("keys", f"{counted(len(keymap), 'key')} of your own in {keys_file()}")
 
 
 def _show(session: Session, checks: list[Check], repaired: Repaired | None) -> None:
     for line in repaired.done if repaired else []:
-        session.note(f"{terminal.styled('fixed', fg='green')}  {line}")
+        session.note(f"{render.styled('fixed', fg='green')}  {line}")
     if repaired is not None and not repaired.done:
         session.note("There was nothing to fix.")
     width = max(len(check.name) for check in checks)
     for check in checks:
         word, color = MARKS[check.status]
-        terminal.echo(f"{terminal.styled(word.ljust(4), fg=color)}  {check.name.ljust(width)}  {check.says}")
+        render.echo(f"{render.styled(word.ljust(4), fg=color)}  {check.name.ljust(width)}  {check.says}")
         if check.fix and check.status != "ok":
-            terminal.echo(f"{' ' * (width + 6)}  {terminal.dim('$')} {terminal.bold(session.advised(check.fix))}")
+            render.echo(f"{' ' * (width + 6)}  {render.dim('$')} {render.bold(check.fix)}")
     wrong = sum(check.status != "ok" for check in checks)
-    session.note("All is well." if not wrong else f"{terminal.counted(wrong, 'thing')} to look at.")
+    session.note("All is well." if not wrong else f"{counted(wrong, 'thing')} to look at.")
 
 
 def keep_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -131,8 +130,7 @@ def backup(session: Session, target: Path | None) -> None:
     file to give away is made by `localmcp pack`.
     """
     made = backups.back_up(session.existing().database, target)
-    size = terminal.dim(terminal.size(made.bytes))
-    session.answer(asdict(made), lambda _: terminal.echo(f"{made.path}  {size}"))
+    session.answer(asdict(made), session.show)
     session.warn(*(f"It is complete, but as in the file: {problem}." for problem in made.problems))
     session.remark(f"Back again with: localmcp restore {command_line(made.path)}")
 
@@ -157,7 +155,7 @@ def restore(session: Session, file: Path, other: bool, yes: bool, **keep: bool) 
         session.confirm(f"Replace what is in {path}?", yes)
     restored = backups.restore(path, file, other=other, powers=_powers(keep))
     lines = [f"{path} holds what {file} holds.", *_dropped_lines(restored.dropped)]
-    session.answer(asdict(restored), lambda _: terminal.echo("\n".join(lines)))
+    session.answer(asdict(restored), lambda _: render.echo("\n".join(lines)))
     if restored.previous:
         session.note(f"What was in it is kept in {restored.previous}")
 
@@ -185,13 +183,7 @@ def optimize(session: Session) -> None:
     Others may use the file meanwhile, and it may be stopped at any time.
     """
     done = optimization.optimize(session.existing().database, session.note_step)
-    before, after = terminal.size(done.bytes_before), terminal.size(done.bytes_after)
-    shrank = done.bytes_after < done.bytes_before
-    sizes = f"{before} → {after}" if shrank else f"Indexes merged. No space to give back: the file has {after}"
-    if done.removed:
-        sizes += f", {terminal.counted(done.removed, 'row')} that belonged to nothing deleted"
-    session.answer(asdict(done), lambda _: terminal.echo(sizes))
-    session.warn(*done.notes)
+    session.answer(asdict(done), session.show)
 
 
 @command()
@@ -207,4 +199,4 @@ def adopt(session: Session, file: Path, **keep: bool) -> None:
     file = existing_file(file).absolute()
     dropped = adoption.adopt(file, _powers(keep))
     lines = [f"Adopted {file}", *_dropped_lines(dropped)]
-    session.answer({"adopted": str(file), "dropped": asdict(dropped)}, lambda _: terminal.echo("\n".join(lines)))
+    session.answer({"adopted": str(file), "dropped": asdict(dropped)}, lambda _: render.echo("\n".join(lines)))

@@ -1,27 +1,133 @@
-"""`localmcp show`, `sources`, `why`, `remove` and `trash`: read, list, explain and remove documents."""
+"""`localmcp search`, `show`, `sources`, `why`, `remove` and `trash`: find, read, list, explain and remove documents."""
 
 from __future__ import annotations
 
 import os
+import uuid
 from typing import Any
 
 import click
 
-from localmcp.cli import terminal
-from localmcp.cli.files import library_path
-from localmcp.cli.options import YES, collection_option
-from localmcp.cli.search import find_document, freshness_words, no_document
+from localmcp.cli import render
 from localmcp.cli.session import Session, command, group, pass_session
-from localmcp.cli.tool_options import tool_options
-from localmcp.errors import NotFound
-from localmcp.humanize import command_line, local_time
+from localmcp.cli.tool_commands import tool_options
+from localmcp.cli.values import YES, collection_option, json_or_text, library_path, split_pair
+from localmcp.errors import InvalidInput, NotFound
+from localmcp.humanize import command_line, counted, rank_of, score_parts
 from localmcp.library.documents import KnowledgeBase
-from localmcp.library.names import SourceRow
+from localmcp.library.names import SourceRow, nearest_source
 from localmcp.library.origins import is_uuid
+from localmcp.library.search import PassageSearch
 from localmcp.schemas import Json
 from localmcp.visible_text import visible
 
-MOST_NAMED = 10
+FRESHNESS = {"changed": "the file has changed since it was indexed", "missing": "the file is gone"}
+SOURCE_COLUMNS = ("title", "path", "collection", "chunkCount", "changedAt", "freshness", "origin")
+
+
+# ---------------------------------------------------------------- search
+
+
+@command()
+@tool_options(
+    PassageSearch.search,
+    arguments={"query": "QUERY..."},
+    spelled={"sourceType": "--type", "pathPrefix": "--path", "sourceId": "--source"},
+    says={"sourceType": "Only this type: text, website, docs, qa, notion or code"},
+    without=("metadata",),
+)
+@click.option("--meta", metavar="KEY=VALUE", multiple=True, help="Only documents with this metadata; may be repeated.")
+@click.option("--page", type=click.IntRange(1), default=1, help="Which page of results.")
+@pass_session
+def search(session: Session, page: int, meta: tuple[str, ...], **arguments: Any) -> int:
+    """Search by meaning and by word.
+
+    Words of a code or a name, a question, or what the text is about: any of them will do. Misspelled words are
+    corrected, and the correction is shown.
+    """
+    if not (arguments["query"] or "").strip():
+        raise InvalidInput("QUERY is empty.", hint='Say what to look for, such as: localmcp search "boiler fault"')
+    if arguments["pathPrefix"]:
+        arguments["pathPrefix"] = library_path(arguments["pathPrefix"])
+    arguments["sourceId"] = find_source_id(session, arguments["sourceId"])
+    arguments["metadata"] = parse_metadata(meta) or None
+    if arguments["mode"] != "keyword" and session.settings.database.exists():
+        session.embedder.start_loading()
+    answer = session.call_in(session.existing(), "search", arguments, lean=not session.as_json)
+    for _ in range(page - 1):
+        if "nextCursor" not in answer.value:
+            raise NotFound(f"There is no page {page}.", hint="Ask for an earlier page.")
+        arguments["cursor"] = answer.value["nextCursor"]
+        answer = session.call_in(session.existing(), "search", arguments, lean=not session.as_json)
+    code = session.answer_tool(answer)
+    for hit in answer.value["results"]:
+        if hit.get("freshness") in ("changed", "missing"):
+            session.warn(f"{hit['sourceTitle']}: {FRESHNESS[hit['freshness']]}")
+    if arguments["explain"] and not session.as_json:
+        render.echo("\n".join(_explanation(answer.value)))
+    return code
+
+
+def _explanation(result: Json) -> list[str]:
+    lines: list[str] = []
+    for number, hit in enumerate(result["results"], 1):
+        meaning, words = hit["explain"]["semantic"], hit["explain"]["keyword"]
+        parts = " + ".join(f"{part.weight:.2g} × {part.points:.1f} ({part.name})" for part in score_parts(hit))
+        lines += [
+            f"[{number}] {parts} = {hit['combinedScore']:.1f}",
+            f"    meaning: {rank_of(meaning)}, cosine {meaning['raw']:.3f}; "
+            f"words: {rank_of(words)}, bm25 {words['raw']:.2f}; matched: {', '.join(hit['explain']['matchedWords'])}",
+        ]
+    return [*lines, render.render(result["explain"])]
+
+
+def find_source_id(session: Session, name: str | None) -> str | None:
+    """Return the id of a document named by id, path or title.
+
+    Raises:
+        NotFound: there is none.
+    """
+    if name is None:
+        return None
+    if is_uuid(name):
+        return str(uuid.UUID(name))
+    document = find_document(session, name)
+    if "source" not in document:
+        raise no_document(session, name, document["message"])
+    return document["source"]["id"]
+
+
+def find_document(session: Session, name: str, **options: Any) -> Json:
+    """Return the answer of `get_document` for an id, a title, or a path as it is typed here."""
+    path = library_path(name)
+    document = session.call("get_document", sourceId=path, **options).value if path != name else {}
+    return document if "source" in document else session.call("get_document", sourceId=name, **options).value
+
+
+def no_document(session: Session, name: str, message: str) -> NotFound:
+    """Return the error for a name that no document has."""
+    if os.path.exists(name):
+        holds = session.call("list_sources", pathPrefix=library_path(name), limit=1).value["total"]
+        does = "List the documents in it with: localmcp sources --path" if holds else "See why with: localmcp why"
+        return NotFound(message, hint=f"{does} {command_line(name)}")
+    with session.existing().database.read() as connection:
+        near = nearest_source(connection, name)
+    listing = "List the documents with: localmcp sources"
+    return NotFound(message, hint=f"Did you mean '{near}'?   ({listing})" if near else listing)
+
+
+def parse_metadata(pairs: tuple[str, ...]) -> Json:
+    """`("year=2024", "tags=[1, 2]", "author=Ada")` as `{"year": 2024, "tags": [1, 2], "author": "Ada"}`.
+
+    Raises:
+        InvalidInput: a pair without `=`.
+    """
+    wrong = "--meta: '{}' must be KEY=VALUE, such as author=Ada or year=2024."
+    split = (split_pair(pair, wrong.format(pair)) for pair in pairs)
+    return {key: json_or_text(value) for key, value in split}
+
+
+# ---------------------------------------------------------------- read and list
 
 
 @command()
@@ -38,7 +144,7 @@ def show(session: Session, name: str, window: int, offset: int) -> int:
     document = find_document(session, name, offset=offset)
     if "source" not in document and is_uuid(name):
         around = session.call("get_context", chunkId=name, window=window).value
-        session.answer(around, lambda value: _print_context(session, value))
+        session.answer(around, lambda value: render.write(value["concatenatedContent"]))
         return 0
     if "source" not in document and not session.as_json:
         raise no_document(session, name, document["message"])
@@ -46,27 +152,17 @@ def show(session: Session, name: str, window: int, offset: int) -> int:
     return 0 if "source" in document else 1
 
 
-def _print_context(session: Session, result: Json) -> None:
-    session.note(terminal.bold(result["sourceTitle"]) + "  " + terminal.dim(result["citation"]["label"]))
-    for chunk in result["chunks"]:
-        mark = "this passage" if chunk["isTarget"] else f"{chunk['relativePosition']:+d}"
-        session.remark(f"── {chunk['chunkIndex'] + 1} of {result['chunkTotal']}: {mark} ──")
-        terminal.write(chunk["content"].strip("\n"))
-
-
 def _print_document(session: Session, document: Json) -> None:
     """The whole text; what one call cannot carry is fetched by the next."""
     source = document["source"]
-    origin = f"[{source['origin']}]" if "origin" in source else None
-    facts = [source.get("path"), origin, source["collection"], freshness_words(source["freshness"])]
-    session.note(f"{terminal.bold(source['title'])}  {terminal.dim('  '.join(filter(None, facts)))}")
-    terminal.write(source["content"], nl=False)
+    places = (source.get("path"), source.get("origin"), source["collection"], source["freshness"])
+    session.note(f"{render.bold(source['title'])}  {render.dim('  '.join(filter(None, places)))}")
+    render.write(source["content"], nl=False)
     while document["truncated"]:
-        offset = document["nextOffset"]
-        document = session.call("get_document", sourceId=source["id"], offset=offset).value
-        terminal.write(document["source"]["content"], nl=False)
+        document = session.call("get_document", sourceId=source["id"], offset=document["nextOffset"]).value
+        render.write(document["source"]["content"], nl=False)
     if not document["source"]["content"].endswith("\n"):
-        terminal.echo()
+        render.echo()
 
 
 @command()
@@ -76,29 +172,11 @@ def sources(session: Session, **options: Any) -> int:
     """List the documents, the last changed first."""
     if options["pathPrefix"]:
         options["pathPrefix"] = library_path(options["pathPrefix"])
-    session.asked = {**options, "offset": options["offset"] or 0, "order": options["order"] or "changed"}
-    return session.answer_tool(session.call("list_sources", **session.asked), _print_sources)
-
-
-def _print_sources(session: Session, result: Json) -> None:
-    column, shown_date = ("added", "createdAt") if session.asked["order"] == "added" else ("changed", "changedAt")
-    rows = [
-        (
-            source["title"],
-            terminal.short_path(source["path"]) if "path" in source else source["id"],
-            (f"[{source['origin']}] " if "origin" in source else "")
-            + source["collection"]
-            + (f"/{source['partition']}" if "partition" in source else ""),
-            f"{source['chunkCount']:,}",
-            local_time(source[shown_date])[:10],
-            freshness_words(source["freshness"]),
-        )
-        for source in result["sources"]
-    ]
-    session.print_table(("title", "path or id", "collection", "passages", column, ""), rows, right=(3,))
-    is_part = any(session.asked[name] for name in ("collection", "since", "until", "pathPrefix"))
-    empty = "No document fits." if is_part else "No documents yet. Begin with: localmcp add FOLDER"
-    session.note_page(session.asked["offset"] + result["count"], result["total"], empty)
+    options["order"] = options["order"] or "changed"
+    answer = session.call("list_sources", **options)
+    if not answer.value["total"]:
+        session.note("No document fits. Begin with: localmcp add FOLDER")
+    return session.answer_tool(answer, lambda session, value: session.show(value, columns=SOURCE_COLUMNS))
 
 
 @command()
@@ -112,37 +190,11 @@ def why(session: Session, paths: tuple[str, ...]) -> None:
     """
     library = session.existing().library
     explained = [dict(library.why(os.path.abspath(os.path.expanduser(path)))) for path in paths]
-    session.answer(explained[0] if len(explained) == 1 else {"files": explained}, _print_explanations)
+    answer: Json = explained[0] if len(explained) == 1 else {"files": explained}
+    session.answer(answer, lambda _: render.echo("\n\n".join(map(render.render, explained))))
 
 
-def _print_explanations(answer: Json) -> None:
-    for explained in answer.get("files", [answer]):
-        _print_explanation(explained)
-
-
-def _print_explanation(explained: Json) -> None:
-    terminal.echo(f"{terminal.bold(terminal.short_path(explained['path']))}: {explained['explanation']}")
-    for entry in explained["entries"]:
-        facts = {
-            "title": entry.get("title"),
-            "id": entry.get("sourceId"),
-            "size": terminal.size(entry["size"]) if entry["size"] is not None else None,
-            "modified": local_time(entry["modified"]) if entry["modified"] else None,
-            "on disk": entry["onDisk"],
-            "looked at": local_time(entry["seenAt"]),
-            "added as": entry["addedAs"],
-        }
-        for name, value in facts.items():
-            if value:
-                terminal.echo(f"  {terminal.dim(name.ljust(9))}  {value}")
-    for left_out in explained.get("leftOut", ()):
-        place = terminal.short_path(left_out["path"])
-        terminal.echo(f"  {left_out['status']:7}  {place}: {terminal.dim(left_out['reason'])}")
-    counts = explained.get("counts", {})
-    if more := counts.get("skipped", 0) + counts.get("failed", 0) - len(explained.get("leftOut", ())):
-        terminal.echo(f"  …        {more:,} more; ask for a folder in it")
-    for nearest in explained["nearest"]:
-        terminal.echo(f"  {terminal.dim('similar')}    {terminal.short_path(nearest)}")
+# ---------------------------------------------------------------- remove and the trash
 
 
 @command()
@@ -159,20 +211,14 @@ def remove(session: Session, targets: tuple[str, ...], collection: str | None, y
     library = session.existing().library
     removals = [_removable(session, target, collection) for target in targets]
     removed = {row.id for rows, _ in removals for row in rows}
-    documents = terminal.counted(len(removed), "document")
     places = ", ".join(visible(target) for target in targets)
-    question = f"Put {documents} ({places}) into the trash?"
+    question = f"Put {counted(len(removed), 'document')} ({places}) into the trash?"
     if not removed:
         question = f"Nothing of {places} is in the file. Look at it no longer?"
-    if any(filling for _, filling in removals):
-        more = "what comes from there until it is removed goes too, and no more of it is added."
-        question = f"Files are being added at this moment: {more} {question}"
     session.confirm(question, yes)
     report = library.remove(targets, collection=collection)
-    removed_words = f"{terminal.counted(report.removed, 'document')} put into the trash."
-    if not report.removed:
-        removed_words = f"Nothing of {places} was in the file; it is no longer looked at."
-    session.answer({"removed": report.removed}, lambda _: session.note(removed_words))
+    words = f"{counted(report.removed, 'document')} put into the trash."
+    session.answer({"removed": report.removed}, lambda _: session.note(words))
     if report.removed:
         session.remark(f"Bring back with: localmcp trash restore {command_line(*targets)}   (localmcp trash list)")
 
@@ -197,19 +243,13 @@ def trash() -> None:
 @pass_session
 def list_trash(session: Session) -> None:
     """List what is in the trash, the latest first."""
-    trashed = session.existing().library.trashed()
-    items = [{**_trashed_json(row), "trashedAt": since} for row, since in trashed]
-    rows = [
-        (row.uuid, local_time(day)[:10], row.title, terminal.short_path(row.uri) if row.uri else "")
-        for row, day in trashed
-    ]
-    head = ("id", "since", "title", "path")
-    session.answer(
-        {"count": len(items), "sources": items}, lambda _: session.print_table(head, rows, empty="The trash is empty.")
-    )
+    items = [{**_trashed(row), "trashedAt": since} for row, since in session.existing().library.trashed()]
+    session.answer({"count": len(items), "sources": items}, session.show)
+    if not items:
+        session.note("The trash is empty.")
 
 
-def _trashed_json(row: SourceRow) -> Json:
+def _trashed(row: SourceRow) -> Json:
     return {"id": row.uuid, "title": row.title, "path": row.uri}
 
 
@@ -219,10 +259,8 @@ def _trashed_json(row: SourceRow) -> Json:
 def restore(session: Session, ids: tuple[str, ...]) -> None:
     """Bring documents back by id, path, folder or title, with their vectors."""
     restored = session.existing().library.restore(*ids)
-    words = f"{len(restored):,} documents are back."
-    if len(restored) <= MOST_NAMED:
-        words = "\n".join(f"{row.title} is back." for row in restored)
-    session.answer({"restored": list(map(_trashed_json, restored))}, lambda _: session.note(words))
+    words = ", ".join(row.title for row in restored[:10]) if len(restored) <= 10 else f"{len(restored):,} documents"
+    session.answer({"restored": list(map(_trashed, restored))}, lambda _: session.note(f"Back again: {words}."))
 
 
 @trash.command("empty")
@@ -236,5 +274,4 @@ def empty(session: Session, days: int, yes: bool) -> None:
     library = session.existing().library
     session.confirm("Delete what is in the trash for good?", yes)
     purged = library.empty_trash(days)
-    words = f"{terminal.counted(purged, 'document')} deleted for good."
-    session.answer({"purged": purged}, lambda _: session.note(words))
+    session.answer({"purged": purged}, lambda _: session.note(f"{counted(purged, 'document')} deleted for good."))

@@ -10,10 +10,10 @@ from typing import Any
 
 import click
 
-from localmcp.cli import terminal
-from localmcp.cli.options import COLLECTIONS
+from localmcp.cli import render
 from localmcp.cli.progress import shown_counts
 from localmcp.cli.session import Session, command, pass_session
+from localmcp.cli.values import COLLECTIONS
 from localmcp.config import Settings, parse_setting, setting_names, state_directory
 from localmcp.errors import InvalidInput, NotFound
 from localmcp.evals.questions import Question, make_questions, read_questions
@@ -142,14 +142,11 @@ def _print(session: Session, evaluation: Evaluation, differences: list[Differenc
     rows = [(mode, *mode_cells(result)) for mode, result in evaluation.modes.items()]
     head = ("mode", "nDCG@10", "recall@10", "MRR", "unanswerable answered", "p50 ms", "p95 ms")
     session.print_table(head, rows, right=range(1, 7))
-    terminal.echo()
+    render.echo()
     for kind in kinds_of(evaluation):
-        bars = "  ".join(
-            f"{mode} {terminal.score_bar(100 * result.kinds[kind].ndcg)} {result.kinds[kind].ndcg:.2f}"
-            for mode, result in evaluation.modes.items()
-        )
-        terminal.echo(f"{kind:<13}{bars}")
+        bars = "  ".join(f"{mode} {result.kinds[kind].ndcg:.2f}" for mode, result in evaluation.modes.items())
+        render.echo(f"{kind:<13}{bars}")
     for difference in differences:
         low_high = "  (95 %: {:+.3f} to {:+.3f})".format(*difference.interval) if difference.interval else ""
         means = f"{difference.before:.3f} -> {difference.after:.3f}"
-        terminal.echo(f"{difference.mode}: {means}, {difference.change:+.3f}{low_high}")
+        render.echo(f"{difference.mode}: {means}, {difference.change:+.3f}{low_high}")

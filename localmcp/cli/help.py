@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import shutil
 import sys
 from importlib.resources import files
 
 import click
 from click.shell_completion import BashComplete, FishComplete, ZshComplete
 
-from localmcp.cli import terminal
+from localmcp.cli import render
 from localmcp.cli.session import Session, command, pass_session
 from localmcp.config import packaged_data
 from localmcp.errors import InvalidInput
@@ -58,20 +59,20 @@ def read_page(subject: str) -> str:
 
 def _print_subjects(session: Session, subjects: dict[str, str]) -> None:
     session.print_table(("subject", "page"), list(subjects.items()))
-    of_command = terminal.dim("and of a command:")
-    terminal.echo(f"\n{terminal.dim('$')} localmcp help search      {of_command} localmcp add --help")
+    of_command = render.dim("and of a command:")
+    render.echo(f"\n{render.dim('$')} localmcp help search      {of_command} localmcp add --help")
 
 
 def _print_page(session: Session, text: str) -> None:
     """Print the page, rendered on a terminal and as Markdown elsewhere."""
     if not sys.stdout.isatty():
-        terminal.write(text, nl=False)
+        render.write(text, nl=False)
         return
     # rich costs 45 ms, and no other command prints Markdown.
     from rich.console import Console
     from rich.markdown import Markdown
 
-    console = Console(width=terminal.columns(), no_color=session.color is False)
+    console = Console(width=min(shutil.get_terminal_size().columns, 110), no_color=session.color is False)
     console.print(Markdown(text, hyperlinks=False, code_theme="ansi_dark"))
 
 
@@ -85,7 +86,7 @@ def reference(session: Session) -> None:
       localmcp reference > localmcp.md
     """
     text = (packaged_data() / "reference.md").read_text(encoding="utf-8")
-    session.answer({"format": "markdown", "text": text}, lambda _: terminal.write(text, nl=False))
+    session.answer({"format": "markdown", "text": text}, lambda _: render.write(text, nl=False))
 
 
 @command()
@@ -99,4 +100,4 @@ def completion(ctx: click.Context, shell: str) -> None:
       localmcp completion zsh  > a file "_localmcp" in a folder of $fpath
       localmcp completion fish > ~/.config/fish/completions/localmcp.fish
     """
-    terminal.write(_COMPLETIONS[shell](ctx.find_root().command, {}, "localmcp", "_LOCALMCP_COMPLETE").source())
+    render.write(_COMPLETIONS[shell](ctx.find_root().command, {}, "localmcp", "_LOCALMCP_COMPLETE").source())

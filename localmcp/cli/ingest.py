@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from localmcp.cli import terminal
-from localmcp.cli.options import collection_option, no_wait
+from localmcp.cli import render
+from localmcp.cli.documents import parse_metadata
 from localmcp.cli.progress import Show, shown_progress
-from localmcp.cli.search import parse_metadata
 from localmcp.cli.session import Session, command, ended_by_signals, pass_session
-from localmcp.config import origin_of
+from localmcp.cli.values import collection_option, no_wait
 from localmcp.errors import InvalidInput, NeedsConfirmation
 from localmcp.files import unicode_path
+from localmcp.humanize import counted, duration, short_path, size
 from localmcp.index.collections import choose_collections, visible_collections
-from localmcp.index.reembedding import REFRESH, command_for_waiting
+from localmcp.index.reembedding import command_for_waiting
 from localmcp.index.vector_queue import waiting
 from localmcp.library.ledger import Entry, entries_below
 from localmcp.library.options import SOURCE_TYPES
@@ -103,8 +102,8 @@ def _add_stdin(session: Session, options: dict[str, Any], *, replace: bool) -> N
 
 
 def _note_indexed(session: Session, name: str, indexed: Indexed) -> None:
-    changed = f"{terminal.counted(indexed.added, 'passage')} indexed" if indexed.added else "nothing new"
-    session.note(f"{name}: {changed}  {terminal.dim(indexed.uuid)}")
+    changed = f"{counted(indexed.added, 'passage')} indexed" if indexed.added else "nothing new"
+    session.note(f"{name}: {changed}  {render.dim(indexed.uuid)}")
 
 
 def _add_pages(session: Session, urls: Iterable[str], options: dict[str, Any], *, allow_private: bool) -> None:
@@ -146,8 +145,8 @@ def refresh(session: Session, collection: str | None, confirmed: bool, no_wait: 
     except NeedsConfirmation as error:
         if not session.can_ask:
             raise
-        terminal.echo(error.message, err=True, color=session.color)
-        if not terminal.confirm("Put those documents into the trash?"):
+        render.echo(error.message, err=True, color=session.color)
+        if not render.confirm("Put those documents into the trash?"):
             return error.exit_code
         return ingest.run(lambda show: work(show, confirmed=True), entries)
 
@@ -195,7 +194,7 @@ class Ingest:
         pages = library.scanned_pages()
         if not pages:
             return
-        scans = terminal.counted(pages, "scanned page")
+        scans = counted(pages, "scanned page")
         if stopped:
             self.session.note(f"Not read yet: {scans}. Text recognition goes on when localmcp runs.")
             return
@@ -207,7 +206,7 @@ class Ingest:
         except KeyboardInterrupt:
             self.session.note("Stopped. The pages that were read are kept.")
             return
-        self.session.note(f"Read {terminal.counted(read, 'page')}.")
+        self.session.note(f"Read {counted(read, 'page')}.")
 
     def _read_meaning(self, report: Report, show: Show | None) -> None:
         library, missing = self.session.workspace.library, report.waiting
@@ -225,10 +224,6 @@ class Ingest:
             report.add_notice(notice)
 
 
-_LIMIT = re.compile(r"\(setting (\w+)")
-"""In the reason why a file was not read: the setting that limits it."""
-
-
 def finish_vectors(session: Session, collections: Iterable[str | None], *, wait: bool) -> None:
     """Make the missing vectors of those collections, and say how many are still missing; None = all."""
     workspace = session.existing()
@@ -241,7 +236,7 @@ def finish_vectors(session: Session, collections: Iterable[str | None], *, wait:
             made = [workspace.library.make_vectors(collection=name, progress=show) for name in names or [None]]
         left = sum(report.waiting for report in made)
     if left:
-        passages = terminal.counted(left, "passage")
+        passages = counted(left, "passage")
         session.warn(f"{passages} found by word only: their meaning has not been read.")
 
 
@@ -255,59 +250,23 @@ def report_json(report: Report) -> dict[str, Any]:
 def print_summary(session: Session, report: Report, entries: Sequence[Entry], *, tried: bool) -> None:
     """The summary, on stderr; `tried` says that missing vectors were to be made."""
     session.note(summary(report, session.workspace.database.size()))
-    skipped = Counter(reason for entry in entries if (reason := _why_skipped(entry)))
-    if report.skipped and skipped:
-        session.note(f"Skipped {skipped.total():,}: {grouped(skipped)}")
-    if report.failed:
-        session.warn(f"Failed {report.failed:,}:")
+    reasons = Counter(entry.reason for entry in entries if entry.status == "skipped")
+    reasons["removed by you"] = sum(entry.status == "removed" and os.path.lexists(entry.path) for entry in entries)
+    for reason, number in (+reasons).most_common(SHOWN_REASONS):
+        session.note(f"  {number:,} skipped: {reason}")
     failed = dict(report.problems) or {e.path: e.reason for e in entries if e.status == "failed"}
-    for line in failure_lines(dict(list(failed.items())[:SHOWN_PROBLEMS])):
-        session.note(f"  {line}")
-    if report.failed > SHOWN_PROBLEMS:
-        session.remark("  …   localmcp why FOLDER lists them all")
-    limits = dict.fromkeys(limit for reason in (*skipped, *failed.values()) for limit in _LIMIT.findall(reason))
-    for name in limits:
-        sizes = [entry.size for entry in entries if entry.size and f"(setting {name}" in entry.reason]
-        session.remark(_how_to_raise(session, name, max(sizes, default=0)))
+    for path, reason in list(failed.items())[:SHOWN_PROBLEMS]:
+        session.warn(f"  failed: {short_path(path)}: {reason}")
+    if report.skipped or report.failed:
+        session.remark("  All of them, and why: localmcp why FOLDER")
     session.warn(*report.notices)
     if report.waiting:
-        _note_waiting(session, report.waiting, tried=tried)
+        with session.workspace.database.read() as connection:
+            command = command_for_waiting(connection, session.settings.model)
+        words = f"{counted(report.waiting, 'passage')} found by word only so far"
+        session.note(f"{words}." if tried else f"{words}. Their meaning is read when localmcp runs, or by: {command}")
     if report.indexed:
         session.remark('Search it with: localmcp search "…"')
-
-
-def _how_to_raise(session: Session, name: str, largest: int) -> str:
-    """Return how to raise a limit to the double, or to what the largest file that it kept out takes, in bytes."""
-    limit = 2 * getattr(session.settings, name)
-    if name == "max_file_mb":
-        limit = max(limit, math.ceil(largest / 1_000_000))
-    variable = origin_of(name)
-    if variable in ("config.toml", "default"):
-        return f"Raise the limit with: localmcp config set {name} {limit:g}   then: localmcp refresh"
-    return f"Raise the limit: set the variable {variable} to {limit:g}, then: localmcp refresh"
-
-
-def _note_waiting(session: Session, passages: int, *, tried: bool) -> None:
-    """Say how many passages have no vectors, and which command makes them.
-
-    None does where that was just `tried` in vain: a notice has said why.
-    """
-    with session.workspace.database.read() as connection:
-        command = command_for_waiting(connection, session.settings.model)
-    says = f"{terminal.counted(passages, 'passage')} found by word only"
-    if command != REFRESH:
-        session.note(f"{says}. Read their meaning with:\n  {command}")
-    elif tried:
-        session.note(f"{says}.")
-    else:
-        session.note(f"{says} so far. Their meaning is read when localmcp runs, or now with:\n  {command}")
-
-
-def _why_skipped(entry: Entry) -> str:
-    """Return why a file was left out; empty if it was not, or if it was removed and is gone from disk."""
-    if entry.status == "removed" and os.path.lexists(entry.path):
-        return "removed by you"
-    return entry.reason if entry.status == "skipped" else ""
 
 
 def summary(report: Report, file_bytes: int) -> str:
@@ -319,33 +278,13 @@ def summary(report: Report, file_bytes: int) -> str:
     }  # fmt: skip
     parts = [f"{number:,} {name}" for name, number in counts.items() if number] or ["nothing to do"]
     documents = ", ".join(parts)
-    passages = terminal.counted(report.chunks_added, "new passage") if report.chunks_added else "no new passages"
+    passages = counted(report.chunks_added, "new passage") if report.chunks_added else "no new passages"
     if report.vectors_added:
-        passages += f", {terminal.counted(report.vectors_added, 'missing vector')} made"
+        passages += f", {counted(report.vectors_added, 'missing vector')} made"
     return (
-        f"{terminal.bold(documents[:1].upper() + documents[1:])}: {passages} in {terminal.duration(report.seconds)}. "
-        f"The file has {terminal.size(file_bytes)}."
+        f"{render.bold(documents[:1].upper() + documents[1:])}: {passages} in {duration(report.seconds)}. "
+        f"The file has {size(file_bytes)}."
     )
-
-
-def failure_lines(failed: Mapping[str, str]) -> Iterator[str]:
-    """Return a line for a file, `notes.md: why`; two for several that failed for the same reason."""
-    files: dict[str, list[str]] = {}
-    for path, reason in failed.items():
-        files.setdefault(reason, []).append(terminal.short_path(path))
-    for reason, paths in files.items():
-        if len(paths) == 1:
-            yield f"{paths[0]}: {reason}"
-        else:
-            yield f"{len(paths)} files: {reason}"
-            yield terminal.dim(f"  {', '.join(paths)}")
-
-
-def grouped(reasons: Counter[str]) -> str:
-    """`8 × hidden file; 3 × ignored by .gitignore: *.log; 4 for other reasons: localmcp why FOLDER`."""
-    shown = [f"{count:,} × {reason}" for reason, count in reasons.most_common(SHOWN_REASONS)]
-    others = reasons.total() - sum(count for _, count in reasons.most_common(SHOWN_REASONS))
-    return "; ".join([*shown, *([f"{others:,} for other reasons: localmcp why FOLDER"] if others else [])])
 
 
 def _entries(workspace: Workspace, paths: Iterable[str], collection: str | None) -> list[Entry]:

@@ -9,12 +9,17 @@ import click
 
 from localmcp.activity import Statistics
 from localmcp.api_keys import KeyInfo, NewKey
-from localmcp.cli import terminal
-from localmcp.cli.options import FORM, collection_option, parse_time
+from localmcp.cli import render
 from localmcp.cli.session import Session, group, pass_session
-from localmcp.humanize import choices, local_time
+from localmcp.cli.values import FORM, collection_option, parse_time
+from localmcp.humanize import choices
 from localmcp.profiles import RIGHTS
 from localmcp.schemas import did_you_mean
+
+COLUMNS = (
+    "name", "id", "prefix", "status", "scopes", "collections", "tools", "providers", "expires_at", "last_used_at",
+    "uses", "errorRate",
+)  # fmt: skip
 
 
 @group()
@@ -69,9 +74,9 @@ def create(session: Session, expires: str | None, **opens: Any) -> None:
 
 
 def _print_new(session: Session, made: NewKey, warning: str) -> None:
-    terminal.echo(made.key)
-    created = f"Created {_called(made.info)} with scope {_opened(made.info)}, {_expiry(made.info)}."
-    session.note(f"{created} {terminal.warned(warning)}")
+    render.echo(made.key)
+    session.note(render.warned(warning))
+    session.note(render.render(made.as_json()["keyInfo"]))
     session.remark(f"Revoke it with: localmcp keys revoke {made.info.id}")
 
 
@@ -84,7 +89,9 @@ def list_keys(session: Session, collection: str | None) -> None:
     keys = workspace.api_keys.list(collection)
     used = workspace.activity.stats()
     described = {"success": True, "keys": [{**item.as_json(), **_usage(item, used)} for item in keys]}
-    session.answer(described, lambda _: _print_keys(session, keys, used))
+    session.answer(described, lambda value: session.show(value, columns=COLUMNS))
+    if not keys:
+        session.note("There are no keys. Make one with: localmcp keys create --name NAME")
 
 
 def _usage(info: KeyInfo, used: Statistics) -> dict[str, Any]:
@@ -95,25 +102,6 @@ def _usage(info: KeyInfo, used: Statistics) -> dict[str, Any]:
         "errors": usage.errors if usage else 0,
         "errorRate": round(usage.error_rate, 4) if usage else 0.0,
     }
-
-
-def _print_keys(session: Session, keys: Sequence[KeyInfo], used: Statistics) -> None:
-    rows = [
-        (
-            item.name or "-",
-            item.id,
-            f"{item.prefix}…",
-            _opened(item),
-            item.status if item.status != "active" else _expiry(item),
-            local_time(item.last_used_at) if item.last_used_at else "never",
-            f"{item.uses:,}",
-            f"{_usage(item, used)['errorRate']:.0%}",
-        )
-        for item in keys
-    ]
-    head = ("name", "id", "key", "opens", "ends", "last used", "requests", "errors")
-    empty = "There are no keys. Make one with: localmcp keys create --name NAME"
-    session.print_table(head, rows, right=(6, 7), empty=empty)
 
 
 @keys.command("revoke")
@@ -136,23 +124,4 @@ def delete(session: Session, key: str) -> None:
 
 def _answer_ended(session: Session, info: KeyInfo, state: str) -> None:
     value = {"success": True, "message": f"API key {state} successfully", "keyInfo": info.as_json()}
-    session.answer(value, lambda _: session.note(f"The {_called(info)} ({info.prefix}…) is {state}."))
-
-
-def _called(info: KeyInfo) -> str:
-    return f"key '{info.name}'" if info.name else "key"
-
-
-def _opened(info: KeyInfo) -> str:
-    """`read, write: collections notes, work; tools search`."""
-    parts = [
-        f"{kind} {', '.join(names) or 'none'}"
-        for kind, names in (("collections", info.collections), ("tools", info.tools), ("providers", info.providers))
-        if names is not None
-    ]
-    rights = ", ".join(info.scopes) or "nothing"
-    return f"{rights}: {'; '.join(parts)}" if parts else f"{rights}: everything"
-
-
-def _expiry(info: KeyInfo) -> str:
-    return f"expires {local_time(info.expires_at)}" if info.expires_at else "never expires"
+    session.answer(value, lambda _: session.note(f"The key {info.name} ({info.prefix}…) is {state}."))

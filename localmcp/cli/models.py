@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 import click
 
 from localmcp import config
-from localmcp.cli import terminal
-from localmcp.cli.options import collection_option, no_wait
+from localmcp.cli import render
 from localmcp.cli.progress import shown_counts
 from localmcp.cli.session import Session, command, group, pass_session
+from localmcp.cli.values import collection_option, no_wait
 from localmcp.errors import InvalidInput, ModelUnavailable, NotFound
 from localmcp.files import expand_home, make_private_folder, open_private
-from localmcp.humanize import command_line
+from localmcp.humanize import command_line, counted, size
 from localmcp.index import reembedding
 from localmcp.index.adaptation import adapt_weights
 from localmcp.index.collections import Collection, choose_collections, spec_of
@@ -112,7 +112,7 @@ def add_model(session: Session, spec: str) -> None:
     embedder = _open(session, spec, download=True)
     identity = embedder.identity
     words = f"{identity.name} works: {identity.dimension} dimensions."
-    session.answer(_described(spec, identity), lambda _: terminal.echo(words))
+    session.answer(_described(spec, identity), lambda _: render.echo(words))
     session.note(f"Use it with: localmcp models use {spec}")
 
 
@@ -129,9 +129,9 @@ def export_model(session: Session, spec: str, target: Path) -> None:
     """
     content = write_archive(spec, target, config.models_directory())
     path = expand_home(target).absolute()
-    size = path.stat().st_size
-    result: Json = {"path": path, "bytes": size, "spec": spec, "files": content.files}
-    session.answer(result, lambda _: terminal.echo(f"{path}  {terminal.dim(terminal.size(size))}"))
+    length = path.stat().st_size
+    result: Json = {"path": path, "bytes": length, "spec": spec, "files": content.files}
+    session.answer(result, lambda _: render.echo(f"{path}  {render.dim(size(length))}"))
 
 
 @models.command("import")
@@ -141,7 +141,7 @@ def import_model(session: Session, file: Path) -> None:
     """Put a model that was exported elsewhere into the folder of models. Every file is compared with its sha256."""
     content = unpack_archive(expand_home(file), config.models_directory())
     verified = _verified(session, content.spec)
-    session.answer({**verified, "files": content.files}, lambda _: terminal.echo(_working(verified)))
+    session.answer({**verified, "files": content.files}, lambda _: render.echo(_working(verified)))
     session.note(f"Use it with: localmcp models use {content.spec}")
 
 
@@ -151,7 +151,7 @@ def import_model(session: Session, file: Path) -> None:
 def verify_model(session: Session, spec: str | None) -> None:
     """Open a model (the one in use without SPEC), compare its weights where they are known, and embed a sentence."""
     verified = _verified(session, spec or session.settings.model)
-    session.answer(verified, lambda _: terminal.echo(_working(verified)))
+    session.answer(verified, lambda _: render.echo(_working(verified)))
 
 
 def _verified(session: Session, spec: str) -> Json:
@@ -322,7 +322,7 @@ def _reembed_one(session: Session, workspace: Workspace, collection: Collection,
 
 def _print_reembedded(session: Session, done: list[Reembedded], rules: int) -> None:
     for copy in done:
-        made = terminal.counted(copy.embedded, "vector")
+        made = counted(copy.embedded, "vector")
         if copy.switched and copy.before:
             session.note(f"{copy.collection}: {made} made; those of {copy.model} answer instead of {copy.before}'s.")
         elif copy.embedded:
@@ -331,7 +331,7 @@ def _print_reembedded(session: Session, done: list[Reembedded], rules: int) -> N
             session.note(f"{copy.collection}: has the vectors of {copy.model} already.")
         session.warn(*copy.notes)
     if rules:
-        session.note(f"{terminal.counted(rules, 'rule')} read.")
+        session.note(f"{counted(rules, 'rule')} read.")
     if not done and not rules:
         session.note("There is nothing to embed.")
 
@@ -377,6 +377,6 @@ def _print_rolled_back(session: Session, done: list[Reembedded]) -> None:
 def _clean(session: Session, workspace: Workspace, collections: list[Collection]) -> None:
     removed = {collection.name: reembedding.clean(workspace.database, collection) for collection in collections}
     total = sum(removed.values())
-    session.answer({"removed": removed}, lambda _: session.note(f"{terminal.counted(total, 'old vector')} deleted."))
+    session.answer({"removed": removed}, lambda _: session.note(f"{counted(total, 'old vector')} deleted."))
     if total:
         session.remark("The space is given back by: localmcp optimize")

@@ -9,13 +9,12 @@ from typing import Any
 
 import click
 
-from localmcp.cli import terminal
-from localmcp.cli.files import existing_file
+from localmcp.cli import render
 from localmcp.cli.ingest import finish_vectors
-from localmcp.cli.options import COLLECTIONS, no_wait
 from localmcp.cli.session import Session, command, pass_session
+from localmcp.cli.values import COLLECTIONS, existing_file, no_wait
 from localmcp.files import expand_home
-from localmcp.index.reembedding import REFRESH
+from localmcp.humanize import counted, size
 from localmcp.schemas import Json, camel_case
 
 SHOWN_CONFLICTS = 20
@@ -49,9 +48,9 @@ def pack(
     options = PackOptions(collections or None, texts["title"], texts["author"], texts["note"], force)
     manifest = write_pack(session.existing().database, target, options, lambda step: session.note(f"{step} …"))
     path = expand_home(target).absolute()
-    size = path.stat().st_size
-    words = f"Wrote {path} ({terminal.size(size)}): {contents(manifest.counts)}"
-    session.answer({"path": path, "bytes": size, "manifest": asdict(manifest)}, lambda _: terminal.echo(words))
+    length = path.stat().st_size
+    words = f"Wrote {path} ({size(length)}): {contents(manifest.counts)}"
+    session.answer({"path": path, "bytes": length, "manifest": asdict(manifest)}, lambda _: render.echo(words))
     if without_calls:
         session.note("--without-calls is not needed: a pack never holds the log of calls.")
 
@@ -72,37 +71,9 @@ def verify(session: Session, file: Path, all_sources: bool) -> int:
     facts: Json = asdict(verification)
     order = ("problems", "notes", "counts", "manifest", "sources")
     result = {"path": str(verification.path), "sound": verification.sound, **{name: facts[name] for name in order}}
-    session.answer(result, lambda value: terminal.echo("\n".join(_verification_lines(value, all_sources))))
+    shown: Json = result if all_sources else {**result, "sources": []}
+    session.answer(result, lambda _: session.show(shown))
     return 0 if verification.sound else 1
-
-
-def _verification_lines(result: Json, all_sources: bool) -> list[str]:
-    lines = [f"{terminal.warned('wrong')}  {problem}" for problem in result["problems"]]
-    if not lines:
-        lines.append(f"{terminal.styled('sound', fg='green')}  {result['path']}")
-    lines += [terminal.dim(note) for note in result["notes"]]
-    manifest: Json = result["manifest"] or {}
-    lines += terminal.fact_lines(_facts(manifest, result["counts"]))
-    if all_sources:
-        rows = [
-            (source["sha256"][:16], source["collection"], source["place"] or source["title"])
-            for source in result["sources"]
-        ]
-        lines += terminal.table(("sha256", "collection", "document"), rows)
-    return lines
-
-
-def _facts(manifest: Json, counts: Json) -> list[tuple[str, str]]:
-    models = [f"{model.get('name')} ({model.get('dimension')} dimensions)" for model in manifest.get("models", ())]
-    return [
-        ("title", manifest.get("title", "")),
-        ("author", manifest.get("author", "")),
-        ("note", manifest.get("note", "")),
-        ("made", " by ".join(filter(None, (manifest.get("created_at"), manifest.get("made_by"))))),
-        ("model", ", ".join(models)),
-        ("holds", contents(counts) if counts else ""),
-        ("digest", manifest.get("digest", "")),
-    ]
 
 
 @command()
@@ -122,8 +93,7 @@ def mount(session: Session, file: Path, name: str | None) -> None:
         pass
     entry = workspace.mounts.mount(file, name)
     result = next(listed for listed in workspace.mounts.described() if listed["name"] == entry.name)
-    words = f"Mounted {result['path']} as {result['name']}: {_contents(result)}"
-    session.answer(result, lambda _: terminal.echo(words))
+    session.answer(result, session.show)
 
 
 @command()
@@ -133,7 +103,7 @@ def unmount(session: Session, name: str) -> None:
     """Search a mounted file no longer. It is not deleted."""
     entry = session.reading().mounts.unmount(name)
     result = {"unmounted": entry.name, "path": str(entry.path)}
-    session.answer(result, lambda _: terminal.echo(f"Unmounted {entry.name} ({entry.path})"))
+    session.answer(result, lambda _: render.echo(f"Unmounted {entry.name} ({entry.path})"))
 
 
 @command()
@@ -141,25 +111,16 @@ def unmount(session: Session, name: str) -> None:
 def mounts(session: Session) -> None:
     """List the files that are searched together with yours."""
     result = {"mounts": session.reading().mounts.described()}
-    session.answer(result, lambda _: _print_mounts(session, result))
-
-
-def _print_mounts(session: Session, result: Json) -> None:
-    rows = [(mount["name"], _contents(mount), mount["path"]) for mount in result["mounts"]]
-    session.print_table(("name", "what is in it", "file"), rows)
-    if not rows:
-        terminal.echo("Nothing is mounted.")
-
-
-def _contents(mount: Json) -> str:
-    return terminal.warned(mount["problem"]) if mount["problem"] else contents(mount)
+    session.answer(result, session.show)
+    if not result["mounts"]:
+        session.note("Nothing is mounted.")
 
 
 def contents(mount: Json) -> str:
     """`3 documents, 12 passages, 2 quick starts, 5 rules`; the last two only where there are any."""
-    parts = [terminal.counted(mount["sources"], "document"), terminal.counted(mount["chunks"], "passage")]
+    parts = [counted(mount["sources"], "document"), counted(mount["chunks"], "passage")]
     more = (("quick start", mount.get("quickstarts")), ("rule", mount.get("rules")))
-    return ", ".join([*parts, *(terminal.counted(number, name) for name, number in more if number)])
+    return ", ".join([*parts, *(counted(number, name) for name, number in more if number)])
 
 
 @command()
@@ -188,28 +149,4 @@ def merge(session: Session, file: Path, collections: tuple[str, ...], dry_run: b
     report = merging.run(file, collections or None, dry_run=dry_run, wait=not no_wait, say=say)
     counts = {camel_case(name): value for name, value in asdict(report).items()}
     result = {"path": expand_home(file).absolute(), "dryRun": dry_run, **counts}
-    session.answer(result, lambda value: terminal.echo("\n".join(_merge_lines(value))))
-
-
-def _merge_lines(result: Json) -> list[str]:
-    would = "would be " if result["dryRun"] else ""
-    passages = terminal.counted(result["chunks"], "passage")
-    missing = "to make" if result["dryRun"] else "still missing"
-    how = f"   (made by: {REFRESH})" if result["vectorsMissing"] and not result["dryRun"] else ""
-    lines = [
-        f"{terminal.counted(result['added'], 'document')} {would}added ({passages}), {result['known']:,} known",
-        f"vectors: {result['vectorsReused']:,} taken over, {result['vectorsMade']:,} made, "
-        f"{result['vectorsMissing']:,} {missing}{how}",
-    ]
-    if result["quickstartsAdded"] or result["quickstartsKnown"]:
-        lines.append(f"quick starts: {result['quickstartsAdded']:,} {would}added, {result['quickstartsKnown']:,} known")
-    if result["rulesAdded"] or result["rulesKnown"]:
-        lines.append(f"rules: {result['rulesAdded']:,} {would}added, {result['rulesKnown']:,} known")
-    lines += [
-        f"{terminal.warned('conflict')}  {conflict['kind']} {conflict['name']}: {conflict['outcome']}"
-        for conflict in result["conflicts"][:SHOWN_CONFLICTS]
-    ]
-    if len(result["conflicts"]) > SHOWN_CONFLICTS:
-        lines.append(terminal.dim(f"{len(result['conflicts']) - SHOWN_CONFLICTS} more conflicts: --json"))
-    lines += [f"{terminal.warned('left out')}  {skipped}" for skipped in result["skipped"]]
-    return [*lines, *(terminal.dim(notice) for notice in result["notices"])]
+    session.answer(result, session.show)

@@ -5,19 +5,16 @@ from __future__ import annotations
 import errno
 import os
 import re
-import signal
 import sys
-import threading
 from collections.abc import Sequence
 from importlib import import_module
-from types import FrameType
 from typing import NoReturn, TextIO
 
 import click
 
 from localmcp import __version__
-from localmcp.cli import terminal
-from localmcp.cli.session import COMMAND_OF_TOOL, INTERRUPTED, Group, Session
+from localmcp.cli import render
+from localmcp.cli.session import COMMAND_OF_TOOL, Group, Session
 from localmcp.errors import LocalMCPError
 
 COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
@@ -28,7 +25,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Documents": {
         "add": ("ingest", "Add files, folders, web pages, or text from stdin (-), and index them."),
-        "search": ("search", "Search by meaning and by word."),
+        "search": ("documents", "Search by meaning and by word."),
         "find": ("tui", "Pick a passage while you type; the choice goes to stdout."),
         "show": ("documents", "Print a document, or the passages around one."),
         "sources": ("documents", "List the documents."),
@@ -44,7 +41,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "retrieve": ("collections", "Find what is nearest to one or several texts in a collection."),
     },
     "Quick starts": {
-        "quickstarts": ("quickstarts", "Import, search, read and work through short guides."),
+        "quickstarts": ("quickstarts", "Import, search and read short guides."),
     },
     "Rules": {
         "rules": ("rules", "Keep rules for assistants, and find those that a task needs."),
@@ -128,9 +125,6 @@ def run(arguments: Sequence[str] | None = None) -> NoReturn:
     """
     for stream in (sys.stdout, sys.stderr):
         _speak_utf8(stream)
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, _interrupt)
-        sys.unraisablehook = _interrupt_again
     session = Session()
     try:
         code = execute(session, sys.argv[1:] if arguments is None else arguments)
@@ -142,30 +136,6 @@ def run(arguments: Sequence[str] | None = None) -> NoReturn:
         # What could not be written was reported; at exit Python would try again, and print a traceback.
         os._exit(code or 1)
     sys.exit(code)
-
-
-def _interrupt(signal_number: int, frame: FrameType | None) -> NoReturn:
-    """Stop the command at the first Ctrl-C; end the process at the second, without a traceback."""
-    signal.signal(signal.SIGINT, _end_now)
-    raise KeyboardInterrupt
-
-
-def _interrupt_again(unraisable: sys.UnraisableHookArgs) -> None:
-    """Repeat a Ctrl-C that came while Python collected garbage or imported.
-
-    No exception gets through there.
-    """
-    if unraisable.exc_type is not KeyboardInterrupt:
-        sys.__unraisablehook__(unraisable)
-        return
-    signal.signal(signal.SIGINT, _interrupt)
-    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
-
-
-def _end_now(signal_number: int, frame: FrameType | None) -> NoReturn:
-    if sys.stderr.isatty():
-        os.write(sys.stderr.fileno(), b"\x1b[?25h")  # A progress bar hides the cursor.
-    os._exit(INTERRUPTED)
 
 
 def execute(session: Session, arguments: Sequence[str]) -> int:
@@ -187,51 +157,30 @@ def execute(session: Session, arguments: Sequence[str]) -> int:
         return session.interrupted()
     except OSError as error:
         return _refused(session, error)
-    except UnicodeEncodeError as error:
-        # Python holds bytes of an argument that are no letters as half characters.
-        if not re.search("[\ud800-\udfff]", " ".join(arguments)):
-            return _unexpected(session, error)
+    except UnicodeEncodeError:
         return session.fail("usage", "An argument is not valid Unicode.", "If it is, set LC_ALL=C.UTF-8.", 2)
     except Exception as error:
-        return session.interrupted() if _is_interrupt(error) else _unexpected(session, error)
+        return _unexpected(session, error)
     return code if isinstance(code, int) else 0
-
-
-def _is_interrupt(error: BaseException | None) -> bool:
-    """Return whether a Ctrl-C caused this error.
-
-    In a class body, Python 3.11 raises a RuntimeError from it.
-    """
-    while error is not None and not isinstance(error, KeyboardInterrupt):
-        error = error.__cause__
-    return error is not None
 
 
 def _usage(session: Session, error: click.UsageError) -> int:
     command = error.ctx.command_path if error.ctx else "localmcp"
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
-        terminal.echo(error.format_message(), err=True, color=session.color)
+        render.echo(error.format_message(), err=True, color=session.color)
         return error.exit_code
     return session.fail("usage", error.format_message(), f"See: {command} --help", error.exit_code)
 
 
-_NO_PLACE = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP)
-"""Errors of a path that can be no file, or no folder, where one was named."""
-
-
 def _refused(session: Session, error: OSError) -> int:
-    """Report a stream or file that cannot be used; any other error of the system is unexpected."""
-    # Errors of files name them; a stream has no name.
-    if error.filename is None and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO):
+    """Report a stream or file that cannot be used; errors of files name them, a stream has no name."""
+    if error.filename is None and error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO):
+        return _unexpected(session, error)
+    if error.filename is None:
         hint = "Free space where it goes, or send it somewhere else."
         return session.fail("output", f"The output cannot be written: {error.strerror}.", hint, 1)
-    if error.filename is not None and error.errno in _NO_PLACE:
-        hint = "Name another file or folder."
-        return session.fail("unavailable", f"{error.filename} cannot be used: {error.strerror}.", hint, 3)
-    if error.filename is None or error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return _unexpected(session, error)
     folders = "LOCALMCP_CONFIG_DIR, LOCALMCP_STATE_DIR, LOCALMCP_CACHE_DIR"
-    hint = f"Check who may write there, or name other folders: {folders}."
+    hint = f"Check who may write there, or name another place; localmcp's own are set by {folders}."
     return session.fail("unavailable", f"{error.filename} cannot be used: {error.strerror}.", hint, 3)
 
 
@@ -248,7 +197,7 @@ def _trace(session: Session) -> bool:
         return False
     import traceback
 
-    terminal.echo(traceback.format_exc(), err=True, nl=False, color=session.color)
+    render.echo(traceback.format_exc(), err=True, nl=False, color=session.color)
     return True
 
 

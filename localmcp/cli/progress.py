@@ -7,8 +7,9 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from localmcp.cli import terminal
+from localmcp.cli import render
 from localmcp.cli.session import Session
+from localmcp.humanize import counted, duration, short_path
 from localmcp.visible_text import visible
 
 if TYPE_CHECKING:
@@ -88,9 +89,9 @@ class _Lines:
         if moment - self._last < SECONDS_BETWEEN_LINES:
             return
         self._last = moment
-        line = describe(progress, terminal.PIPED_COLUMNS)
+        line = describe(progress, render.PIPED_COLUMNS)
         if progress.phase == "meaning":
-            documents = terminal.counted(self._documents, "document")
+            documents = counted(self._documents, "document")
             self._session.note(f"{documents} found by word. {line}" if self._documents else line)
         else:
             self._session.note(line)
@@ -101,14 +102,14 @@ def describe(progress: Progress, width: int) -> str:
 
     Or `Meaning: 12 %, 4 min left; …`.
     """
-    left = "" if progress.seconds_left is None else f"{terminal.duration(progress.seconds_left)} left"
+    left = "" if progress.seconds_left is None else f"{duration(progress.seconds_left)} left"
     if progress.phase == "meaning":
         share = f"Meaning: {100 * progress.vectors_done // max(progress.vectors_total, 1)} %"
         return f"{', '.join(filter(None, (share, left)))}; {STOPPABLE}"[:width]
-    files = f"{progress.done} of {terminal.counted(progress.total, 'file')}"
-    line = " · ".join(filter(None, (files, terminal.counted(progress.chunks, "passage"), left)))
+    files = f"{progress.done} of {counted(progress.total, 'file')}"
+    line = " · ".join(filter(None, (files, counted(progress.chunks, "passage"), left)))
     space = width - len(line) - 3
-    path = visible(terminal.short_path(progress.path))
+    path = visible(short_path(progress.path))
     if space < 12:
         return line[:width]
     return f"{line} · {path if len(path) <= space else '…' + path[-space + 1 :]}"

@@ -7,12 +7,13 @@ from typing import Any
 
 import click
 
-from localmcp.cli import terminal
+from localmcp.cli import render
 from localmcp.cli.ingest import finish_vectors
-from localmcp.cli.options import YES, no_wait
 from localmcp.cli.progress import shown_counts
 from localmcp.cli.session import Session, command, pass_session
+from localmcp.cli.values import YES, no_wait
 from localmcp.errors import InvalidInput
+from localmcp.humanize import counted
 
 GOES_ON = "What was copied is kept. The same command goes on."
 
@@ -67,7 +68,7 @@ def push(
 def _pushed_words(result: dict[str, Any]) -> str:
     sent = f"{result['sent']:,} sent now" if result["sent"] else "all were there"
     return (
-        f"{terminal.bold(terminal.counted(result['vectors'], 'vector'))} of '{result['collection']}' are in "
+        f"{render.bold(counted(result['vectors'], 'vector'))} of '{result['collection']}' are in "
         f"{result['server']} as '{result['name']}' ({sent}; counted, and a sample compared). "
         "Searches by meaning use them, and changes follow."
     )
@@ -104,10 +105,10 @@ def pull(session: Session, collection: str, place: str, name: str | None, assume
 def _print_pulled(session: Session, result: dict[str, Any]) -> None:
     names = {"added": "added", "updated": "put right", "unchanged": "unchanged", "trashed": "left in the trash"}
     parts = [f"{result[key]:,} {word}" for key, word in names.items() if result[key]] or ["none"]
-    vectors = terminal.counted(result["read"], "vector")
-    session.note(f"{vectors} read into '{result['collection']}'. Documents: {terminal.bold(', '.join(parts))}.")
+    vectors = counted(result["read"], "vector")
+    session.note(f"{vectors} read into '{result['collection']}'. Documents: {render.bold(', '.join(parts))}.")
     if result["empty"]:
-        session.warn(f"{terminal.counted(result['empty'], 'vector')} without text left out.")
+        session.warn(f"{counted(result['empty'], 'vector')} without text left out.")
     if result["incomplete"]:
-        session.warn(f"{terminal.counted(result['incomplete'], 'document')} taken with some passages missing.")
+        session.warn(f"{counted(result['incomplete'], 'document')} taken with some passages missing.")
     session.warn(*result["notices"])

@@ -12,9 +12,9 @@ from typing import Any
 
 import click
 
-from localmcp.cli import terminal
-from localmcp.cli.files import split_pair
+from localmcp.cli import render
 from localmcp.cli.session import Session, group, pass_session
+from localmcp.cli.values import split_pair
 from localmcp.config import cache_directory, servers_file, state_directory
 from localmcp.errors import InvalidInput, NotFound
 from localmcp.files import expand_home
@@ -24,11 +24,12 @@ from localmcp.hub.client_configuration import client_names, read_client, read_do
 from localmcp.hub.entries import parse_entry, write_entries
 from localmcp.hub.provider import McpServer
 from localmcp.hub.servers import McpServers
-from localmcp.humanize import command_line
+from localmcp.humanize import counted
 from localmcp.schemas import Json
 from localmcp.visible_text import visible
 
 UNAVAILABLE = 3
+COLUMNS = ("name", "state", "tools", "where", "args", "error")
 
 
 @group()
@@ -76,7 +77,9 @@ def list_servers(session: Session) -> None:
     listed = open_servers(session).servers.values()
     described = [describe(server) for server in listed]
     answer = {"file": str(servers_file()), "count": len(described), "servers": described}
-    session.answer(answer, lambda _: _print_servers(session, described))
+    session.answer(answer, lambda _: session.show({"servers": described}, columns=COLUMNS))
+    if not described:
+        session.note("No servers yet. Begin with: localmcp servers import claude-desktop")
     _note_definitions(session, listed)
 
 
@@ -96,32 +99,6 @@ def describe(server: McpServer) -> Json:
         "leftOut": [asdict(entry) for entry in server.left_out],
         "error": entry.problem or None,
     }
-
-
-def _print_servers(session: Session, described: Sequence[Json]) -> None:
-    if not described:
-        terminal.echo("No servers yet. Begin with: localmcp servers import claude-desktop")
-        return
-    rows = [
-        (
-            server["name"],
-            server["state"],
-            "?" if server["tools"] is None else str(server["tools"]),
-            _shown_where(server),
-        )
-        for server in described
-    ]
-    session.print_table(("server", "state", "tools", "where"), rows, right=(2,))
-    for server in described:
-        if server["error"]:
-            terminal.echo(terminal.warned(f"{server['name']}: {server['error']}"))
-    if any(server["tools"] is None for server in described):
-        session.note("Servers with ? have not told their tools yet: localmcp servers refresh")
-
-
-def _shown_where(server: Json) -> str:
-    shown = command_line(server["where"], *server["args"])
-    return shown if len(shown) <= 60 else shown[:57] + "..."
 
 
 # ---------------------------------------------------------------- add and remove
@@ -157,7 +134,7 @@ def add(session: Session, name: str, command: tuple[str, ...], replace: bool, no
     path = write_entries({name: entry})
     outcome = {} if no_start else _refreshed(session, [name])[name]
     answer = {"name": name, "file": str(path), **outcome}
-    session.answer(answer, lambda value: _print_added(session, value))
+    session.answer(answer, session.show)
     _note_definitions(session, [open_servers(session).server(name)])
 
 
@@ -192,16 +169,6 @@ def _folder_of(command: Sequence[str], cwd: str | None) -> str | None:
     return os.getcwd() if any(name and not os.path.isabs(name) and os.path.exists(name) for name in names) else None
 
 
-def _print_added(session: Session, report: Json) -> None:
-    terminal.echo(f"Added {terminal.bold(report['name'])} to {terminal.short_path(report['file'])}.")
-    if report.get("error"):
-        terminal.echo(terminal.warned(f"It does not run yet: {report['error']}"), err=True)
-        if report["hint"]:
-            session.note(report["hint"])
-    elif "tools" in report:
-        terminal.echo(f"It has {terminal.counted(report['tools'], 'tool')}.")
-
-
 @servers.command("remove")
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @pass_session
@@ -212,7 +179,7 @@ def remove(session: Session, names: tuple[str, ...]) -> None:
     path = write_entries(dict.fromkeys(names))
     for server in removed:
         servers.forget(server.entry)
-    session.answer({"removed": list(names), "file": str(path)}, lambda _: terminal.echo(f"Removed {', '.join(names)}."))
+    session.answer({"removed": list(names), "file": str(path)}, lambda _: render.echo(f"Removed {', '.join(names)}."))
 
 
 # ---------------------------------------------------------------- import
@@ -231,7 +198,7 @@ def import_servers(session: Session, source: str, names: tuple[str, ...], dry_ru
     read. localmcp itself is left out. Variables such as ${TOKEN} stay as they are and are filled in at the start.
     """
     report = take_over(session, read_source(source), names, replace=replace, dry_run=dry_run)
-    session.answer(report, lambda value: print_import(session, value))
+    session.answer(report, session.show)
 
 
 def take_over(
@@ -272,22 +239,6 @@ def read_source(source: str) -> dict[Path, dict[str, Any]]:
     return {path: servers_in(read_document(path), path)}
 
 
-def print_import(session: Session, report: Json) -> None:
-    """Tell what was, or would be, taken over from which files."""
-    for path in report["from"]:
-        session.remark(f"from {terminal.short_path(path)}")
-    if not report["servers"]:
-        terminal.echo("There are no servers to take over.")
-    for server in report["servers"]:
-        why = f"  {terminal.dim(server['why'])}" if server["why"] else ""
-        terminal.echo(f"{server['action']:9}  {server['name']}{why}")
-    if report["dryRun"]:
-        session.note("Nothing was changed (--dry-run).")
-    elif report["changed"]:
-        written = terminal.short_path(report["file"])
-        session.note(f"Written to {written}. Read their tools with: localmcp servers refresh")
-
-
 @servers.command("approve")
 @click.option("--yes", is_flag=True, help="Approve without asking.")
 @click.argument("name", metavar="NAME")
@@ -301,23 +252,14 @@ def approve(session: Session, name: str, yes: bool) -> None:
     with hushed(session):
         changes = server.changes()
     if changes and not session.as_json:
-        terminal.write(visible("\n".join(line for lines in changes.values() for line in lines) + "\n", newlines=True))
-    accepted = bool(changes) and (yes or (session.can_ask and terminal.confirm("Accept these definitions?")))
+        render.write(visible("\n".join(line for lines in changes.values() for line in lines) + "\n", newlines=True))
+    accepted = bool(changes) and (yes or (session.can_ask and render.confirm("Accept these definitions?")))
     if accepted:
         server.approve()
     session.answer(
         {"server": name, "changes": {tool: "\n".join(lines) for tool, lines in changes.items()}, "approved": accepted},
-        lambda answer: terminal.echo(_approval_in_words(answer)),
+        session.show,
     )
-
-
-def _approval_in_words(answer: Json) -> str:
-    if not answer["changes"]:
-        return f"{answer['server']} has changed nothing since you approved it."
-    count, server = terminal.counted(len(answer["changes"]), "tool"), answer["server"]
-    if answer["approved"]:
-        return f"Approved {count} of {server}."
-    return f"Nothing is approved: {count} changed. Accept that with: localmcp servers approve {server} --yes"
 
 
 # ---------------------------------------------------------------- login and logout
@@ -338,19 +280,14 @@ def login(session: Session, name: str, no_browser: bool, timeout: float) -> int:
     from localmcp.hub.authorization import sign_in
 
     def show(url: str) -> None:
-        terminal.echo(f"Sign in at: {visible(url)}", err=True)
+        render.echo(f"Sign in at: {visible(url)}", err=True)
         if not no_browser:
             click.launch(url)
 
     signed_in = asyncio.run(sign_in(open_servers(session).server(name).entry, show, timeout))
     outcome = _refreshed(session, [name])[name]
 
-    def render(answer: Json) -> None:
-        shown = terminal.bold(name)
-        terminal.echo(f"Signed in to {shown}." if signed_in else f"{shown} asks for no sign-in.")
-        _print_outcomes(session, [{"name": name, **outcome}])
-
-    session.answer({"server": name, "signedIn": signed_in, **outcome}, render)
+    session.answer({"server": name, "signedIn": signed_in, **outcome}, session.show)
     _note_definitions(session, [open_servers(session).server(name)])
     return UNAVAILABLE if "error" in outcome else 0
 
@@ -364,7 +301,7 @@ def logout(session: Session, name: str) -> None:
 
     existed = forget_login(open_servers(session).server(name).entry)
     message = f"Signed out of {name}." if existed else f"You were not signed in to {name}."
-    session.answer({"server": name, "signedOut": existed}, lambda _: terminal.echo(message))
+    session.answer({"server": name, "signedOut": existed}, lambda _: render.echo(message))
 
 
 # ---------------------------------------------------------------- refresh
@@ -383,7 +320,7 @@ def refresh(session: Session, names: tuple[str, ...]) -> int:
     for name in chosen:
         servers.server(name)
     outcomes = [{"name": name, **outcome} for name, outcome in _refreshed(session, chosen).items()]
-    session.answer({"servers": outcomes}, lambda _: _print_outcomes(session, outcomes))
+    session.answer({"servers": outcomes}, session.show)
     _note_definitions(session, [servers.server(name) for name in chosen])
     return UNAVAILABLE if any(outcome.get("error") for outcome in outcomes) else 0
 
@@ -404,17 +341,5 @@ def _note_definitions(session: Session, listed: Iterable[McpServer]) -> None:
         if server.left_out:
             session.warn(describe_left_out(server.entry.name, server.left_out))
         if server.usable and (count := len(server.changes())):
-            changes = f"{server.entry.name}: {terminal.counted(count, 'tool')} changed since you approved it; see"
+            changes = f"{server.entry.name}: {counted(count, 'tool')} changed since you approved it; see"
             session.warn(f"{changes}: localmcp servers approve {server.entry.name}")
-
-
-def _print_outcomes(session: Session, outcomes: list[Json]) -> None:
-    if not outcomes:
-        terminal.echo("There are no servers to start.")
-    for outcome in outcomes:
-        if "tools" in outcome:
-            terminal.echo(f"{terminal.bold(outcome['name'])}: {terminal.counted(outcome['tools'], 'tool')}")
-            continue
-        terminal.echo(terminal.warned(outcome["error"]))
-        if outcome["hint"]:
-            session.remark(f"  {outcome['hint']}")

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from localmcp.cli import terminal
+from localmcp.cli import render
 from localmcp.errors import FileUnavailable, NeedsConfirmation
-from localmcp.humanize import choices, command_line
 from localmcp.visible_text import VisibleFormatter, visible_json
 
 if TYPE_CHECKING:
@@ -29,30 +28,8 @@ if TYPE_CHECKING:
     from localmcp.workspace import Workspace
 
 INTERRUPTED = 130
-_WITHOUT_FILE = r"(?:adopt|completion|config|demo|help|reference|servers|tools|verify)\b|models (?!use)"
-"""Commands that use no file of the person's own, or are given it."""
-_ADVISED_COMMAND = re.compile(
-    rf"(^[ \t]*|[:`(&,] *|\[[\d;]*m)localmcp (?!{_WITHOUT_FILE}|[^`\n]*--(?:db|help)\b)", re.MULTILINE
-)
-"""A command as a message names it: after a colon, in backquotes or parentheses, after another, or alone in its line."""
 COMMAND_OF_TOOL: dict[str, str] = {}
 """Tool -> the command that calls it, of the commands that were imported."""
-
-
-class _Mistakes(logging.Filter):
-    """Keeps mistakes in tool manifests and providers.toml out of the log, and remembers them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.met: set[str] = set()
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        from localmcp.own_tools.fields import Problem
-
-        if not isinstance(record.args, tuple) or not any(isinstance(value, Problem) for value in record.args):
-            return True
-        self.met.add(record.getMessage())
-        return False
 
 
 class Session:
@@ -67,9 +44,6 @@ class Session:
         """How long a search waits for the model before it answers by words alone, here where no other follows."""
         self.if_stopped: str | None = None
         """What the person can do after stopping the command."""
-        self.asked: Json = {}
-        """The arguments of the tool that a command calls, for what shows its answer."""
-        self.mistakes = _Mistakes()
         self.color = False if os.environ.get("NO_COLOR") else None
         """False = never, None = on a terminal (no-color.org: any value that is not empty counts)."""
 
@@ -100,7 +74,8 @@ class Session:
         if self.verbosity == 0:
             # The command's own error says what is wrong with the file; the log of calls is not what was asked for.
             logging.getLogger("localmcp.storage.write_behind").setLevel(logging.ERROR)
-            handler.addFilter(self.mistakes)
+            # Mistakes in manifests are listed by `localmcp tools check`.
+            logging.getLogger("localmcp.own_tools").setLevel(logging.ERROR)
         workspace = Workspace(self.settings, embedder=self.embedder)
         workspace.embedder.patience = self.seconds_for_model
         return workspace
@@ -131,29 +106,22 @@ class Session:
         """Call a tool on a file that is there; arguments that are None are left out."""
         return self.call_in(self.existing(), tool, arguments)
 
-    def call_in(self, workspace: Workspace, name: str, arguments: Mapping[str, Any]) -> Answer:
-        """Call a tool through the registry, the one entry of all interfaces; what the tool prints is no data."""
+    def call_in(self, workspace: Workspace, name: str, arguments: Mapping[str, Any], *, lean: bool = False) -> Answer:
+        """Call a tool through the registry, the one entry of all interfaces; what the tool prints is no data.
+
+        `lean`: the text of the answer is what an assistant reads, for tools that have one.
+        """
         from localmcp.tools import Scope, without_none
 
         with redirect_stdout(sys.stderr), ended_by_signals():
-            return workspace.registry.call(name, without_none(arguments), Scope(caller="cli"))
+            return workspace.registry.call(name, without_none(arguments), Scope(caller="cli", lean=lean))
 
     def close(self) -> None:
         """Close the workspace, if one was opened."""
         if "workspace" in vars(self):
             self.workspace.close()
-        if self.mistakes.met:
-            number = terminal.counted(len(self.mistakes.met), "mistake")
-            self.warn(f"{number} in the files of your own tools; list them with: localmcp tools check")
 
     # ------------------------------------------------------------ answering
-
-    def advised(self, text: str) -> str:
-        """Return a message whose commands act on the same file, where the person named it by `--db`."""
-        if self.database is None:
-            return text
-        program = command_line("localmcp", "--db", self.database)
-        return _ADVISED_COMMAND.sub(lambda place: f"{place[1]}{program} ", text)
 
     def answer(self, value: Json, show: Callable[[Json], None] | None = None) -> None:
         """Print a result as one JSON document, or for people by `show`; without it they see nothing."""
@@ -162,28 +130,41 @@ class Session:
         elif show is not None:
             show(value)
 
-    def answer_tool(self, answer: Answer, show: Callable[[Session, Json], None]) -> int:
-        """Print what a tool answered; returns the exit code: 1 if it failed, or says `success: false`."""
+    def answer_tool(self, answer: Answer, show: Callable[[Session, Json], None] | None = None) -> int:
+        """Print what a tool answered, by `show` or as every answer is; returns the exit code: 1 if it failed."""
         value = answer.value
         if answer.is_error and "error" in value and not self.as_json:
             return self.fail("failure", value["error"], value.get("hint"), 1)
-        self.answer(value, lambda value: show(self, value))
+        self.answer(value, lambda value: show(self, value) if show else self.show(value, answer))
         return int(answer.is_error or not value.get("success", True))
+
+    def show(self, value: Json, answer: Answer | None = None, columns: Sequence[str] = ()) -> None:
+        """Print an answer for people: the text that a model reads where it has one, else its fields and tables."""
+        if answer is not None and answer.text[:1] not in ("{", "[") and not columns:
+            render.write_answer(answer.text)
+            return
+        self.warn(*value.get("notices", ()))
+        if text := render.render(value, columns):
+            render.echo(text)
+        if message := value.get("message"):
+            self.note(str(message))
+        if "nextOffset" in value:
+            self.remark(f"{value['total']:,} in all; more: --offset {value['nextOffset']}")
 
     def print_json(self, value: Any) -> None:
         """Print one JSON document on stdout, indented on a terminal."""
         indent = 2 if sys.stdout.isatty() else None
         text = json.dumps(value, ensure_ascii=False, indent=indent, default=str)
-        terminal.write(visible_json(text) if indent else text)
+        render.write(visible_json(text) if indent else text)
 
     def note(self, text: str = "") -> None:
         """Print words about the work on stderr; none with --quiet or --json."""
         if not self.quiet and not self.as_json:
-            terminal.echo(self.advised(text), err=True, color=self.color)
+            render.echo(text, err=True, color=self.color)
 
     def remark(self, text: str) -> None:
         """Print words about the work that may be overlooked."""
-        self.note(terminal.dim(text))
+        self.note(render.dim(text))
 
     def note_step(self, step: str) -> None:
         """Name the part of longer work that begins."""
@@ -192,22 +173,15 @@ class Session:
     def warn(self, *notices: str) -> None:
         """Print words about the work that should not be overlooked."""
         for notice in notices:
-            self.note(terminal.warned(notice))
+            self.note(render.warned(notice))
 
     def print_table(
         self, head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = (), *, empty: str = ""
     ) -> None:
         """Print a table, or say that it is empty; the columns in `right` are numbers."""
         if rows:
-            terminal.echo("\n".join(terminal.table(head, rows, right)))
+            render.echo(render.table(head, rows, right))
         elif empty:
-            self.note(empty)
-
-    def note_page(self, shown: int, total: int, empty: str) -> None:
-        """Say how to see the rest of a list of which the first `shown` were printed, or that there is nothing."""
-        if shown < total:
-            self.remark(f"{shown:,} of {total:,}; more: --offset {shown}")
-        elif not total:
             self.note(empty)
 
     @property
@@ -229,7 +203,7 @@ class Session:
         """
         if not yes and not self.can_ask:
             raise NeedsConfirmation(f"{question} Nothing was done.", hint="Say yes with --yes.")
-        if not yes and not terminal.confirm(question):
+        if not yes and not render.confirm(question):
             raise click.exceptions.Exit(1)
 
     def interrupted(self) -> int:
@@ -240,12 +214,12 @@ class Session:
         """Report an error on stderr, as a JSON object with --json; returns the exit code."""
         if self.as_json:
             error = {"error": {"code": code, "message": message, "hint": hint}}
-            terminal.echo(visible_json(json.dumps(error, ensure_ascii=False)), err=True)
+            render.echo(visible_json(json.dumps(error, ensure_ascii=False)), err=True)
             return exit_code
-        text = self.advised(message.removeprefix("Error: "))  # some texts of the contract begin so
-        terminal.echo(f"{terminal.styled('Error:', fg='red', bold=True)} {text}", err=True, color=self.color)
+        text = message.removeprefix("Error: ")  # some texts of the contract begin so
+        render.echo(f"{render.styled('Error:', fg='red', bold=True)} {text}", err=True, color=self.color)
         if hint:
-            terminal.echo(self.advised(hint), err=True, color=self.color)
+            render.echo(hint, err=True, color=self.color)
         return exit_code
 
 
@@ -316,28 +290,7 @@ class Command(click.Command):
             raise click.UsageError(EMPTY_PATH, ctx)
         if arguments and not takes_paths and re.search("[\udc80-\udcff]", " ".join(args)):
             raise click.UsageError("The locale cannot hold letters of an argument. Set LC_ALL=C.UTF-8.", ctx)
-        try:
-            return super().parse_args(ctx, args)
-        except click.NoSuchOption as unknown:
-            parts = [f"No such option '{unknown.option_name}'."]
-            if near := self._near_options(unknown.option_name.lstrip("-"), ctx):
-                parts.append(f"Did you mean {' or '.join(near)}?")
-            if arguments:
-                parts.append(f"What begins with a dash and is no option comes after --: {ctx.command_path} -- …")
-            raise click.UsageError(" ".join(parts), ctx) from unknown
-
-    def _near_options(self, name: str, ctx: click.Context) -> list[str]:
-        """Return the options that begin so, else the most similar one.
-
-        Click compares them with the dashes, which makes `--file` similar to `--quiet`.
-        """
-        import difflib
-
-        names = [option[2:] for param in self.get_params(ctx) for option in param.opts if option.startswith("--")]
-        near = [option for option in names if option.startswith(name)] or difflib.get_close_matches(
-            name, names, 1, 0.65
-        )
-        return [f"'--{option}'" for option in near]
+        return super().parse_args(ctx, args)
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         own = super().get_params(ctx)
@@ -351,10 +304,6 @@ class Command(click.Command):
                 formatter.write_dl([record for record in records if record])
 
 
-_REMOVING = ("remove", "delete", "drop", "retire", "revoke", "rm")
-"""Names of commands that are taken for each other."""
-
-
 class Group(Command, click.Group):
     """A command with commands below it."""
 
@@ -363,21 +312,6 @@ class Group(Command, click.Group):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         super().format_options(ctx, formatter)
         self.format_commands(ctx, formatter)
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        name = args[0]
-        if self.get_command(ctx, name) or name.startswith("-") or ctx.resilient_parsing:
-            return super().resolve_command(ctx, args)
-        import difflib
-
-        there = self.list_commands(ctx)
-        removing = [command for command in there if command in _REMOVING] if name in _REMOVING else []
-        near = removing or difflib.get_close_matches(name, there, 1, 0.5)
-        meant = " or ".join(f"'{command}'" for command in near)
-        advice = f"Did you mean {meant}?" if near else choices(there)
-        raise click.UsageError(f"No such command '{name}'. {advice}", ctx)
 
 
 def command(name: str | None = None, **attributes: Any) -> Callable[[Callable[..., Any]], Command]:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from localmcp import config as configuration
-from localmcp.cli import terminal
+from localmcp.cli import render
 from localmcp.cli.session import Session, group, pass_session
 from localmcp.errors import ConfigurationError
 from localmcp.humanize import choices
@@ -44,7 +44,7 @@ def show_settings(session: Session) -> None:
 def get_setting(session: Session, name: str) -> None:
     """Print one setting's value."""
     value = _value(session, _checked_name(name))
-    session.answer({name: value}, lambda _: terminal.echo(_shown(value)))
+    session.answer({name: value}, lambda _: render.echo(_shown(value)))
 
 
 @config.command("set")
@@ -93,7 +93,7 @@ def unset_setting(session: Session, name: str) -> None:
 def print_path(session: Session) -> None:
     """Print where config.toml is (or would be)."""
     path = configuration.config_file()
-    session.answer({"file": str(path), "exists": path.exists()}, lambda _: terminal.echo(str(path)))
+    session.answer({"file": str(path), "exists": path.exists()}, lambda _: render.echo(str(path)))
 
 
 def _checked_name(name: str) -> str:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from localmcp.cli import terminal
-from localmcp.cli.files import json_or_text, parse_json, read_bytes, split_pair
+from localmcp.cli import render
 from localmcp.cli.session import Session, command, group, pass_session
+from localmcp.cli.values import json_or_text, parse_json, read_bytes, split_pair
 from localmcp.config import config_directory
 from localmcp.discovery import NOTHING_FOUND, Profile, rank_tools, required_parameters
 from localmcp.errors import InvalidInput
+from localmcp.humanize import counted, short_path
 from localmcp.own_tools.fields import Problem
 from localmcp.own_tools.manifests import ManifestProvider, inspected_providers, opened_providers, read_manifest
 from localmcp.schemas import Json, describe_parameters, mapping_of
@@ -59,11 +60,11 @@ def list_tools(session: Session) -> None:
         session.print_json({"count": len(described), "tools": described})
         return
     for visible, title in ((True, "Visible"), (False, "Hidden")):
-        terminal.echo(terminal.dim(title))
+        render.echo(render.dim(title))
         for tool in described:
             if tool["visible"] is visible:
-                terminal.echo(f"  {terminal.bold(tool['name'])}({tool['signature']})")
-                terminal.echo(terminal.dim(f"      {tool['title']}"))
+                render.echo(f"  {render.bold(tool['name'])}({tool['signature']})")
+                render.echo(render.dim(f"      {tool['title']}"))
 
 
 @tools.command("show")
@@ -90,16 +91,12 @@ def _describe(tool: Tool) -> Json:
 
 
 def _print_tool(tool: Json) -> None:
-    terminal.echo(f"{terminal.bold(tool['name'])}  {terminal.dim(tool['title'])}")
-    terminal.echo(tool["description"])
-    schema: Json = tool["inputSchema"]
-    for name in schema.get("properties", {}):
-        spec = _parameter(schema, name)
-        defined = {key: schema[key] for key in ("$defs", "definitions", "required") if key in schema}
-        parameter = describe_parameters({**defined, "properties": {name: spec}})
-        terminal.echo(f"  {parameter}  {terminal.dim(str(spec.get('description', '')))}".rstrip())
+    render.echo(f"{render.bold(tool['name'])}({tool['signature']})  {render.dim(tool['title'])}")
+    render.echo(tool["description"])
+    parameters = tool["inputSchema"].get("properties", {})
+    render.echo(render.facts((name, str(spec.get("description", " "))) for name, spec in parameters.items()))
     kind = "It only reads." if tool["readOnly"] else "It changes things."
-    terminal.echo(terminal.dim("It may remove or overwrite something." if tool["destructive"] else kind))
+    render.echo(render.dim("It may remove or overwrite something." if tool["destructive"] else kind))
 
 
 @tools.command("search")
@@ -108,12 +105,9 @@ def _print_tool(tool: Json) -> None:
     "--profile", type=click.Choice(["best", "classic"]), default="best", show_default=True, help="How to rank."
 )
 @click.option("-n", "--limit", type=click.IntRange(1), default=10, show_default=True, help="Tools at most.")
-@click.option("--catalog", metavar="FILE", help="Rank the tools of a JSON file (- for stdin) instead.")
 @click.option("--detail", is_flag=True, help="Show the whole input schemas.")
 @pass_session
-def search(
-    session: Session, words: tuple[str, ...], profile: Profile, limit: int, catalog: str | None, detail: bool
-) -> None:
+def search(session: Session, words: tuple[str, ...], profile: Profile, limit: int, detail: bool) -> None:
     """Find tools by what they do, as an assistant would.
 
     classic is the plain ladder: name, keywords, description. best also weighs what the words mean, and says so when
@@ -121,12 +115,11 @@ def search(
     """
     workspace = session.reading()
     discovery = workspace.discovery
-    offered = read_catalog(catalog) if catalog else discovery.searchable()
     if profile == "best" and not discovery.finder.remembers:
         session.remark("Reading what every tool does; the next search remembers it …")
-    ranked = rank_tools(" ".join(words), offered, discovery.finder, profile, PATIENCE)
+    ranked = rank_tools(" ".join(words), discovery.searchable(), discovery.finder, profile, PATIENCE)
     hits = [_hit(hit.tool, hit.score, detail) for hit in ranked.tools[:limit]]
-    for item in () if catalog else hits:
+    for item in hits:
         if notice := workspace.registry.get(item["name"]).notice:
             item["notice"] = notice
     if not hits:
@@ -137,13 +130,12 @@ def search(
         session.print_json(hits)
         return
     for item in hits:
-        terminal.echo(f"{item['score']:>6.3f}  {terminal.bold(item['name'])}  {terminal.dim(item['parameters'])}")
-        terminal.echo(f"        {' '.join(item['description'].split())}")
+        render.echo(f"{item['score']:>6.3f}  {render.bold(item['name'])}  {render.dim(item['parameters'])}")
+        render.echo(f"        {' '.join(item['description'].split())}")
         if "notice" in item:
-            terminal.echo(f"        {terminal.warned(item['notice'])}")
+            render.echo(f"        {render.warned(item['notice'])}")
         if detail:
-            schema = json.dumps(item["input_schema"], ensure_ascii=False, indent=2)
-            terminal.echo("\n".join(terminal.dim(line) for line in schema.splitlines()))
+            render.write(json.dumps(item["input_schema"], ensure_ascii=False, indent=2))
 
 
 def _hit(tool: ToolDescription, score: float, detail: bool) -> Json:
@@ -161,17 +153,18 @@ def _hit(tool: ToolDescription, score: float, detail: bool) -> Json:
 _text = click.option("--text", is_flag=True, help="Print the text that a model reads instead of the structured result.")
 
 
-@tools.command("call")
-@click.argument("name")
+@command()
+@click.argument("tool")
 @click.argument("arguments", nargs=-1, metavar="[JSON|@FILE|-|KEY=VALUE...]")
-@_text
+@click.option("--text", is_flag=True, help="Print the text that a model reads instead of the structured result.")
 @pass_session
-def call_by_name(session: Session, name: str, arguments: tuple[str, ...], text: bool) -> int:
-    """Call any tool: with JSON as in `localmcp call`, or with key=value.
+def call(session: Session, tool: str, arguments: tuple[str, ...], text: bool) -> int:
+    """Call any tool with JSON arguments: written here, in @FILE, on stdin (-), or as key=value.
 
     A value is taken as the tool's schema wants it, text or JSON; a key that is values twice makes a list.
 
     \b
+      localmcp call search '{"query": "restore a backup", "limit": 3}'
       localmcp tools call search query="restore a backup" limit=3
     """
     if not arguments:
@@ -179,8 +172,11 @@ def call_by_name(session: Session, name: str, arguments: tuple[str, ...], text: 
     elif len(arguments) == 1 and (arguments[0] == "-" or arguments[0][:1] in ("{", "[", "@")):
         values = read_arguments(arguments[0])
     else:
-        values = read_pairs(arguments, _tool(session, name).input_schema)
-    return call_tool(session, name, values, text)
+        values = read_pairs(arguments, _tool(session, tool).input_schema)
+    return call_tool(session, tool, values, text)
+
+
+tools.add_command(call)
 
 
 def read_pairs(pairs: tuple[str, ...], schema: Json) -> Json:
@@ -189,41 +185,16 @@ def read_pairs(pairs: tuple[str, ...], schema: Json) -> Json:
     Raises:
         InvalidInput: a word without `=`.
     """
-    values: dict[str, list[Any]] = {}
+    values: Json = {}
     hint = """Write query="some words", or '{"query": "some words"}'"""
     for pair in pairs:
-        key, value = split_pair(pair, f"{pair} is neither JSON nor key=value.", hint)
-        values.setdefault(key, []).append(_read_value(value, _parameter(schema, key)))
-    return {key: _joined(values, _parameter(schema, key)) for key, values in values.items()}
-
-
-def _parameter(schema: Json, key: str) -> Json:
-    return mapping_of(schema.get("properties", {}).get(key))
-
-
-def _read_value(value: str, spec: Json) -> Any:
-    return value if spec.get("type") == "string" or "enum" in spec else json_or_text(value)
-
-
-def _joined(values: list[Any], spec: Json) -> Any:
-    """Return several values, or one for a parameter that takes a list, as a list; else the only value."""
-    if len(values) == 1 and (spec.get("type") != "array" or isinstance(values[0], list)):
-        return cast(Any, values[0])
+        key, typed = split_pair(pair, f"{pair} is neither JSON nor key=value.", hint)
+        spec = mapping_of(schema.get("properties", {}).get(key))
+        value = typed if spec.get("type") == "string" or "enum" in spec else json_or_text(typed)
+        if spec.get("type") == "array" and not isinstance(value, list):
+            value = [*values.get(key, []), value]
+        values[key] = value
     return values
-
-
-@command()
-@click.argument("tool")
-@click.argument("arguments", default="{}", metavar="[JSON|@FILE|-]")
-@_text
-@pass_session
-def call(session: Session, tool: str, arguments: str, text: bool) -> int:
-    """Call any tool with JSON arguments: written here, in @FILE, or on stdin (-).
-
-    \b
-      localmcp call search '{"query": "restore a backup", "limit": 3}'
-    """
-    return call_tool(session, tool, read_arguments(arguments), text)
 
 
 def call_tool(session: Session, tool: str, arguments: dict[str, Any], text: bool) -> int:
@@ -232,7 +203,7 @@ def call_tool(session: Session, tool: str, arguments: dict[str, Any], text: bool
     session.workspace.database.may_create = not reads
     answer = session.call_in(session.workspace, tool, arguments)
     if text and not session.as_json:
-        terminal.write(answer.text)
+        render.write(answer.text)
     else:
         session.print_json(_whole(answer))
     return int(answer.is_error)
@@ -256,7 +227,7 @@ def _whole(answer: Answer) -> Any:
     return {"content": list(answer.content), "structuredContent": answer.value or None, "isError": answer.is_error}
 
 
-def read_arguments(source: str) -> dict[str, Any]:
+def read_arguments(source: str) -> Json:
     """Return the arguments as an object.
 
     Raises:
@@ -270,54 +241,6 @@ def read_arguments(source: str) -> dict[str, Any]:
     return value  # pyright: ignore[reportUnknownVariableType]
 
 
-HINT = (
-    'A catalog is a JSON list such as [{"name": "send_mail", "description": "Send a message", "keywords": ["mail"]}].'
-)
-
-
-def read_catalog(file: str) -> list[ToolDescription]:
-    """Return the tools of a file, or of stdin for `-`; of two with one name the first.
-
-    The answer of tools/list, an object with `tools`, is read as well, and `inputSchema` is as good as `input_schema`.
-
-    Raises:
-        InvalidInput: it cannot be read; the message names the entry and the field.
-    """
-    value = parse_json(read_bytes(file), f"{file} is", HINT)
-    if isinstance(value, dict):
-        value = cast(Json, value).get("tools")
-    if not isinstance(value, list):
-        raise InvalidInput(f"{file} does not hold a list of tools.", hint=HINT)
-    entries = [_tool_of(file, number, entry) for number, entry in enumerate(cast("Iterable[Any]", value), 1)]
-    return list({entry.name: entry for entry in reversed(entries)}.values())[::-1]
-
-
-def _tool_of(file: str, number: int, entry: Any) -> ToolDescription:
-    if not isinstance(entry, dict):
-        raise InvalidInput(f"{file}, entry {number}: must be an object, not {_kind(entry)}.", hint=HINT)
-    fields = cast(Json, entry)
-    name = fields.get("name")
-    if not isinstance(name, str) or not name:
-        raise InvalidInput(f"{file}, entry {number}: name must be a text that is not empty.", hint=HINT)
-    place = f"{file}, entry {number} ({name})"
-    description, keywords = fields.get("description"), fields.get("keywords")
-    schema = fields.get("input_schema", fields.get("inputSchema"))
-    if description is not None and not isinstance(description, str):
-        raise InvalidInput(f"{place}: description must be a text, not {_kind(description)}.")
-    are_texts = isinstance(keywords, list) and all(isinstance(word, str) for word in cast("list[Any]", keywords))
-    if keywords is not None and not are_texts:
-        raise InvalidInput(f"{place}: keywords must be a list of texts.")
-    if schema is not None and not isinstance(schema, dict):
-        raise InvalidInput(f"{place}: input_schema must be an object, not {_kind(schema)}.")
-    words = tuple(cast("list[str]", keywords or []))
-    return ToolDescription(name, description or "", words, schema=cast(Json, schema or {}))
-
-
-def _kind(value: Any) -> str:
-    names = {"NoneType": "null", "str": "a text", "int": "a number", "float": "a number", "bool": "true or false"}
-    return names.get(type(value).__name__, "a list" if isinstance(value, list) else "an object")
-
-
 # ---------------------------------------------------------------- the person's own tools
 
 
@@ -326,16 +249,15 @@ def _kind(value: Any) -> str:
 def providers(session: Session) -> None:
     """Show where tools come from: programs, queries, HTTP calls, Python, other servers; nothing is started."""
     states = [provider.state() for provider in inspected_providers(session.reading().providers)]
-    session.mistakes.met.clear()
     if session.as_json:
         listed = [state.as_json() for state in states]
         session.print_json({"configDirectory": str(config_directory()), "count": len(states), "providers": listed})
         return
-    rows = [(state.name, state.state, str(state.tools), terminal.short_path(state.where)) for state in states]
+    rows = [(state.name, state.state, str(state.tools), short_path(state.where)) for state in states]
     session.print_table(("provider", "state", "tools", "configured in"), rows, right=(2,))
     for state in states:
         if state.says:
-            terminal.echo(terminal.dim(f"  {state.name}: {state.says}"))
+            render.echo(render.dim(f"  {state.name}: {state.says}"))
         _print_problems(state.problems, "  ")
     if any(state.problems for state in states):
         session.note("Look at every mistake with: localmcp tools check")
@@ -351,7 +273,6 @@ def check(session: Session, files: tuple[Path, ...]) -> int:
     """
     workspace = session.reading()
     problems = _check_files(workspace, files) if files else check_all(workspace)
-    session.mistakes.met.clear()
     errors = sum(problem.level == "error" for problem in problems)
     offered = (provider.state().tools for provider in inspected_providers(workspace.providers))
     checked = len(files) or sum(offered)
@@ -364,14 +285,14 @@ def check(session: Session, files: tuple[Path, ...]) -> int:
     }
     session.answer(value, lambda _: _print_problems(problems))
     if not problems:
-        session.note(f"{terminal.counted(checked, 'file' if files else 'tool')}, no mistakes.")
+        session.note(f"{counted(checked, 'file' if files else 'tool')}, no mistakes.")
     return WRONG if errors else 0
 
 
 def _print_problems(problems: Iterable[Problem], margin: str = "") -> None:
     for problem in problems:
         color = "red" if problem.level == "error" else "yellow"
-        terminal.echo(margin + terminal.styled(str(problem), fg=color))
+        render.echo(margin + render.styled(str(problem), fg=color))
 
 
 def check_all(workspace: Workspace) -> list[Problem]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from localmcp.cli import terminal
+from localmcp.cli import render
 from localmcp.cli.session import INTERRUPTED, Session, command, pass_session
 from localmcp.errors import Unavailable
 
@@ -103,7 +103,7 @@ def find(session: Session, query: tuple[str, ...], mode: str, shown_part: str) -
         return session.fail("unexpected", "The screen could not be drawn.", None, app.return_code)
     if chosen is None:
         return INTERRUPTED
-    session.answer(chosen, lambda hit: terminal.write(printed(hit, shown_part)))
+    session.answer(chosen, lambda hit: render.write(printed(hit, shown_part)))
     return 0
 
 

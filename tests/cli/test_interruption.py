@@ -102,18 +102,6 @@ dataclasses.Field.__set_name__ = interrupt
 """
 
 
-@pytest.mark.skipif(os.name == "nt", reason="Windows has no signal that a process sends to itself as Ctrl-C does")
-@pytest.mark.parametrize("moment", [WHILE_COLLECTING, WHILE_A_CLASS_IS_MADE], ids=["collecting", "making a class"])
-def test_ctrl_c_stops_the_command_also_where_python_loses_or_wraps_it(tmp_path: Path, moment: str) -> None:
-    (tmp_path / "a.md").write_text("# Heron\n\nFrogs.\n")
-    script = f"import signal, sys\nfrom localmcp.cli.program import run\n{moment}\nrun(sys.argv[1:])"
-    file = str(tmp_path / "a.localmcp")
-    ran = subprocess.run(
-        [sys.executable, "-c", script, "--db", file, "add", str(tmp_path)], capture_output=True, text=True, check=False
-    )
-    assert "Stopped." in ran.stderr and "Traceback" not in ran.stderr
-
-
 @pytest.mark.skipif(os.name == "nt", reason="there is no SIGTERM to send")
 def test_a_call_that_is_told_to_end_ends_its_program(tmp_path: Path) -> None:
     pid = tmp_path / "pid"

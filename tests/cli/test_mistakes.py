@@ -97,7 +97,7 @@ MISSING = (
     ("add", "/nope"), ("verify", "/nope"), ("merge", "/nope"), ("mount", "/nope"), ("adopt", "/nope"),
     ("restore", "/nope"), ("rules", "import", "/nope"), ("quickstarts", "import", "/nope"), ("eval", "/nope"),
     ("collections", "insert", "x", "--file", "/nope"), ("models", "import", "/nope"), ("call", "search", "@/nope"),
-    ("tools", "search", "x", "--catalog", "/nope"), ("servers", "import", "/nope"),
+    ("servers", "import", "/nope"),
 )  # fmt: skip
 
 
@@ -106,15 +106,6 @@ def test_a_missing_file_has_one_exit_code(filled, words: tuple[str, ...]) -> Non
     ran = filled(*words)
     assert ran.code == 1
     assert "/nope" in ran.err and "Errno" not in ran.err
-
-
-@pytest.mark.parametrize("place", ["file", "file/below", "x" * 300])
-def test_a_folder_that_can_be_none_is_told_with_a_next_step(cli, tmp_path: Path, place: str) -> None:
-    (tmp_path / "file").touch()
-    (tmp_path / "rules.md").write_text("- Name things by what they are.\n")
-    assert cli("rules", "import", str(tmp_path / "rules.md")).code == 0
-    ran = cli("rules", "export", "--to", str(tmp_path / place))
-    assert ran.code == 3 and "cannot be used" in ran.err and "Name another" in ran.err and "Unexpected" not in ran.err
 
 
 def test_rules_without_a_rule_are_told_with_a_reason(cli, tmp_path: Path) -> None:
@@ -134,19 +125,6 @@ def test_an_ignored_model_of_the_environment_is_told(cli, monkeypatch: pytest.Mo
 
 def test_pack_tells_that_an_option_is_not_needed(filled) -> None:
     assert "--without-calls is not needed" in filled("pack", "out.localmcp", "--without-calls").err
-
-
-def test_a_newline_in_a_file_name_stays_in_its_row(cli, tmp_path: Path) -> None:
-    folder = tmp_path / "odd"
-    folder.mkdir()
-    try:
-        (folder / "two\nlines \x1b[31mred.md").write_text("Bees like lavender.")
-    except OSError:
-        pytest.skip("this system refuses such names")
-    assert cli("add", str(folder), "-q").code == 0
-    lines = cli("sources").out.splitlines()
-    assert len(lines) == 2
-    assert "two␊lines ␛[31mred.md" in lines[1]
 
 
 @pytest.mark.skipif(not shutil.which("bash"), reason="needs bash")
@@ -173,11 +151,11 @@ def test_a_command_that_a_message_names_can_be_pasted_whatever_the_file_is_calle
 HOSTILE = "\x1b]2;owned\x07 \x1b]52;c;aGk=\x07 \x1b[2J \x9b2J \u202egnp.exe lavender\n" + "Bees like flowers.\n" * 40
 
 
-def test_the_module_terminal_is_the_only_way_to_the_terminal() -> None:
+def test_the_module_render_is_the_only_way_to_the_terminal() -> None:
     direct = re.compile(r"click\.(echo|secho|style|confirm|prompt)\(|(?<![\w.])print\(|sys\.std(out|err)\.write\(")
     modules = (ROOT / "localmcp" / "cli").glob("*.py")
     found = {path.name for path in modules if direct.search(path.read_text(encoding="utf-8"))}
-    assert found == {"terminal.py"}
+    assert found == {"render.py"}
 
 
 @POSIX
@@ -292,21 +270,6 @@ def test_quick_starts_are_removed_all_or_none_and_come_back_by_an_import(cli) ->
     assert cli("quickstarts", "show", "share-a-file").code == 0
 
 
-def test_a_command_with_several_names_does_all_or_nothing(filled, tmp_path: Path) -> None:
-    assert filled("quickstarts", "import", "--samples").code == 0
-    assert filled("quickstarts", "favourite", "share-a-file", "nope").code == 1
-    assert filled("quickstarts", "list", "--favourites", "--json").json["total"] == 0
-    assert filled("remove", "notes/garden.md", "--yes").code == 0
-    assert filled("trash", "restore", "Tomatoes", "nope").code == 1
-    assert filled("trash", "list", "--json").json["count"] == 1
-    (tmp_path / "mine.md").write_text("- Write a test for each fix.")
-    (tmp_path / "mine.jsonl").write_text('{"name": "a", "content": {"spec": {"displayName": "A"}}}')
-    assert filled("rules", "import", "mine.md", "nope").code == 1
-    assert filled("rules", "list", "--json").json["total"] == 0
-    assert filled("quickstarts", "import", "mine.jsonl", "nope").code == 1
-    assert filled("quickstarts", "show", "a").code == 1
-
-
 def test_an_export_to_a_file_whose_ending_says_no_form_is_refused_with_what_is_accepted(cli, tmp_path: Path) -> None:
     assert cli("quickstarts", "import", "--samples").code == 0
     refused = cli("quickstarts", "export", "-o", "mine.txt")
@@ -344,7 +307,6 @@ def test_an_import_of_rules_is_in_the_log_of_calls(cli, tmp_path: Path) -> None:
 
 
 UNFIT = (
-    (("search", "-word"), "comes after --: localmcp search -- …"),
     (("search", "gr\udcc3\udcbcn"), "Set LC_ALL=C.UTF-8"),
     (("search", "oven", "--type", "docx"), "No source type 'docx'"),
     (("search", "oven", "--meta", "format=doc"), "No metadata field 'format'"),
@@ -357,8 +319,6 @@ UNFIT = (
     (("keys", "create", "--expires", "3 days ago"), "'3 days ago' is no time; write 30min"),
     (("keys", "create", "--expires", "30m"), "'30m' is no time; write 30min, 12h, 7d, 2w, 6 months"),
     (("help", "add"), "Of the command: localmcp add --help"),
-    (("rm", "oven"), "Did you mean 'remove'?"),
-    (("rules", "remove", "1"), "Did you mean 'retire'?"),
 )
 
 
@@ -366,7 +326,6 @@ UNFIT = (
     ("words", "advice"),
     UNFIT,
     ids=[
-        "dash",
         "locale",
         "type",
         "field",
@@ -379,8 +338,6 @@ UNFIT = (
         "ago",
         "months",
         "help",
-        "rm",
-        "rules",
     ],
 )
 def test_what_cannot_be_meant_is_refused_with_what_would_be_accepted(
@@ -403,13 +360,6 @@ def test_a_closed_output_is_no_error(tmp_path: Path, words: str) -> None:
     command = f'"{sys.executable}" -m localmcp {words} >&- 2>"{tmp_path / "errors"}"'
     subprocess.run(["sh", "-c", command], cwd=tmp_path, check=False)
     assert "Traceback" not in (tmp_path / "errors").read_text() and "NoneType" not in (tmp_path / "errors").read_text()
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse such names themselves")
-@pytest.mark.parametrize("words", [("why",), ("remove", "--yes"), ("trash", "restore"), ("add",), ("log", "--tool")])
-def test_letters_that_are_not_unicode_end_no_command_unexpectedly(filled, words: tuple[str, ...]) -> None:
-    Path("caf\udce9.md").write_text("x")
-    assert "Unexpected" not in filled(*words, "caf\udce9.md").err
 
 
 def test_the_command_that_a_message_names_can_be_pasted_whatever_the_file_is_called(
@@ -444,23 +394,3 @@ def test_a_file_that_is_none_of_ours_is_refused_in_words_that_fit_the_command(fi
 
 def test_a_misspelled_model_is_guessed(filled) -> None:
     assert "Did you mean multilingual?" in filled("config", "set", "model", "multilingul").err
-
-
-def test_a_blank_file_where_nothing_can_be_remembered_names_what_to_do(
-    filled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "blank.localmcp").touch()
-    (tmp_path / "blocked").touch()
-    mounted = filled("mount", "blank.localmcp")
-    assert mounted.err.endswith("blank.localmcp is empty.\n") and mounted.code == 3
-    monkeypatch.setenv("LOCALMCP_STATE_DIR", str(tmp_path / "blocked"))
-    searched = filled("--db", "blank.localmcp", "search", "calcium")
-    assert searched.code == 3 and "is empty.\nBegin with: localmcp --db blank.localmcp add FOLDER" in searched.err
-    added = filled("--db", "blank.localmcp", "add", "notes")
-    assert added.code == 3 and "blocked" in added.err and "LOCALMCP_STATE_DIR" in added.err
-    for words in (("doctor",), ("doctor", "--fix")):
-        checked = filled("--db", "blank.localmcp", *words)
-        assert "blank.localmcp is empty\n" in checked.out and "$ localmcp --db blank.localmcp add FOLDER" in checked.out
-        assert "or: localmcp --db blank.localmcp restore BACKUP" in checked.out and checked.code == 1
-        assert "not a SQLite database" not in checked.out and checked.out.count("FAIL") == 1
-    assert (tmp_path / "blank.localmcp").stat().st_size == 0

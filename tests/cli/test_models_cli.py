@@ -105,26 +105,6 @@ def test_use_embeds_what_is_there_sets_the_model_and_goes_back(
     assert run(capsys, "--db", file, "models", "use")[0] == 2
 
 
-def test_after_the_way_back_status_and_doctor_advise_what_makes_the_missing_vectors(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(capsys, "config", "set", "model", "hash:64")[0] == 0
-    file = str(tmp_path / "library.localmcp")
-    for name, model in (("bees", "hash:128"), ("wasps", "hash:128")):
-        write(tmp_path / f"{name}.md", f"# {name}\n\nA nest of {name} has one queen.\n")
-        assert run(capsys, "--db", file, "add", str(tmp_path / f"{name}.md"))[0] == 0
-        assert run(capsys, "--db", file, "models", "use", model)[0] == 0
-    assert run(capsys, "--db", file, "reembed", "--rollback")[0] == 0
-    status = json.loads(run(capsys, "--db", file, "--json", "status")[1])
-    assert status["makeVectors"] == "localmcp config set model hash:64 && localmcp refresh"
-    pasted = f"localmcp config set model hash:64 && localmcp --db {file} refresh"
-    assert pasted in run(capsys, "--db", file, "status")[1]
-    assert pasted in run(capsys, "--db", file, "doctor")[1]
-    for command in status["makeVectors"].split(" && "):
-        assert run(capsys, "--db", file, *command.split()[1:])[0] == 0
-    assert "makeVectors" not in json.loads(run(capsys, "--db", file, "--json", "status")[1])
-
-
 def test_use_goes_on_in_the_background_and_sets_the_model_when_it_is_done(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import spawn
 from tool_manifests import write_tool
 
 from localmcp.cli.session import Session
@@ -63,16 +62,6 @@ def test_a_mistake_is_printed_with_its_place_and_ends_with_4(run: Run) -> None:
     commands = next(each for each in as_json(run, "providers")["providers"] if each["name"] == "commands")
     assert (commands["state"], commands["tools"], len(commands["problems"])) == ("failing", 0, 1)
     assert "timout is not a known key" in run("providers")[1]
-
-
-def test_another_command_names_only_the_number_of_mistakes_and_the_command_that_lists_them(tmp_path: Path) -> None:
-    write_tool("wrong", 'kind = "command"\ndescription = "x"\nprogram = "{python}"\ntimout = 3\nenv = 2\n')
-    place = f"--db={tmp_path / 'a.localmcp'}"
-    assert spawn("add", str(write_tool("x", "")), place, cwd=tmp_path).code == 0
-    told = spawn("tools", "search", "mail", place, cwd=tmp_path).err
-    assert "3 mistakes in the files of your own tools; list them with: localmcp tools check" in told
-    assert "timout" not in told and "timout" in spawn("tools", "search", "mail", place, "-v", cwd=tmp_path).err
-    assert "list them with" not in spawn("tools", "check", place, cwd=tmp_path).err
 
 
 def test_a_warning_is_told_and_ends_with_0(run: Run) -> None:

@@ -11,8 +11,8 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import click
 
-from localmcp.cli.options import YES
 from localmcp.cli.session import COMMAND_OF_TOOL, Session, pass_session
+from localmcp.cli.values import YES
 from localmcp.schemas import Json, Param, bare_type, param_of
 
 Function = Callable[..., Any]
@@ -56,47 +56,45 @@ def tool_command(
     parent: click.Group,
     name: str,
     method: Function,
-    help: str | None = None,  # noqa: A002
+    help: str,  # noqa: A002
     *,
     makes: bool = False,
     ask: Callable[[Session, Json], str] | None = None,
-    options: Iterable[Callable[[Function], Function]] = (),
     prepare: Callable[[Session, Json], Json] | None = None,
+    options: Iterable[Callable[[Function], Function]] = (),
+    columns: Sequence[str] = (),
+    show: Show | None = None,
     **described: Any,
-) -> Callable[[Show], Show]:
-    """Add a command that calls a tool and shows its answer; `help` is the docstring of `show` if left out.
-
-    The exit code is 1 if the tool failed, or says `success: false`.
+) -> None:
+    """Add a command that calls a tool and shows its answer; exit code 1 if the tool failed.
 
     Args:
         makes: the file is made if there is none.
         ask: returns what the person must say yes to before the tool is called; adds `--yes`.
-        options: click's options besides the tool's parameters, for `prepare`.
         prepare: makes the tool's arguments of the values of the command line.
+        options: click's options besides the tool's parameters, for `prepare`.
+        columns: the keys of the answer that are shown in a table.
+        show: prints the answer; as every answer is printed if left out.
         described: as `tool_options` takes it.
     """
     tool = method.__tool__.name  # pyright: ignore[reportFunctionMemberAccess]
     COMMAND_OF_TOOL[tool] = f"localmcp {parent.name} {name}"
 
-    def decorate(show: Show) -> Show:
-        def run(session: Session, **arguments: Any) -> int:
-            agreed: bool = arguments.pop("yes", False)
-            if prepare is not None:
-                arguments = prepare(session, arguments)
-            if ask is not None:
-                session.confirm(ask(session, arguments), agreed)
-            session.asked = arguments
-            answer = session.call_in(session.workspace if makes else session.existing(), tool, arguments)
-            return session.answer_tool(answer, show)
+    def run(session: Session, **arguments: Any) -> int:
+        agreed: bool = arguments.pop("yes", False)
+        if prepare is not None:
+            arguments = prepare(session, arguments)
+        if ask is not None:
+            session.confirm(ask(session, arguments), agreed)
+        answer = session.call_in(session.workspace if makes else session.existing(), tool, arguments)
+        if columns and show is None:
+            return session.answer_tool(answer, lambda session, value: session.show(value, columns=columns))
+        return session.answer_tool(answer, show)
 
-        function: Function = pass_session(run)
-        for option in (*([YES] if ask else []), *reversed(list(options))):
-            function = option(function)
-        function = tool_options(method, **described)(function)
-        parent.command(name, help=help or show.__doc__)(function)
-        return show
-
-    return decorate
+    function: Function = pass_session(run)
+    for option in (*([YES] if ask else []), *reversed(list(options))):
+        function = option(function)
+    parent.command(name, help=help)(tool_options(method, **described)(function))
 
 
 def tool_options(
