@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import asdict
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 from localmcp.config import Settings
 from localmcp.errors import AccessDenied, InvalidInput
 from localmcp.humanize import counted
 from localmcp.library.ingest import Library
-from localmcp.library.jobs import WAIT_SECONDS, Execution, Jobs, JobState
+from localmcp.library.jobs import WAIT_SECONDS, Job, Jobs
 from localmcp.library.lean_answers import lean_removal, lean_report, lean_restored
 from localmcp.library.library_records import (
     AddedDocument,
@@ -53,9 +52,7 @@ class LibraryTools:
         self._database = database
         self._wait = wait
         self._settings = settings
-        self.jobs = Jobs(
-            database, {"add_document": self._run_text, "add_path": self._run_path, "refresh": self._run_refresh}
-        )
+        self.jobs = Jobs()
 
     @hidden_change(
         "add_document",
@@ -82,19 +79,24 @@ class LibraryTools:
         replace: Annotated[bool, Param("Replace the document of that title.")] = False,
     ) -> AddedDocument:
         """Add a text to the knowledge base so that search finds it. The same text again changes nothing."""
-        arguments: Json = {
-            "text": text,
-            "title": title,
-            "collection": collection,
-            "partition": partition,
-            "source_type": sourceType,
-            "metadata": metadata,
-            "replace": replace,
-        }
-        state = self.jobs.run("add_document", arguments, wait=self._wait)
-        if state.result is None:
-            return {"status": "running", "jobId": state.id}
-        return AddedDocument(**state.result)
+
+        def work(job: Job) -> Json:
+            job.tell(0, 1, title)
+            added = self._library.add_text(
+                text, title, collection=collection, partition=partition, source_type=sourceType, metadata=metadata,
+                replace=replace,
+            )  # fmt: skip
+            changed = added.added or added.removed
+            status = ("replaced" if added.kept or added.removed else "added") if changed else "unchanged"
+            return {
+                "status": status,
+                "sourceId": added.uuid,
+                "chunksAdded": added.added,
+                "chunksKept": added.kept,
+            }
+
+        job = self.jobs.run("add_document", work, self._wait)
+        return {"status": "running", "jobId": job.id} if job.result is None else AddedDocument(**job.result)
 
     @hidden_change(
         "add_path",
@@ -120,8 +122,15 @@ class LibraryTools:
 
         Only files in folders that the person has allowed or added can be added. Unchanged files are not read again.
         """
-        arguments: Json = {"path": self._allowed(path), "collection": collection, "partition": partition}
-        return _ingest_result(self.jobs.run("add_path", arguments, wait=self._wait))
+        allowed = self._allowed(path)
+
+        def work(job: Job) -> Json:
+            report = self._library.add_paths(
+                [allowed], collection=collection, partition=partition, progress=_teller(job), wait=False
+            )
+            return self._with_vectors(report, collection or self._settings.collection, job)
+
+        return _ingest_result(self.jobs.run("add_path", work, self._wait))
 
     @hidden_change(
         "refresh",
@@ -143,9 +152,14 @@ class LibraryTools:
         confirmRemovals: Annotated[bool, Param("Many files were deleted on purpose.")] = False,
     ) -> IngestResult:
         """Look at all added files again: new and changed ones are indexed, deleted ones go into the trash."""
-        self.jobs.resume_abandoned()
-        arguments: Json = {"collection": collection, "confirm": confirmRemovals}
-        return _ingest_result(self.jobs.run("refresh", arguments, wait=self._wait))
+
+        def work(job: Job) -> Json:
+            report = self._library.refresh(
+                collection=collection, confirm_removals=confirmRemovals, progress=_teller(job), wait=False
+            )
+            return self._with_vectors(report, collection, job)
+
+        return _ingest_result(self.jobs.run("refresh", work, self._wait))
 
     @hidden_change(
         "remove_source",
@@ -271,8 +285,10 @@ class LibraryTools:
         jobId: Annotated[str, Param("As add_path or refresh returned it.")],
         waitSeconds: Annotated[int, Param("Wait this long for the end.", minimum=0, maximum=int(WAIT_SECONDS))] = 0,
     ) -> JobStatus:
-        """How far long work is, and its result once it is done. Work whose process has gone is carried on."""
-        return _job_status(self.jobs.state(jobId, wait=waitSeconds))
+        """How far long work is, and its result once it is done."""
+        job = self.jobs.find(jobId)
+        job.finished.wait(waitSeconds)
+        return job.status()
 
     @hidden_change(
         "cancel_job",
@@ -283,49 +299,21 @@ class LibraryTools:
     )
     def cancel_job(self, jobId: Annotated[str, Param("As add_path or refresh returned it.")]) -> JobStatus:
         """Stop long work at the next file; what is indexed so far stays. Work that is done is not undone."""
-        return _job_status(self.jobs.cancel(jobId))
+        job = self.jobs.find(jobId)
+        job.cancel()
+        return job.status()
 
     # ------------------------------------------------------------ the work itself
 
-    def _run_text(self, arguments: Json, tell: Execution) -> Json:
-        tell(0, 1, arguments["title"])
-        added = self._library.add_text(**arguments)
-        tell(1, 1, arguments["title"])
-        changed = added.added or added.removed
-        status = ("replaced" if added.kept or added.removed else "added") if changed else "unchanged"
-        return {
-            "status": status,
-            "sourceId": added.uuid,
-            "chunksAdded": added.added,
-            "chunksKept": added.kept,
-        }
-
-    def _run_path(self, arguments: Json, tell: Execution) -> Json:
-        report = self._library.add_paths(
-            [arguments["path"]],
-            collection=arguments["collection"],
-            partition=arguments["partition"],
-            progress=_teller(tell),
-            wait=False,
-        )
-        return self._with_vectors(report, arguments["collection"] or self._settings.collection, tell)
-
-    def _run_refresh(self, arguments: Json, tell: Execution) -> Json:
-        collection, confirmed = arguments["collection"], arguments["confirm"]
-        report = self._library.refresh(
-            collection=collection, confirm_removals=confirmed, progress=_teller(tell), wait=False
-        )
-        return self._with_vectors(report, collection, tell)
-
-    def _with_vectors(self, report: Report, collection: str | None, tell: Execution) -> Json:
+    def _with_vectors(self, report: Report, collection: str | None, job: Job) -> Json:
         """Make what vectors are missing, after the caller has got the report on the words."""
         if not report.waiting:
             return _report_json(report)
         note = f"{report.waiting} passages are found by words; their meaning is being read."
-        tell.ready(_report_json(report, note))
+        job.ready(_report_json(report, note))
         missing = report.waiting
         while True:
-            made = self._library.make_vectors(collection=collection, behind=True, progress=_teller(tell))
+            made = self._library.make_vectors(collection=collection, behind=True, progress=_teller(job))
             report.waiting, report.notices = made.waiting, [*report.notices, *made.notices]
             if not made.waiting or made.notices:
                 break
@@ -367,22 +355,16 @@ class LibraryTools:
         return real
 
 
-def _job_status(state: JobState) -> JobStatus:
-    fields = {"jobId" if name == "id" else camel_case(name): value for name, value in asdict(state).items()}
-    result = fields.pop("result")
-    return cast(JobStatus, fields if result is None else {**fields, "result": result})
-
-
 def _removed_source(row: SourceRow) -> RemovedSource:
     return {"sourceId": row.uuid, "title": row.title, "path": row.uri}
 
 
-def _teller(tell: Execution) -> ProgressCallback:
+def _teller(job: Job) -> ProgressCallback:
     def report(progress: Progress) -> None:
         if progress.phase == "words":
-            tell(progress.done, progress.total, progress.path)
+            job.tell(progress.done, progress.total, progress.path)
         else:
-            tell(progress.vectors_done, progress.vectors_total, "reading the meaning")
+            job.tell(progress.vectors_done, progress.vectors_total, "reading the meaning")
 
     return report
 
@@ -402,9 +384,7 @@ def _report_json(report: Report, *notes: str) -> Json:
     }
 
 
-def _ingest_result(state: JobState) -> IngestResult:
-    if state.status == "running":
-        return IngestResult(
-            status="running", jobId=state.id, done=state.done, total=state.total, **(state.result or {})
-        )
-    return IngestResult(status="done", **(state.result or {}))
+def _ingest_result(job: Job) -> IngestResult:
+    if job.finished.is_set():
+        return IngestResult(status="done", **(job.result or {}))
+    return IngestResult(status="running", jobId=job.id, done=job.done, total=job.total, **(job.result or {}))
