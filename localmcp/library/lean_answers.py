@@ -361,11 +361,8 @@ def lean_restored(result: Any) -> Answer:
 
 
 def lean_verification(result: Any) -> Answer:
-    """Return the answer of `verify_citation`: the verdict, the place, and the nearest passage if words differ."""
+    """Return the answer of `verify_citation`: the verdict and the place."""
     lines = [f"{result['verdict']}: {result['message']}"]
     if "citation" in result:
         lines.append(f"{result['sourceTitle']} | {result['citation']['label']} | id {short_id(result['chunkId'])}")
-    if near := result.get("nearest"):
-        share = f"{near['similarity']:.0%} alike"
-        lines.append(f"Nearest, {share}: {near['label']}, id {short_id(near['chunkId'])}\n{near['text']}")
     return _answer(result, "\n".join(lines))

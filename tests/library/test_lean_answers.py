@@ -454,12 +454,6 @@ def test_a_path_of_signs_alone_names_no_document(desk: Desk, tmp_path: Path) -> 
     assert desk.registry.call("get_document", {"sourceId": "./"}, LEAN).is_error
 
 
-def test_a_quote_with_a_dropped_word_is_shown_its_nearest_passage(ask: Callable[..., Answer]) -> None:
-    answer = ask("verify_citation", quote="The boiler of house 31 is filled through 31 until the needle shows 31 bar")
-    assert answer.value["verdict"] == "absent" and answer.value["nearest"]["similarity"] > 0.85
-    assert "valve 31" in answer.text
-
-
 def test_a_failed_call_is_an_error(ask: Callable[..., Answer]) -> None:
     assert ask("get_document", sourceId="no such thing").is_error
     with pytest.raises(NotFound):
@@ -489,14 +483,6 @@ def test_a_budget_holds_where_one_passage_is_larger_and_its_pages_join_exactly(
     assert "".join(pages) == text and max(map(len, pages)) <= most
     last = ask("get_document", sourceId="Readings", lines=f"{answer.value['startLine']}-")
     assert last.value["source"]["content"].endswith(pages[-1])
-
-
-def test_a_nearest_passage_is_cited_by_the_line_of_its_words(
-    desk: Desk, ask: Callable[..., Answer], tmp_path: Path
-) -> None:
-    desk.add_file(tmp_path / "pump.md", "# Pump\n\nIt is loud.\n\nThe filter is rinsed every other month.\n")
-    answer = ask("verify_citation", quote="The filter is rinsed every third month.")
-    assert answer.value["nearest"]["label"].endswith("pump.md:5")
 
 
 def test_a_passage_says_the_heading_above_its_heading(desk: Desk, ask: Callable[..., Answer], tmp_path: Path) -> None:
