@@ -17,6 +17,7 @@ from localmcp.index.index import Index
 from localmcp.index.model_languages import unread_languages
 from localmcp.index.passages import find_passage, passages_of_source
 from localmcp.index.vector_queue import word_only_passages
+from localmcp.library.answers import lean_context, lean_document, lean_sources, shortened
 from localmcp.library.document_parts import (
     CONTEXT_CHARS,
     DOCUMENT_CHARS,
@@ -36,7 +37,6 @@ from localmcp.library.document_records import (
     SourcesResult,
     StatsResult,
 )
-from localmcp.library.lean_answers import lean_context, lean_document, lean_sources
 from localmcp.library.names import (
     Ambiguous,
     explain_empty_filter,
@@ -46,7 +46,6 @@ from localmcp.library.names import (
     split_mount,
 )
 from localmcp.library.origins import is_uuid, parse_collection
-from localmcp.library.result_order import shortened
 from localmcp.library.scans import waiting_pages
 from localmcp.library.search import NO_DOCUMENTS, PassageSearch
 from localmcp.library.source_list import (

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 from localmcp.config import Settings
 from localmcp.errors import AccessDenied, InvalidInput
 from localmcp.humanize import counted
+from localmcp.library.answers import lean_removal, lean_report, lean_restored
 from localmcp.library.ingest import Library
 from localmcp.library.jobs import WAIT_SECONDS, Job, Jobs
-from localmcp.library.lean_answers import lean_removal, lean_report, lean_restored
 from localmcp.library.library_records import (
     AddedDocument,
     IngestResult,

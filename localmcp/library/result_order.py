@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
 
 from localmcp.index.candidates import Hit
-from localmcp.index.highlight import sentence_parts
 from localmcp.library.origins import shown_id
 
 WINDOW = 20
@@ -67,30 +65,3 @@ def fitting(texts: Sequence[str], budget: int | None) -> int:
         if used > budget and count:
             return count
     return len(texts)
-
-
-def shortened(text: str, longest: int | None) -> str:
-    """Return the text, cut after a word with an ellipsis if it is longer."""
-    if longest is None or len(text) <= longest:
-        return text
-    start = text[: longest - 2]
-    return (start.rsplit(None, 1) or [""])[0] + " …"
-
-
-def excerpt_around(text: str, longest: int | None, shows: int) -> str:
-    """Return the whole sentences around the place `shows` that fit, with an ellipsis where the text goes on."""
-    if longest is None or len(text) <= longest:
-        return text
-    places = list(sentence_parts(text))
-    first = last = max(bisect_right(places, (shows, len(text))) - 1, 0)
-    room = longest - 4
-    while True:
-        if last + 1 < len(places) and places[last + 1][1] - places[first][0] <= room:
-            last += 1
-        elif first > 0 and places[last][1] - places[first - 1][0] <= room:
-            first -= 1
-        else:
-            break
-    shown = text[places[first][0] : places[last][1]]
-    before, after = "… " if first else "", " …" if last + 1 < len(places) else ""
-    return before + (shortened(shown, room) if len(shown) > room else shown + after)

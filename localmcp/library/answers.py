@@ -1,21 +1,27 @@
-"""Answers of the knowledge tools for a language model: a text to read, and structured content without repetition."""
+"""Answers of the library's tools for a language model: a text to read, and structured content without repetition."""
 
 from __future__ import annotations
 
 import os
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from localmcp.humanize import counted
-from localmcp.library.result_order import shortened
+from localmcp.index.candidates import Hit, SearchOutcome
+from localmcp.index.highlight import matching_paragraphs, sentence_parts
+from localmcp.index.keyword import holds
 from localmcp.readers.document import readable_stem
 from localmcp.readers.outline import BEGINNING
 from localmcp.tools import Answer, Json, compact_json
+from localmcp.wording.normalize import index_text
 
 SHORT_ID = 8
 """Characters of an id that tools accept for the whole."""
-SHARED_FOLDER = 16
-"""A folder that several documents share is named once if its path has at least so many characters."""
+WHOLE_PASSAGES, EXCERPT_CHARS = 2, 300
+"""A language model gets the first passages whole, of the others the sentences around the one that answers."""
+WEAK_SHARE, PROBABLE = 0.35, 50
+"""A passage of less than this share of the best one's relevance is only listed, if the best one is this relevant."""
 _HIT_FIELDS = (
     "id", "chunkId", "sourceId", "sourceTitle", "sourceType", "content", "chunkIndex", "chunkTotal", "semanticScore",
     "keywordScore", "combinedScore", "matchType",
@@ -25,15 +31,8 @@ _OF_FILE = ("author", "created", "dateFrom", "sheets", "slides", "pages", "langu
 """Metadata that say nothing of a passage, or that its `date` says; `get_document` has them."""
 LONGEST_METADATA = 200
 """Characters of a value that is repeated with each passage; `get_document` has longer ones."""
-MOST_LINES = 20
-"""Of more documents that are removed, only the titles are listed."""
-MOST_COPIES = 3
-"""Places of copies of a document that are named."""
-TITLE_CHARS = 1_500
-GROUPED_EXCERPTS = 5
-"""Documents of a grouped search that are shown with the words that match; the others are only listed."""
-INDENT = 4
-"""Spaces that are left of what all lines of a passage are indented by."""
+MOST_LINES, MOST_COPIES, GROUPED_EXCERPTS, INDENT = 20, 3, 5, 4
+"""Documents in a list of removals, places of copies, documents of a grouped search that are quoted, spaces of lines."""
 _SCORES = ("semanticScore", "keywordScore", "combinedScore")
 _SEARCH_FIELDS = (
     "query", "mode", "count", "message", "notices", "repairs", "didYouMean", "nextCursor", "lowConfidence",
@@ -58,6 +57,30 @@ def _picked(table: Mapping[str, Any], fields: Iterable[str]) -> Json:
 # ---------------------------------------------------------------- search
 
 
+def excerpts(outcome: SearchOutcome, relevances: Sequence[int], offset: int) -> list[str]:
+    """Return what is shown of each hit of a page that begins at `offset`; "" for a hit that is only listed."""
+    best = max(relevances)
+    return [
+        _excerpt(hit, is_weak=relevance < WEAK_SHARE * best, is_listed=best >= PROBABLE, place=place)
+        for place, (hit, relevance) in enumerate(zip(outcome.hits, relevances, strict=True), offset)
+    ]
+
+
+def _excerpt(hit: Hit, *, is_weak: bool, is_listed: bool, place: int) -> str:
+    text = hit.passage.text.strip()
+    if is_weak and is_listed:
+        return ""
+    if is_weak or place >= WHOLE_PASSAGES:
+        return excerpt_around(text, EXCERPT_CHARS, hit.highlight[0] if hit.highlight else 0)
+    if hit.query is None:
+        return text
+    title = f" {index_text(hit.passage.title, hit.passage.language)} "
+    if all(holds(title, term) for term in hit.query.terms):
+        return text  # The document as a whole is asked for.
+    start, stop = matching_paragraphs(hit.query, text, hit.passage.language)
+    return f"{'… ' if start else ''}{text[start:stop]}{' …' if stop < len(text) else ''}"
+
+
 def lean_search(result: Any) -> Answer:
     """Return the answer of `search`: hits grouped by document, confidence and corrections first."""
     structured, hits = _picked(result, _SEARCH_FIELDS), result["results"]
@@ -65,13 +88,13 @@ def lean_search(result: Any) -> Answer:
         folder = _shared_folder([hit["citation"].get("path") for hit in hits])
         structured |= {"pathsBelow": folder} if folder else {}
         hits = [_lean_hit(hit, folder) for hit in hits]
-    return _answer({**structured, "results": hits}, search_text(result))
+    return _answer({**structured, "results": hits}, _search_text(result))
 
 
 def _lean_hit(hit: Json, folder: str) -> Json:
     lean = _picked(hit, (*_HIT_FIELDS, "relevance", "origin", "signals", "morePassages"))
     # A tenth is finer than what the scores can tell.
-    lean |= {field: _tenth(hit[field]) for field in _SCORES if field in hit}
+    lean |= {field: round(hit[field], 1) for field in _SCORES if field in hit}
     label: str = hit["citation"]["label"]
     lean["citation"] = {"label": label.removeprefix(folder).replace(f" › {hit['sourceTitle']} › ", " › ")}
     lean |= {"alsoIn": copies} if (copies := _copies(hit, folder)) else {}
@@ -86,36 +109,30 @@ def _unusual(item: Json) -> Json:
     return collection | ({"freshness": item["freshness"]} if item["freshness"] in ("changed", "missing") else {})
 
 
-def _tenth(score: float) -> float:
-    """Return the score to one decimal; a whole number without one."""
-    rounded = round(score, 1)
-    return int(rounded) if rounded.is_integer() else rounded
-
-
-def search_text(result: Json) -> str:
+def _search_text(result: Json) -> str:
     """Return the text of a search: at most a quarter more than the passages themselves."""
     hits: list[Json] = result["results"]
     corrections = [f"'{r['word']}' was searched as '{r['replacement']}'." for r in result.get("repairs", [])]
     remarks = [*corrections, *result.get("notices", [])]
     if not hits:
         return "\n".join([result.get("message", "No results."), *remarks])
-    folder = _shared_folder([hit["citation"].get("path") for hit in hits if not _is_weak(hit)])
+    folder = _shared_folder([hit["citation"].get("path") for hit in hits if not _is_listed(hit)])
     documents: dict[str, list[tuple[int, Json]]] = {}
     for number, hit in enumerate(hits, 1):
-        if not _is_weak(hit):
+        if not _is_listed(hit):
             documents.setdefault(hit["sourceId"], []).append((number, hit))
     count = counted(len({hit["sourceId"] for hit in hits}), "document")
     head = f"{count}, {counted(len(hits), 'passage')}{_confidence(result)}"
     blocks = ["\n".join([head + (f" Paths are below {folder}" if folder else ""), *remarks])]
     blocks += [_document_block(passages, folder) for passages in documents.values()]
-    weak = [hit for hit in hits if _is_weak(hit)]
+    weak = [hit for hit in hits if _is_listed(hit)]
     ends = [f"Not quoted: {_lines_of(weak)}"] if weak else []
     # What follows a passage that is not worth quoting is not either.
-    ends += [f"More: cursor={result['nextCursor']}"] if "nextCursor" in result and not _is_weak(hits[-1]) else []
+    ends += [f"More: cursor={result['nextCursor']}"] if "nextCursor" in result and not _is_listed(hits[-1]) else []
     return "\n\n".join([*blocks, *(["\n".join(ends)] if ends else [])])
 
 
-def _is_weak(hit: Json) -> bool:
+def _is_listed(hit: Json) -> bool:
     """Return whether nothing of a passage is quoted, because another one answers much better."""
     return hit.get("excerpt") == ""
 
@@ -137,7 +154,11 @@ def _document_block(passages: Sequence[tuple[int, Json]], folder: str) -> str:
     is_listed = number > GROUPED_EXCERPTS if "morePassages" in hit else len(passages) == 1 and not _shown(hit)
     if is_listed:
         return f"{line} | {_passage_line(number, hit, '')}"
-    return "\n".join([line, *(_passage(number, hit) for number, hit in passages)])
+    blocks = [line]
+    for number, hit in passages:
+        shown = _shown(hit)
+        blocks += [_passage_line(number, hit, shown), *([shown] if shown else [])]
+    return "\n".join(blocks)
 
 
 def _confidence(result: Json) -> str:
@@ -167,8 +188,11 @@ def _copies(hit: Json, folder: str) -> list[str]:
 
 def _names(item: Json, title: str, path: str, folder: str) -> list[str]:
     """Return title ("" where the path says it), path, and what is unusual of a document."""
-    shown_path = path.removeprefix(folder)
-    return ["" if shown_path and _is_name_of(title, shown_path) else title, shown_path, *_remarks(item)]
+    name = os.path.basename(path)
+    repeats = bool(path) and title.lower() in {
+        text.lower() for text in (name, os.path.splitext(name)[0], readable_stem(name))
+    }
+    return ["" if repeats else title, path.removeprefix(folder), *_remarks(item)]
 
 
 def _remarks(item: Json) -> list[str]:
@@ -178,30 +202,11 @@ def _remarks(item: Json) -> list[str]:
     return collection + ([f"file {unusual['freshness']} since it was read"] if "freshness" in unusual else [])
 
 
-def _is_name_of(title: str, path: str) -> bool:
-    """Return whether a title only repeats the file's name."""
-    name = os.path.basename(path)
-    return title.lower() in {text.lower() for text in (name, os.path.splitext(name)[0], readable_stem(name))}
-
-
 def _shown(hit: Json) -> str:
-    """Return what is quoted of a passage; the line of the document says its title already."""
-    shown: str = hit.get("excerpt", hit["content"])
-    return _dedented(shown.removeprefix(f"# {hit['sourceTitle']}\n").lstrip("\n"))
-
-
-def _dedented(text: str) -> str:
-    """Return the text with at most `INDENT` of the spaces that all lines after the first begin with.
-
-    Manual pages have eleven; the first line has none, as passages begin with a word.
-    """
-    common = min((len(line) - len(line.lstrip(" ")) for line in text.split("\n")[1:] if line.strip()), default=0)
-    return text.replace("\n" + " " * common, "\n" + " " * INDENT) if common > INDENT else text
-
-
-def _passage(number: int, hit: Json) -> str:
-    shown = _shown(hit)
-    return "\n".join([_passage_line(number, hit, shown), *([shown] if shown else [])])
+    """Return what is quoted of a passage: the line of the document says its title; manual pages indent by eleven."""
+    shown: str = hit.get("excerpt", hit["content"]).removeprefix(f"# {hit['sourceTitle']}\n").lstrip("\n")
+    common = min((len(line) - len(line.lstrip(" ")) for line in shown.split("\n")[1:] if line.strip()), default=0)
+    return shown.replace("\n" + " " * common, "\n" + " " * INDENT) if common > INDENT else shown
 
 
 def _passage_line(number: int, hit: Json, shown: str) -> str:
@@ -234,7 +239,7 @@ def _place(citation: Json, title: str, shown: str) -> str:
 
 
 def _shared_folder(paths: Sequence[str | None]) -> str:
-    """Return the folder that all paths share, with its last separator; empty if naming it once saves nothing."""
+    """Return the folder that all of several paths share, with its last separator; else ""."""
     distinct = {path for path in paths if path}
     if len(distinct) < 2 or None in paths:
         return ""
@@ -242,7 +247,7 @@ def _shared_folder(paths: Sequence[str | None]) -> str:
         folder = os.path.commonpath([os.path.dirname(path) for path in distinct])
     except ValueError:
         return ""
-    return folder + os.sep if len(folder) >= SHARED_FOLDER else ""
+    return folder + os.sep if len(folder) > len("/home/") else ""
 
 
 # ---------------------------------------------------------------- reading
@@ -346,7 +351,7 @@ def lean_removal(result: Any) -> Answer:
     head = f"Removed {counted(result['removed'], 'document')}; {stays} in the trash for {result['trashDays']} days."
     head = result.get("message", head)
     if len(rows) > MOST_LINES:
-        return _answer(result, f"{head}\n{shortened(', '.join(row['title'] for row in rows), TITLE_CHARS)}")
+        return _answer(result, f"{head}\n{shortened(', '.join(row['title'] for row in rows), 1_500)}")
     lines = [f"{row['title']} | {row['path'] or 'no file'} | id {short_id(row['sourceId'])}" for row in rows]
     return _answer(result, "\n".join([head, *lines]))
 
@@ -366,3 +371,33 @@ def lean_verification(result: Any) -> Answer:
     if "citation" in result:
         lines.append(f"{result['sourceTitle']} | {result['citation']['label']} | id {short_id(result['chunkId'])}")
     return _answer(result, "\n".join(lines))
+
+
+# ---------------------------------------------------------------- cutting
+
+
+def shortened(text: str, longest: int | None) -> str:
+    """Return the text, cut after a word with an ellipsis if it is longer."""
+    if longest is None or len(text) <= longest:
+        return text
+    start = text[: longest - 2]
+    return (start.rsplit(None, 1) or [""])[0] + " …"
+
+
+def excerpt_around(text: str, longest: int | None, shows: int) -> str:
+    """Return the whole sentences around the place `shows` that fit, with an ellipsis where the text goes on."""
+    if longest is None or len(text) <= longest:
+        return text
+    places = list(sentence_parts(text))
+    first = last = max(bisect_right(places, (shows, len(text))) - 1, 0)
+    room = longest - 4
+    while True:
+        if last + 1 < len(places) and places[last + 1][1] - places[first][0] <= room:
+            last += 1
+        elif first > 0 and places[last][1] - places[first - 1][0] <= room:
+            first -= 1
+        else:
+            break
+    shown = text[places[first][0] : places[last][1]]
+    before, after = "… " if first else "", " …" if last + 1 < len(places) else ""
+    return before + (shortened(shown, room) if len(shown) > room else shown + after)
