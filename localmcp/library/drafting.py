@@ -92,12 +92,12 @@ class Reading:
 # ---------------------------------------------------------------- files
 
 
-def read_file(window: Window, max_bytes: int, task: ReadTask, start: Any = None) -> Iterator[Reading]:
+def read_file(window: Window, max_bytes: int, task: ReadTask) -> Iterator[Reading]:
     """Yield the results of reading a file, one for each document in it; a failure is a result too."""
     reading = Reading(mtime_ns=task.origin.mtime_ns or 0, size=task.origin.size)
     begin = time.perf_counter()
     try:
-        for member in _read(reading, window, max_bytes, task, start):
+        for member in _read(reading, window, max_bytes, task):
             member.seconds, begin = time.perf_counter() - begin, time.perf_counter()
             yield member
         return
@@ -119,7 +119,7 @@ def read_file(window: Window, max_bytes: int, task: ReadTask, start: Any = None)
     yield replace(reading, failed=reason, seconds=time.perf_counter() - begin)
 
 
-def _read(reading: Reading, window: Window, max_bytes: int, task: ReadTask, start: Any) -> Iterator[Reading]:
+def _read(reading: Reading, window: Window, max_bytes: int, task: ReadTask) -> Iterator[Reading]:
     from localmcp.readers.readers import container_kind, read_documents  # 60 ms: every reader
 
     path = Path(task.origin.uri or "")
@@ -137,7 +137,7 @@ def _read(reading: Reading, window: Window, max_bytes: int, task: ReadTask, star
         elif reading.sha256 == task.origin.sha256:
             yield replace(reading, unchanged=True)
         else:
-            for document in read_documents(file, path.name, start, max_bytes=max_bytes, archive=task.archive):
+            for document in read_documents(file, path.name, max_bytes=max_bytes, archive=task.archive):
                 yield _drafted(reading, document, window, task)
 
 

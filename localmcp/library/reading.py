@@ -24,8 +24,6 @@ GROUP_CHUNKS, GROUP_SECONDS = 6_000, 2.0
 """A transaction holds about so many passages, or what was read in so long."""
 FIRST_SECONDS = 0.3
 """The first one, so that something is found soon."""
-READ_HERE_BYTES = 100_000
-"""So much plain text is read before a worker process has started."""
 PLAIN_SUFFIXES = frozenset(".md .markdown .txt .rst .py .js .ts .c .h .java .go .rs .sh .toml .ini .cfg .yaml".split())
 
 
@@ -95,11 +93,6 @@ def _read(tasks: Sequence[Task], window: Window, settings: Settings) -> Iterator
     """Yield number and reading of each document, None at the end of a file; files in any order."""
     work = partial(read_file, window, settings.max_file_mb * 1_000_000)
     items = (_read_task(number, task) for number, task in enumerate(tasks))
-    if _is_little(tasks):
-        for item in items:
-            yield from ((item.number, reading) for reading in work(item))
-            yield item.number, None
-        return
     with WorkerPool(work, workers=_workers(tasks), limits=limits_of(settings), share=_share) as pool:
         for answer in pool.run(items):
             number = answer.item.number
@@ -132,16 +125,6 @@ def _share(item: ReadTask) -> int:
     """Return how many of AHEAD a file is: together about 24 MB of plain text, read while a transaction is written."""
     plain = PurePath(item.origin.uri or "").suffix.lower() in PLAIN_SUFFIXES
     return min(item.origin.size // 8000 + 1, SMALL) if plain else SMALL
-
-
-def _is_little(tasks: Iterable[Task]) -> bool:
-    """Return whether it is not worth a process: a little plain text, which no format's reader can be led astray by."""
-    size = 0
-    for task in tasks:
-        size += task.file.size
-        if size > READ_HERE_BYTES or PurePath(task.file.path).suffix.lower() not in PLAIN_SUFFIXES:
-            return False
-    return True
 
 
 def _workers(tasks: Sequence[Task]) -> int:

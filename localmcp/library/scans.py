@@ -27,13 +27,12 @@ from localmcp.library.reading import Step, Task
 from localmcp.library.report import Run
 from localmcp.library.walk import Found
 from localmcp.readers.ocr import Engine, PageText, installed_engine, read_pages, scan_document
-from localmcp.readers.worker import one_member
 from localmcp.readers.worker_pool import Answer, Limits, WorkerPool
 from localmcp.storage.database import Database, fetch_all, fetch_one, upsert_rows
 
 log = logging.getLogger(__name__)
 
-PAGE_LIMITS = Limits(seconds=60, seconds_per_megabyte=0, memory=1_500_000_000)
+PAGE_LIMITS = Limits(seconds=600, seconds_per_megabyte=0, memory=1_500_000_000)
 """Of each page: the engine alone holds 0.5 to 1.3 GB."""
 LEAST_CONFIDENCE = 0.6
 """Below it a page is a picture, in whose shapes letters were seen."""
@@ -214,23 +213,22 @@ class ScanReader:
             ledger.mark(connection, collection.id, scan.path, "failed", reason)
 
 
-def _recognize(item: Pages, start: int | None) -> Iterator[PageText]:
+def _recognize(item: Pages) -> Iterator[PageText]:
     """Read the pages of a file from a page on; runs in a worker process."""
     uri, first, engine = item
     path, member = split_uri(uri)
     with open_regular(Path(path)) as file:
         data = _scan_in(file, PurePath(path).name, member) if member else file.read()
-    yield from read_pages(PurePath(uri).name, data, start or first, engine)
+    yield from read_pages(PurePath(uri).name, data, first, engine)
 
 
 def _scan_in(file: BinaryIO, name: str, member: str) -> bytes:
     """Return a document in a container, whose pages are pictures."""
     from localmcp.readers.readers import read_documents  # 60 ms: every reader
 
-    with one_member():
-        for document in read_documents(file, name, archive=True):
-            if document.member == member and document.scan:
-                return document.scan
+    for document in read_documents(file, name, archive=True):
+        if document.member == member and document.scan:
+            return document.scan
     raise UnreadableDocument(f"{name} no longer holds {member}.")
 
 

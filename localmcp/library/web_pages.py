@@ -114,7 +114,7 @@ def read_page(page: Page, limits: Limits) -> Document:
     raise UnreadableDocument(f"{page.url} holds no text.")
 
 
-def _read_in_worker(page: Page, _start: None) -> Iterator[Document]:
+def _read_in_worker(page: Page) -> Iterator[Document]:
     from localmcp.readers.readers import read_bytes  # 60 ms: every reader
 
     yield read_bytes(page.data, page.name)

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 from localmcp.errors import LocalMCPError, UnreadableDocument
 from localmcp.readers.document import Document, failed_member
 from localmcp.readers.encodings import decode_text, names_encoding
-from localmcp.readers.worker import begin_member, one_member
+from localmcp.readers.worker import begin_member
 
 SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz")
 MOST_MEMBERS = 100_000
@@ -41,21 +41,18 @@ def is_archive(name: str) -> bool:
     return name.lower().endswith(SUFFIXES)
 
 
-def read_archive(
-    file: BinaryIO, name: str, read: ReadDocuments, start: int | None = None, *, max_bytes: int
-) -> Iterator[Document]:
-    """Yield the documents of the files in an archive; `start`: how many files to leave out."""
+def read_archive(file: BinaryIO, name: str, read: ReadDocuments, *, max_bytes: int) -> Iterator[Document]:
+    """Yield the documents of the files in an archive."""
     members = _zip_members(file) if name.lower().endswith(".zip") else _tar_members(file)
     unpacked, most = 0, min(MOST_UNPACKED * max_bytes, max(USUAL_FILES * max_bytes, USUAL_RATIO * _size(file)))
     try:
         for number, (path, size, open_member) in enumerate(members):
             if number >= MOST_MEMBERS or unpacked > most:
                 raise UnreadableDocument(f"{name} holds too much: the rest of it is not read.")
-            # Files that `start` leaves out count too: after each file that is given up the archive is read again.
             unpacked += size if size <= max_bytes else 0
-            if number < (start or 0) or _is_hidden(path):
+            if _is_hidden(path):
                 continue
-            begin_member(path, number + 1)
+            begin_member(path)
             if ".." in PurePosixPath(path).parts:
                 yield failed_member(path, "Its name leads out of the archive.")
                 continue
@@ -75,13 +72,12 @@ def _size(file: BinaryIO) -> int:
 
 def _read_member(path: str, open_member: OpenMember, read: ReadDocuments, max_bytes: int) -> Iterator[Document]:
     try:
-        with one_member():
-            with open_member() as file:
-                data = file.read(max_bytes)
-            for document in read(io.BytesIO(data), PurePosixPath(path).name):
-                inner = f"{path}/{document.member}" if document.member else path
-                parent = f"{path}/{document.parent}" if document.parent else (path if document.member else "")
-                yield replace(document, member=inner, parent=parent)
+        with open_member() as file:
+            data = file.read(max_bytes)
+        for document in read(io.BytesIO(data), PurePosixPath(path).name):
+            inner = f"{path}/{document.member}" if document.member else path
+            parent = f"{path}/{document.parent}" if document.parent else (path if document.member else "")
+            yield replace(document, member=inner, parent=parent)
     except LocalMCPError as error:
         yield failed_member(path, error)
     except _DAMAGE as error:

@@ -20,12 +20,10 @@ from localmcp.readers.document import Document, date_fields, failed_member, make
 from localmcp.readers.encodings import decode_text, page_encoding
 from localmcp.readers.html import html_markdown
 from localmcp.readers.tnef import tnef_files
-from localmcp.readers.worker import begin_member, one_member
+from localmcp.readers.worker import begin_member
 
 ReadBytes = Callable[[bytes, str], Document]
 """How an attachment is read: its bytes and its file name."""
-Position = tuple[int, int]
-"""Byte offset of a message in the file, and how many of its documents (itself, then attachments) are left out."""
 
 MOST_ATTACHED = 50_000_000
 """Bytes of a file in an attached archive."""
@@ -67,43 +65,33 @@ def looks_like_mailbox(head: bytes) -> bool:
     return bool(separator and _MAIL_START.match(head, separator.end()))
 
 
-def read_mail(data: bytes, name: str, read: ReadBytes, start: Position | None = None) -> Iterator[Document]:
+def read_mail(data: bytes, name: str, read: ReadBytes) -> Iterator[Document]:
     """Yield a message and its attachments; attachments name their message as the parent."""
-    if start and start[0] >= len(data) and not start[1]:
-        # The message itself was given up: reading it again would cost as much again.
-        return
-    yield from _read_message(data, name, "", read, start or (0, 0), after=len(data))
+    yield from _read_message(data, name, "", read)
 
 
-def read_mailbox(
-    file: BinaryIO, name: str, read: ReadBytes, start: Position | None = None, *, max_bytes: int
-) -> Iterator[Document]:
+def read_mailbox(file: BinaryIO, name: str, read: ReadBytes, *, max_bytes: int) -> Iterator[Document]:
     """Yield the messages of a mailbox with their attachments, without holding more than one of them."""
-    begin, _ = start or (0, 0)
     members = set[str]()
-    for offset, after, data in _split_mailbox(file, max_bytes):
+    for offset, data in _split_mailbox(file, max_bytes):
         member = _member_name(data or b"", offset)
         member = f"{member} at {offset}" if member in members else member
         members.add(member)
-        if offset < begin:
-            # A repeated id is named as it would be without the interruption; the limits are those of one message.
-            begin_member(member, start)
-        elif data is None:
+        if data is None:
             yield failed_member(f"message at {offset:,}", f"It is larger than {max_bytes // 1_000_000} MB.")
         else:
-            position = start if start and offset == begin else (offset, 0)
-            yield from _read_message(data, name, member, read, position, after)
+            yield from _read_message(data, name, member, read)
 
 
-def _split_mailbox(file: BinaryIO, max_bytes: int) -> Iterator[tuple[int, int, bytes | None]]:
-    """Yield (offset, offset of the next, bytes) of each message; None for the bytes of one that is too large."""
+def _split_mailbox(file: BinaryIO, max_bytes: int) -> Iterator[tuple[int, bytes | None]]:
+    """Yield (offset, bytes) of each message; None for the bytes of one that is too large."""
     offset, position, size = 0, 0, 0
     lines: list[bytes] = []
     blank = True
     while line := file.readline(1 << 16):
         # Some programs leave a line of a text that begins with "From " as it is.
         if blank and _MAILBOX_START.match(line) and position > offset:
-            yield offset, position, b"".join(lines) if size <= max_bytes else None
+            yield offset, b"".join(lines) if size <= max_bytes else None
             offset, size, lines = position, 0, []
         position += len(line)
         size += len(line)
@@ -111,7 +99,7 @@ def _split_mailbox(file: BinaryIO, max_bytes: int) -> Iterator[tuple[int, int, b
             lines.append(line)
         blank = line in (b"\n", b"\r\n")
     if position > offset:
-        yield offset, position, b"".join(lines) if size <= max_bytes else None
+        yield offset, b"".join(lines) if size <= max_bytes else None
 
 
 def _member_name(data: bytes, offset: int) -> str:
@@ -119,13 +107,9 @@ def _member_name(data: bytes, offset: int) -> str:
     return match[1].decode("ascii", "replace") if match else f"message at {offset}"
 
 
-def _read_message(
-    data: bytes, name: str, member: str, read: ReadBytes, position: Position, after: int
-) -> Iterator[Document]:
-    """Yield a message and what is attached to it, without the first `position[1]` of these documents."""
-    offset, done = position
-    if not done:
-        begin_member(member or name, (after, 0))
+def _read_message(data: bytes, name: str, member: str, read: ReadBytes) -> Iterator[Document]:
+    """Yield a message and what is attached to it."""
+    begin_member(member or name)
     separator = _MAILBOX_START.match(data)
     if separator:
         data = _ESCAPED_FROM.sub(rb"\1", data[separator.end() :])
@@ -135,13 +119,10 @@ def _read_message(
     except RecursionError:
         yield failed_member(member or name, "Its parts are nested too deeply.")
         return
-    if not done:
-        yield read_member(partial(_message_document, message, name, [title for title, _ in attachments]), member)
-    for number, (title, part) in enumerate(attachments, 1):
-        if number < done:
-            continue
+    yield read_member(partial(_message_document, message, name, [title for title, _ in attachments]), member)
+    for title, part in attachments:
         path = f"{member}/{title}" if member else title
-        begin_member(path, (offset, number + 1))
+        begin_member(path)
         if is_archive(title):
             yield from _read_archive(part, title, path, member, read)
         else:
@@ -152,11 +133,10 @@ def _read_archive(part: EmailMessage, title: str, path: str, parent: str, read: 
     """Yield the files in an attached archive, as attachments of the mail."""
     data = cast(bytes, part.get_payload(decode=True)) or b""
     try:
-        with one_member():
-            for document in read_archive(
-                io.BytesIO(data), title, lambda file, name: iter((read(file.read(), name),)), max_bytes=MOST_ATTACHED
-            ):
-                yield replace(document, member=f"{path}/{document.member}", parent=parent)
+        for document in read_archive(
+            io.BytesIO(data), title, lambda file, name: iter((read(file.read(), name),)), max_bytes=MOST_ATTACHED
+        ):
+            yield replace(document, member=f"{path}/{document.member}", parent=parent)
     except LocalMCPError as error:
         yield failed_member(path, error, parent)
 

@@ -79,7 +79,7 @@ def read_pages(name: str, data: bytes, start: int | None = None, engine: Engine 
     recognize = _recognize if engine == "rapidocr" else _run_tesseract
     with closing(_open_pages(name, data)) as pages:
         for page in range(start or 1, pages.count + 1):
-            begin_member(f"page {page}", page + 1)
+            begin_member(f"page {page}")
             yield _page_text(page, recognize(pages.picture(page)))
             # Else each page adds 50 to 100 MB that hold nothing.
             return_freed_memory()

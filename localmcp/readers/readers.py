@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from localmcp.errors import LocalMCPError, UnreadableDocument
 from localmcp.files import reason_of
@@ -63,12 +63,12 @@ def read_bytes(data: bytes, name: str) -> Document:
 
 
 def read_documents(
-    file: BinaryIO, name: str, start: Any = None, *, max_bytes: int = MAX_BYTES, archive: bool = False,
+    file: BinaryIO, name: str, *, max_bytes: int = MAX_BYTES, archive: bool = False,
     nested: bool = True,
 ) -> Iterator[Document]:  # fmt: skip
     """Yield the documents in an open file: one, or those of a container (mail, mailbox, conversations, archive).
 
-    `start`: where to go on in a container, a `resume` of `worker.begin_member`. `max_bytes` bounds each member.
+    `max_bytes` bounds each member.
     `archive`: read .zip and .tar files as folders, with `nested` also those inside them. A member that cannot be read
     has a `failure`.
 
@@ -82,21 +82,21 @@ def read_documents(
         raise UnreadableDocument(f"{name} is empty.")
     kind = container_kind(head, name, archive=archive)
     if kind == "mailbox":
-        yield from read_mailbox(file, name, read_bytes, start, max_bytes=max_bytes)
+        yield from read_mailbox(file, name, read_bytes, max_bytes=max_bytes)
         return
     if kind == "conversations":
-        yield from read_conversations(file, name, start)
+        yield from read_conversations(file, name)
         return
     if kind == "archive":
         # An archive in an archive is read, one in that is not: what it unpacks to stays bounded.
         read_member = partial(read_documents, archive=nested, nested=False)
-        yield from read_archive(file, name, read_member, start, max_bytes=max_bytes)
+        yield from read_archive(file, name, read_member, max_bytes=max_bytes)
         return
     data = file.read(max_bytes + 1)
     if len(data) > max_bytes:
         raise UnreadableDocument(f"{name} is larger than {in_megabytes(max_bytes)}.")
     if kind == "mail":
-        yield from read_mail(data, name, read_bytes, start)
+        yield from read_mail(data, name, read_bytes)
     else:
         yield _read(data, name, max_bytes)
 

@@ -74,15 +74,13 @@ def looks_like_conversations(head: bytes, name: str) -> bool:
     return bool(named and head.lstrip()[:1] == b"[" and re.search(rb'"(?:mapping|chat_messages)"\s*:', head))
 
 
-def read_conversations(file: BinaryIO, name: str, start: int | None = None) -> Iterator[Document]:
-    """Yield a document a conversation, without holding more than one of them; `start`: how many to leave out."""
+def read_conversations(file: BinaryIO, name: str) -> Iterator[Document]:
+    """Yield a document a conversation, without holding more than one of them."""
     for number, value in enumerate(_array_items(file, name)):
-        if number < (start or 0):
-            continue
         conversation: Any = cast("Any", value if isinstance(value, dict) else {})
         member = one_line(str(conversation.get("uuid") or conversation.get("id") or ""))
         member = member or one_line(str(conversation.get("conversation_id") or f"conversation {number + 1}"))
-        begin_member(member, number + 1)
+        begin_member(member)
         yield read_member(partial(_conversation, conversation, name), member)
 
 

@@ -15,13 +15,12 @@ import struct
 import sys
 import threading
 import time
-from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any, BinaryIO
 
 from localmcp.errors import LocalMCPError, UnreadableDocument
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
+    from collections.abc import Callable, Iterator
 
 HEADER = struct.Struct("<cdI")
 """Kind of a frame, the worker's processor time in seconds, bytes that follow."""
@@ -54,33 +53,17 @@ class _Channel:
 
 
 _channel: _Channel | None = None
-_inside = 0
-"""How many nested containers are read as one member."""
 
 
-def begin_member(name: str, resume: object) -> None:
-    """Begin one document of a container, under new limits.
-
-    `resume`: handed to the function as `start` if this member is killed, so that it goes on after it.
-    """
-    if _channel and not _inside:
+def begin_member(name: str) -> None:
+    """Name the document of a container that is read next, for the reason if the file is given up there."""
+    if _channel:
         _channel.text = 0
-        _channel.send(MEMBER, (name, resume))
-
-
-@contextmanager
-def one_member() -> Generator[None]:
-    """Count members that begin inside as parts of the current one: a container in a container is retried as a whole."""
-    global _inside
-    _inside += 1
-    try:
-        yield
-    finally:
-        _inside -= 1
+        _channel.send(MEMBER, name)
 
 
 def count_text(characters: int) -> None:
-    """Count text that the current document has yielded; every MB of it allows more processor time.
+    """Count text that the current document has yielded; every MB of it allows its file more processor time.
 
     Raises:
         UnreadableDocument: the document yields more text than the limit.
@@ -96,7 +79,7 @@ def count_text(characters: int) -> None:
 
 
 def run() -> None:
-    """Work until stdin ends: first comes (function, limits), then an item and its `start` at a time."""
+    """Work until stdin ends: first comes (function, limits), then an item at a time."""
     global _channel
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     source, back = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb", BUFFER)
@@ -121,13 +104,12 @@ def run() -> None:
         _channel.send(END, at_once=items.empty())
 
 
-def _work_on(channel: _Channel, work: Callable[[Any, Any], Iterator[Any]], job: bytes) -> None:
+def _work_on(channel: _Channel, work: Callable[[Any], Iterator[Any]], job: bytes) -> None:
     channel.text = 0
     channel.send(BEGIN)
     try:
-        for value in work(*pickle.loads(job)):
+        for value in work(pickle.loads(job)):
             channel.send(VALUE, value)
-            channel.text = 0
     except MemoryError:
         channel.send(ERROR, "")
     except LocalMCPError as error:

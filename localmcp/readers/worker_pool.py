@@ -1,4 +1,4 @@
-"""Runs a function over files in worker processes, each document under limits of time, memory and text."""
+"""Runs a function over files in worker processes, each file under limits of time, memory and text."""
 
 from __future__ import annotations
 
@@ -33,8 +33,6 @@ WATCH_SECONDS = 0.05
 """Time between two looks at the workers, in which a process can allocate about 100 MB."""
 RETIRE_BYTES = 350_000_000
 """A worker that holds more after a file is replaced, since Python rarely gives memory back."""
-KILLED_MEMBERS = 20
-"""A container with more members over their limits is given up."""
 
 _ENTRY = "import sys, json; sys.path[:] = json.loads(sys.argv[1]); from localmcp.readers import worker; worker.run()"
 
@@ -46,12 +44,12 @@ else:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of reading one document."""
+    """Limits of reading one file, with all documents in it."""
 
     seconds: float = 12.0
     """Processor time."""
     seconds_per_megabyte: float = 3.0
-    """More processor time for every million characters of text that the document has yielded."""
+    """More processor time for every million characters of text that the file has yielded."""
     memory: int = 1_000_000_000
     """Bytes that the worker holds, its own 50 MB included."""
     text: int = 50_000_000
@@ -74,13 +72,11 @@ class Answer(Generic[Item, Value]):
 class _Job:
     item: Any
     share: int
-    start: Any = None
-    killed: int = 0
 
 
 @dataclass(slots=True, eq=False)
 class _Worker:
-    """A process, what it has been handed, and what its current document has cost so far."""
+    """A process, what it has been handed, and what its current file has cost so far."""
 
     process: subprocess.Popen[bytes]
     jobs: deque[_Job] = field(default_factory=deque[_Job])
@@ -90,17 +86,14 @@ class _Worker:
     pid: int = 0
     """Not that of `process` where a launcher is in between, as in a virtual environment on Windows."""
     busy: bool = False
-    member: tuple[str, Any] | None = None
+    member: str = ""
+    """The document of a container that is being read."""
     spent_before: float = 0.0
     text: int = 0
     memory: int = 0
     why_killed: str = ""
     retired: bool = False
     """It gets no more items."""
-
-    def begin(self, spent: float, member: tuple[str, Any] | None) -> None:
-        """Restart the limits for a document that begins at `spent` seconds of processor time."""
-        self.spent_before, self.member, self.text = spent, member, 0
 
 
 class _Event(NamedTuple):
@@ -114,11 +107,11 @@ class _Event(NamedTuple):
 class WorkerPool(Generic[Item, Value]):
     """Worker processes that turn items into values; they start with the first item and end with the pool.
 
-    `work`: picklable generator function of an item and `start`, None or the `resume` of a member that was killed.
+    `work`: picklable generator function of an item.
     """
 
     def __init__(
-        self, work: Callable[[Item, Any], Iterator[Value]], *, workers: int = 0, limits: Limits | None = None,
+        self, work: Callable[[Item], Iterator[Value]], *, workers: int = 0, limits: Limits | None = None,
         share: Callable[[Item], int] = lambda item: SMALL,
     ) -> None:  # fmt: skip
         self._share = share
@@ -152,7 +145,7 @@ class WorkerPool(Generic[Item, Value]):
     def run(self, items: Iterable[Item]) -> Iterator[Answer[Item, Value]]:
         """Yield what the workers make of the items, in any order between items.
 
-        Items are taken lazily, in the caller's thread. A limit or a crash is an answer of that document alone.
+        Items are taken lazily, in the caller's thread. What a file yielded before a limit or a crash stays.
 
         Raises:
             Unavailable: no worker process can be started.
@@ -190,7 +183,7 @@ class WorkerPool(Generic[Item, Value]):
         member.load += job.share
         assert member.process.stdin
         with suppress(OSError):  # A worker that has died ends its output, and the job is handed to another.
-            worker.send_to(member.process.stdin, (job.item, job.start))
+            worker.send_to(member.process.stdin, job.item)
 
     def _answers(self, event: _Event, again: deque[_Job]) -> Iterator[Answer[Item, Value]]:
         member = event.worker
@@ -217,7 +210,7 @@ class WorkerPool(Generic[Item, Value]):
             yield from self._bury(member, again)
 
     def _bury(self, member: _Worker, again: deque[_Job]) -> Iterator[Answer[Item, Value]]:
-        """Give up the document that a dead worker was reading, and have its other items read by the next."""
+        """Give up the file that a dead worker was reading, and have its other items read by the next."""
         code = _reap(member.process)
         if member not in self._workers:
             return
@@ -228,20 +221,15 @@ class WorkerPool(Generic[Item, Value]):
                 hint=f"Check that this works: {sys.executable} -m localmcp --version",
             )
         if member.busy:
-            yield from self._give_up(member, member.jobs.popleft(), again, code)
+            yield from self._give_up(member, member.jobs.popleft(), code)
         again.extend(member.jobs)
         member.jobs.clear()
 
-    def _give_up(self, dead: _Worker, job: _Job, again: deque[_Job], code: int) -> Iterator[Answer[Item, Value]]:
+    def _give_up(self, dead: _Worker, job: _Job, code: int) -> Iterator[Answer[Item, Value]]:
         ending = f"signal {-code}" if code < 0 else f"exit code {code}"
         failure = dead.why_killed or f"the reader crashed on it ({ending})"
         log.info("a reading process ended: %s", failure)
-        yield Answer(job.item, failure=failure, member=dead.member[0] if dead.member else "")
-        if dead.member and job.killed < KILLED_MEMBERS:
-            again.appendleft(_Job(job.item, job.share, dead.member[1], job.killed + 1))
-            return
-        if dead.member:
-            yield Answer(job.item, failure=f"more than {KILLED_MEMBERS} documents in it were over their limits")
+        yield Answer(job.item, failure=failure, member=dead.member)
         yield Answer(job.item, finished=True)
 
     # ------------------------------------------------------------ workers and the threads that watch them
@@ -287,15 +275,12 @@ class WorkerPool(Generic[Item, Value]):
         elif kind == worker.TEXT:
             member.text += pickle.loads(payload)
         elif kind == worker.MEMBER:
-            member.begin(spent, pickle.loads(payload))
+            member.member = pickle.loads(payload)
         elif kind == worker.BEGIN:
-            member.begin(spent, None)
-            member.busy = True
+            member.spent_before, member.member, member.text, member.busy = spent, "", 0, True
         else:
-            self._queue(_Event(member, kind, payload, member.member[0] if member.member else ""))
-        if kind == worker.VALUE:
-            member.begin(spent, member.member)
-        elif kind == worker.END:
+            self._queue(_Event(member, kind, payload, member.member))
+        if kind == worker.END:
             member.busy = False
 
     def _queue(self, event: _Event) -> None:
@@ -306,7 +291,7 @@ class WorkerPool(Generic[Item, Value]):
         self._events.put(event)
 
     def _watch(self) -> None:
-        """Kill workers whose document is over its limits."""
+        """Kill workers whose file is over its limits."""
         import psutil
 
         while not self._closed.wait(WATCH_SECONDS):

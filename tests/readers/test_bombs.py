@@ -91,7 +91,7 @@ BOMBS = {
 }
 
 
-def read_and_cut(item, _start):
+def read_and_cut(item):
     name, data = item
     try:
         document = read_bytes(data, name)

@@ -9,7 +9,6 @@ from email.message import EmailMessage
 import pytest
 
 from localmcp.errors import UnreadableDocument
-from localmcp.readers.mail import read_mail
 from localmcp.readers.readers import read_bytes, read_documents
 
 
@@ -86,25 +85,6 @@ def test_a_mailbox_is_a_document_per_message(tmp_path):
         assert [member.text for member in read_documents(file, "Inbox")] == [member.text for member in members]
 
 
-def test_a_mailbox_goes_on_behind_any_of_its_members(tmp_path, monkeypatch):
-    begun = []
-    monkeypatch.setattr("localmcp.readers.mail.begin_member", lambda name, resume: begun.append((name, resume)))
-    data = b"".join(
-        b"From a@x Fri May  3 10:00:00 2024\n" + make_mail(f"Mail {number}", "text\n", number).as_bytes() + b"\n"
-        for number in range(2)
-    )
-    mail = make_mail("Mail 2", "with more", 2)
-    mail.add_attachment(b"one", maintype="text", subtype="plain", filename="1.txt")
-    mail.add_attachment(b"two", maintype="text", subtype="plain", filename="2.txt")
-    data += b"From a@x Fri May  3 10:00:00 2024\n" + mail.as_bytes()
-    titles = [document.title for document in documents(data, "a.mbox")]
-    assert titles == ["Mail 0", "Mail 1", "Mail 2", "1", "2"]
-    for position, (_, resume) in enumerate(list(begun), 1):
-        rest = read_documents(io.BytesIO(data), "a.mbox", resume)
-        # A mail that was killed takes its attachments along.
-        assert [document.title for document in rest] == (titles[position:] if position != 3 else [])
-
-
 def test_a_message_of_a_maildir_needs_no_suffix():
     assert read_bytes(make_mail().as_bytes(), "1714723200.M1P2.host:2,S").format == "mail"
     assert read_bytes(b"From: here\nTo: there\nnotes\n", "notes").format == "text"
@@ -142,11 +122,6 @@ def test_a_mail_that_names_no_encoding_or_a_wrong_one_is_read_as_what_it_is_in(h
     text = "Die Umwälzpumpe läuft ständig auf der höchsten Stufe, das hält sie nicht mehr lange aus."
     mail = read_bytes(b"From: a@x.example\nSubject: Pumpe\n" + header + b"\n" + text.encode(encoding), "a.eml")
     assert mail.text.endswith(text)
-
-
-def test_a_mail_that_was_given_up_is_not_read_again():
-    data = make_mail().as_bytes()
-    assert list(read_mail(data, "a.eml", read_bytes, (len(data), 0))) == []
 
 
 PARTS = {
@@ -197,15 +172,6 @@ def test_a_mail_whose_parts_have_no_boundary_is_read_as_one_text():
 
 def in_mailbox(*mails):
     return b"".join(b"From a@x Fri May  3 10:00:00 2024\n" + mail + b"\n" for mail in mails)
-
-
-def test_a_mail_with_a_repeated_id_keeps_its_name_when_an_earlier_one_was_given_up():
-    mails = [make_mail(f"Mail {number}", "text\n", number % 2).as_bytes() for number in range(3)]
-    data = in_mailbox(*mails)
-    names = [document.member for document in documents(data, "a.mbox")]
-    rest = read_documents(io.BytesIO(data), "a.mbox", (len(in_mailbox(mails[0])), 0))
-    assert [document.member for document in rest] == names[1:]
-    assert len(set(names)) == 3
 
 
 @pytest.mark.parametrize(
