@@ -24,7 +24,7 @@ from localmcp.config import Settings
 from localmcp.library import reading
 from localmcp.library.ingest import Library
 from localmcp.models import HashEmbedder, LazyEmbedder
-from localmcp.models.encoder_embedder import EncoderEmbedder
+from localmcp.models.local_model import LocalModel
 from localmcp.storage.database import Database
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -92,8 +92,8 @@ def remembered_vectors(run_folder: Path) -> Iterator[None]:
     """
     vectors = RememberedVectors(run_folder / "vectors.db")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(EncoderEmbedder, "_query_vector", lambda model, text: vectors.query_vector(model, text))
-        patch.setattr(EncoderEmbedder, "_passage_vector", lambda model, text: vectors.passage_vector(model, text))
+        patch.setattr(LocalModel, "_query_vector", lambda model, text: vectors.query_vector(model, text))
+        patch.setattr(LocalModel, "_passage_vector", lambda model, text: vectors.passage_vector(model, text))
         yield
     vectors.close()
 

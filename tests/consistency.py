@@ -56,10 +56,6 @@ def _indexes(connection: apsw.Connection) -> list[str]:
     vectors = {row[0] for row in fetch_all(connection, "select chunk_id from embeddings")}
     if set(codes) != (live | rules) & vectors or max(codes.values(), default=1) > 1:
         found.append(f"{len((live | rules) & vectors)} live vectors, {codes.total()} sign codes of {len(codes)} chunks")
-    if codes := fetch_one(connection, "select count(*) from sentence_codes where id not in (select id from vectors)"):
-        found.append(f"{codes} codes of sentences without a vector")
-    if words := fetch_all(connection, _WORDS_OF_NO_TEXT):
-        found.append(f"codes of {len(words)} words that no text has, such as {words[0][0]}")
     stored = rules | {row[0] for row in fetch_all(connection, "select id from chunks")}
     if wrong := miscounted(connection):
         found.append(f"{wrong} documents wait for other vectors than the queue says")
@@ -136,9 +132,4 @@ def _ledger(connection: apsw.Connection) -> list[str]:
             *([f"{unlisted} sources that the ledger does not know"] if unlisted else [])]  # fmt: skip
 
 
-_WORDS_OF_NO_TEXT = """
-    select word from word_vectors where word not in (select term from terms)
-        and not exists (select 1 from sources where trashed_at is not null)
-"""
-"""Words of what is in the trash stay until it is emptied."""
 _LIVE = "select chunks.id from chunks join sources on sources.id = chunks.source_id where trashed_at is null"

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from localmcp.models.encoder_embedder import EncoderEmbedder
+from localmcp.models.local_model import LocalModel
 
-QUERY_VECTOR, PASSAGE_VECTOR = EncoderEmbedder._query_vector, EncoderEmbedder._passage_vector
+QUERY_VECTOR, PASSAGE_VECTOR = LocalModel._query_vector, LocalModel._passage_vector
 """The model itself."""
 
 
@@ -26,12 +26,12 @@ class RememberedVectors:
         self._file.execute("pragma synchronous = off")
         self._file.execute("create table if not exists vectors (text blob primary key, vector blob) without rowid")
 
-    def query_vector(self, model: EncoderEmbedder, text: str) -> Any:
+    def query_vector(self, model: LocalModel, text: str) -> Any:
         key = self._key(model, text, "query")
         vector = self._find(key)
         return self._keep(key, QUERY_VECTOR(model, text)) if vector is None else vector
 
-    def passage_vector(self, model: EncoderEmbedder, text: str) -> Any:
+    def passage_vector(self, model: LocalModel, text: str) -> Any:
         key = self._key(model, text, "passage")
         vector = self._find(key)
         return self._keep(key, PASSAGE_VECTOR(model, text)) if vector is None else vector
@@ -40,7 +40,7 @@ class RememberedVectors:
         with self._lock:
             self._file.close()
 
-    def _key(self, model: EncoderEmbedder, text: str, kind: str) -> bytes:
+    def _key(self, model: LocalModel, text: str, kind: str) -> bytes:
         name = f"{model.identity.sha256}\n{kind}\n{text}"
         return hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=20).digest()
 

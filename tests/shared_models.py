@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from functools import cache
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,20 +13,11 @@ DEFAULT, MULTILINGUAL = default_model.DefaultEmbedder, multilingual_model.Multil
 
 def share_models(patch: pytest.MonkeyPatch) -> None:
     """Let all workspaces of this process have the same models, which are safe to call from several threads."""
-    default = cache(DEFAULT)
-
-    @cache
-    def multilingual(threads: int | None) -> Any:
-        # Where models are kept is each test's own; the file is the wheel's.
-        return MULTILINGUAL(Path(), threads=threads)
-
-    patch.setattr(default_model, "DefaultEmbedder", default)
-    patch.setattr(multilingual_model, "DefaultEmbedder", default)
-    patch.setattr(multilingual_model, "MultilingualEmbedder", lambda _folder, *, threads=None: multilingual(threads))
+    patch.setattr(default_model, "DefaultEmbedder", cache(DEFAULT))
+    patch.setattr(multilingual_model, "MultilingualEmbedder", cache(MULTILINGUAL))
 
 
 def load_models_anew(patch: pytest.MonkeyPatch) -> None:
     """Undo it."""
     patch.setattr(default_model, "DefaultEmbedder", DEFAULT)
-    patch.setattr(multilingual_model, "DefaultEmbedder", DEFAULT)
     patch.setattr(multilingual_model, "MultilingualEmbedder", MULTILINGUAL)

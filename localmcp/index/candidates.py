@@ -38,12 +38,6 @@ OTHER_LANGUAGE_KEYWORD = 50.0
 """The least share, in percent, of the best keyword score for a passage in another language than the question, where
 the model reads both: it cannot hold the words that others are found by (nDCG@10 of four mixed libraries, from 0 to 50:
 .675 -> .685, .567 -> .578, .920 -> .938, and of questions and passages in two languages .929 -> .923, .968 -> .973)."""
-LIKE_WORDS = 42.0
-"""Added to the keyword score, in percent of a full one, where a passage has most words that mean what those of the
-question do (right document among the first three, in one language and across, four mixed libraries: .935 and .627,
-.917 and .479, .750 and .406, .800 and .525; with 35 .947 and .597, .917 and .438, .729 and .385, .750 and .500, with 50
-.941 and .627, .917 and .479, .750 and .406, .800 and .550. nDCG@10 of five other collections in several languages with
-35, 42 and 50: .832, .832, .830)."""
 DEMANDED_SHARE = 0.4
 """The share of what the words of a question could reach that counts as a full keyword score, where the model reads all
 languages: the best hit by chance on one word of six is none (nDCG@10 of hybrid search: four mixed libraries .686 ->
@@ -156,10 +150,6 @@ class Arms:
     """Candidates that have no vector yet, among others that have."""
     other_language: frozenset[int] = frozenset()
     """Candidates in another language than the question."""
-    alike: dict[int, float] = field(default_factory=dict[int, float])
-    """How much a passage has of words that mean what those of the question do: 0..1 of what the best one has."""
-    most_alike: frozenset[int] = frozenset()
-    """The passages that have most of such words."""
     reads_all: bool = False
     """Whether the model was made for other languages than English."""
     named: Named = field(default_factory=Named)
@@ -169,7 +159,7 @@ class Arms:
 
     def is_deep(self, fused: Fused) -> bool:
         """Return whether only a look deeper than the first hundred found it, and it is not named."""
-        if self.depth <= ARM_DEPTH or fused.named or fused.id in self.most_alike:
+        if self.depth <= ARM_DEPTH or fused.named:
             return False
         ranks = (self.semantic_ranks.get(fused.id), self.keyword_ranks.get(fused.id))
         return all(rank is None or rank > ARM_DEPTH for rank in ranks)
@@ -314,7 +304,7 @@ def _fuse(mode: Mode, arms: Arms, scale: tuple[float, float], weights: Weights, 
         fused = _fuse_one_arm(arms.keyword_ranks, arms.bm25, lambda bm25: keyword_score(bm25, best), "keyword_only")
     else:
         fused = fuse(candidates, arms.bm25, full, weights, floor)
-        if arms.by_word_only or arms.alike or (arms.other_language and arms.reads_all):
+        if arms.by_word_only or (arms.other_language and arms.reads_all):
             least = OTHER_LANGUAGE_KEYWORD * (best / full if full else 1.0)
             fused = sorted(
                 (_lifted(candidate, arms, weights, least) for candidate in fused), key=lambda f: (-f.combined, f.id)
@@ -336,9 +326,9 @@ def _with_named_first(fused: list[Fused], arms: Arms, keyword_weight: float) -> 
             continue
         lifted = replace(candidate, named=arms.named.shares[source_id])
         if arms.named.is_all:
-            counted = candidate.keyword + candidate.for_language + candidate.for_meanings
+            counted = candidate.keyword + candidate.for_language
             combined = candidate.combined + keyword_weight * (100.0 - counted)
-            first[source_id] = replace(lifted, keyword=100.0, combined=combined, for_language=0.0, for_meanings=0.0)
+            first[source_id] = replace(lifted, keyword=100.0, combined=combined, for_language=0.0)
         else:
             first[candidate.id] = lifted
     lifted_ids = {candidate.id for candidate in first.values()}
@@ -354,10 +344,9 @@ def _lifted(fused: Fused, arms: Arms, weights: Weights, least: float) -> Fused:
     if fused.id in arms.by_word_only:
         return replace(fused, combined=WITHOUT_MEANING * fused.keyword)
     keyword = max(fused.keyword, least) if arms.reads_all and fused.id in arms.other_language else fused.keyword
-    meanings = min(LIKE_WORDS * arms.alike.get(fused.id, 0.0) ** 2, 100.0 - keyword)
     language = keyword - fused.keyword
-    combined = fused.combined + weights.keyword * (language + meanings)
-    return replace(fused, combined=combined, for_language=language, for_meanings=meanings)
+    combined = fused.combined + weights.keyword * language
+    return replace(fused, combined=combined, for_language=language)
 
 
 def _fuse_one_arm(

@@ -35,8 +35,6 @@ class Fused:
     named: float = 0.0
     """How much of its file's name the query holds, up to 1; 0 unless the query names its document."""
     for_language: float = 0.0
-    for_meanings: float = 0.0
-    """Points that the keyword score counts for more: in another language, and with words of like meaning."""
 
 
 def semantic_score(cosine: float) -> float:

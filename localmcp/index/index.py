@@ -30,13 +30,10 @@ from localmcp.index.file_names import first_chunks, named_chunks, named_sources
 from localmcp.index.filters import Filters, allowed_sources
 from localmcp.index.fusion import Weights
 from localmcp.index.highlight import sentences
-from localmcp.index.keyword import Vocabulary, build_query, holds_several_languages, mix_neighbors, search_words
-from localmcp.index.sentence_codes import nearest_sentences
+from localmcp.index.keyword import Vocabulary, build_query, mix_neighbors, search_words
 from localmcp.index.vector import BEST, Block, SignIndex, exact_cosines, nearest_chunks
 from localmcp.index.vector_queue import waiting
-from localmcp.index.word_vectors import WordIndex
 from localmcp.models import LazyEmbedder
-from localmcp.models.word_outputs import WordReader
 from localmcp.storage.database import Database, Generations, fetch_column, fetch_one, read_generations
 from localmcp.wording.languages import detect_language
 
@@ -106,7 +103,6 @@ class Index:
         self.vocabulary = Vocabulary()
         self._lock = threading.Lock()
         self._signs: dict[int, SignIndex] = {}
-        self._words: dict[int, WordIndex] = {}
         self._allowed: dict[tuple[Any, ...], Any] = {}
         """Sources that fulfil the last filters: among 100,000 sources they take 25 ms to find."""
         self.vector_server: Places | None = None
@@ -207,15 +203,10 @@ class Index:
             signs = self._signs.setdefault(model_id, SignIndex(model_id))
         return signs.blocks(connection, generations.signs, collection_ids)
 
-    def word_index(self, model_id: int) -> WordIndex:
-        """Return what that model says of the words of the file."""
-        with self._lock:
-            return self._words.setdefault(model_id, WordIndex(model_id))
-
     def close(self) -> None:
         """Forget what is cached."""
         with self._lock:
-            self._signs, self._words, self._allowed = {}, {}, {}
+            self._signs, self._allowed = {}, {}
 
 
 class _Search:
@@ -232,8 +223,6 @@ class _Search:
         self.generations = read_generations(connection)
         self.allowed = index.restriction(connection, collections, self.request.filters, self.generations.content)
         """Sorted ids of the sources that may answer; None = all."""
-        self.is_mixed = False
-        """The model reads all languages, and a good part of the passages is in others than most are."""
         self.arms = Arms(_depth(self.request))
 
     def run(self) -> Found:
@@ -254,19 +243,11 @@ class _Search:
         if self.request.mode != "semantic":
             self._search_words()
         vectors = [vector, *self.embedded.sentences]
-        self.is_mixed = self.arms.reads_all and holds_several_languages(self.connection, ours.collection_ids)
-        if self.is_mixed:
-            from localmcp.models.multilingual_model import without_language
-
-            vectors = list(map(without_language, vectors))
         self._search_vectors(ours, vectors, self.request.nearest.get(identity.fingerprint, ()))
         language = detect_language(self.request.text)
-        if self.request.mode == "hybrid":
-            self._search_meanings(ours, vectors[0], language)
         self._complete()
         if self.request.mode == "hybrid":
-            self._weigh(ours, vectors[0], language, trust)
-            self._count_passage_sentences(ours, vectors[0])
+            self._weigh(language, trust)
         floor, signals = _floor(self.connection, ours.model_id), trust.signals if trust else None
         return Found(self.request, self.outcome, self.request.mode, floor, self.arms, identity.fingerprint, signals)
 
@@ -365,19 +346,6 @@ class _Search:
         }
         arms.semantic_ranks = _ranked(arms.semantic_ranks, arms.cosines)
 
-    def _count_passage_sentences(self, ours: _SearchedModel, vector: Vector) -> None:
-        """Let the nearest sentence of a passage count as much as the passage, where the model reads sentences.
-
-        In an English file an English question is left to whole passages, which another model reads better.
-        """
-        arms, embedder = self.arms, self.index.embedder.get()
-        chunk_ids = arms.other_language if self._is_english() and not self.is_mixed else arms.cosines
-        near = nearest_sentences(self.connection, embedder, ours.model_id, chunk_ids, vector)
-        if not near:
-            return
-        arms.cosines |= {chunk_id: (arms.cosines[chunk_id] + cosine) / 2 for chunk_id, cosine in near.items()}
-        arms.semantic_ranks = _ranked(arms.semantic_ranks, arms.cosines)
-
     # ------------------------------------------------------------ both
 
     def _complete(self) -> None:
@@ -400,13 +368,11 @@ class _Search:
             by_word = [chunk_id for chunk_id in arms.keyword_ranks if chunk_id not in arms.cosines]
             arms.by_word_only = _without_vectors(self.connection, by_word)
 
-    def _weigh(self, ours: _SearchedModel, vector: Vector, language: str | None, trust: Trust | None) -> None:
+    def _weigh(self, language: str | None, trust: Trust | None) -> None:
         """Note which candidates are in another language than the question, and weigh the kinds of text."""
         arms = self.arms
         others = groups_in_other_languages(self.connection, language, [place.id for place in self.collections])
         arms.other_language = in_groups(self.connection, others, [*arms.cosines])
-        if language == READ_LANGUAGE and arms.reads_all:
-            _compare_other_languages(self.connection, ours.model_id, vector, arms)
         if not self.index.adaptive or trust is None:
             return
         by_word, by_meaning = list(islice(arms.keyword_ranks, DEEP)), list(islice(arms.semantic_ranks, DEEP))
@@ -417,36 +383,6 @@ class _Search:
     def _is_english(self) -> bool:
         query = self.outcome.query
         return query is None or READ_LANGUAGE in query.languages
-
-    def _search_meanings(self, ours: _SearchedModel, vector: Vector, language: str | None) -> None:
-        """Find passages by words that mean what those of the question do.
-
-        Where a file is in one language this is only for questions in another one: technical abstracts lose by it.
-        """
-        embedder = self.index.embedder.get()
-        if not isinstance(embedder, WordReader):
-            return
-        arms = self.arms
-        others = groups_in_other_languages(self.connection, language, ours.collection_ids)
-        alike = self._passages_alike(embedder, ours, language) if self.is_mixed or others else {}
-        if not alike:
-            return
-        best = sorted(alike, key=lambda chunk_id: (-alike[chunk_id], chunk_id))[:ARM_DEPTH]
-        new = self._asked_for(ours, [chunk_id for chunk_id in best if chunk_id not in arms.cosines])
-        arms.cosines |= exact_cosines(self.connection, ours.model_id, new, vector)
-        meant = arms.cosines.keys() if self.is_mixed else in_groups(self.connection, others, [*arms.cosines])
-        arms.alike, arms.most_alike = {chunk_id: alike[chunk_id] for chunk_id in meant & alike.keys()}, frozenset(best)
-        self.clock.lap("meanings of words")
-
-    def _passages_alike(self, embedder: WordReader, ours: _SearchedModel, language: str | None) -> dict[int, float]:
-        """Return chunk id -> how much it has of words that mean those of the question, 0..1 of what the best has."""
-        words, total = embedder.question_words(self.request.text), self.outcome.searched["chunks"]
-        index = self.index.word_index(ours.model_id)
-        sums = index.sums(self.connection, self.generations.signs, words, language, total)
-        if self.allowed is not None:
-            sums = {chunk_id: sums[chunk_id] for chunk_id in self._asked_for(ours, [*sums])}
-        most = max(sums.values(), default=0.0)
-        return {chunk_id: value / most for chunk_id, value in sums.items() if value > 0}
 
     def _count_chunks(self) -> int:
         marks = ",".join("?" * len(self.collections))
@@ -470,19 +406,6 @@ def _without_vectors(connection: apsw.Connection, chunk_ids: Sequence[int]) -> f
         where chunks.id in (select value from carray(?)) and kind != ?
     """
     return frozenset(fetch_column(connection, sql, (apsw.carray(array("q", chunk_ids)), WORD_ONLY)))
-
-
-def _compare_other_languages(connection: apsw.Connection, model_id: int, vector: Vector, arms: Arms) -> None:
-    """Compare an English question with passages in other languages by the multilingual half of their vectors alone.
-
-    The English half does not know them (hybrid search in three mixed libraries, nDCG@10 of the English questions
-    .791 -> .813, .907 -> .967, .582 -> .655, and of English questions on Spanish passages .923 -> .955).
-    """
-    from localmcp.models.multilingual_model import HALF_LENGTH, multilingual_half
-
-    cosines = exact_cosines(connection, model_id, [*arms.other_language], multilingual_half(vector))
-    arms.cosines |= {chunk_id: cosine / HALF_LENGTH for chunk_id, cosine in cosines.items()}
-    arms.semantic_ranks = _ranked(arms.semantic_ranks, arms.cosines)
 
 
 def _depth(request: SearchRequest) -> int:

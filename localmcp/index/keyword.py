@@ -246,12 +246,6 @@ def _language_sizes(connection: apsw.Connection, collection_ids: Sequence[int]) 
     return dict(fetch_all(connection, f"{sql} group by language order by 2 desc, 1", tuple(collection_ids)))
 
 
-def holds_several_languages(connection: apsw.Connection, collection_ids: Sequence[int]) -> bool:
-    """Return whether a good part of the chunks is in other languages than most are."""
-    sizes = [*_language_sizes(connection, collection_ids).values()]
-    return sum(sizes[1:]) >= MIXED_SHARE * sum(sizes) > 0
-
-
 def _alternatives(unit: tuple[str, ...], languages: Sequence[str]) -> tuple[Stems, ...]:
     spellings = (unit, *_other_version(unit))
     return tuple(dict.fromkeys(_stemmed(words, language) for words in spellings for language in languages))

@@ -7,7 +7,7 @@ vectors, and the way back, is one transaction: the collection names the model, a
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import apsw
@@ -23,11 +23,9 @@ from localmcp.index.collections import (
     visible_collections,
 )
 from localmcp.index.replicas import replica_of
-from localmcp.index.sentence_codes import keep_sentences
 from localmcp.index.vector import add_signs, vector_id
 from localmcp.index.vector_queue import (
     WORD_ONLY,
-    MadeVectors,
     Passage,
     front_lease,
     make_vectors,
@@ -37,7 +35,6 @@ from localmcp.index.vector_queue import (
     still_lacking,
     write_batch,
 )
-from localmcp.index.word_vectors import keep_words
 from localmcp.models import Embedder, ModelIdentity
 from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_column, fetch_one
 from localmcp.storage.times import utc_now
@@ -263,22 +260,20 @@ def count_missing(connection: apsw.Connection, collection_id: int, model_id: int
 
 def _write(
     connection: apsw.Connection, collection: Collection, model_id: int, passages: Sequence[Passage],
-    vectors: MadeVectors,
+    vectors: Mapping[int, bytes],
 ) -> int:  # fmt: skip
     if _bound_model(connection, collection) in (None, model_id):
         return len(write_batch(connection, model_id, passages, vectors))
     passages = still_lacking(connection, model_id, passages)
     ids = [passage.chunk_id for passage in passages]
     dimension = fetch_one(connection, "select dimension from models where id = ?", (model_id,))
-    if any(len(vectors.by_chunk[row_id]) != 4 * dimension for row_id in ids):
+    if any(len(vectors[row_id]) != 4 * dimension for row_id in ids):
         raise ModelMismatch(f"The model made vectors of another length than the {dimension} numbers it promised.")
-    keys = ((vector_id(model_id, row_id), vectors.by_chunk[row_id]) for row_id in ids)
+    keys = ((vector_id(model_id, row_id), vectors[row_id]) for row_id in ids)
     connection.executemany("insert into vectors (id, embedding) values (?, ?)", keys)
-    keep_sentences(connection, model_id, {row_id: vectors.sentences[row_id] for row_id in ids})
     sql = "update jobs set done = done + ?, heartbeat_at = ? where id = ?"
     connection.execute(sql, (len(ids), utc_now(), _job_id(collection.id)))
     remember_keys(connection, passages)
-    keep_words(connection, model_id, vectors.words)
     return len(ids)
 
 

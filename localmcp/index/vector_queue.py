@@ -24,9 +24,7 @@ import apsw
 from localmcp.index.collections import ensure_model, find_model
 from localmcp.index.drafts import WORD_ONLY
 from localmcp.index.lexicon import EMBEDDED_TITLE
-from localmcp.index.sentence_codes import keep_sentences, sentence_codes
 from localmcp.index.vector import write_vectors
-from localmcp.index.word_vectors import index_words, keep_words, read_passages
 from localmcp.models import Embedder
 from localmcp.readers.chunking import put_below, shorten_prefix, without_addresses
 from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_one
@@ -140,8 +138,6 @@ class Passage:
     collection_id: int
     text: str
     """As it is embedded: title and headings, then the passage."""
-    prose: str
-    """The passage alone; empty for code, which has no sentences."""
     language: str
     key: int
     """Passages of one key share one vector."""
@@ -220,8 +216,7 @@ def _passage(
     embedded = put_below(shorten_prefix(title, tuple(json.loads(headings))), bare)
     # By collection: a vector made below a title of another one would tell by its scores that the text is there too.
     key = _key(f"{collection_id} {bare}" if len(bare) >= SHARED_FROM else embedded)
-    prose = "" if kind == "code" else bare
-    return Passage(chunk_id, source_id, collection_id, embedded, prose, language, key, characters)
+    return Passage(chunk_id, source_id, collection_id, embedded, language, key, characters)
 
 
 def _key(text: str) -> int:
@@ -232,20 +227,8 @@ def _key(text: str) -> int:
 # ---------------------------------------------------------------- vectors
 
 
-@dataclass(frozen=True, slots=True)
-class MadeVectors:
-    """Vectors of some passages, as a model made them."""
-
-    by_chunk: Mapping[int, bytes]
-    """Chunk id -> float32 vector, little endian."""
-    words: Mapping[str, bytes]
-    """Indexed word -> code, if the model says something of each word."""
-    sentences: Mapping[int, bytes]
-    """Chunk id -> codes of its sentences, if the model reads them."""
-
-
-def make_vectors(database: Database, embedder: Embedder, passages: Sequence[Passage]) -> MadeVectors:
-    """Let the model read passages; equal ones are read once.
+def make_vectors(database: Database, embedder: Embedder, passages: Sequence[Passage]) -> dict[int, bytes]:
+    """Return chunk id -> float32 vector, little endian, as the model makes them; equal passages are read once.
 
     Raises:
         ModelUnavailable: the model failed.
@@ -254,23 +237,14 @@ def make_vectors(database: Database, embedder: Embedder, passages: Sequence[Pass
         model_id = find_model(connection, embedder.identity) or 0
         read = _read_already(connection, model_id, {passage.key for passage in passages})
     fresh = {passage.key: passage for passage in passages if passage.key not in read}
-    words: dict[str, bytes] = {}
     if fresh:
-        vectors, words_of_each = read_passages(embedder, [passage.text for passage in fresh.values()])
-        embeddings = [row.tobytes() for row in vectors.astype("<f4", copy=False)]
-        sentences = sentence_codes(embedder, [passage.prose for passage in fresh.values()])
-        read |= dict(zip(fresh, zip(embeddings, sentences, strict=True), strict=True))
-        words = index_words(zip((passage.language for passage in fresh.values()), words_of_each, strict=True))
-    by_chunk = {passage.chunk_id: read[passage.key] for passage in passages}
-    return MadeVectors(
-        {chunk_id: embedding for chunk_id, (embedding, _) in by_chunk.items()},
-        words,
-        {chunk_id: codes for chunk_id, (_, codes) in by_chunk.items()},
-    )
+        vectors = embedder.embed_passages([passage.text for passage in fresh.values()])
+        read |= zip(fresh, (row.tobytes() for row in vectors.astype("<f4", copy=False)), strict=True)
+    return {passage.chunk_id: read[passage.key] for passage in passages}
 
 
-def _read_already(connection: apsw.Connection, model_id: int, keys: Iterable[int]) -> dict[int, tuple[bytes, bytes]]:
-    """Return key -> vector, and codes of the sentences, of an equal passage that was read already."""
+def _read_already(connection: apsw.Connection, model_id: int, keys: Iterable[int]) -> dict[int, bytes]:
+    """Return key -> vector of an equal passage that was read already."""
     sql = f"""
         {_PASSAGE} join equal_passages on chunk_id = chunks.id
         where key in (select value from carray(?)) and exists (select 1 from vectors where id = (? << 40 | chunks.id))
@@ -279,12 +253,10 @@ def _read_already(connection: apsw.Connection, model_id: int, keys: Iterable[int
     # Compared again: a record keeps its id when its text changes.
     equal = {passage.chunk_id: passage.key for row in rows if (passage := _passage(*row))}
     sql = """
-        select vectors.id & 1099511627775, embedding, coalesce(codes, x'')
-        from vectors left join sentence_codes on sentence_codes.id = vectors.id
-        where vectors.id in (select ? << 40 | value from carray(?))
+        select id & 1099511627775, embedding from vectors where id in (select ? << 40 | value from carray(?))
     """
     equal_rows = fetch_all(connection, sql, (model_id, apsw.carray(array("q", equal)))) if equal else []
-    return {equal[chunk_id]: (embedding, codes) for chunk_id, embedding, codes in equal_rows}
+    return {equal[chunk_id]: embedding for chunk_id, embedding in equal_rows}
 
 
 def remember_keys(connection: apsw.Connection, passages: Iterable[Passage]) -> None:
@@ -306,7 +278,7 @@ def still_lacking(connection: apsw.Connection, model_id: int, passages: Sequence
 
 
 def write_batch(
-    connection: apsw.Connection, model_id: int, passages: Sequence[Passage], made: MadeVectors
+    connection: apsw.Connection, model_id: int, passages: Sequence[Passage], made: Mapping[int, bytes]
 ) -> list[Passage]:
     """Store vectors and take their passages out of the queue; returns the passages that still lacked one.
 
@@ -320,11 +292,9 @@ def write_batch(
             continue
         part = still_lacking(connection, model_id, [p for p in passages if p.collection_id == collection_id])
         ids, sources = [p.chunk_id for p in part], [p.source_id for p in part]
-        write_vectors(connection, model_id, collection_id, sources, ids, [made.by_chunk[row_id] for row_id in ids])
-        keep_sentences(connection, model_id, {row_id: made.sentences[row_id] for row_id in ids})
+        write_vectors(connection, model_id, collection_id, sources, ids, [made[row_id] for row_id in ids])
         written += part
     remember_keys(connection, written)
-    keep_words(connection, model_id, made.words)
     connection.executemany(
         "update vector_queue set passages = passages - 1, characters = characters - ? where source_id = ?",
         ((passage.characters, passage.source_id) for passage in written),

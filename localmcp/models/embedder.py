@@ -13,7 +13,7 @@ from localmcp.errors import InvalidInput
 from localmcp.models.tokens import TokenCounter
 
 DEFAULT_NAME = "all-MiniLM-L6-v2"
-MULTILINGUAL_NAME = "multilingual-e5-small+all-MiniLM-L6-v2"
+MULTILINGUAL_NAME = "multilingual-e5-small"
 
 
 @dataclass(frozen=True, slots=True)

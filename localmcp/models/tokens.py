@@ -11,6 +11,8 @@ from pathlib import Path
 from string import ascii_letters, digits, punctuation
 from typing import TYPE_CHECKING, Protocol
 
+from localmcp.arrays import Ids, np
+
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
@@ -21,17 +23,12 @@ TokenCounter = Callable[[str], int]
 class Tokens(Protocol):
     """A tokenizer; calling it counts."""
 
-    @property
-    def ends(self) -> tuple[int, int]:
-        """The special tokens before and after a text."""
-        ...
-
-    def ids(self, text: str) -> list[int]:
-        """Return the tokens of the whole text, without the special ones."""
+    def model_ids(self, text: str, most: int) -> Ids:
+        """Return the first `most` tokens of a text, with the special ones that the model wants around them."""
         ...
 
     def __call__(self, text: str) -> int:
-        """Count them."""
+        """Count the tokens of the whole text."""
         ...
 
 
@@ -77,21 +74,23 @@ class WordPieces:
     def __reduce__(self) -> tuple[type[WordPieces], tuple[Path]]:
         return WordPieces, (self._file,)
 
-    @property
-    def ends(self) -> tuple[int, int]:
-        first, last = self._tokenizer.encode("").ids
-        return first, last
+    def model_ids(self, text: str, most: int) -> Ids:
+        """Return the first `most` tokens of a text, with the special ones that the model wants around them."""
+        encoding = self._tokenizer.encode(text, add_special_tokens=False)
+        encoding.truncate(most)
+        return np.array(self._tokenizer.post_process(encoding).ids, np.int64)
 
-    def ids(self, text: str) -> list[int]:
-        return self._tokenizer.encode(text, add_special_tokens=False).ids
+    def special_tokens(self) -> int:
+        """Return how many special tokens are added to a text."""
+        return self._tokenizer.num_special_tokens_to_add(False)
 
     def __call__(self, text: str) -> int:
         if self._counts is None or not text.isascii():
-            return len(self.ids(text))
+            return len(self._tokenizer.encode(text, add_special_tokens=False))
         signs = text.encode().translate(None, _IN_WORDS)
         # Control characters join what they separate.
         if signs.translate(None, punctuation.encode()) or (b"[" in signs and _SPECIAL.search(text)):
-            return len(self.ids(text))
+            return len(self._tokenizer.encode(text, add_special_tokens=False))
         return len(signs) + self._counts.sum(text.translate(_BETWEEN_WORDS).split())
 
     @cached_property

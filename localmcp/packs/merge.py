@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import apsw
 
@@ -25,20 +24,17 @@ from localmcp.index.collections import (
 )
 from localmcp.index.drafts import WORD_ONLY, SourceDraft
 from localmcp.index.records import FORMAT
-from localmcp.index.sentence_codes import by_chunk, keep_sentences, read_sentences
 from localmcp.index.sources import put_source
-from localmcp.index.vector_queue import MadeVectors, QueueWorker, passages_of, waiting, write_batch
-from localmcp.index.word_vectors import keep_words, read_words
+from localmcp.index.vector_queue import QueueWorker, passages_of, waiting, write_batch
 from localmcp.models import LazyEmbedder, is_unit_vector
 from localmcp.packs.incoming import MOST_CHUNKS, MOST_SKIPPED, Incoming, read_incoming
-from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_one
+from localmcp.storage.database import Database, fetch_all, fetch_one
 from localmcp.storage.schema import VECTOR_ID_BITS
 from localmcp.tools import Answer
 
 CHUNKS_TOGETHER = 200
 """Chunks of one transaction, a longer document excepted."""
 ROWS_TOGETHER = 100
-WORDS_TOGETHER = 10_000
 LONGEST_RULE, LONGEST_QUICKSTART = 20_000, 1_000_000
 MOST_CONFLICTS = 200
 
@@ -171,8 +167,6 @@ class Merge:
                 say(report)
         if group:
             self._store(theirs, target, group, report, dry_run)
-        if target.reuses and not dry_run:
-            self._take_words(theirs, target)
         if target.notice and report.added > added_before:
             report.note(target.notice)
         return target
@@ -183,11 +177,10 @@ class Merge:
     ) -> None:  # fmt: skip
         """Give the passages of a document that wait for their vectors those that the other file has of equal ones."""
         reused = _reused(theirs, target, incoming)
-        if not reused.vectors:
+        if not reused:
             return
         with self._database.read() if dry_run else self._database.write() as connection:
-            vectors = by_chunk(connection, source_id, reused.vectors)
-            sentences = by_chunk(connection, source_id, reused.sentences)
+            vectors = _by_chunk(connection, source_id, reused)
             sql = "select model_id from collections where name = ?"
             model_id = fetch_one(connection, sql, (target.name,)) or 0
             lacking = passages_of(connection, model_id, [source_id], MOST_CHUNKS)
@@ -196,19 +189,8 @@ class Merge:
                 model_id = self._model(connection, ensure_collection(connection, target.name), report)
                 if model_id is None:
                     return
-                made = MadeVectors(vectors, {}, {row_id: sentences.get(row_id, b"") for row_id in vectors})
-                passages = write_batch(connection, model_id, passages, made)
+                passages = write_batch(connection, model_id, passages, vectors)
         report.vectors_reused += len(passages)
-
-    def _take_words(self, theirs: apsw.Connection, target: _Target) -> None:
-        """Copy the vectors of words in the passages that were merged."""
-        rows = read_words(theirs, target.their_model)
-        while words := dict(islice(rows, WORDS_TOGETHER)):
-            with self._database.write() as connection:
-                model_id = fetch_one(connection, "select model_id from collections where name = ?", (target.name,))
-                if model_id is not None:
-                    keep_words(connection, model_id, words)
-                bump_generations(connection, "signs")
 
     def _target(self, theirs: apsw.Connection, collection: Collection, report: MergeReport) -> _Target:
         """Return what happens to the vectors: they are those of the model in use here, or others are made."""
@@ -263,7 +245,7 @@ class Merge:
                     self._put(connection, target, document, of_document, report)
         report.added += len(group)
         for document, of_document in zip(group, reused, strict=True):
-            without = [chunk for chunk in document.draft.chunks if chunk.digest not in of_document.vectors]
+            without = [chunk for chunk in document.draft.chunks if chunk.digest not in of_document]
             report.chunks += len(document.chunk_ids)
             report.vectors_reused += len(document.chunk_ids) - len(without)
             report.vectors_missing += sum(chunk.kind != WORD_ONLY for chunk in without)
@@ -289,22 +271,21 @@ class Merge:
         report.vectors_missing = max(report.vectors_missing - report.vectors_made, 0)
 
     def _put(
-        self, connection: apsw.Connection, target: _Target, incoming: Incoming, reused: _Reused, report: MergeReport
+        self, connection: apsw.Connection, target: _Target, incoming: Incoming, reused: dict[bytes, bytes],
+        report: MergeReport,
     ) -> None:  # fmt: skip
         collection = ensure_collection(connection, target.name)
         if target.description and not collection.description:
             sql = "update collections set description = ? where id = ?"
             connection.execute(sql, (target.description, collection.id))
-        model_id = self._model(connection, collection, report) if reused.vectors else None
+        model_id = self._model(connection, collection, report) if reused else None
         draft = replace(
             incoming.draft,
             collection_id=collection.id,
             partition_id=ensure_partition(connection, collection, incoming.partition),
             uri=_free_uri(connection, collection.id, incoming.draft.uri),
         )
-        indexed = put_source(connection, draft, reused.vectors if model_id is not None else {}, model_id)
-        if model_id is not None:
-            keep_sentences(connection, model_id, by_chunk(connection, indexed.source_id, reused.sentences))
+        put_source(connection, draft, reused if model_id is not None else {}, model_id)
 
     def _model(self, connection: apsw.Connection, collection: Collection, report: MergeReport) -> int | None:
         """Return the model of the collection, which is bound to it if it was not."""
@@ -382,26 +363,23 @@ class Merge:
 # ---------------------------------------------------------------- helpers of one document
 
 
-class _Reused(NamedTuple):
-    """What the vectors of a document's chunks and the codes of their sentences are in the other file, by digest."""
+def _by_chunk(connection: apsw.Connection, source_id: int, vectors: Mapping[bytes, bytes]) -> dict[int, bytes]:
+    """Return vectors that are known by the digests of a document's chunks by the ids of its chunks."""
+    rows = fetch_all(connection, "select id, digest from chunks where source_id = ?", (source_id,)) if vectors else []
+    return {chunk_id: vectors[digest] for chunk_id, digest in rows if digest in vectors}
 
-    vectors: dict[bytes, bytes]
-    sentences: dict[bytes, bytes]
 
-
-def _reused(theirs: apsw.Connection, target: _Target, incoming: Incoming) -> _Reused:
+def _reused(theirs: apsw.Connection, target: _Target, incoming: Incoming) -> dict[bytes, bytes]:
     """Return what can be used here."""
     if not target.reuses:
-        return _Reused({}, {})
+        return {}
     vectors_by_digest: dict[bytes, bytes] = {}
     for chunk_id, chunk in zip(incoming.chunk_ids, incoming.draft.chunks, strict=True):
         key = (target.their_model or 0) << VECTOR_ID_BITS | chunk_id
         vector = fetch_one(theirs, "select embedding from vectors where id = ?", (key,))
         if is_unit_vector(vector, target.dimension):
             vectors_by_digest[chunk.digest] = vector
-    digests = dict(zip(incoming.chunk_ids, (chunk.digest for chunk in incoming.draft.chunks), strict=True))
-    sentences = read_sentences(theirs, target.their_model or 0, incoming.chunk_ids)
-    return _Reused(vectors_by_digest, {digests[chunk_id]: codes for chunk_id, codes in sentences.items()})
+    return vectors_by_digest
 
 
 def _free_uri(connection: apsw.Connection, collection_id: int, uri: str | None) -> str | None:

@@ -98,7 +98,7 @@ def find_calibration(connection: apsw.Connection, identity: ModelIdentity) -> Ca
 class ExpectedTasks(NamedTuple):
     """Rules as teams write them, and the mean of four tasks for each: unit rows (n, 384).
 
-    They are in the vectors of the default model, which are the last numbers of the multilingual one's too.
+    They are in the vectors of the default model.
     """
 
     rules: Vectors
@@ -164,9 +164,9 @@ def _unit_rows(numbers: NDArray[np.int8]) -> Vectors:
 @cache
 def find_expected_tasks(fingerprint: str) -> ExpectedTasks | None:
     """Return the written rules and their tasks, if the package has them for the model."""
-    if _shipped(fingerprint) is None:
-        return None
     with np.load(shipped_path("default"), allow_pickle=False) as stored:
+        if stored["fingerprint"] != fingerprint:
+            return None
         return ExpectedTasks(_unit_rows(stored["rules"]), _unit_rows(stored["tasks"]))
 
 

@@ -229,19 +229,6 @@ SCHEMA = """
         chunk_id integer not null
     ) strict;
 
-    create table word_vectors (
-        id integer primary key,
-        model_id integer not null references models (id) on delete cascade,
-        word text not null,        -- a stem as it is indexed
-        code blob not null,        -- the signs of its vector where it was first read
-        unique (model_id, word)
-    ) strict;
-
-    create table sentence_codes (
-        id integer primary key references vectors (id) on delete cascade,
-        codes blob not null
-    ) strict;
-
     create table scanned_pages (
         path text not null,
         sha256 text not null,      -- of the file that was read

@@ -13,8 +13,6 @@ from localmcp.arrays import NDArray, Vectors, np
 LARGE = 0.9816
 """How many times the root of the mean square a number has to be to count as large."""
 SECOND = 0.5387
-OWN_PRODUCT = 0.899
-"""What a code promises, on average, of the product with its own vector, over the root of the dimension."""
 
 
 def code_words(dimension: int) -> int:

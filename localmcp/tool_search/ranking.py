@@ -12,10 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
-from localmcp.arrays import np
 from localmcp.errors import ConfigurationError, ModelUnavailable
 from localmcp.models import LazyEmbedder
-from localmcp.models.word_outputs import reader_of
 from localmcp.text_vectors import TextVectors
 from localmcp.tool_search.abstention import judge, probability
 from localmcp.tool_search.catalog import ToolCatalog
@@ -161,16 +159,13 @@ class ToolFinder:
         deadline = time.monotonic() + patience
         try:
             model = self._embedder.get(patience)
-            reader = reader_of(query.text, model)
             remaining = max(0.0, deadline - time.monotonic())
-            vectors = catalog.vectors(reader, self._vectors, remaining, insist=patience > PATIENCE)
+            vectors = catalog.vectors(model, self._vectors, remaining, insist=patience > PATIENCE)
             if vectors is None:
                 log.info("tools are searched by words alone until their vectors are made")
                 return by_words
             texts = [query.text, *(clauses(query.text) if adapted else ())]
-            rows = (
-                self._embedder.embed_queries(texts) if reader is model else np.stack([*map(reader.embed_query, texts)])
-            )
+            rows = self._embedder.embed_queries(texts)
             return all_features(request_vector(rows), vectors, by_words, adapted=adapted)
         except (ModelUnavailable, ConfigurationError) as error:
             log.info("tools are searched by words alone: %s", error)

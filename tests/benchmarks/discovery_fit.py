@@ -408,7 +408,7 @@ def main() -> None:
     embedder = LazyEmbedder(DefaultEmbedder)
     if options.adapter:
         if options.model == "multilingual":
-            embedder = LazyEmbedder(lambda: open_embedder("multilingual").across_languages)
+            embedder = LazyEmbedder(lambda: open_embedder("multilingual"))
         write_adapter(embedder, FILES[options.model], refit=options.refit)
     else:
         print_weights(embedder)

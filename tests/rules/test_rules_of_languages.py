@@ -45,7 +45,6 @@ def ids(workspace: Workspace, task: str) -> list[int]:
     "task",
     [
         "write the tests",
-        "scrivi i test",
         "escribe las pruebas de la nueva función",
         "schreib Tests für die neue Funktion",
     ],

@@ -1,13 +1,10 @@
-"""Tools asked for in other languages, with the multilingual model, and in English as with the default one."""
+"""Tools asked for in other languages, with the multilingual model."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import pytest
 
 from localmcp.models import LazyEmbedder, open_embedder
-from localmcp.models.default_model import DefaultEmbedder
 from localmcp.tool_search.query import ToolDescription
 from localmcp.tool_search.ranking import Hits, ToolFinder
 
@@ -46,20 +43,3 @@ def test_a_request_in_another_language_finds_the_tool_that_is_described_in_engli
     multilingual: ToolFinder, request_text: str, name: str
 ) -> None:
     assert find(multilingual, request_text).tools[0].tool.name == name
-
-
-def test_a_request_in_english_is_answered_as_with_the_default_model(multilingual: ToolFinder) -> None:
-    default = ToolFinder(LazyEmbedder(DefaultEmbedder))
-    for request in ("the tomatoes look thirsty", "which bills are still open?", "play some music"):
-        ours, theirs = find(multilingual, request), find(default, request)
-        assert [(hit.tool.name, round(hit.score, 2)) for hit in ours.tools] == [
-            (hit.tool.name, round(hit.score, 2)) for hit in theirs.tools
-        ]
-        assert ours.sure == theirs.sure
-
-
-def test_vectors_of_both_models_are_kept_for_the_next_process(multilingual: ToolFinder, tmp_path: Path) -> None:
-    finder = ToolFinder(LazyEmbedder(lambda: open_embedder("multilingual", threads=2)), tmp_path)
-    find(finder, "the tomatoes look thirsty")
-    find(finder, "innaffia le piante del giardino")
-    assert len([*tmp_path.glob("tools-*.npz")]) == 2
