@@ -23,10 +23,10 @@ from localmcp.index.federation import Federation
 from localmcp.index.index import Index
 from localmcp.language_models import LanguageModel
 from localmcp.library.citations import Citations
-from localmcp.library.documents import KnowledgeBase
 from localmcp.library.ingest import Library
 from localmcp.library.inventory import Inventory
 from localmcp.library.library_tools import LibraryTools
+from localmcp.library.read import KnowledgeBase
 from localmcp.library.upkeep import Upkeep
 from localmcp.milvus.backend import open_milvus
 from localmcp.models import Embedder, LazyEmbedder, configured_embedder, open_local_model

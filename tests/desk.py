@@ -8,7 +8,7 @@ from library import Library
 
 from localmcp.index.federation import Federation
 from localmcp.library.citations import Citations
-from localmcp.library.documents import KnowledgeBase
+from localmcp.library.read import KnowledgeBase
 from localmcp.models import HashEmbedder
 from localmcp.storage.database import Database
 from localmcp.tools import Registry, Scope

@@ -14,9 +14,8 @@ from localmcp.cli.tool_commands import tool_options
 from localmcp.cli.values import YES, collection_option, json_or_text, library_path, split_pair
 from localmcp.errors import InvalidInput, NotFound
 from localmcp.humanize import command_line, counted, rank_of, score_parts
-from localmcp.library.documents import KnowledgeBase
-from localmcp.library.names import SourceRow, nearest_source
-from localmcp.library.origins import is_uuid
+from localmcp.library.names import SourceRow, is_uuid, nearest_source
+from localmcp.library.read import KnowledgeBase
 from localmcp.library.search import PassageSearch
 from localmcp.schemas import Json
 from localmcp.visible_text import visible

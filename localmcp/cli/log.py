@@ -13,7 +13,7 @@ from localmcp.cli import render
 from localmcp.cli.session import Session, group, pass_session
 from localmcp.cli.values import collection_option, parse_time
 from localmcp.errors import NotFound
-from localmcp.library.origins import is_uuid
+from localmcp.library.names import is_uuid
 
 if TYPE_CHECKING:
     from localmcp.workspace import Workspace

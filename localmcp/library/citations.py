@@ -18,8 +18,7 @@ from localmcp.index.federation import Federation
 from localmcp.index.index import Index
 from localmcp.index.passages import Passage, find_passage, passages_of_source
 from localmcp.library.answers import lean_verification
-from localmcp.library.names import resolve_chunk, resolve_source
-from localmcp.library.origins import Id, shown_id
+from localmcp.library.names import Id, resolve_chunk, resolve_source, shown_id
 from localmcp.readers.outline import path_at
 from localmcp.schemas import mapping_of
 from localmcp.storage.database import fetch_column

@@ -7,7 +7,9 @@ import re
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import apsw
 
@@ -18,15 +20,66 @@ from localmcp.index.dates import SOURCE_DATE
 from localmcp.index.federation import Federation
 from localmcp.index.filters import Filters
 from localmcp.index.index import Index
-from localmcp.library.origins import Id, is_uuid, without_scheme
 from localmcp.schemas import nearest, one_or_more, without_surrogates
 from localmcp.storage.database import fetch_all, fetch_column, fetch_one
 from localmcp.wording.normalize import fold
 
+MOUNT = "mount:"
+DOCUMENT_URI = "localmcp://document/"
+"""Begins the address of a document as a resource."""
 MOST_VALUES = 20
 SHOWN = 9
 """Documents that an ambiguous name is answered with."""
 _SHORT = re.compile(r"[0-9a-f]{8}[0-9a-f-]{0,27}", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Id:
+    """An id as a tool takes it."""
+
+    uuid: uuid.UUID
+    origin: str | None = None
+    """The mounted file that it belongs to, if the caller says so."""
+
+
+def shown_id(value: str | bytes, origin: str | None) -> str:
+    """Return the id of a chunk (16 bytes) or a source (text), with the name of the mounted file before it."""
+    bare = str(uuid.UUID(bytes=value)) if isinstance(value, bytes) else value
+    return f"{origin}:{bare}" if origin else bare
+
+
+def is_uuid(text: str) -> bool:
+    """Return whether a text is a whole UUID, in any of its spellings."""
+    try:
+        uuid.UUID(text)
+    except ValueError:
+        return False
+    return True
+
+
+def parse_collection(name: str | None) -> tuple[str | None, str | None]:
+    """Return (mounted file, collection) of `mount:NAME`, `mount:NAME/COLLECTION` or a plain collection.
+
+    Raises:
+        InvalidInput: `mount:` without a name.
+    """
+    if name is None or not name.startswith(MOUNT):
+        return None, name or None
+    origin, _, collection = name.removeprefix(MOUNT).partition("/")
+    if not origin:
+        raise InvalidInput(f"collection: '{name}' names no mounted file; use mount:NAME or mount:NAME/COLLECTION.")
+    return origin, collection or None
+
+
+def without_scheme(name: str) -> str:
+    """Return the id in the address of a resource, the path in a file's; any other name as it is."""
+    if name.startswith(DOCUMENT_URI):
+        return unquote(urlsplit(name).path.lstrip("/"))
+    if not name.startswith("file:///"):
+        return name
+    path = unquote(urlsplit(name).path)
+    # Windows: "/C:/notes" is C:\notes.
+    return str(PurePath(path[1:] if path[2:3] == ":" else path))
 
 
 class Ambiguous(InvalidInput):

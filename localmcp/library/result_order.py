@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from localmcp.index.candidates import Hit
-from localmcp.library.origins import shown_id
+from localmcp.library.names import shown_id
 
 WINDOW = 20
 """Hits whose order may differ from that of their scores; all pages together stay without gap or repetition."""

@@ -22,8 +22,7 @@ from localmcp.index.keyword import Term, inverse_frequency
 from localmcp.index.relevance import has_digit, unmentioned
 from localmcp.library.answers import excerpt_around, excerpts, lean_search
 from localmcp.library.citations import Citation, Freshness, check_freshness, cite
-from localmcp.library.names import explain_empty_filter, resolve_source
-from localmcp.library.origins import parse_collection, shown_id
+from localmcp.library.names import explain_empty_filter, parse_collection, resolve_source, shown_id
 from localmcp.library.result_order import WINDOW, fitting, group_by_document, spread
 from localmcp.readers.signals import signals
 from localmcp.storage.database import fetch_one

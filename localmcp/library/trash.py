@@ -39,9 +39,8 @@ from localmcp.library.ledger import (
     roots_of,
     save_root,
 )
-from localmcp.library.names import SELECT_ROW, Ambiguous, SourceRow, find_source, nearest_source
+from localmcp.library.names import SELECT_ROW, Ambiguous, SourceRow, find_source, is_uuid, nearest_source
 from localmcp.library.options import owner_of, values_of
-from localmcp.library.origins import is_uuid
 from localmcp.library.walk import below
 from localmcp.schemas import nearest
 from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import parse_qs, quote, urlsplit
 
 from localmcp.errors import InvalidInput, LocalMCPError, NotFound
-from localmcp.library.origins import DOCUMENT_URI, without_scheme
+from localmcp.library.names import DOCUMENT_URI, without_scheme
 from localmcp.schemas import shorten_value
 from localmcp.tools import Json, Registry
 

@@ -21,7 +21,7 @@ from doors import OpenDoor, open_door
 from folders import write
 
 from localmcp.discovery import rank_tools
-from localmcp.library.origins import DOCUMENT_URI
+from localmcp.library.names import DOCUMENT_URI
 from localmcp.server.offers import RULES_PROMPT, TEMPLATE
 from localmcp.tools import Scope, use_scope
 

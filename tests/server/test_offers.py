@@ -18,7 +18,7 @@ from mcp import Client, MCPError
 from mcp.server.subscriptions import ResourceUpdated
 
 import localmcp
-from localmcp.library.origins import DOCUMENT_URI
+from localmcp.library.names import DOCUMENT_URI
 from localmcp.server.handlers import ToolServer
 from localmcp.server.offers import RULES_PROMPT, TEMPLATE
 from localmcp.tools import Scope
