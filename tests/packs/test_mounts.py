@@ -516,7 +516,7 @@ def test_mounting_listing_and_unmounting(
     assert cli("search", "hive queen") == 0
     assert "in bees" in capsys.readouterr().out
     assert cli("sources") == 0
-    assert "[bees] default" in capsys.readouterr().out
+    assert "bees" in capsys.readouterr().out
     bees.unlink()
     assert cli("mounts") == 0
     assert "it is not there" in capsys.readouterr().out
