@@ -34,7 +34,6 @@ from localmcp.index.vector_queue import BEHIND, FRONT, MOST_BATCH, MOST_BEHIND, 
 from localmcp.library import ledger, trash
 from localmcp.library.background import Announcement, is_filling
 from localmcp.library.drafting import Origin, draft_source
-from localmcp.library.explanation import Explanation, explain
 from localmcp.library.indexing import Indexer, find_text
 from localmcp.library.ledger import Root
 from localmcp.library.names import SourceRow
@@ -44,6 +43,7 @@ from localmcp.library.reading import read_groups, window_for
 from localmcp.library.report import Progress as Progress
 from localmcp.library.report import ProgressCallback, Report, Run
 from localmcp.library.scans import ScanReader, waiting_pages
+from localmcp.library.why import Explanation, explain
 from localmcp.models import Embedder, LazyEmbedder
 from localmcp.readers.document import Document
 from localmcp.readers.ocr import installed_engine

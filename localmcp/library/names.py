@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
@@ -18,7 +18,7 @@ from localmcp.humanize import choices, quoted
 from localmcp.index.collections import visible_collections, visible_ids
 from localmcp.index.dates import SOURCE_DATE
 from localmcp.index.federation import Federation
-from localmcp.index.filters import Filters
+from localmcp.index.filters import Filters, path_condition
 from localmcp.index.index import Index
 from localmcp.schemas import nearest, one_or_more, without_surrogates
 from localmcp.storage.database import fetch_all, fetch_column, fetch_one
@@ -236,108 +236,58 @@ def _chunk_finder(digits: str, name: str) -> Callable[[Index, str | None], Id | 
     return look
 
 
-TYPE_WORDS = {"markdown": "docs", "md": "docs", "html": "website", "web": "website", "txt": "text", "faq": "qa"}
-"""What people call a source type."""
-
-
 def explain_empty_filter(connection: apsw.Connection, filters: Filters) -> list[str]:
     """Return a sentence for each filter that fits no document, with the nearest valid value."""
     where = f"trashed_at is null and sources.collection_id in ({visible_ids(connection)})"
 
-    def values(sql: str, *bindings: Any) -> list[str]:
+    def values(sql: str, *bindings: Any) -> list[Any]:
         return fetch_column(connection, f"select distinct {sql} where {where}", bindings)
 
-    remarks: list[str] = []
-    for source_type in filters.source_types:
-        meant = TYPE_WORDS.get(source_type.lower())
-        remarks += _unknown_value("source type", source_type, values("source_type from sources"), meant)
+    types = values("source_type from sources") if filters.source_types else []
+    remarks = [remark for name in filters.source_types for remark in _unknown_value("source type", name, types)]
     for partition in filters.partitions:
         names = values("name from partitions join sources on partition_id = partitions.id")
         remarks += _unknown_value("partition", partition, names)
     if filters.path_prefix:
         remarks += _unknown_folder(connection, where, os.path.expanduser(filters.path_prefix))
     if filters.metadata:
-        fields = values("key from sources, json_each(iif(json_valid(metadata), metadata, '{}'))")
+        entries = "json_each(iif(json_valid(metadata), metadata, '{}'))"
+        fields = values(f"key from sources, {entries}")
+        items = "json_each(case entry.type when 'array' then entry.value else '[]' end)"
+        sql = f"coalesce(item.atom, entry.atom) from sources join {entries} as entry on entry.key = ? left join {items}"
         for field, value in filters.metadata.items():
-            remarks += _unknown_value("metadata field", field, fields) or _unknown_metadata(field, value, values)
+            valid, wanted = values(f"{sql} as item", field), one_or_more(value)
+            remarks += _unknown_value("metadata field", field, fields)
+            if field in fields and wanted and not any(item in valid for item in wanted):
+                remarks += _unknown_value(field, str(wanted[0]), [str(item) for item in valid if item is not None])
     if filters.since or filters.until:
-        remarks += _outside_dates(connection, where, filters.since, filters.until)
+        dated = [day for day in values(f"{SOURCE_DATE} from sources") if day]
+        after, before = filters.since or "", filters.until
+        if dated and not any(after <= day and (before is None or day < before) for day in dated):
+            remarks.append(f"No document is dated so: they are from {min(dated)[:10]} to {max(dated)[:10]}.")
     return remarks
 
 
-def _outside_dates(connection: apsw.Connection, where: str, since: str | None, until: str | None) -> list[str]:
-    """Return the range of all dates if no document is dated in that one."""
-    rows = fetch_all(connection, f"select {SOURCE_DATE} from sources where {where}")
-    dated = [row[0] for row in rows if row[0]]
-    if not dated or any((since or "") <= day and (until is None or day < until) for day in dated):
-        return []
-    return [f"No document is dated so: they are from {min(dated)[:10]} to {max(dated)[:10]}."]
-
-
-def _unknown_metadata(field: str, value: Any, values: Callable[..., list[Any]]) -> list[str]:
-    """Return a sentence if no document has the value, or one of a list of values, in that field."""
-    items = "json_each(case entry.type when 'array' then entry.value else '[]' end)"
-    entries = "json_each(iif(json_valid(metadata), metadata, '{}')) as entry on entry.key = ?"
-    valid = values(f"coalesce(item.atom, entry.atom) from sources join {entries} left join {items} as item", field)
-    filter_values = one_or_more(value)
-    if not filter_values or any(item in valid for item in filter_values):
-        return []
-    return _unknown_value(field, str(filter_values[0]), [str(item) for item in valid if item is not None])
-
-
-def _unknown_value(field: str, value: str, valid: list[str], meant: str | None = None) -> list[str]:
+def _unknown_value(field: str, value: str, valid: list[str]) -> list[str]:
     if value in valid:
         return []
-    near = meant if meant in valid else nearest(value, valid)
+    near = nearest(value, valid)
     guess = f" Did you mean '{near}'?" if near else ""
     names = sorted(valid)[:MOST_VALUES] + (["…"] if len(valid) > MOST_VALUES else [])
     return [f"No {field} '{quoted(value)}'. {choices(names)}{guess}"]
 
 
 def _unknown_folder(connection: apsw.Connection, where: str, prefix: str) -> list[str]:
-    sql = f"select 1 from sources where {where} and uri >= :folder and uri < :last limit 1"
-
-    def holds(folder: str) -> bool:
-        return bool(fetch_one(connection, sql, {"folder": folder, "last": folder + chr(0x10FFFF)}))
-
-    exact = f"select count(*) from sources where {where} and uri = ?"
-    missing = prefix.rstrip(os.sep)
-    if not os.path.isabs(missing):
-        return _unknown_tail(connection, where, missing)
-    if any(holds(missing + end) for end in (os.sep, "#")) or fetch_one(connection, exact, (missing,)):
+    """Return the sentence on a folder below which there is nothing, with the one whose path is most like it."""
+    condition, values = path_condition(prefix)
+    if fetch_one(connection, f"select 1 from sources where {where} and {condition} limit 1", values):
         return []
-    parent = os.path.dirname(missing)
-    while len(parent) > 1 and parent != os.path.dirname(parent) and not holds(parent + os.sep):
-        parent = os.path.dirname(parent)
-    near = _nearest_below(connection, where, parent, os.path.relpath(missing, parent).split(os.sep))
-    if near != parent:
-        return [f"Nothing is below '{quoted(prefix)}'. The nearest is '{near}'."]
-    return [
-        f"Nothing is below '{quoted(prefix)}'." + (f" There are documents below '{parent}'." if holds(parent) else "")
-    ]
-
-
-def _nearest_below(connection: apsw.Connection, where: str, folder: str, names: Sequence[str]) -> str:
-    """Follow folder names downward, each to the one that is most like it, as far as there is one."""
-    sql = f"select uri from sources where {where} and uri >= ? and uri < ? limit 50000"
-    for name in names:
-        base = folder.rstrip(os.sep) + os.sep
-        paths = fetch_column(connection, sql, (base, base + chr(0x10FFFF)))
-        children = {path[len(base) :].split(os.sep)[0] for path in paths}
-        child = name if name in children else nearest(name, sorted(children))
-        if child is None:
-            break
-        folder = base + child
-    return folder
-
-
-def _unknown_tail(connection: apsw.Connection, where: str, folder: str) -> list[str]:
-    """Return the sentence on a relative folder, which may be anywhere in a path."""
-    depth = folder.count(os.sep) + 1
-    rows = fetch_all(connection, f"select uri from sources where {where} and uri is not null limit 50000")
-    parts = [os.path.dirname(row[0]).split(os.sep) for row in rows]
-    tails = {os.sep.join(part[start : start + depth]) for part in parts for start in range(1, len(part) - depth + 1)}
-    if os.path.normpath(folder) in tails:
-        return []
-    near = nearest(folder, tails)
-    return [f"Nothing is below '{quoted(folder)}'." + (f" The nearest is '{near}'." if near else "")]
+    folders: set[str] = set()
+    for path in fetch_column(connection, f"select uri from sources where {where} and uri is not null limit 50000"):
+        while (path := os.path.dirname(path)) not in folders and path != os.path.dirname(path):
+            folders.add(path)
+    # A relative folder may be anywhere in a path.
+    depth = 0 if os.path.isabs(prefix) else prefix.rstrip(os.sep).count(os.sep) + 1
+    named = {os.sep.join(folder.split(os.sep)[-depth:]): folder for folder in folders}
+    near = nearest(prefix.rstrip(os.sep), named)
+    return [f"Nothing is below '{quoted(prefix)}'." + (f" The nearest is '{near}'." if near else "")]

@@ -356,7 +356,6 @@ def test_a_relative_folder_is_found_anywhere_in_a_path(desk: Desk, tmp_path: Pat
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        ({"sourceType": "markdown"}, "Did you mean 'docs'?"),
         ({"sourceType": "poem"}, "There is: docs"),
         ({"partition": "kitchn"}, "No partition 'kitchn'"),
         ({"pathPrefix": "/nowhere/at/all"}, "Nothing is below '/nowhere/at/all'"),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import stat
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from pathlib import PurePath
 from typing import Any, NotRequired
 
 import apsw
@@ -19,6 +21,7 @@ from localmcp.library.ledger import range_below, roots_of
 from localmcp.library.walk import below
 from localmcp.readers.data_text import RULE as WORD_ONLY_RULE
 from localmcp.storage.database import fetch_all
+from localmcp.storage.times import utc_text
 
 MOST_LEFT_OUT = 200
 """Paths of a folder that are listed, of those that were skipped or failed."""
@@ -73,26 +76,42 @@ class Explanation(TypedDict):
 def explain(connection: apsw.Connection, collections: Sequence[Collection], path: str) -> Explanation:
     """Return everything that those collections know about an absolute path."""
     names = {collection.id: collection.name for collection in collections}
-    rows = _rows_of(connection, path)
-    if not rows and (container := _container_of(connection, names, path)):
-        return _explain_member(connection, explain(connection, collections, container), names, path)
-    entries = [_path_entry(path, names[row[0]], row) for row in rows if row[0] in names]
-    if not entries and (counts := _counts_in(connection, names, path)):
-        return _explain_folder(connection, names, path, counts)
-    words = "; ".join(_sentence(entry) for entry in entries) or _unknown(connection, names, path)
-    return {
+    entries = [_path_entry(path, names[row[0]], row[1:]) for row in _rows_of(connection, path) if row[0] in names]
+    if not entries:
+        # A document in a mail or an archive: `FILE#MEMBER`.
+        for end in (index for index, sign in enumerate(path) if sign == "#"):
+            rows = fetch_all(connection, "select collection_id from ledger where path = ?", (path[:end],))
+            if any(row[0] in names for row in rows):
+                return _explain_member(connection, explain(connection, collections, path[:end]), names, path)
+    explanation: Explanation = {
         "path": path,
         "exists": os.path.lexists(path),
-        "explanation": words,
+        "explanation": "; ".join(map(_sentence, entries)) or _unknown(connection, names, path),
         "entries": entries,
-        "nearest": [] if entries else _nearest(connection, names, path),
+        "nearest": [],
     }
+    if entries:
+        return explanation
+    sql = "select path, status, reason, collection_id from ledger where path >= ? and path < ? order by status, path"
+    inside = [row for row in fetch_all(connection, sql, range_below(path)) if row[3] in names]
+    if inside:
+        counts = Counter(row[1] for row in inside)
+        left_out: list[LeftOut] = [
+            {"path": row[0], "status": row[1], "reason": row[2]} for row in inside if row[1] in ("skipped", "failed")
+        ]
+        explanation["counts"], explanation["leftOut"] = dict(counts), left_out[:MOST_LEFT_OUT]
+        explanation["explanation"] += ": " + ", ".join(f"{count:,} {status}" for status, count in counts.items())
+        return explanation
+    from rapidfuzz import fuzz, process
+
+    sql = "select path, collection_id from ledger where status = 'indexed' or source_id is not null"
+    known = {row[0] for row in fetch_all(connection, sql) if row[1] in names}
+    near = process.extract(path, known, scorer=fuzz.ratio, limit=3, score_cutoff=60)
+    return {**explanation, "nearest": [match[0] for match in near]}
 
 
 def _rows_of(connection: apsw.Connection, path: str) -> list[tuple[Any, ...]]:
-    return fetch_all(
-        connection,
-        """
+    sql = """
         select ledger.collection_id, ledger.status, ledger.reason, sources.title, sources.uuid, ledger.chunks,
             ledger.size, ledger.mtime_ns, ledger.sha256, ledger.seen_at, roots.path, (
                 select count(*) from chunks join groups on groups.id = group_id
@@ -105,50 +124,8 @@ def _rows_of(connection: apsw.Connection, path: str) -> list[tuple[Any, ...]]:
             )
         from ledger left join sources on sources.id = ledger.source_id left join roots on roots.id = ledger.root_id
         where ledger.path = :path
-        """,
-        {"path": path, "word_only": WORD_ONLY},
-    )
-
-
-def _counts_in(connection: apsw.Connection, names: Mapping[int, str], path: str) -> dict[str, int]:
-    """Return status -> how many paths in a folder have it; empty when nothing in it was ever offered."""
-    sql = "select collection_id, status, count(*) from ledger where path >= ? and path < ? group by 1, 2 order by 2"
-    counts: dict[str, int] = {}
-    for collection_id, status, count in fetch_all(connection, sql, range_below(path)):
-        if collection_id in names:
-            counts[status] = counts.get(status, 0) + count
-    return counts
-
-
-def _explain_folder(
-    connection: apsw.Connection, names: Mapping[int, str], path: str, counts: dict[str, int]
-) -> Explanation:
-    """Return how many files of a folder are indexed, and which are not."""
-    sql = """
-        select path, status, reason, collection_id from ledger
-        where path >= ? and path < ? and status in ('skipped', 'failed') order by status, path
     """
-    rows = (row for row in fetch_all(connection, sql, range_below(path)) if row[3] in names)
-    left_out: list[LeftOut] = [{"path": row[0], "status": row[1], "reason": row[2]} for row in rows]
-    numbers = ", ".join(f"{count:,} {status}" for status, count in counts.items())
-    return {
-        "path": path,
-        "exists": os.path.lexists(path),
-        "explanation": f"{_unknown(connection, names, path)}: {numbers}",
-        "entries": [],
-        "nearest": [],
-        "counts": counts,
-        "leftOut": left_out[:MOST_LEFT_OUT],
-    }
-
-
-def _container_of(connection: apsw.Connection, names: Mapping[int, str], path: str) -> str | None:
-    """Return the offered file in which a document with the path `FILE#MEMBER` would be."""
-    for end in (index for index, sign in enumerate(path) if sign == "#"):
-        rows = fetch_all(connection, "select collection_id from ledger where path = ?", (path[:end],))
-        if any(collection_id in names for (collection_id,) in rows):
-            return path[:end]
-    return None
+    return fetch_all(connection, sql, {"path": path, "word_only": WORD_ONLY})
 
 
 def _explain_member(
@@ -167,14 +144,14 @@ def _explain_member(
 
 
 def _path_entry(path: str, collection: str, row: tuple[Any, ...]) -> PathEntry:
-    _, status, reason, title, uuid, chunks, size, mtime_ns, sha256, seen_at, root, word_only, documents = row
+    status, reason, title, uuid, chunks, size, mtime_ns, sha256, seen_at, root, word_only, documents = row
     entry: PathEntry = {
         "collection": collection,
         "status": status,
         "reason": reason,
         "chunks": chunks,
         "size": size,
-        "modified": _iso(mtime_ns),
+        "modified": None if mtime_ns is None else utc_text(datetime.fromtimestamp(mtime_ns // 10**9, UTC)),
         "onDisk": _compare(path, size, mtime_ns, sha256),
         "seenAt": seen_at,
         "addedAs": root,
@@ -186,12 +163,6 @@ def _path_entry(path: str, collection: str, row: tuple[Any, ...]) -> PathEntry:
     elif uuid is not None:
         entry["sourceId"], entry["title"] = uuid, title
     return entry
-
-
-def _iso(mtime_ns: int | None) -> str | None:
-    if mtime_ns is None:
-        return None
-    return datetime.fromtimestamp(mtime_ns / 1e9, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def _compare(path: str, size: int | None, mtime_ns: int | None, sha256: str | None) -> str:
@@ -217,31 +188,19 @@ def _sentence(entry: PathEntry) -> str:
 
 def _unknown(connection: apsw.Connection, names: Mapping[int, str], path: str) -> str:
     """Return why a path has no entry: a folder above it was skipped, it was not seen yet, or never offered."""
-    folder = os.path.dirname(path)
-    while folder != os.path.dirname(folder):
-        sql = "select collection_id, status, reason from ledger where path = ?"
-        for collection_id, status, reason in fetch_all(connection, sql, (folder,)):
-            if collection_id in names:
-                return f"it lies in {folder}, which was {status}: {reason}"
-        folder = os.path.dirname(folder)
+    for folder in map(str, PurePath(path).parents):
+        rows = fetch_all(connection, "select status, reason, collection_id from ledger where path = ?", (folder,))
+        for status, reason, _ in (row for row in rows if row[2] in names):
+            return f"it lies in {folder}, which was {status}: {reason}"
     roots = [root.path for root in roots_of(connection, names) if below(path, root.path)]
-    if path in roots and not os.path.isdir(path):
-        return "a watched folder that is not there now"
+    if not roots:
+        return "never offered: not below any added folder"
     if path in roots:
-        return "a watched folder, which is looked at again by refresh"
-    if roots and os.path.isdir(path):
-        return f"a folder in {max(roots, key=len)}"
-    if roots and os.path.lexists(path):
-        return f"not seen yet; it lies in {max(roots, key=len)}, which is looked at again by refresh"
-    if roots:
-        return f"there was never such a file in {max(roots, key=len)}"
-    return "never offered: not below any added folder"
-
-
-def _nearest(connection: apsw.Connection, names: Mapping[int, str], path: str) -> list[str]:
-    from rapidfuzz import fuzz, process
-
-    sql = "select path, collection_id from ledger where status = 'indexed' or source_id is not null"
-    ledger_paths = {ledger_path for ledger_path, collection_id in fetch_all(connection, sql) if collection_id in names}
-    scored_paths = process.extract(path, ledger_paths, scorer=fuzz.ratio, limit=3, score_cutoff=60)
-    return [ledger_path for ledger_path, _, _ in scored_paths]
+        is_there = os.path.isdir(path)
+        return f"a watched folder{', which is looked at again by refresh' if is_there else ' that is not there now'}"
+    outer = max(roots, key=len)
+    if os.path.isdir(path):
+        return f"a folder in {outer}"
+    if os.path.lexists(path):
+        return f"not seen yet; it lies in {outer}, which is looked at again by refresh"
+    return f"there was never such a file in {outer}"
