@@ -23,8 +23,7 @@ from localmcp.humanize import counted, duration, short_path, size
 from localmcp.index.collections import choose_collections, visible_collections
 from localmcp.index.reembedding import command_for_waiting
 from localmcp.index.vector_queue import waiting
-from localmcp.library.ledger import Entry, entries_below
-from localmcp.library.options import SOURCE_TYPES
+from localmcp.library.ledger import SOURCE_TYPES, Entry, entries_below
 from localmcp.library.report import Progress, Report
 from localmcp.readers.encodings import HEAD, decode_text, looks_like_text
 from localmcp.schemas import camel_case

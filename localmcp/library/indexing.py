@@ -21,7 +21,6 @@ from localmcp.library.ledger import WATCHED, Entry, mark, record, record_scans
 from localmcp.library.reading import Step, Task
 from localmcp.library.report import Run
 from localmcp.library.trash import documents_in
-from localmcp.readers.changes import reads_anew
 from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one
 
 log = logging.getLogger(__name__)
@@ -178,8 +177,7 @@ class Indexer:
             return Outcome("skipped")
         # Looked up again inside the transaction: another process may have stored the file meanwhile.
         place = find_place(connection, draft, self._claimed)
-        anew = task.anew and reads_anew(draft.uri or "", task.root.readers)
-        if place.same and not (task.forced or anew) and place.source_id is not None:
+        if place.same and not task.forced and place.source_id is not None:
             return self._touch(connection, task, reading, place.source_id)
         if place.trashed and place.source_id is not None:
             restore_source(connection, place.source_id)

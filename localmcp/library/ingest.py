@@ -35,9 +35,8 @@ from localmcp.library import ledger, trash
 from localmcp.library.background import Announcement, is_filling
 from localmcp.library.drafting import Origin, draft_source
 from localmcp.library.indexing import Indexer, find_text
-from localmcp.library.ledger import Root
+from localmcp.library.ledger import Root, check_options, find_targets, why_absent
 from localmcp.library.names import SourceRow
-from localmcp.library.options import check_options, find_targets, why_absent
 from localmcp.library.plan import Plan, plan_adding, plan_refresh, set_aside
 from localmcp.library.reading import read_groups, window_for
 from localmcp.library.report import Progress as Progress
@@ -355,7 +354,6 @@ class Library:
             for plan in plans:
                 if plan.root_is_gone and plan.gone:
                     ledger.remove_roots(connection, plan.root.collection_id, plan.root.path)
-            ledger.note_walk(connection, [plan.root for plan in plans])
 
     def _adapt_weights(self) -> None:
         """Measure kinds of text that have grown much since they were last measured, if the model is loaded."""

@@ -6,12 +6,15 @@ import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import apsw
 
-from localmcp.library.walk import prefix_of
-from localmcp.readers.changes import CHANGES, reads_anew
+from localmcp.errors import InvalidInput, NotFound
+from localmcp.files import unicode_path
+from localmcp.index.collections import Collection
+from localmcp.library.walk import NOT_UNICODE, below, prefix_of
+from localmcp.schemas import without_surrogates
 from localmcp.storage.database import fetch_all, fetch_column, fetch_one, upsert_rows
 from localmcp.storage.times import utc_now
 
@@ -21,14 +24,17 @@ Status = Literal["indexed", "skipped", "failed", "missing", "moved", "removed", 
 
 
 Kind = Literal["file", "folder"]
+SourceType = Literal["text", "website", "docs", "qa", "notion"]
+SOURCE_TYPES: tuple[SourceType, ...] = get_args(SourceType)
+LONGEST_TITLE = 200
 
 # ---------------------------------------------------------------- roots
 
-_ROOT = "path, kind, collection_id, partition_id, options, walked_at, id"
+_ROOT = "path, kind, collection_id, partition_id, options, id"
 WATCHED = "kind in ('file', 'folder')"
 """Selects the roots that the person has not removed."""
 _REMOVE_ROOTS = f"update roots set kind = 'removed ' || kind where {WATCHED} and collection_id = ?"
-_OPTIONS = ("title", "source_type", "metadata", "include_hidden", "patterns", "readers")
+_OPTIONS = ("title", "source_type", "metadata", "include_hidden", "patterns")
 
 
 @dataclass(slots=True)
@@ -44,17 +50,12 @@ class Root:
     metadata: dict[str, Any] = field(default_factory=dict[str, Any])
     include_hidden: bool = False
     patterns: tuple[str, ...] = ()
-    readers: int = len(CHANGES)
-    """How many changes of readers there were when all of it was last looked at."""
-    walked_at: str = ""
     id: int | None = None
-    unknown_options: dict[str, Any] = field(default_factory=dict[str, Any])
-    """As a newer version of this program stored them; kept for it."""
 
     @property
     def options(self) -> str:
         """The options as JSON, as they are stored."""
-        options = self.unknown_options | {name: getattr(self, name) for name in _OPTIONS}
+        options = {name: getattr(self, name) for name in _OPTIONS}
         return json.dumps({name: value for name, value in options.items() if value}, ensure_ascii=False)
 
 
@@ -81,14 +82,10 @@ def removed_roots_above(connection: apsw.Connection, collection_id: int, path: s
 
 
 def _root(row: tuple[Any, ...]) -> Root:
-    path, kind, collection_id, partition_id, options, walked_at, root_id = row
-    stored_options: dict[str, Any] = {"readers": 0} | json.loads(options)
+    path, kind, collection_id, partition_id, options, root_id = row
+    stored_options: dict[str, Any] = json.loads(options)
     stored_options["patterns"] = tuple(stored_options.get("patterns", ()))
-    unknown = {name: stored_options.pop(name) for name in stored_options.keys() - set(_OPTIONS)}
-    return Root(
-        path, kind, collection_id, partition_id, walked_at=walked_at or "", id=root_id, unknown_options=unknown,
-        **stored_options,
-    )  # fmt: skip
+    return Root(path, kind, collection_id, partition_id, id=root_id, **stored_options)
 
 
 def save_root(connection: apsw.Connection, root: Root) -> None:
@@ -125,11 +122,102 @@ def remove_roots(connection: apsw.Connection, collection_id: int, path: str) -> 
     connection.execute(sql, (collection_id, path, *range_below(path)))
 
 
-def note_walk(connection: apsw.Connection, roots: Iterable[Root]) -> None:
-    """Write down that everything below these roots was looked at by this version. Part of the caller's transaction."""
-    now = utc_now()
-    sql = "update roots set walked_at = ?, options = json_set(options, '$.readers', ?) where id = ? and path = ?"
-    connection.executemany(sql, ((now, len(CHANGES), root.id, root.path) for root in roots))
+# ---------------------------------------------------------------- options
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Options of files; None, {} and () are inherited from an earlier `add` of the same folder."""
+
+    title: str | None = None
+    source_type: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    include_hidden: bool = False
+    patterns: tuple[str, ...] = ()
+
+
+def check_options(
+    title: str | None = None,
+    source_type: str | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    include_hidden: bool = False,
+    patterns: Sequence[str] = (),
+) -> Options:
+    """Return the options, as they can be stored.
+
+    Raises:
+        InvalidInput: an unknown source type, or metadata that is not JSON.
+    """
+    if source_type is not None and source_type not in SOURCE_TYPES:
+        raise InvalidInput(f"source type {source_type!r} is unknown; use one of {', '.join(SOURCE_TYPES)}.")
+    line = " ".join(without_surrogates(title or "").split())[:LONGEST_TITLE]
+    return Options(line or None, source_type, _json(metadata or {}), include_hidden, tuple(patterns))
+
+
+def _json(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        text = json.dumps(dict(metadata), ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidInput(f"metadata cannot be stored as JSON: {error}.") from error
+    return json.loads(without_surrogates(text))
+
+
+def find_targets(paths: Iterable[str | os.PathLike[str]], options: Options) -> dict[str, Kind | None]:
+    """Return resolved path -> kind; None for one that does not exist, or whose name the file cannot hold.
+
+    Raises:
+        NotFound: none exists.
+        InvalidInput: an empty path, a title for a folder, or nothing but names that are not Unicode.
+    """
+    targets: dict[str, Kind | None] = {}
+    for name in paths:
+        if not os.fspath(name):
+            raise InvalidInput("path is empty; name a file or a folder ('.' is the current one).")
+        real = os.path.realpath(os.path.expanduser(name))
+        kind = "folder" if os.path.isdir(real) else "file" if os.path.lexists(real) else None
+        if kind == "folder" and options.title:
+            raise InvalidInput(f"title: {real} is a folder; only a single file can be given a title.")
+        path = unicode_path(real)
+        targets[path] = kind if path == real else None
+    if not any(targets.values()):
+        if unnamed := [path for path in targets if why_absent(path) == NOT_UNICODE]:
+            raise InvalidInput(f"{', '.join(unnamed)}: {NOT_UNICODE}.", hint="Rename it, and add it again.")
+        raise NotFound(f"There is no file or folder {', '.join(targets) or 'named'}.")
+    return targets
+
+
+def why_absent(path: str) -> str:
+    """Return why a target has no kind."""
+    return NOT_UNICODE if "\ufffd" in path else "no such file or folder"
+
+
+def owner_of(path: str, roots: Sequence[Root]) -> Root | None:
+    """Return the innermost root at or above a path."""
+    above = [root for root in roots if below(path, root.path)]
+    return max(above, key=lambda root: len(root.path), default=None)
+
+
+def make_root(
+    path: str, kind: Kind, collection: Collection, options: Options, partition_id: int | None, owner: Root | None
+) -> Root:
+    """Return the root for a path that is added; options not given are inherited from the root at or above it."""
+    inherited = owner or Root(path, kind)
+    return Root(
+        path,
+        kind,
+        collection.id,
+        partition_id if partition_id is not None else inherited.partition_id,
+        options.title or (inherited.title if inherited.path == path else None),
+        options.source_type or inherited.source_type,
+        {**inherited.metadata, **options.metadata},
+        options.include_hidden or inherited.include_hidden,
+        options.patterns or inherited.patterns,
+    )
+
+
+def values_of(root: Root) -> tuple[Any, ...]:
+    """Return what is stored with every source of a root."""
+    return (root.partition_id, root.title, root.source_type, root.metadata)
 
 
 # ---------------------------------------------------------------- entries
@@ -154,15 +242,6 @@ class Entry:
     def holds_source(self) -> bool:
         """Whether a source that is searched came from this path."""
         return self.source_id is not None and self.status in ("indexed", "failed")
-
-
-def outdated_containers(connection: apsw.Connection, collection_id: int, readers: int) -> frozenset[str]:
-    """Return the files that hold documents which are read in another way than after that many changes of readers."""
-    if readers >= len(CHANGES):
-        return frozenset()
-    sql = "select metadata ->> '$.container', uri from sources where collection_id = ? and uri glob '*#*'"
-    rows = fetch_all(connection, f"{sql} and trashed_at is null", (collection_id,))
-    return frozenset(container for container, uri in rows if container and reads_anew(uri, readers))
 
 
 _COLUMNS = tuple(column.name for column in fields(Entry))

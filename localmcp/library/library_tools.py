@@ -12,6 +12,7 @@ from localmcp.humanize import counted
 from localmcp.library.answers import lean_removal, lean_report, lean_restored
 from localmcp.library.ingest import Library
 from localmcp.library.jobs import WAIT_SECONDS, Job, Jobs
+from localmcp.library.ledger import SourceType
 from localmcp.library.library_records import (
     AddedDocument,
     IngestResult,
@@ -24,7 +25,6 @@ from localmcp.library.library_records import (
     TrashedSource,
 )
 from localmcp.library.names import SourceRow, find_source
-from localmcp.library.options import SourceType
 from localmcp.library.plan import watched_paths
 from localmcp.library.report import Progress, ProgressCallback, Report
 from localmcp.library.walk import WalkRules, below, why_left_out

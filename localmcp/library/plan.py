@@ -7,7 +7,6 @@ import re
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeGuard
 
 import apsw
 
@@ -18,16 +17,17 @@ from localmcp.library.drafting import CANNOT_BE_READ, REACHED_BY_LINK
 from localmcp.library.ledger import (
     Entry,
     Kind,
+    Options,
     Root,
     entries_below,
-    outdated_containers,
+    make_root,
+    owner_of,
     roots_of,
+    values_of,
     watched_folders,
 )
-from localmcp.library.options import Options, make_root, owner_of, values_of
 from localmcp.library.reading import Task, is_raised
 from localmcp.library.walk import Found, Passed, WalkRules, below, stat_file, walk
-from localmcp.readers.changes import CHANGES, reads_anew
 from localmcp.storage.database import Database
 from localmcp.storage.times import utc_moment
 
@@ -88,7 +88,6 @@ def plan_adding(
     with database.read() as connection:
         roots = roots_of(connection, [collection.id])
         entries_by_path = {path: entries_below(connection, collection.id, path) for path in targets}
-        outdated = _outdated(connection, collection, roots)
         watched = watched_paths(connection, settings)
     elsewhere = [*(root.path for root in roots), *targets]
     plans: list[Plan] = []
@@ -104,8 +103,7 @@ def plan_adding(
         if owner and not is_root and not forced and kind == "file" and entry and entry.holds_source:
             # The folder's own walk looks after this file; it needs no separate root.
             root.id = owner.id
-        unread = outdated.get(root.readers, frozenset())
-        look = Look(unread, settings, watched, again=True, forced=forced, returning=not is_root)
+        look = Look(settings, watched, again=True, forced=forced, returning=not is_root)
         plans.append(make_plan(root, entries, look, elsewhere))
     return plans
 
@@ -115,22 +113,10 @@ def plan_refresh(database: Database, collection: Collection, settings: Settings)
     with database.read() as connection:
         roots = roots_of(connection, [collection.id])
         entries_by_root = [entries_below(connection, collection.id, root.path) for root in roots]
-        outdated = _outdated(connection, collection, roots)
         watched = watched_paths(connection, settings)
     elsewhere = [root.path for root in roots]
-    return [
-        make_plan(
-            root, entries, Look(outdated[root.readers], settings, watched, again=root.readers < len(CHANGES)), elsewhere
-        )
-        for root, entries in zip(roots, entries_by_root, strict=True)
-    ]
-
-
-def _outdated(connection: apsw.Connection, collection: Collection, roots: Iterable[Root]) -> dict[int, frozenset[str]]:
-    """Return, per number of changes of readers, the files of a collection that hold documents to be read again."""
-    return {
-        number: outdated_containers(connection, collection.id, number) for number in {root.readers for root in roots}
-    }
+    look = Look(settings, watched)
+    return [make_plan(root, entries, look, elsewhere) for root, entries in zip(roots, entries_by_root, strict=True)]
 
 
 def watched_paths(connection: apsw.Connection, settings: Settings) -> frozenset[str]:
@@ -159,8 +145,6 @@ def set_aside(plans: list[Plan]) -> list[str]:
 class Look:
     """How the files of a root are compared with the ledger."""
 
-    outdated: frozenset[str]
-    """Files that hold documents whose readers have changed."""
     settings: Settings
     watched: frozenset[str]
     """Folders of the person: the ignore files of those above count."""
@@ -226,8 +210,8 @@ def _compare(plan: Plan, file: Found, entry: Entry | None, look: Look) -> None:
     same = entry is not None and (entry.size, entry.mtime_ns) == (file.size, file.mtime_ns)
     status = entry.status if entry and same else None
     raised = entry is not None and is_raised(entry.reason, look.settings)
-    # One that was only touched since is read anew too: its hash alone would say that nothing changed.
-    anew = _is_indexed(entry) and (raised or _reads_anew(plan.root, entry, look.outdated))
+    # Some documents in it may have been over a limit.
+    anew = raised and entry is not None and entry.status == "indexed"
     if status == "indexed" and not (look.forced or anew) and not (entry and _may_differ(file, entry)):
         plan.unchanged.append(file.path)
     elif status == "skipped" and not (look.again and _has_reader(plan.root, file)) and not raised:
@@ -236,16 +220,6 @@ def _compare(plan: Plan, file: Found, entry: Entry | None, look: Look) -> None:
         plan.failed += 1
     else:
         plan.tasks.append(Task(file, plan.root, entry, look.forced, anew))
-
-
-def _is_indexed(entry: Entry | None) -> TypeGuard[Entry]:
-    return entry is not None and entry.status == "indexed"
-
-
-def _reads_anew(root: Root, entry: Entry, outdated: frozenset[str]) -> bool:
-    """Return whether a file was last read by a reader that has changed since; after a kill some are read already."""
-    seen = bool(root.walked_at) and entry.seen_at > root.walked_at
-    return not seen and (entry.path in outdated or reads_anew(entry.path, root.readers))
 
 
 def _may_differ(file: Found, entry: Entry) -> bool:

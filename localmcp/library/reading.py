@@ -37,7 +37,7 @@ class Task:
     forced: bool = False
     """Store it again even if its bytes are the same: the options have changed."""
     anew: bool = False
-    """Also, because its reader has changed, or a limit was raised that a document in it exceeded."""
+    """Read it again, because a limit was raised that a document in it exceeded."""
 
 
 class Step(NamedTuple):

@@ -10,8 +10,6 @@ from typing import Literal
 from localmcp.errors import ModelUnavailable
 
 SHOWN_PROBLEMS = 50
-SMOOTHING_SECONDS = 20.0
-"""The rate of the last so many seconds counts most in an estimate, later that of the last half of the time."""
 EARLIEST_ESTIMATE = 2.0
 """Seconds of work before a rate says anything."""
 
@@ -40,38 +38,6 @@ class Progress:
     """Of the phase, by bytes or characters; None until enough is done to tell."""
     documents: int = 0
     """Stored, or as they were, of what was read so far."""
-
-
-class Estimate:
-    """The time that is left, from a smoothed rate. It does not rise unless the work slows down for good."""
-
-    def __init__(self) -> None:
-        self._last = self._begin = time.perf_counter()
-        self._done = 0.0
-        self._rate = 0.0
-        self._shown: tuple[float, float] | None = None
-
-    def left(self, done: float, total: float) -> float | None:
-        """Return the seconds left when `done` of `total` units are done."""
-        now = time.perf_counter()
-        seconds = now - self._last
-        if seconds > 0 and done > self._done:
-            elapsed = now - self._begin
-            weight = seconds / min(elapsed, max(SMOOTHING_SECONDS, elapsed / 2))
-            self._rate += min(weight, 1.0) * ((done - self._done) / seconds - self._rate)
-            self._last, self._done = now, done
-        if not self._rate or now - self._begin < EARLIEST_ESTIMATE or done >= total:
-            return None
-        return self._settled((total - done) / self._rate, now)
-
-    def _settled(self, left: float, now: float) -> float:
-        """Return the last estimate, less the time since; a new one only if it is shorter, or half as long again."""
-        if self._shown is not None:
-            expected = max(self._shown[0] - (now - self._shown[1]), 0.0)
-            if expected < left < 1.5 * expected:
-                return expected
-        self._shown = (left, now)
-        return left
 
 
 @dataclass(slots=True)
@@ -135,7 +101,7 @@ class Run:
         self._path = ""
         self._phase: Literal["words", "meaning"] = "words"
         self._vectors_left = self._vectors_total = 0
-        self._estimate = Estimate()
+        self._phase_start = self._start
 
     def expect(self, files: int, size: int) -> None:
         """Add files and bytes that are to be read."""
@@ -147,17 +113,17 @@ class Run:
         self._done += 1
         self._bytes += size
         self._path = path
-        self._tell(self._estimate.left(self._bytes, self.bytes_total))
+        self._tell(self._bytes, self.bytes_total)
 
     def begin_vectors(self) -> None:
         """Begin the phase of vectors: all words are in."""
-        self._phase, self._estimate = "meaning", Estimate()
+        self._phase, self._phase_start = "meaning", time.perf_counter()
 
     def leave_vectors(self, left: int) -> None:
         """Note how many characters still wait; the others have vectors, whichever process made them."""
         self._vectors_total += max(left - self._vectors_left, 0)
         self._vectors_left = left
-        self._tell(self._estimate.left(self._vectors_total - left, self._vectors_total))
+        self._tell(self._vectors_total - left, self._vectors_total)
 
     def end(self) -> Report:
         """Return the report, with the time it took."""
@@ -168,9 +134,12 @@ class Run:
     def seconds(self) -> float:
         return time.perf_counter() - self._start
 
-    def _tell(self, seconds_left: float | None) -> None:
+    def _tell(self, done: int, total: int) -> None:
         if self._progress is None:
             return
+        elapsed = time.perf_counter() - self._phase_start
+        is_known = 0 < done < total and elapsed > EARLIEST_ESTIMATE
+        seconds_left = elapsed * (total - done) / done if is_known else None
         report = self.report
         chunks = report.chunks_added + report.chunks_kept
         documents = report.indexed + report.updated + report.moved + report.restored + report.unchanged

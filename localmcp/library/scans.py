@@ -21,8 +21,7 @@ from localmcp.index.vector_queue import BEHIND, FRONT, Lease
 from localmcp.library import ledger
 from localmcp.library.drafting import Origin, Reading, draft_source, member_uri, open_regular
 from localmcp.library.indexing import Indexer, find_place
-from localmcp.library.ledger import Entry, Root
-from localmcp.library.options import owner_of
+from localmcp.library.ledger import Entry, Root, owner_of
 from localmcp.library.reading import Step, Task
 from localmcp.library.report import Run
 from localmcp.library.walk import Found

@@ -31,6 +31,7 @@ from localmcp.library.ledger import (
     holds_removed,
     holds_trashed,
     mark,
+    owner_of,
     range_below,
     remove_root,
     remove_roots,
@@ -38,9 +39,9 @@ from localmcp.library.ledger import (
     removed_roots_above,
     roots_of,
     save_root,
+    values_of,
 )
 from localmcp.library.names import SELECT_ROW, Ambiguous, SourceRow, find_source, is_uuid, nearest_source
-from localmcp.library.options import owner_of, values_of
 from localmcp.library.walk import below
 from localmcp.schemas import nearest
 from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one

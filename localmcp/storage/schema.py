@@ -167,7 +167,6 @@ SCHEMA = """
         kind text not null,
         options text not null default '{}',
         added_at text not null,
-        walked_at text,
         unique (path, collection_id)
     ) strict;
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import sys
@@ -114,61 +113,6 @@ def test_an_edit_that_keeps_size_and_time_is_seen_and_a_touch_is_not_an_edit(
     os.link(folder / "garden" / "roses.md", folder.parent / "linked.txt")
     report = library.refresh()
     assert (report.updated, report.unchanged) == (0, 3)
-
-
-def test_what_a_newer_version_reads_in_another_way_is_read_again_once(
-    library: Library, database: Database, folder: Path
-) -> None:
-    write(folder / "team.ics", "BEGIN:VCALENDAR\nBEGIN:VEVENT\nSUMMARY:Planning\nEND:VEVENT\nEND:VCALENDAR\n")
-    library.add_paths([folder])
-    assert library.refresh().updated == 0
-    with database.write() as connection:
-        connection.execute("update roots set options = '{}'")  # As an earlier version left it.
-    report = library.refresh()
-    assert (report.updated, report.unchanged) == (1, 3)
-    assert library.refresh().updated == 0
-    with database.write() as connection:
-        connection.execute("update roots set options = '{}', walked_at = '2026-01-01T00:00:00.000Z'")
-    assert library.refresh().updated == 0, "what was read before a kill is read again"
-
-
-def test_a_file_that_was_touched_is_read_again_with_the_readers_of_a_newer_version(
-    library: Library, database: Database, folder: Path
-) -> None:
-    write(folder / "team.ics", "BEGIN:VCALENDAR\nBEGIN:VEVENT\nSUMMARY:Planning\nEND:VEVENT\nEND:VCALENDAR\n")
-    library.add_paths([folder])
-    with database.write() as connection:
-        connection.execute("update roots set options = '{}'")  # As an earlier version left it.
-    os.utime(folder / "team.ics", (1, 1))
-    assert library.refresh().updated == 1
-    os.utime(folder / "team.ics", (2, 2))
-    assert library.refresh().updated == 0
-
-
-def test_what_is_in_a_mail_is_read_again_with_the_readers_of_a_newer_version(
-    library: Library, database: Database, folder: Path
-) -> None:
-    parts = "\n--b\nContent-Type: text/{0}; name=team.{0}\nContent-Disposition: attachment; filename=team.{0}\n\n{1}"
-    event = "BEGIN:VCALENDAR\nBEGIN:VEVENT\nSUMMARY:Planning\nEND:VEVENT\nEND:VCALENDAR\n"
-    head = "From: a@b.c\nSubject: Team\nContent-Type: multipart/mixed; boundary=b\n"
-    attached = parts.format("ics", event) + parts.format("txt", "Who comes?\n")
-    write(folder / "team.eml", f"{head}{attached}\n--b--\n")
-    library.add_paths([folder])
-    with database.write() as connection:
-        connection.execute("update roots set options = '{}'")  # As an earlier version left it.
-    report = library.refresh()
-    assert (report.updated, report.unchanged) == (2, 4)
-    assert library.refresh().updated == 0
-
-
-def test_options_of_a_newer_version_are_kept_for_it(library: Library, database: Database, folder: Path) -> None:
-    library.add_paths([folder])
-    with database.write() as connection:
-        connection.execute("update roots set options = json_set(options, '$.pace', 'slow')")
-    library.refresh()
-    library.add_paths([folder], include_hidden=True)
-    (options,) = column(database, "select options from roots")
-    assert json.loads(options)["pace"] == "slow" and json.loads(options)["include_hidden"]
 
 
 def test_a_moved_file_keeps_its_id_and_nothing_is_embedded(
