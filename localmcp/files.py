@@ -111,6 +111,11 @@ def open_private(path: str, flags: int) -> int:
     return os.open(path, flags, PRIVATE_FILE)
 
 
+def make_private_file(path: Path) -> None:
+    """Make an empty file that its owner alone reads, unless it is there; SQLite gives its logs the same rights."""
+    os.close(open_private(str(path), os.O_RDWR | os.O_CREAT))
+
+
 def write_atomically(path: Path, content: str | bytes) -> None:
     """Write the whole file or nothing; a new one is the owner's alone, an old one keeps its mode, and a link stays one.
 

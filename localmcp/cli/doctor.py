@@ -17,7 +17,7 @@ from localmcp.config import config_directory
 from localmcp.doctor import backups, optimization
 from localmcp.doctor.check import Check, fail, ok
 from localmcp.doctor.repair import Repaired, repair
-from localmcp.errors import ConfigurationError, NotOurFile
+from localmcp.errors import AlteredSchema, ConfigurationError, NotOurFile
 from localmcp.files import is_filled
 from localmcp.humanize import command_line, counted
 from localmcp.schemas import Json
@@ -145,7 +145,7 @@ def restore(session: Session, file: Path, other: bool, yes: bool, **keep: bool) 
     """Bring back what a backup holds; what is in the file now is kept beside it.
 
     The backup is checked first. Programs that have the file open need not be stopped: they see the old content until
-    the new one is complete. Any copy works, such as one that `localmcp backup` or an upgrade made. One from another
+    the new one is complete. Any copy works, such as one that `localmcp backup` made. One from another
     machine loses its API keys, watched folders and jobs unless you keep them.
     """
     path = session.settings.database
@@ -169,6 +169,8 @@ def _check_backup(file: Path) -> None:
     try:
         with closing(Database(file, read_only=True)) as backup, backup.read():
             return
+    except AlteredSchema:
+        return  # Its rows are copied, and nothing else.
     except NotOurFile as error:
         hint = "Name a backup. A document comes back from the trash with: localmcp trash restore ID"
         raise NotOurFile(error.message, hint=hint) from error
@@ -194,7 +196,8 @@ def adopt(session: Session, file: Path, **keep: bool) -> None:
     """Allow changes to a file that comes from somewhere else.
 
     A file that another machine made can be searched at once, but stays read-only until it is adopted. Its documents,
-    rules and quick starts stay; its API keys, watched folders and jobs are dropped unless you keep them.
+    rules and quick starts are copied into a new file that takes its place; the one that was given is kept beside it.
+    Its API keys, watched folders and jobs are dropped unless you keep them.
     """
     file = existing_file(file).absolute()
     dropped = adoption.adopt(file, _powers(keep))

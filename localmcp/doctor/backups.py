@@ -18,7 +18,7 @@ from localmcp.doctor.optimization import truncate_log
 from localmcp.errors import AlteredSchema, FileUnavailable, InvalidInput, LocalMCPError, NotOurFile
 from localmcp.files import expand_home
 from localmcp.packs.verify import Verification, verify
-from localmcp.storage.adoption import Dropped, KeptPowers, drop_foreign_powers
+from localmcp.storage.adoption import Dropped, KeptPowers, copy_rows
 from localmcp.storage.connections import open_copy
 from localmcp.storage.database import Database, fetch_all, fetch_one
 from localmcp.storage.provenance import adopt_file
@@ -89,9 +89,9 @@ class Restored:
 def restore(path: Path, backup: Path, *, other: bool = False, powers: KeptPowers | None = None) -> Restored:
     """Bring the content of a backup into the file at `path`, all of it or nothing.
 
-    The backup is checked first and not changed. What is in the file is copied beside it. A file that others have open
-    stays the same file: its content is replaced in one transaction, and they see it at their next search. One that
-    cannot be read any more, or whose tables somebody changed, is replaced as a whole.
+    The rows of the backup are copied into a new file, and that is checked. What is in the file is copied beside it. A
+    file that others have open stays the same file: its content is replaced in one transaction, and they see it at their
+    next search. One that cannot be read any more, or whose tables somebody changed, is replaced as a whole.
 
     Args:
         other: the backup may be of another file.
@@ -105,12 +105,10 @@ def restore(path: Path, backup: Path, *, other: bool = False, powers: KeptPowers
     path, backup = expand_home(path).absolute(), expand_home(backup).absolute()
     if backup == path:
         raise InvalidInput("A file cannot be restored from itself.", hint="Name the backup.")
-    counts = _read_to_its_end(backup, f"{backup} cannot be used", "Nothing was changed.").counts
     with _scratch(path.parent) as scratch:
         prepared = scratch / "prepared"
-        with closing(Database(backup, read_only=True)) as source:
-            source.copy_to(prepared)
-        dropped = drop_foreign_powers(prepared, powers or KeptPowers())
+        dropped = copy_rows(backup, prepared, powers or KeptPowers()) or Dropped()
+        counts = _read_to_its_end(prepared, f"{backup} cannot be used", "Nothing was changed.").counts
         current = _open_current(path) if path.exists() else None
         if current is None:
             previous = _copy_bytes(path) if path.exists() else None

@@ -16,7 +16,7 @@ from localmcp.errors import LocalMCPError
 from localmcp.files import is_filled
 from localmcp.humanize import command_line, size
 from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one
-from localmcp.storage.provenance import is_adopted
+from localmcp.storage.provenance import foreign_objects, is_adopted
 from localmcp.storage.schema import APPLICATION_ID, EARLIER_APPLICATION_ID, SCHEMA_VERSION
 
 MAGIC = b"SQLite format 3\0"
@@ -83,7 +83,11 @@ def _header(path: Path) -> Check:
 
 
 def _version(connection: apsw.Connection) -> Check:
-    return ok("version", f"version {connection.pragma('user_version')}, the schema is ours")
+    version = f"version {connection.pragma('user_version')}"
+    if foreign := foreign_objects(connection):
+        says = f"{version}; not ours, and in no pack, copy or restored file: {', '.join(foreign[:MOST_DAMAGES])}"
+        return warn("version", says)
+    return ok("version", f"{version}, the schema is ours")
 
 
 def damaged_tables(connection: apsw.Connection) -> dict[str, str]:

@@ -593,10 +593,10 @@ def _list(
         )
         total = fetch_one(connection, f"select count(*) from sources {condition}", values)
         rows = fetch_all(connection, f"{_SOURCE} {condition} order by {ending}", values)
-    for row in rows:
-        if None in row[1:8]:
-            # Here, where it is told as damage of this file.
-            raise TypeError("a document without a title, a date or a collection")
+        for row in rows:
+            if None in row[1:8]:
+                # Here, where it is told as damage of this file.
+                raise TypeError("a document without a title, a date or a collection")
     return rows, total
 
 

@@ -14,7 +14,7 @@ from localmcp.index.consistency import disagreements
 from localmcp.packs.digest import digest_content
 from localmcp.packs.manifest import Manifest, count_contents, has_manifest, list_sources, read_manifest, seal_of
 from localmcp.storage.database import MAX_FOREIGN_VALUE_BYTES, UNREADABLE_ROWS, Database, fetch_all, fetch_column
-from localmcp.storage.schema import expected_schema, schema_of
+from localmcp.storage.provenance import foreign_objects
 
 MOST_PROBLEMS = 20
 MOST_SOURCES = 100_000
@@ -80,7 +80,7 @@ def _damage(connection: apsw.Connection) -> list[str]:
 
 def _compare(connection: apsw.Connection, verification: Verification) -> None:
     verification.counts = count_contents(connection)
-    foreign = _foreign_objects(connection)
+    foreign = foreign_objects(connection)[:MOST_PROBLEMS]
     verification.problems += disagreements(connection)
     verification.sources = list(islice(list_sources(connection), MOST_SOURCES))
     verification.manifest = read_manifest(connection)
@@ -102,10 +102,3 @@ def _compare(connection: apsw.Connection, verification: Verification) -> None:
         )
     if digest_content(connection) != verification.manifest.digest:
         verification.problems.append("the content is not what was packed: its digest differs from the manifest's")
-
-
-def _foreign_objects(connection: apsw.Connection) -> list[str]:
-    """Return the tables and indexes that are not ours."""
-    ours = expected_schema()
-    foreign_objects = [(kind, name) for kind, name in schema_of(connection) if (kind, name) not in ours]
-    return [f"{kind} '{name[:80]}'" for kind, name in foreign_objects if not name.startswith("sqlite_")][:MOST_PROBLEMS]

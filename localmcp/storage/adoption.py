@@ -1,18 +1,28 @@
-"""Adopt a file from elsewhere: its content stays, its powers over this machine are dropped unless asked for."""
+"""Files from elsewhere: their rows are copied into a new file of our own schema, without powers over this machine."""
 
 from __future__ import annotations
 
 import os
+import shutil
+import time
+import uuid
 from contextlib import closing
 from dataclasses import dataclass, fields
 from pathlib import Path
 
 import apsw
 
+from localmcp import files
+from localmcp.errors import AlteredSchema, FileUnavailable
+from localmcp.files import expand_home, make_private_file
 from localmcp.storage.connections import open_copy
-from localmcp.storage.database import Database, fetch_one
+from localmcp.storage.database import MAX_FOREIGN_VALUE_BYTES, PAGE_SIZE, Database, fetch_all, fetch_column, fetch_one
 from localmcp.storage.failures import translate_error
-from localmcp.storage.provenance import adopt_file, check_content, is_adopted
+from localmcp.storage.provenance import JOURNAL_MAGIC, adopt_file, check_version, is_adopted, read_file_id
+from localmcp.storage.schema import create_schema
+
+COPYING_SECONDS, BYTES_A_SECOND = 60.0, 500_000
+"""How long reading a given file may take: so many seconds, and more by its size; ours take a hundredth."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,52 +67,132 @@ _POWERS = {
 
 
 def adopt(path: str | os.PathLike[str], keep: KeptPowers | None = None) -> Dropped:
-    """Allow changes to a file from elsewhere, after dropping its powers; a file of this machine stays as it is.
+    """Put a file of our own schema, with the rows of the one that was given, in its place.
+
+    One that this machine made or adopted, and nobody changed, stays as it is.
+    The given file is kept beside it, its name ending with `.before-adoption`.
 
     Raises:
-        NotOurFile, FileTooNew: the file is not one of this program, or of a newer one.
-        FileUnavailable: it is damaged, or cannot be read or written.
+        NotOurFile, FileTooOld, FileTooNew: the file is not one of this program, or of another version.
+        FileUnavailable: it is damaged, or cannot be read; its folder cannot be written, or the disk is full.
     """
-    with closing(Database(path, read_only=True, foreign=True)) as foreign:
-        file_id, file = foreign.file_id, foreign.path
-        with foreign.read() as connection:
-            check_content(connection, file)
-    dropped = drop_foreign_powers(file, keep or KeptPowers())
-    # Only now: a kill before this leaves a file without powers that nobody may change yet.
-    adopt_file(file_id)
-    with closing(Database(file)) as database, database.write() as connection:
-        # What a pack says of itself is no longer true once the file changes.
-        connection.execute("delete from manifest")
-    return dropped
-
-
-def drop_foreign_powers(path: Path, keep: KeptPowers) -> Dropped:
-    """Delete the powers of a file that this machine neither made nor adopted; another stays as it is.
-
-    Raises:
-        FileUnavailable: it cannot be written.
-    """
+    path = expand_home(path).absolute()
     try:
-        with closing(open_copy(path)) as connection:
-            if is_adopted(fetch_one(connection, "select id from file")):
+        with files.scratch_folder(path.parent) as scratch:
+            copy = scratch / "copy"
+            dropped = copy_rows(path, copy, keep or KeptPowers())
+            if dropped is None and _is_as_we_made_it(path):
                 return Dropped()
-            connection.execute("begin immediate")
-            dropped = _drop_powers(connection, keep)
-            connection.execute("commit")
-            return dropped
+            with closing(open_copy(copy)) as connection:
+                # What a pack says of itself is no longer true once the file changes.
+                connection.execute("delete from manifest")
+                adopt_file(fetch_one(connection, "select id from file"))
+            given = path.with_name(f"{path.name}.before-adoption")
+            for ending in ("-wal", "-shm", "-journal", ""):
+                if (part := path.with_name(f"{path.name}{ending}")).exists():
+                    os.replace(part, f"{given}{ending}")
+            os.replace(copy, path)
+    except OSError as error:
+        raise FileUnavailable(f"{path} cannot be written: {error.strerror or error}.") from error
+    return dropped or Dropped()
+
+
+def _is_as_we_made_it(path: Path) -> bool:
+    with closing(Database(path, read_only=True)) as database:
+        try:
+            return bool(database.file_id)
+        except AlteredSchema:
+            return False
+
+
+def copy_rows(given: Path, target: Path, keep: KeptPowers) -> Dropped | None:
+    """Copy the rows of a given file, table by table and column by column, into a new file of our own schema.
+
+    The given file is only read: SQLite sees a copy of its bytes, with the log and the journal beside it. Tables,
+    indexes, triggers, views and generated columns that are not ours stay behind. Powers over this machine are dropped,
+    and the new file has another id, unless this machine made or adopted the given one: None then.
+
+    Raises:
+        NotOurFile, FileTooOld, FileTooNew: the file is not one of this program, or of another version.
+        FileUnavailable: it is damaged, cannot be read, or takes too long; or the disk is full.
+    """
+    if not given.is_file():
+        raise FileUnavailable(f"There is no file {given}.")
+    try:
+        with files.scratch_folder(target.parent) as scratch:
+            bytes_ = scratch / "given"
+            for ending in ("", "-wal", "-journal"):
+                if (part := given.with_name(f"{given.name}{ending}")).is_file():
+                    shutil.copyfile(part, f"{bytes_}{ending}")
+            journal = scratch / "given-journal"
+            if journal.exists() and journal.read_bytes().endswith(JOURNAL_MAGIC):
+                # SQLite would delete the file that is named at its end.
+                raise FileUnavailable(f"{given} was left in the middle of a change to several files.")
+            return _copy(given, bytes_, target, keep)
+    except apsw.InterruptError as error:
+        raise FileUnavailable(f"{given} takes too long to read.", hint="Ask for the file again.") from error
+    except (apsw.ConstraintError, apsw.SQLError, apsw.MismatchError) as error:
+        raise FileUnavailable(f"{given} is damaged, or was changed by another program: {error}.") from error
     except apsw.Error as error:
-        raise translate_error(error, path) or error from error
+        raise translate_error(error, given) or error from error
+    except OSError as error:
+        raise FileUnavailable(f"{target.parent} cannot be written: {error.strerror or error}.") from error
+
+
+def _copy(given: Path, bytes_: Path, target: Path, keep: KeptPowers) -> Dropped | None:
+    with closing(open_copy(bytes_)) as connection:
+        check_version(connection, given)
+        mine = is_adopted(read_file_id(connection, given))
+    make_private_file(target)
+    until = time.monotonic() + COPYING_SECONDS + bytes_.stat().st_size / BYTES_A_SECOND
+    with closing(open_copy(target)) as connection:
+        connection.pragma("page_size", PAGE_SIZE)
+        connection.pragma("foreign_keys", False)
+        connection.limit(apsw.SQLITE_LIMIT_LENGTH, MAX_FOREIGN_VALUE_BYTES)
+        # Pages of full-text indexes are copied too.
+        connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 0)
+        connection.execute("attach ? as given", (str(bytes_),))
+        connection.set_progress_handler(lambda: time.monotonic() > until, 10_000)
+        connection.execute("begin immediate")
+        create_schema(connection)
+        for table in fetch_column(connection, _OUR_TABLES):
+            _copy_table(connection, table)
+        if broken := fetch_all(connection, "select * from main.pragma_foreign_key_check limit 1000"):
+            raise FileUnavailable(f"{given} is damaged: {len(broken)} rows point at something that is not there.")
+        connection.execute("commit")
+        connection.pragma("foreign_keys", True)
+        return None if mine else _drop_powers(connection, keep)
+
+
+_OUR_TABLES = """
+    select name from main.sqlite_schema where type = 'table' and rootpage > 0 order by name = 'sqlite_sequence'
+"""
+"""Last the highest ids: inserting writes them too."""
+
+
+def _copy_table(connection: apsw.Connection, table: str) -> None:
+    is_table = "select 1 from given.sqlite_schema where type = 'table' and rootpage > 0 and name = ?"
+    if not fetch_one(connection, is_table, (table,)):
+        raise apsw.SQLError(f"it has no table '{table}'")
+    columns = "select name from pragma_table_xinfo(?, ?) where hidden <> 1"
+    theirs = set(fetch_column(connection, columns, (table, "given")))
+    ours = fetch_column(connection, f"{columns} and hidden = 0", (table, "main"))
+    names = ", ".join(f'"{name}"' for name in ours if name in theirs)
+    connection.execute(f'delete from main."{table}"')
+    which = "where name in (select name from main.sqlite_schema)" if table == "sqlite_sequence" else ""
+    connection.execute(f'insert into main."{table}" ({names}) select {names} from given."{table}" {which}')
 
 
 def _drop_powers(connection: apsw.Connection, keep: KeptPowers) -> Dropped:
-    """Delete the rows that would act on this machine; part of the caller's transaction."""
     counts: dict[str, int] = {}
+    connection.execute("begin immediate")
+    connection.execute("update file set id = ?", (uuid.uuid4().hex,))
     for power, (_, table, which) in _POWERS.items():
-        if getattr(keep, power):
-            continue
-        counts[power] = int(fetch_one(connection, f"select count(*) from {table} {which}"))
-        connection.execute(f"delete from {table}")
+        if not getattr(keep, power):
+            counts[power] = int(fetch_one(connection, f"select count(*) from main.{table} {which}"))
+            connection.execute(f"delete from main.{table}")
     if not keep.watched_folders:
         # Text recognition reads every file that waits here, in a watched folder or not.
-        connection.execute("delete from ledger where status in ('skipped', 'failed')")
+        connection.execute("delete from main.ledger where status in ('skipped', 'failed')")
+    connection.execute("commit")
     return Dropped(**counts)

@@ -13,16 +13,16 @@ from typing import Any, cast
 import apsw
 
 from localmcp.errors import FileTooNew, FileUnavailable, LocalMCPError
-from localmcp.files import PRIVATE_FILE, expand_home, make_private_folder
+from localmcp.files import expand_home, make_private_file, make_private_folder
 from localmcp.humanize import command_line
 from localmcp.storage import connections
 from localmcp.storage.connections import PRACTICES, load_sqlite_vec, open_copy, register_levenshtein, switch_to_wal
 from localmcp.storage.failures import translate_error
 from localmcp.storage.interruption import interruptible
 from localmcp.storage.provenance import (
+    JOURNAL_MAGIC,
     adopt_file,
     adoption_folder,
-    check_types,
     check_version,
     compare_schema,
     is_adopted,
@@ -50,10 +50,6 @@ class Generations:
     words: int
     signs: int
     tools: int
-
-
-JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")
-"""Begins a rollback journal of SQLite, and ends one that names another file."""
 
 
 class Database:
@@ -202,7 +198,7 @@ class Database:
         """
         with self._translated():
             self._ensure_open()
-            if self._why_read_only and not (self.adopted or self._foreign) and is_adopted(self.file_id):
+            if self._why_read_only and self._identity != _identity_of(self.path):
                 self.close()  # It has been adopted meanwhile.
                 self._ensure_open()
         if self._why_read_only:
@@ -255,7 +251,6 @@ class Database:
         register_levenshtein(connection)
         if self._foreign or (self._inspected and not self.adopted):
             connection.limit(apsw.SQLITE_LIMIT_LENGTH, MAX_FOREIGN_VALUE_BYTES)
-            check_types(connection)
         return connection
 
     # ------------------------------------------------------------ opening
@@ -281,7 +276,7 @@ class Database:
         adoption_folder()  # Where that fails, no blank file may stay behind.
         try:
             make_private_folder(self.path.parent)
-            _make_private_file(self.path)
+            make_private_file(self.path)
         except OSError as error:
             message = f"{self.path} cannot be made: {error.strerror}."
             raise FileUnavailable(message, hint="Name a file elsewhere with --db.") from error
@@ -368,7 +363,7 @@ class Database:
     def _vacuum_into(self, target: Path) -> None:
         with closing(self._connect(apsw.SQLITE_OPEN_READONLY)) as reader:
             if target.parent.is_dir() and not target.exists():
-                _make_private_file(target)
+                make_private_file(target)
             reader.execute("vacuum into ?", (str(target),))
 
     def _how_to_write(self) -> str:
@@ -407,11 +402,6 @@ class Database:
             f"{self.path} holds rows that localmcp did not write: {type(error).__name__}: {str(error)[:200]}.",
             hint=f"See what is wrong with: {command_line('localmcp', 'verify', self.path)}",
         )
-
-
-def _make_private_file(path: Path) -> None:
-    """Make an empty file that its owner alone reads, unless it is there; SQLite gives its logs the same rights."""
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT, PRIVATE_FILE))
 
 
 def _identity_of(path: Path) -> tuple[int, int] | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,8 @@ from localmcp.files import make_private_folder
 from localmcp.humanize import command_line
 from localmcp.storage.schema import APPLICATION_ID, EARLIER_APPLICATION_ID, SCHEMA_VERSION, expected_schema, schema_of
 
-HOW_TO_GO_BACK = "It was left untouched. If it is yours, go back to a copy with: localmcp restore BACKUP"
+JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")
+"""Begins a rollback journal of SQLite, and ends one that names another file."""
 
 
 def is_blank(connection: apsw.Connection) -> bool:
@@ -54,67 +54,27 @@ def compare_schema(connection: apsw.Connection, path: Path) -> None:
         AlteredSchema: an object of ours is missing or differs, or there is a foreign trigger, view or virtual table.
     """
     actual, expected = schema_of(connection), expected_schema()
+    hint = (
+        f"It was left untouched. Put a file with its rows alone in its place: {command_line('localmcp', 'adopt', path)}"
+    )
     for (kind, name), sql in expected.items():
         if actual.get((kind, name)) != sql:
-            raise AlteredSchema(
-                f"{path} does not have the schema of a localmcp file: '{name}' differs.", hint=HOW_TO_GO_BACK
-            )
+            raise AlteredSchema(f"{path} does not have the schema of a localmcp file: '{name}' differs.", hint=hint)
     for (kind, name), sql in actual.items():
         if (kind, name) not in expected and (kind not in ("table", "index") or _is_virtual(sql)):
-            raise AlteredSchema(f"{path} holds a {kind} that is not ours: '{name}'.", hint=HOW_TO_GO_BACK)
+            raise AlteredSchema(f"{path} holds a {kind} that is not ours: '{name}'.", hint=hint)
+
+
+def foreign_objects(connection: apsw.Connection) -> list[str]:
+    """Return the tables and indexes that are not ours, such as those that a person added."""
+    foreign = [f"{kind} '{name[:80]}'" for kind, name in schema_of(connection).keys() - expected_schema().keys()]
+    return sorted(text for text in foreign if "'sqlite_" not in text)
 
 
 def _is_virtual(sql: str) -> bool:
     # A hand-made schema may hold comments where SQLite itself writes one space.
     bare = re.sub(r"/\*.*?\*/|--[^\n]*", " ", sql, flags=re.DOTALL)
     return re.match(r"\s*create\s+virtual\b", bare, re.IGNORECASE) is not None
-
-
-def check_types(connection: apsw.Connection) -> None:
-    """Make fetching raise TypeError for a value of another type than its column's, as damaged or foreign files have.
-
-    What an expression computes is not checked.
-    """
-
-    def check_rows(cursor: apsw.Cursor, _sql: str, _bindings: object) -> bool:
-        types = [_PYTHON_TYPES.get(declared or "") for _, declared in cursor.get_description()]
-        if any(types):
-            cursor.row_trace = _row_check(types)
-        return True
-
-    connection.exec_trace = check_rows
-
-
-def _row_check(types: list[type | None]) -> Callable[[apsw.Cursor, Any], Any]:
-    checked: set[tuple[type, ...]] = set()
-
-    def check(cursor: apsw.Cursor, row: Any) -> Any:
-        kinds: tuple[type, ...] = tuple(map(type, row))
-        if kinds not in checked:
-            for (name, declared), kind, expected in zip(cursor.get_description(), kinds, types, strict=True):
-                if expected not in (None, kind) and kind is not type(None):
-                    raise TypeError(f"the {declared} column {name} holds {kind.__name__}")
-            checked.add(kinds)
-        return row
-
-    return check
-
-
-_PYTHON_TYPES: dict[str, type] = {"INTEGER": int, "TEXT": str, "BLOB": bytes, "REAL": float}
-
-
-def check_content(connection: apsw.Connection, path: Path) -> None:
-    """Refuse a file whose pages are damaged, or hold values that no program of ours writes.
-
-    Raises:
-        FileUnavailable: the first that is wrong; a full-text index may be damaged, since `doctor --fix` rebuilds it.
-    """
-    for (message,) in connection.execute("pragma quick_check(100)"):
-        if message != "ok" and "fts5" not in str(message).lower():
-            raise FileUnavailable(
-                f"{path} is damaged: {message}.",
-                hint=f"It was left as it is. See all with: {command_line('localmcp', 'verify', path)}",
-            )
 
 
 def read_file_id(connection: apsw.Connection, path: Path) -> str:

@@ -70,6 +70,13 @@ def test_looking_makes_no_file_and_says_how_to_begin(tmp_path: Path) -> None:
     assert not path.parent.exists()
 
 
+def test_tables_that_somebody_added_are_named(workspace: Workspace) -> None:
+    change(workspace, "create table diary (text)")
+    change(workspace, "create index by_title on sources (title)")
+    says = problems(workspace)["version"].says
+    assert "index 'by_title', table 'diary'" in says
+
+
 @pytest.mark.parametrize("content", [b"", b"garbage" * 500, b"SQLite format 3\0" + bytes(5000)])
 def test_a_file_that_cannot_be_opened_is_told_and_everything_else_is_still_looked_at(
     tmp_path: Path, content: bytes

@@ -11,8 +11,6 @@ from typing import Any
 import apsw
 import pytest
 
-from localmcp.cli.program import execute
-from localmcp.cli.session import Session
 from localmcp.config import Settings
 from localmcp.errors import AccessDenied, NotFound
 from localmcp.models import LazyEmbedder, open_embedder
@@ -452,34 +450,3 @@ def test_numbers_tell_what_each_mount_brings(ours: Workspace, team: Path) -> Non
     assert call(ours, "get_stats")["mounts"] == [
         {"name": "team", "sources": 0, "chunks": 0, "collections": [], "quickstarts": 3, "rules": 3}
     ]
-
-
-# ---------------------------------------------------------------- the command line
-
-
-def test_typed_commands_show_find_and_refuse(
-    ours: Workspace, team: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("LOCALMCP_DB", str(ours.database.path))
-
-    def typed(*arguments: str) -> tuple[int, str]:
-        session = Session()
-        try:
-            code = execute(session, arguments)
-        finally:
-            session.close()
-        said = capsys.readouterr()
-        return code, said.out + said.err
-
-    assert "3 quick starts, 3 rules" in typed("mount", str(team))[1]
-    assert "3 quick starts, 3 rules" in typed("mounts")[1]
-    assert "team: 0 documents, 0 passages, 3 quick starts, 3 rules" in typed("status")[1]
-    assert "team:rollback" in typed("quickstarts", "search", "rol back")[1]
-    assert "team:welcome" in typed("quickstarts", "list")[1]
-    assert "Read on." in typed("quickstarts", "show", "team:deploy")[1]
-    assert "rule team:1" in typed("rules", "search", TASK)[1]
-    assert "team:2" in typed("rules", "list")[1]
-    for refused in (("quickstarts", "favourite", "team:deploy"), ("rules", "retire", "team:1")):
-        code, said = typed(*refused)
-        assert code == 1 and "localmcp merge" in said
-    assert typed("rules", "retire", "first")[0] == 2
