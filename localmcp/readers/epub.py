@@ -4,13 +4,14 @@ import logging
 import posixpath
 import re
 from urllib.parse import unquote
+from xml.etree.ElementTree import Element
 
 from localmcp.errors import UnreadableDocument
 from localmcp.readers.document import Document, one_line, set_fields
 from localmcp.readers.encodings import declared_encoding, decode_text
 from localmcp.readers.html import close_empty, drop_controls, element_markdown, parse_html
 from localmcp.readers.office import office_document
-from localmcp.readers.packages import Package, XmlElement, xml_elements
+from localmcp.readers.packages import Package, attribute, elements, local
 
 logger = logging.getLogger(__name__)
 
@@ -22,31 +23,31 @@ MAX_CHAPTER = 20_000_000
 def read_epub(data: bytes, name: str) -> Document:
     package = Package(data, name)
     root = _epub_root(package)
-    elements = xml_elements(package.read(root))
+    book = package.root(root)
     # A spine that lists a chapter twice would only repeat it.
-    paths = list(dict.fromkeys(_member(root, page) for page in _spine(elements)))
+    paths = list(dict.fromkeys(_member(root, page) for page in _spine(book)))
     _refuse_drm(package, paths)
-    titles = _titles(package, root, elements)
+    titles = _titles(package, root, book)
     chapters = (_with_title(_chapter_markdown(package, path), titles.get(path, "")) for path in paths)
     text = "\n\n".join(filter(None, chapters))
-    values = {element.tag: element.text for element in reversed(elements)}
-    metadata = set_fields(author=values.get("creator"), created=values.get("date"), language=values.get("language"))
-    return office_document(name, "epub", text, metadata | set_fields(title=values.get("title")))
+    values = {local(element): element.text or "" for element in reversed([*book.iter()])}
+    properties = set_fields(title=values.get("title"), creator=values.get("creator"), created=values.get("date"))
+    metadata = set_fields(language=values.get("language"))
+    return office_document(name, "epub", text, properties, metadata=metadata)
 
 
 def _epub_root(package: Package) -> str:
-    container = xml_elements(package.read("META-INF/container.xml"))
-    return next(element.attributes["full-path"] for element in container if element.tag == "rootfile")
+    return next(attribute(file, "full-path") for file in elements(package.root("META-INF/container.xml"), "rootfile"))
 
 
-def _spine(elements: list[XmlElement]) -> list[str]:
+def _spine(book: Element) -> list[str]:
     """Return the chapters of a book, relative to its package file, in reading order; as listed where none is given."""
     pages = {
-        element.attributes["id"]: element.attributes["href"]
-        for element in elements
-        if element.tag == "item" and "html" in element.attributes.get("media-type", "html")
+        item.get("id", ""): item.get("href", "")
+        for item in elements(book, "item")
+        if "html" in item.get("media-type", "html")
     }
-    order = [element.attributes["idref"] for element in elements if element.tag == "itemref"]
+    order = [reference.get("idref", "") for reference in elements(book, "itemref")]
     return [pages[page] for page in order or pages if page in pages]
 
 
@@ -55,9 +56,9 @@ def _member(page: str, address: str) -> str:
     return posixpath.normpath(posixpath.join(posixpath.dirname(page), unquote(address.partition("#")[0])))
 
 
-def _titles(package: Package, root: str, elements: list[XmlElement]) -> dict[str, str]:
+def _titles(package: Package, root: str, book: Element) -> dict[str, str]:
     """Return member -> its first title in the table of contents; many books print no heading that is one."""
-    listed = [element.attributes for element in elements if element.tag == "item" and "href" in element.attributes]
+    listed = [item.attrib for item in elements(book, "item") if "href" in item.attrib]
     contents = (item["href"] for item in listed if "nav" in item.get("properties", "").split())
     older = (item["href"] for item in listed if item.get("media-type") == "application/x-dtbncx+xml")
     path = next((_member(root, address) for address in (*contents, *older)), "")
@@ -80,11 +81,11 @@ def _nav_links(package: Package, path: str) -> list[tuple[str, str]]:
 def _ncx_links(package: Package, path: str) -> list[tuple[str, str]]:
     links: list[tuple[str, str]] = []
     label = ""
-    for element in package.elements(path):
-        if element.tag == "text":
-            label = one_line(element.text)
-        elif element.tag == "content":
-            links.append((element.attributes.get("src", ""), label))
+    for element in elements(package.root(path), "text", "content"):
+        if local(element) == "text":
+            label = one_line(element.text or "")
+        else:
+            links.append((element.get("src", ""), label))
     return links
 
 
@@ -99,8 +100,9 @@ def _with_title(chapter: str, title: str) -> str:
 
 def _refuse_drm(package: Package, chapters: list[str]) -> None:
     """Obfuscated fonts are listed in the same file and do no harm."""
-    listed = package.elements("META-INF/encryption.xml")
-    encrypted = {unquote(element.attributes.get("URI", "")) for element in listed if element.tag == "CipherReference"}
+    path = "META-INF/encryption.xml"
+    listed = elements(package.root(path), "CipherReference") if path in package else ()
+    encrypted = {unquote(reference.get("URI", "")) for reference in listed}
     if encrypted.intersection(chapters):
         raise UnreadableDocument(f"{package.name} is protected by DRM: its chapters are encrypted.")
 

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from email import message_from_bytes, policy
 from email.message import EmailMessage
 from email.utils import parsedate_to_datetime
 from functools import lru_cache, partial
-from itertools import chain
 from typing import Any, BinaryIO, cast
 
-from localmcp.errors import LocalMCPError, UnreadableDocument
-from localmcp.readers.archives import is_archive, read_archive
+from localmcp.errors import UnreadableDocument
 from localmcp.readers.calendars import calendar_text
 from localmcp.readers.document import Document, date_fields, failed_member, make_document, one_line, read_member
 from localmcp.readers.encodings import decode_text, page_encoding
 from localmcp.readers.html import html_markdown
-from localmcp.readers.tnef import tnef_files
 from localmcp.readers.worker import begin_member
 
 ReadBytes = Callable[[bytes, str], Document]
@@ -123,22 +118,7 @@ def _read_message(data: bytes, name: str, member: str, read: ReadBytes) -> Itera
     for title, part in attachments:
         path = f"{member}/{title}" if member else title
         begin_member(path)
-        if is_archive(title):
-            yield from _read_archive(part, title, path, member, read)
-        else:
-            yield read_member(partial(_read_attachment, part, title, read), path, member)
-
-
-def _read_archive(part: EmailMessage, title: str, path: str, parent: str, read: ReadBytes) -> Iterator[Document]:
-    """Yield the files in an attached archive, as attachments of the mail."""
-    data = cast(bytes, part.get_payload(decode=True)) or b""
-    try:
-        for document in read_archive(
-            io.BytesIO(data), title, lambda file, name: iter((read(file.read(), name),)), max_bytes=MOST_ATTACHED
-        ):
-            yield replace(document, member=f"{path}/{document.member}", parent=parent)
-    except LocalMCPError as error:
-        yield failed_member(path, error, parent)
+        yield read_member(partial(_read_attachment, part, title, read), path, member)
 
 
 def _read_attachment(part: EmailMessage, title: str, read: ReadBytes) -> Document:
@@ -154,27 +134,14 @@ def _read_attachment(part: EmailMessage, title: str, read: ReadBytes) -> Documen
 def _attachments(message: EmailMessage) -> Iterator[tuple[str, EmailMessage]]:
     """Yield (unique file name, part) of what is attached; pictures shown inside the text are not."""
     names: dict[str, int] = {}
-    for name, part in chain.from_iterable(map(_named_parts, message.walk())):
+    for part in message.walk():
+        # The parts of an attached message belong to it.
+        if (part.is_multipart() and part.get_content_type() != "message/rfc822") or not (
+            name := _attachment_name(part)
+        ):
+            continue
         names[name] = names.get(name, 0) + 1
         yield (name if names[name] == 1 else f"{names[name]}-{name}"), part
-
-
-def _named_parts(part: EmailMessage) -> Iterator[tuple[str, EmailMessage]]:
-    """Yield what a part attaches: itself, or the files that Outlook put into it; nothing for the text of the mail."""
-    if part.is_multipart() and part.get_content_type() != "message/rfc822":
-        return
-    name = _attachment_name(part)
-    files = tnef_files(cast(bytes, part.get_payload(decode=True)) or b"") if _is_tnef(part, name) else []
-    for title, data in files:
-        file = EmailMessage()
-        file.set_content(data, maintype="application", subtype="octet-stream")
-        yield one_line(title).replace("/", "_"), file
-    if name and not files:
-        yield name, part
-
-
-def _is_tnef(part: EmailMessage, name: str) -> bool:
-    return name.lower() == "winmail.dat" or part.get_content_type() == "application/ms-tnef"
 
 
 def _attachment_name(part: EmailMessage) -> str:

@@ -1,142 +1,436 @@
-"""Shared by the office formats: properties, relations between the parts of a file, and blocks of text."""
+"""Reads Word, PowerPoint and LibreOffice files as Markdown, from the tree of their XML."""
 
 from __future__ import annotations
 
-import posixpath
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
+from xml.etree.ElementTree import Element
 
 from localmcp.errors import UnreadableDocument
 from localmcp.readers.document import Document, date_fields, join_pages, make_document, one_line, set_fields
-from localmcp.readers.markdown import first_heading
-from localmcp.readers.packages import Package
-from localmcp.readers.tables import SheetWriter
+from localmcp.readers.markdown import RAISED, first_heading, pipe_table
+from localmcp.readers.packages import Package, attribute, elements, local
 
-
-@dataclass(frozen=True, slots=True)
-class Relation:
-    """A part that another part refers to."""
-
-    kind: str
-    """Last word of its type: slide, comments, notesSlide, sharedStrings…"""
-    path: str
-
-
-def read_properties(package: Package) -> dict[str, Any]:
-    """Return title, author, created and modified, as far as the file says."""
-    elements = {element.tag: element.text for element in package.elements("docProps/core.xml")}
-    return set_fields(
-        title=elements.get("title"),
-        author=elements.get("creator"),
-        created=elements.get("created"),
-        modified=elements.get("modified"),
-    )
+LIST_ITEM = "\0"
+"""A block that begins so follows the one before it without an empty line: items of one list."""
+_SKIPPED = frozenset(("del", "moveFrom", "Fallback", "pPr", "rPr", "txbxContent", "sectPr", "tracked-changes"))
+_SPACES = {"tab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-", "s": " ", "line-break": "\n"}
+_REPEATED = ("sldNum", "dt", "ftr", "hdr", "sldImg")
+"""Placeholders that every slide repeats."""
 
 
 def office_document(
-    name: str, kind: str, text: str, properties: dict[str, Any], *, title: str | None = None,
-    metadata: dict[str, Any] | None = None, **places: Any,
-) -> Document:  # fmt: skip
-    """Return the document with its properties.
-
-    `title`: used where the properties have none; the first heading by default. `places`: other fields of the document.
-    """
-    named = properties.pop("title", "") or (first_heading(text[:10_000]) if title is None else title)
+    name: str, kind: str, text: str, properties: dict[str, str], *, title: str = "", **fields: Any
+) -> Document:
+    """Return the document with its properties; `title`: where they have none, else the first heading."""
+    named = properties.get("title") or title or first_heading(text[:10_000])
     # The last change may be one of the template, before the document was made.
-    date = max(properties.pop("modified", ""), properties.get("created", ""))
-    places |= date_fields(date, "document properties")
-    everything = properties | (metadata or {})
-    return make_document(name, text, kind, "markdown", "docs", title=named, metadata=everything, **places)
-
-
-def heading_block(text: str, level: int) -> str:
-    """Return a heading of Markdown; level 1 is the highest."""
-    return f"{'#' * level} {' '.join(text.split())}"
+    date = max(properties.get("modified", ""), properties.get("created", ""))
+    metadata = set_fields(author=properties.get("creator"), created=properties.get("created"))
+    fields["metadata"] = metadata | fields.get("metadata", {})
+    return make_document(
+        name, text, kind, "markdown", "docs", title=named, **date_fields(date, "document properties"), **fields
+    )
 
 
 def join_blocks(blocks: Iterable[str]) -> str:
-    """Return blocks with an empty line between them.
+    """Return blocks with an empty line between them, but none between the items of a list."""
+    pieces: list[str] = []
+    in_list = False
+    for block in filter(None, blocks):
+        is_item = block.startswith(LIST_ITEM)
+        pieces += [("\n" if is_item and in_list else "\n\n") if pieces else "", block.removeprefix(LIST_ITEM)]
+        in_list = is_item
+    return "".join(pieces)
 
-    A block that begins with NUL follows the one before without an empty line: items of one list.
-    """
-    return "\n\n".join(blocks).replace("\n\n\0", "\n")
+
+def _slides(name: str, kind: str, slides: list[tuple[str, list[str]]], properties: dict[str, str]) -> Document:
+    """Return slides, each a title and blocks, as a document in which each is a page."""
+    if not any(title or blocks for title, blocks in slides):
+        raise UnreadableDocument(f"{name} holds no text: its slides are pictures or empty.")
+    pages = [join_blocks([f"## {title or f'Slide {n}'}", *blocks]) for n, (title, blocks) in enumerate(slides, 1)]
+    text, starts = join_pages(pages)
+    first = next((title for title, _ in slides if title), "")
+    return office_document(
+        name, kind, text, properties, title=first, metadata={"slides": len(slides)}, page_starts=starts
+    )
+
+
+def _visible(element: Element) -> Iterator[Element]:
+    """Yield what is below an element, without what was deleted, repeated for older programs, or in a text box."""
+    for child in element:
+        if local(child) not in _SKIPPED:
+            yield child
+            yield from _visible(child)
+
+
+def _trimmed(text: str) -> str:
+    return "\n".join(" ".join(line.split()) for line in text.replace("\v", "\n").split("\n")).strip()
+
+
+# ---------------------------------------------------------------- Word
 
 
 @dataclass(slots=True)
-class Slide:
-    """A slide with its title and blocks of text."""
-
-    title: str = ""
-    hidden: bool = False
-    blocks: list[str] = field(default_factory=list[str])
-
-    def markdown(self, number: int) -> str:
-        """Return it under its title, or its number."""
-        heading = f"## {self.title or f'Slide {number}'}{' (hidden)' if self.hidden else ''}"
-        return join_blocks([heading, *self.blocks])
+class _Style:
+    name: str = ""
+    parent: str = ""
+    level: int | None = None
+    """1-based level of a heading."""
+    numbering: str = ""
 
 
-def slides_document(name: str, kind: str, slides: list[Slide], properties: dict[str, Any]) -> Document:
-    """Return slides as a document in which each is a page.
+@dataclass(slots=True)
+class _Word:
+    """What the body of a Word file refers to, and the numbers of its lists so far."""
 
-    Raises:
-        UnreadableDocument: none of them holds text.
-    """
-    if not any(slide.title or slide.blocks for slide in slides):
-        raise UnreadableDocument(f"{name} holds no text: its slides are pictures or empty.")
-    text, starts = join_pages([slide.markdown(number) for number, slide in enumerate(slides, 1)])
-    title = next((slide.title for slide in slides if slide.title), "")
-    return office_document(
-        name, kind, text, properties, title=title, metadata={"slides": len(slides)}, page_starts=starts
-    )
+    styles: dict[str, _Style] = field(default_factory=dict[str, _Style])
+    labels: dict[tuple[str, int], tuple[str, str]] = field(default_factory=dict[tuple[str, int], tuple[str, str]])
+    """(list, level) -> format of its number, text around it."""
+    remarks: dict[tuple[str, str], str] = field(default_factory=dict[tuple[str, str], str])
+    counts: dict[tuple[str, int], int] = field(default_factory=dict[tuple[str, int], int])
+
+    def style(self, identifier: str) -> _Style:
+        """Return a style with what it inherits."""
+        merged, seen = _Style(), set[str]()
+        while (style := self.styles.get(identifier)) is not None and identifier not in seen:
+            seen.add(identifier)
+            merged.name = merged.name or style.name
+            merged.level = style.level if merged.level is None else merged.level
+            merged.numbering = merged.numbering or style.numbering
+            identifier = style.parent
+        return merged
+
+    def label(self, numbering: str, level: int) -> str:
+        """Count an item of a list; returns its number as Word shows it, `-` for a bullet."""
+        kind, pattern = self.labels.get((numbering, level), ("bullet", ""))
+        if kind in ("bullet", "none"):
+            return "-"
+        self.counts[numbering, level] = self.counts.get((numbering, level), 0) + 1
+        for key in [key for key in self.counts if key[0] == numbering and key[1] > level]:
+            del self.counts[key]
+
+        def number(match: re.Match[str]) -> str:
+            at = int(match[1]) - 1
+            return _numeral(self.counts.get((numbering, at), 1), self.labels.get((numbering, at), ("decimal", ""))[0])
+
+        return re.sub(r"%(\d)", number, pattern) or f"{self.counts[numbering, level]}."
 
 
-def sheets_document(
-    name: str, kind: str, writer: SheetWriter, sheets: list[str], properties: dict[str, Any]
-) -> Document:
-    """Return written sheets as a document whose lines know their rows."""
-    rows = tuple(writer.row_starts)
-    return office_document(
-        name, kind, writer.text(), properties, title="", metadata={"sheets": sheets}, row_starts=rows
-    )
+def _numeral(number: int, kind: str) -> str:
+    if kind.endswith("Letter"):
+        text = chr(ord("a") + (number - 1) % 26) * ((number - 1) // 26 + 1)
+    elif kind.endswith("Roman"):
+        text, left = "", number
+        for value, sign in zip(
+            (1000, 900, 500, 400, 100, 90, 50, 40, 10, 9, 5, 4, 1),
+            ("m", "cm", "d", "cd", "c", "xc", "l", "xl", "x", "ix", "v", "iv", "i"),
+            strict=True,
+        ):
+            text, left = text + sign * (left // value), left % value
+    else:
+        return str(number)
+    return text.upper() if kind.startswith("upper") else text
 
 
-def relations(package: Package, part: str) -> dict[str, Relation]:
-    """Return the relations of a part by their id; none if it has no list of them."""
-    folder, file = posixpath.split(part)
-    listing = posixpath.join(folder, "_rels", f"{file}.rels")
-    listed = [element.attributes for element in package.elements(listing) if element.tag == "Relationship"]
+def read_docx(data: bytes, name: str) -> Document:
+    """Return headings, lists and tables; notes, comments and text boxes below the paragraph that holds them."""
+    package = Package(data, name)
+    main = package.main_part("word/document.xml")
+    paths: dict[str, list[str]] = {}
+    for kind, path in package.related(main).values():
+        paths.setdefault(kind, []).append(path)
+    word = _Word()
+    for path in paths.get("styles", ()):
+        word.styles |= {
+            attribute(style, "styleId"): _read_style(style) for style in elements(package.root(path), "style")
+        }
+    for path in paths.get("numbering", ()):
+        word.labels |= _read_numbering(package.root(path))
+    for kind in ("footnote", "endnote", "comment"):
+        for path in paths.get(f"{kind}s", ()):
+            for remark in package.root(path):
+                # Separators between the text and the notes are notes too, of a type.
+                text = "" if attribute(remark, "type") else join_blocks(_word_blocks(remark, _Word()))
+                author = attribute(remark, "author")
+                label = f"{kind.capitalize()}{f' by {one_line(author)}' if author else ''}"
+                word.remarks[kind, attribute(remark, "id")] = f"{label}: {text}" if text else ""
+    body = next(elements(package.root(main), "body"), package.root(main))
+    return office_document(name, "docx", join_blocks(_word_blocks(body, word)), package.properties())
+
+
+def _read_style(style: Element) -> _Style:
+    values = {local(element): attribute(element, "val") for element in style.iter()}
+    name = values.get("name", "").lower()
+    outline, heading = values.get("outlineLvl", ""), re.fullmatch(r"heading (\d)", name)
+    level = int(heading[1]) if heading else 1 if name == "title" else None
+    if level is None and outline.isdecimal() and int(outline) < 9:
+        level = int(outline) + 1
+    return _Style(name, values.get("basedOn", ""), level, values.get("numId", ""))
+
+
+def _read_numbering(root: Element) -> dict[tuple[str, int], tuple[str, str]]:
+    formats: dict[str, dict[int, tuple[str, str]]] = {}
+    for abstract in elements(root, "abstractNum"):
+        levels = formats.setdefault(attribute(abstract, "abstractNumId"), {})
+        for level in elements(abstract, "lvl"):
+            values = {local(element): attribute(element, "val") for element in level}
+            levels[int(attribute(level, "ilvl", "0"))] = (values.get("numFmt", "decimal"), values.get("lvlText", ""))
     return {
-        values.get("Id", ""): Relation(
-            values.get("Type", "").rpartition("/")[2],
-            posixpath.normpath(posixpath.join(folder, values.get("Target", ""))).lstrip("/"),
-        )
-        for values in listed
-        if values.get("TargetMode") != "External"
+        (attribute(num, "numId"), level): label
+        for num in elements(root, "num")
+        for reference in elements(num, "abstractNumId")
+        for level, label in formats.get(attribute(reference, "val"), {}).items()
     }
 
 
-def main_part(package: Package, usual: str) -> str:
-    """Return the path of the part that the file is about."""
-    if usual in package:
-        return usual
-    for relation in relations(package, "").values():
-        if relation.kind == "officeDocument":
-            return relation.path
-    raise UnreadableDocument(f"{package.name} is damaged: it holds no {usual}.")
+def _word_blocks(parent: Element, word: _Word) -> Iterator[str]:
+    for element in parent:
+        tag = local(element)
+        if tag == "p":
+            yield from _word_paragraph(element, word)
+        elif tag == "tbl":
+            yield pipe_table(_word_rows(element, word))
+        elif tag not in _SKIPPED:
+            yield from _word_blocks(element, word)
 
 
-def related(parts: dict[str, Relation], kind: str) -> list[str]:
-    """Return the paths of the related parts of a kind, in order."""
-    return [relation.path for relation in parts.values() if relation.kind == kind]
+def _word_paragraph(paragraph: Element, word: _Word) -> Iterator[str]:
+    values = {local(e): attribute(e, "val") for p in paragraph if local(p) == "pPr" for e in p.iter()}
+    style = word.style(values.get("pStyle", ""))
+    outline, numbering = values.get("outlineLvl", ""), values.get("numId", style.numbering)
+    level = int(outline) + 1 if outline.isdecimal() and int(outline) < 9 else style.level
+    text = _word_text(paragraph)
+    if text and not style.name.startswith("toc "):
+        if level is not None:
+            yield f"{'#' * min(level, 6)} {' '.join(text.split())}"
+        elif numbering and numbering != "0":
+            indent = min(int(values.get("ilvl") or 0), 8)
+            yield f"{LIST_ITEM}{'  ' * indent}{word.label(numbering, indent)} {' '.join(text.split())}"
+        else:
+            yield text
+    for element in paragraph.iter():
+        tag = local(element)
+        if tag.endswith("Reference"):
+            yield word.remarks.get((tag.removesuffix("Reference"), attribute(element, "id")), "")
+    for box in _boxes(paragraph):
+        yield from _word_blocks(box, word)
 
 
-def remark_block(label: str, text: str, author: str = "") -> str:
-    """Return a remark beside the text as a paragraph: `Comment by Ada: …`."""
-    return f"{label}{' by ' + one_line(author) if author else ''}: {text}"
+def _boxes(element: Element) -> Iterator[Element]:
+    for child in element:
+        if local(child) == "txbxContent":
+            yield child
+        elif local(child) != "Fallback":
+            yield from _boxes(child)
 
 
-def office_lines(text: str) -> str:
-    """Trim a paragraph; a line break inside it is a vertical tab in slides."""
-    return "\n".join(" ".join(line.split()) for line in text.replace("\v", "\n").split("\n")).strip()
+def _word_rows(table: Element, word: _Word) -> list[list[str]]:
+    rows: list[list[str]] = []
+    for row in _own(table, "tr", "tbl"):
+        cells: list[str] = []
+        for cell in _own(row, "tc", "tbl"):
+            blocks = " ".join(block.strip(LIST_ITEM + " ") for block in _cell_blocks(cell, word))
+            spans = (attribute(e, "val") for part in cell if local(part) == "tcPr" for e in elements(part, "gridSpan"))
+            span = next(spans, "1")
+            cells += [blocks, *[""] * (min(int(span), 63) - 1 if span.isdecimal() else 0)]
+        rows.append(cells)
+    return rows
+
+
+def _cell_blocks(cell: Element, word: _Word) -> Iterator[str]:
+    """Yield the blocks of a cell; a table in it is a part of its line."""
+    for element in cell:
+        if local(element) == "tbl":
+            yield "; ".join(", ".join(filter(None, row)) for row in _word_rows(element, word))
+        elif local(element) == "p":
+            yield from filter(None, (_word_text(element),))
+        elif local(element) not in _SKIPPED:
+            yield from _cell_blocks(element, word)
+
+
+def _own(parent: Element, tag: str, inner: str) -> Iterator[Element]:
+    """Yield the elements of a kind below `parent`, those in another `inner` element left out."""
+    for child in parent:
+        if local(child) == tag:
+            yield child
+        elif local(child) != inner:
+            yield from _own(child, tag, inner)
+
+
+def _word_text(paragraph: Element) -> str:
+    pieces: list[str] = []
+    raised = False
+    for element in _visible(paragraph):
+        tag = local(element)
+        if tag == "r":
+            raised = any(attribute(e, "val") == "superscript" for e in elements(element, "vertAlign"))
+        elif tag == "t":
+            text = element.text or ""
+            pieces.append(text.translate(RAISED) if raised else text)
+        elif tag == "docPr" and attribute(element, "descr"):
+            pieces.append(f" {attribute(element, 'descr')} ")
+        else:
+            pieces.append(_SPACES.get(tag, ""))
+    return _trimmed("".join(pieces))
+
+
+# ---------------------------------------------------------------- PowerPoint
+
+
+def read_pptx(data: bytes, name: str) -> Document:
+    """Return the slides in the order of the presentation, each a page with title, text, tables, comments, notes."""
+    package = Package(data, name)
+    main = package.main_part("ppt/presentation.xml")
+    parts = package.related(main)
+    order = [value for e in elements(package.root(main), "sldId") for key, value in e.attrib.items() if "}id" in key]
+    properties = package.properties()
+    if "PowerPoint" in properties.get("title", ""):
+        del properties["title"]
+    return _slides(name, "pptx", [_read_slide(package, parts[key][1]) for key in order if key in parts], properties)
+
+
+def _read_slide(package: Package, path: str) -> tuple[str, list[str]]:
+    root = package.root(path)
+    title, blocks = _shapes(root)
+    for kind, part in package.related(path).values():
+        if kind == "comments" and part in package:
+            texts = (_drawn(comment) or " ".join(e.text or "" for e in elements(comment, "text"))
+                     for comment in elements(package.root(part), "cm"))  # fmt: skip
+            blocks += [f"Comment: {text}" for text in texts if text]
+        elif kind == "notesSlide" and part in package:
+            heading, notes = _shapes(package.root(part))
+            if text := "\n".join(filter(None, (heading, *notes))):
+                blocks.append(f"Notes: {text}")
+    return title + (" (hidden)" if root.get("show") in ("0", "false") else ""), blocks
+
+
+def _shapes(root: Element) -> tuple[str, list[str]]:
+    title, blocks = "", list[str]()
+    for shape in elements(root, "sp", "graphicFrame"):
+        kind = next((attribute(e, "type", "body") for e in elements(shape, "ph")), "")
+        if kind in _REPEATED:
+            continue
+        lines = [(paragraph, text) for paragraph in elements(shape, "p") if (text := _drawn(paragraph))]
+        if rows := [[_drawn(cell) for cell in elements(row, "tc")] for row in elements(shape, "tr")]:
+            blocks.append(pipe_table(rows))
+        elif lines and kind in ("title", "ctrTitle") and not title:
+            title = one_line(" ".join(text for _, text in lines))
+        elif len(lines) > 1 and kind:
+            levels = (next((attribute(e, "lvl", "0") for e in elements(p, "pPr")), "0") for p, _ in lines)
+            items = zip(levels, lines, strict=True)
+            blocks.append("\n".join(f"{'  ' * int(level)}- {' '.join(text.split())}" for level, (_, text) in items))
+        elif lines:
+            blocks.append("\n\n".join(text for _, text in lines))
+    return title, blocks
+
+
+def _drawn(element: Element) -> str:
+    return _trimmed("".join("\n" if local(e) == "br" else e.text or "" for e in elements(element, "t", "br")))
+
+
+# ---------------------------------------------------------------- LibreOffice
+
+
+def read_odt(data: bytes, name: str) -> Document:
+    """Return headings, lists and tables; notes, comments and text boxes below the paragraph that holds them."""
+    package = Package(data, name)
+    root = package.root("content.xml")
+    numbered = _numbered_lists(package, root)
+    body = next(elements(root, "text"), root)
+    return office_document(name, "odt", join_blocks(_odf_blocks(body, numbered)), package.properties("meta.xml"))
+
+
+def read_odp(data: bytes, name: str) -> Document:
+    """Return the slides, each a page with its title, text, tables and notes."""
+    package = Package(data, name)
+    root = package.root("content.xml")
+    numbered = _numbered_lists(package, root)
+    slides: list[tuple[str, list[str]]] = []
+    for page in elements(root, "page"):
+        title, blocks = "", list[str]()
+        for shape in page:
+            found = list(_odf_blocks(shape, numbered))
+            if attribute(shape, "class") == "title" and not title:
+                title = one_line(" ".join(found))
+            elif local(shape) == "notes":
+                blocks += [f"Notes: {text}"] if (text := join_blocks(found)) else []
+            else:
+                blocks += found
+        slides.append((title, blocks))
+    return _slides(name, "odp", slides, package.properties("meta.xml"))
+
+
+def _numbered_lists(package: Package, root: Element) -> set[tuple[str, int]]:
+    """Return (style, level) of the lists whose items have numbers."""
+    roots = [root, *([package.root("styles.xml")] if "styles.xml" in package else [])]
+    return {
+        (attribute(style, "name"), int(attribute(level, "level", "1")))
+        for part in roots
+        for style in elements(part, "list-style")
+        for level in elements(style, "list-level-style-number")
+        if attribute(level, "num-format")
+    }
+
+
+def _odf_blocks(
+    parent: Element, numbered: set[tuple[str, int]], depth: int = 0, style: str = "", label: str = "-"
+) -> Iterator[str]:
+    number = 0
+    for element in parent:
+        tag = local(element)
+        if tag == "h":
+            level = min(int(attribute(element, "outline-level", "1")), 6)
+            yield f"{'#' * level} {' '.join(_odf_text(element).split())}"
+        elif tag == "p":
+            text = _odf_text(element)
+            yield f"{LIST_ITEM}{'  ' * (depth - 1)}{label} {' '.join(text.split())}" if text and depth else text
+            yield from _odf_remarks(element, numbered)
+        elif tag == "list":
+            yield from _odf_blocks(element, numbered, depth + 1, attribute(element, "style-name", style))
+        elif tag == "list-item":
+            number += 1
+            mark = f"{number}." if (style, depth) in numbered else "-"
+            yield from _odf_blocks(element, numbered, depth, style, mark)
+        elif tag == "table":
+            rows = [
+                list(map(_cell_text, _own(row, "table-cell", "table"))) for row in _own(element, "table-row", "table")
+            ]
+            yield pipe_table(rows)
+        elif tag not in ("tracked-changes", "table-of-content", "sequence-decls", "forms"):
+            yield from _odf_blocks(element, numbered, depth, style, label)
+
+
+def _cell_text(cell: Element) -> str:
+    return " ".join(filter(None, map(_odf_text, elements(cell, "p", "h"))))
+
+
+def _odf_remarks(paragraph: Element, numbered: set[tuple[str, int]]) -> Iterator[str]:
+    """Yield the notes, comments and text boxes in a paragraph."""
+    for element in paragraph.iter():
+        tag = local(element)
+        if tag in ("annotation", "note-body"):
+            text = " ".join(filter(None, map(_odf_text, elements(element, "p"))))
+            author = next((one_line(e.text or "") for e in elements(element, "creator")), "")
+            label = "Note" if tag == "note-body" else f"Comment{f' by {author}' if author else ''}"
+            yield f"{label}: {text}" if text else ""
+        elif tag == "text-box":
+            yield from _odf_blocks(element, numbered)
+
+
+def _odf_text(paragraph: Element) -> str:
+    def pieces(element: Element) -> Iterator[str]:
+        yield element.text or ""
+        for child in element:
+            tag = local(child)
+            if tag == "s":
+                yield " " * min(int(attribute(child, "c", "1")), 100)
+            elif tag in _SPACES:
+                yield _SPACES[tag]
+            elif tag not in ("annotation", "note", "text-box"):
+                yield from pieces(child)
+            yield child.tail or ""
+
+    return _trimmed("".join(pieces(paragraph)))

@@ -20,25 +20,21 @@ from localmcp.files import reason_of
 from localmcp.readers.archives import is_archive, read_archive
 from localmcp.readers.calendars import looks_like_calendar, read_calendar
 from localmcp.readers.document import Document, Reader, SourceType, make_document, one_line, title_among
-from localmcp.readers.docx import read_docx
 from localmcp.readers.encodings import HEAD, decode_text, looks_like_text
 from localmcp.readers.epub import read_epub
-from localmcp.readers.feeds import looks_like_feed, read_feed
 from localmcp.readers.html import read_html
 from localmcp.readers.mail import looks_like_mail, looks_like_mailbox, read_mail, read_mailbox
 from localmcp.readers.man_pages import looks_like_man_page, read_man_page
 from localmcp.readers.markdown import markdown_head, read_markdown, read_notebook
-from localmcp.readers.notes import read_adoc, read_org, read_tex
+from localmcp.readers.marked_text import headed_reader, old_office_program, read_old_office, read_rtf
 from localmcp.readers.ocr import PICTURES, installed_engine, is_picture, read_picture
-from localmcp.readers.opendocument import read_odp, read_ods, read_odt
+from localmcp.readers.office import read_docx, read_odp, read_odt, read_pptx
 from localmcp.readers.outline import underlined_titles
 from localmcp.readers.packages import OLE_MAGIC, in_megabytes, suffix_of
 from localmcp.readers.pdf import read_pdf
-from localmcp.readers.pptx import read_pptx
-from localmcp.readers.rtf import read_rtf
 from localmcp.readers.saved_pages import read_mhtml, read_webarchive
+from localmcp.readers.sheets import read_sheets
 from localmcp.readers.talk import looks_like_conversations, read_conversations, read_subtitles
-from localmcp.readers.xlsx import read_xlsx
 
 logger = logging.getLogger(__name__)
 
@@ -176,12 +172,10 @@ def _reader_of(data: bytes, named: Reader | None) -> Reader | None:
     """Return the reader for content that announces itself: a download without a suffix; a PDF or a feed under any."""
     if data.startswith(b"%PDF-"):
         return read_pdf
-    if looks_like_feed(data):
-        return read_feed
-    if named:
-        return named
     if data.startswith(b"{\\rtf"):
         return read_rtf
+    if named and (named is not read_old_office or data.startswith(OLE_MAGIC)):
+        return named
     if interpreter := _INTERPRETER.match(data):
         program = interpreter[1].decode()
         return _reader_of_code(_INTERPRETED.get(program, program))
@@ -198,6 +192,8 @@ def _why_unreadable(head: bytes, name: str) -> str | None:
         nested = suffix_of(name[:-3]) == ".gz"
         return "compressed file" if nested else _why_unreadable(_inflate_head(head), name[:-3])
     text = looks_like_text(head)
+    if suffix in (".doc", ".ppt") and not text and not old_office_program(suffix):
+        return f"old Office file; install LibreOffice, or save it as {suffix}x"
     # Programs write text, pages and rich text under the endings of others.
     if suffix in _NO_READER and (not text or suffix in (".svg", ".eps")):
         return f"no reader for {suffix} ({_NO_READER[suffix]})"
@@ -272,10 +268,6 @@ _TERMINAL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|[^\n]\x08")
 _read_plain = _reader_as("text", within=300)
 
 _NO_READER = {
-    ".doc": "old Word format; save it as .docx",
-    ".xls": "old Excel format; save it as .xlsx",
-    ".xlsb": "binary Excel format; save it as .xlsx",
-    ".ppt": "old PowerPoint format; save it as .pptx",
     ".msg": "Outlook message; save it as .eml",
     ".pst": "Outlook mailbox; export it as .mbox",
     ".pages": "Apple Pages; export it as .docx",
@@ -350,9 +342,9 @@ FORMATS: dict[str, Reader] = {
     **dict.fromkeys((".md", ".markdown", ".mdx", ".mdown", ".mkd", ".qmd", ".rmd"), read_markdown),
     **dict.fromkeys((".txt", ".text", ".log"), _read_plain),
     **dict.fromkeys((".srt", ".vtt"), read_subtitles),
-    **dict.fromkeys((".tex", ".ltx"), read_tex),
-    ".org": read_org,
-    **dict.fromkeys((".adoc", ".asciidoc"), read_adoc),
+    **dict.fromkeys((".tex", ".ltx"), headed_reader("latex")),
+    ".org": headed_reader("org"),
+    **dict.fromkeys((".adoc", ".asciidoc"), headed_reader("asciidoc")),
     **dict.fromkeys((".mhtml", ".mht"), read_mhtml),
     ".webarchive": read_webarchive,
     **dict.fromkeys((".rst", ".rest"), _reader_as("rst", source_type="docs", within=5000)),
@@ -364,10 +356,10 @@ FORMATS: dict[str, Reader] = {
     ".pdf": read_pdf,
     **dict.fromkeys((".docx", ".docm"), read_docx),
     **dict.fromkeys((".pptx", ".pptm", ".ppsx"), read_pptx),
-    **dict.fromkeys((".xlsx", ".xlsm"), read_xlsx),
+    **dict.fromkeys((".xlsx", ".xlsm", ".xls", ".xlsb", ".ods"), read_sheets),
+    **dict.fromkeys((".doc", ".ppt"), read_old_office),
     ".epub": read_epub,
     ".odt": read_odt,
-    ".ods": read_ods,
     ".odp": read_odp,
     ".rtf": read_rtf,
     **dict.fromkeys(PICTURES, read_picture),
@@ -385,4 +377,6 @@ NAMES: dict[str, Reader] = {
 }
 """Lower-case name of a well-known file to reader; it wins over the suffix."""
 
-_BINARY_READERS = (read_pdf, read_docx, read_pptx, read_xlsx, read_epub, read_odt, read_ods, read_odp, read_webarchive)
+_BINARY_READERS = (
+    read_pdf, read_docx, read_pptx, read_sheets, read_epub, read_odt, read_odp, read_webarchive, read_old_office,
+)  # fmt: skip

@@ -3,22 +3,9 @@
 import io
 import json
 import struct
-import zipfile
-from email.message import EmailMessage
 
 import docx
-import openpyxl
-import pptx
-from docx.opc.packuri import PackURI as DocxUri
-from docx.opc.part import Part as DocxPart
 from docx.oxml import parse_xml
-from made_files import make_zip
-from openpyxl.chart import BarChart, Reference
-from openpyxl.comments import Comment
-from pptx.chart.data import CategoryChartData
-from pptx.enum.chart import XL_CHART_TYPE
-from pptx.opc.package import Part as PptxPart
-from pptx.opc.packuri import PackURI
 
 from localmcp.readers.outline import read_outline
 from localmcp.readers.readers import read_bytes, read_documents
@@ -48,43 +35,6 @@ def saved(document):
     return buffer.getvalue()
 
 
-def test_charts_of_slides_name_their_values():
-    deck = pptx.Presentation()
-    data = CategoryChartData()
-    data.categories = ["North", "East", "South"]
-    data.add_series("2023", (5.5, None, 7))
-    slide = deck.slides.add_slide(deck.slide_layouts[5])
-    slide.shapes.title.text = "Sales"
-    chart = slide.shapes.add_chart(XL_CHART_TYPE.COLUMN_CLUSTERED, 0, 0, 100, 100, data).chart
-    chart.has_title = True
-    chart.chart_title.text_frame.text = "Sales by region"
-    assert read_bytes(saved(deck), "a.pptx").text == ("## Sales\n\nChart: Sales by region; 2023: North 5.5, South 7")
-
-
-def test_what_the_shapes_of_a_diagram_say_is_in_its_slide():
-    deck = pptx.Presentation()
-    slide = deck.slides.add_slide(deck.slide_layouts[5])
-    slide.shapes.title.text = "Process"
-    part = PptxPart(PackURI("/ppt/diagrams/data1.xml"), "application/xml", deck.part.package, DIAGRAM.encode())
-    slide.part.relate_to(part, f"{RELATIONS}/diagramData")
-    assert read_bytes(saved(deck), "a.pptx").text == "## Process\n\nOrder\n\nShip"
-
-
-def test_what_the_shapes_of_a_diagram_say_is_below_its_paragraph():
-    document = docx.Document()
-    paragraph = document.add_paragraph("How we work.")
-    document.add_paragraph("The end.")
-    part = DocxPart(DocxUri("/word/diagrams/data1.xml"), "application/xml", DIAGRAM.encode(), document.part.package)
-    key = document.part.relate_to(part, f"{RELATIONS}/diagramData")
-    paragraph._p.append(
-        parse_xml(
-            f"<w:r {NAMES} xmlns:dgm='d' xmlns:r='{RELATIONS}'><w:drawing><wp:inline><a:graphic><a:graphicData>"
-            f"<dgm:relIds r:dm='{key}'/></a:graphicData></a:graphic></wp:inline></w:drawing></w:r>"
-        )
-    )
-    assert read_bytes(saved(document), "a.docx").text == "How we work.\n\nOrder\n\nShip\n\nThe end."
-
-
 def test_text_boxes_of_word_files_are_read_once():
     document = docx.Document()
     document.add_heading("Entrance", 1)
@@ -100,27 +50,6 @@ def test_text_boxes_of_word_files_are_read_once():
     assert sorted(text.split("\n\n")) == ["# Entrance", "Please wait.", "Ring the bell twice"]
 
 
-def test_text_boxes_charts_and_comments_of_sheets_are_in_their_rows():
-    book = openpyxl.Workbook()
-    sheet = book.active
-    for row in (["Item", "Price"], ["Bolt", 2], ["Nut", 1]):
-        sheet.append(row)
-    chart = BarChart()
-    chart.title = "Price list"
-    chart.add_data(Reference(sheet, min_col=2, min_row=1, max_row=3), titles_from_data=True)
-    sheet.add_chart(chart, "D2")
-    sheet["A9"].comment = Comment("ask for discount", "Ada")
-    with zipfile.ZipFile(io.BytesIO(saved(book))) as package:
-        parts = {name: package.read(name) for name in package.namelist()}
-    document = read_bytes(make_zip(parts), "a.xlsx")
-    assert document.text.split("\n\n")[-1].split("\n") == [
-        "- Item: Bolt; Price: 2; Chart: Price list", "- Item: Nut; Price: 1", "- comment on A9: ask for discount",
-    ]  # fmt: skip
-    boxed = read_bytes(make_zip(parts | {"xl/drawings/drawing1.xml": DRAWING}), "a.xlsx")
-    assert "- Approved by Rosa\n" in boxed.text
-    assert {row: boxed.text[start:].split("\n")[0] for start, row in boxed.row_starts}[7] == "- Approved by Rosa"
-
-
 def tnef(*attributes):
     body = b"".join(
         struct.pack("<BII", 2, identifier, len(value)) + value + struct.pack("<H", sum(value) & 0xFFFF)
@@ -134,32 +63,6 @@ def long_name(name):
     flags = struct.pack("<HHI", 3, 0x3714, 4)
     padding = b"\0" * (-len(value) % 4)
     return struct.pack("<I", 2) + flags + struct.pack("<HHII", 0x1F, 0x3707, 1, len(value)) + value + padding
-
-
-def test_files_in_a_winmail_dat_are_attachments():
-    data = tnef(
-        (0x69002, bytes(14)), (0x18010, b"PROTOC~1.TXT\0"), (0x6800F, b"The gate code is 4711."),
-        (0x69005, long_name("protocol März.txt")),
-        (0x69002, bytes(14)), (0x18010, b"b.csv\0"), (0x6800F, b"a,b\n1,2\n"),
-    )  # fmt: skip
-    mail = EmailMessage()
-    mail["Subject"], mail["From"] = "Papers", "ada@example.org"
-    mail.set_content("See attached.")
-    mail.add_attachment(data, maintype="application", subtype="ms-tnef", filename="winmail.dat")
-    letter, protocol, table = read_documents(io.BytesIO(mail.as_bytes()), "a.eml")
-    assert "Attachments: protocol März.txt, b.csv" in letter.text
-    assert (protocol.member, protocol.text) == ("protocol März.txt", "The gate code is 4711.")
-    assert table.text == "a,b\n1,2\n"
-
-
-def test_a_cut_winmail_dat_is_an_attachment_that_cannot_be_read():
-    mail = EmailMessage()
-    mail["Subject"], mail["From"] = "Papers", "ada@example.org"
-    mail.set_content("See attached.")
-    cut = tnef((0x69002, bytes(14)), (0x6800F, bytes(90)))[:60]
-    mail.add_attachment(cut, maintype="application", subtype="ms-tnef", filename="winmail.dat")
-    _, attachment = read_documents(io.BytesIO(mail.as_bytes()), "a.eml")
-    assert "cannot be read" in attachment.failure
 
 
 def chat(*contents):
@@ -209,11 +112,3 @@ def test_artifacts_of_claude_are_read():
     export = [{"uuid": "u", "name": "Garden", "chat_messages": [message]}]
     [document] = read_documents(io.BytesIO(json.dumps(export).encode()), "conversations.json")
     assert document.text == "Assistant: Here it is.\n\nPlan\n\nDig on Monday."
-
-
-def test_charts_of_libreoffice_are_named_in_their_cell() -> None:
-    cell = '<cell><p>Pump</p><frame><object xmlns:x="x" x:href="./Object 1"/></frame></cell>'
-    content = f'<doc><table name="Plan"><table-row>{cell.replace("cell", "table-cell")}</table-row></table></doc>'
-    chart = "<chart><title><p>Costs of the well</p></title><axis><title><p>Parts</p></title></axis><p>40</p></chart>"
-    package = make_zip({"content.xml": content, "Object 1/content.xml": chart})
-    assert read_bytes(package, "a.ods").text == "## Plan\n\nPump Chart: Costs of the well; Parts"
