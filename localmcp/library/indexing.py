@@ -99,29 +99,31 @@ class Indexer:
     """Files of which more documents come, by path."""
 
     def store(self, group: Sequence[Step]) -> None:
-        """Store a group: all of it or nothing, one bad source excepted."""
+        """Store a group: all of it or nothing, or one by one if a source cannot be stored."""
         files, missing = deepcopy(self._files), self.run.report.missing
         try:
-            outcomes = self._store(group, carefully=False)
-        except _OddSource:
+            outcomes = self._store(group)
+        except _OddSource as odd:
             self._files, self.run.report.missing = files, missing
-            outcomes = self._store(group, carefully=True)
+            if len(group) > 1:
+                for step in group:
+                    self.store([step])
+                return
+            reading, error = group[0].reading, odd.__cause__
+            log.error("%s cannot be stored", group[0].task.file.path, exc_info=error)
+            reading.draft, reading.failed = None, f"cannot be stored: {type(error).__name__}: {error}"[:300]
+            outcomes = self._store(group)
         for step, outcome in zip(group, outcomes, strict=True):
             self._count(step, outcome)
 
-    def _store(self, group: Sequence[Step], *, carefully: bool) -> list[Outcome]:
-        """Store a group; `carefully`: so that one source that cannot be stored takes nothing else with it.
-
-        That takes a savepoint for each, at which the keyword index writes what it has collected.
-        """
+    def _store(self, group: Sequence[Step]) -> list[Outcome]:
         self._claimed.clear()
         pending = Pending()
-        put = self._try if carefully else self._put
         with self.database.write() as connection:
             _check_roots(connection, group)
             try:
                 outcomes = [
-                    self._write(connection, step, put(connection, step.task, step.reading, pending), pending)
+                    self._write(connection, step, self._put(connection, step.task, step.reading, pending), pending)
                     for step in group
                 ]
                 pending.write(connection)
@@ -130,19 +132,6 @@ class Indexer:
                 raise _OddSource from error
             self.beat(connection, sum(step.last for step in group))
         return outcomes
-
-    def _try(self, connection: apsw.Connection, task: Task, reading: Reading, _: Pending) -> Outcome:
-        """Store one reading, or nothing of it."""
-        try:
-            with connection:
-                pending = Pending()
-                outcome = self._put(connection, task, reading, pending)
-                pending.write(connection)
-                return outcome
-        except STORAGE_FAULTS as error:
-            log.exception("%s cannot be stored", task.file.path)
-            reading.failed = f"cannot be stored: {type(error).__name__}: {error}"[:300]
-        return Outcome("failed")
 
     def _write(self, connection: apsw.Connection, step: Step, outcome: Outcome, pending: Pending) -> Outcome:
         """Add the outcome of a reading to its file, and record the file when it is the last."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import accumulate
 from typing import Annotated, Any, Literal, NotRequired
 
 from typing_extensions import TypedDict
@@ -23,7 +25,6 @@ from localmcp.index.relevance import has_digit, unmentioned
 from localmcp.library.answers import excerpt_around, excerpts, lean_search
 from localmcp.library.citations import Citation, Freshness, check_freshness, cite
 from localmcp.library.names import explain_empty_filter, parse_collection, resolve_source, shown_id
-from localmcp.library.result_order import WINDOW, fitting, group_by_document, spread
 from localmcp.readers.signals import signals
 from localmcp.storage.database import fetch_one
 from localmcp.tools import Param, current_scope, integer_or_string, tool, without_none
@@ -35,6 +36,9 @@ GROUPED_HITS, DEEP_HITS = ARM_DEPTH - 1, 1000
 """Passages that are grouped at first: one more, and all are looked for deeper."""
 GROUPED_CHARS = 120
 """Characters of a passage that represents its document where a language model reads it."""
+WINDOW, FIRST, PER_DOCUMENT = 20, 5, 2
+"""Hits whose order may differ from that of their scores: among the first five, a document has at most two."""
+_HEADING = re.compile(r"^#.*$", re.MULTILINE)
 MOST_ABSENT = 3
 """Words of a question that are named because no document holds them."""
 NO_DOCUMENTS = "There are no documents yet. They are added with: localmcp add FOLDER"
@@ -199,36 +203,45 @@ class PassageSearch:
         names = (name,) if name else None
         origin = origin or (source.origin if source else None)
         lean = current_scope().lean
-        page = _Page(query, mode, groupBy, sort, (names, filters, origin) if origin else (names, filters))
-        request = SearchRequest(query, mode, limit, page.offset(cursor), names, filters, sort=sort)
+        question = repr((query, mode, groupBy, sort, names, filters, origin)).encode("utf-8", "replace")
+        page = hashlib.blake2b(question, digest_size=3).hexdigest()
+        request = SearchRequest(query, mode, limit, _offset(page, cursor), names, filters, sort=sort)
         outcome, more = self._page(request, origin, grouped=groupBy is not None)
         budget = maxChars or (SEARCH_CHARS if lean else None)
-        texts = [hit.passage.text[: GROUPED_CHARS if groupBy else None] for hit in outcome.hits]
-        outcome.hits = outcome.hits[: fitting(texts, budget)]
+        if budget is not None:
+            texts = (hit.passage.text[: GROUPED_CHARS if groupBy else None] for hit in outcome.hits)
+            fitting = sum(used <= budget for used in accumulate(map(len, texts)))
+            outcome.hits = outcome.hits[: max(fitting, 1)]
         result = _search_result(request, outcome, page, explain, self.database.adopted)
+        hits = result["results"]
         if groupBy:
-            for hit in result["results"]:
+            for hit in hits:
                 hit["morePassages"] = more.get(hit["sourceId"], 0)
                 _cut(hit, GROUPED_CHARS if lean else None)
-        elif len(outcome.hits) == 1:
-            _cut(result["results"][0], budget)
-        elif outcome.hits and lean and maxChars is None and not explain:
-            _add_excerpts(result["results"], outcome, request.offset)
+        elif len(hits) == 1:
+            _cut(hits[0], budget)
+        elif hits and lean and maxChars is None and not explain:
+            shown = excerpts(outcome, [hit["relevance"] for hit in hits], request.offset)
+            for hit, excerpt in zip(hits, shown, strict=True):
+                hit["excerpt"] = excerpt
         if lean and (absent := _absent_words(query, outcome)):
             result["absentWords"] = absent[:MOST_ABSENT]
-        if not outcome.hits:
-            self._explain_nothing(result, filters, origin)
-        return result
+        if hits:
+            return result
 
-    def _explain_nothing(self, result: SearchResult, filters: Filters, origin: str | None) -> None:
-        def explain_filters(index: Index, _: str | None) -> str:
+        def explain_nothing(index: Index, _origin: str | None) -> tuple[bool, str]:
             with index.database.read() as connection:
-                return " ".join(explain_empty_filter(connection, filters))
+                sql = f"select 1 from sources where trashed_at is null and collection_id in ({visible_ids(connection)})"
+                holds = fetch_one(connection, f"{sql} limit 1") is not None
+                return holds, " ".join(explain_empty_filter(connection, filters)) if filters else ""
 
+        reasons = [*self.federation.look(explain_nothing)]
         if filters:
-            result["message"] = next(self.federation.look(explain_filters, origin), "") or NOTHING_FOUND
-        if not any(self.federation.look(_holds_document)):
+            inside = self.federation.look(explain_nothing, origin) if origin else reasons
+            result["message"] = next((message for _, message in inside if message), "") or NOTHING_FOUND
+        if not any(holds for holds, _ in reasons):
             result["notices"] = [*result.get("notices", ()), NO_DOCUMENTS]
+        return result
 
     def _page(
         self, request: SearchRequest, origin: str | None, *, grouped: bool
@@ -237,49 +250,72 @@ class PassageSearch:
         end = request.offset + request.limit
         if grouped:
             outcome = self.federation.search(replace(request, limit=GROUPED_HITS, offset=0), origin)
-            best, more = group_by_document(outcome.hits)
+            best, more = _group_by_document(outcome.hits)
             if len(best) <= end and outcome.total > len(outcome.hits):
                 # One long document can fill the first hundred places.
                 outcome = self.federation.search(replace(request, limit=DEEP_HITS, offset=0), origin)
-                best, more = group_by_document(outcome.hits)
+                best, more = _group_by_document(outcome.hits)
             outcome.hits, outcome.total = best[request.offset : end], len(best)
             return outcome, more
         if not current_scope().lean or request.filters.source_ids or request.offset >= WINDOW:
             return self.federation.search(request, origin), {}
         outcome = self.federation.search(replace(request, limit=max(WINDOW, end), offset=0), origin)
-        outcome.hits = spread(outcome.hits)[request.offset : end]
+        outcome.hits = _spread(outcome.hits)[request.offset : end]
         return outcome, {}
 
 
 # ---------------------------------------------------------------- search results
 
 
-class _Page:
-    """Opaque cursors that belong to one query."""
-
-    def __init__(self, *question: Any) -> None:
-        self.digest = hashlib.blake2b(repr(question).encode("utf-8", "replace"), digest_size=3).hexdigest()
-
-    def cursor(self, offset: int) -> str:
-        return f"{self.digest}{offset}"
-
-    def offset(self, cursor: str | None) -> int:
-        if not cursor:
-            return 0
-        if match := re.fullmatch(self.digest + r"(\d{1,4})", cursor, re.ASCII):
-            return int(match[1])
-        raise InvalidInput("cursor: it does not belong to this query; leave it out to start at the first page.")
+def _offset(page: str, cursor: str | None) -> int:
+    """Return where the page begins that a cursor of this query names."""
+    if not cursor:
+        return 0
+    if match := re.fullmatch(page + r"(\d{1,4})", cursor, re.ASCII):
+        return int(match[1])
+    raise InvalidInput("cursor: it does not belong to this query; leave it out to start at the first page.")
 
 
-def _holds_document(index: Index, _origin: str | None) -> bool | None:
-    with index.database.read() as connection:
-        listed = visible_ids(connection)
-        sql = f"select 1 from sources where trashed_at is null and collection_id in ({listed}) limit 1"
-        return fetch_one(connection, sql) is not None or None
+def _document_of(hit: Hit) -> tuple[str | None, str]:
+    """Return the identity of a hit's document: its mounted file and its id."""
+    return hit.origin, hit.passage.source_uuid
+
+
+def _spread(hits: Sequence[Hit]) -> list[Hit]:
+    """Return the hits with no words twice, and at most two of one document, among the first five.
+
+    The others keep their order.
+    """
+    first: list[Hit] = []
+    later: list[Hit] = []
+    counts: Counter[tuple[str | None, str]] = Counter()
+    texts: set[str] = set()
+    for hit in hits[:WINDOW]:
+        text = _words_below_headings(hit.passage.text)
+        if len(first) < FIRST and counts[_document_of(hit)] < PER_DOCUMENT and text not in texts:
+            counts[_document_of(hit)] += 1
+            texts.add(text)
+            first.append(hit)
+        else:
+            later.append(hit)
+    return [*first, *later, *hits[WINDOW:]]
+
+
+def _words_below_headings(text: str) -> str:
+    """Return the words below the headings of a passage: a section that another guide repeats has another number."""
+    return " ".join(re.findall(r"\w+", _HEADING.sub("", text))) or text
+
+
+def _group_by_document(hits: Sequence[Hit]) -> tuple[list[Hit], dict[str, int]]:
+    """Return the best hit of each document, and by source id how many more hits it has."""
+    best = {_document_of(hit): hit for hit in reversed(hits)}
+    counts = Counter(_document_of(hit) for hit in hits)
+    ordered = [hit for hit in hits if best[_document_of(hit)] is hit]
+    return ordered, {shown_id(identity, origin): count - 1 for (origin, identity), count in counts.items()}
 
 
 def _search_result(
-    request: SearchRequest, outcome: SearchOutcome, page: _Page, explain: bool, adopted: bool
+    request: SearchRequest, outcome: SearchOutcome, page: str, explain: bool, adopted: bool
 ) -> SearchResult:
     shown = request.offset + len(outcome.hits)
     repairs = outcome.query.repairs if outcome.query else ()
@@ -295,7 +331,7 @@ def _search_result(
         "notices": outcome.notices or None,
         "repairs": [{"word": r.word, "replacement": r.replacement} for r in repairs] or None,
         "didYouMean": _corrected(request.text, outcome) if repairs else None,
-        "nextCursor": page.cursor(shown) if outcome.hits and shown < outcome.total else None,
+        "nextCursor": f"{page}{shown}" if outcome.hits and shown < outcome.total else None,
         "explain": _explanation(outcome) if explain else None,
     }
     return without_none(result)
@@ -320,12 +356,6 @@ def _cut(hit: SearchHit, longest: int | None) -> None:
     if content != hit["content"]:
         hit.pop("highlight", None)  # its place was in the whole passage
     hit["content"] = content
-
-
-def _add_excerpts(hits: Sequence[SearchHit], outcome: SearchOutcome, offset: int) -> None:
-    shown = excerpts(outcome, [hit["relevance"] for hit in hits], offset)
-    for hit, excerpt in zip(hits, shown, strict=True):
-        hit["excerpt"] = excerpt
 
 
 def _corrected(text: str, outcome: SearchOutcome) -> str:
@@ -358,17 +388,14 @@ def _explain_term(term: Term, searched_chunks: int) -> dict[str, Any]:
     return {"word": term.word, "chunks": term.chunks, "idf": round(idf, 3), "searchedAs": forms}
 
 
-def _shown_relevance(relevance: float) -> int:
-    """Round relevance; to tens for a caller bound to collections, as word statistics would tell of the others."""
-    bound = current_scope().collections is not None
-    return 10 * round(relevance / 10) if bound else round(relevance)
-
-
 def _search_hit(hit: Hit, explain: bool, adopted: bool) -> SearchHit:
     passage, scores = hit.passage, hit.scores
     adopted = adopted and hit.origin is None
     chunk_id = shown_id(passage.chunk_uuid, hit.origin)
     highlight = hit.highlight
+    # To tens for a caller bound to collections, as word statistics would tell of the others.
+    is_bound = current_scope().collections is not None
+    relevance = 10 * round(hit.relevance / 10) if is_bound else round(hit.relevance)
     date, date_from = _date(hit) if hit.date is not None else (None, None)
     fields = {
         "id": chunk_id,
@@ -382,7 +409,7 @@ def _search_hit(hit: Hit, explain: bool, adopted: bool) -> SearchHit:
         "semanticScore": round(scores.semantic, 2),
         "keywordScore": round(scores.keyword, 2),
         "combinedScore": round(scores.combined, 2),
-        "relevance": _shown_relevance(hit.relevance),
+        "relevance": relevance,
         "matchType": scores.match_type,
         "collection": passage.collection,
         "citation": cite(passage, highlight),
