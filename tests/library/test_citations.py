@@ -180,7 +180,7 @@ def test_a_citation_names_the_place_of_the_words_that_answer(tmp_path: Path, dat
             citation = cite(passage, (body.index(word), body.index(word) + len(word)))
             labels[title] = citation["label"].removeprefix(str(tmp_path))
             headings.append(citation["heading"])
-    assert labels == {"Fund": "/fund.md:7", "prices": "/prices.xlsx Prices row 3"}
+    assert labels == {"Fund": "/fund.md:7", "Prices": "/prices.xlsx Prices row 3"}
     assert sorted(headings) == ["Fund › Whole", "Prices"]
 
 

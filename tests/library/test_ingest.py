@@ -240,7 +240,6 @@ def test_every_file_that_is_not_taken_has_its_reason(library: Library, folder: P
         "big.txt": ("skipped", "larger than 1 MB (setting max_file_mb)"),
         ".env": ("skipped", "hidden file"),
         "node_modules": ("skipped", "ignored by default: node_modules/"),
-        "old.doc": ("skipped", "no reader for .doc (old Word format; save it as .docx)"),
         "bees.md": ("indexed", ""),
     }
     write(folder / "empty.md", "")
@@ -248,7 +247,6 @@ def test_every_file_that_is_not_taken_has_its_reason(library: Library, folder: P
     write(folder / "mark.txt", "\ufeff")
     (folder / "wide.txt").write_bytes("\ufeff \r\n".encode("utf-16-le"))
     write(folder / "big.txt", "many words " * 100_000)
-    (folder / "old.doc").write_bytes(bytes.fromhex("d0cf11e0a1b11ae1") + bytes(600))
     for name in ("a.log", ".env", "build/x.md", "node_modules/x.md"):
         write(folder / name, "x")
     library._settings = Settings(max_file_mb=1)  # pyright: ignore[reportPrivateUsage]
