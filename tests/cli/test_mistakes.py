@@ -19,7 +19,7 @@ from command_line import POSIX, ROOT, Terminal, spawn
 READING = (
     ("status",), ("sources",), ("search", "bees"), ("show", "bees"), ("why", "bees.md"), ("ask", "how many documents"),
     ("call", "get_stats"), ("tools", "call", "get_stats"), ("tools",), ("tools", "search", "mail"), ("mounts",),
-    ("unmount", "x"), ("log",), ("eval",), ("doctor",), ("backup",), ("optimize",), ("rules", "list"),
+    ("unmount", "x"), ("log",), ("doctor",), ("backup",), ("optimize",), ("rules", "list"),
     ("quickstarts", "list"), ("collections", "list"), ("keys", "list"), ("trash", "list"), ("refresh",),
     ("remove", "x", "--yes"), ("collections", "drop", "x", "--yes"), ("pack", "out.localmcp"),
 )  # fmt: skip
@@ -54,7 +54,7 @@ def test_a_tool_that_writes_makes_the_file(cli, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "words",
-    [("rules", "import"), ("servers", "import"), ("models", "import"), ("quickstarts", "import"), ("restore",)],
+    [("rules", "import"), ("servers", "import"), ("quickstarts", "import"), ("restore",)],
     ids=" ".join,
 )
 def test_a_path_with_the_home_of_nobody_is_that_of_a_file(cli, words: tuple[str, ...]) -> None:
@@ -96,7 +96,7 @@ def test_collections_are_looked_for_before_it_asks(filled, words: tuple[str, ...
 MISSING = (
     ("add", "/nope"), ("verify", "/nope"), ("merge", "/nope"), ("mount", "/nope"), ("adopt", "/nope"),
     ("restore", "/nope"), ("rules", "import", "/nope"), ("quickstarts", "import", "/nope"), ("eval", "/nope"),
-    ("collections", "insert", "x", "--file", "/nope"), ("models", "import", "/nope"), ("call", "search", "@/nope"),
+    ("collections", "insert", "x", "--file", "/nope"), ("call", "search", "@/nope"),
     ("servers", "import", "/nope"),
 )  # fmt: skip
 

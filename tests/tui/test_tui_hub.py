@@ -19,7 +19,6 @@ from localmcp.index.vector_queue import BEHIND, Lease, is_alive
 from localmcp.library.background import Work
 from localmcp.tui.commands import command_line
 from localmcp.tui.job_strip import Pace, work_words
-from localmcp.tui.panes.file import evaluation_page
 from localmcp.tui.panes.hub import COMMANDS, difference_lines
 from localmcp.workspace import Workspace
 
@@ -137,16 +136,6 @@ async def test_a_mounted_file_that_is_gone_says_so_in_its_row(tmp_path: Path) ->
         await find(tui, "mount:")
         await tui.until(lambda: "✗ herbs" in tui.text(), "the mount")
         assert "✗ herbs  it is not there" in tui.text()
-
-
-def test_an_evaluation_is_a_table_and_a_plot() -> None:
-    measures = {"questions": 4, "ndcg": 0.5, "recall": 0.75, "mrr": 0.25}
-    mode = {"overall": measures, "kinds": {"typo": measures}, "answered_anyway": 0.5, "p50": 7.5, "p95": 74.4}
-    answer = {"questions": {"typo": 4, "unanswerable": 2}, "modes": {"hybrid": mode}, "notices": ["No vectors."]}
-    page = evaluation_page(f"{json.dumps(answer)}\nsomething more").plain
-    assert "hybrid       0.500   0.750   0.250     7.5    74.4  50%" in page
-    assert "typo          hybrid    ███████████████ 0.50" in page
-    assert page.endswith("No vectors.")
 
 
 async def test_servers_are_listed_live_with_log_and_changed_definitions_are_approved(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from datetime import datetime
 from glob import escape
@@ -11,54 +10,12 @@ from itertools import islice
 from textual.content import Content
 
 from localmcp.config import load_settings, setting_text, settings_in_force
-from localmcp.humanize import bar, counted, size
+from localmcp.humanize import counted, size
 from localmcp.schemas import Json
 from localmcp.tui.command_pane import CommandPane
 from localmcp.tui.commands import Command, Entry
 from localmcp.tui.highlight import short
 from localmcp.tui.session import Session
-
-WIDTH = 30
-"""Signs of the longest bar, which is 1.0."""
-TONES = {"keyword": "$warning", "semantic": "$secondary", "hybrid": "$success"}
-
-
-def evaluation_page(printed: str) -> Content:
-    """Return the page of what `localmcp --json eval` prints."""
-    evaluation: Json = json.loads(printed.splitlines()[0])
-    asked = ", ".join(f"{count} {kind}" for kind, count in evaluation["questions"].items())
-    modes: dict[str, Json] = evaluation["modes"]
-    parts = [Content(f"Questions: {asked}."), _table(modes), _plot(evaluation["questions"], modes)]
-    parts += [Content.styled(notice, "$warning") for notice in evaluation["notices"]]
-    return Content("\n\n").join(parts)
-
-
-def _table(modes: dict[str, Json]) -> Content:
-    columns = ("nDCG@10", "recall", "MRR", "p50 ms", "p95 ms")
-    head = f"{'mode':<10}{''.join(f'{column:>8}' for column in columns)}  unanswerable"
-    lines = [Content.styled(head, "$muted")]
-    for name, mode in modes.items():
-        overall = mode["overall"]
-        measures = "".join(f"{overall[measure]:>8.3f}" for measure in ("ndcg", "recall", "mrr"))
-        anyway = "-" if mode["answered_anyway"] is None else f"{mode['answered_anyway']:.0%}"
-        times = f"{mode['p50']:>8.1f}{mode['p95']:>8.1f}"
-        lines.append(Content.assemble((f"{name:<10}", "bold"), f"{measures}{times}  {anyway}"))
-    return Content("\n").join(lines)
-
-
-def _plot(kinds: Json, modes: dict[str, Json]) -> Content:
-    """Draw nDCG@10 by kind of question: a bar for each way to search."""
-    lines = [Content.styled("nDCG@10 by kind of question", "$muted")]
-    for kind in ("all", *kinds):
-        measured = {name: mode["overall"] if kind == "all" else mode["kinds"].get(kind) for name, mode in modes.items()}
-        for number, (name, measures) in enumerate(measured.items()):
-            if measures:
-                label = f"{kind if not number else '':<14}{name:<9} "
-                lines.append(
-                    Content.assemble(label, (bar(measures["ndcg"], WIDTH), TONES[name]), f" {measures['ndcg']:.2f}")
-                )
-    return Content("\n").join(lines)
-
 
 _FILE = {"type": "string", "title": "File", "description": "Its path, such as ~/team.localmcp", "format": "path"}
 USE_MODEL = Command(
@@ -93,10 +50,8 @@ COMMANDS = (
             ("mount", "{file}"), {"file": _FILE}),
     Command("Packs", "Merge another file", "Its documents, quick starts and rules come into yours.",
             ("merge", "{file}"), {"file": _FILE}, preview=("--dry-run",), is_long=True),
-    Command("Evaluation", "Measure the search", "Questions are made from your passages; a table and a plot say how "
-            "many are answered.", ("--json", "eval", "--per-kind", "{questions}", "--collection", "{collection}"),
-            {"questions": {"type": "integer", "title": "Questions a kind", "default": 50, "minimum": 1},
-             "collection?": {"type": "string", "title": "Only collection"}}, is_long=True, draw=evaluation_page),
+    Command("Evaluation", "Measure the search", "Judged questions, one JSON object a line: query and relevant.",
+            ("eval", "{file}"), {"file": _FILE}, is_long=True),
     Command("Models", "Models on this machine", "The star marks the one in use.", ("models", "list"), shows=True),
     USE_MODEL,
 )  # fmt: skip

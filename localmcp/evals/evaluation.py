@@ -1,0 +1,298 @@
+"""Judged questions of a file, asked in every mode, the measures of the answers, and how two runs differ."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import statistics
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+from localmcp.errors import InvalidInput, ModelUnavailable, NotFound
+from localmcp.evals.metrics import ndcg, paired_interval, percentile, recall, reciprocal_rank
+from localmcp.index.candidates import Mode, SearchRequest
+from localmcp.index.collections import choose_collections
+from localmcp.index.index import Index
+from localmcp.models import LazyEmbedder
+from localmcp.schemas import nearest, shorten_value
+from localmcp.storage.database import Database, fetch_all
+
+MODES: tuple[Mode, ...] = ("keyword", "semantic", "hybrid")
+DEPTH = 10
+LOOKED_AT = 50
+"""Passages fetched for a question about documents: several of one document count once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One question, and what answers it."""
+
+    text: str
+    kind: str
+    grades: Mapping[str, float]
+    """Id of a document -> how relevant it is; empty = nothing in the collections answers it."""
+
+
+@dataclass(slots=True)
+class Measures:
+    """Means over the answerable questions of one kind."""
+
+    questions: int
+    ndcg: float
+    recall: float
+    mrr: float
+
+
+@dataclass(slots=True)
+class ModeResult:
+    """One mode's result."""
+
+    overall: Measures
+    kinds: dict[str, Measures]
+    answered_anyway: float | None
+    """Share of the unanswerable questions that got results which were not marked as doubtful; None without any."""
+    p50: float
+    """Milliseconds of a search."""
+    p95: float
+    arms: dict[str, float]
+    """Median milliseconds of each step."""
+    each: list[float] = field(default_factory=list[float])
+    """nDCG@10 of every answerable question, in order: what a comparison pairs."""
+
+
+@dataclass(slots=True)
+class Evaluation:
+    """One run over one file with one setting."""
+
+    settings: dict[str, Any]
+    asked: str
+    """Digest of the questions: only runs that asked the same can be paired."""
+    questions: dict[str, int]
+    modes: dict[str, ModeResult]
+    notices: list[str] = field(default_factory=list[str])
+    """What the searches themselves said: no vectors, another model, …"""
+
+
+@dataclass(slots=True)
+class Difference:
+    """The change of one mode from one run to another."""
+
+    mode: str
+    before: float
+    after: float
+    change: float
+    interval: tuple[float, float] | None
+    """95 % interval of the change, where both asked the same questions."""
+    p50_ratio: float
+
+    def is_loss(self, tolerance: float) -> bool:
+        """Return whether it lost more than `tolerance` nDCG@10, and not by chance: the interval is below 0."""
+        return self.change < -tolerance and (self.interval is None or self.interval[1] < 0)
+
+
+# ---------------------------------------------------------------- questions
+
+
+def read_questions(path: Path, database: Database, collections: tuple[str, ...] | None) -> list[Question]:
+    """Read a file of questions: one JSON object a line, {"query": "…", "relevant": ["notes/backup.md", …]}.
+
+    What is relevant is named by document id, path (its end is enough) or title, or as an object with grades
+    ({"notes/backup.md": 3}); an empty list means that nothing answers the question. `answers`, a list of objects with
+    a `path`, is the form of the sample questions.
+
+    Raises:
+        InvalidInput: the file is not of that form, or a name fits several documents; names the line.
+        NotFound: the file, or a document, is not there; names the line and the nearest.
+    """
+    names = _names(database, collections)
+    try:
+        # Not splitlines(), which also ends a line at U+2028 and U+0085, as texts in JSON may hold.
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
+    except FileNotFoundError as error:
+        raise NotFound(f"There is no file {path}.") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"{path} cannot be read: {error}.") from error
+    questions = [_read_line(f"{path}, line {n}", line, names) for n, line in enumerate(lines, 1) if line.strip()]
+    if not questions:
+        raise InvalidInput(f"{path} holds no question.", hint='A line: {"query": "…", "relevant": ["a title"]}')
+    return questions
+
+
+def _read_line(where: str, line: str, names: Mapping[str, Mapping[str, str]]) -> Question:
+    try:
+        entry: Any = json.loads(line)
+    except ValueError as error:
+        raise InvalidInput(f"{where}: no JSON object: {error}.") from error
+    table = cast("dict[str, Any]", entry) if isinstance(entry, dict) else {}
+    query, relevant = table.get("query"), table.get("relevant", table.get("answers", []))
+    if not isinstance(query, str):
+        raise InvalidInput(f"{where}: needs a text 'query', got {shorten_value(entry)}.")
+    if not query.strip():
+        raise InvalidInput(f"{where}: the query is empty.")
+    if isinstance(relevant, list):
+        relevant = dict.fromkeys(map(_name_of, cast("list[Any]", relevant)), 1)
+    if not isinstance(relevant, dict):
+        raise InvalidInput(f"{where}: 'relevant' must be a list or an object, got {shorten_value(relevant)}.")
+    grades: dict[str, float] = {}
+    for name, grade in cast("dict[str, Any]", relevant).items():
+        if isinstance(grade, bool) or not isinstance(grade, int | float) or grade < 0:
+            raise InvalidInput(f"{where}: a grade must be a number of 0 or more, got {shorten_value(grade)}.")
+        document = _find(where, name, names)
+        if grade:
+            grades[document] = float(grade)
+    return Question(query, str(table.get("kind", "judged")), grades)
+
+
+def _name_of(answer: Any) -> str:
+    return str(cast("dict[str, Any]", answer).get("path", "") if isinstance(answer, dict) else answer)
+
+
+def _names(database: Database, collections: tuple[str, ...] | None) -> dict[str, dict[str, str]]:
+    """Return every name of a document (id, place, title) -> the ids that it fits, each with its place or title."""
+    with database.read() as connection:
+        chosen = choose_collections(connection, list(collections) if collections else None)
+        ids = json.dumps([collection.id for collection in chosen])
+        inside = "trashed_at is null and collection_id in (select value from json_each(?))"
+        rows = fetch_all(connection, f"select uuid, uri, title from sources where {inside}", (ids,))
+    names: dict[str, dict[str, str]] = {}
+    for uuid, uri, title in rows:
+        for name in filter(None, (title, uri, uuid)):
+            names.setdefault(name.replace("\\", "/"), {})[uuid] = uri or title
+    return names
+
+
+def _find(where: str, name: str, names: Mapping[str, Mapping[str, str]]) -> str:
+    searched = name.replace("\\", "/")
+    ending = "/" + searched.lstrip("./")
+    fitting = names.get(searched) or {
+        uuid: place for path, places in names.items() if path.endswith(ending) for uuid, place in places.items()
+    }
+    if len(fitting) == 1:
+        return next(iter(fitting))
+    if fitting:
+        shown = ", ".join(f"{place} (id {uuid[:8]})" for uuid, place in [*fitting.items()][:5])
+        hint = "Give a longer end of the path, or the whole id, which 'localmcp sources --json' prints."
+        raise InvalidInput(f"{where}: '{name}' fits {len(fitting)} documents: {shown}.", hint=hint)
+    near = nearest(searched, list(names))
+    raise NotFound(f"{where}: no document '{name}'.", hint=f"Did you mean '{near}'?" if near else None)
+
+
+# ---------------------------------------------------------------- one run
+
+
+def evaluate(
+    index: Index,
+    embedder: LazyEmbedder,
+    questions: Sequence[Question],
+    collections: tuple[str, ...] | None,
+    settings: dict[str, Any],
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Evaluation:
+    """Ask every question once in each mode, mode after mode, so that a busy moment slows all modes alike.
+
+    The model is loaded before the clock runs; what an embedding costs is part of a search.
+    """
+    runs: dict[Mode, _Run] = {mode: _Run() for mode in MODES}
+    # Without a model the answers say that they come from words alone.
+    with suppress(ModelUnavailable):
+        embedder.get()
+    for number, question in enumerate(questions, 1):
+        for mode, run in runs.items():
+            # Another mode's answer of the same question must not find the embedding ready.
+            embedder.forget_queries()
+            run.ask(index, question, mode, collections)
+        progress(number, len(questions))
+    rows = [[question.text, question.kind, sorted(question.grades.items())] for question in questions]
+    return Evaluation(
+        settings,
+        hashlib.sha256(json.dumps(rows).encode()).hexdigest()[:16],
+        dict(Counter(question.kind for question in questions)),
+        {mode: run.result() for mode, run in runs.items()},
+        list(dict.fromkeys(notice for run in runs.values() for notice in run.notices)),
+    )
+
+
+class _Run:
+    """The measurements of one mode so far."""
+
+    def __init__(self) -> None:
+        self.scores: list[tuple[str, tuple[float, ...]]] = []
+        """Kind, and nDCG, recall and reciprocal rank of each answerable question."""
+        self.milliseconds: list[float] = []
+        self.laps: dict[str, list[float]] = {}
+        self.answered: list[bool] = []
+        """Of each unanswerable question: whether it got results that were not marked as doubtful."""
+        self.notices: list[str] = []
+
+    def ask(self, index: Index, question: Question, mode: Mode, collections: tuple[str, ...] | None) -> None:
+        start = time.perf_counter()
+        outcome = index.search(SearchRequest(question.text, mode, LOOKED_AT, collections=collections))
+        self.milliseconds.append((time.perf_counter() - start) * 1000)
+        self.notices += outcome.notices
+        for name, lap in outcome.milliseconds.items():
+            self.laps.setdefault(name, []).append(lap)
+        if not question.grades:
+            self.answered.append(bool(outcome.hits) and not outcome.doubtful)
+            return
+        ranking = list(dict.fromkeys(hit.passage.source_uuid for hit in outcome.hits))
+        measured = (measure(ranking, question.grades, DEPTH) for measure in (ndcg, recall, reciprocal_rank))
+        self.scores.append((question.kind, tuple(measured)))
+
+    def result(self) -> ModeResult:
+        kinds = dict.fromkeys(kind for kind, _ in self.scores)
+        return ModeResult(
+            overall=_measures([score for _, score in self.scores]),
+            kinds={kind: _measures([score for of, score in self.scores if of == kind]) for kind in kinds},
+            answered_anyway=round(statistics.fmean(self.answered), 4) if self.answered else None,
+            p50=round(percentile(self.milliseconds, 0.5), 2),
+            p95=round(percentile(self.milliseconds, 0.95), 2),
+            arms={name: round(statistics.median(laps), 2) for name, laps in self.laps.items()},
+            each=[round(score[0], 6) for _, score in self.scores],
+        )
+
+
+def _measures(scores: Sequence[tuple[float, ...]]) -> Measures:
+    means = [round(statistics.fmean(column), 4) for column in zip(*scores, strict=True)] or [0.0, 0.0, 0.0]
+    return Measures(len(scores), *means)
+
+
+# ---------------------------------------------------------------- two runs
+
+
+def read_evaluation(path: Path) -> Evaluation:
+    """Read what `localmcp eval --json` printed.
+
+    Raises:
+        NotFound, InvalidInput: there is no such file, or it holds something else.
+    """
+    from pydantic import TypeAdapter
+
+    try:
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        return TypeAdapter(Evaluation).validate_python(stored)
+    except FileNotFoundError as error:
+        raise NotFound(f"There is no file {path}.", hint="Make one: localmcp eval FILE --json > before.json") from error
+    except (OSError, ValueError) as error:
+        hint = "Make it again: localmcp eval FILE --json > before.json"
+        raise InvalidInput(f"{path} is not what `localmcp eval --json` prints.", hint=hint) from error
+
+
+def compare(before: Evaluation, after: Evaluation) -> list[Difference]:
+    """Return the change of nDCG@10 of each mode that both runs have."""
+    return [
+        Difference(
+            mode,
+            old.overall.ndcg,
+            new.overall.ndcg,
+            round(new.overall.ndcg - old.overall.ndcg, 4),
+            paired_interval(old.each, new.each) if before.asked == after.asked else None,
+            round(new.p50 / old.p50, 3) if old.p50 else 0.0,
+        )
+        for mode, new in after.modes.items()
+        if (old := before.modes.get(mode))
+    ]
