@@ -16,9 +16,8 @@ from localmcp.errors import Interrupted
 from localmcp.index.collections import Collection
 from localmcp.index.drafts import SourceDraft
 from localmcp.index.sources import Indexed, Pending, put_source, restore_source, trash_sources
-from localmcp.library.drafting import Reading, member_uri
 from localmcp.library.ledger import WATCHED, Entry, mark, record, record_scans
-from localmcp.library.reading import Step, Task
+from localmcp.library.reading import Reading, Step, Task, member_uri
 from localmcp.library.report import Run
 from localmcp.library.trash import documents_in
 from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one

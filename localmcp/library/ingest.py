@@ -33,12 +33,11 @@ from localmcp.index.trash import keep_version
 from localmcp.index.vector_queue import BEHIND, FRONT, MOST_BATCH, MOST_BEHIND, QueueWorker, waiting
 from localmcp.library import ledger, trash
 from localmcp.library.background import Announcement, is_filling
-from localmcp.library.drafting import Origin, draft_source
 from localmcp.library.indexing import Indexer, find_text
 from localmcp.library.ledger import Root, check_options, find_targets, why_absent
 from localmcp.library.names import SourceRow
 from localmcp.library.plan import Plan, plan_adding, plan_refresh, set_aside
-from localmcp.library.reading import read_groups, window_for
+from localmcp.library.reading import Origin, draft_source, read_groups, window_for
 from localmcp.library.report import Progress as Progress
 from localmcp.library.report import ProgressCallback, Report, Run
 from localmcp.library.scans import ScanReader, waiting_pages

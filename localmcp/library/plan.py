@@ -13,7 +13,6 @@ import apsw
 from localmcp.config import Settings
 from localmcp.humanize import counted
 from localmcp.index.collections import Collection
-from localmcp.library.drafting import CANNOT_BE_READ, REACHED_BY_LINK
 from localmcp.library.ledger import (
     Entry,
     Kind,
@@ -26,7 +25,7 @@ from localmcp.library.ledger import (
     values_of,
     watched_folders,
 )
-from localmcp.library.reading import Task, is_raised
+from localmcp.library.reading import CANNOT_BE_READ, REACHED_BY_LINK, Task, is_raised
 from localmcp.library.walk import Found, Passed, WalkRules, below, stat_file, walk
 from localmcp.storage.database import Database
 from localmcp.storage.times import utc_moment

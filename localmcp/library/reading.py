@@ -1,30 +1,73 @@
-"""Read files in worker processes, and yield them in groups, each of which becomes one transaction."""
+"""Read files into documents that are ready to be stored: safely opened, cut, split into words, mostly in processes of
+their own. They come in groups, each of which becomes one transaction."""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import logging
 import os
 import pickle
 import re
+import stat
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from codecs import BOM_UTF8, BOM_UTF16_LE
+from collections import Counter
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import PurePath
-from typing import NamedTuple
+from pathlib import Path, PurePath
+from typing import Any, BinaryIO, NamedTuple
 
 from localmcp.config import Settings
-from localmcp.index.drafts import Window
-from localmcp.library.drafting import LONGEST_CHUNK, Origin, Reading, ReadTask, estimate_tokens, read_file
+from localmcp.errors import LocalMCPError, ScannedDocument, UnreadableDocument
+from localmcp.files import modified_ns
+from localmcp.index.drafts import DEFAULT_LANGUAGE, WORD_ONLY, SourceDraft, Window, draft_chunk
 from localmcp.library.ledger import Entry, Root
 from localmcp.library.walk import Found
 from localmcp.models import Embedder
+from localmcp.readers.chunking import MAIL_HEADER, Chunk, split
+from localmcp.readers.data_text import is_data, is_data_file
+from localmcp.readers.document import Document
 from localmcp.readers.worker_pool import SMALL, Limits, WorkerPool
+from localmcp.wording.languages import detect_language
 
+log = logging.getLogger(__name__)
+
+LONGEST_CHUNK = 254
+"""Tokens of an embedded text, also for models that read more: shorter passages answer more exactly."""
+CODE_SAMPLES = 6
+"""Passages of code that decide which language its words are in."""
+CANNOT_BE_READ = "cannot be read"
+"""Begins the reason of a file that the system does not let us read."""
+REACHED_BY_LINK = "reached through a link, which it was not when it was added; add it again if that is meant"
+BLOCK = 1 << 20
+HEAD = 8192
+STREAMED = ("mailbox", "conversations", "archive")
+"""Kinds of containers that are never held as a whole, so that they may be of any size."""
 GROUP_CHUNKS, GROUP_SECONDS = 6_000, 2.0
 """A transaction holds about so many passages, or what was read in so long."""
 FIRST_SECONDS = 0.3
 """The first one, so that something is found soon."""
+READ_HERE_BYTES = 100_000
+"""So much plain text is read before a worker process has started."""
 PLAIN_SUFFIXES = frozenset(".md .markdown .txt .rst .py .js .ts .c .h .java .go .rs .sh .toml .ini .cfg .yaml".split())
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The origin of a document and the options set for it; None and {} leave the document's own values."""
+
+    collection_id: int
+    partition_id: int | None
+    uri: str | None
+    sha256: str
+    size: int
+    mtime_ns: int | None = None
+    title: str | None = None
+    source_type: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +82,33 @@ class Task:
     anew: bool = False
     """Read it again, because a limit was raised that a document in it exceeded."""
 
+    @property
+    def origin(self) -> Origin:
+        """Where its documents come from; `sha256` is of the bytes that need not be read again, or empty."""
+        root, entry = self.root, self.entry
+        is_known = entry is not None and entry.status == "indexed" and not (self.forced or self.anew)
+        return Origin(
+            root.collection_id, root.partition_id, self.file.path, (is_known and entry and entry.sha256) or "",
+            self.file.size, self.file.mtime_ns, root.title, root.source_type, root.metadata,
+        )  # fmt: skip
+
+
+@dataclass(slots=True)
+class Reading:
+    """The result of reading a file, or one document in it: a `draft`, or `unchanged`, or the reason why not."""
+
+    size: int = 0
+    mtime_ns: int = 0
+    sha256: str | None = None
+    """Of the whole file."""
+    draft: SourceDraft | None = None
+    unchanged: bool = False
+    skipped: str = ""
+    failed: str = ""
+    member: str = ""
+    """Name of the document inside the file; empty for the file itself."""
+    seconds: float = 0.0
+
 
 class Step(NamedTuple):
     """The result of reading a file, or one document in it."""
@@ -47,6 +117,14 @@ class Step(NamedTuple):
     reading: Reading
     last: bool
     """Nothing more of this file comes."""
+
+
+# ---------------------------------------------------------------- groups
+
+
+def estimate_tokens(text: str) -> int:
+    """Estimate the WordPieces of a text, rather too many: a third of each word's bytes, and each other sign."""
+    return sum(-(-len(part.encode()) // 3) for part in re.findall(r"\w+|[^\w\s]", text))
 
 
 def window_for(embedder: Embedder | None) -> Window:
@@ -66,7 +144,7 @@ def read_groups(tasks: Sequence[Task], window: Window, settings: Settings) -> It
     """Yield the results of reading the files, in groups that are one transaction each."""
     group: list[Step] = []
     chunks, start, patience = 0, time.monotonic(), FIRST_SECONDS
-    for step in _steps(tasks, _read(tasks, window, settings)):
+    for step in _steps(_read_all(tasks, window, settings)):
         group.append(step)
         chunks += len(step.reading.draft.chunks) if step.reading.draft else 0
         if chunks >= GROUP_CHUNKS or time.monotonic() - start > patience:
@@ -76,30 +154,33 @@ def read_groups(tasks: Sequence[Task], window: Window, settings: Settings) -> It
         yield group
 
 
-def _steps(tasks: Sequence[Task], readings: Iterable[tuple[int, Reading | None]]) -> Iterator[Step]:
+def _steps(readings: Iterable[tuple[Task, Reading | None]]) -> Iterator[Step]:
     """Yield each reading with whether it is the last of its file, so that one transaction completes a file."""
-    pending: dict[int, Reading] = {}
-    for number, reading in readings:
-        before = pending.pop(number, None)
+    pending: dict[str, Reading] = {}
+    for task, reading in readings:
+        before = pending.pop(task.file.path, None)
         if reading is not None:
-            pending[number] = reading
+            pending[task.file.path] = reading
             if before is not None:
-                yield Step(tasks[number], before, last=False)
+                yield Step(task, before, last=False)
         else:
-            yield Step(tasks[number], before or _failed_reading(tasks[number], "it holds no document"), last=True)
+            yield Step(task, before or _failed_reading(task, "it holds no document"), last=True)
 
 
-def _read(tasks: Sequence[Task], window: Window, settings: Settings) -> Iterator[tuple[int, Reading | None]]:
-    """Yield number and reading of each document, None at the end of a file; files in any order."""
+def _read_all(tasks: Sequence[Task], window: Window, settings: Settings) -> Iterator[tuple[Task, Reading | None]]:
+    """Yield each document with the task of its file, None at the end of a file; files in any order."""
     work = partial(read_file, window, settings.max_file_mb * 1_000_000)
-    items = (_read_task(number, task) for number, task in enumerate(tasks))
+    is_plain = all(PurePath(task.file.path).suffix.lower() in PLAIN_SUFFIXES for task in tasks)
+    if is_plain and sum(task.file.size for task in tasks) <= READ_HERE_BYTES:
+        # Not worth a process, and no format's reader can be led astray by it.
+        for task in tasks:
+            yield from ((task, reading) for reading in work(task))
+            yield task, None
+        return
     with WorkerPool(work, workers=_workers(tasks), limits=limits_of(settings), share=_share) as pool:
-        for answer in pool.run(items):
-            number = answer.item.number
-            if answer.finished:
-                yield number, None
-            else:
-                yield number, answer.value or _failed_reading(tasks[number], answer.failure, answer.member)
+        for answer in pool.run(tasks):
+            ended = None if answer.finished else _failed_reading(answer.item, answer.failure, answer.member)
+            yield answer.item, answer.value or ended
 
 
 def limits_of(settings: Settings) -> Limits:
@@ -121,32 +202,212 @@ def is_raised(reason: str, settings: Settings) -> bool:
     return match is not None and getattr(settings, match[2], 0) > float(match[3] or match[1])
 
 
-def _share(item: ReadTask) -> int:
+def _share(task: Task) -> int:
     """Return how many of AHEAD a file is: together about 24 MB of plain text, read while a transaction is written."""
-    plain = PurePath(item.origin.uri or "").suffix.lower() in PLAIN_SUFFIXES
-    return min(item.origin.size // 8000 + 1, SMALL) if plain else SMALL
+    plain = PurePath(task.file.path).suffix.lower() in PLAIN_SUFFIXES
+    return min(task.file.size // 8000 + 1, SMALL) if plain else SMALL
 
 
 def _workers(tasks: Sequence[Task]) -> int:
     return min(os.cpu_count() or 1, len(tasks))
 
 
-def _read_task(number: int, task: Task) -> ReadTask:
-    root, entry = task.root, task.entry
-    unread = entry.sha256 if entry and entry.status == "indexed" and not (task.forced or task.anew) else None
-    origin = Origin(
-        collection_id=root.collection_id,
-        partition_id=root.partition_id,
-        uri=task.file.path,
-        sha256=unread or "",
-        size=task.file.size,
-        mtime_ns=task.file.mtime_ns,
-        title=root.title,
-        source_type=root.source_type,
-        metadata=root.metadata,
-    )
-    return ReadTask(number, origin, archive=root.kind == "file")
-
-
 def _failed_reading(task: Task, reason: str, member: str = "") -> Reading:
     return Reading(size=task.file.size, mtime_ns=task.file.mtime_ns, failed=reason, member=member)
+
+
+# ---------------------------------------------------------------- files
+
+
+def read_file(window: Window, max_bytes: int, task: Task) -> Iterator[Reading]:
+    """Yield the results of reading a file, one for each document in it; a failure is a result too."""
+    reading = Reading(mtime_ns=task.file.mtime_ns, size=task.file.size)
+    begin = time.perf_counter()
+    try:
+        for member in _read(reading, window, max_bytes, task):
+            member.seconds, begin = time.perf_counter() - begin, time.perf_counter()
+            yield member
+        return
+    except OSError as error:
+        reason = f"{CANNOT_BE_READ}: {(error.strerror or str(error)).lower()}"
+    except ScannedDocument as error:
+        yield replace(reading, skipped=str(error), seconds=time.perf_counter() - begin)
+        return
+    except LocalMCPError as error:
+        reason = str(error)
+    except MemoryError:
+        raise
+    except RecursionError:
+        reason = "it is nested too deeply"
+    except Exception as error:
+        # A hostile file must not fill the terminal; `localmcp why` tells the reason, `-v` where it was raised.
+        log.debug("%s cannot be indexed", task.file.path, exc_info=True)
+        reason = f"unexpected {type(error).__name__}: {error}"[:300]
+    yield replace(reading, failed=reason, seconds=time.perf_counter() - begin)
+
+
+def _read(reading: Reading, window: Window, max_bytes: int, task: Task) -> Iterator[Reading]:
+    from localmcp.readers.readers import container_kind, read_documents  # 60 ms: every reader
+
+    path, origin, archive = Path(task.file.path), task.origin, task.root.kind == "file"
+    with open_regular(path) as file:
+        status = os.fstat(file.fileno())
+        reading.size, reading.mtime_ns = status.st_size, modified_ns(status)
+        head = file.read(HEAD)
+        streams = container_kind(head, path.name, archive=archive) in STREAMED
+        if reason := None if streams else _why_skipped(head, path.name, status.st_size, max_bytes):
+            yield replace(reading, skipped=reason)
+            return
+        reading.sha256, blank = _digest_of(file)
+        if blank:
+            yield replace(reading, skipped="only white space")
+        elif reading.sha256 == origin.sha256:
+            yield replace(reading, unchanged=True)
+        else:
+            for document in read_documents(file, path.name, max_bytes=max_bytes, archive=archive):
+                yield _drafted(reading, document, window, origin)
+
+
+@contextmanager
+def open_regular(path: Path) -> Generator[BinaryIO]:
+    """Open a regular file that its path reaches without any link.
+
+    Raises:
+        UnreadableDocument: a link is in the path now, or it is no regular file.
+        OSError: the file is gone or may not be read.
+    """
+    no_links = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    linked = UnreadableDocument(REACHED_BY_LINK)
+    if path.is_symlink():
+        raise linked
+    with os.fdopen(os.open(path, os.O_RDONLY | no_links), "rb") as file:
+        opened = os.fstat(file.fileno())
+        if not stat.S_ISREG(opened.st_mode):
+            raise UnreadableDocument(f"{path} is not a regular file.")
+        # Compared after opening: what the path leads to now is what was opened.
+        if os.path.realpath(path) != str(path) or not os.path.samestat(os.lstat(path), opened):
+            raise linked
+        yield file
+
+
+_BLANK = b" \t\n\r\v\f\0" + BOM_UTF8 + BOM_UTF16_LE
+
+
+def _digest_of(file: BinaryIO) -> tuple[str, bool]:
+    """Return the SHA-256 of a file, and whether it is only white space."""
+    file.seek(0)
+    digest, blank = hashlib.sha256(), True
+    while block := file.read(BLOCK):
+        digest.update(block)
+        blank = blank and not block.strip(_BLANK)
+    file.seek(0)
+    return digest.hexdigest(), blank
+
+
+def _why_skipped(head: bytes, name: str, size: int, max_bytes: int) -> str | None:
+    from localmcp.readers.readers import MAX_BYTES, why_unread
+
+    if size > max_bytes:
+        return f"larger than {max_bytes // 1_000_000} MB (setting max_file_mb)"
+    # A person may allow larger files than the readers' own bound; what they are is then seen while reading.
+    return why_unread(head, name, size) if size <= MAX_BYTES else None
+
+
+# ---------------------------------------------------------------- drafts
+
+
+def _drafted(reading: Reading, document: Document, window: Window, origin: Origin) -> Reading:
+    if document.scan:
+        digest = hashlib.sha256(document.scan).hexdigest()
+        return replace(
+            reading, skipped=document.failure, member=document.member, sha256=digest, size=len(document.scan)
+        )
+    if document.failure:
+        return replace(reading, failed=document.failure, member=document.member)
+    origin = replace(origin, sha256=reading.sha256 or "", size=reading.size, mtime_ns=reading.mtime_ns)
+    if document.member:
+        origin = _member_origin(origin, document)
+    return replace(reading, draft=draft_source(document, window, origin), member=document.member)
+
+
+def _member_origin(origin: Origin, document: Document) -> Origin:
+    """Return where a document inside a file comes from: it changes when its own text does."""
+    data = document.text.encode()
+    metadata_text = json.dumps(document.metadata, sort_keys=True, ensure_ascii=False).encode()
+    places = {"container": origin.uri, "parent": member_uri(origin.uri or "", document.parent)}
+    return replace(
+        origin,
+        uri=member_uri(origin.uri or "", document.member),
+        sha256=hashlib.sha256(metadata_text + b"\0" + data).hexdigest(),
+        size=len(data),
+        title=None,
+        metadata={**origin.metadata, **places},
+    )
+
+
+def member_uri(path: str, member: str) -> str:
+    """Return the uri of a document inside a file; of the file itself when `member` is empty."""
+    return f"{path}#{member}" if member else path
+
+
+def draft_source(document: Document, window: Window, origin: Origin) -> SourceDraft:
+    """Return the source to store, with the words of its passages."""
+    title = origin.title or document.title
+    by_word_only = is_data_file(origin.uri or "")
+    chunks = split(
+        document.text,
+        markup=document.markup,
+        count_tokens=window.count_tokens,
+        title=title,
+        page_starts=document.page_starts,
+        row_starts=document.row_starts,
+        headings=document.headings,
+        appendix=document.appendix,
+        limit=window.limit,
+        target=min(200, window.limit),
+    )
+    is_code = document.markup == "code"
+    language = (_code_language(chunks) if is_code else detect_language(_prose(document.text))) or DEFAULT_LANGUAGE
+    return SourceDraft(
+        collection_id=origin.collection_id,
+        partition_id=origin.partition_id,
+        title=title,
+        source_type=origin.source_type or document.source_type,
+        format=document.format,
+        uri=origin.uri,
+        sha256=origin.sha256,
+        size=origin.size,
+        mtime_ns=origin.mtime_ns,
+        language=language,
+        date=document.date,
+        date_from=document.date_from,
+        metadata={**document.metadata, **origin.metadata},
+        chunks=[
+            draft_chunk(
+                chunk, title, title, _language_of(chunk, language), _kind_of(chunk, by_word_only), with_words=True
+            )
+            for chunk in chunks
+        ],
+    )
+
+
+def _code_language(chunks: Sequence[Chunk]) -> str | None:
+    """Return the language that most of some passages, spread over the document, have; None when all are undecided."""
+    spread = chunks[:: -(-len(chunks) // CODE_SAMPLES) or 1]
+    votes = Counter(filter(None, (detect_language(chunk.text) for chunk in spread)))
+    return max(votes, key=votes.__getitem__, default=None)
+
+
+def _prose(text: str) -> str:
+    """Return a text without the header of a mail, which looks English in every language."""
+    header = MAIL_HEADER.match(text)
+    return text[header.end() :] if header else text
+
+
+def _language_of(chunk: Chunk, document_language: str) -> str:
+    # Of code, half the passages are undecided, and one in 200 was taken for a language that is not in it.
+    return (chunk.kind != "code" and detect_language(_prose(chunk.text))) or document_language
+
+
+def _kind_of(chunk: Chunk, by_word_only: bool) -> str:
+    return WORD_ONLY if by_word_only or is_data(chunk.text) else chunk.kind

@@ -19,10 +19,9 @@ from localmcp.index.drafts import SourceDraft, Window
 from localmcp.index.sources import put_source, restore_source
 from localmcp.index.vector_queue import BEHIND, FRONT, Lease
 from localmcp.library import ledger
-from localmcp.library.drafting import Origin, Reading, draft_source, member_uri, open_regular
 from localmcp.library.indexing import Indexer, find_place
 from localmcp.library.ledger import Entry, Root, owner_of
-from localmcp.library.reading import Step, Task
+from localmcp.library.reading import Origin, Reading, Step, Task, draft_source, member_uri, open_regular
 from localmcp.library.report import Run
 from localmcp.library.walk import Found
 from localmcp.readers.ocr import Engine, PageText, installed_engine, read_pages, scan_document

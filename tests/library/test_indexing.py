@@ -8,10 +8,9 @@ import pytest
 from consistency import disagreements
 
 from localmcp.index.collections import ensure_collection
-from localmcp.library.drafting import Origin, Reading, draft_source
 from localmcp.library.indexing import Indexer
 from localmcp.library.ledger import Root
-from localmcp.library.reading import Step, Task, window_for
+from localmcp.library.reading import Origin, Reading, Step, Task, draft_source, window_for
 from localmcp.library.report import Run
 from localmcp.library.walk import Found
 from localmcp.models import open_embedder

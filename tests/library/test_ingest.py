@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from localmcp.config import Settings
 from localmcp.errors import InvalidInput, ModelMismatch, ModelUnavailable, NotFound
 from localmcp.index.vector_queue import requeue_collection
-from localmcp.library.drafting import estimate_tokens
 from localmcp.library.ingest import Library, Progress
+from localmcp.library.reading import estimate_tokens
 from localmcp.models import Embedder, HashEmbedder, LazyEmbedder, open_embedder
 from localmcp.storage.database import Database, fetch_one
 

@@ -6,7 +6,7 @@ import zipfile
 import pytest
 
 from localmcp.errors import LocalMCPError
-from localmcp.library.drafting import estimate_tokens
+from localmcp.library.reading import estimate_tokens
 from localmcp.readers.chunking import split
 from localmcp.readers.readers import read_bytes
 from localmcp.readers.worker_pool import Limits, WorkerPool
