@@ -13,12 +13,11 @@ from pathlib import Path
 import apsw
 
 from localmcp import files
-from localmcp.doctor.file import MAGIC
 from localmcp.doctor.optimization import truncate_log
 from localmcp.errors import AlteredSchema, FileUnavailable, InvalidInput, LocalMCPError, NotOurFile
 from localmcp.files import expand_home
 from localmcp.packs.verify import Verification, verify
-from localmcp.storage.adoption import Dropped, KeptPowers, copy_rows
+from localmcp.storage.adoption import Dropped, KeptPowers, copy_rows, keep_bytes
 from localmcp.storage.connections import open_copy
 from localmcp.storage.database import Database, fetch_all, fetch_one
 from localmcp.storage.provenance import adopt_file
@@ -40,6 +39,18 @@ class Backup:
     """What does not agree in it, as in the file itself; `doctor --fix` fixes that."""
 
 
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """The result of a restore."""
+
+    path: Path
+    previous: Path | None
+    """The copy of the file as it was; None when there was none."""
+    counts: dict[str, int]
+    dropped: Dropped
+    """Powers of a backup from another machine that were not taken over."""
+
+
 def back_up(database: Database, target: Path | None = None) -> Backup:
     """Copy the whole file, keys and history included, to `target` (beside it, named by the time, for None).
 
@@ -52,7 +63,10 @@ def back_up(database: Database, target: Path | None = None) -> Backup:
     target = expand_home(target).absolute() if target else name_beside(database.path, "backup")
     if target.is_dir():
         target = target / name_beside(database.path, "backup").name
-    _check_free(target)
+    if target.exists():
+        raise InvalidInput(f"{target} is there already.", hint="Name another file.")
+    if not target.parent.is_dir():
+        raise InvalidInput(f"The folder {target.parent} does not exist.")
     with _scratch(target.parent) as scratch:
         copy = scratch / "copy"
         database.copy_to(copy)
@@ -65,25 +79,12 @@ def back_up(database: Database, target: Path | None = None) -> Backup:
 
 def name_beside(path: Path, note: str) -> Path:
     """`main-backup-20260131-093000.localmcp`, beside the file; a number is added when that is there already."""
-    moment = datetime.now().strftime("%Y%m%d-%H%M%S")
-    named = path.with_name(f"{path.stem}-{note}-{moment}{path.suffix}")
-    number = 2
-    while named.exists():
-        named = path.with_name(f"{path.stem}-{note}-{moment}-{number}{path.suffix}")
+    named = path.with_name(f"{path.stem}-{note}-{datetime.now():%Y%m%d-%H%M%S}{path.suffix}")
+    free, number = named, 2
+    while free.exists():
+        free = named.with_stem(f"{named.stem}-{number}")
         number += 1
-    return named
-
-
-@dataclass(frozen=True, slots=True)
-class Restored:
-    """The result of a restore."""
-
-    path: Path
-    previous: Path | None
-    """The copy of the file as it was; None when there was none."""
-    counts: dict[str, int]
-    dropped: Dropped
-    """Powers of a backup from another machine that were not taken over."""
+    return free
 
 
 def restore(path: Path, backup: Path, *, other: bool = False, powers: KeptPowers | None = None) -> Restored:
@@ -109,20 +110,28 @@ def restore(path: Path, backup: Path, *, other: bool = False, powers: KeptPowers
         prepared = scratch / "prepared"
         dropped = copy_rows(backup, prepared, powers or KeptPowers()) or Dropped()
         counts = _read_to_its_end(prepared, f"{backup} cannot be used", "Nothing was changed.").counts
+        with closing(open_copy(prepared)) as connection:
+            file_id = str(fetch_one(connection, "select id from file"))
+        previous = path.with_name(f"{path.name}.before-restore")
+        if previous.exists():
+            previous = path.with_name(f"{previous.name}-{datetime.now():%Y%m%d-%H%M%S-%f}")
         current = _open_current(path) if path.exists() else None
         if current is None:
-            previous = _copy_bytes(path) if path.exists() else None
-            _put_in_place(prepared, path)
-            return Restored(path, previous, counts, dropped)
+            kept = keep_bytes(path, previous)
+            adopt_file(file_id)
+            os.replace(prepared, path)
+            return Restored(path, kept, counts, dropped)
         with closing(current):
-            _check_same_file(current, prepared, backup, other)
-            previous = _previous_name(path)
+            if file_id != current.file_id and not other:
+                message = f"{backup} is a backup of another file than {path}."
+                raise InvalidInput(message, hint="Say --other if that is what you want.")
 
             def copy_current() -> None:
                 current.copy_to(scratch / "previous")
                 os.replace(scratch / "previous", previous)
 
             _advance_counters(prepared, current)
+            adopt_file(file_id)
             _replace_content(prepared, path, copy_current)
     return Restored(path, previous, counts, dropped)
 
@@ -140,7 +149,11 @@ def _read_to_its_end(path: Path, otherwise: str, hint: str) -> Verification:
 
 
 def _open_current(path: Path) -> Database | None:
-    """Return the file as it is, or None when it cannot be read any more."""
+    """Return the file as it is, or None when it cannot be read any more.
+
+    Raises:
+        NotOurFile: it is a sound database of another program, which is not ours to replace.
+    """
     database = Database(path, read_only=True)
     try:
         with database.read() as connection:
@@ -149,40 +162,26 @@ def _open_current(path: Path) -> Database | None:
     except AlteredSchema:
         pass
     except NotOurFile as error:
-        database.close()
-        with path.open("rb") as file:
-            if file.read(len(MAGIC)) == MAGIC:
-                # A sound database of another program is not ours to replace.
-                raise error
+        if not isinstance(error.__cause__, apsw.NotADBError):
+            raise
     except (LocalMCPError, apsw.Error):
         pass
     database.close()
     return None
 
 
-def _check_same_file(current: Database, prepared: Path, backup: Path, other: bool) -> None:
-    with closing(open_copy(prepared)) as connection:
-        theirs = fetch_one(connection, "select id from file")
-    if theirs != current.file_id and not other:
-        raise InvalidInput(
-            f"{backup} is a backup of another file than {current.path}.", hint="Say --other if that is what you want."
-        )
-
-
 def _advance_counters(prepared: Path, current: Database) -> None:
     """Lift generations and row ids above those of the file, so that caches of other processes notice the change."""
     counters = current.counters()
     with current.read() as connection:
-        numbers: dict[str, int] = dict(fetch_all(connection, "select name, seq from sqlite_sequence"))
+        numbers = fetch_all(connection, "select seq, name from sqlite_sequence")
     with closing(open_copy(prepared)) as connection:
         connection.execute("begin immediate")
-        for name, value in counters.items():
-            if name != "one":
-                connection.execute(f"update state set {name} = max({name}, ?) + ?", (value, FAR_AHEAD))
-        for name, value in numbers.items():
-            connection.execute("update sqlite_sequence set seq = max(seq, ?) where name = ?", (value, name))
-            if not connection.changes():
-                connection.execute("insert into sqlite_sequence (name, seq) values (?, ?)", (name, value))
+        for name in counters.keys() - {"one"}:
+            connection.execute(f"update state set {name} = max({name}, ?) + ?", (counters[name], FAR_AHEAD))
+        missing = "insert into sqlite_sequence select ?2, ?1 where ?2 not in (select name from sqlite_sequence)"
+        connection.executemany(missing, numbers)
+        connection.executemany("update sqlite_sequence set seq = max(seq, ?) where name = ?", numbers)
         connection.execute("commit")
 
 
@@ -192,13 +191,15 @@ def _replace_content(prepared: Path, path: Path, copy_current: Callable[[], None
     The first page takes the lock for writing, so `copy_current` copies the last state that was written.
     """
     try:
-        with closing(open_copy(path)) as target, closing(open_copy(prepared)) as source:
-            adopt_file(fetch_one(source, "select id from file"))
-            with target.backup("main", source, "main") as pages:
-                pages.step(1)
-                copy_current()
-                while not pages.done:
-                    pages.step(PAGES_AT_ONCE)
+        with (
+            closing(open_copy(path)) as target,
+            closing(open_copy(prepared)) as source,
+            target.backup("main", source, "main") as pages,
+        ):
+            pages.step(1)
+            copy_current()
+            while not pages.done:
+                pages.step(PAGES_AT_ONCE)
         # Whoever reads the old content meanwhile is not waited for longer.
         truncate_log(path)
     except (apsw.BusyError, apsw.LockedError) as error:
@@ -206,44 +207,10 @@ def _replace_content(prepared: Path, path: Path, copy_current: Callable[[], None
             f"{path} is being written by another program; nothing was changed.", hint="Try again when it has finished."
         ) from error
     except apsw.FullError as error:
-        raise FileUnavailable(
-            "The disk is full; nothing was changed.", hint="Free some space and try again."
-        ) from error
+        message = "The disk is full; nothing was changed."
+        raise FileUnavailable(message, hint="Free some space and try again.") from error
     except (apsw.ReadOnlyError, apsw.CantOpenError, apsw.IOError) as error:
         raise FileUnavailable(f"{path} cannot be written: {error}.") from error
-
-
-def _put_in_place(prepared: Path, path: Path) -> None:
-    """Put the prepared file where none is, or where one is that cannot be read."""
-    with closing(open_copy(prepared)) as connection:
-        adopt_file(fetch_one(connection, "select id from file"))
-    # A log that belongs to the broken file would be played into the new one.
-    for ending in ("-wal", "-shm", "-journal"):
-        path.with_name(f"{path.name}{ending}").unlink(missing_ok=True)
-    os.replace(prepared, path)
-
-
-def _copy_bytes(path: Path) -> Path:
-    """Copy a file that SQLite cannot read, and its log, as they are."""
-    copy = _previous_name(path)
-    for ending in ("", "-wal"):
-        broken = path.with_name(f"{path.name}{ending}")
-        if broken.exists():
-            shutil.copy2(broken, copy.with_name(f"{copy.name}{ending}"))
-    return copy
-
-
-def _previous_name(path: Path) -> Path:
-    """Return a free name for the copy of the file as it was."""
-    name = path.with_name(f"{path.name}.before-restore")
-    return path.with_name(f"{name.name}-{datetime.now():%Y%m%d-%H%M%S-%f}") if name.exists() else name
-
-
-def _check_free(target: Path) -> None:
-    if target.exists():
-        raise InvalidInput(f"{target} is there already.", hint="Name another file.")
-    if not target.parent.is_dir():
-        raise InvalidInput(f"The folder {target.parent} does not exist.")
 
 
 @contextmanager

@@ -10,13 +10,9 @@ from typing import Literal
 import apsw
 
 from localmcp.errors import LocalMCPError
+from localmcp.visible_text import visible
 
 log = logging.getLogger(__name__)
-
-Status = Literal["ok", "warn", "fail"]
-
-READABLE_FAULTS = (LocalMCPError, apsw.Error, OSError, ValueError, TypeError, LookupError)
-"""What a check may raise on a broken file or configuration; its result then says so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +20,7 @@ class Check:
     """The result of one check."""
 
     name: str
-    status: Status
+    status: Literal["ok", "warn", "fail"]
     """`warn`: it works, but should be looked at. `fail`: something does not work, or the file is not sound."""
     says: str
     fix: str = ""
@@ -47,11 +43,15 @@ def fail(name: str, says: str, fix: str = "") -> Check:
 
 
 def looked(name: str, look: Callable[[], Iterable[Check]]) -> Iterator[Check]:
-    """Yield the checks that `look` makes; a fault on the way becomes the last of them."""
+    """Yield the checks that `look` makes; a fault on the way becomes the last of them.
+
+    What they say may come from files of others: characters that control a terminal are made visible.
+    """
     try:
-        yield from look()
+        for check in look():
+            yield Check(check.name, check.status, visible(check.says), visible(check.fix))
     except LocalMCPError as error:
-        yield fail(name, str(error))
-    except READABLE_FAULTS as error:
+        yield fail(name, visible(str(error)))
+    except (apsw.Error, OSError, ValueError, TypeError, LookupError) as error:
         log.debug("the check %s failed", name, exc_info=True)
-        yield fail(name, f"could not be looked at: {type(error).__name__}: {error}"[:300])
+        yield fail(name, visible(f"could not be looked at: {type(error).__name__}: {error}"[:300]))

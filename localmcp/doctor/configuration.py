@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
-from urllib.parse import urlsplit
 
 from localmcp import config
-from localmcp.config import Settings
 from localmcp.doctor.check import Check, fail, ok, warn
-from localmcp.errors import ConfigurationError, LocalMCPError, UnknownTool
+from localmcp.errors import ConfigurationError, UnknownTool
 from localmcp.files import expand_home
 from localmcp.hub.adoption import is_localmcp
 from localmcp.hub.catalog import describe_left_out
 from localmcp.hub.client_configuration import client_files, read_document, servers_in
 from localmcp.hub.servers import McpServers
-from localmcp.language_models import parse_address
-from localmcp.milvus.client import read_server
-from localmcp.models import parse_spec
 from localmcp.own_tools.fields import line_of
 from localmcp.own_tools.manifests import inspected_providers
 from localmcp.profiles import Profile, profiles_file, read_profile
@@ -31,51 +25,47 @@ from localmcp.schemas import did_you_mean, list_of
 if TYPE_CHECKING:
     from localmcp.workspace import Workspace
 
-ENDPOINT_SECONDS = 3.0
-PORTS = {"https": 443, "http": 80, "tcp": 19530}
-
 
 def check_settings() -> Iterator[Check]:
     """Yield every mistake in `config.toml` and the environment."""
     path = config.config_file()
-    problems = [(says, f"edit {path}") for says in _file_problems(path)]
-    problems += [(says, "correct the variable, or unset it") for says in _variable_problems()]
-    for says, fix in problems:
+    wrong = 0
+    for says, fix in (*_file_problems(path), *_variable_problems()):
+        wrong += 1
         yield fail("config", says, fix)
-    if not problems:
+    if not wrong:
         yield ok("config", f"{path}" if path.exists() else f"no {path}; defaults are used")
 
 
-def _file_problems(path: Path) -> Iterator[str]:
-    if not path.exists():
-        return
+def _file_problems(path: Path) -> Iterator[tuple[str, str]]:
+    fix = f"edit {path}"
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
         table = tomllib.loads(text)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        yield f"{path}: {error}"
+        yield f"{path}: {error}", fix
         return
     for name, raw in table.items():
         where = f"{path}:{line_of(text, (name,)) or 1}"
         if name not in config.setting_names():
-            guess = did_you_mean(name, config.setting_names())
-            yield f"{where}: unknown setting '{name}'. {guess}".rstrip()
-        else:
-            yield from _value_problems(name, raw, where)
+            yield f"{where}: unknown setting '{name}'. {did_you_mean(name, config.setting_names())}".rstrip(), fix
+        elif says := _value_problem(name, raw, where):
+            yield says, fix
 
 
-def _variable_problems() -> Iterator[str]:
+def _variable_problems() -> Iterator[tuple[str, str]]:
     for setting in config.describe_settings():
         raw = os.environ.get(setting["env"], "").strip()
-        if raw and not raw.startswith("${"):
-            yield from _value_problems(setting["name"], raw, f"the variable {setting['env']}")
+        if raw and not raw.startswith("${") and (says := _value_problem(setting["name"], raw, setting["env"])):
+            yield says, "correct the variable, or unset it"
 
 
-def _value_problems(name: str, raw: Any, where: str) -> Iterator[str]:
+def _value_problem(name: str, raw: Any, where: str) -> str:
     try:
         config.parse_setting(name, raw, where)
     except ConfigurationError as error:
-        yield error.message
+        return error.message
+    return ""
 
 
 def check_profiles(workspace: Workspace | None = None) -> Iterator[Check]:
@@ -200,37 +190,3 @@ def _startable(client: str, name: str, entry: dict[str, Any]) -> Iterator[Check]
     for option, value in zip(words, words[1:], strict=False):
         if option == "--db" and not expand_home(value).exists():
             yield warn("clients", f"{client} starts '{name}' on {value}, which does not exist yet")
-
-
-def check_endpoints(settings: Settings) -> Iterator[Check]:
-    """Check whether the servers that the settings name answer; nothing else is contacted."""
-    urls: dict[str, Callable[[], str]] = {
-        "milvus": lambda: server.uri if (server := read_server(settings)) else "",
-        "language model": lambda: parse_address(settings.language_model).url if settings.language_model else "",
-        "model server": lambda: spec.target if (spec := parse_spec(settings.model)).uses_network else "",
-    }
-    for name, find_url in urls.items():
-        try:
-            url = find_url()
-        except LocalMCPError as error:
-            yield fail(name, str(error))
-            continue
-        if url:
-            yield _reachable(name, url)
-
-
-def _reachable(name: str, url: str) -> Check:
-    if url.startswith("unix:") or "://" not in url:
-        path = Path(url.removeprefix("unix:"))
-        if path.exists():
-            return ok(name, f"{path} is there")
-        return warn(name, f"{path} does not exist yet")
-    parts = urlsplit(url)
-    port = parts.port or PORTS.get(parts.scheme, 80)
-    where = f"{parts.hostname}:{port}"
-    try:
-        with socket.create_connection((parts.hostname or "", port), timeout=ENDPOINT_SECONDS):
-            return ok(name, f"{where} answers")
-    except OSError as error:
-        says = f"{where} does not answer ({error.strerror or error}); searches go on without it"
-        return fail(name, says, "start it, or clear the setting: localmcp config show")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
@@ -22,7 +23,6 @@ from localmcp.index.model_languages import unread_languages
 from localmcp.index.vector_queue import waiting, word_only_passages
 from localmcp.models import describe_arithmetic
 from localmcp.storage.database import fetch_all, fetch_column, fetch_one
-from localmcp.storage.times import utc_now
 
 if TYPE_CHECKING:
     from localmcp.models import ModelIdentity
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 MOST_FILES = 50_000
 """Files whose size and time are compared with the disk."""
-ABANDONED_SECONDS = 120.0
-"""A heartbeat older than this belongs to a process that is gone."""
 FIX = "localmcp doctor --fix"
 
 
@@ -54,7 +52,6 @@ def _check_tables(workspace: Workspace) -> Iterator[Check]:
             yield fail("counts", f"{wrong} counts of words or kinds of text are wrong", FIX)
         yield from _missing_vectors(connection, workspace.settings.model)
         yield from _spare_vectors(connection)
-        yield from _jobs(connection)
         yield from _documents(connection)
         if unread := unread_languages(connection):
             yield warn("languages", unread.sentence, unread.command)
@@ -115,44 +112,29 @@ def _spare_vectors(connection: apsw.Connection) -> Iterator[Check]:
         yield ok("old vectors", f"{spare:,} of another model, for a rollback (localmcp reembed --clean deletes them)")
 
 
-def _jobs(connection: apsw.Connection) -> Iterator[Check]:
-    stuck = fetch_one(connection, STUCK_JOBS, {"before": utc_now(ABANDONED_SECONDS), "ours": reembedding.KIND})
-    if stuck:
-        says = f"{counted(stuck, 'job')} that nobody works on; a server carries on with what it can"
-        yield warn("jobs", says, FIX)
-
-
-STUCK_JOBS = """
-    select count(*) from jobs where status = 'running' and heartbeat_at < :before and kind not in (:ours, 'words')
-"""
-
-
 def _documents(connection: apsw.Connection) -> Iterator[Check]:
     sql = """
         select path, ledger.size, ledger.mtime_ns from ledger join sources on sources.id = source_id
         where status = 'indexed' and trashed_at is null and ledger.mtime_ns is not null order by sources.id
     """
-    changed = gone = closed = compared = 0
-    for path, bytes_, mtime_ns in islice(connection.execute(sql), MOST_FILES):
-        compared += 1
-        try:
-            status = os.stat(path)
-        except (FileNotFoundError, NotADirectoryError, ValueError):
-            gone += 1
-            continue
-        except OSError:
-            closed += 1
-            continue
-        changed += (status.st_size, modified_ns(status)) != (bytes_, mtime_ns)
+    counts = Counter(_state(*row) for row in islice(connection.execute(sql), MOST_FILES))
     yield from _missing_folders(connection)
-    if closed:
+    if closed := counts["closed"]:
         yield warn("files", f"{counted(closed, 'file')} cannot be looked at; what was read of them is still searched")
-    if changed or gone:
-        parts = (f"{counted(changed, 'file')} changed", f"{counted(gone, 'file')} gone")
-        says = " and ".join(part for number, part in zip((changed, gone), parts, strict=True) if number)
-        yield warn("freshness", f"{says}, of {compared:,}", reembedding.REFRESH)
-    elif compared:
-        yield ok("freshness", f"{counted(compared, 'file')} as they were indexed")
+    if told := [f"{counted(counts[state], 'file')} {state}" for state in ("changed", "gone") if counts[state]]:
+        yield warn("freshness", f"{' and '.join(told)}, of {counts.total():,}", reembedding.REFRESH)
+    elif counts:
+        yield ok("freshness", f"{counted(counts.total(), 'file')} as they were indexed")
+
+
+def _state(path: str, bytes_: int, mtime_ns: int) -> str:
+    try:
+        status = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return "gone"
+    except OSError:
+        return "closed"
+    return "same" if (status.st_size, modified_ns(status)) == (bytes_, mtime_ns) else "changed"
 
 
 def _missing_folders(connection: apsw.Connection) -> Iterator[Check]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -60,31 +60,23 @@ def _checks(workspace: Workspace, more: Iterable[Look]) -> Iterator[Check]:
     elif not is_filled(path):
         # Only whether the model opens: what it is compared with needs a file.
         yield from looked("model", lambda: islice(check_model(workspace), 1))
-    looks: dict[str, Look] = _CONFIGURATION | {
-        "profiles": lambda: configuration.check_profiles(workspace),
-        "tools": lambda: configuration.check_tools(workspace),
-        "endpoints": lambda: configuration.check_endpoints(settings),
-    }
-    yield from _look_at(looks, more)
-
-
-def _look_at(looks: Mapping[str, Look], more: Iterable[Look]) -> Iterator[Check]:
-    for name, look in (*looks.items(), *(("configuration", look) for look in more)):
-        yield from looked(name, look)
-
-
-_CONFIGURATION: dict[str, Look] = {
-    "config": configuration.check_settings,
-    "profiles": configuration.check_profiles,
-    "mcp servers": configuration.check_servers,
-    "clients": configuration.check_clients,
-}
+    yield from _configuration(workspace, more)
 
 
 def check_configuration(more: Iterable[Look] = ()) -> list[Check]:
     """Return what can be looked at when the settings themselves cannot be used: there is no file to open then."""
-    looks: dict[str, Look] = {"installation": lambda: check_installation(None)}
-    return list(_look_at(looks | _CONFIGURATION, more))
+    return [*looked("installation", lambda: check_installation(None)), *_configuration(None, more)]
+
+
+def _configuration(workspace: Workspace | None, more: Iterable[Look]) -> Iterator[Check]:
+    yield from looked("config", configuration.check_settings)
+    yield from looked("profiles", lambda: configuration.check_profiles(workspace))
+    yield from looked("mcp servers", configuration.check_servers)
+    yield from looked("clients", configuration.check_clients)
+    if workspace is not None:
+        yield from looked("tools", lambda: configuration.check_tools(workspace))
+    for look in more:
+        yield from looked("configuration", look)
 
 
 def table_sizes(workspace: Workspace) -> list[tuple[str, int]]:

@@ -15,7 +15,6 @@ from localmcp.index.reembedding import KIND as REEMBED
 from localmcp.index.reembedding import forget_unused_models
 from localmcp.storage.connections import open_copy
 from localmcp.storage.database import Database, fetch_one
-from localmcp.storage.times import utc_now
 
 INDEXES = ("chunks_fts", "quickstarts_fts")
 MERGED_PAGES = 300
@@ -24,7 +23,6 @@ MOST_STEPS = 20_000
 AT_ONCE = 5000
 EMPTY_SHARE = 0.2
 """From this share of empty pages on, the file is rewritten."""
-JOB_DAYS = 7
 LOG_SECONDS = 2.0
 """How long readers of the write-ahead log are waited for."""
 
@@ -88,7 +86,7 @@ def merge_index(database: Database, index: str) -> int:
 
 
 def remove_dead_rows(database: Database) -> int:
-    """Delete rows that belong to nothing, and old jobs; return how many.
+    """Delete rows that belong to nothing; return how many.
 
     Vectors of no passage, sign codes of no collection or of a model that does not answer, words that nothing counts.
     """
@@ -116,15 +114,13 @@ _DEAD = (
     """,
     "delete from words where chunks <= 0 or collection_id not in (select id from collections)",
     "delete from terms where chunks <= 0 or collection_id not in (select id from collections)",
-    "delete from jobs where finished_at < :finished",
     f"delete from jobs where kind = '{REEMBED}' and arguments ->> 'collection' not in (select id from collections)",
 )
 
 
 def _delete(database: Database, sql: str) -> int:
-    bindings = {"finished": utc_now(86_400 * JOB_DAYS)} if ":finished" in sql else {}
     with database.write() as connection:
-        connection.execute(sql, bindings)
+        connection.execute(sql)
         return connection.changes()
 
 

@@ -11,40 +11,22 @@ from pathlib import Path
 import apsw
 
 from localmcp.doctor.backups import name_beside
-from localmcp.doctor.contents import ABANDONED_SECONDS, STUCK_JOBS, count_wrong_counts
-from localmcp.doctor.file import REMADE_TABLES, VECTOR_TABLES, WORD_TABLES, damaged_tables, owner_of
+from localmcp.doctor.contents import count_wrong_counts
+from localmcp.doctor.file import REMADE_TABLES, damaged_tables, owner_of
 from localmcp.doctor.location import unfinished_beside
 from localmcp.doctor.optimization import remove_dead_rows, truncate_log
 from localmcp.errors import FileUnavailable
 from localmcp.humanize import counted
 from localmcp.index.consistency import disagreements
 from localmcp.index.lexicon import add_to_index
-from localmcp.index.reembedding import KIND as REEMBED
 from localmcp.index.reembedding import rebuild_signs
 from localmcp.index.vector_queue import requeue_collection
 from localmcp.quickstarts.store import rebuild_index
 from localmcp.storage.connections import open_copy
 from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_column, fetch_one
-from localmcp.storage.times import utc_now
 
 AT_ONCE = 2000
 """Chunks whose words are counted together."""
-
-
-@dataclass(frozen=True, slots=True)
-class Damage:
-    """Damage that can be repaired from the documents."""
-
-    words: bool = False
-    """The keyword index, or the counts of words and groups."""
-    signs: bool = False
-    vectors: bool = False
-    """There are vectors of the wrong length, or of no passage."""
-    tables: frozenset[str] = frozenset()
-    """Tables with pages that cannot be read."""
-
-    def __bool__(self) -> bool:
-        return self.words or self.signs or self.vectors or bool(self.tables)
 
 
 @dataclass(slots=True)
@@ -65,55 +47,44 @@ def repair(database: Database, say: Callable[[str], None] = lambda _: None) -> R
     database.ensure_writable()
     repaired = Repaired()
     say("Looking for damage")
-    damage = find_damage(database.path)
-    if damage:
+    tables, problems = _find_damage(database.path)
+    if tables or problems:
         say("Copying the file")
         repaired.backup = _copy(database)
         repaired.done.append(f"copied the file to {repaired.backup}")
-    if damage.tables:
-        _empty_tables(database, damage.tables)
-        repaired.done.append(f"emptied what cannot be read: {', '.join(sorted(damage.tables)) or 'spare pages'}")
-    if damage.vectors:
+        if tables:
+            _empty_tables(database, tables)
+            repaired.done.append(f"emptied what cannot be read: {', '.join(sorted(tables)) or 'spare pages'}")
         removed = _delete_wrong_vectors(database) + remove_dead_rows(database)
-        repaired.done.append(
-            f"deleted {removed} rows that belonged to nothing; `localmcp refresh` makes what is missing"
+        if removed or "vectors" in tables:
+            text = f"deleted {removed} rows that belonged to nothing; `localmcp refresh` makes what is missing"
+            repaired.done.append(text)
+        say("Making the indexes again")
+        chunks, codes = _rebuild_words(database), _rebuild_signs(database)
+        text = (
+            f"made the keyword index again from {counted(chunks, 'passage')}, and {counted(codes, 'sign code')} again"
         )
-    if damage.words:
-        say("Making the keyword index again")
-        chunks = _rebuild_words(database)
-        repaired.done.append(f"made the keyword index again from {counted(chunks, 'passage')}")
-    if damage.signs or damage.vectors:
-        say("Making the sign codes again")
-        repaired.done.append(f"made {counted(_rebuild_signs(database), 'sign code')} again")
+        repaired.done.append(text)
     _tidy(database, repaired)
     return repaired
 
 
-def find_damage(path: Path) -> Damage:
-    """Return what of a file has to be made again, from a separate look at it.
+def _find_damage(path: Path) -> tuple[frozenset[str], list[str]]:
+    """Return the tables that cannot be read, or else what does not agree, from a separate look at the file.
 
     Raises:
         FileUnavailable: a table is damaged that only a backup brings back.
     """
     with closing(Database(path, read_only=True)) as database, database.read() as connection:
-        if damages := damaged_tables(connection).keys():
-            return _damage_of_tables(path, frozenset(damages))
-        wrong = disagreements(connection)
-        counts = count_wrong_counts(connection)
-    return Damage(
-        words=bool(counts) or any("keyword index" in problem for problem in wrong),
-        signs=any("sign code" in problem for problem in wrong),
-        vectors=any(problem.endswith(("belong to no model", "belong to no passage")) for problem in wrong),
-    )
-
-
-def _damage_of_tables(path: Path, tables: frozenset[str]) -> Damage:
-    if lost := tables - REMADE_TABLES:
-        message = f"{path} is damaged where nothing can make it again: {', '.join(sorted(lost))}."
-        raise FileUnavailable(message, hint="Restore a backup: localmcp restore FILE")
-    if tables & VECTOR_TABLES:
-        tables |= VECTOR_TABLES
-    return Damage(bool(tables & WORD_TABLES), "signs" in tables, bool(tables & VECTOR_TABLES), tables)
+        tables = frozenset(damaged_tables(connection))
+        if lost := tables - REMADE_TABLES:
+            message = f"{path} is damaged where nothing can make it again: {', '.join(sorted(lost))}."
+            raise FileUnavailable(message, hint="Restore a backup: localmcp restore FILE")
+        if tables:
+            return tables, []
+        lost_passages = ("another number of passages", "do not continue")
+        problems = [text for text in disagreements(connection) if not any(part in text for part in lost_passages)]
+        return tables, [*problems, *(["counts"] if count_wrong_counts(connection) else [])]
 
 
 def _empty_tables(database: Database, tables: frozenset[str]) -> None:
@@ -177,7 +148,7 @@ def _rebuild_words(database: Database) -> int:
         connection.execute("delete from terms")
         total = 0
         for collection_id in fetch_column(connection, "select id from collections"):
-            ids = _live_chunks(connection, collection_id)
+            ids = fetch_column(connection, _LIVE_CHUNKS, (collection_id,))
             for start in range(0, len(ids), AT_ONCE):
                 add_to_index(connection, collection_id, ids[start : start + AT_ONCE])
             total += len(ids)
@@ -192,12 +163,10 @@ def _rebuild_words(database: Database) -> int:
     return total
 
 
-def _live_chunks(connection: apsw.Connection, collection_id: int) -> list[int]:
-    sql = """
-        select chunks.id from chunks join sources on sources.id = source_id
-        where collection_id = ? and trashed_at is null order by chunks.id
-    """
-    return fetch_column(connection, sql, (collection_id,))
+_LIVE_CHUNKS = """
+    select chunks.id from chunks join sources on sources.id = source_id
+    where collection_id = ? and trashed_at is null order by chunks.id
+"""
 
 
 def _rebuild_signs(database: Database) -> int:
@@ -213,9 +182,6 @@ def _rebuild_signs(database: Database) -> int:
 
 
 def _tidy(database: Database, repaired: Repaired) -> None:
-    ended = _end_stuck_jobs(database)
-    if ended:
-        repaired.done.append(f"ended {counted(ended, 'job')} that nobody worked on")
     for scrap in unfinished_beside(database.path):
         if scrap.is_dir():
             shutil.rmtree(scrap, ignore_errors=True)
@@ -225,19 +191,3 @@ def _tidy(database: Database, repaired: Repaired) -> None:
     log = database.path.with_name(f"{database.path.name}-wal")
     if log.exists() and log.stat().st_size and truncate_log(database.path):
         repaired.done.append("brought the write-ahead log into the file")
-
-
-def _end_stuck_jobs(database: Database) -> int:
-    bindings = {"before": utc_now(ABANDONED_SECONDS), "ours": REEMBED}
-    with database.read() as connection:
-        if not fetch_one(connection, STUCK_JOBS, bindings):
-            return 0
-    with database.write() as connection:
-        connection.execute(
-            """
-            update jobs set status = 'failed', message = 'its program ended; run it again', finished_at = :now
-            where status = 'running' and heartbeat_at < :before and kind not in (:ours, 'words')
-            """,
-            {**bindings, "now": utc_now()},
-        )
-        return connection.changes()

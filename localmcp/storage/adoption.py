@@ -88,13 +88,23 @@ def adopt(path: str | os.PathLike[str], keep: KeptPowers | None = None) -> Dropp
                 connection.execute("delete from manifest")
                 adopt_file(fetch_one(connection, "select id from file"))
             given = path.with_name(f"{path.name}.before-adoption")
-            for ending in ("-wal", "-shm", "-journal", ""):
-                if (part := path.with_name(f"{path.name}{ending}")).exists():
-                    os.replace(part, f"{given}{ending}")
+            keep_bytes(path, given)
             os.replace(copy, path)
     except OSError as error:
         raise FileUnavailable(f"{path} cannot be written: {error.strerror or error}.") from error
     return dropped or Dropped()
+
+
+def keep_bytes(path: Path, target: Path) -> Path | None:
+    """Copy a file and the logs beside it, which would be played into another in its place; None if none is there."""
+    if not path.exists():
+        return None
+    for ending in ("", "-wal", "-journal"):
+        if (part := path.with_name(f"{path.name}{ending}")).exists():
+            shutil.copy2(part, f"{target}{ending}")
+    for ending in ("-wal", "-shm", "-journal"):
+        path.with_name(f"{path.name}{ending}").unlink(missing_ok=True)
+    return target
 
 
 def _is_as_we_made_it(path: Path) -> bool:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import sqlite3
 import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -60,7 +58,7 @@ def test_a_sound_file_has_no_problems_and_every_part_was_looked_at(workspace: Wo
     assert [each for each in checks if each.status != "ok"] == []
     seen = {each.name for each in checks}
     assert {"python", "packages", "sqlite", "sqlite-vec", "integrity", "indexes", "vectors", "model", "disk"} <= seen
-    assert {"write-ahead log", "file system", "folder", "freshness", "config", "clients", "writing", "clock"} <= seen
+    assert {"folder", "freshness", "config", "clients", "writing", "holds", "file"} <= seen
 
 
 def test_looking_makes_no_file_and_says_how_to_begin(tmp_path: Path) -> None:
@@ -73,7 +71,7 @@ def test_looking_makes_no_file_and_says_how_to_begin(tmp_path: Path) -> None:
 def test_tables_that_somebody_added_are_named(workspace: Workspace) -> None:
     change(workspace, "create table diary (text)")
     change(workspace, "create index by_title on sources (title)")
-    says = problems(workspace)["version"].says
+    says = problems(workspace)["tables"].says
     assert "index 'by_title', table 'diary'" in says
 
 
@@ -202,15 +200,10 @@ def test_mending_a_sound_file_changes_nothing_and_makes_no_copy(workspace: Works
     assert not location.copies_beside(workspace.database.path)
 
 
-def test_jobs_that_nobody_works_on_are_ended_and_scraps_deleted(workspace: Workspace) -> None:
-    change(
-        workspace,
-        "insert into jobs (id, kind, arguments, status, started_at, heartbeat_at)"
-        " values ('a', 'ingest', '{}', 'running', '2025-01-01T00:00:00Z', '2025-01-01T00:00:00Z')",
-    )
-    scrap = write(workspace.database.path.with_name("library.localmcp.v5-backup.part"), "half")
+def test_scraps_are_deleted(workspace: Workspace) -> None:
+    scrap = write(workspace.database.path.with_name("library-before-repair-1.localmcp.part"), "half")
     os.utime(scrap, (1, 1))
-    assert {"jobs", "left behind"} <= problems(workspace).keys()
+    assert "left behind" in problems(workspace)
     repair(workspace.database)
     assert problems(workspace) == {} and not scrap.exists()
 
@@ -290,11 +283,6 @@ def test_a_model_that_is_not_there_is_told(workspace: Workspace, tmp_path: Path)
     assert any(each.name == "model" and each.status == "fail" for each in run_checks(settings))
 
 
-def test_a_time_in_the_future_is_told(workspace: Workspace) -> None:
-    change(workspace, "update sources set updated_at = '2999-01-01T00:00:00.000Z'")
-    assert "from the future" in problems(workspace)["clock"].says
-
-
 @pytest.mark.parametrize(
     ("folder", "who"),
     [
@@ -314,21 +302,6 @@ def test_a_synchronised_folder_is_known_by_its_name(tmp_path: Path, folder: str,
 def test_a_synchronised_folder_is_known_by_what_its_program_left_there(tmp_path: Path) -> None:
     (tmp_path / "shared" / ".stfolder").mkdir(parents=True)
     assert location.synced_by(tmp_path / "shared" / "deep" / "main.localmcp") == "Syncthing"
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows tells local disks from those of other machines only")
-def test_the_deepest_mount_tells_the_kind_of_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    kinds = {"/": "ext4", str(tmp_path / "nas"): "nfs4", str(tmp_path / "my disk"): "cifs"}
-    mounts = [SimpleNamespace(mountpoint=place, fstype=kind) for place, kind in kinds.items()]
-    monkeypatch.setattr("psutil.disk_partitions", lambda all: mounts)  # noqa: A006
-    (tmp_path / "nas" / "notes").mkdir(parents=True)
-    assert location.file_system(tmp_path / "nas" / "notes") == "nfs4"
-    assert location.file_system(tmp_path / "nas" / "notes" / "not made yet") == "nfs4"
-    (tmp_path / "my disk").mkdir()
-    assert location.file_system(tmp_path / "my disk") == "cifs"
-    assert location.file_system(tmp_path) == "ext4"
-    mounts.append(SimpleNamespace(mountpoint=str(tmp_path / "nas"), fstype="smbfs"))
-    assert location.file_system(tmp_path / "nas") == "smbfs"
 
 
 @pytest.mark.skipif(sys.platform == "win32" or os.geteuid() == 0, reason="needs a folder that may not be written")
@@ -384,6 +357,13 @@ def test_a_file_of_servers_is_one_line_whether_it_can_be_read_or_not(workspace: 
     assert broken.status == "fail" and str(path) in broken.says
 
 
+def test_what_a_file_says_cannot_control_the_terminal(workspace: Workspace) -> None:
+    folder = config.config_directory()
+    write(folder / "tools" / "bad.toml", 'kind = "command"\nname = "bad\\u001b[2J\\u202e"\nprogramm = "ls"\n')
+    write(folder / "mcp.json", '{"mcpServers": {"a\\u001b[31m": {}}}')
+    assert not {"\x1b", "\u202e"} & set("".join(each.says + each.fix for each in run_checks(workspace)))
+
+
 def test_clients_that_start_localmcp_are_found(
     workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -394,21 +374,6 @@ def test_clients_that_start_localmcp_are_found(
     assert any(each.status == "ok" and "Claude Code" in each.says for each in clients)
     assert any(each.status == "fail" and "not there" in each.says for each in clients)
     assert any(each.status == "warn" and "does not exist yet" in each.says for each in clients)
-
-
-def test_servers_are_asked_only_when_they_are_configured(workspace: Workspace) -> None:
-    assert not {"milvus", "language model", "model server"} & {each.name for each in run_checks(workspace)}
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        listening.listen()
-        address = f"http://127.0.0.1:{listening.getsockname()[1]}"
-        settings = load_settings(
-            database=workspace.database.path, model="hash:64", language_model=f"{address}/v1#m", milvus_address=address
-        )
-        found = {each.name: each.status for each in run_checks(settings)}
-        assert (found["language model"], found["milvus"]) == ("ok", "ok")
-    found = {each.name: each.status for each in run_checks(settings)}
-    assert (found["language model"], found["milvus"]) == ("fail", "fail")
 
 
 # ---------------------------------------------------------------- the command, and the terminal house
