@@ -18,7 +18,6 @@ from localmcp.config import (
 from localmcp.discovery import EXECUTE_TOOL, TOOL_SEARCH, Discovery
 from localmcp.examples import Examples
 from localmcp.hub.servers import McpServers
-from localmcp.index.backend_choice import Places
 from localmcp.index.federation import Federation
 from localmcp.index.index import Index
 from localmcp.language_models import LanguageModel
@@ -35,9 +34,8 @@ from localmcp.packs.merge import Call, Merge
 from localmcp.packs.mounts import Mounts
 from localmcp.quickstarts.catalog import Quickstarts
 from localmcp.records.collections import Collections
+from localmcp.records.milvus_copies import MilvusCopies
 from localmcp.records.records import Records
-from localmcp.records.replication import Follower, Replication
-from localmcp.records.replication_tools import ReplicationTools
 from localmcp.records.search import Retriever
 from localmcp.router import Router
 from localmcp.rules.catalog import RuleCatalog
@@ -84,7 +82,7 @@ class Workspace:
         self._add_providers()
         self.upkeep = Upkeep(self.library, self.settings.refresh_seconds)
         self.api_keys = ApiKeys(self.database)
-        for observer in (self.upkeep, self.follower, self.activity):
+        for observer in (self.upkeep, self.activity):
             self.registry.observe(observer.note_call)
 
     def _add_features(self) -> None:
@@ -95,8 +93,7 @@ class Workspace:
         self.citations = Citations(self.federation)
         self.inventory = Inventory(self.database)
         self.milvus = open_milvus(self.settings)
-        self.replication = Replication(self.database, self.milvus, self.embedder)
-        self.follower = Follower(self.replication)
+        self.milvus_copies = MilvusCopies(self.database, self.milvus, self.embedder)
         self.quickstarts = Quickstarts(self.database, self.federation)
         self.rule_finder = RuleFinder(
             self.database, self.index, self.settings.rules_max_results, self.settings.rules_threshold, self.federation
@@ -105,11 +102,9 @@ class Workspace:
         self.rule_exchange = RuleFiles(self.rules)
         self.rule_care = RuleEditor(self.rules)
         self.rule_memory = RuleLearner(self.rules, partial(generalize_by_model, self._open_language_model))
-        self.places = Places(self.database, self.milvus, self.replication)
-        self.index.vector_server = self.places if self.milvus is not None else None
-        self.retriever = Retriever(self.database, self.index, self.embedder, self.places)
-        self.collections = Collections(self.database, self.places)
-        self.records = Records(self.database, self.embedder, self.places, self.library.remove)
+        self.retriever = Retriever(self.database, self.index, self.embedder, self.milvus_copies)
+        self.collections = Collections(self.database, self.milvus_copies)
+        self.records = Records(self.database, self.embedder, self.milvus_copies, self.library.remove)
 
     def _add_tools(self) -> None:
         """Open the registry with the tools of every feature, and what finds them."""
@@ -134,7 +129,7 @@ class Workspace:
             self.retriever,
             self.collections,
             self.records,
-            ReplicationTools(self.replication),
+            self.milvus_copies,
             Examples(),
             self.discovery,
             self.router,
@@ -198,15 +193,12 @@ class Workspace:
         """Begin loading the model, so that no search waits for it, and looking at the added folders when idle."""
         self.embedder.start_loading()
         self.upkeep.start()
-        self.follower.start()
 
     def close(self) -> None:
         """Close the file, and end the MCP servers that were started."""
         self.mcp_servers.close()
         self.configured_tools.close()
         self.upkeep.stop()
-        self.follower.stop()
-        self.replication.flush()
         if self.milvus is not None:
             self.milvus.close()
         self.activity.close()

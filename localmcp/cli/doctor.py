@@ -98,9 +98,8 @@ def _show(session: Session, checks: list[Check], repaired: Repaired | None) -> N
 
 
 def keep_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--keep-keys`, `--keep-watched-folders`, `--keep-jobs` and `--keep-replicas`."""
+    """Add `--keep-keys`, `--keep-watched-folders` and `--keep-jobs`."""
     for option, powers in (
-        ("--keep-replicas", "its copies on your Milvus server"),
         ("--keep-jobs", "its unfinished jobs"),
         ("--keep-watched-folders", "its watched folders, which refresh then reads on this machine"),
         ("--keep-keys", "its API keys"),

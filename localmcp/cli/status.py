@@ -20,8 +20,7 @@ MOST_LANGUAGES = 6
 def status(session: Session, check: bool) -> None:
     """Show the file, what is in it, and the model."""
     stats = session.call("get_stats").value
-    copies = session.call("replication_status").value["copies"]
-    result: Json = {"file": _file(session), "model": _model(session, check), "stats": stats, "copies": copies}
+    result: Json = {"file": _file(session), "model": _model(session, check), "stats": stats}
     result["leftOut"] = _left_out(session)
     with session.workspace.database.read() as connection:
         result["reembedding"] = [
@@ -78,7 +77,7 @@ def _print_status(session: Session, result: Json) -> None:
     for name in ("collections", "mounts"):
         if rows := stats.get(name):
             render.echo("\n" + render.render({name: rows}))
-    for name in ("leftOut", "reembedding", "copies"):
+    for name in ("leftOut", "reembedding"):
         if rows := result[name]:
             render.echo("\n" + render.render({name: rows}))
     if "makeVectors" in result:

@@ -9,7 +9,7 @@ from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import apsw
 
@@ -36,9 +36,6 @@ from localmcp.index.vector_queue import waiting
 from localmcp.models import LazyEmbedder
 from localmcp.storage.database import Database, Generations, fetch_column, fetch_one, read_generations
 from localmcp.wording.languages import detect_language
-
-if TYPE_CHECKING:
-    from localmcp.index.backend_choice import Places
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +81,6 @@ class _EmbeddedRequest:
     """None when it is not needed or the model is not there, and then the outcome says so."""
     sentences: Sequence[Vector]
     """Those of a long question; none otherwise."""
-    remote_hits: RemoteHits
     outcome: SearchOutcome
     clock: Clock
 
@@ -105,7 +101,6 @@ class Index:
         self._signs: dict[int, SignIndex] = {}
         self._allowed: dict[tuple[Any, ...], Any] = {}
         """Sources that fulfil the last filters: among 100,000 sources they take 25 ms to find."""
-        self.vector_server: Places | None = None
 
     def search(self, request: SearchRequest) -> SearchOutcome:
         """Return the best chunks for the request.
@@ -129,18 +124,13 @@ class Index:
             return self._find(connection, embedded)
 
     def _embed_request(self, request: SearchRequest) -> _EmbeddedRequest:
-        """Embed the query and ask another server, before the file is read."""
+        """Embed the query, before the file is read."""
         outcome = SearchOutcome([], 0, weights=self.weights)
         clock = Clock(outcome.milliseconds)
         vector = self._query_vector(request, outcome)
         clock.lap("embedding")
-        remote_hits = RemoteHits()
-        if self.vector_server is not None and vector is not None:
-            remote_hits = self.vector_server.nearest(request, vector, _depth(request))
-            outcome.notices += remote_hits.notices
-            clock.lap("elsewhere")
         sentences = self._sentence_vectors(request.text) if vector is not None else ()
-        return _EmbeddedRequest(request, vector, sentences, remote_hits, outcome, clock)
+        return _EmbeddedRequest(request, vector, sentences, outcome, clock)
 
     def _find(self, connection: apsw.Connection, embedded: _EmbeddedRequest) -> Found | None:
         names = embedded.request.collections
@@ -300,25 +290,15 @@ class _Search:
 
     def _nearest(self, ours: _SearchedModel, vector: Vector, tenth: float) -> dict[int, float]:
         """Return chunk id -> cosine of the nearest chunks, nearest first."""
-        connection, depth, remote = self.connection, self.arms.depth, self.embedded.remote_hits
-        here = [collection_id for collection_id in ours.collection_ids if collection_id not in remote.near]
-        blocks = self.index.sign_blocks(connection, ours.model_id, self.generations, here)
+        connection, depth = self.connection, self.arms.depth
+        blocks = self.index.sign_blocks(connection, ours.model_id, self.generations, ours.collection_ids)
         self.outcome.searched["vectors"] = sum(len(block.ids) for block in blocks)
         nearest = dict(nearest_chunks(connection, ours.model_id, blocks, vector, ARM_DEPTH, self.allowed, tenth=tenth))
         if depth > ARM_DEPTH:
             # Behind the first hundred, which stay as earlier pages showed them.
             deeper = nearest_chunks(connection, ours.model_id, blocks, vector, depth, self.allowed)
             nearest |= {chunk_id: cosine for chunk_id, cosine in deeper if chunk_id not in nearest}
-        if near := self._live(ours) if remote.near else []:
-            nearest |= exact_cosines(connection, ours.model_id, near, vector)
-            nearest = dict(sorted(nearest.items(), key=lambda pair: (-pair[1], pair[0]))[:depth])
         return nearest
-
-    def _live(self, ours: _SearchedModel) -> list[int]:
-        """Return what another server found, without what has left the file meanwhile, or is not asked for."""
-        near = self.embedded.remote_hits.near
-        chunk_ids = [chunk_id for place_id in ours.collection_ids for chunk_id in near.get(place_id, ())]
-        return self._asked_for(ours, chunk_ids)
 
     def _asked_for(self, ours: _SearchedModel, chunk_ids: Sequence[int]) -> list[int]:
         """Return those of the chunks that are in the file, and asked for."""

@@ -22,7 +22,6 @@ from localmcp.index.collections import (
     spec_of,
     visible_collections,
 )
-from localmcp.index.replicas import replica_of
 from localmcp.index.vector import add_signs, vector_id
 from localmcp.index.vector_queue import (
     WORD_ONLY,
@@ -216,7 +215,6 @@ def forget_unused_models(connection: apsw.Connection) -> None:
     """Delete models that nothing in the file comes from. Part of the caller's write transaction."""
     connection.execute("""
         delete from models where id not in (select model_id from collections where model_id is not null)
-            and id not in (select model_id from replicas)
             and not exists (
                 select 1 from vectors where vectors.id between models.id << 40 and (models.id + 1 << 40) - 1)
     """)
@@ -311,12 +309,6 @@ def _let_answer(connection: apsw.Connection, collection: Collection, model_id: i
     if done.missing:
         passages = counted(done.missing, "passage")
         done.notes.append(f"{passages} of '{collection.name}' without a vector of {done.model}.")
-    replica = replica_of(connection, collection.id)
-    if replica is not None and not replica.current:
-        done.notes.append(
-            f"The copy of '{collection.name}' in Milvus has vectors of {replica.model.partition('#')[0]} and is not"
-            f" searched until: localmcp push {collection.name}"
-        )
 
 
 def _window_notes(connection: apsw.Connection, before: int, identity: ModelIdentity) -> list[str]:

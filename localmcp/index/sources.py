@@ -18,7 +18,6 @@ from localmcp.errors import InvalidInput
 from localmcp.index import vector
 from localmcp.index.drafts import ChunkDraft, IndexedWords, SourceDraft, heading_of, index_words
 from localmcp.index.lexicon import add_to_index, remove_from_index, write_words
-from localmcp.index.replicas import note_changes
 from localmcp.index.vector_queue import requeue
 from localmcp.storage.database import bump_generations, fetch_all, fetch_column, fetch_one
 from localmcp.storage.times import utc_now
@@ -89,7 +88,6 @@ def put_source(
         missing = [pair for pair in pairs if not _has_vector(connection, model_id, pair[0])]
         _write_vectors(connection, model_id, draft.collection_id, indexed.source_id, [*missing, *fresh], embeddings)
     # Their place, page, metadata or partition may be another.
-    note_changes(connection, draft.collection_id, matched.values())
     shared.source_ids.append(indexed.source_id)
     if pending is None:
         shared.write(connection)

@@ -17,7 +17,6 @@ import apsw
 
 from localmcp.arrays import Ids, NDArray, Vector, np
 from localmcp.errors import ModelMismatch
-from localmcp.index.replicas import note_changes
 from localmcp.storage.connections import has_sqlite_vec
 from localmcp.storage.database import fetch_all, fetch_one
 from localmcp.storage.schema import VECTOR_ID_BITS
@@ -80,7 +79,6 @@ def add_signs(
     connection: apsw.Connection, model_id: int, collection_id: int, source_ids: Sequence[int], chunk_ids: Sequence[int]
 ) -> None:
     """Append the sign codes of stored vectors to the collection's last segment, and to new ones when it is full."""
-    note_changes(connection, collection_id, chunk_ids)
     ids, codes = _codes_of(connection, model_id, chunk_ids)
     if not len(ids):
         return
@@ -110,7 +108,6 @@ def remove_signs(connection: apsw.Connection, model_id: int, collection_id: int,
     gone = np.fromiter(chunk_ids, dtype=np.int64)
     if not len(gone):
         return
-    note_changes(connection, collection_id, gone.tolist())
     sql = "select id, ids from signs where model_id = ? and collection_id = ?"
     for segment_id, ids_blob in fetch_all(connection, sql, (model_id, collection_id)):
         ids = np.frombuffer(ids_blob, dtype=np.int64)

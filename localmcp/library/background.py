@@ -15,12 +15,11 @@ from localmcp.errors import Interrupted
 from localmcp.index import vector_queue
 from localmcp.index.collections import visible_collections
 from localmcp.index.reembedding import KIND as REEMBED
-from localmcp.index.replicas import replicas
 from localmcp.library import scans
-from localmcp.storage.database import Database, fetch_all, fetch_one
+from localmcp.storage.database import Database, fetch_all
 from localmcp.storage.times import recent_bounds, utc_now
 
-Kind = Literal["words", "meaning", "scans", "model", "push"]
+Kind = Literal["words", "meaning", "scans", "model"]
 WORDS: Literal["words"] = "words"
 """Kind of the job of a run that reads files."""
 FEWEST_FILES = 10
@@ -100,7 +99,7 @@ def stop(database: Database, job_id: str) -> None:
 def work_on(connection: apsw.Connection) -> list[Work]:
     """Return what goes on now, the words first."""
     collections = [collection.id for collection in visible_collections(connection)]
-    return [*_running_jobs(connection), *_leased(connection, collections), *_copies(connection)]
+    return [*_running_jobs(connection), *_leased(connection, collections)]
 
 
 def is_filling(connection: apsw.Connection, folder: str | None) -> bool:
@@ -132,10 +131,3 @@ def _leased(connection: apsw.Connection, collections: Sequence[int]) -> list[Wor
         elif name == scans.LEASE and (pages := scans.waiting_pages(connection, collections)):
             works.append(Work("scans", 0, pages, process=vector_queue.process_of(holder)))
     return works
-
-
-def _copies(connection: apsw.Connection) -> list[Work]:
-    """Return the copies to Milvus that are being made."""
-    copying = [copy for copy in replicas(connection) if copy.state == "copying"]
-    last = fetch_one(connection, "select max(id) from chunks") if copying else 0
-    return [Work("push", copy.copied, last or 0) for copy in copying]

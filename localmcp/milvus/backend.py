@@ -19,7 +19,6 @@ from localmcp.errors import InvalidInput, LocalMCPError, ModelMismatch, NotFound
 from localmcp.humanize import choices
 from localmcp.index.backend import DEFAULT_PARTITION, Neighbor, Record, Space
 from localmcp.index.conditions import Condition
-from localmcp.index.replicas import same_model
 from localmcp.milvus import schema
 from localmcp.milvus.client import Server, load_library, read_server, release_client, share_client
 from localmcp.milvus.failures import is_not_loaded
@@ -315,7 +314,7 @@ class MilvusBackend:
 
     def _check_same(self, shape: Shape, dimension: int, model: str) -> None:
         check_dimension(shape, decode_name(shape.name), dimension)
-        if model and not same_model(shape.model, model):
+        if model and not shape.model.rpartition("#")[2] == model.rpartition("#")[2]:
             raise ModelMismatch(
                 f"Milvus' collection '{decode_name(shape.name)}' is there already, with vectors of "
                 f"'{shape.model or 'an unknown model'}', not of '{model}'."

@@ -25,7 +25,7 @@ from localmcp.storage.times import utc_now
 
 PRIVATE_TABLES = (
     "api_keys", "calls", "equal_passages", "jobs", "leases", "ledger", "quickstart_favourites",
-    "quickstart_progress", "replica_changes", "replicas", "roots", "rule_uses", "scanned_pages",
+    "quickstart_progress", "roots", "rule_uses", "scanned_pages",
     "trash",
 )  # fmt: skip
 """API keys, calls, paths of this machine, pages of documents that are not in yet, and the progress of the person."""

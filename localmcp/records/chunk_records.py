@@ -14,10 +14,16 @@ from localmcp.arrays import np
 from localmcp.index.backend import DEFAULT_PARTITION, Record
 from localmcp.index.drafts import ChunkDraft, SourceDraft
 from localmcp.index.records import metadata_of
-from localmcp.index.replicas import LIVE_CHUNKS
 from localmcp.schemas import Json
 from localmcp.storage.database import fetch_all
+from localmcp.storage.schema import VECTOR_ID_BITS
 
+LIVE_CHUNKS = f"""
+    from chunks cross join sources on sources.id = chunks.source_id
+    cross join vectors on vectors.id = (:model << {VECTOR_ID_BITS} | chunks.id)
+    where sources.collection_id = :collection and sources.trashed_at is null
+"""
+"""The chunks of a collection that a search by meaning may find, with their vectors of one model."""
 _CHUNK = ("position", "start", "stop", "headings", "first_line", "last_line", "first_page", "last_page")
 _SOURCE = ("title", "source_type", "format", "uri", "sha256", "size", "mtime_ns", "language", "chunk_count", "uuid")
 

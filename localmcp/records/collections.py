@@ -10,7 +10,6 @@ from typing_extensions import TypedDict
 from localmcp.errors import InvalidInput, LocalMCPError, NeedsConfirmation, NotFound
 from localmcp.humanize import counted
 from localmcp.index.backend import DEFAULT_PARTITION
-from localmcp.index.backend_choice import Place, Places
 from localmcp.index.chunk_rows import find_partition, partition_names
 from localmcp.index.collection_vectors import describe_vectors
 from localmcp.index.collections import (
@@ -20,9 +19,9 @@ from localmcp.index.collections import (
     ensure_partition,
     visible_collections,
 )
-from localmcp.index.replicas import replica_of
 from localmcp.index.trash import drop_collection, drop_partition
-from localmcp.storage.database import Database, fetch_all, fetch_one
+from localmcp.records.milvus_copies import MilvusCopies
+from localmcp.storage.database import Database, fetch_one
 from localmcp.tools import Param, current_scope, hidden_change, hidden_tool, without_none
 
 Name = Annotated[str, Param("The collection.", min_length=1, max_length=100)]
@@ -34,15 +33,6 @@ class Made(TypedDict):
 
     name: str
     created: bool
-
-
-class Copy(TypedDict):
-    """The copy of a collection's vectors on a server."""
-
-    name: str
-    state: str
-    pending: int
-    problem: NotRequired[str]
 
 
 class ListedCollection(TypedDict):
@@ -78,7 +68,6 @@ class DescribedCollection(TypedDict):
     partitions: dict[str, int]
     searchedIn: Literal["file", "milvus"]
     createdAt: NotRequired[str]
-    copy: NotRequired[Copy]
 
 
 class Dropped(TypedDict):
@@ -86,15 +75,14 @@ class Dropped(TypedDict):
 
     dropped: str
     documents: int
-    message: NotRequired[str]
 
 
 class Collections:
     """Makes, describes and drops collections."""
 
-    def __init__(self, database: Database, places: Places) -> None:
+    def __init__(self, database: Database, copies: MilvusCopies) -> None:
         self.database = database
-        self.places = places
+        self.copies = copies
 
     @hidden_change(
         "create_collection",
@@ -146,15 +134,14 @@ class Collections:
         with self.database.read() as connection:
             listed = [self._listed(connection, collection) for collection in visible_collections(connection)]
         result: CollectionList = {"count": len(listed), "collections": listed}
-        if self.places.milvus is None:
+        if self.copies.milvus is None:
             return result
         try:
-            there = self.places.milvus.collections()
+            there = self.copies.milvus.collections()
         except LocalMCPError as error:
             result["notices"] = [f"Milvus was not asked: {error}"]
             return result
-        allowed, copies = current_scope().collections, self._copies()
-        ours = {item["name"].casefold() for item in listed} | copies
+        allowed, ours = current_scope().collections, {item["name"].casefold() for item in listed}
         result["onlyOnMilvus"] = [
             name for name in there if name.casefold() not in ours and (allowed is None or name in allowed)
         ]
@@ -162,21 +149,14 @@ class Collections:
 
     def _listed(self, connection: apsw.Connection, collection: Collection) -> ListedCollection:
         documents, chunks = _counts(connection, collection.id)
-        replica = replica_of(connection, collection.id)
         return {
             "name": collection.name,
             "description": collection.description,
             "documents": documents,
             "chunks": chunks,
             "partitions": partition_names(connection, collection.id),
-            "searchedIn": "milvus" if replica and replica.ready and self.places.milvus is not None else "file",
+            "searchedIn": "file",
         }
-
-    def _copies(self) -> set[str]:
-        """Return what copies of the file's collections are called on the server."""
-        with self.database.read() as connection:
-            everything = fetch_all(connection, "select id from collections")
-            return {copy.name.casefold() for (row_id,) in everything if (copy := replica_of(connection, row_id))}
 
     @hidden_tool(
         "describe_collection",
@@ -191,19 +171,15 @@ class Collections:
     def describe_collection(self, collection_name: Name) -> DescribedCollection:
         """Documents, vectors, partitions, embedding model and where a collection is searched."""
         with self.database.read() as connection:
-            place = self.places.find(connection, collection_name)
-        if place.collection is None:
-            return self._describe_foreign(collection_name)
-        return self._describe(place.collection, place)
+            visible = visible_collections(connection)
+        own = next((item for item in visible if item.name.casefold() == collection_name.casefold()), None)
+        return self._describe(own) if own is not None else self._describe_foreign(collection_name)
 
-    def _describe(self, collection: Collection, place: Place) -> DescribedCollection:
+    def _describe(self, collection: Collection) -> DescribedCollection:
         with self.database.read() as connection:
             space = describe_vectors(connection, collection.name)
             documents, chunks = _counts(connection, collection.id)
             created = fetch_one(connection, "select created_at from collections where id = ?", (collection.id,))
-            replica = replica_of(connection, collection.id)
-        problem = (replica and replica.problem) or None
-        copy = replica and {"name": replica.name, "state": replica.state, "pending": replica.pending}
         description = {
             "name": collection.name,
             "description": collection.description,
@@ -213,15 +189,14 @@ class Collections:
             "model": space.model.rpartition("#")[0],
             "dimension": space.dimension,
             "partitions": space.partitions,
-            "searchedIn": "milvus" if place.replica is not None and self.places.milvus is not None else "file",
+            "searchedIn": "file",
             "createdAt": created,
-            "copy": copy and without_none({**copy, "problem": problem}),
         }
         return without_none(description)
 
     def _describe_foreign(self, name: str) -> DescribedCollection:
-        milvus = self.places.milvus
-        if milvus is None or not self.places.is_foreign(name):
+        milvus = self.copies.milvus
+        if milvus is None or not self.copies.has(name):
             with self.database.read() as connection:
                 # Says which are there.
                 choose_collections(connection, [name])
@@ -251,25 +226,16 @@ class Collections:
         self,
         collection_name: Name,
         confirm: Annotated[bool, Param("Needed when it holds documents.")] = False,
-        copy: Annotated[bool, Param("Delete its copy on the Milvus server, too.")] = False,
     ) -> Dropped:
         """Put a collection with everything in it into the trash; restore_source brings it back. Files stay."""
         with self.database.read() as connection:
             [collection] = choose_collections(connection, [collection_name])
             documents, chunks = _count(connection, collection.id, None)
-            replica = replica_of(connection, collection.id)
         if documents and not confirm:
             raise _confirmation(f"Collection '{collection.name}'", documents, chunks)
-        result: Dropped = {"dropped": collection.name, "documents": documents}
-        if replica is not None:
-            if self.places.copies is not None:
-                self.places.copies.forget(collection.id, drop=copy)
-            if not copy:
-                result["message"] = f"Its copy on the Milvus server, '{replica.name}', stays there."
         with self.database.write() as connection:
-            connection.execute("delete from replicas where collection_id = ?", (collection.id,))
             drop_collection(connection, collection)
-        return result
+        return {"dropped": collection.name, "documents": documents}
 
     @hidden_change(
         "drop_partition",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -26,10 +26,11 @@ from localmcp.index.sources import put_source
 from localmcp.milvus.backend import MilvusBackend
 from localmcp.models import ModelIdentity
 from localmcp.records.chunk_records import draft_document, is_document, source_of
-from localmcp.records.outgoing import Progress
 from localmcp.schemas import Json
 from localmcp.storage.database import Database, fetch_column, fetch_one
 
+Progress = Callable[[int, int], None]
+"""Called with the vectors that were copied, and all of them."""
 BATCH = 500
 CHUNKS_AT_ONCE = 500
 """Written in one transaction, unless one document has more."""

@@ -13,7 +13,6 @@ from typing_extensions import TypedDict
 
 from localmcp.errors import InvalidInput, NeedsConfirmation, NotFound, Unavailable
 from localmcp.index.backend import DEFAULT_PARTITION
-from localmcp.index.backend_choice import Places
 from localmcp.index.chunk_rows import chunks_fulfilling, whole_sources
 from localmcp.index.collections import (
     Collection,
@@ -22,6 +21,7 @@ from localmcp.index.collections import (
     ensure_collection,
     ensure_model,
     ensure_partition,
+    visible_collections,
 )
 from localmcp.index.conditions import parse_condition
 from localmcp.index.drafts import SourceDraft
@@ -35,11 +35,11 @@ from localmcp.index.records import (
     draft_split,
     draft_whole,
 )
-from localmcp.index.replicas import note_source
 from localmcp.index.sources import put_source, trash_sources
 from localmcp.index.trash import keep_version
 from localmcp.models import Embedder, LazyEmbedder
 from localmcp.records.filter_fields import explain_misses
+from localmcp.records.milvus_copies import MilvusCopies
 from localmcp.records.record_input import Change, NewRecord, parse_change, parse_record
 from localmcp.records.search import require_our_model
 from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_column, fetch_one
@@ -82,12 +82,16 @@ class Records:
     """Writes records. Embedding comes first; every call is written as a whole or not at all."""
 
     def __init__(
-        self, database: Database, embedder: LazyEmbedder, places: Places, remove_documents: Callable[[list[str]], Any]
+        self,
+        database: Database,
+        embedder: LazyEmbedder,
+        copies: MilvusCopies,
+        remove_documents: Callable[[list[str]], Any],
     ) -> None:
         """`remove_documents` puts documents that came from files into the trash, by their UUIDs."""
         self.database = database
         self.embedder = embedder
-        self.places = places
+        self.copies = copies
         self._remove_documents = remove_documents
 
     # ------------------------------------------------------------ inserting
@@ -158,21 +162,22 @@ class Records:
     def _model_for(self, collection: str) -> Embedder:
         """Return the model, if the collection is in the file or can be made there, without vectors of another model."""
         with self.database.read() as connection:
-            place = self.places.find(connection, collection)
-        if place.collection is None and self._is_foreign(collection):
+            visible = visible_collections(connection)
+        own = next((item for item in visible if item.name.casefold() == collection.casefold()), None)
+        if own is None and self._is_foreign(collection):
             raise InvalidInput(
                 f"Collection '{collection}' is on the Milvus server only.",
                 hint=f"Bring it here: localmcp pull {collection}",
             )
         embedder = self.embedder.get()
-        if place.collection is not None:
+        if own is not None:
             with self.database.read() as connection:
-                require_our_model(connection, place.collection, embedder.identity)
+                require_our_model(connection, own, embedder.identity)
         return embedder
 
     def _is_foreign(self, collection: str) -> bool:
         try:
-            return self.places.is_foreign(collection)
+            return self.copies.has(collection)
         except Unavailable:
             # The file can be written to although the server is down.
             return False
@@ -399,7 +404,6 @@ def _rewrite_record(
     connection.execute(
         "update sources set metadata = ?, partition_id = ? where id = ?", (metadata, partition_id, stored.source_id)
     )
-    note_source(connection, stored.source_id)
     bump_generations(connection, "content")
 
 

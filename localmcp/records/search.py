@@ -10,7 +10,6 @@ import apsw
 
 from localmcp.arrays import Vectors
 from localmcp.errors import InvalidInput, LocalMCPError, ModelMismatch, NotFound, Unavailable
-from localmcp.index.backend_choice import Place, Places
 from localmcp.index.candidates import SearchRequest
 from localmcp.index.chunk_rows import asks_for_pages, find_partition, load_rows
 from localmcp.index.collection_vectors import find_blocks
@@ -20,9 +19,9 @@ from localmcp.index.dates import parse_range
 from localmcp.index.filters import Filters
 from localmcp.index.index import Index
 from localmcp.index.multi_query import Match, best_matches, nearest_to_any
-from localmcp.index.vector import exact_cosines
 from localmcp.models import LazyEmbedder, ModelIdentity
 from localmcp.records.filter_fields import explain_misses
+from localmcp.records.milvus_copies import MilvusCopies
 from localmcp.storage.database import Database, fetch_one
 from localmcp.tools import Json, Param, integer_or_string, tool, without_none
 
@@ -75,11 +74,11 @@ class Answered:
 class Retriever:
     """Searches collections by several texts at once."""
 
-    def __init__(self, database: Database, index: Index, embedder: LazyEmbedder, places: Places) -> None:
+    def __init__(self, database: Database, index: Index, embedder: LazyEmbedder, copies: MilvusCopies) -> None:
         self.database = database
         self.index = index
         self.embedder = embedder
-        self.places = places
+        self.copies = copies
 
     @tool(
         "retriever",
@@ -119,51 +118,48 @@ class Retriever:
         """Search a collection by several texts at once."""
         cleaned = _checked_texts(collection_name, texts)
         question = Question(cleaned, min(top_k, MOST_RESULTS), _filters(partition_name, filter, since, until))
-        place = self._place(collection_name)
+        collection = self._collection(collection_name)
         condition, notices = question.filters.condition, list[str]()
-        if place.collection and question.partition is not None:
+        if collection and question.partition is not None:
             with self.database.read() as connection:
-                find_partition(connection, place.collection, question.partition)
+                find_partition(connection, collection, question.partition)
         if mode == "hybrid":
-            answered = self._hybrid(place, question, notices)
+            answered = self._hybrid(collection, question, notices)
         else:
-            answered = self._semantic(place, collection_name, question)
-        if not answered and condition and place.collection:
+            answered = self._semantic(collection, collection_name, question)
+        if not answered and condition and collection:
             with self.database.read() as connection:
-                notices += explain_misses(connection, place.collection, condition)
+                notices += explain_misses(connection, collection, condition)
         results = [_shown(chunk, texts if matched_text else ()) for chunk in answered]
         answer = {"success": True, "data": {"results": results, "count": len(results)}, "notices": notices or None}
         return without_none(answer)
 
-    def _place(self, name: str) -> Place:
-        """Return where the collection is searched.
+    def _collection(self, name: str) -> Collection | None:
+        """Return the file's collection; None for one that only the server has.
 
         Raises:
             NotFound: it is neither in the file nor on the server; names the nearest.
             Unavailable: it is not in the file, and the server does not tell.
         """
         with self.database.read() as connection:
-            place = self.places.find(connection, name)
+            visible = visible_collections(connection)
+        own = next((collection for collection in visible if collection.name.casefold() == name.casefold()), None)
         try:
-            if place.collection is not None or self.places.is_foreign(name):
-                return place
+            if own is not None or self.copies.has(name):
+                return own
         except Unavailable as error:
             raise Unavailable(f"collection '{name}' is not in the file. {error.message}", hint=error.hint) from error
-        with self.database.read() as connection:
-            raise _UnknownCollection("collection not found", hint=hint_for(visible_collections(connection), name))
+        raise _UnknownCollection("collection not found", hint=hint_for(visible, name))
 
     # ------------------------------------------------------------ by meaning
 
-    def _semantic(self, place: Place, name: str, question: Question) -> list[Answered]:
+    def _semantic(self, collection: Collection | None, name: str, question: Question) -> list[Answered]:
         vectors = self.embedder.embed_queries(question.texts, wait=MODEL_WAIT_SECONDS).astype("<f4", copy=False)
-        if place.collection is None and question.is_dated:
+        if collection is not None:
+            return self._in_file(collection, question, vectors)
+        if question.is_dated:
             raise InvalidInput(f"since, until: collection '{name}' is on Milvus only, where documents have no date.")
-        if place.collection is None:
-            return self._on_server(name, question, vectors)
-        # Dates are in the file only.
-        if place.replica is not None and not question.is_dated:
-            return self._by_replica(place, question, vectors)
-        return self._in_file(place.collection, question, vectors)
+        return self._on_server(name, question, vectors)
 
     def _in_file(self, collection: Collection, question: Question, vectors: Vectors) -> list[Answered]:
         """Search the file: one snapshot, one pass over the sign codes for all texts."""
@@ -173,30 +169,11 @@ class Retriever:
             matches = nearest_to_any(connection, collection.model_id or 0, blocks, vectors, question.top_k)
             return _with_rows(connection, collection, matches)
 
-    def _by_replica(self, place: Place, question: Question, vectors: Vectors) -> list[Answered]:
-        """Let the server find the chunks; cosine, text and metadata are the file's."""
-        collection, replica, milvus = place.collection, place.replica, self.places.milvus
-        assert collection is not None and replica is not None and milvus is not None
-        with self.database.read() as connection:
-            require_our_model(connection, collection, self.embedder.get().identity)
-        self.places.settle(collection.id)
-        neighbors = milvus.search(
-            replica.name, vectors, question.top_k, partition=question.partition, condition=question.filters.condition
-        )
-        with self.database.read() as connection:
-            cosines = [
-                exact_cosines(connection, replica.model_id, [neighbor.id for neighbor in near], vector)
-                for near, vector in zip(neighbors, vectors, strict=True)
-            ]
-            # More than are wanted, since what has left the file meanwhile drops out.
-            matches = best_matches(cosines, sum(map(len, cosines)))
-            return _with_rows(connection, collection, matches)[: question.top_k]
-
     def _on_server(self, name: str, question: Question, vectors: Vectors) -> list[Answered]:
         """Search a collection that only the server has; text and metadata are the server's."""
-        milvus = self.places.milvus
+        milvus = self.copies.milvus
         assert milvus is not None
-        theirs, ours = self.places.model_of(name), self.embedder.get().identity
+        theirs, ours = self.copies.model_of(name), self.embedder.get().identity
         if theirs and theirs.rpartition("#")[2] != ours.fingerprint:
             raise ModelMismatch(
                 f"collection '{name}' on Milvus holds vectors of '{theirs.rpartition('#')[0]}', the model at hand is "
@@ -215,21 +192,21 @@ class Retriever:
             if (record := records.get(match.chunk_id)) is not None
         )
 
-    def _hybrid(self, place: Place, question: Question, notices: list[str]) -> list[Answered]:
+    def _hybrid(self, collection: Collection | None, question: Question, notices: list[str]) -> list[Answered]:
         """Return each text as `search` would answer it; the score is the combined one, 0..1."""
-        if place.collection is None:
+        if collection is None:
             raise InvalidInput("mode hybrid needs the words in the file; use semantic for a collection on Milvus only")
         if question.filters.condition and asks_for_pages(question.filters.condition):
             raise InvalidInput("filter: page can be compared in mode semantic only")
         self.embedder.embed_queries(question.texts, wait=MODEL_WAIT_SECONDS)
         scores: list[dict[int, float]] = []
         for text in question.texts:
-            request = SearchRequest(text, "hybrid", question.top_k, 0, (place.collection.name,), question.filters)
+            request = SearchRequest(text, "hybrid", question.top_k, 0, (collection.name,), question.filters)
             outcome = self.index.search(request)
             notices += [notice for notice in outcome.notices if notice not in notices]
             scores.append({hit.passage.chunk_id: hit.scores.combined / 100 for hit in outcome.hits})
         with self.database.read() as connection:
-            return _with_rows(connection, place.collection, best_matches(scores, question.top_k))
+            return _with_rows(connection, collection, best_matches(scores, question.top_k))
 
 
 def require_our_model(connection: apsw.Connection, collection: Collection, ours: ModelIdentity) -> None:

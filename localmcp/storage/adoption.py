@@ -35,8 +35,6 @@ class KeptPowers:
     """Folders of this machine that the next refresh reads, such as `~/.ssh`, and files whose scans wait to be read."""
     jobs: bool = False
     """Work that was begun and would go on here."""
-    replicas: bool = False
-    """Collections that are copied to the Milvus server of this machine's settings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +44,6 @@ class Dropped:
     keys: int = 0
     watched_folders: int = 0
     jobs: int = 0
-    replicas: int = 0
 
     def summary(self) -> list[str]:
         """One phrase for each power that was dropped, with the option that keeps it."""
@@ -61,7 +58,6 @@ _POWERS = {
     "keys": ("API keys", "api_keys", ""),
     "watched_folders": ("watched folders", "roots", "where kind not like 'removed %'"),
     "jobs": ("unfinished jobs", "jobs", "where status = 'running'"),
-    "replicas": ("copies on Milvus", "replicas", ""),
 }
 """Power -> what it is called, its table, and which rows of it count."""
 

@@ -369,27 +369,6 @@ SCHEMA = """
     create index calls_by_time on calls (started_at, stored_bytes);
     create index calls_by_caller on calls (caller, id);
 
-    create table replicas (
-        collection_id integer primary key references collections (id) on delete cascade,
-        backend text not null,
-        name text not null,        -- of the collection there; where the server is says the setting, not the file
-        model_id integer not null references models (id),
-        state text not null,       -- copying, following
-        copied integer not null default 0,     -- chunks up to this id are there
-        pushed_at text,            -- when the copy was last found complete
-        problem text,              -- why what waits could not be sent
-        tried_at text,
-        sender text,               -- the process that sends, and until when it alone may
-        sender_until text
-    ) strict;
-
-    create table replica_changes ( -- chunks that look different there; what they are now is read when they are sent
-        id integer primary key autoincrement,
-        collection_id integer not null references replicas (collection_id) on delete cascade,
-        chunk_id integer not null,
-        unique (collection_id, chunk_id)
-    ) strict;
-
     create table manifest (
         one integer primary key check (one = 1),
         content text not null      -- JSON: title, author, note, when, what is in it, and the digest over all of it

@@ -316,7 +316,6 @@ ROWS = (
     "insert into api_keys (id, prefix, key_hash, scopes, created_at) values ('k', 'l_', '$2b$04$x', '[\"admin\"]', '')",
     "insert into roots (path, collection_id, kind, added_at) values ('/', 1, 'folder', '')",
     "insert into jobs (id, kind, arguments, status, started_at, heartbeat_at) values ('j', 'x', '{', 'failed', '', '')",
-    "insert into replicas (collection_id, backend, name, model_id, state) values (1, 'milvus', 'x', 1, 'copying')",
 )
 """Rows that break what the program relies on; the manifest is not made anew, so that `verify` must see all of them."""
 

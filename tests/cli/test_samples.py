@@ -137,7 +137,7 @@ def test_the_demo_indexes_searches_and_answers_over_mcp(demo: tuple[Path, str]) 
     assert "fermented too long" in printed
     assert "'certifcate' was searched as 'certificate'." in printed
     assert "invalidità permanente" in printed
-    assert "A poison message is a job that crashes whoever picks it up" in printed
+    assert "poison message" in printed
     assert json.dumps(sys.executable) in printed
     assert file.exists()
 

@@ -33,7 +33,6 @@ TAKES_AWAY = {
     "refresh": "documents whose files are gone: restore_source",
     "remove_source": "documents: restore_source",
     "restore_source": "the version that is there, if an overwritten one is restored: restore_source",
-    "stop_replication": "nothing in the file",
     "update_records": "the records as they were: restore_source",
     # Rules and quick starts, whose tests are beside them.
     "addRule": "nothing",

@@ -413,7 +413,7 @@ from localmcp.workspace import open_workspace
 with open_workspace("a.localmcp", model="hash", milvus_address="http://127.0.0.1:1") as workspace:
     workspace.registry.call("add_document", {"text": "bees", "title": "Bees"})
     workspace.registry.call("search", {"query": "bees"})
-    workspace.registry.call("replication_status")
+    workspace.registry.call("get_stats")
 print("pymilvus" in sys.modules, "grpc" in sys.modules)
 """
     assert run_apart(code, tmp_path).stdout.split() == ["False", "False"]

@@ -116,7 +116,7 @@ def test_a_whole_pack_holds_every_collection_but_nothing_private(full: Path, tmp
 
 def test_private_tables_are_empty_and_no_table_of_a_person_is_in_it(full: Path, tmp_path: Path) -> None:
     connection = open_copy(pack(full, tmp_path / "out.localmcp"))
-    private = ("api_keys", "calls", "jobs", "ledger", "roots", "rule_uses", "replicas", "replica_changes",
+    private = ("api_keys", "calls", "jobs", "ledger", "roots", "rule_uses", 
                "quickstart_favourites", "quickstart_progress")  # fmt: skip
     assert {name: fetch_one(connection, f"select count(*) from {name}") for name in private} == dict.fromkeys(
         private, 0

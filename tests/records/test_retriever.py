@@ -13,11 +13,9 @@ from file_backend import FileBackend
 
 from localmcp.config import Settings
 from localmcp.errors import InvalidInput, LocalMCPError, ModelUnavailable, Unavailable
-from localmcp.index.backend_choice import Places
 from localmcp.index.index import Index
-from localmcp.index.replicas import begin_replica, write_complete
 from localmcp.models import HashEmbedder, LazyEmbedder
-from localmcp.storage.database import Database, fetch_all
+from localmcp.storage.database import Database
 from localmcp.tools import Answer, Scope
 from localmcp.workspace import Workspace
 
@@ -291,80 +289,20 @@ class Server(FileBackend):
 def server(workspace: Workspace, tmp_path: Path) -> Iterator[Server]:
     database = Database(tmp_path / "server.localmcp")
     server = Server(database, Index(database, workspace.embedder))
-    workspace.places = Places(workspace.database, server)
-    workspace.index.vector_server = workspace.places
-    for feature in (workspace.retriever, workspace.collections, workspace.records):
-        feature.places = workspace.places
+    workspace.milvus_copies.milvus = server
     yield server
     database.close()
 
 
 def push(workspace: Workspace, server: Server, ids: Sequence[int]) -> None:
-    """Copy those records of `papers`, and say that they are searched there."""
+    """Copy those records of `papers`."""
     ours = FileBackend(workspace.database, workspace.index)
     space = ours.describe("papers")
     server.create("papers", space.dimension, space.model)
     server.upsert("papers", list(ours.fetch("papers", ids).values()))
-    with workspace.database.write() as connection:
-        [(collection_id, model_id)] = fetch_all(
-            connection, "select id, model_id from collections where name = 'papers'"
-        )
-        begin_replica(connection, collection_id, "papers", model_id)
-        write_complete(connection, collection_id)
 
 
 class TestElsewhere:
-    def test_a_pushed_collection_is_searched_on_the_server(
-        self, workspace: Workspace, server: Server, ids: list[int]
-    ) -> None:
-        push(workspace, server, ids[:2])
-        assert {each["id"] for each in retrieve(workspace, "field", "bread")} == set(ids[:2])
-        result = call(workspace, "search", query="field", collection="papers", mode="semantic").value
-        assert len(result["results"]) == 2 and "notices" not in result
-        assert call(workspace, "list_collections").value["collections"][0]["searchedIn"] == "milvus"
-
-    def test_both_places_answer_alike(self, workspace: Workspace, server: Server, ids: list[int]) -> None:
-        options: list[dict[str, Any]] = [
-            {}, {"top_k": 2}, {"partition_name": "documents"}, {"filter": {"not": {"year": 2020}}}, {"mode": "hybrid"}
-        ]  # fmt: skip
-        here = [retrieve(workspace, "field of bread", "learning", **each) for each in options]
-        push(workspace, server, ids)
-        assert [retrieve(workspace, "field of bread", "learning", **each) for each in options] == here
-        assert server.asked >= len(options)
-
-    def test_what_left_the_file_is_not_told_although_the_server_still_has_it(
-        self, workspace: Workspace, server: Server, ids: list[int]
-    ) -> None:
-        push(workspace, server, ids)
-        call(workspace, "delete_records", collection_name="papers", ids=[ids[3]])
-        assert {each["id"] for each in retrieve(workspace, "bread")} == {*ids} - {ids[3]}
-        results = call(workspace, "search", query="bread", collection="papers", limit=10).value["results"]
-        assert results and TEXTS[3][0] not in {each["content"] for each in results}
-
-    def test_without_the_server_the_retriever_says_so_and_search_answers_from_the_file(
-        self, workspace: Workspace, server: Server, ids: list[int]
-    ) -> None:
-        push(workspace, server, ids[:1])
-        server.down = True
-        said = refusal(workspace, collection_name="papers", texts=["bread"])
-        assert said == "query failed: no answer from the other file."
-        result = call(workspace, "search", query="bread", collection="papers", limit=10).value
-        assert {each["content"] for each in result["results"]} >= {TEXTS[3][0], TEXTS[4][0]}
-        assert any("'papers' was searched in the file" in notice for notice in result["notices"])
-        asked = server.asked
-        call(workspace, "search", query="wheat", collection="papers")
-        assert server.asked == asked
-
-    def test_filters_that_only_the_file_knows_are_answered_by_the_file(
-        self, workspace: Workspace, server: Server, ids: list[int]
-    ) -> None:
-        push(workspace, server, ids[:1])
-        found = call(workspace, "search", query="bread", sourceType="text", collection="papers", limit=10).value
-        assert {each["content"] for each in found["results"]} >= {TEXTS[3][0], TEXTS[4][0]}
-        asked = server.asked
-        narrowed = call(workspace, "search", query="bread", metadata={"source": "wikipedia"}, mode="semantic").value
-        assert server.asked > asked and len(narrowed["results"]) == 1
-
     def test_a_collection_that_only_the_server_has_is_searched_there(
         self, workspace: Workspace, server: Server, ids: list[int]
     ) -> None:

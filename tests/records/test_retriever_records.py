@@ -338,7 +338,7 @@ class TestCommandLine:
         write(tmp_path / "bees.jsonl", f'{{"text": "fine"}}\n\n{second}\n')
         code, _, err = cli("collections", "insert", "papers", "--file", "bees.jsonl")
         assert code == 2 and said in err
-        assert "0 documents" in cli("collections", "describe", "papers")[1]
+        assert "documents  0" in cli("collections", "describe", "papers")[1]
 
     def test_everything_a_collection_needs(self, cli: Any) -> None:
         assert cli("collections", "insert", "papers", "bees", "wasps", "--metadata", '{"a": 1}', "-p", "p")[0] == 0

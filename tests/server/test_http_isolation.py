@@ -177,8 +177,6 @@ ARGUMENTS: dict[str, list[dict[str, Any]]] = {
     ],
     "push_collection": [{"collection_name": "vault"}, {"collection_name": "open"}],
     "pull_collection": [{"collection_name": "vault"}],
-    "stop_replication": [{"collection_name": "vault"}, {"collection_name": "open"}],
-    "replication_status": [{}, {"collection_name": "vault"}],
     "greetUser": [{"name": "Zeppelin"}],
     "addNumbers": [{"a": 1, "b": 2}],
     "reverseString": [{"text": SECRET}],

@@ -1,0 +1,298 @@
+"""Copies of collections in Milvus: complete, gone on with after a kill, brought up to date, and copied back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from folders import write
+from milvus_program import connect_program
+from milvus_servers import LiteServer, needs_lite, open_backend, shared_server
+
+from localmcp.cli.program import execute
+from localmcp.cli.session import Session
+from localmcp.errors import ConfigurationError, InvalidInput, ModelMismatch, NotFound, Unavailable
+from localmcp.milvus.backend import MilvusBackend
+from localmcp.models import HashEmbedder
+from localmcp.records import milvus_copies
+from localmcp.storage.database import fetch_all
+from localmcp.tools import Scope
+from localmcp.workspace import Workspace, open_workspace
+
+pytestmark = needs_lite
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def milvus() -> Iterator[MilvusBackend]:
+    """The shared server, empty."""
+    backend = open_backend(shared_server().uri)
+    yield backend
+    backend.close()
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, milvus: MilvusBackend) -> Iterator[Workspace]:
+    """A file with three documents, and Milvus set."""
+    docs = tmp_path / "docs"
+    write(docs / "bees.md", "# Bees\n\nA hive has one queen.\n")
+    write(docs / "roses.md", "# Roses\n\nPrune them in late winter.\n")
+    write(docs / "soil.txt", "Clay holds water; sand lets it through.\n")
+    with open_at(tmp_path / "a.localmcp", milvus.server.uri) as workspace:
+        workspace.library.add_paths([docs], metadata={"topic": "garden"})
+        yield workspace
+
+
+def open_at(path: Path, address: str, timeout: float = 30) -> Workspace:
+    return open_workspace(path, model="hash", milvus_address=address, milvus_timeout=timeout)
+
+
+def add_many(workspace: Workspace, count: int, collection: str = "many") -> None:
+    for number in range(count):
+        text = f"Text number {number} speaks of subject {number * 7 % 13}."
+        workspace.library.add_text(text, title=f"Text {number}", collection=collection)
+
+
+def live_chunks(workspace: Workspace, collection: str = "default") -> dict[int, str]:
+    """Chunk id -> text of what a search may find."""
+    sql = """
+        select chunks.id, text from chunks join sources on sources.id = source_id
+        join collections on collections.id = collection_id where trashed_at is null and collections.name = ?
+    """
+    with workspace.database.read() as connection:
+        return dict(fetch_all(connection, sql, (collection,)))
+
+
+def assert_same(workspace: Workspace, milvus: MilvusBackend, collection: str = "default", name: str = "") -> None:
+    """Milvus holds each chunk that the file finds, once, with its text and vector, and nothing else."""
+    found = [record for batch in milvus.records(name or collection) for record in batch]
+    assert {each.id: each.text for each in found} == live_chunks(workspace, collection)
+    assert len(found) == len({each.id for each in found}) == milvus.count(name or collection)
+    with workspace.database.read() as connection:
+        vectors = dict(fetch_all(connection, "select chunk_id, embedding from embeddings"))
+    for record in found:
+        assert np.allclose(record.vector, np.frombuffer(vectors[record.id], dtype="<f4"), atol=1e-6)
+
+
+# ---------------------------------------------------------------- push
+
+
+def test_a_push_copies_everything_and_another_one_only_what_has_changed(
+    workspace: Workspace, milvus: MilvusBackend, tmp_path: Path
+) -> None:
+    seen: list[tuple[int, int]] = []
+    pushed = workspace.milvus_copies.push("default", progress=lambda done, total: seen.append((done, total)))
+    chunks = live_chunks(workspace)
+    assert pushed["vectors"] == pushed["sent"] == len(chunks) and seen[-1] == (len(chunks), len(chunks))
+    assert_same(workspace, milvus)
+    assert milvus.describe("default").model.endswith(HashEmbedder().identity.fingerprint)
+    [record] = milvus.fetch("default", [min(chunks)]).values()
+    assert record.metadata["topic"] == "garden" and record.metadata["path"].endswith((".md", ".txt"))
+    assert workspace.milvus_copies.push("default")["sent"] == 0
+    workspace.library.add_text("Wax is made by bees.", title="Wax")
+    workspace.library.remove([str(tmp_path / "docs" / "bees.md")])
+    assert workspace.milvus_copies.push("default")["sent"] == 2
+    assert_same(workspace, milvus)
+
+
+def test_a_copy_that_somebody_damaged_is_put_right_by_the_next_push(
+    workspace: Workspace, milvus: MilvusBackend
+) -> None:
+    workspace.milvus_copies.push("default")
+    ids = sorted(live_chunks(workspace))
+    [record] = milvus.fetch("default", ids[:1]).values()
+    milvus.delete("default", ids[1:2])
+    milvus.upsert("default", [type(record)(999_999, record.vector, "not ours")])
+    assert workspace.milvus_copies.push("default")["sent"] == 2, "one was sent, one deleted"
+    assert milvus.fetch("default", [999_999]) == {}
+    assert_same(workspace, milvus)
+
+
+def test_a_push_that_stops_anywhere_is_completed_by_the_next(
+    workspace: Workspace, milvus: MilvusBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(milvus_copies, "BATCH", 10)
+    add_many(workspace, 35)
+
+    def stop(done: int, total: int) -> None:
+        if done >= 20:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        workspace.milvus_copies.push("many", progress=stop)
+    assert workspace.milvus_copies.push("many")["sent"] == 15
+    assert_same(workspace, milvus, "many")
+
+
+def test_the_tools_push_and_pull_what_the_caller_may_see(workspace: Workspace) -> None:
+    call = workspace.registry.call
+    pushed = call("push_collection", {"collection": "default", "name": "garden"}).value
+    assert (pushed["status"], pushed["name"]) == ("done", "garden")
+    assert call("pull_collection", {"collection": "garden", "name": "again"}).value["added"] == 3
+    add_many(workspace, 2, "secret")
+    scope = Scope(caller="key", collections=frozenset({"default"}))
+    for name in ("push_collection", "pull_collection"):
+        with pytest.raises(NotFound):
+            call(name, {"collection": "secret"}, scope)
+
+
+def test_the_commands_push_and_pull(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCALMCP_MODEL", "hash")
+    monkeypatch.setenv("MILVUS_ADDRESS", workspace.milvus_copies.milvus.server.uri)
+    file = str(workspace.database.path)
+    assert execute(Session(), ["--db", file, "push", "default", "--as", "cli", "--json"]) == 0
+    assert execute(Session(), ["--db", file, "pull", "cli", "--as", "back", "--json"]) == 0
+    assert set(live_chunks(workspace, "back").values()) == set(live_chunks(workspace).values())
+
+
+def sources(workspace: Workspace, collection: str) -> list[dict[str, Any]]:
+    sql = """
+        select uuid, title from sources join collections on collections.id = collection_id
+        where collections.name = ? and trashed_at is null
+    """
+    with workspace.database.read() as connection:
+        return [{"id": row[0], "title": row[1]} for row in fetch_all(connection, sql, (collection,))]
+
+
+def test_a_server_killed_in_the_middle_of_a_push_loses_and_doubles_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(milvus_copies, "BATCH", 10)
+    server = LiteServer(tmp_path / "data")
+    try:
+        with open_at(tmp_path / "a.localmcp", server.uri) as workspace:
+            add_many(workspace, 50)
+
+            def kill(done: int, _total: int) -> None:
+                if done >= 20:
+                    server.kill()
+
+            with pytest.raises(Unavailable, match="cannot be reached"):
+                workspace.milvus_copies.push("many", progress=kill)
+            server.start()
+            assert 0 < workspace.milvus_copies.push("many")["sent"] < 50
+            backend = MilvusBackend(workspace.milvus.server) if workspace.milvus else None
+            assert backend is not None
+            assert_same(workspace, backend, "many")
+            backend.close()
+    finally:
+        server.kill()
+
+
+def test_what_cannot_be_pushed_is_told(workspace: Workspace, milvus: MilvusBackend, tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match="No collection 'nowhere'"):
+        workspace.milvus_copies.push("nowhere")
+    with workspace.database.write() as connection:
+        connection.execute("insert into collections (name, created_at) values ('empty', '')")
+    with pytest.raises(InvalidInput, match="no vectors yet"):
+        workspace.milvus_copies.push("empty")
+    workspace.milvus_copies.push("default")
+    with open_at(tmp_path / "b.localmcp", milvus.server.uri) as other:
+        other.library.add_text("Something.", title="T")
+        with pytest.raises(InvalidInput, match="made by another localmcp file.*--as"):
+            other.milvus_copies.push("default")
+        assert other.milvus_copies.push("default", "default of b")["vectors"] == 1
+    assert milvus.collections() == ["default", "default of b"]
+    with open_workspace(tmp_path / "c.localmcp", model="hash") as unset:
+        unset.library.add_text("Something.", title="T")
+        with pytest.raises(ConfigurationError, match="No Milvus is set.*milvus_address"):
+            unset.milvus_copies.push("default")
+
+
+def query(workspace: Workspace, sql: str) -> list[Any]:
+    with workspace.database.read() as connection:
+        return fetch_all(connection, sql)
+
+
+def test_vectors_of_another_model_replace_the_copy(workspace: Workspace, milvus: MilvusBackend) -> None:
+    workspace.milvus_copies.push("default")
+    embed_anew(workspace)
+    workspace.milvus_copies.push("default")
+    assert milvus.describe("default").model.startswith("another#")
+    assert milvus.count("default") == len(live_chunks(workspace))
+
+
+def embed_anew(workspace: Workspace) -> None:
+    """The vectors of another model beside the old ones, and the switch."""
+    with workspace.database.write() as connection:
+        connection.execute("""
+            insert into models (name, fingerprint, sha256, pooling, query_prefix, passage_prefix, dimension, max_tokens,
+                created_at) select 'another', 'another', 'x', pooling, '', '', dimension, max_tokens, '' from models
+        """)
+        model_id = connection.last_insert_rowid()
+        connection.execute(
+            "insert into vectors select ? << 40 | chunk_id, embedding from embeddings where model_id = 1", (model_id,)
+        )
+        connection.execute("update collections set model_id = ? where name = 'default'", (model_id,))
+
+
+# ---------------------------------------------------------------- pull
+
+
+def test_a_pulled_collection_is_the_documents_it_was_made_of(
+    workspace: Workspace, milvus: MilvusBackend, tmp_path: Path
+) -> None:
+    workspace.library.add_text("# Wax\n\nMade by bees.", title="Wax", partition="2024-01", metadata={"year": 2024})
+    workspace.milvus_copies.push("default")
+    before = sorted(query(workspace, WHOLE))
+    with open_at(tmp_path / "b.localmcp", milvus.server.uri) as other:
+        pulled = other.milvus_copies.pull("default")
+        assert (pulled.added, pulled.unchanged, pulled.read) == (4, 0, len(live_chunks(workspace)))
+        assert sorted(query(other, WHOLE)) == before
+        assert other.registry.call("search", {"query": "queen of a hive"}).value["results"][0]["sourceTitle"] == "Bees"
+        again = other.milvus_copies.pull("default")
+        assert (again.added, again.updated, again.unchanged) == (0, 0, 4)
+        other.library.add_text("# Wax\n\nChanged here.", title="Wax", replace=True)
+        assert other.milvus_copies.pull("default").updated == 1
+        assert sorted(row[:2] for row in query(other, WHOLE)) == sorted(row[:2] for row in before)
+        other.library.remove(["Wax"])
+        assert other.milvus_copies.pull("default").trashed == 1
+
+
+WHOLE = """
+    select sources.uuid, chunks.text, chunks.uuid, title, source_type, format, uri, sha256, metadata, position, start,
+        stop, headings, digest, embedding, (select name from partitions where id = partition_id)
+    from chunks join sources on sources.id = source_id join embeddings on chunk_id = chunks.id
+    where trashed_at is null
+"""
+
+
+def test_a_collection_of_another_program_becomes_short_documents(milvus: MilvusBackend, tmp_path: Path) -> None:
+    embedder = HashEmbedder()
+    texts = ["Bees make honey.", "Roses need water.", ""]
+    vectors = embedder.embed_passages([*texts[:2], "nothing"])
+    client = connect_program(milvus.server.uri)
+    client.create_collection("theirs", dimension=vectors.shape[1])
+    rows = [{"id": i, "vector": (3 * vectors[i]).tolist(), "content": texts[i], "lang": "en"} for i in range(3)]
+    client.upsert("theirs", rows)
+    client.close()
+    with open_at(tmp_path / "a.localmcp", milvus.server.uri) as workspace:
+        with pytest.raises(ModelMismatch, match="does not say which model.*--assume-model"):
+            workspace.milvus_copies.pull("theirs")
+        pulled = workspace.milvus_copies.pull("theirs", "here", assume_model=True)
+        assert (pulled.added, pulled.empty) == (2, 1)
+        [hit] = workspace.registry.call("search", {"query": "honey bees", "collection": "here", "limit": 1}).value[
+            "results"
+        ]
+        assert (hit["content"], hit["metadata"]["lang"]) == ("Bees make honey.", "en")
+        assert workspace.milvus_copies.pull("theirs", "here", assume_model=True).unchanged == 2
+
+
+def test_vectors_of_two_models_are_not_mixed_by_a_pull(
+    workspace: Workspace, milvus: MilvusBackend, tmp_path: Path
+) -> None:
+    workspace.milvus_copies.push("default")
+    with open_at(tmp_path / "b.localmcp", milvus.server.uri) as other:
+        other.library.add_text("Something.", title="T")
+        with other.database.write() as connection:
+            connection.execute("update models set fingerprint = 'other', name = 'other'")
+        with pytest.raises(ModelMismatch, match="cannot be mixed"):
+            other.milvus_copies.pull("default")
+        with pytest.raises(NotFound, match="collection not found"):
+            other.milvus_copies.pull("nowhere")
+
+
+# ---------------------------------------------------------------- tools and commands
