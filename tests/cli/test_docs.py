@@ -88,6 +88,7 @@ NOT_TYPED = {
     "python3 -m venv": "installs from the network: .ci/run types it, and tests/cli/test_cli.py runs the demo",
     "pip install": "installs from the network",
     "python -m pytest": "runs these tests",
+    "localmcp eval questions.jsonl": "tests/evals asks questions of its own",
     "localmcp demo": "tests/cli/test_cli.py runs it",
     "localmcp tui": "needs a terminal: tests/tui/test_tui_app.py",
     "localmcp find": "needs a terminal: tests/tui/test_tui_app.py",
