@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import apsw
 
@@ -29,13 +29,6 @@ from localmcp.library.reading import CANNOT_BE_READ, REACHED_BY_LINK, Task, is_r
 from localmcp.library.walk import Found, Passed, WalkRules, below, stat_file, walk
 from localmcp.storage.database import Database
 from localmcp.storage.times import utc_moment
-
-Mark = tuple[object, ...]
-
-FEW = 4
-MANY = 0.3
-"""More documents than `FEW`, and than this share of a root's, do not vanish at once on purpose: a disk is not mounted,
-or a folder was moved."""
 
 
 @dataclass(slots=True)
@@ -64,19 +57,20 @@ class Plan:
     def root_is_gone(self) -> bool:
         return self.root.kind == "folder" and not os.path.isdir(self.root.path)
 
-    def needs_confirmation(self, new: Container[Mark]) -> str | None:
-        """Return why this plan must not be carried out without asking, or None; `new`: of the files to be read."""
-        vanished = sum(not any(mark in new for mark in _marks(e.path, e.size, e.mtime_ns)) for e in self.gone)
-        if self.root_is_gone and vanished:
-            return f"{self.root.path} is not there; {counted(vanished, 'document')} came from it"
-        if is_mass(vanished, self.documents):
-            return f"{vanished} of {self.documents} documents in {self.root.path} are no longer there"
-        return None
 
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How the files of a root are compared with the ledger."""
 
-def is_mass(vanished: int, documents: int) -> bool:
-    """Return whether so many files of so many have hardly been deleted on purpose."""
-    return vanished > max(FEW, MANY * documents)
+    settings: Settings
+    watched: frozenset[str]
+    """Folders of the person: the ignore files of those above count."""
+    again: bool = False
+    """Look once more at files that were skipped or failed, though they have not changed."""
+    forced: bool = False
+    """The options of the root have changed, so every file is stored again."""
+    returning: bool = False
+    """Also take what the person had removed."""
 
 
 def plan_adding(
@@ -103,7 +97,7 @@ def plan_adding(
             # The folder's own walk looks after this file; it needs no separate root.
             root.id = owner.id
         look = Look(settings, watched, again=True, forced=forced, returning=not is_root)
-        plans.append(make_plan(root, entries, look, elsewhere))
+        plans.append(_make_plan(root, entries, look, elsewhere))
     return plans
 
 
@@ -112,10 +106,9 @@ def plan_refresh(database: Database, collection: Collection, settings: Settings)
     with database.read() as connection:
         roots = roots_of(connection, [collection.id])
         entries_by_root = [entries_below(connection, collection.id, root.path) for root in roots]
-        watched = watched_paths(connection, settings)
+        look = Look(settings, watched_paths(connection, settings))
     elsewhere = [root.path for root in roots]
-    look = Look(settings, watched)
-    return [make_plan(root, entries, look, elsewhere) for root, entries in zip(roots, entries_by_root, strict=True)]
+    return [_make_plan(root, entries, look, elsewhere) for root, entries in zip(roots, entries_by_root, strict=True)]
 
 
 def watched_paths(connection: apsw.Connection, settings: Settings) -> frozenset[str]:
@@ -123,48 +116,53 @@ def watched_paths(connection: apsw.Connection, settings: Settings) -> frozenset[
     return frozenset([*watched_folders(connection), *map(os.path.realpath, settings.folders)])
 
 
+# ---------------------------------------------------------------- many files that are gone
+
+
 def set_aside(plans: list[Plan]) -> list[str]:
-    """Take out what needs a confirmation; returns why, a sentence each."""
+    """Take out the plans that need a confirmation, as a disk may be missing; returns why, a sentence each."""
     # What seems to be elsewhere now, also in another folder, has not vanished.
     files = [task.file for plan in plans for task in plan.tasks]
     new = {mark for file in files for mark in _marks(file.path, file.size, file.mtime_ns)}
-    reasons = [(plan, plan.needs_confirmation(new)) for plan in plans]
-    plans[:] = [plan for plan, reason in reasons if reason is None]
-    sentences = [reason for _, reason in reasons if reason is not None]
+    sentences: list[str] = []
+    for plan in list(plans):
+        path = plan.root.path
+        vanished = sum(new.isdisjoint(_marks(entry.path, entry.size, entry.mtime_ns)) for entry in plan.gone)
+        if plan.root_is_gone and vanished:
+            sentences.append(f"{path} is not there; {counted(vanished, 'document')} came from it")
+        elif _is_mass(vanished, plan.documents):
+            sentences.append(f"{vanished} of {plan.documents} documents in {path} are no longer there")
+        else:
+            continue
+        plans.remove(plan)
     # Files that were added one by one are one group: a disk with all of them may be missing.
     single = [plan for plan in plans if plan.root.kind == "file"]
-    vanished = [plan for plan in single if plan.gone]
-    if is_mass(len(vanished), len(single)):
-        sentences.append(f"{len(vanished)} of {len(single)} files that were added one by one are no longer there")
-        plans[:] = [plan for plan in plans if plan not in vanished]
+    gone = [plan for plan in single if plan.gone]
+    if _is_mass(len(gone), len(single)):
+        sentences.append(f"{len(gone)} of {len(single)} files that were added one by one are no longer there")
+        plans[:] = [plan for plan in plans if plan not in gone]
     return sentences
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
-    """How the files of a root are compared with the ledger."""
-
-    settings: Settings
-    watched: frozenset[str]
-    """Folders of the person: the ignore files of those above count."""
-    again: bool = False
-    """Look once more at files that were skipped or failed, though they have not changed."""
-    forced: bool = False
-    """The options of the root have changed, so every file is stored again."""
-    returning: bool = False
-    """Also take what the person had removed."""
+def _is_mass(vanished: int, documents: int) -> bool:
+    """Return whether so many of so many have hardly been deleted on purpose: more than four and than 30 %."""
+    return vanished > max(4, 0.3 * documents)
 
 
-def make_plan(root: Root, entries: Mapping[str, Entry], look: Look, elsewhere: Iterable[str] = ()) -> Plan:
-    """Walk a root, compare it with the ledger's entries at and below it, and return the plan.
+def _marks(path: str, size: int | None, mtime_ns: int | None) -> set[tuple[object, ...]]:
+    """Return what a file keeps when it is moved: size and time, and often its name."""
+    return {("name", os.path.basename(path), size), ("time", mtime_ns, size)}
 
-    `elsewhere`: other roots, which look after their paths themselves.
-    """
-    within = elsewhere if root.kind == "folder" else ()
-    others = [path for path in within if path != root.path and below(path, root.path)]
+
+# ---------------------------------------------------------------- comparing
+
+
+def _make_plan(root: Root, entries: Mapping[str, Entry], look: Look, elsewhere: Iterable[str]) -> Plan:
+    """Walk a root and compare it with the ledger's entries at and below it; `elsewhere` are the paths of all roots."""
+    others = [path for path in elsewhere if path != root.path and below(path, root.path)]
     ours = {path: entry for path, entry in entries.items() if not any(below(path, other) for other in others)}
     plan = Plan(root, documents=sum(entry.holds_source for entry in ours.values()))
-    removed = frozenset(e.path for e in ours.values() if e.status == "removed" and not look.returning)
+    removed = frozenset(entry.path for entry in ours.values() if entry.status == "removed" and not look.returning)
     passed: dict[str, Passed] = {}
     visited: set[str] = set()
     for item in _walk(root, WalkRules(root.include_hidden, root.patterns, frozenset(others), removed, look.watched)):
@@ -174,19 +172,20 @@ def make_plan(root: Root, entries: Mapping[str, Entry], look: Look, elsewhere: I
         else:
             passed[item.path] = item
             _pass(plan, item, ours.get(item.path), look.again)
-    # What is said of a scan inside a file is kept as long as the file is there.
-    unseen = (
-        entry
-        for path, entry in ours.items()
-        if path not in visited and (entry.holds_source or not _is_inside(path, visited))
-    )
-    _sort_unseen(plan, unseen, passed, look.returning)
+    for path, entry in ours.items():
+        if path in visited or entry.status in ("kept", "missing", "moved"):
+            continue
+        inside = any(path[: mark.start()] in visited for mark in re.finditer("#", path))
+        above = next((passed[folder] for folder in map(str, PurePath(path).parents) if folder in passed), None)
+        if (inside and not entry.holds_source) or (above and above.failed):
+            # What is said of a scan inside a file is kept as long as the file is there.
+            continue
+        if entry.holds_source:
+            (plan.dropped if above else plan.gone).append(entry)
+        if (above or not entry.holds_source) and (entry.status != "removed" or look.returning):
+            # The mark on a whole folder that was removed ends when the person adds the folder again.
+            plan.stale.append(path)
     return plan
-
-
-def _is_inside(path: str, files: Container[str]) -> bool:
-    """Return whether a path is that of a document in one of the files: `box.mbox#message`."""
-    return any(path[: mark.start()] in files for mark in re.finditer("#", path))
 
 
 def _walk(root: Root, rules: WalkRules) -> Iterable[Found | Passed]:
@@ -199,92 +198,44 @@ def _walk(root: Root, rules: WalkRules) -> Iterable[Found | Passed]:
     return (stat_file(root.path),) if os.path.lexists(root.path) else ()
 
 
+def _compare(plan: Plan, file: Found, entry: Entry | None, look: Look) -> None:
+    if entry is None:
+        plan.tasks.append(Task(file, plan.root, None, look.forced))
+        return
+    status = entry.status if (entry.size, entry.mtime_ns) == (file.size, file.mtime_ns) else None
+    # A limit is higher now; some documents in a mailbox may have been over it.
+    raised = is_raised(entry.reason, look.settings)
+    # Touched after it was recorded, as by copying or new permissions: its hash then tells.
+    touched = bool(entry.sha256) and file.ctime_ns > utc_moment(entry.seen_at).timestamp() * 1e9
+    # New permissions change neither size nor time.
+    readable = entry.reason.startswith(CANNOT_BE_READ) and os.access(entry.path, os.R_OK)
+    if status == "indexed" and not (look.forced or raised or touched):
+        plan.unchanged.append(file.path)
+    elif status == "skipped" and not raised and not (look.again and _has_reader(plan.root, file)):
+        plan.skipped += 1
+    elif status == "failed" and not (look.again or raised or readable):
+        plan.failed += 1
+    else:
+        plan.tasks.append(Task(file, plan.root, entry, look.forced, raised and entry.status == "indexed"))
+
+
 def _has_reader(root: Root, file: Found) -> bool:
     from localmcp.readers.readers import why_skipped  # 60 ms: every reader
 
     return why_skipped(Path(file.path), archive=root.kind == "file") is None
 
 
-def _compare(plan: Plan, file: Found, entry: Entry | None, look: Look) -> None:
-    same = entry is not None and (entry.size, entry.mtime_ns) == (file.size, file.mtime_ns)
-    status = entry.status if entry and same else None
-    raised = entry is not None and is_raised(entry.reason, look.settings)
-    # Some documents in it may have been over a limit.
-    anew = raised and entry is not None and entry.status == "indexed"
-    if status == "indexed" and not (look.forced or anew) and not (entry and _may_differ(file, entry)):
-        plan.unchanged.append(file.path)
-    elif status == "skipped" and not (look.again and _has_reader(plan.root, file)) and not raised:
-        plan.skipped += 1
-    elif status == "failed" and entry and not (look.again or raised) and not _is_readable_now(entry):
-        plan.failed += 1
-    else:
-        plan.tasks.append(Task(file, plan.root, entry, look.forced, anew))
-
-
-def _may_differ(file: Found, entry: Entry) -> bool:
-    """Return whether a file of the same size and time was touched after it was recorded: its hash then tells.
-
-    Copying, linking and new permissions touch a file too.
-    """
-    return bool(entry.sha256) and file.ctime_ns > utc_moment(entry.seen_at).timestamp() * 1e9
-
-
-def _is_readable_now(entry: Entry) -> bool:
-    """Return whether a file that could not be read can be now: new permissions change neither size nor time."""
-    return entry.reason.startswith(CANNOT_BE_READ) and os.access(entry.path, os.R_OK)
-
-
 def _pass(plan: Plan, passed: Passed, entry: Entry | None, again: bool) -> None:
-    if entry and entry.status == "removed":
-        plan.skipped += 1
-        return
-    holds = entry is not None and entry.holds_source
-    if passed.failed and holds:
-        # What cannot be looked at may still be there: its source stays.
-        plan.failed += 1
-        return
-    if holds and entry:
-        plan.dropped.append(entry)
     status = "failed" if passed.failed else "skipped"
-    is_recorded = entry is not None and not holds and (entry.status, entry.reason) == (status, passed.reason)
-    if not is_recorded or (passed.failed and again):
-        plan.passed.append(Entry(passed.path, status, passed.reason))
-    elif passed.failed:
-        plan.failed += 1
-    else:
-        plan.skipped += 1
-
-
-def _sort_unseen(plan: Plan, entries: Iterable[Entry], passed: Mapping[str, Passed], returning: bool) -> None:
-    for entry in entries:
-        above = _passed_above(entry.path, plan.root.path, passed)
-        if entry.status in ("kept", "missing", "moved") or (above and above.failed):
-            continue
-        if entry.status == "removed":
-            # The mark on a whole folder ends when the person adds the folder again.
-            plan.stale += [entry.path] if returning else []
-            continue
-        if not entry.holds_source:
-            plan.stale.append(entry.path)
-        elif above:
-            plan.dropped.append(entry)
-            plan.stale.append(entry.path)
-        else:
-            plan.gone.append(entry)
-
-
-def _passed_above(path: str, root: str, passed: Mapping[str, Passed]) -> Passed | None:
-    """Return the folder above a path that was passed over."""
-    folder = os.path.dirname(path)
-    while below(folder, root):
-        if folder in passed:
-            return passed[folder]
-        if folder == os.path.dirname(folder):
-            break
-        folder = os.path.dirname(folder)
-    return None
-
-
-def _marks(path: str, size: int | None, mtime_ns: int | None) -> set[Mark]:
-    """Return what a file keeps when it is moved: size and time, and often its name."""
-    return {("name", os.path.basename(path), size), ("time", mtime_ns, size)}
+    if entry and entry.holds_source and not passed.failed:
+        plan.dropped.append(entry)
+    elif entry and (entry.holds_source or entry.status == "removed"):
+        # What cannot be looked at may still be there: its source stays.
+        plan.failed += passed.failed and entry.status != "removed"
+        plan.skipped += entry.status == "removed"
+        return
+    elif entry and (entry.status, entry.reason) == (status, passed.reason) and not (passed.failed and again):
+        plan.failed += passed.failed
+        plan.skipped += not passed.failed
+        return
+    plan.passed.append(Entry(passed.path, status, passed.reason))

@@ -50,8 +50,6 @@ GROUP_CHUNKS, GROUP_SECONDS = 6_000, 2.0
 """A transaction holds about so many passages, or what was read in so long."""
 FIRST_SECONDS = 0.3
 """The first one, so that something is found soon."""
-READ_HERE_BYTES = 100_000
-"""So much plain text is read before a worker process has started."""
 PLAIN_SUFFIXES = frozenset(".md .markdown .txt .rst .py .js .ts .c .h .java .go .rs .sh .toml .ini .cfg .yaml".split())
 
 
@@ -170,13 +168,6 @@ def _steps(readings: Iterable[tuple[Task, Reading | None]]) -> Iterator[Step]:
 def _read_all(tasks: Sequence[Task], window: Window, settings: Settings) -> Iterator[tuple[Task, Reading | None]]:
     """Yield each document with the task of its file, None at the end of a file; files in any order."""
     work = partial(read_file, window, settings.max_file_mb * 1_000_000)
-    is_plain = all(PurePath(task.file.path).suffix.lower() in PLAIN_SUFFIXES for task in tasks)
-    if is_plain and sum(task.file.size for task in tasks) <= READ_HERE_BYTES:
-        # Not worth a process, and no format's reader can be led astray by it.
-        for task in tasks:
-            yield from ((task, reading) for reading in work(task))
-            yield task, None
-        return
     with WorkerPool(work, workers=_workers(tasks), limits=limits_of(settings), share=_share) as pool:
         for answer in pool.run(tasks):
             ended = None if answer.finished else _failed_reading(answer.item, answer.failure, answer.member)
