@@ -61,6 +61,9 @@ def restore_version(connection: apsw.Connection, entry: TrashEntry) -> int:
     if not row:
         raise InvalidInput(f"The collection '{entry.collection}' of '{entry.name}' is gone.", hint="Restore it first.")
     current = fetch_one(connection, "select id from sources where uuid = ?", (source["uuid"],))
+    sql = "select 1 from sources where uri = ? and collection_id = ? and trashed_at is null"
+    if current is None and fetch_one(connection, sql, (source["uri"], source["collection_id"])):
+        raise InvalidInput(f"{source['uri']} is in the library again.", hint="Remove that version first.")
     if current is not None and not restore_source(connection, current):
         keep_version(connection, current)
     draft = SourceDraft(

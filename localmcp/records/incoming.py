@@ -23,6 +23,7 @@ from localmcp.index.collections import (
 from localmcp.index.drafts import SourceDraft
 from localmcp.index.records import RecordText, check_metadata, clean_text, draft_whole
 from localmcp.index.sources import put_source
+from localmcp.index.trash import keep_version
 from localmcp.milvus.backend import MilvusBackend
 from localmcp.models import ModelIdentity
 from localmcp.records.chunk_records import draft_document, is_document, source_of
@@ -181,6 +182,7 @@ class Receiver:
             pulled.unchanged += 1
         else:
             draft = _with_free_identities(connection, draft)
+            keep_version(connection, source_id)
             put_source(connection, draft, embeddings, model_id, replaces=source_id)
             pulled.updated += 1
 
