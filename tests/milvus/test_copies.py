@@ -247,7 +247,7 @@ def test_a_pulled_collection_is_the_documents_it_was_made_of(
         assert (again.added, again.updated, again.unchanged) == (0, 0, 4)
         other.library.add_text("# Wax\n\nChanged here.", title="Wax", replace=True)
         assert other.milvus_copies.pull("default").updated == 1
-        assert len([row for row, _ in other.library.trashed() if row.uuid.startswith("trash:")]) == 1
+        assert len([row for row, _ in other.library.trashed() if row.uuid.startswith("trash:")]) == 2
         assert sorted(row[:2] for row in query(other, WHOLE)) == sorted(row[:2] for row in before)
         other.library.remove(["Wax"])
         assert other.milvus_copies.pull("default").trashed == 1
