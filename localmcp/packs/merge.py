@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -20,15 +20,14 @@ from localmcp.index.collections import (
     ensure_collection,
     ensure_model,
     ensure_partition,
-    visible_collections,
 )
 from localmcp.index.drafts import WORD_ONLY, SourceDraft
 from localmcp.index.records import FORMAT
 from localmcp.index.sources import put_source
-from localmcp.index.vector_queue import QueueWorker, passages_of, waiting, write_batch
+from localmcp.index.vector_queue import QueueWorker, waiting
 from localmcp.models import LazyEmbedder, is_unit_vector
-from localmcp.packs.incoming import MOST_CHUNKS, MOST_SKIPPED, Incoming, read_incoming
-from localmcp.storage.database import Database, fetch_all, fetch_one
+from localmcp.packs.incoming import MOST_SKIPPED, Incoming, read_incoming
+from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one
 from localmcp.storage.schema import VECTOR_ID_BITS
 from localmcp.tools import Answer
 
@@ -37,7 +36,6 @@ CHUNKS_TOGETHER = 200
 ROWS_TOGETHER = 100
 LONGEST_RULE, LONGEST_QUICKSTART = 20_000, 1_000_000
 MOST_CONFLICTS = 200
-
 
 Call = Callable[[str, dict[str, Any]], Answer]
 """Runs a tool of your file."""
@@ -64,7 +62,7 @@ class MergeReport:
     vectors_reused: int = 0
     vectors_made: int = 0
     vectors_missing: int = 0
-    """Passages that are found by words only until the next refresh makes their vectors."""
+    """Passages that are found by words only until their vectors are made."""
     quickstarts_added: int = 0
     quickstarts_known: int = 0
     rules_added: int = 0
@@ -85,23 +83,6 @@ class MergeReport:
     def add_conflict(self, conflict: Conflict) -> None:
         if len(self.conflicts) < MOST_CONFLICTS:
             self.conflicts.append(conflict)
-
-
-@dataclass(frozen=True, slots=True)
-class _Target:
-    """The collection into which documents are merged."""
-
-    name: str
-    description: str
-    their_model: int | None
-    dimension: int
-    """Of their vectors."""
-    reuses: bool
-    """Their vectors are of the model that is used here."""
-    embeds: bool
-    """New vectors can be made here."""
-    notice: str = ""
-    """What happens to the vectors of documents that are added, if they are not taken over."""
 
 
 class Merge:
@@ -135,14 +116,15 @@ class Merge:
                 self._database.ensure_writable()
             with other.read() as theirs:
                 chosen = choose_collections(theirs, list(collections) if collections else None)
-                targets = [self._merge_collection(theirs, collection, report, dry_run, say) for collection in chosen]
+                for collection in chosen:
+                    self._merge_collection(theirs, collection, report, dry_run, say)
                 if not collections:
                     self._merge_quickstarts(theirs, report, dry_run)
                     self._merge_rules(theirs, report, dry_run)
         finally:
             other.close()
-        if wait and not dry_run:
-            self._make_vectors([target.name for target in targets if target.embeds], report)
+        if report.vectors_missing and wait and not dry_run:
+            self._make_vectors([collection.name for collection in chosen], report)
         return report
 
     # ------------------------------------------------------------ documents
@@ -150,153 +132,95 @@ class Merge:
     def _merge_collection(
         self, theirs: apsw.Connection, collection: Collection, report: MergeReport, dry_run: bool,
         say: Callable[[MergeReport], None],
-    ) -> _Target:  # fmt: skip
-        target, added_before = self._target(theirs, collection, report), report.added
+    ) -> None:  # fmt: skip
         with self._database.read() as connection:
-            own = _OwnContents.of(connection, collection.name)
-        group: list[Incoming] = []
+            own = _OwnContents(connection, collection.name)
+        dimension, group = self._reused_dimension(theirs, collection, report), list[Incoming]()
         for incoming in read_incoming(theirs, collection.id, report.skipped):
-            if not self._is_new(incoming, own, report):
-                for source_id in own.waiting_for(incoming.draft):
-                    self._take_vectors(theirs, target, incoming, source_id, report, dry_run)
+            if not own.add(incoming.draft, report):
                 continue
             group.append(incoming)
             if sum(len(document.chunk_ids) for document in group) >= CHUNKS_TOGETHER:
-                self._store(theirs, target, group, report, dry_run)
+                self._store(theirs, collection, dimension, group, report, dry_run)
                 group = []
                 say(report)
-        if group:
-            self._store(theirs, target, group, report, dry_run)
-        if target.notice and report.added > added_before:
-            report.note(target.notice)
-        return target
+        self._store(theirs, collection, dimension, group, report, dry_run)
 
-    def _take_vectors(
-        self, theirs: apsw.Connection, target: _Target, incoming: Incoming, source_id: int, report: MergeReport,
-        dry_run: bool,
-    ) -> None:  # fmt: skip
-        """Give the passages of a document that wait for their vectors those that the other file has of equal ones."""
-        reused = _reused(theirs, target, incoming)
-        if not reused:
-            return
-        with self._database.read() if dry_run else self._database.write() as connection:
-            vectors = _by_chunk(connection, source_id, reused)
-            sql = "select model_id from collections where name = ?"
-            model_id = fetch_one(connection, sql, (target.name,)) or 0
-            lacking = passages_of(connection, model_id, [source_id], MOST_CHUNKS)
-            passages = [passage for passage in lacking if passage.chunk_id in vectors]
-            if not dry_run:
-                model_id = self._model(connection, ensure_collection(connection, target.name), report)
-                if model_id is None:
-                    return
-                passages = write_batch(connection, model_id, passages, vectors)
-        report.vectors_reused += len(passages)
-
-    def _target(self, theirs: apsw.Connection, collection: Collection, report: MergeReport) -> _Target:
-        """Return what happens to the vectors: they are those of the model in use here, or others are made."""
+    def _reused_dimension(self, theirs: apsw.Connection, collection: Collection, report: MergeReport) -> int:
+        """Return the length of their vectors if those are of the model that is used here; 0 if others are made."""
         sql = "select fingerprint, name, dimension from models where id = ?"
         fingerprint, model_name, dimension = fetch_one(theirs, sql, (collection.model_id,)) or (None, "", 0)
-        with self._database.read() as connection:
-            bound = fetch_one(
-                connection,
-                "select fingerprint from collections join models on models.id = model_id where collections.name = ?",
-                (collection.name,),
-            )
-        # A collection without a vector yet needs them made too; one without documents needs no model.
         live = "select 1 from sources where collection_id = ? and trashed_at is null limit 1"
-        used = self._used(report) if fetch_one(theirs, live, (collection.id,)) else None
-        ours, notice = bound or used, ""
-        if fingerprint is not None and ours is not None and fingerprint != ours:
-            then = "they are made again" if used == ours else "others wait for that model"
-            notice = f"Vectors of '{model_name}' are not those of the model of '{collection.name}' here; {then}."
-        return _Target(
-            collection.name, collection.description, collection.model_id, dimension,
-            reuses=fingerprint is not None and fingerprint == ours, embeds=used is not None and used == ours,
-            notice=notice,
-        )  # fmt: skip
-
-    def _used(self, report: MergeReport) -> str | None:
+        if not fetch_one(theirs, live, (collection.id,)):
+            return 0
+        with self._database.read() as connection:
+            sql = "select fingerprint from collections join models on models.id = model_id where collections.name = ?"
+            ours = fetch_one(connection, sql, (collection.name,))
         try:
-            return self._embedder.get().identity.fingerprint
+            ours = ours or self._embedder.get().identity.fingerprint
         except LocalMCPError as error:
             report.note(f"Without vectors for now: {error.message}")
-            return None
-
-    def _is_new(self, incoming: Incoming, own: _OwnContents, report: MergeReport) -> bool:
-        """Return whether the content is not here yet; another of the same place or title is a conflict."""
-        draft = incoming.draft
-        if own.has(draft):
-            report.known += 1
-            return False
-        if same := own.namesake(draft):
-            outcome = f"other content than {same}; both are kept"
-            report.add_conflict(Conflict("document", draft.uri or draft.title, outcome))
-        own.note(draft)
-        return True
+        if fingerprint == ours:
+            return dimension
+        if fingerprint is not None and ours is not None:
+            text = f"Vectors of '{model_name}' are not those of the model of '{collection.name}' here"
+            report.note(f"{text}; that model makes others.")
+        return 0
 
     def _store(
-        self, theirs: apsw.Connection, target: _Target, group: Sequence[Incoming], report: MergeReport, dry_run: bool
-    ) -> None:
-        """Store documents in one transaction; the vectors that they do not bring are made later."""
-        reused = [_reused(theirs, target, incoming) for incoming in group]
-        if not dry_run:
+        self, theirs: apsw.Connection, collection: Collection, dimension: int, group: Sequence[Incoming],
+        report: MergeReport, dry_run: bool,
+    ) -> None:  # fmt: skip
+        """Store documents in one transaction, with the vectors that they bring and that can be used here."""
+        brought = [_vectors(theirs, collection.model_id or 0, dimension, incoming) for incoming in group]
+        if group and not dry_run:
             with self._database.write() as connection:
-                for document, of_document in zip(group, reused, strict=True):
-                    self._put(connection, target, document, of_document, report)
+                for document, vectors in zip(group, brought, strict=True):
+                    self._put(connection, collection, document, vectors, report)
         report.added += len(group)
-        for document, of_document in zip(group, reused, strict=True):
-            without = [chunk for chunk in document.draft.chunks if chunk.digest not in of_document]
+        for document, vectors in zip(group, brought, strict=True):
+            without = [chunk for chunk in document.draft.chunks if chunk.digest not in vectors]
             report.chunks += len(document.chunk_ids)
             report.vectors_reused += len(document.chunk_ids) - len(without)
             report.vectors_missing += sum(chunk.kind != WORD_ONLY for chunk in without)
 
-    def _make_vectors(self, collections: Sequence[str], report: MergeReport) -> None:
-        """Make the vectors that the other file did not bring, its own queue among them, and weigh them."""
-        if not collections:
-            return
-        with self._database.read() as connection:
-            # One that brought no document was not made here.
-            names = {name.casefold() for name in collections}
-            visible = visible_collections(connection)
-            ids = [collection.id for collection in visible if collection.name.casefold() in names]
-            missing = waiting(connection, ids).passages
-        try:
-            if missing:
-                QueueWorker(self._database, self._embedder.get()).run(ids)
-            adapt_weights(self._database, self._embedder.get())
-        except LocalMCPError as error:
-            report.note(f"Without vectors for now: {error.message}")
-        with self._database.read() as connection:
-            report.vectors_made = missing - waiting(connection, ids).passages
-        report.vectors_missing = max(report.vectors_missing - report.vectors_made, 0)
-
     def _put(
-        self, connection: apsw.Connection, target: _Target, incoming: Incoming, reused: dict[bytes, bytes],
+        self, connection: apsw.Connection, theirs: Collection, incoming: Incoming, vectors: dict[bytes, bytes],
         report: MergeReport,
     ) -> None:  # fmt: skip
-        collection = ensure_collection(connection, target.name)
-        if target.description and not collection.description:
+        collection, model_id = ensure_collection(connection, theirs.name), None
+        if theirs.description and not collection.description:
             sql = "update collections set description = ? where id = ?"
-            connection.execute(sql, (target.description, collection.id))
-        model_id = self._model(connection, collection, report) if reused else None
+            connection.execute(sql, (theirs.description, collection.id))
+        if vectors:
+            try:
+                model_id = collection.model_id or ensure_model(connection, self._embedder.get().identity)
+                claim_collection(connection, collection, model_id)
+            except ModelMismatch as error:
+                report.note(error.message)
+                vectors = {}
         draft = replace(
             incoming.draft,
             collection_id=collection.id,
             partition_id=ensure_partition(connection, collection, incoming.partition),
             uri=_free_uri(connection, collection.id, incoming.draft.uri),
         )
-        put_source(connection, draft, reused if model_id is not None else {}, model_id)
+        put_source(connection, draft, vectors, model_id)
 
-    def _model(self, connection: apsw.Connection, collection: Collection, report: MergeReport) -> int | None:
-        """Return the model of the collection, which is bound to it if it was not."""
-        if collection.model_id is not None:
-            return collection.model_id
-        model_id = ensure_model(connection, self._embedder.get().identity)
+    def _make_vectors(self, collections: Sequence[str], report: MergeReport) -> None:
+        with self._database.read() as connection:
+            names = json.dumps(collections)
+            sql = "select id from collections where name collate nocase in (select value from json_each(?))"
+            ids = fetch_column(connection, sql, (names,))
+            queued = waiting(connection, ids).passages
         try:
-            return claim_collection(connection, collection, model_id).model_id
-        except ModelMismatch as error:
-            report.note(error.message)
-            return None
+            QueueWorker(self._database, self._embedder.get()).run(ids)
+            adapt_weights(self._database, self._embedder.get())
+        except LocalMCPError as error:
+            report.note(f"Without vectors for now: {error.message}")
+        with self._database.read() as connection:
+            report.vectors_made = queued - waiting(connection, ids).passages
+        report.vectors_missing = max(report.vectors_missing - report.vectors_made, 0)
 
     # ------------------------------------------------------------ quick starts and rules
 
@@ -363,23 +287,15 @@ class Merge:
 # ---------------------------------------------------------------- helpers of one document
 
 
-def _by_chunk(connection: apsw.Connection, source_id: int, vectors: Mapping[bytes, bytes]) -> dict[int, bytes]:
-    """Return vectors that are known by the digests of a document's chunks by the ids of its chunks."""
-    rows = fetch_all(connection, "select id, digest from chunks where source_id = ?", (source_id,)) if vectors else []
-    return {chunk_id: vectors[digest] for chunk_id, digest in rows if digest in vectors}
-
-
-def _reused(theirs: apsw.Connection, target: _Target, incoming: Incoming) -> dict[bytes, bytes]:
-    """Return what can be used here."""
-    if not target.reuses:
-        return {}
-    vectors_by_digest: dict[bytes, bytes] = {}
-    for chunk_id, chunk in zip(incoming.chunk_ids, incoming.draft.chunks, strict=True):
-        key = (target.their_model or 0) << VECTOR_ID_BITS | chunk_id
-        vector = fetch_one(theirs, "select embedding from vectors where id = ?", (key,))
-        if is_unit_vector(vector, target.dimension):
-            vectors_by_digest[chunk.digest] = vector
-    return vectors_by_digest
+def _vectors(theirs: apsw.Connection, model_id: int, dimension: int, incoming: Incoming) -> dict[bytes, bytes]:
+    """Return digest -> vector of the chunks whose vectors can be used here; none with dimension 0."""
+    vectors: dict[bytes, bytes] = {}
+    for chunk_id, chunk in zip(incoming.chunk_ids, incoming.draft.chunks, strict=True) if dimension else ():
+        sql = "select embedding from vectors where id = ?"
+        vector = fetch_one(theirs, sql, (model_id << VECTOR_ID_BITS | chunk_id,))
+        if is_unit_vector(vector, dimension):
+            vectors[chunk.digest] = vector
+    return vectors
 
 
 def _free_uri(connection: apsw.Connection, collection_id: int, uri: str | None) -> str | None:
@@ -398,71 +314,49 @@ def _json(text: str) -> Any:
         return {}
 
 
-# ---------------------------------------------------------------- what you have
-
-
-@dataclass(slots=True)
 class _OwnContents:
     """Contents, places and titles of your collection, with which incoming documents are compared."""
 
-    contents: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
-    places: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
-    """File name -> places, with slashes."""
-    titles: dict[str, bool] = field(default_factory=dict[str, bool])
-    """Title -> whether a document of that title has no place."""
-    waiting: dict[tuple[str, str], list[int]] = field(default_factory=dict[tuple[str, str], list[int]])
-    """Content -> ids of the documents whose passages wait for their vectors."""
-
-    @classmethod
-    def of(cls, connection: apsw.Connection, collection: str) -> _OwnContents:
-        """Return what is in the collection of that name; nothing if there is none."""
-        own = cls()
-        waits = "exists (select 1 from vector_queue where source_id = sources.id)"
-        sql = f"""
-            select sha256, iif(format = ?, sources.metadata, ''), uri, title, sources.id,
-                {waits}
+    def __init__(self, connection: apsw.Connection, collection: str) -> None:
+        self._contents: set[tuple[str, str]] = set()
+        self._places: dict[str, list[str]] = {}
+        """File name -> places, with slashes."""
+        self._titles: dict[str, bool] = {}
+        """Title -> whether a document of that title has no place."""
+        sql = """
+            select sha256, iif(format = ?, sources.metadata, ''), uri, title
             from sources join collections on collections.id = collection_id where name = ? and trashed_at is null
         """
-        for sha256, metadata, uri, title, source_id, waits in fetch_all(connection, sql, (FORMAT, collection)):
-            own._add(sha256, metadata, uri, title)
-            if waits:
-                own.waiting.setdefault((sha256, metadata), []).append(source_id)
-        return own
+        for row in fetch_all(connection, sql, (FORMAT, collection)):
+            self._note(*row)
 
-    def has(self, draft: SourceDraft) -> bool:
-        """Return whether the same content is there; of records, which share texts, with the same metadata."""
-        return (draft.sha256, _record_metadata(draft)) in self.contents
+    def add(self, draft: SourceDraft, report: MergeReport) -> bool:
+        """Return whether the content is not here yet; another of the same place or title is a conflict."""
+        # Records share texts: those with the same metadata are the same.
+        metadata = json.dumps(draft.metadata, ensure_ascii=False) if draft.format == FORMAT else ""
+        if (draft.sha256, metadata) in self._contents:
+            report.known += 1
+            return False
+        if same := self._namesake(draft):
+            outcome = f"other content than {same}; both are kept"
+            report.add_conflict(Conflict("document", draft.uri or draft.title, outcome))
+        self._note(draft.sha256, metadata, draft.uri, draft.title)
+        return True
 
-    def waiting_for(self, draft: SourceDraft) -> list[int]:
-        """Return documents of the same content that wait for vectors; once, since equal ones may come twice."""
-        return self.waiting.pop((draft.sha256, _record_metadata(draft)), [])
-
-    def namesake(self, draft: SourceDraft) -> str | None:
+    def _namesake(self, draft: SourceDraft) -> str | None:
         """Return a document of the same place, or of the same title where one of the two has no place."""
         if draft.uri is not None:
             incoming_place = draft.uri.replace("\\", "/")
-            for place in self.places.get(_name_in(incoming_place), ()):
+            for place in self._places.get(incoming_place.rpartition("/")[2], ()):
                 if place == incoming_place or place.endswith(f"/{incoming_place}"):
                     return place
-        if draft.title in self.titles and (draft.uri is None or self.titles[draft.title]):
+        if draft.title in self._titles and (draft.uri is None or self._titles[draft.title]):
             return f"'{draft.title}'"
         return None
 
-    def note(self, draft: SourceDraft) -> None:
-        """Count an incoming document among them."""
-        self._add(draft.sha256, _record_metadata(draft), draft.uri, draft.title)
-
-    def _add(self, sha256: str, metadata_text: str, uri: str | None, title: str) -> None:
-        self.contents.add((sha256, metadata_text))
-        self.titles[title] = self.titles.get(title, False) or uri is None
+    def _note(self, sha256: str, metadata: str, uri: str | None, title: str) -> None:
+        self._contents.add((sha256, metadata))
+        self._titles[title] = self._titles.get(title, False) or uri is None
         if uri is not None:
             place = uri.replace("\\", "/")
-            self.places.setdefault(_name_in(place), []).append(place)
-
-
-def _record_metadata(draft: SourceDraft) -> str:
-    return json.dumps(draft.metadata, ensure_ascii=False) if draft.format == FORMAT else ""
-
-
-def _name_in(place: str) -> str:
-    return place.rpartition("/")[2]
+            self._places.setdefault(place.rpartition("/")[2], []).append(place)

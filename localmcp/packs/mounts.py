@@ -9,7 +9,6 @@ import os
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -153,27 +152,11 @@ class Mounts:
         self._weight, self._adaptive = semantic_weight, adaptive
         self._lock = threading.Lock()
         self._open: dict[str, OpenMount] = {}
-        self._folders: dict[str, Path] = {}
-        """Id of the file -> where its mounts are; looked for once, since every search asks."""
 
     @property
     def _folder(self) -> Path:
         """Where its mounts are remembered: by the id of the file, which it keeps when it is moved."""
-        file_id = self._own.file_id
-        if file_id not in self._folders:
-            self._folders[file_id] = self._find_folder(file_id)
-        return self._folders[file_id]
-
-    def _find_folder(self, file_id: str) -> Path:
-        by_id, by_path = (
-            self._state / "mounts" / hashlib.sha256(name.encode()).hexdigest()[:16]
-            for name in (file_id, os.path.realpath(self._own.path))
-        )
-        if not by_id.exists():
-            # An earlier version remembered them by the path of the file.
-            with suppress(OSError):
-                by_path.rename(by_id)
-        return by_id
+        return self._state / "mounts" / hashlib.sha256(self._own.file_id.encode()).hexdigest()[:16]
 
     # ------------------------------------------------------------ what is mounted
 

@@ -149,8 +149,7 @@ def test_vectors_of_another_model_are_made_again(ours: Workspace, tmp_path: Path
     other = make_pack(tmp_path / "other.localmcp", {"Sea": "The harbour lies at the sea."}, model="hash:64")
     report = merge(ours, other)
     assert (report.vectors_reused, report.vectors_made, report.vectors_missing) == (0, 1, 0)
-    assert "made again" in report.notices[0]
-    assert merge(ours, other).notices == [], "nothing was added, so that nothing is made"
+    assert "makes others" in report.notices[0]
     assert disagreements(ours.database) == []
 
 
@@ -181,7 +180,7 @@ def test_vectors_of_the_model_that_is_set_wait_where_the_collection_has_another(
     with Workspace(Settings(database=own, model="hash:64")) as workspace:
         report = merge(workspace, theirs)
     assert (report.vectors_reused, report.vectors_made, report.vectors_missing) == (0, 0, 1)
-    assert any("not those of the model of 'default' here; others wait for that model." in n for n in report.notices)
+    assert any("not those of the model of 'default' here; that model makes others." in n for n in report.notices)
 
 
 def test_made_vectors_are_those_that_adding_the_text_makes(ours: Workspace, tmp_path: Path) -> None:
@@ -231,41 +230,6 @@ def test_vectors_that_are_none_are_made_again(ours: Workspace, bees: Path, chang
     report = merge(ours, bees)
     assert report.vectors_reused == 0 and report.vectors_made == report.chunks
     assert disagreements(ours.database) == []
-
-
-@pytest.mark.parametrize("collection", ["default", "new"])
-def test_known_documents_that_wait_take_over_the_vectors_of_equal_passages(
-    ours: Workspace, tmp_path: Path, collection: str
-) -> None:
-    texts = {"hives.md": "# Hives\n\nA hive has one queen.\n", "honey.md": "# Honey\n\nHoney keeps.\n"}
-    for name, text in texts.items():
-        (tmp_path / name).write_text(text, encoding="utf-8")
-    files = [tmp_path / name for name in texts]
-    with Workspace(Settings(database=tmp_path / "theirs.localmcp", model="hash")) as theirs:
-        theirs.library.add_paths(files, collection=collection)
-    ours.library.add_paths(files, collection=collection, wait=False)
-    dry = merge(ours, tmp_path / "theirs.localmcp", dry_run=True)
-    report = merge(ours, tmp_path / "theirs.localmcp")
-    assert (report.added, report.known, report.vectors_reused, report.vectors_made) == (0, 2, 2, 0)
-    assert dry.vectors_reused == 2
-    assert ours.registry.call("get_stats").value["chunksWithoutEmbeddings"] == 0
-    search = {"query": "queen of a hive", "mode": "semantic", "collection": collection}
-    assert ours.registry.call("search", search).value["results"][0]["sourceTitle"] == "Hives"
-    assert disagreements(ours.database) == []
-
-
-def test_waiting_passages_take_no_vectors_of_another_model_or_title(ours: Workspace, tmp_path: Path) -> None:
-    (tmp_path / "hives.md").write_text("A hive has one queen.\n", encoding="utf-8")
-    ours.library.add_paths([tmp_path / "hives.md"], wait=False)
-    other_model, other_title = tmp_path / "model.localmcp", tmp_path / "title.localmcp"
-    with Workspace(Settings(database=other_model, model="hash:64")) as theirs:
-        theirs.library.add_paths([tmp_path / "hives.md"])
-    with Workspace(Settings(database=other_title, model="hash")) as theirs:
-        theirs.library.add_paths([(tmp_path / "hives.md").rename(tmp_path / "queens.md")])
-    for other in (other_model, other_title):
-        report = merge(ours, other, wait=False)
-        assert (report.known, report.vectors_reused) == (1, 0)
-    assert merge(ours, other_title).vectors_made == 1
 
 
 # ---------------------------------------------------------------- what does not add up
