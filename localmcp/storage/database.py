@@ -324,41 +324,28 @@ class Database:
         try:
             return self._read_only_connection()
         except (apsw.CantOpenError, apsw.ReadOnlyError) as error:
+            logs = [self.path.with_name(f"{self.path.name}-{log}") for log in ("wal", "journal")]
             if self.path.is_file() and not os.access(self.path.parent, os.W_OK):
-                return self._immutable_connection(error)
-            if isinstance(error, apsw.CantOpenError) or not self._may_roll_back():
+                if any(log.exists() for log in logs):
+                    raise
+                # In WAL mode in a write-protected folder, and all of it is in the file itself.
+                self._immutable = True
+                return self._connect(apsw.SQLITE_OPEN_READONLY)
+            if isinstance(error, apsw.CantOpenError) or self.read_only or self._foreign:
                 raise
+            # What a kill left from before WAL mode is rolled back, unless SQLite would delete the file that is named
+            # at the end of the journal.
+            with suppress(FileNotFoundError):
+                if logs[1].read_bytes().endswith(JOURNAL_MAGIC):
+                    raise
             with closing(self._connect(apsw.SQLITE_OPEN_READWRITE)) as connection:
                 connection.pragma("application_id")
             return self._read_only_connection()
-
-    def _immutable_connection(self, error: apsw.Error) -> apsw.Connection:
-        """Open a file in WAL mode in a write-protected folder, if all of it is in the file itself.
-
-        Raises:
-            apsw.Error: `error`, if there is a log beside it.
-        """
-        if any(self.path.with_name(f"{self.path.name}-{log}").exists() for log in ("wal", "journal")):
-            raise error
-        self._immutable = True
-        return self._connect(apsw.SQLITE_OPEN_READONLY)
 
     def _read_only_connection(self) -> apsw.Connection:
         connection = self._connect(apsw.SQLITE_OPEN_READONLY)
         connection.pragma("application_id")
         return connection
-
-    def _may_roll_back(self) -> bool:
-        """Return whether the journal of a killed process, from before WAL mode, may be rolled back now.
-
-        Not if the journal ends with the name of another file, which SQLite would delete.
-        """
-        if self.read_only or self._foreign or not os.access(self.path, os.W_OK):
-            return False
-        try:
-            return not self.path.with_name(f"{self.path.name}-journal").read_bytes().endswith(JOURNAL_MAGIC)
-        except OSError as error:
-            return isinstance(error, FileNotFoundError)  # Another process has rolled it back meanwhile.
 
     def _vacuum_into(self, target: Path) -> None:
         with closing(self._connect(apsw.SQLITE_OPEN_READONLY)) as reader:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Generic, TypeVar
 
 import apsw
 
-from localmcp.errors import ConfigurationError, FileTooNew, FileUnavailable, NotOurFile
+from localmcp.errors import ConfigurationError, FileUnavailable
 from localmcp.files import is_filled
 from localmcp.storage.database import Database
 
@@ -30,7 +28,7 @@ Item = TypeVar("Item")
 
 
 class WriteBehind(Generic[Item]):
-    """A queue, and a thread that writes it to the file.
+    """A list, and a thread that writes it to the file.
 
     It never makes a file: what cannot be written waits (a file that is not there yet, or locked, a full disk), or is
     dropped (a file that may not be changed). Thread-safe.
@@ -41,58 +39,57 @@ class WriteBehind(Generic[Item]):
         self._database = database
         self._write = write
         self._items = items
-        self._waiting: deque[Item] = deque()
+        self._waiting: list[Item] = []
+        self._in_hand: list[Item] = []
+        self._lock = threading.Lock()
+        """Held while the list changes hands, never while it is written."""
+        self._writing = threading.Lock()
         self._wake = threading.Event()
         self._ended = threading.Event()
-        self._flushing = threading.Lock()
-        self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
-        self._in_hand = 0
-        """Items of the batch that is being written."""
         self._refused = False
         self._why = f"{database.path} is locked by another program"
         """Why what waits could not be written."""
-        self._warned = False
         self.lost = 0
         """Items given up so far, on files that may be changed."""
 
     def add(self, item: Item) -> None:
         """Take an item; returns at once. Nothing is taken after `close`, or for a file that may not be changed."""
-        if self._refused or self._ended.is_set():
-            return
-        self._waiting.append(item)
-        self._drop_oldest()
+        with self._lock:
+            if self._refused or self._ended.is_set():
+                return
+            self._waiting.append(item)
+            self._drop_oldest()
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name=f"localmcp-{self._items}", daemon=True)
+                self._thread.start()
         self._wake.set()
-        if self._thread is None:
-            self._start()
 
     def flush(self) -> None:
         """Write now what waits; what cannot be written now goes on waiting."""
-        with self._flushing:
-            items = self._take()
-            self._in_hand = len(items)
-            if items:
-                self._flush(items)
-            self._in_hand = 0
+        with self._writing:
+            with self._lock:
+                self._in_hand, self._waiting = self._waiting, []
+            done = not self._in_hand or self._is_done_with(self._in_hand)
+            with self._lock:
+                if not done:
+                    self._waiting[:0] = self._in_hand
+                    self._drop_oldest()
+                self._in_hand = []
 
     def close(self) -> None:
         """Write what waits, for at most about CLOSING_SECONDS, and end; what is left is given up."""
-        self._ended.set()
-        self._wake.set()
-        with self._starting:  # what is being started cannot be waited for yet
+        with self._lock:
+            self._ended.set()
             thread = self._thread
+        self._wake.set()
         if thread is not None and thread is not threading.current_thread():
             thread.join(CLOSING_SECONDS)
-        # What nobody has begun to use keeps no record.
-        if is_filled(self._database.path):
-            self._lose(len(self._waiting) + self._in_hand, self._why)
-        self._waiting.clear()
-
-    def _start(self) -> None:
-        with self._starting:
-            if self._thread is None and not self._ended.is_set():
-                self._thread = threading.Thread(target=self._run, name=f"localmcp-{self._items}", daemon=True)
-                self._thread.start()
+        with self._lock:
+            # What nobody has begun to use keeps no record.
+            if is_filled(self._database.path):
+                self._lose(len(self._waiting) + len(self._in_hand), self._why)
+            self._waiting = []
 
     def _run(self) -> None:
         while not self._ended.is_set():
@@ -103,53 +100,38 @@ class WriteBehind(Generic[Item]):
             if self._waiting:
                 self._wake.set()
 
-    # ------------------------------------------------------------ one batch; `_flushing` is held
-
-    def _take(self) -> list[Item]:
-        items: list[Item] = []
-        with suppress(IndexError):
-            while True:
-                items.append(self._waiting.popleft())
-        return items
-
-    def _flush(self, items: list[Item]) -> None:
+    def _is_done_with(self, items: list[Item]) -> bool:
+        """Write items, and return whether they need not wait any longer."""
         try:
             if not is_filled(self._database.path):
-                self._keep(items)
-            elif not self._database.is_writable:
-                self._refuse("it may not be changed")
-            else:
+                return False
+            if self._database.is_writable:
                 with self._database.write(BUSY_MILLISECONDS) as connection:
                     self._write(connection, items)
-        except (NotOurFile, FileTooNew, ConfigurationError) as error:
+                return True
+            self._refuse("it may not be changed")
+        except ConfigurationError as error:
             self._refuse(str(error))
         except FileUnavailable as error:
             self._why = error.message
-            self._keep(items)
+            return False
         except Exception:
             # One odd item must not end the thread, and with it all later writing.
             log.exception("a batch of the %s could not be written", self._items)
             self._lose(len(items), "see above")
-
-    def _keep(self, items: list[Item]) -> None:
-        self._waiting.extendleft(reversed(items))
-        self._in_hand = 0
-        self._drop_oldest()
+        return True
 
     def _drop_oldest(self) -> None:
-        while len(self._waiting) > MOST_WAITING:
-            with suppress(IndexError):
-                self._waiting.popleft()
-                self._lose(1, "too many wait")
+        if (spare := len(self._waiting) - MOST_WAITING) > 0:
+            del self._waiting[:spare]
+            self._lose(spare, "too many wait")
 
     def _refuse(self, why: str) -> None:
         """A file that may not be changed is no fault: searching it works, and it keeps no record."""
         self._refused = True
-        self._waiting.clear()
         log.info("%s: no %s is kept: %s", self._database.path, self._items, why)
 
     def _lose(self, count: int, why: str) -> None:
-        self.lost += count
-        if count and not self._warned:
-            self._warned = True
+        if count and not self.lost:
             log.warning("part of the %s is lost: %s", self._items, why)
+        self.lost += count
