@@ -15,11 +15,12 @@ from typing import Any, cast
 
 from localmcp.errors import FileUnavailable, InvalidInput, LocalMCPError, ModelUnavailable, NotFound, NotOurFile
 from localmcp.files import expand_home, is_filled, signature_of, write_atomically
+from localmcp.humanize import command_line
 from localmcp.index.candidates import Mode
 from localmcp.index.index import MODEL_WAIT_SECONDS, Index
 from localmcp.models import Embedder, LazyEmbedder
 from localmcp.packs.manifest import read_manifest
-from localmcp.storage.database import Database, fetch_all, fetch_one
+from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one
 from localmcp.storage.times import utc_now
 
 log = logging.getLogger(__name__)
@@ -172,7 +173,7 @@ class Mounts:
 
         Raises:
             InvalidInput: a name that cannot be used or is taken, the file itself, or one that is mounted already.
-            FileUnavailable, NotOurFile, FileTooNew: the file cannot be opened.
+            FileUnavailable, NotOurFile, FileTooNew: the file cannot be opened, or is damaged.
         """
         path = expand_home(path).absolute()
         entry = Entry(_check_name(name) if name else _name_of(path), path, utc_now())
@@ -184,6 +185,12 @@ class Mounts:
         mounted = self._opened(entry)
         try:
             mounted.describe()
+            with mounted.database.read() as connection:
+                # Later on rows are read as what the schema promises.
+                damages = [text for text in fetch_column(connection, "pragma quick_check(1)") if text != "ok"]
+            if damages and "fts5" not in damages[0].lower():
+                hint = f"See all with: {command_line('localmcp', 'verify', path)}"
+                raise FileUnavailable(f"{path} is damaged: {damages[0]}.", hint=hint)
         except NotOurFile as error:
             raise NotOurFile(error.message, hint=WHAT_IS_MOUNTED) from error
         finally:

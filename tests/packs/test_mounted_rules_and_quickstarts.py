@@ -130,32 +130,6 @@ def test_own_and_mounted_quick_starts_are_found_together_and_marked(ours: Worksp
     assert only["result"]["quickstart"]["name"] == "team:rollback"
 
 
-def test_scores_order_them_whichever_file_they_stand_in(ours: Workspace, team: Path) -> None:
-    add_guides(ours, guide("welcome-guest", "Welcome guest"), guide("welcome-all", "Welcome to the team of teams"))
-    ours.mounts.mount(team)
-    found = search(ours, "welcome to the team")
-    assert names(found)[:2] == ["team:welcome", "welcome-all"]
-    scores = [each["score"] for each in found["results"]]
-    assert scores == sorted(scores) and found["result"]["origin"] == "team"
-    assert names(search(ours, "welcome to the team", limit=1)) == ["team:welcome"]
-
-
-def test_files_together_rank_as_one_file_with_all_of_them(ours: Workspace, team: Path, tmp_path: Path) -> None:
-    with Workspace(Settings(database=tmp_path / "whole.localmcp")) as whole:
-        add_guides(whole, guide("deploy", "Deploy a service", "How I do it."), guide("lunch", "Order lunch"))
-        add_guides(whole, *(guide(name, title) for name, title in GUIDES.items() if name != "deploy"))
-        add_guides(ours, guide("lunch", "Order lunch"))
-        ours.mounts.mount(team)
-        for text in ("deploy", "a", "release", "team", "welcme", "order lunch team", "step by step"):
-            for field in ("name", "displayName", "description"):
-                one = call(whole, "searchQuickstarts", **{field: text})["results"]
-                several = call(ours, "searchQuickstarts", **{field: text})["results"]
-                kept = [each for each in several if each["name"] != "team:deploy"]
-                assert [(each["name"].split(":")[-1], each["score"]) for each in kept] == [
-                    (each["name"], each["score"]) for each in one
-                ]
-
-
 def test_what_is_in_both_files_as_it_is_counts_as_ones_own(ours: Workspace, team: Path) -> None:
     add_guides(ours, guide("rollback", GUIDES["rollback"]))
     ours.mounts.mount(team)
@@ -211,34 +185,6 @@ def test_a_mounted_quick_start_is_never_changed(
     assert team.read_bytes() == before and call(ours, "listQuickstarts")["total"] == 4
 
 
-def test_marks_and_progress_of_a_mounted_file_are_not_ones_own(ours: Workspace, tmp_path: Path) -> None:
-    with Workspace(Settings(database=tmp_path / "work.localmcp")) as other:
-        add_guides(other, guide("build", "Build it"))
-        call(other, "favouriteQuickstart", name="build")
-        call(other, "setQuickstartProgress", name="build", task=1)
-    ours.mounts.mount(tmp_path / "work.localmcp")
-    shown = call(ours, "showQuickstart", name="work:build")
-    assert (shown["favourite"], shown["progress"]["status"]) == (False, "Not started")
-    assert call(ours, "listQuickstarts", favourites=True)["quickstarts"] == []
-
-
-def test_of_one_name_in_two_packs_each_leads_to_its_own(ours: Workspace, team: Path, tmp_path: Path) -> None:
-    twin = Path(shutil.copy(team, tmp_path / "twin.localmcp"))
-    ours.mounts.mount(team)
-    ours.mounts.mount(twin)
-    found = names(search(ours, "roll back"))
-    assert found == ["team:rollback", "twin:rollback"]
-    assert [call(ours, "showQuickstart", name=name)["origin"] for name in found] == ["team", "twin"]
-    assert {each["id"] for each in ask(ours, maxResults=9)["rules"]} == {1, "team:1", "team:2", "twin:1", "twin:2"}
-
-
-def test_a_sentence_finds_mounted_quick_starts_too(ours: Workspace, team: Path) -> None:
-    ours.mounts.mount(team)
-    answer = call(ours, "ask", query="find quickstarts about rollback")
-    assert answer["tool_result"]["tool"] == "searchQuickstarts"
-    assert answer["tool_result"]["data"]["result"]["origin"] == "team"
-
-
 # ---------------------------------------------------------------- rules
 
 
@@ -258,35 +204,6 @@ def test_own_and_mounted_rules_are_found_together_and_marked(ours: Workspace, te
     assert {each["id"] for each in answer["rules"] if "origin" in each} == {"team:1", "team:2"}
     assert answer["always"] == [{"id": "team:3", "rule_text": "Answer in English.", "origin": "team"}]
     assert "[rule team:1, " in ours.registry.call("getRelevantRules", {"taskDescription": TASK}).text
-
-
-def test_rules_of_several_files_score_as_those_of_one(ours: Workspace, team: Path, tmp_path: Path) -> None:
-    with Workspace(Settings(database=tmp_path / "whole.localmcp")) as whole:
-        add_rules(whole, (*OWN_RULES, *TEAM_RULES))
-        add_rules(whole, (("Answer in English.", "style", ""),), always_apply=True)
-        ours.mounts.mount(team)
-        for task in (TASK, "store a password", "document the api", "fix the build", "list the orders"):
-            for threshold in (0.7, -1):
-                one, several = (ask(each, task, similarityThreshold=threshold, maxResults=9) for each in (whole, ours))
-                assert [each["rule_text"] for each in several["rules"]] == [each["rule_text"] for each in one["rules"]]
-                for here, there in zip(several["rules"], one["rules"], strict=True):
-                    # Texts that are embedded in other company differ in the fourth digit.
-                    assert here["relevance_score"] == pytest.approx(there["relevance_score"], abs=0.01)
-                    assert here["why"][1:] == there["why"][1:]
-
-
-def test_filters_and_limits_hold_for_mounted_rules(ours: Workspace, team: Path) -> None:
-    ours.mounts.mount(team)
-    assert {each["category"] for each in ask(ours, category="documentation")["rules"]} == {"documentation"}
-    assert len(ask(ours, maxResults=1)["rules"]) == 1
-    assert ask(ours, files=["src/orders.py"])["rules"]
-
-
-def test_an_empty_own_file_leaves_the_mounted_rules_to_answer(team: Path, tmp_path: Path) -> None:
-    with Workspace(Settings(database=tmp_path / "empty.localmcp")) as workspace:
-        assert ask(workspace) == {"success": True, "rules": []}
-        workspace.mounts.mount(team)
-        assert {each["origin"] for each in ask(workspace)["rules"]} == {"team"}
 
 
 def test_a_rule_that_ones_own_file_holds_is_left_out(ours: Workspace, team: Path) -> None:
@@ -329,11 +246,6 @@ def test_a_mounted_rule_is_never_changed(ours: Workspace, team: Path, tool: str,
     with pytest.raises(AccessDenied, match="never changed.*localmcp merge"):
         call(ours, tool, **arguments)
     assert team.read_bytes() == before
-
-
-def test_of_reported_uses_those_of_own_rules_are_recorded(ours: Workspace, team: Path) -> None:
-    ours.mounts.mount(team)
-    assert call(ours, "reportRuleUse", ruleIds=[2, "team:1"])["recorded"] == [2]
 
 
 def test_rules_of_another_model_are_left_out_and_told(ours: Workspace, team: Path) -> None:
@@ -396,57 +308,3 @@ def test_rows_that_are_no_quick_starts_are_passed_over(ours: Workspace, team: Pa
     call(ours, "listQuickstarts")
     with pytest.raises(NotFound):
         call(ours, "showQuickstart", name="team:deploy")
-
-
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "update rules set globs = '[[['",
-        "update rules set globs = '[\"" + "{a,b}" * 40 + "\"]'",
-        "update rules set last_applied = 'yesterday', relevance_score = -1e308",
-        "update rules set language = 'nothing', category = '', context = ''",
-        "update rules set rule_text = hex(zeroblob(100000))",
-        "update vectors set embedding = x'00'",
-        "update vectors set embedding = zeroblob(length(embedding))",
-        "update vectors set embedding = cast(replace(hex(zeroblob(384)), '00', 'NaN!') as blob)",
-        "update signs set bits = x'00'",
-        "update rules set embedding = 1",
-    ],
-)
-def test_rows_that_are_no_rules_keep_nothing_from_being_found(ours: Workspace, team: Path, statement: str) -> None:
-    change(team, statement)
-    ours.mounts.mount(team)
-    answer = ask(ours, files=["src/api/orders.py"])
-    assert answer["success"] and 1 in [each["id"] for each in answer["rules"]]
-    assert {1, 2} <= {each["id"] for each in call(ours, "listRules")["rules"]}
-
-
-def test_a_vector_that_is_near_to_everything_does_not_push_own_rules_out(ours: Workspace, team: Path) -> None:
-    import numpy as np
-
-    connection = apsw.Connection(str(team))
-    for key, blob in connection.execute("select id, embedding from vectors").fetchall():
-        large = np.frombuffer(blob, "<f4") * np.float32(50)
-        connection.execute("update vectors set embedding = ? where id = ?", (large.tobytes(), key))
-    connection.close()
-    ours.mounts.mount(team)
-    assert 1 in [each["id"] for each in ask(ours)["rules"]]
-
-
-@pytest.mark.parametrize("content", [b"not a database", b"SQLite format 3\0" + bytes(5000)])
-def test_a_file_that_is_damaged_is_told_and_everything_else_works(ours: Workspace, team: Path, content: bytes) -> None:
-    ours.mounts.mount(team)
-    team.write_bytes(content)
-    for answer in (search(ours, "deploy"), ask(ours)):
-        assert len(answer["notices"]) == 1 and "team (mounted) was not searched" in answer["notices"][0]
-    assert names(search(ours, "deploy")) == ["deploy"] and [each["id"] for each in ask(ours)["rules"]] == [1]
-    assert call(ours, "listQuickstarts")["total"] == 1 and call(ours, "listRules")["total"] == 2
-    team.unlink()
-    assert "is not there" in search(ours, "deploy")["notices"][0]
-
-
-def test_numbers_tell_what_each_mount_brings(ours: Workspace, team: Path) -> None:
-    ours.mounts.mount(team)
-    assert call(ours, "get_stats")["mounts"] == [
-        {"name": "team", "sources": 0, "chunks": 0, "collections": [], "quickstarts": 3, "rules": 3}
-    ]

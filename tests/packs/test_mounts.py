@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import shutil
 import threading
@@ -14,7 +12,7 @@ import pytest
 from command_line import run_here as cli
 
 from localmcp.config import Settings, state_directory
-from localmcp.errors import FileUnavailable, InvalidInput, NotFound, NotOurFile
+from localmcp.errors import InvalidInput, NotFound, NotOurFile
 from localmcp.packs.pack import PackOptions, write_pack
 from localmcp.tools import Scope
 from localmcp.workspace import Workspace
@@ -89,16 +87,6 @@ def test_scores_fall_and_pages_do_not_overlap_in_every_mode(ours: Workspace, bee
     assert paged == [hit["id"] for hit in whole["results"]]
 
 
-def test_the_newest_comes_first_over_all_files(ours: Workspace, tmp_path: Path) -> None:
-    with Workspace(Settings(database=tmp_path / "their.source", model="hash")) as theirs:
-        add_minutes(theirs, 2021, 2023)
-        write_pack(theirs.database, tmp_path / "their.localmcp", PackOptions())
-    add_minutes(ours, 2022, 2024)
-    ours.mounts.mount(tmp_path / "their.localmcp")
-    hits = search(ours, "minutes", sort="newest", mode="keyword")
-    assert [hit["sourceTitle"] for hit in hits] == ["Minutes 2024", "Minutes 2023", "Minutes 2022", "Minutes 2021"]
-
-
 def add_minutes(workspace: Workspace, *years: int) -> None:
     for year in years:
         text = f"Minutes of the club in {year}."
@@ -118,13 +106,6 @@ def test_a_word_counts_as_rare_as_it_is_in_all_files_together(tmp_path: Path) ->
     assert hits[0]["keywordScore"] == 100 and all(hit["keywordScore"] < 60 for hit in hits[1:])
 
 
-def test_a_small_file_of_one_passage_is_not_drowned(ours: Workspace, tmp_path: Path) -> None:
-    many = make_file(tmp_path / "many.localmcp", {f"T{i}": f"The gate number {i} is open." for i in range(60)})
-    ours.mounts.mount(many)
-    hits = search(ours, "garden roses gate", mode="keyword", limit=3)
-    assert hits[0]["sourceTitle"] == "Garden"
-
-
 def test_nothing_mounted_changes_nothing(ours: Workspace) -> None:
     result = call(ours, "search", query="hive", explain=True)
     assert "files" not in result["explain"]["searched"]
@@ -141,16 +122,6 @@ def test_a_word_that_is_spelt_right_in_one_file_is_not_repaired_in_another(ours:
     assert call(ours, "search", query="magnetik", mode="keyword")["repairs"] == [
         {"word": "magnetik", "replacement": "magnetic"}
     ]
-
-
-def test_explain_says_what_was_searched_and_adds_up(ours: Workspace, bees: Path) -> None:
-    ours.mounts.mount(bees)
-    result = call(ours, "search", query="hive queen", explain=True)
-    assert result["explain"]["searched"]["files"] == 2 and result["explain"]["searched"]["chunks"] == 4
-    for hit in result["results"]:
-        arms = hit["explain"]
-        total = sum(arms[arm]["weight"] * arms[arm]["score"] for arm in ("semantic", "keyword"))
-        assert abs(total - hit["combinedScore"]) < 0.1
 
 
 # ---------------------------------------------------------------- choosing where
@@ -179,14 +150,6 @@ def test_filters_hold_in_mounted_files(ours: Workspace, bees: Path) -> None:
     assert search(ours, "hive honey", sourceType="website") == []
 
 
-def test_names_and_values_of_a_filter_are_those_of_the_file_that_is_searched(ours: Workspace, bees: Path) -> None:
-    ours.mounts.mount(bees)
-    ours.library.add_text("Honey of ours.", "Honey", source_type="website")
-    assert origins(search(ours, "honey", collection="mount:bees", sourceId="Honey")) == {"bees"}
-    answer = call(ours, "search", query="honey", collection="mount:bees", sourceType="website")
-    assert answer["message"].startswith("No source type 'website'.")
-
-
 # ---------------------------------------------------------------- reading
 
 
@@ -203,15 +166,6 @@ def test_ids_of_mounted_passages_lead_back_to_them(ours: Workspace, bees: Path) 
     assert call(ours, "get_document", sourceId="Wax")["source"]["origin"] == "beekeeping"
     with pytest.raises(NotFound, match="Nothing is mounted as 'wasps'"):
         call(ours, "get_context", chunkId=hit["chunkId"].replace("beekeeping", "wasps"))
-
-
-def test_of_one_id_in_two_files_each_leads_to_its_own(ours: Workspace, bees: Path, tmp_path: Path) -> None:
-    twin = Path(shutil.copy(bees, tmp_path / "twin.localmcp"))
-    ours.mounts.mount(bees)
-    ours.mounts.mount(twin)
-    hit = search(ours, "queen eggs", limit=2)[0]
-    ids = [f"{origin}:{hit['id'].split(':')[1]}" for origin in ("bees", "twin")]
-    assert [call(ours, "get_context", chunkId=identity)["origin"] for identity in ids] == ["bees", "twin"]
 
 
 @pytest.mark.parametrize("mode", ["hybrid", "keyword"])
@@ -248,17 +202,6 @@ def test_lists_and_numbers_tell_what_is_mounted(ours: Workspace, bees: Path) -> 
     assert stats["totalSources"] == 1
     assert stats["mounts"] == [{"name": "bees", "sources": 3, "chunks": 3, "collections": ["default"]}]
     assert "bees (3 documents)" in ours.instructions()
-
-
-def test_a_quote_is_found_where_it_stands(ours: Workspace, bees: Path) -> None:
-    ours.mounts.mount(bees)
-    found = call(ours, "verify_citation", quote="Honey keeps for centuries")
-    assert (found["verdict"], found["origin"]) == ("exact", "bees")
-    assert call(ours, "verify_citation", quote="Honey keeps", id=found["chunkId"])["verdict"] == "exact"
-    garden = search(ours, "garden")[0]["chunkId"]
-    assert call(ours, "verify_citation", quote="Honey keeps", id=garden)["verdict"] == "absent"
-    with pytest.raises(NotFound):
-        call(ours, "verify_citation", quote="Honey", id="bees:00000000-0000-4000-8000-000000000000")
 
 
 def test_a_caller_that_is_bound_to_collections_sees_no_mounted_file(ours: Workspace, bees: Path) -> None:
@@ -393,37 +336,12 @@ def test_what_is_mounted_is_remembered_on_this_machine_and_not_in_the_file(ours:
         assert origins(search(again, "hive queen")) == {None}
 
 
-def test_what_an_earlier_version_mounted_stays_mounted(ours: Workspace, bees: Path) -> None:
-    ours.mounts.mount(bees)
-    [folder] = [entry.parent for entry in state_directory().glob("mounts/*/*.json")]
-    by_path = hashlib.sha256(os.path.realpath(ours.database.path).encode()).hexdigest()[:16]
-    folder.rename(folder.with_name(by_path))
-    with Workspace(ours.settings) as again:
-        assert [entry.name for entry in again.mounts.entries()] == ["bees"]
-
-
 def test_a_file_that_is_moved_keeps_what_is_mounted_beside_it(ours: Workspace, bees: Path, tmp_path: Path) -> None:
     ours.mounts.mount(bees)
     ours.close()
     moved = ours.database.path.rename(tmp_path / "elsewhere.localmcp")
     with Workspace(Settings(database=moved, model="hash")) as again:
         assert origins(search(again, "hive queen")) == {None, "bees"}
-
-
-def test_removing_what_only_a_mounted_file_has_names_that_file(
-    ours: Workspace, bees: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("LOCALMCP_MODEL", "hash")
-    monkeypatch.setenv("LOCALMCP_DB", str(ours.database.path))
-    ours.mounts.mount(bees)
-    assert cli("remove", "Hives", "--yes") == 1
-    assert "in the mounted file 'bees'" in capsys.readouterr().err
-
-
-def test_another_file_has_mounts_of_its_own(ours: Workspace, bees: Path, tmp_path: Path) -> None:
-    ours.mounts.mount(bees)
-    with Workspace(Settings(database=tmp_path / "second.localmcp", model="hash")) as second:
-        assert second.mounts.entries() == []
 
 
 def test_names_are_unique_and_plain(ours: Workspace, bees: Path, tmp_path: Path) -> None:
@@ -458,25 +376,6 @@ def test_what_cannot_be_mounted_is_refused(ours: Workspace, tmp_path: Path) -> N
     assert ours.mounts.entries() == []
 
 
-def test_who_asks_for_a_mounted_file_that_is_gone_learns_where_it_was(ours: Workspace, bees: Path) -> None:
-    ours.mounts.mount(bees)
-    bees.unlink()
-    with pytest.raises(FileUnavailable, match="bees.localmcp is not there") as gone:
-        search(ours, "hive", collection="mount:bees")
-    assert "localmcp unmount bees" in str(gone.value)
-
-
-def test_a_path_that_begins_with_a_tilde_and_is_nobodys_home_is_a_file_like_others(
-    ours: Workspace, bees: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    bees.rename(tmp_path / "~nobody.localmcp")
-    ours.mounts.mount(Path("~nobody.localmcp"), "theirs")
-    assert ours.mounts.unmount("~nobody.localmcp").name == "theirs"
-    with pytest.raises(NotFound, match="Nothing is mounted as '~nobody'"):
-        ours.mounts.unmount("~nobody")
-
-
 def test_an_entry_that_somebody_broke_is_passed_over(ours: Workspace, bees: Path) -> None:
     ours.mounts.mount(bees)
     place = next(state_directory().glob("mounts/*/bees.json"))
@@ -501,32 +400,6 @@ def test_a_mounted_file_contacts_nobody_and_looks_at_no_path(ours: Workspace, tm
 
 
 # ---------------------------------------------------------------- the command line
-
-
-def test_mounting_listing_and_unmounting(
-    ours: Workspace, bees: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("LOCALMCP_MODEL", "hash")
-    monkeypatch.setenv("LOCALMCP_DB", str(ours.database.path))
-    assert cli("mount", str(bees), "--as", "Bees", "--json") == 0
-    assert json.loads(capsys.readouterr().out) | {"mountedAt": ""} == {
-        "name": "bees", "path": str(bees), "mountedAt": "", "problem": None, "sources": 3, "chunks": 3,
-        "quickstarts": 0, "rules": 0, "collections": ["default"], "models": ["hash"], "title": "",
-    }  # fmt: skip
-    assert cli("search", "hive queen") == 0
-    assert "in bees" in capsys.readouterr().out
-    assert cli("sources") == 0
-    assert "bees" in capsys.readouterr().out
-    bees.unlink()
-    assert cli("mounts") == 0
-    assert "it is not there" in capsys.readouterr().out
-    assert cli("doctor", "--json") in (0, 1)
-    [check] = [check for check in json.loads(capsys.readouterr().out)["checks"] if check["name"] == "mounted"]
-    assert (check["status"], check["fix"]) == ("warn", "localmcp unmount bees") and "it is not there" in check["says"]
-    assert cli("unmount", "bees") == 0
-    capsys.readouterr()
-    assert cli("mounts", "--json") == 0
-    assert json.loads(capsys.readouterr().out) == {"mounts": []}
 
 
 def test_mounting_makes_a_file_of_ones_own_if_there_is_none(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import textwrap
@@ -13,11 +12,9 @@ from typing import Any
 import apsw
 import pytest
 from command_line import run_here as cli
-from mcp import Client, StdioServerParameters
 
 from localmcp.config import Settings, state_directory
 from localmcp.errors import InvalidInput, NotFound
-from localmcp.packs.digest import digest_content
 from localmcp.packs.pack import PackOptions, write_pack
 from localmcp.packs.verify import verify
 from localmcp.storage.connections import open_copy
@@ -137,17 +134,6 @@ def test_places_are_told_below_the_folder_that_was_added(full: Path, tmp_path: P
     connection.close()
 
 
-def test_files_that_were_added_one_by_one_have_different_places(tmp_path: Path) -> None:
-    with Workspace(Settings(database=tmp_path / "x.localmcp", model="hash")) as workspace:
-        for name in "ab":
-            (tmp_path / name).mkdir()
-            (tmp_path / name / "same.md").write_text(f"# Same\n\nText {name}.\n", encoding="utf-8")
-            workspace.library.add_paths([tmp_path / name / "same.md"])
-    connection = open_copy(pack(tmp_path / "x.localmcp", tmp_path / "out.localmcp"))
-    assert fetch_all(connection, "select uri from sources order by uri") == [("2/same.md",), ("same.md",)]
-    connection.close()
-
-
 def test_a_pack_is_not_in_wal_mode_and_has_an_id_of_its_own(full: Path, tmp_path: Path) -> None:
     packed = pack(full, tmp_path / "out.localmcp")
     assert packed.read_bytes()[18:20] == b"\x01\x01"
@@ -186,20 +172,6 @@ def test_a_pack_is_never_written_over_a_file_without_being_told(full: Path, tmp_
 def test_a_target_that_cannot_be_is_refused(full: Path, tmp_path: Path, target: str) -> None:
     with pytest.raises(InvalidInput):
         pack(full, tmp_path / target, overwrite=True)
-
-
-def test_a_pack_is_never_written_over_the_file_itself_by_another_path(full: Path, tmp_path: Path) -> None:
-    (tmp_path / "link").symlink_to(tmp_path)
-    before = full.read_bytes()
-    with pytest.raises(InvalidInput, match="into itself"):
-        pack(full, tmp_path / "link" / "full.localmcp", overwrite=True)
-    assert full.read_bytes() == before
-
-
-def test_an_unknown_collection_is_refused_and_leaves_nothing(full: Path, tmp_path: Path) -> None:
-    with pytest.raises(NotFound, match="otter"):
-        pack(full, tmp_path / "out.localmcp", collections=("otter",))
-    assert not list(tmp_path.glob("*pack*")) and not (tmp_path / "out.localmcp").exists()
 
 
 def test_what_a_killed_run_left_is_cleared_away(full: Path, tmp_path: Path) -> None:
@@ -256,28 +228,6 @@ def test_a_pack_opens_on_another_machine_without_embedding_anything(
     assert packed.read_bytes() == before
 
 
-async def test_a_pack_is_served_over_mcp_on_another_machine(full: Path, tmp_path: Path) -> None:
-    packed = pack(full, tmp_path / "out.localmcp")
-    places = {
-        f"LOCALMCP_{name}_DIR": str(tmp_path / "other" / name.lower()) for name in ("STATE", "CONFIG", "DATA", "CACHE")
-    }
-    environment = {
-        **os.environ,
-        **places,
-        "PYTHONPATH": str(ROOT),
-        "LOCALMCP_MODEL": "hash",
-        "LOCALMCP_DB": str(packed),
-    }
-    parameters = StdioServerParameters(command=sys.executable, args=["-m", "localmcp", "serve"], env=environment)
-    async with Client(parameters) as client:
-        result = await client.call_tool("search", {"query": "hive queen"})
-        assert result.structured_content is not None
-        hit = result.structured_content["results"][0]
-        assert hit["citation"]["label"].startswith("notes/bees.md:")
-        around = await client.call_tool("get_context", {"chunkId": hit["chunkId"]})
-        assert not around.is_error
-
-
 def test_an_adopted_pack_is_an_ordinary_file(full: Path, tmp_path: Path) -> None:
     packed = pack(full, tmp_path / "out.localmcp")
     assert cli("adopt", str(packed)) == 0
@@ -321,15 +271,6 @@ def test_every_change_to_the_rows_of_a_pack_is_seen(full: Path, tmp_path: Path, 
     found = verify(packed)
     assert not found.sound
     assert said in " ".join(found.problems)
-
-
-def test_the_digest_does_not_depend_on_how_the_pages_lie(full: Path, tmp_path: Path) -> None:
-    packed = pack(full, tmp_path / "out.localmcp")
-    connection = open_copy(packed)
-    before = digest_content(connection)
-    connection.execute("vacuum")
-    assert digest_content(connection) == before
-    connection.close()
 
 
 def test_verify_ends_with_1_when_something_is_wrong_and_says_it(

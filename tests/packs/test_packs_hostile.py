@@ -116,21 +116,6 @@ def test_a_value_of_another_type_is_told_as_damage(mutations, base: Path, value:
         adopt(base)
 
 
-@pytest.mark.parametrize(
-    ("order", "column"), [("changed", "updated_at"), ("title", "title"), ("added", "created_at"), ("title", "metadata")]
-)
-def test_a_damaged_mounted_file_is_logged_by_a_list_and_hides_no_other(
-    mutations, base: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, order: str, column: str
-) -> None:
-    assert "not done" not in mutations._run(base, f"retype sources.{column} = null")
-    with Workspace(Settings(database=tmp_path / "own.localmcp", model="hash")) as workspace:
-        workspace.library.add_text("A lantern by the river.", "Lantern")
-        workspace.mounts.mount(base)
-        listed = workspace.registry.call("list_sources", {"order": order}).value
-    assert [document["title"] for document in listed["sources"]] == ["Lantern"]
-    assert "rows that localmcp did not write" in caplog.text
-
-
 def test_a_value_that_is_too_large_is_refused(base: Path) -> None:
     change(base, "update chunks set text = hex(zeroblob(40000000)) where id = 1")
     assert not verify(base).sound
@@ -149,28 +134,12 @@ def test_a_manifest_made_anew_hides_nothing_that_does_not_agree(base: Path) -> N
     assert any("sign codes" in problem for problem in verify(base).problems)
 
 
-def test_a_mounted_file_whose_model_has_no_dimension_is_left_out_and_told(base: Path, tmp_path: Path) -> None:
-    (sql,) = _schema_of(base, "models")
-    _write_schema(base, "models", sql.replace(" not null", "").replace(") strict", ")"))
-    change(base, "update models set dimension = null")
-    _write_schema(base, "models", sql)
+@pytest.mark.parametrize("column", ["sources.title", "models.dimension", "collections.name"])
+def test_a_file_with_values_that_its_columns_cannot_hold_is_not_mounted(
+    mutations, base: Path, tmp_path: Path, column: str
+) -> None:
+    assert "not done" not in mutations._run(base, f"retype {column} = null")
     with Workspace(Settings(database=tmp_path / "own.localmcp", model="hash")) as workspace:
-        workspace.mounts.mount(base, "odd")
-        found = workspace.registry.call("search", {"query": "hive queen"}, Scope(caller="cli")).value
-        assert found["results"] == [] and "odd (mounted) was not searched" in found["notices"][0]
-        workspace.mounts.unmount("odd")
-
-
-def _schema_of(path: Path, table: str) -> tuple[str]:
-    connection = apsw.Connection(str(path))
-    row = connection.execute("select sql from sqlite_schema where name = ?", (table,)).fetchone()
-    connection.close()
-    return row
-
-
-def _write_schema(path: Path, table: str, sql: str) -> None:
-    connection = apsw.Connection(str(path))
-    connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 0)
-    connection.pragma("writable_schema", True)
-    connection.execute("update sqlite_schema set sql = ? where name = ?", (sql, table))
-    connection.close()
+        with pytest.raises(FileUnavailable, match="damaged"):
+            workspace.mounts.mount(base)
+        assert workspace.mounts.entries() == []
