@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from pathlib import Path
 
-import pytest
 from desk import Desk
 
 from localmcp.tools import Answer
@@ -27,18 +25,6 @@ def test_from_the_third_passage_on_the_text_shows_the_sentences_around_the_one_t
     assert all(content in whole for content in contents)
 
 
-@pytest.mark.parametrize(
-    "title", ["# Kiln handbook\n", "=============\nKiln handbook\n=============\n", "Kiln handbook\n---"]
-)
-def test_the_line_of_a_passage_is_a_sentence_rather_than_its_heading(
-    desk: Desk, ask: Callable[..., Answer], tmp_path: Path, title: str
-) -> None:
-    text = f"{title}\n\nSome words before.\n\nNever open the kiln when it is hot.\n"
-    desk.add_file(tmp_path / "guide.rst", text)
-    answer = ask("search", query="handbook: how is the kiln opened", limit=1).text
-    assert f"line {text.split('Never')[0].count(chr(10)) + 1}," in answer
-
-
 def test_a_passage_that_is_far_less_relevant_than_one_that_answers_is_only_listed(
     desk: Desk, ask: Callable[..., Answer]
 ) -> None:
@@ -53,15 +39,6 @@ def test_a_passage_that_is_far_less_relevant_than_one_that_answers_is_only_liste
     assert "One copper pot." not in answer.text and "are kept dry" not in answer.text
     assert re.search(r"^Not quoted: .*Potatoes 0:1", answer.text, re.M)
     assert weak["content"] in ask("search", query=query, limit=8, maxChars=10_000).text
-
-
-def test_an_excerpt_does_not_end_with_the_number_of_a_step(desk: Desk, ask: Callable[..., Answer]) -> None:
-    step = "Turn the wheel until the mark is on top and hold it there with the left hand. " * 2
-    for number in range(4):
-        text = f"Lamp {number} hums when nobody has looked at it. Then do this:\n\n1. {step}\n2. {step}\n3. {step}"
-        desk.add_text(f"Lamp {number}", text)
-    shown = ask("search", query="lamp hums", limit=4).text
-    assert "Then do this:" in shown.split("[3]")[1] and not re.search(r"\n\d\. …", shown)
 
 
 def test_of_a_passage_the_paragraphs_that_match_are_shown_with_one_before_and_one_after(
@@ -94,8 +71,3 @@ def test_a_passage_is_shown_whole_where_the_title_has_all_words_of_the_question(
     desk.add_text("Pots", "The club has copper pots.")
     assert flights in ask("search", query="statutes of the club").text
     assert flights not in ask("search", query="how many euro does the club ask for").text
-
-
-def test_spaces_that_all_lines_are_indented_by_are_not_shown(desk: Desk, ask: Callable[..., Answer]) -> None:
-    desk.add_text("man lamp", "-s, --switch\n           Turn the lamp on.\n             Twice: off.\n")
-    assert "-s, --switch\n    Turn the lamp on.\n      Twice: off." in ask("search", query="turn the lamp on").text

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import sys
@@ -18,9 +17,7 @@ from hypothesis import strategies as st
 
 from localmcp.config import Settings
 from localmcp.errors import InvalidInput, ModelMismatch, ModelUnavailable, NotFound
-from localmcp.index.vector_queue import requeue_collection
 from localmcp.library.ingest import Library, Progress
-from localmcp.library.reading import estimate_tokens
 from localmcp.models import Embedder, HashEmbedder, LazyEmbedder, open_embedder
 from localmcp.storage.database import Database, fetch_one
 
@@ -55,18 +52,6 @@ def test_what_is_embedded_begins_with_title_and_headings(
     assert any(each.startswith("Bees\nSummer\n") for each in embedder.embedded)
 
 
-def test_a_touched_file_is_not_embedded_again(
-    library: Library, embedder: CountingEmbedder, database: Database, folder: Path
-) -> None:
-    library.add_paths([folder])
-    embedder.embedded.clear()
-    os.utime(folder / "bees.md", ns=(1, 1_600_000_000_000_000_000))
-    report = library.refresh()
-    assert (report.unchanged, report.updated, embedder.embedded) == (3, 0, [])
-    assert 1_600_000_000_000_000_000 in column(database, "select mtime_ns from sources")
-    assert library.refresh().read_seconds == 0
-
-
 def test_of_a_changed_file_only_the_changed_chunks_are_embedded(
     library: Library, embedder: CountingEmbedder, database: Database, tmp_path: Path
 ) -> None:
@@ -80,30 +65,6 @@ def test_of_a_changed_file_only_the_changed_chunks_are_embedded(
     assert report.updated == 1
     assert 1 <= len(embedder.embedded) == report.chunks_added <= 2
     assert len(set(before) & set(after)) == report.chunks_kept == len(before) - report.chunks_added
-
-
-def test_a_chunk_moved_inside_its_file_keeps_its_vector(
-    library: Library, embedder: CountingEmbedder, database: Database, tmp_path: Path
-) -> None:
-    path = write(tmp_path / "many.md", many_sections(6))
-    library.add_paths([path])
-    embedder.embedded.clear()
-    head, *parts = path.read_text().split("## ")
-    write(path, head + "".join(f"## {part}" for part in [*parts[3:], *parts[:3]]))
-    library.refresh()
-    assert len(embedder.embedded) <= 2
-
-
-def test_repeated_passages_are_embedded_once_and_stored_each(
-    library: Library, embedder: CountingEmbedder, database: Database, tmp_path: Path
-) -> None:
-    same = "## Note\n\n" + "The same words again and again. " * 40 + "\n\n"
-    path = write(tmp_path / "twice.md", "# Twice\n\n" + same * 2)
-    library.add_paths([path])
-    assert len(embedder.embedded) == len(set(embedder.embedded))
-    write(path, "# Twice\n\n" + same * 3)
-    library.refresh()
-    assert column(database, "select count(*) from vectors") == column(database, "select count(*) from chunks")
 
 
 def test_what_the_person_says_overrides_what_the_document_says(
@@ -294,33 +255,12 @@ def test_when_a_changed_file_cannot_be_read_the_version_before_stays(
     assert column(database, "select count(*) from sources") == [3]
 
 
-def test_only_the_first_fifty_problems_are_told_but_all_are_counted(library: Library, folder: Path) -> None:
-    for number in range(60):
-        (folder / f"{number}.pdf").write_bytes(b"%PDF-1.7\nnot really\n")
-    report = library.add_paths([folder])
-    assert (len(report.problems), report.failed) == (50, 60)
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse such names themselves")
 def test_a_file_whose_name_is_not_unicode_is_told(library: Library, database: Database, folder: Path) -> None:
     with open(os.fsencode(str(folder)) + b"/caf\xe9.md", "w") as file:
         file.write("x")
     assert library.add_paths([folder]).indexed == 3
     assert "the name is not valid Unicode" in column(database, "select reason from ledger")
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse such names themselves")
-def test_a_named_file_whose_name_is_not_unicode_is_a_problem_of_its_own(library: Library, folder: Path) -> None:
-    unnamed = str(folder / "caf\udce9.md")
-    Path(unnamed).write_text("x")
-    report = library.add_paths([unnamed, folder / "bees.md"])
-    assert (report.indexed, report.problems) == (1, [(str(folder / "caf\ufffd.md"), "the name is not valid Unicode")])
-    explained = library.why(unnamed)
-    assert "the name is not valid Unicode" in explained["explanation"]
-    assert [entry["onDisk"] for entry in explained["entries"]] == ["unknown"]
-    assert library.remove([unnamed]).removed == 0
-    with pytest.raises(InvalidInput, match="not valid Unicode"):
-        library.add_paths([unnamed])
 
 
 def test_names_and_texts_in_any_script_go_in(library: Library, database: Database, tmp_path: Path) -> None:
@@ -354,11 +294,6 @@ def test_a_text_with_an_address_replaces_what_came_from_there(library: Library, 
     first = library.add_text("Old.", "Page", uri="https://page.invalid/a", source_type="website")
     second = library.add_text("New.", "Page, renamed", uri="https://page.invalid/a", source_type="website")
     assert (first.uuid, titles(database)) == (second.uuid, ["Page, renamed"])
-
-
-def test_a_text_takes_its_title_from_itself_when_none_is_given(library: Library, database: Database) -> None:
-    library.add_text("# Winter\n\nSnow.\n", "")
-    assert titles(database) == ["Winter"]
 
 
 def test_a_text_survives_lone_surrogates(library: Library, database: Database) -> None:
@@ -417,20 +352,6 @@ def test_without_a_model_text_is_stored_and_vectors_follow_later(
     assert later.refresh().vectors_added == 0
 
 
-def test_vectors_made_later_are_those_that_would_have_been_made_at_once(database: Database, tmp_path: Path) -> None:
-    path = write(tmp_path / "many.md", many_sections(5))
-    model = CountingEmbedder()
-    Library(database, LazyEmbedder(lambda: model), Settings()).add_paths([path])
-    at_once = dict.fromkeys(model.embedded)
-    with database.write() as connection:
-        connection.execute("delete from vectors")
-        connection.execute("delete from signs")
-        requeue_collection(connection, 1)
-    model.embedded.clear()
-    Library(database, LazyEmbedder(lambda: model), Settings()).refresh()
-    assert dict.fromkeys(model.embedded) == at_once
-
-
 def test_a_model_that_fails_on_the_way_leaves_the_rest_for_later(database: Database, tmp_path: Path) -> None:
     class Tiring(CountingEmbedder):
         def embed_passages(self, texts: Sequence[str]) -> Any:
@@ -474,17 +395,6 @@ def test_a_refresh_with_nothing_to_do_does_not_load_the_model(
     assert Library(database, lazy, Settings()).add_paths([folder]).notices == []
 
 
-def test_the_estimate_of_tokens_is_not_far_below_the_models_own_count() -> None:
-    embedder = open_embedder("default")
-    for text in (
-        "The quick brown fox jumps over the lazy dog near the river bank.",
-        "def add(a: int, b: int) -> int:\n    return a + b  # the sum\n",
-        "Perché l'assicurazione complementare è obbligatoria?",
-        "日本語の文章です。",
-    ):
-        assert estimate_tokens(text) >= 0.8 * embedder.count_tokens(text)
-
-
 def test_the_real_model_indexes_and_no_chunk_is_too_long_for_it(database: Database, tmp_path: Path) -> None:
     embedder = open_embedder("default")
     write(tmp_path / "d" / "a.md", many_sections(3))
@@ -496,33 +406,6 @@ def test_the_real_model_indexes_and_no_chunk_is_too_long_for_it(database: Databa
     assert set(column(database, "select language from groups")) == {"english", "italian"}
 
 
-def test_a_mail_is_in_the_language_of_its_text_not_of_its_header(
-    library: Library, database: Database, tmp_path: Path
-) -> None:
-    people = "Nuria Prieto <nuria.prieto@home.example>, Hugo Otero <hugo.otero@home.example>"
-    header = f"From: Lola Campos <lola.campos@mail.example>\nTo: {people}\nCc: {people}\nSubject: Pedido\n"
-    body = "Buenos días:\n\nLas botas son dos números más pequeñas. Por favor, las cambien por el 43.\n"
-    mail = f"{header}Date: Sun, 18 Jul 2021 17:41:00 +0000\nMessage-ID: <1@mail.example>\n\n{body}"
-    library.add_paths([write(tmp_path / "order.eml", mail)])
-    assert column(database, "select language from groups where chunks > 0") == ["spanish"]
-
-
-def test_a_mail_whose_sender_alone_has_changed_is_found_by_the_new_one(
-    library: Library, database: Database, tmp_path: Path
-) -> None:
-    mail = (
-        "From: Lola <{}@mail.example>\nSubject: Boots\nDate: Sun, 18 Jul 2021 17:41:00 +0000\n\nThe boots are small.\n"
-    )
-    path = write(tmp_path / "order.eml", mail.format("firstbox"))
-    library.add_paths([path])
-    write(path, mail.format("secondbox"))
-    assert library.refresh().updated == 1
-    sql = "select count(*) from chunks_fts where chunks_fts match ?"
-    with database.read() as connection:
-        counts = [fetch_one(connection, sql, (word,)) for word in ("secondbox", "firstbox")]
-    assert (counts, disagreements(database)) == ([1, 0], [])
-
-
 def test_a_text_that_is_there_without_vectors_gets_them_when_it_is_added_again(database: Database) -> None:
     def fail() -> Embedder:
         raise ModelUnavailable("The model is not here.")
@@ -531,20 +414,6 @@ def test_a_text_that_is_there_without_vectors_gets_them_when_it_is_added_again(d
         library = Library(database, LazyEmbedder(open_model), Settings())
         library.add_text("Bees sleep in winter.", "Bees", uri="https://bees.example/winter")
         assert column(database, "select count(*) from vectors") == [vectors]
-
-
-def test_code_is_in_the_language_of_its_comments_as_a_whole(
-    library: Library, database: Database, tmp_path: Path
-) -> None:
-    comments = (
-        "# Die Rechnung wird erst verschickt, wenn der Kunde die Lieferung bestätigt hat.",
-        "# Ohne Bestätigung wartet der Vorgang sieben Tage und wird danach verworfen.",
-    )
-    functions = [f"def step_{number}(value: int) -> int:\n    return value + {number}\n" for number in range(80)]
-    blocks = [f"{comments[number % 2]}\n{code}" if number % 3 else code for number, code in enumerate(functions)]
-    library.add_paths([write(tmp_path / "invoices.py", "\n\n".join(blocks))])
-    assert column(database, "select chunk_count from sources")[0] > 3
-    assert column(database, "select language from groups where chunks > 0") == ["german"]
 
 
 # ---------------------------------------------------------------- several documents in a file, and text by word only
@@ -590,18 +459,6 @@ def test_each_message_of_a_mailbox_is_a_document_that_comes_and_goes_with_it(
     assert other.exists()
 
 
-def test_encoded_data_is_found_by_word_only_and_text_with_a_long_address_is_not(
-    library: Library, tmp_path: Path
-) -> None:
-    encoded = base64.encodebytes(bytes(range(256)) * 3).decode().replace("\n", "")
-    key = write(tmp_path / "d" / "key.txt", f"The key of the gate:\n{encoded}\n")
-    words = f"The gate is at https://example.org/{'part1Of' * 8}. {'It opens at dawn and shuts at dusk. ' * 8}"
-    gate = write(tmp_path / "d" / "gate.md", words)
-    assert library.add_paths([key, gate]).indexed == 2
-    assert "by word only" in library.why(key)["explanation"]
-    assert "by word only" not in library.why(gate)["explanation"]
-
-
 def test_numbers_and_lock_files_are_found_by_word_only_and_why_says_so(
     library: Library, database: Database, tmp_path: Path
 ) -> None:
@@ -637,10 +494,3 @@ def test_a_vector_tells_nothing_of_equal_texts_in_another_collection(library: Li
         library.add_text(letter, title, collection=collection)
     hers, his, alone = column(database, "select embedding from vectors order by id")
     assert his == alone != hers
-
-
-def test_a_file_from_a_time_that_no_database_holds_is_indexed_like_any_other(library: Library, folder: Path) -> None:
-    os.utime(folder / "bees.md", ns=(2**63, 2**63 + 5))
-    assert library.add_paths([folder]).indexed == 3
-    assert library.refresh().unchanged == 3
-    assert library.why(folder / "bees.md")["entries"][0]["onDisk"] == "unchanged"

@@ -15,10 +15,9 @@ from desk import LEAN, SENTENCE, Desk
 from localmcp.config import Settings, sample_directory
 from localmcp.errors import InvalidInput, NotFound
 from localmcp.library.ingest import Library as FileLibrary
-from localmcp.library.search import MODES
 from localmcp.models import HashEmbedder, LazyEmbedder
 from localmcp.storage.database import Database
-from localmcp.tools import Answer, Json, Scope, without_none
+from localmcp.tools import Answer, Json, Scope
 
 
 def passages_of(answer: Answer) -> int:
@@ -44,36 +43,6 @@ def test_words_of_the_question_that_are_not_there_are_named_on_the_first_line(
     assert answer.value["absentWords"] == ["price", "Warranty", "RX-77"]
     assert "none has 'price', 'Warranty', 'RX-77'" in answer.text.splitlines()[0]
     assert "absentWords" not in ask("search", query="fill the boiler through the valve with euros").value
-
-
-@pytest.mark.parametrize(
-    ("query", "absent"),
-    [
-        ("Was kosten die Reparatur und der Aufzug?", ["Aufzug"]),
-        ("Wie lange dauert die Reparatur, und wie hoch sind die Kosten?", ["dauert"]),
-        ("Wouldn't the boiler's valve show E99?", ["E99"]),
-        ("\u6d17\u8863\u673a\u4e0d\u6392\u6c34\u600e\u4e48\u529e", []),
-        ("كم مدة الضمان E99", ["E99"]),
-    ],
-)
-def test_parts_of_words_measures_and_scripts_without_spaces_are_no_absent_words(
-    desk: Desk, ask: Callable[..., Answer], query: str, absent: list[str]
-) -> None:
-    desk.add_text("Mietvertrag", "Die Reparaturkosten der Wohnung werden vom Vermieter bezahlt, nicht vom Mieter.")
-    desk.add_text(
-        "\u624b\u518c",
-        "\u5982\u679c\u6d17\u8863\u673a\u6392\u6c34\u4e0d\u7545\uff0c\u8bf7\u6e05\u6d01\u8fc7\u6ee4\u5668\u3002",
-    )
-    desk.add_text("دليل الغسالة", "مدة الضمان سنتان من تاريخ الشراء، وعلى المشتري أن يحتفظ بالفاتورة.")
-    assert ask("search", query=query).value.get("absentWords", []) == absent
-
-
-def test_of_a_line_without_stops_the_part_with_the_answer_is_shown(desk: Desk, ask: Callable[..., Answer]) -> None:
-    readings = [f"sensor {number:03} reads {number * 7 % 100} degrees" for number in range(24)]
-    desk.add_text("Log of the greenhouse", " ".join([*readings, "the skylight jammed at noon", *readings]))
-    answer = ask("search", query="what jammed at noon, the skylight?", limit=1, maxChars=300)
-    shown = answer.value["results"][0]["content"]
-    assert "the skylight jammed at noon" in shown and len(shown) <= 300
 
 
 def test_a_text_that_several_documents_hold_is_among_the_first_five_once(
@@ -141,14 +110,6 @@ def test_a_range_of_dates_or_a_folder_that_holds_nothing_is_named(desk: Desk, tm
     assert f"The nearest is '{tmp_path / 'notes'}'." in cut
 
 
-def test_one_document_has_at_most_two_of_the_first_five_passages(ask: Callable[..., Answer]) -> None:
-    hits = ask("search", query="boiler manual", limit=5).value["results"]
-    sources = [hit["sourceId"] for hit in hits]
-    assert len(hits) == 5 and max(map(sources.count, sources)) <= 2
-    alone = ask("search", query="boiler manual", limit=3, sourceId=sources[0][:8]).value["results"]
-    assert {hit["sourceId"] for hit in alone} == {sources[0]} and len(alone) == 3
-
-
 def test_pages_within_a_budget_follow_each_other_without_gap_or_repetition(ask: Callable[..., Answer]) -> None:
     whole = [hit["id"] for hit in ask("search", query="boiler", limit=50, maxChars=100_000).value["results"]]
     paged: list[str] = []
@@ -178,41 +139,6 @@ def test_a_grouped_search_reaches_documents_behind_one_that_fills_the_first_hund
     assert len(hits) == 7
 
 
-def test_pages_of_a_search_reach_what_is_behind_the_first_hundred_places(desk: Desk) -> None:
-    for number in range(5):
-        paragraphs = "\n\n".join(f"boiler valve {number} {part} pressure" for part in range(30))
-        desk.library.put(paragraphs, title=f"Log {number}", paragraphs=True)
-    for number in range(4):
-        desk.add_text(f"Walk {number}", f"A boiler is named once in {number} " + "beside other words of it " * 20)
-    for mode, group, limit in product(MODES, (None, "document"), (5, 50)):
-        cursor, hits = None, list[str]()
-        while cursor is not None or not hits:
-            arguments = {"query": "boiler valve pressure", "limit": limit, "mode": mode, "groupBy": group}
-            page = desk.registry.call("search", without_none({**arguments, "cursor": cursor}), Scope()).value
-            hits, cursor = [*hits, *(hit["id"] for hit in page["results"])], page.get("nextCursor")
-        assert len(set(hits)) == len(hits) >= (9 if group else 150)
-
-
-def test_from_the_sixth_on_the_documents_of_a_grouped_search_take_a_line_each(
-    ask: Callable[..., Answer], desk: Desk
-) -> None:
-    for number in range(4):
-        desk.add_text(f"Lamp {number}", f"The boiler lamp {number} hums.")
-    answer = ask("search", query="boiler", limit=10, groupBy="document")
-    listed = [line for line in answer.text.splitlines() if line.startswith("# ") and " | [" in line]
-    assert [line.count("| [") for line in listed] == [1] * 5 and " | [6] " in listed[0]
-    assert all(f"id {hit['id'][:8]}" in answer.text for hit in answer.value["results"])
-
-
-def test_long_metadata_are_not_repeated_with_each_passage(desk: Desk) -> None:
-    tags = [f"section-about-{number}" for number in range(50)]
-    desk.library.put(
-        "The siphon is cleaned in May.", title="Siphon", metadata={"tags": tags, "author": "me", "room": 3}
-    )
-    answer = desk.registry.call("search", {"query": "siphon"}, LEAN)
-    assert answer.value["results"][0]["metadata"] == {"room": 3}
-
-
 def test_a_long_document_comes_in_pages_that_join_exactly(ask: Callable[..., Answer], desk: Desk) -> None:
     text = "".join(f"## Section {n}\n\n{SENTENCE.format(n) * 4}\n\n" for n in range(60))
     desk.add_text("Long", text)
@@ -226,14 +152,6 @@ def test_a_long_document_comes_in_pages_that_join_exactly(ask: Callable[..., Ans
             break
         offset = answer.value["nextOffset"]
     assert len(parts) > 2 and "".join(parts) == text
-
-
-def test_empty_lines_at_the_end_of_a_document_are_no_further_page(ask: Callable[..., Answer], desk: Desk) -> None:
-    sentence = SENTENCE.format(7) * 4
-    desk.add_text("Ends in empty lines", f"{sentence}\n\n\n")
-    answer = ask("get_document", sourceId="Ends in empty lines", maxChars=len(sentence) + 1)
-    assert answer.value["source"]["content"].strip() == sentence.strip()
-    assert not answer.value["truncated"] and "nextOffset" not in answer.value
 
 
 def test_lines_and_an_outline_of_a_document_are_read_alone(ask: Callable[..., Answer]) -> None:
@@ -250,12 +168,6 @@ def test_lines_and_an_outline_of_a_document_are_read_alone(ask: Callable[..., An
     with pytest.raises(InvalidInput, match="no range of lines"):
         # In quadratic time it took hours, during which no other call was answered.
         ask("get_document", sourceId="Boiler manual 2", lines=f"1{' ' * 500_000}x")
-
-
-def test_an_outline_without_headings_names_the_lines_to_read(desk: Desk, tmp_path: Path) -> None:
-    desk.add_file(tmp_path / "lamp.txt", "The lamp hums.\nIts switch is worn.\n")
-    answer = desk.registry.call("get_document", {"sourceId": "lamp.txt", "outline": True}, LEAN)
-    assert answer.text.endswith("\nIt has no headings. Read it by lines=1-2")
 
 
 def test_lines_count_from_the_top_also_of_a_document_that_begins_with_empty_ones(desk: Desk) -> None:
@@ -300,12 +212,6 @@ def test_the_section_of_a_passage_ends_at_the_next_heading(ask: Callable[..., An
     hit = ask("search", query="valve 22", mode="keyword", limit=1).value["results"][0]
     text = ask("get_context", chunkId=hit["id"][:8], section=True).text
     assert "Part 2" in text and "Part 1" not in text and "Part 3" not in text
-
-
-def test_the_section_of_a_passage_above_all_headings_ends_at_the_first(desk: Desk, ask: Callable[..., Answer]) -> None:
-    desk.add_text("Letter", "Dear neighbor.\n\n" + "".join(f"# Point {n}\n\n{SENTENCE * 6}\n\n" for n in range(3)))
-    hit = ask("search", query="dear neighbor", mode="keyword").value["results"][0]
-    assert ask("get_context", chunkId=hit["id"], section=True).value["chunksRetrieved"] == 1
 
 
 def test_a_context_keeps_to_its_budget_and_sends_each_text_once(ask: Callable[..., Answer]) -> None:
@@ -367,24 +273,6 @@ def test_a_filter_that_fits_nothing_names_the_valid_values(
     assert expected in ask("search", query="boiler", **arguments).text
 
 
-@pytest.mark.parametrize(
-    ("tool", "arguments"),
-    [
-        ("search", {"q": "boiler", "top_k": 2}),
-        ("search", {"question": "boiler", "max_results": "2"}),
-        ("get_document", {"path": "Boiler manual 1", "max_chars": 400}),
-        ("get_document", {"title": "Boiler manual 1"}),
-        ("list_sources", {"max_results": 2}),
-        ("list_sources", {"path": "/"}),
-        ("search", {"query": "boiler", "path": "/"}),
-    ],
-)
-def test_other_names_for_arguments_are_accepted(
-    ask: Callable[..., Answer], tool: str, arguments: dict[str, Any]
-) -> None:
-    assert not ask(tool, **arguments).is_error
-
-
 def test_a_document_is_named_by_the_address_of_its_resource_or_its_file(desk: Desk, tmp_path: Path) -> None:
     (tmp_path / "my notes").mkdir()
     desk.add_file(tmp_path / "my notes" / "a.md", "# A\n\nText.")
@@ -395,11 +283,6 @@ def test_a_document_is_named_by_the_address_of_its_resource_or_its_file(desk: De
     source = read(str(tmp_path / "my notes" / "a.md"))
     assert read(f"localmcp://document/{source['id']}?offset=0") == source
     assert read((tmp_path / "my notes" / "a.md").as_uri()) == source
-
-
-def test_an_unknown_argument_names_the_nearest(ask: Callable[..., Answer]) -> None:
-    with pytest.raises(InvalidInput, match="did you mean 'partition'"):
-        ask("search", query="boiler", partitoin="x")
 
 
 def test_documents_are_listed_by_their_last_change(ask: Callable[..., Answer]) -> None:
@@ -442,27 +325,10 @@ def test_the_collection_of_a_search_tells_which_document_of_a_name_is_meant(desk
         assert hit["collection"] == name
 
 
-def test_a_correction_is_in_the_query_that_is_meant_also_of_a_word_with_accents(desk: Desk) -> None:
-    desk.add_text("House", "Die Küchenmaschine ist kaputt.")
-    answer = desk.registry.call("search", {"query": "Küchenmashine kaputt"}, LEAN).value
-    assert answer["didYouMean"] == "kuchenmaschine kaputt"
-
-
-def test_a_path_of_signs_alone_names_no_document(desk: Desk, tmp_path: Path) -> None:
-    desk.add_file(tmp_path / ".hidden.md", "Out of sight.")
-    assert desk.registry.call("get_document", {"sourceId": "./"}, LEAN).is_error
-
-
 def test_a_failed_call_is_an_error(ask: Callable[..., Answer]) -> None:
     assert ask("get_document", sourceId="no such thing").is_error
     with pytest.raises(NotFound):
         ask("get_context", chunkId="00000000")
-
-
-def test_half_a_character_and_a_date_before_all_dates_are_refused(ask: Callable[..., Answer]) -> None:
-    with pytest.raises(InvalidInput, match="half a character"):
-        ask("list_sources", pathPrefix="\ud800")
-    assert ask("list_sources", since="0001-01-01").value["total"] == 6
 
 
 @pytest.mark.parametrize("most", [200, 333, 1000])
@@ -492,38 +358,3 @@ def test_a_passage_says_the_heading_above_its_heading(desk: Desk, ask: Callable[
     desk.add_file(tmp_path / "news.md", f"# News\n\n{parts}")
     text = ask("search", query="lamp 4 glows", limit=4).text
     assert re.search(r"^\[1\] § Release 4, line.*\n### News\n(.*\n)+### Fixes\n", text, re.M)
-
-
-def test_a_heading_that_the_passage_begins_with_is_not_said_above_it(
-    desk: Desk, ask: Callable[..., Answer], tmp_path: Path
-) -> None:
-    news, fixes = (f"{word} " * 150 for word in ("honks", "glows"))
-    desk.add_file(tmp_path / "news.md", f"# News\n\n## Release 1\n\n### Sounds\n\n{news}\n\n### Fixes\n\n{fixes}\n")
-    text = ask("search", query="it glows", limit=1).text
-    assert re.search(r"^\[1\] § Release 1, line.*\n### Fixes\n", text, re.M)
-
-
-def test_a_heading_is_said_once_and_so_is_the_title(desk: Desk, ask: Callable[..., Answer], tmp_path: Path) -> None:
-    filling = "It glows. " * 70
-    desk.add_file(
-        tmp_path / "lamp.md", f"# lamp.md\n\nA horn honks. {filling}\n\n## Fuse\n\nThe fuse is worn. {filling}"
-    )
-    honks = ask("search", query="horn honks", limit=1).text
-    assert honks.count("# lamp.md") == 0 and "A horn honks." in honks
-    worn = ask("search", query="worn fuse", limit=1).text
-    assert worn.count("Fuse") == 1 and "\n## Fuse\n" in worn
-
-
-def test_a_document_of_a_grouped_search_shows_where_it_matches(
-    desk: Desk, ask: Callable[..., Answer], tmp_path: Path
-) -> None:
-    desk.add_file(tmp_path / "lamp.txt", f"{'Nothing is said here. ' * 15}\nThe lamp hums when the switch is worn.\n")
-    hit = ask("search", query="lamp hums switch", groupBy="document", limit=1).value["results"][0]
-    assert hit["content"].startswith("… ") and "The lamp hums" in hit["content"]
-
-
-def test_a_title_that_is_the_name_of_the_file_with_spaces_is_not_said(desk: Desk, tmp_path: Path) -> None:
-    path = tmp_path / "price-list.csv"
-    path.write_text("lamp,12")
-    desk.library.put("lamp,12", title="price list", uri=str(path))
-    assert f"# {path} | " in desk.registry.call("search", {"query": "lamp"}, LEAN).text

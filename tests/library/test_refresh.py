@@ -39,25 +39,6 @@ def test_why_names_the_folder_that_was_passed_over(library: Library, folder: Pat
     assert says == f"it lies in {folder / 'node_modules'}, which was skipped: ignored by default: node_modules/"
 
 
-def test_why_tells_what_is_not_seen_yet_and_what_was_never_there(library: Library, folder: Path) -> None:
-    library.add_paths([folder])
-    write(folder / "new.md", "x")
-    assert "not seen yet" in library.why(folder / "new.md")["explanation"]
-    assert "never such a file" in library.why(folder / "never.md")["explanation"]
-    assert library.why(folder)["explanation"].startswith("a watched folder, which is looked at again by refresh: ")
-
-
-def test_an_empty_path_is_not_the_current_folder(
-    library: Library, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(folder)
-    with pytest.raises(InvalidInput, match="path is empty"):
-        library.add_paths([""])
-    library.add_paths([folder])
-    with pytest.raises(InvalidInput, match="Name a document"):
-        library.remove([""])
-
-
 def test_why_compares_with_what_is_on_the_disk(library: Library, folder: Path) -> None:
     library.add_paths([folder])
     assert library.why(folder / "bees.md")["entries"][0]["onDisk"] == "unchanged"
@@ -160,56 +141,12 @@ def test_a_watched_folder_that_is_renamed_in_another_or_moved_into_one_is_no_dis
     assert [root.path for root in library.roots()] == [str(folder), str(other)]
 
 
-def test_a_folder_watched_for_two_collections_is_missed_once(library: Library, folder: Path) -> None:
-    for collection in ("one", "two"):
-        library.add_paths([folder], collection=collection)
-    folder.rename(folder.parent / "unmounted")
-    with pytest.raises(NeedsConfirmation) as asked:
-        library.refresh()
-    assert asked.value.message.count("is not there") == 1
-    assert "moved, add the new place" in str(asked.value.hint)
-    assert library.why(folder)["explanation"].startswith("a watched folder that is not there now: ")
-
-
-def test_a_file_named_after_itself_gets_its_new_name_as_title(
-    library: Library, database: Database, folder: Path
-) -> None:
-    library.add_paths([folder])
-    before = ids(database)["soil.txt"]
-    (folder / "garden" / "soil.txt").rename(folder / "garden" / "earth.txt")
-    library.refresh()
-    assert titles(database) == ["Bees", "Roses", "earth"]
-    assert ids(database)["earth.txt"] == before
-
-
 def test_a_copy_is_a_document_of_its_own(library: Library, database: Database, folder: Path) -> None:
     library.add_paths([folder])
     shutil.copy(folder / "bees.md", folder / "copy.md")
     report = library.refresh()
     assert (report.indexed, report.moved) == (1, 0)
     assert len(titles(database)) == 4
-
-
-def test_of_two_copies_only_one_can_have_moved(library: Library, database: Database, folder: Path) -> None:
-    library.add_paths([folder])
-    before = ids(database)["bees.md"]
-    for name in ("one.md", "two.md"):
-        shutil.copy(folder / "bees.md", folder / name)
-    (folder / "bees.md").unlink()
-    report = library.refresh()
-    assert (report.moved, report.indexed) == (1, 1)
-    assert list(ids(database).values()).count(before) == 1
-
-
-def test_a_deleted_file_named_like_a_part_of_its_neighbor_goes_too(
-    library: Library, database: Database, folder: Path
-) -> None:
-    old = write(folder / "todo.md#old.md", "# Old\n\nWhat was to be done about moths.\n")
-    write(folder / "todo.md", "# Todo\n\nWhat is to be done about moths.\n")
-    library.add_paths([folder])
-    old.unlink()
-    assert library.refresh().missing == 1
-    assert "Old" not in titles(database)
 
 
 def test_two_files_that_change_places_keep_their_paths(library: Library, database: Database, folder: Path) -> None:
@@ -262,15 +199,6 @@ def test_many_files_gone_at_once_change_nothing_until_confirmed(
     assert "b" in titles(database)
     report = library.refresh(confirm_removals=True)
     assert (report.missing, report.indexed) == (30, 1)
-
-
-def test_a_few_files_gone_need_no_confirmation(library: Library, folder: Path) -> None:
-    for number in range(14):
-        write(folder / f"{number}.md", f"Note {number}.")
-    library.add_paths([folder])
-    for number in range(5):
-        (folder / f"{number}.md").unlink()
-    assert library.refresh().missing == 5  # of 17, which is not more than 30 %
 
 
 def test_more_than_four_files_and_a_third_of_a_folder_are_not_taken_for_deleted(
@@ -405,13 +333,6 @@ def test_a_target_that_is_nothing_known_removes_nothing(library: Library, databa
     with pytest.raises(NotFound, match="Did you mean '.*roses.md'"):
         library.remove(["Bees", "Rosess"])
     assert len(titles(database)) == 3
-
-
-def test_a_title_that_several_have_is_not_enough(library: Library, database: Database, tmp_path: Path) -> None:
-    library.add_paths([write(tmp_path / name / "same.md", f"# Same\n\nIn {name}.\n").parent for name in ("a", "b")])
-    with pytest.raises(InvalidInput, match="2 documents") as raised:
-        library.remove(["Same"])
-    assert all(each in str(raised.value) for each in ids(database).values())
 
 
 def test_a_restored_source_whose_file_is_gone_is_kept(library: Library, database: Database, folder: Path) -> None:
@@ -563,17 +484,6 @@ def test_a_refresh_deletes_what_has_been_in_the_trash_too_long(
     library.refresh()
     assert column(database, "select count(*) from sources") == [0]
     assert (library.roots(), library.why(folder / "bees.md")["entries"]) == ([], [])
-
-
-def test_the_trash_is_emptied_of_what_was_put_there_before_the_clock_was_set_back(
-    library: Library, database: Database, folder: Path
-) -> None:
-    library.add_paths([folder])
-    library.remove(["Bees"])
-    with database.write() as connection:
-        connection.execute("update sources set trashed_at = ? where trashed_at is not null", (utc_now(-3600),))
-    assert library.empty_trash() == 1
-    assert library.trashed() == []
 
 
 def test_a_clock_that_jumps_ahead_does_not_empty_the_trash(library: Library, database: Database, folder: Path) -> None:

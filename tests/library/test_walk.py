@@ -74,13 +74,6 @@ def test_files_come_folder_by_folder_in_the_order_of_names(tmp_path: Path) -> No
     assert found(tmp_path) == ["a.md", "b.md", "c/two.md", "c/d/three.md", "z/one.md"]
 
 
-def test_size_and_time_are_those_of_the_file(tmp_path: Path) -> None:
-    make(tmp_path, "a.md")
-    status = (tmp_path / "a.md").stat()
-    expected = Found(str(tmp_path / "a.md"), status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-    assert list(walk(str(tmp_path))) == [expected]
-
-
 def test_a_gitignore_rule_is_named_in_the_reason(tmp_path: Path) -> None:
     make(tmp_path, "a.md", "b.log")
     write(tmp_path / ".gitignore", "# a comment", "", "*.log")
@@ -141,18 +134,6 @@ def test_any_mixture_of_patterns_agrees_with_git(patterns: list[str]) -> None:
         command = ["git", "-C", folder, "ls-files", "--others", "--exclude-standard"]
         listed = subprocess.run(command, check=True, capture_output=True, text=True, env={**os.environ, "HOME": folder})
         assert sorted(found(root)) == sorted({*listed.stdout.splitlines()} - {".gitignore"})
-
-
-def test_an_anchored_pattern_holds_only_beside_its_ignore_file(tmp_path: Path) -> None:
-    make(tmp_path, "notes.md", "sub/notes.md")
-    write(tmp_path / ".gitignore", "/notes.md")
-    assert found(tmp_path) == ["sub/notes.md"]
-
-
-def test_a_pattern_that_is_not_understood_does_not_spoil_the_others(tmp_path: Path) -> None:
-    make(tmp_path, "a.md", "b.log")
-    write(tmp_path / ".gitignore", "!", "*.log")
-    assert found(tmp_path) == ["a.md"]
 
 
 def test_the_ignore_files_of_the_repository_above_count_too(tmp_path: Path) -> None:
@@ -221,23 +202,12 @@ def test_an_exclamation_mark_brings_in_what_is_hidden_or_ignored_by_default(tmp_
     assert found(tmp_path) == ["yarn.lock", ".github/workflow.md"]
 
 
-def test_a_wildcard_with_an_exclamation_mark_brings_in_nothing_hidden(tmp_path: Path) -> None:
-    make(tmp_path, ".git/config", ".env", "node_modules/a.md", "a.md")
-    write(tmp_path / ".gitignore", "*", "!*/", "!*.md", "!.*")
-    assert found(tmp_path) == ["a.md"]
-
-
 def test_given_patterns_choose_files_at_any_depth(tmp_path: Path) -> None:
     make(tmp_path, "a.md", "b.txt", "sub/c.md", "sub/d.py")
     assert found(tmp_path, WalkRules(patterns=("*.md",))) == ["a.md", "sub/c.md"]
     assert passed(tmp_path, WalkRules(patterns=("*.md", "*.py")))["b.txt"] == (
         "does not match the patterns given: *.md *.py"
     )
-
-
-def test_given_exclusions_alone_leave_the_rest_in(tmp_path: Path) -> None:
-    make(tmp_path, "a.md", "old/b.md", "c.txt")
-    assert found(tmp_path, WalkRules(patterns=("!old/", "!*.txt"))) == ["a.md"]
 
 
 def test_a_given_pattern_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
@@ -301,13 +271,6 @@ def test_a_folder_that_may_not_be_read_is_reported(tmp_path: Path) -> None:
 def test_a_folder_that_vanishes_is_a_failure_and_not_an_error(tmp_path: Path) -> None:
     [each] = walk(str(tmp_path / "nowhere"))
     assert each == Passed(str(tmp_path / "nowhere"), "the folder cannot be read: no such file", failed=True)
-
-
-def test_a_very_deep_tree_is_walked_to_its_end(tmp_path: Path) -> None:
-    depth = 60
-    deep = tmp_path.joinpath(*["d"] * depth)
-    make(deep, "a.md")
-    assert found(tmp_path) == ["d/" * depth + "a.md"]
 
 
 def test_what_a_browser_saved_beside_a_page_is_passed_over(tmp_path: Path) -> None:
