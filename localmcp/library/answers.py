@@ -325,12 +325,18 @@ def lean_sources(result: Any) -> Answer:
     if "nextOffset" in result:
         lines.append(f"More: offset={result['nextOffset']}")
     structured = {key: value for key, value in result.items() if key != "sources"}
-    return _answer({**structured, "sources": [_source_entry(item) for item in items]}, "\n".join(lines))
-
-
-def _source_entry(item: Json) -> Json:
-    lean = _picked(item, ("id", "title", "sourceType", "path", "changedAt", "createdAt", "chunkCount", "origin"))
-    return lean | _unusual(item) | ({"metadata": item["metadata"]} if item["metadata"] else {})
+    return _answer(
+        {
+            **structured,
+            "sources": [
+                _picked(item, ("id", "title", "sourceType", "path", "changedAt", "createdAt", "chunkCount", "origin"))
+                | _unusual(item)
+                | ({"metadata": item["metadata"]} if item["metadata"] else {})
+                for item in items
+            ],
+        },
+        "\n".join(lines),
+    )
 
 
 def _source_line(item: Json, folder: str) -> str:

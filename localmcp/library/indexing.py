@@ -161,7 +161,9 @@ class Indexer:
         draft = reading.draft
         if draft is None:
             return Outcome("failed" if reading.failed else "skipped")
-        if reading.member and _is_removed(connection, draft):
+        removed = "select 1 from ledger where path = ? and collection_id = ? and status = 'removed'"
+        # The person took this document of a file out of the library.
+        if reading.member and fetch_one(connection, removed, (draft.uri, draft.collection_id)):
             return Outcome("skipped")
         # Looked up again inside the transaction: another process may have stored the file meanwhile.
         place = find_place(connection, draft, self._claimed)
@@ -261,12 +263,6 @@ def _check_roots(connection: apsw.Connection, group: Sequence[Step]) -> None:
     there = set(fetch_column(connection, sql, (apsw.carray(array("q", paths)),))) if paths else set[int]()
     if gone := [path for number, path in paths.items() if number not in there]:
         raise Interrupted(f"{gone[0]} was removed meanwhile; nothing more of it is added.")
-
-
-def _is_removed(connection: apsw.Connection, draft: SourceDraft) -> bool:
-    """Return whether the person took this document of a file out of the library."""
-    sql = "select 1 from ledger where path = ? and collection_id = ? and status = 'removed'"
-    return fetch_one(connection, sql, (draft.uri, draft.collection_id)) is not None
 
 
 def find_place(connection: apsw.Connection, draft: SourceDraft, claimed: set[int]) -> Place:

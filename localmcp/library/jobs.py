@@ -10,9 +10,11 @@ import threading
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any, Literal, NotRequired
+
+from typing_extensions import TypedDict
 
 from localmcp.errors import Interrupted, LocalMCPError, NotFound
-from localmcp.library.library_records import JobStatus
 from localmcp.storage.times import utc_now
 from localmcp.tools import Json, ReportProgress, Scope, current_scope, progress_listener, use_scope
 
@@ -25,6 +27,20 @@ CANCEL_SECONDS = 10.0
 READY_SECONDS = 0.5
 """A call whose result is ready waits so long for the end of the job, which spares the caller a second question."""
 REMEMBERED = 100
+
+
+class JobStatus(TypedDict):
+    """Status of long work."""
+
+    jobId: str
+    kind: str
+    status: Literal["running", "done", "failed", "cancelled"]
+    done: int
+    total: int | None
+    message: str
+    startedAt: str
+    finishedAt: str | None
+    result: NotRequired[dict[str, Any]]
 
 
 @dataclass(slots=True)

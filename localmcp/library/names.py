@@ -132,7 +132,10 @@ def find_source(
         )
         # One file that is in two collections, or was removed twice, is one document.
         if len({row[4] or row[0] for row in rows}) > 1:
-            raise _ambiguous(text, [SourceRow(*row) for row in rows])
+            places = ", ".join(row[4] or row[1][:8] for row in rows[:SHOWN])
+            more = f" and {len(rows) - SHOWN} more" if len(rows) > SHOWN else ""
+            message = f"'{text}' fits {len(rows)} documents: {places}{more}."
+            raise Ambiguous(message, hint="Give one of these paths.")
         if rows:
             return SourceRow(*rows[0])
     return None
@@ -154,12 +157,6 @@ def _tests(text: str) -> list[tuple[str, str]]:
     if _SHORT.fullmatch(text):
         tests.insert(1, ("uuid >= :name and uuid < :last", text.lower()))
     return tests
-
-
-def _ambiguous(name: str, sources: list[SourceRow]) -> Ambiguous:
-    places = ", ".join(source.uri or source.uuid[:8] for source in sources[:SHOWN])
-    more = f" and {len(sources) - SHOWN} more" if len(sources) > SHOWN else ""
-    return Ambiguous(f"'{name}' fits {len(sources)} documents: {places}{more}.", hint="Give one of these paths.")
 
 
 def nearest_source(connection: apsw.Connection, name: str) -> str | None:
