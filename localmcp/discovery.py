@@ -27,7 +27,7 @@ EXECUTE_TOOL = "execute_tool"
 
 COMMON_CALLS = (
     "add_path(path)", "refresh()", "remove_source(sourceId)", "restore_source(sourceId)", "verify_citation(quote)",
-    "addRule(rule_text)", "setQuickstartProgress(name, task)",
+    "addRule(rule_text)",
 )  # fmt: skip
 """Hidden tools that assistants often run: naming them once costs less to read than one search for them."""
 MAX_RESULTS = 100

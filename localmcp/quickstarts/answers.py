@@ -9,8 +9,7 @@ from typing import Any, Literal, NotRequired, cast
 
 from typing_extensions import TypedDict
 
-from localmcp.errors import InvalidInput
-from localmcp.humanize import counted, quoted
+from localmcp.humanize import quoted
 from localmcp.quickstarts import store
 from localmcp.quickstarts.documents import ReportedProblem
 from localmcp.quickstarts.markdown import render, task_count
@@ -23,7 +22,6 @@ from localmcp.tools import Answer, compact_json, without_none
 LONGEST_STEPS = 6_000
 """Characters of a guide that a language model is shown at once."""
 
-Status = Literal["Not started", "In Progress", "Complete"]
 MatchedField = Literal["name", "display_name", "description", "document"]
 
 
@@ -96,8 +94,6 @@ class ListedQuickstart(TypedDict):
     durationMinutes: NotRequired[int]
     tasks: int
     link: NotRequired[str]
-    favourite: bool
-    status: Status
     origin: NotRequired[str]
 
 
@@ -117,26 +113,7 @@ class ShownQuickstart(TypedDict):
     displayName: str
     markdown: str
     tasks: int
-    favourite: bool
-    progress: ProgressAnswer
     origin: NotRequired[str]
-
-
-class ProgressAnswer(TypedDict):
-    """How far the person is with a quick start."""
-
-    name: str
-    status: Status
-    done: list[int]
-    failed: list[int]
-    tasks: int
-
-
-class FavouriteAnswer(TypedDict):
-    """Whether a quick start is a favourite."""
-
-    name: str
-    favourite: bool
 
 
 class ImportReport(TypedDict):
@@ -256,8 +233,6 @@ def listed_quickstart(row: Row) -> ListedQuickstart:
         "description": row.description,
         "tags": list(dict.fromkeys(value for _, value in row.tags)),
         "tasks": task_count(row.content),
-        "favourite": row.favourite,
-        "status": row.status,
         "type": kind if isinstance(kind, str) else None,
         "link": link if isinstance(link, str) else None,
         "durationMinutes": minutes if isinstance(minutes, int) else None,
@@ -278,43 +253,11 @@ def shown_quickstart(row: Row) -> ShownQuickstart:
     shown = {
         "name": row.shown_name,
         "displayName": row.display_name,
-        "markdown": render(row.content, name=row.shown_name, tags=row.tags, status=row.status, done=row.tasks),
+        "markdown": render(row.content, name=row.shown_name, tags=row.tags),
         "tasks": task_count(row.content),
-        "favourite": row.favourite,
-        "progress": progress_answer(row),
         "origin": row.origin,
     }
     return without_none(shown)
-
-
-def progress_answer(row: Row) -> ProgressAnswer:
-    by_state = {
-        state: sorted(int(number) for number, task in row.tasks.items() if task == state)
-        for state in ("done", "failed")
-    }
-    return {
-        "name": row.shown_name,
-        "status": cast(Status, row.status),
-        "done": by_state["done"],
-        "failed": by_state["failed"],
-        "tasks": task_count(row.content),
-    }
-
-
-def record_task(row: Row, task: int | None, passed: bool, status: Status | None) -> dict[str, str]:
-    """Return the state of each task after a report."""
-    count = task_count(row.content)
-    if task is not None and task > count:
-        raise InvalidInput(f"task: {row.name} has {counted(count, 'task')}, so there is no task {task}.")
-    if status == "Not started":
-        return {}
-    tasks = {str(number): "done" for number in range(1, count + 1)} if status == "Complete" else dict(row.tasks)
-    return {**tasks, str(task): "done" if passed else "failed"} if task is not None else tasks
-
-
-def status_of(tasks: dict[str, str], count: int) -> Status:
-    done = all(tasks.get(str(number)) == "done" for number in range(1, count + 1))
-    return "Complete" if count and done else "In Progress"
 
 
 def exported_document(row: Row) -> dict[str, Any]:

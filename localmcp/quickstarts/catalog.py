@@ -1,4 +1,4 @@
-"""The catalog of quick starts: import, search, reading, progress and export (S0-3, S0-5 to S0-21)."""
+"""The catalog of quick starts: import, search, reading and export (S0-3, S0-5 to S0-21)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from localmcp.index.federation import Federation, never_changed
 from localmcp.quickstarts import answers, store
 from localmcp.quickstarts.candidates import WordCache
 from localmcp.quickstarts.documents import Draft, Reading, Unreadable, read_path, read_text
-from localmcp.quickstarts.markdown import task_count
 from localmcp.quickstarts.matching import Field
 from localmcp.quickstarts.mounted import MountedQuickstarts
 from localmcp.quickstarts.search import Found, Request, find_by_substring, find_quickstarts
@@ -208,13 +207,11 @@ class Quickstarts:
     @hidden_tool(
         "listQuickstarts",
         title="List quick starts",
-        keywords=("quickstart", "catalogue", "browse", "favourites", "tags"),
+        keywords=("quickstart", "catalogue", "browse", "tags"),
         examples=(
             "list all quickstarts",
             "list the quickstarts tagged {tag}",
-            "which quickstarts are my favourites {favourites=true}",
             "what quickstarts are there",
-            "which quickstarts have I completed {status=Complete}",
             "show the catalogue of quickstarts",
         ),
         accepts={"limit": integer_or_string, "offset": integer_or_string},
@@ -222,17 +219,14 @@ class Quickstarts:
     def list_quickstarts(
         self,
         tag: Annotated[str | None, Param("Only with this tag: value or kind:value")] = None,
-        favourites: Annotated[bool, Param("Only favourites")] = False,
-        status: Annotated[answers.Status | None, Param("Only with this progress")] = None,
         limit: Annotated[int, Param("Quick starts", minimum=1, maximum=1000)] = 50,
         offset: Annotated[int, Param("Passed over first", minimum=0)] = 0,
     ) -> answers.CatalogList:
-        """List the quick starts by title, with tags, favourites and progress."""
-        untouched = not favourites and status in (None, "Not started")
+        """List the quick starts by title, with tags."""
         with self._database.read() as connection:
-            mounted = self._mounted.list_rows(connection, tag, offset + limit) if untouched else []
+            mounted = self._mounted.list_rows(connection, tag, offset + limit)
             passed = 0 if mounted else offset
-            rows, total = store.list_rows(connection, tag, favourites, status, offset + limit - passed, passed)
+            rows, total = store.list_rows(connection, tag, offset + limit - passed, passed)
             tags = store.count_tags(connection)
         if mounted:
             rows = [*islice(merged_by_title([rows, *(shelf.rows for shelf in mounted)]), offset, offset + limit)]
@@ -257,81 +251,6 @@ class Quickstarts:
         with self._database.read() as connection:
             return answers.shown_quickstart(self._find(connection, name))
 
-    # ------------------------------------------------------------ favourites and progress
-
-    @hidden_change(
-        "favouriteQuickstart",
-        title="Mark a favourite quick start",
-        keywords=("quickstart", "bookmark", "star"),
-        examples=(
-            "make {name} a favourite",
-            "mark {name} as a favourite",
-            "{name} is no longer a favourite {favourite=false}",
-            "star the quickstart {name}",
-            "unstar the quickstart {name} {favourite=false}",
-            "remove {name} from my favourites {favourite=false}",
-            "add {name} to my favourites",
-        ),
-        idempotent=True,
-    )
-    def favourite(
-        self,
-        name: Annotated[str, Param("Name or title")],
-        favourite: Annotated[bool, Param("false takes the mark away")] = True,
-    ) -> answers.FavouriteAnswer:
-        """Mark a quick start as a favourite, or no longer."""
-        with self._database.write() as connection:
-            row = self._find_own(connection, name)
-            store.set_favourite(connection, row.id, favourite)
-        return {"name": row.name, "favourite": favourite}
-
-    def require(self, names: Iterable[str]) -> None:
-        """Check that every name is one of a quick start that may be changed.
-
-        Raises:
-            NotFound: there is no such quick start.
-            AccessDenied: it is in a mounted file.
-        """
-        with self._database.read() as connection:
-            for name in names:
-                self._find_own(connection, name)
-
-    @hidden_change(
-        "setQuickstartProgress",
-        title="Record progress in a quick start",
-        keywords=("quickstart", "task", "done", "complete", "review"),
-        examples=(
-            "task {task} of {name} is done",
-            "task {task} of {name} failed {passed=false}",
-            "I have done task {task} of {name}",
-            "I finished task {task} of the quickstart {name}",
-            "mark task {task} of|in {name} as complete",
-            "mark all tasks of|in {name} as done {status=Complete}",
-            "I finished|completed the quickstart {name} {status=Complete}",
-            "start over with the quickstart {name} {status=Not started}",
-            "forget the progress of {name} {status=Not started}",
-        ),
-        idempotent=True,
-        accepts={"task": integer_or_string},
-    )
-    def set_progress(
-        self,
-        name: Annotated[str, Param("Name or title")],
-        task: Annotated[int | None, Param("Number of the task, from 1", minimum=1)] = None,
-        passed: Annotated[bool, Param("Its review: did it work?")] = True,
-        status: Annotated[answers.Status | None, Param("Of the whole quick start; Not started forgets all")] = None,
-    ) -> answers.ProgressAnswer:
-        """Record that a task was done (or failed its review), or set the status of the whole quick start. With neither,
-        only tell it. All tasks done makes it Complete."""
-        if task is None and status is None:
-            with self._database.read() as connection:
-                return answers.progress_answer(self._find(connection, name))
-        with self._database.write() as connection:
-            row = self._find_own(connection, name)
-            tasks = answers.record_task(row, task, passed, status)
-            store.set_progress(connection, row.id, status or answers.status_of(tasks, task_count(row.content)), tasks)
-            return answers.progress_answer(self._find(connection, row.name))
-
     @hidden_tool(
         "exportQuickstarts",
         title="Export quick starts",
@@ -350,7 +269,7 @@ class Quickstarts:
         """Return quick starts as one text that `importQuickstarts` reads back without a difference."""
         with self._database.read() as connection:
             if names is None:
-                rows, _ = store.list_rows(connection, tag, False, None, -1, 0)
+                rows, _ = store.list_rows(connection, tag, -1, 0)
             else:
                 rows = [self._find(connection, name) for name in names]
         documents = [answers.exported_document(row) for row in rows]
@@ -368,7 +287,7 @@ class Quickstarts:
         destructive=True,
     )
     def remove(self, names: Annotated[list[str], Param("Names", min_length=1)]) -> answers.RemovalAnswer:
-        """Remove quick starts from the catalog. Importing one again brings it back, with mark and progress."""
+        """Remove quick starts from the catalog. Importing one again brings it back."""
         with self._database.write() as connection:
             rows = [self._find_own(connection, name) for name in names]
             store.remove_quickstarts(connection, [row.id for row in rows])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from localmcp.schemas import Json, list_of, mapping_of
@@ -19,8 +19,6 @@ def render(
     *,
     name: str,
     tags: Sequence[tuple[str, str]] = (),
-    status: str = "Not started",
-    done: Mapping[str, str] | None = None,
 ) -> str:
     """Introduction, tasks with their review steps, conclusion and what comes next."""
     spec = mapping_of(content.get("spec"))
@@ -28,10 +26,10 @@ def render(
     parts = [
         f"# {_text(spec.get('displayName')) or name}",
         _text(spec.get("description")),
-        _facts(spec, name, tags, status),
+        _facts(spec, name, tags),
         _listed("Before you begin", spec.get("prerequisites")),
         _text(spec.get("introduction")),
-        *_tasks(spec, done or {}),
+        *_tasks(spec),
         f"## Done\n\n{conclusion}" if conclusion else "",
         _listed("Next", spec.get("nextQuickStart")),
         _link(mapping_of(spec.get("link"))),
@@ -44,23 +42,21 @@ def task_count(content: Json) -> int:
     return len(list_of(mapping_of(content.get("spec")).get("tasks")))
 
 
-def _facts(spec: Json, name: str, tags: Sequence[tuple[str, str]], status: str) -> str:
+def _facts(spec: Json, name: str, tags: Sequence[tuple[str, str]]) -> str:
     minutes = spec.get("durationMinutes")
     facts = [
         f"`{name}`",
         _text(mapping_of(spec.get("type")).get("text")),
         f"{minutes} minutes" if isinstance(minutes, int) and minutes > 1 else "",
         ", ".join(dict.fromkeys(value for _, value in tags)),
-        status if status != "Not started" else "",
     ]
     return " · ".join(fact for fact in facts if fact)
 
 
-def _tasks(spec: Json, done: Mapping[str, str]) -> Iterator[str]:
+def _tasks(spec: Json) -> Iterator[str]:
     for number, task in enumerate(list_of(spec.get("tasks")), start=1):
         fields = mapping_of(task)
-        mark = {"done": " ✓", "failed": " ✗"}.get(done.get(str(number), ""), "")
-        yield f"## {number}. {_text(fields.get('title'))}{mark}"
+        yield f"## {number}. {_text(fields.get('title'))}"
         yield _text(fields.get("description"))
         review, summary = mapping_of(fields.get("review")), mapping_of(fields.get("summary"))
         yield _quoted("Check your work", review.get("instructions"))

@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 
 import apsw
 
-from localmcp.arrays import NDArray, np
 from localmcp.index.federation import shown_name
-from localmcp.quickstarts.candidates import FIELDS, CatalogWords, WordCache
+from localmcp.quickstarts.candidates import FIELDS, WordCache
 from localmcp.quickstarts.matching import (
     NO_MATCH,
     Field,
@@ -84,13 +83,13 @@ def find_quickstarts(connection: apsw.Connection, cache: WordCache, request: Req
     words = cache.read(connection)
     queries: dict[Field, Query] = {where: read_query(text) for where, text in request.texts.items()}
     allowed = tagged_ids(connection, request.tag)
-    mask = _mask(words, allowed)
     neighbors: dict[str, Neighbors] = {}
-    ids: dict[int, None] = {}
+    ids = set[int]()
     for where, query in queries.items():
         neighbors |= words.neighbors(query, connection)
-        chosen = words.candidates(query, where, neighbors, request.max_distance, request.limit, mask)
-        ids |= dict.fromkeys(chosen)
+        ids |= words.candidates(query, where, neighbors, request.max_distance)
+    if allowed is not None:
+        ids.intersection_update(allowed)
     _register_functions(connection, queries, neighbors, request.max_distance)
     matches = _rank(connection, queries, ids, request.limit)
     if len(matches) < request.limit:
@@ -142,12 +141,6 @@ def tagged_ids(connection: apsw.Connection, tag: str | None) -> list[int] | None
         {"kind": kind, "value": value, "tag": tag},
     )
     return [identity for (identity,) in rows]
-
-
-def _mask(words: CatalogWords, allowed: list[int] | None) -> NDArray[Any] | None:
-    if allowed is None:
-        return None
-    return np.isin(np.frombuffer(words.ids, dtype=np.int64), allowed)
 
 
 # ---------------------------------------------------------------- exact, partial, fuzzy

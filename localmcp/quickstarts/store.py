@@ -1,4 +1,4 @@
-"""Quick starts in the file: rows, tags, favourites, progress."""
+"""Quick starts in the file: rows and tags."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from localmcp.tools import compact_json
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A quick start as stored, with what the person did with it."""
+    """A quick start as stored."""
 
     id: int
     name: str
@@ -33,12 +33,8 @@ class Row:
     created_at: str
     updated_at: str
     tags: tuple[Tag, ...]
-    favourite: bool
-    status: str
-    tasks: dict[str, str]
-    """Number of the task -> done or failed."""
     origin: str | None = None
-    """The mounted file that it is in; marks and progress of yours are not kept there."""
+    """The mounted file that it is in."""
 
     @property
     def shown_name(self) -> str:
@@ -46,13 +42,10 @@ class Row:
 
 
 _COLUMNS = """
-    select id, name, display_name, description, content, created_at, quickstarts.updated_at,
+    select id, name, display_name, description, content, created_at, updated_at,
         (select json_group_array(json_array(kind, value) order by kind, value)
-            from quickstart_tags where quickstart_id = id),
-        favourite.quickstart_id is not null, coalesce(status, 'Not started'), coalesce(tasks, '{}')
+            from quickstart_tags where quickstart_id = id)
     from quickstarts
-    left join quickstart_favourites as favourite on favourite.quickstart_id = id
-    left join quickstart_progress as progress on progress.quickstart_id = id
 """
 
 
@@ -72,13 +65,9 @@ def find_row(connection: apsw.Connection, name: str, origin: str | None = None) 
     return _row(rows[0], origin) if len(rows) == 1 else None
 
 
-def list_rows(
-    connection: apsw.Connection, tag: str | None, favourites: bool, status: str | None, limit: int, offset: int
-) -> tuple[list[Row], int]:
+def list_rows(connection: apsw.Connection, tag: str | None, limit: int, offset: int) -> tuple[list[Row], int]:
     """Return a page of the catalog by title, and how many there are in all; limit -1 = all."""
-    which = """(not :favourites or favourite.quickstart_id is not null)
-        and (:status is null or coalesce(status, 'Not started') = :status)"""
-    return _page(connection, tag, which, {"favourites": favourites, "status": status}, limit, offset)
+    return _page(connection, tag, "1", {}, limit, offset)
 
 
 def list_mounted_rows(
@@ -146,18 +135,17 @@ def names(connection: apsw.Connection) -> list[str]:
 
 
 def _row(columns: Sequence[Any], origin: str | None = None) -> Row:
-    identity, name, title, description, content, created, updated, tags, favourite, status, tasks = columns
+    identity, name, title, description, content, created, updated, tags = columns
     if origin is not None:
         if not all(isinstance(column, str) for column in (title, description, created, updated)):
             raise TypeError(f"the quick start {name} is no text")
-        favourite, status, tasks = False, "Not started", "{}"
     document = _read_content(content) if origin is None else _read_untrusted(content)
     read: list[list[Any]] = json.loads(tags)
     if not all(isinstance(word, str) for pair in read for word in pair):
         raise TypeError(f"a tag of the quick start {name} is no text")
     pairs: tuple[Tag, ...] = tuple((kind, value) for kind, value in read)
     texts = (name, title, description, document, created, updated)
-    return Row(identity, *texts, pairs, bool(favourite), status, json.loads(tasks), origin)
+    return Row(identity, *texts, pairs, origin)
 
 
 def _read_content(text: str) -> Json:
@@ -274,21 +262,3 @@ def remove_quickstarts(connection: apsw.Connection, ids: Iterable[int]) -> None:
         connection.execute("update quickstarts set deleted_at = ? where id = ?", (utc_now(), identity))
         connection.execute("delete from quickstarts_fts where rowid = ?", (identity,))
     bump_generations(connection, "quickstarts")
-
-
-def set_favourite(connection: apsw.Connection, identity: int, favourite: bool) -> None:
-    """Mark or unmark."""
-    if favourite:
-        sql = "insert into quickstart_favourites values (?, ?) on conflict do nothing"
-        connection.execute(sql, (identity, utc_now()))
-    else:
-        connection.execute("delete from quickstart_favourites where quickstart_id = ?", (identity,))
-
-
-def set_progress(connection: apsw.Connection, identity: int, status: str, tasks: dict[str, str]) -> None:
-    """Write the status and the state of each task; `Not started` is the absence of a row."""
-    connection.execute("delete from quickstart_progress where quickstart_id = ?", (identity,))
-    if status != "Not started":
-        connection.execute(
-            "insert into quickstart_progress values (?, ?, ?, ?)", (identity, status, json.dumps(tasks), utc_now())
-        )

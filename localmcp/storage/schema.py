@@ -265,18 +265,6 @@ SCHEMA = """
     ) strict, without rowid;
     create index quickstart_tags_by_value on quickstart_tags (value, kind);
 
-    create table quickstart_favourites (
-        quickstart_id integer primary key references quickstarts (id) on delete cascade,
-        added_at text not null
-    ) strict;
-
-    create table quickstart_progress (
-        quickstart_id integer primary key references quickstarts (id) on delete cascade,
-        status text not null,
-        tasks text not null,       -- JSON: task number -> done or failed
-        updated_at text not null
-    ) strict;
-
     -- All words of the whole document, stemmed.
     create virtual table quickstarts_fts using fts5 (
         text, content = '', contentless_delete = 1, tokenize = 'unicode61 remove_diacritics 2'

@@ -104,11 +104,6 @@ KEYS: dict[str, dict[str, Binding]] = {
     },
     "quickstarts": {
         "list": Binding("down,escape", "list", "List"),
-        "task": Binding("space", "task(True)", "Task done"),
-        "failed": Binding("x", "task(False)", "Task failed", show=False),
-        "favourite": Binding("f", "favourite", "Favorite"),
-        "favourites": Binding("F", "favourites", "Favorites only"),
-        "restart": Binding("r", "restart", "Start over", show=False),
         "import": Binding("i", "import", "Import"),
         "remove": Binding("d", "remove", "Remove", show=False),
     },

@@ -293,7 +293,6 @@ ROWS = (
     'update quickstarts set content = \'{"metadata": 5, "spec": {"tasks": "none", "tags": 1}}\'',
     'update quickstarts set content = \'{"spec": {"tasks": [null, 5, {"title": []}], "displayName": {}}}\'',
     "update quickstarts set name = ''",
-    "insert into quickstart_progress select id, 'strange', '{', 'never' from quickstarts",
     "delete from quickstarts_fts",
     "update quickstarts_fts_data set block = randomblob(length(block))",
     "update rules set globs = '{'",

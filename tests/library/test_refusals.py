@@ -32,7 +32,6 @@ def workspace(tmp_path: Path) -> Iterator[Workspace]:
         ("add_path", {"path": f"/{LONG}"}),
         ("remove_source", {"sourceId": LONG}),
         ("job_status", {"jobId": LONG}),
-        ("setQuickstartProgress", {"name": LONG, "task": 1}),
         (LONG, {}),
     ],
 )

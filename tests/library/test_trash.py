@@ -38,7 +38,6 @@ TAKES_AWAY = {
     "addRule": "nothing",
     "deleteRule": "a rule",
     "editRule": "a rule as it was",
-    "favouriteQuickstart": "nothing",
     "importQuickstarts": "quick starts as they were",
     "importRules": "nothing",
     "mergeRules": "retires the rules that were merged: restoreRule",
@@ -47,7 +46,6 @@ TAKES_AWAY = {
     "reportRuleUse": "nothing",
     "restoreRule": "nothing",
     "retireRule": "retires a rule: restoreRule",
-    "setQuickstartProgress": "nothing",
     # Runs what others offer.
     "ask": "what the tool that it runs does",
     "execute_tool": "what the tool that it runs does",

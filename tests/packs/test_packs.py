@@ -81,7 +81,6 @@ def _plant(connection: apsw.Connection) -> None:
         create table plantedtable (note text);
         insert into plantedtable values ('plantedtable');
         create index plantedtable_index on plantedtable (note);
-        insert into quickstart_favourites select id, '2026' from quickstarts;
         insert into scanned_pages values ('/home/plantedpage/scan.pdf', '', 1, 'plantedpage', 1.0);
     """)
 
@@ -113,8 +112,7 @@ def test_a_whole_pack_holds_every_collection_but_nothing_private(full: Path, tmp
 
 def test_private_tables_are_empty_and_no_table_of_a_person_is_in_it(full: Path, tmp_path: Path) -> None:
     connection = open_copy(pack(full, tmp_path / "out.localmcp"))
-    private = ("api_keys", "calls", "jobs", "ledger", "roots", "rule_uses", 
-               "quickstart_favourites", "quickstart_progress")  # fmt: skip
+    private = ("api_keys", "calls", "jobs", "ledger", "roots", "rule_uses")  # fmt: skip
     assert {name: fetch_one(connection, f"select count(*) from {name}") for name in private} == dict.fromkeys(
         private, 0
     )

@@ -513,15 +513,13 @@ def test_every_departure_from_the_data_model_is_listed_and_nothing_is_lost(quick
     assert json.loads(quickstarts.export(format="json")["text"]) == [document]
 
 
-def test_a_known_name_is_updated_and_keeps_its_id_mark_and_progress(quickstarts: Quickstarts) -> None:
+def test_a_known_name_is_updated_and_keeps_its_id(quickstarts: Quickstarts) -> None:
     fill(quickstarts, {**row("kiln", "Kiln"), "id": 123})
-    quickstarts.favourite("kiln")
     fill(quickstarts, {**row("kiln", "Kiln, second edition"), "id": 7})
     answer: Any = quickstarts.search(name="kiln")
     whole = answer["result"]["quickstart"]
     assert (whole["id"], answer["result"]["displayName"]) == (123, "Kiln, second edition")
     assert whole["updated_at"] >= whole["created_at"]
-    assert quickstarts.show("kiln")["favourite"]
     assert names(quickstarts.search(displayName="second edition")) == ["kiln"]
 
 
@@ -579,51 +577,20 @@ def test_an_assistant_hands_over_text_but_reads_no_files(registry: Registry, tmp
 
 def test_a_quick_start_is_shown_as_markdown(quickstarts: Quickstarts) -> None:
     quickstarts.import_quickstarts(text=DOCUMENT)
-    quickstarts.set_progress("feed-the-starter", task=1)
     markdown = quickstarts.show("Feed the starter")["markdown"]
     assert markdown.splitlines()[0] == "# Feed the starter"
     for part in (
         "- A jar",
         "Flour and **water**.",
-        "## 1. Mix ✓",
+        "## 1. Mix",
         "Stir `1:1:1` by weight.",
         "> **Check your work.** Is it smooth?",
         "> **If that failed.** Stir again.",
         "## 2. Wait",
         "You have fed it on 2024-05-01.",
         "- bread-first-loaf",
-        "In Progress",
     ):
         assert part in markdown
-
-
-def test_progress_goes_from_not_started_to_complete_and_back(quickstarts: Quickstarts) -> None:
-    quickstarts.import_quickstarts(text=DOCUMENT)
-    name = "feed-the-starter"
-    assert quickstarts.set_progress(name)["status"] == "Not started"
-    assert quickstarts.set_progress(name, task=1, passed=False)["failed"] == [1]
-    assert quickstarts.set_progress(name, task=2)["status"] == "In Progress"
-    assert quickstarts.set_progress(name, task=1) == {
-        "name": name,
-        "status": "Complete",
-        "done": [1, 2],
-        "failed": [],
-        "tasks": 2,
-    }
-    assert quickstarts.list_quickstarts(status="Complete")["total"] == 1
-    assert quickstarts.set_progress(name, status="Not started")["done"] == []
-    with pytest.raises(InvalidInput, match="2 tasks"):
-        quickstarts.set_progress(name, task=3)
-
-
-def test_a_quick_start_that_has_fewer_tasks_now_is_complete_when_those_are_done(quickstarts: Quickstarts) -> None:
-    quickstarts.import_quickstarts(text=DOCUMENT)
-    name = "feed-the-starter"
-    quickstarts.set_progress(name, status="Complete")
-    document = json.loads(quickstarts.export([name], "jsonl")["text"])
-    document["spec"]["tasks"].pop()
-    quickstarts.import_quickstarts(text=json.dumps(document), format="json")
-    assert quickstarts.set_progress(name, task=1)["status"] == "Complete"
 
 
 @pytest.mark.parametrize("text", ["[" * 200_000, "{{copy" * 100_000, "[a]{{highlight " * 50_000])
@@ -648,14 +615,6 @@ def test_an_unknown_name_is_answered_with_the_nearest(quickstarts: Quickstarts) 
     with pytest.raises(NotFound, match="listQuickstarts shows them"):
         quickstarts.show("xyz")
     assert quickstarts.show("Train night")["name"] == "night-train"
-
-
-def test_favourites_are_marked_and_unmarked(quickstarts: Quickstarts) -> None:
-    fill(quickstarts, *GUIDES)
-    quickstarts.favourite("warranty")
-    assert [each["name"] for each in quickstarts.list_quickstarts(favourites=True)["quickstarts"]] == ["warranty"]
-    quickstarts.favourite("warranty", False)
-    assert quickstarts.list_quickstarts(favourites=True)["total"] == 0
 
 
 # ---------------------------------------------------------------- export

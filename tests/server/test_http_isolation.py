@@ -124,8 +124,6 @@ ARGUMENTS: dict[str, list[dict[str, Any]]] = {
     "importQuickstarts": [{"path": "<vault_file>"}, {"text": "not one", "format": "yaml"}],
     "listQuickstarts": [{}],
     "showQuickstart": [{"name": SECRET}],
-    "favouriteQuickstart": [{"name": SECRET}],
-    "setQuickstartProgress": [{"name": SECRET, "task": 1, "passed": True}],
     "exportQuickstarts": [{}],
     "removeQuickstart": [{"names": [SECRET]}],
     "getRelevantRules": [{"taskDescription": "moor the zeppelin", "similarityThreshold": -1}],

@@ -228,16 +228,10 @@ def test_the_name_of_a_tool_calls_it_with_what_stands_beside(workspace: Workspac
         ("set rule 12's weight to 1.5", "editRule", {"id": 12, "weight": 1.5}),
         ("change rule 12's category to testing", "editRule", {"id": 12, "category": "testing"}),
         ("change rule 3 to Never use tabs", "editRule", {"id": 3, "rule_text": "Never use tabs"}),
-        ("mark add-formats as a favourite", "favouriteQuickstart", {"name": "add-formats"}),
         ("rule 12 was useful", "reportRuleUse", {"ruleIds": [12]}),
         ("rule 12 was not useful", "reportRuleUse", {"ruleIds": [12], "useful": False}),
         ("put rule 5 back", "restoreRule", {"id": 5}),
         ("what rules do I have about sql", "listRules", {"words": "sql"}),
-        (
-            "mark all tasks of share-a-file as done",
-            "setQuickstartProgress",
-            {"name": "share-a-file", "status": "Complete"},
-        ),
         (
             "store the text hello in collection papers",
             "insert_records",

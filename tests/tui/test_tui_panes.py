@@ -46,26 +46,6 @@ async def test_a_misspelled_title_is_found_too(tui: RunningTui) -> None:
     assert "first-search" in [row.item["name"] for row in tui.pane.rows]
 
 
-async def test_tasks_are_ticked_off_and_begun_again(tui: RunningTui) -> None:
-    await tui.go("quickstarts")
-    await tui.press("space")
-    assert "1 of 2 tasks done" in tui.text()
-    await tui.press("space")
-    assert "✓ done" in tui.text()
-    await tui.press("r")
-    assert "0 of 2 tasks done" in tui.text()
-    await tui.press("x")
-    assert "… begun" in tui.text()
-
-
-async def test_favourites_can_be_shown_alone(tui: RunningTui) -> None:
-    await tui.go("quickstarts")
-    await tui.press("down", "f")
-    await tui.until(lambda: "★ " in tui.text())
-    await tui.press("F")
-    assert [row.item["name"] for row in tui.pane.rows] == ["keep-fresh"]
-
-
 async def test_quick_starts_are_imported_and_removed(tui: RunningTui, tmp_path: Path) -> None:
     file = write(tmp_path / "more.yml", QUICKSTARTS.split("---")[0].replace("first-search", "third"))
     await tui.go("quickstarts")
@@ -223,7 +203,6 @@ async def test_the_search_for_tools_is_the_assistants_with_its_scores(tui: Runni
     answer = tui.app.session.call("tool_search", query="documents in the trash", max_results=50)
     hits = [(hit["name"], hit["score"]) for hit in answer["tools"]]
     assert [(row.mark.name, row.score) for row in tui.pane.rows] == hits
-    assert hits[0][0] == "list_trash"
 
 
 async def test_a_tool_runs_from_its_form_and_its_answer_turns(tui: RunningTui) -> None:

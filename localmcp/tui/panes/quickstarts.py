@@ -45,12 +45,7 @@ class Row:
 class QuickstartsPane(FinderPane):
     TITLE, KEY_GROUP = "Quick starts", "quickstarts"
     PLACEHOLDER, LIST_TITLE = "Some letters of a title, or words with typing errors", "Quick starts"
-    ABOUT = (
-        "Short guides. The list follows what you type: letters in their order, and titles that are spelt nearly so. "
-        "space ticks off the next task of the one you read, x says that its check failed."
-    )
-
-    only_favourites = False
+    ABOUT = "Short guides. The list follows what you type: letters in their order, and titles that are spelt nearly so."
 
     def compose_right(self) -> Iterable[Widget]:
         with VerticalScroll(classes="framed", id="guide") as reading:
@@ -60,9 +55,7 @@ class QuickstartsPane(FinderPane):
     def find(self, text: str) -> list[Row]:
         if not self.session.exists:
             return []
-        catalog = self.session.look(
-            lambda w: w.quickstarts.list_quickstarts(favourites=self.only_favourites, limit=MOST_LISTED)
-        )
+        catalog = self.session.look(lambda w: w.quickstarts.list_quickstarts(limit=MOST_LISTED))
         items = cast("list[Json]", catalog["quickstarts"])
         if not text:
             return [Row(item, Content(item["displayName"])) for item in items]
@@ -72,44 +65,37 @@ class QuickstartsPane(FinderPane):
         by_name = {item["name"]: item for item in items}
         near = [hit for hit in hits if hit["name"] not in listed]
         return rows + [
-            Row(by_name.get(hit["name"], hit), Content(hit["displayName"]))
-            for hit in cast("list[Json]", near)
-            if not self.only_favourites or hit["name"] in by_name
+            Row(by_name.get(hit["name"], hit), Content(hit["displayName"])) for hit in cast("list[Json]", near)
         ]
 
     def show_answer(self, answer: list[Row]) -> None:
         self.show_rows(answer)
-        self.say_aside("★ only" if self.only_favourites else "")
 
     def identity(self, row: Row) -> Any:
         return row.item["name"]
 
     def draw(self, row: Row) -> Content:
         item = row.item
-        star = "★ " if item.get("favourite") else "  "
-        progress = {"Complete": "✓ done · ", "In Progress": "… begun · "}.get(item.get("status", ""), "")
         facts = [item.get("type", ""), f"{item['durationMinutes']} min" if item.get("durationMinutes") else ""]
         facts.append(counted(item["tasks"], "task") if item.get("tasks") else "")
-        head = Content.assemble((star, "$accent"), row.shown.stylize("bold"), "\n  ", (progress, "$success"))
+        head = Content.assemble("  ", row.shown.stylize("bold"), "\n  ")
         return head + Content.styled(" · ".join(fact for fact in facts if fact), "$muted")
 
     def show_nothing(self) -> None:
-        self.show_guide("Guide", NOTHING_FITS if self.text or self.only_favourites else EMPTY)
+        self.show_guide("Guide", NOTHING_FITS if self.text else EMPTY)
 
     def show_row(self, row: Row) -> None:
         name = row.item["name"]
         self.ask("guide", lambda: self.session.look(lambda w: w.quickstarts.show(name)), self._show_guide_of)
 
     def _show_guide_of(self, shown: Any) -> None:
-        progress = shown["progress"]
-        done = _progress_words({**progress, "tasks": shown["tasks"]}).rstrip(".") if shown["tasks"] else ""
-        self.show_guide(shown["displayName"], shown["markdown"], done)
+        self.show_guide(shown["displayName"], shown["markdown"])
 
-    def show_guide(self, title: str, markdown: str, below: str = "") -> None:
+    def show_guide(self, title: str, markdown: str) -> None:
         """Fill the reading view; it stays where it was while the same guide is shown."""
         view = self.query_one("#guide")
         same = str(view.border_title) == title
-        view.border_title, view.border_subtitle = Content(title), Content(below)
+        view.border_title = Content(title)
         self.query_one("#guide-text", Markdown).update(markdown)
         if not same:
             view.scroll_home(animate=False)
@@ -127,7 +113,7 @@ class QuickstartsPane(FinderPane):
         self.ask("whole", lambda: self.session.look(lambda w: w.quickstarts.show(name)), show)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        if action in ("task", "favourite", "restart", "remove"):
+        if action == "remove":
             return bool(self.rows)
         return super().check_action(action, parameters)
 
@@ -140,44 +126,10 @@ class QuickstartsPane(FinderPane):
 
         self.ask("change", lambda: self.session.call(tool, **arguments), done)
 
-    def action_task(self, passed: bool) -> None:
-        """Tick off the next task that is not done."""
-        if self.chosen is None:
-            return
-        name = self.chosen.item["name"]
-
-        def tick() -> Json | None:
-            progress = self.session.call("setQuickstartProgress", name=name)
-            task = next((n for n in range(1, progress["tasks"] + 1) if n not in progress["done"]), None)
-            return self.session.call("setQuickstartProgress", name=name, task=task, passed=passed) if task else None
-
-        def done(progress: Json | None) -> None:
-            message = "Every task is done already." if progress is None else _progress_words(progress)
-            self.app.notify(message)
-            self.reload()
-
-        self.ask("change", tick, done)
-
-    def action_favourite(self) -> None:
-        if self.chosen is not None:
-            item = self.chosen.item
-            favourite = not item.get("favourite")
-            message = "A favorite." if favourite else "No longer a favorite."
-            self._change("favouriteQuickstart", message, name=item["name"], favourite=favourite)
-
-    def action_favourites(self) -> None:
-        self.only_favourites = not self.only_favourites
-        self.reload()
-
-    def action_restart(self) -> None:
-        if self.chosen is not None:
-            name = self.chosen.item["name"]
-            self._change("setQuickstartProgress", "Progress is forgotten.", name=name, status="Not started")
-
     def action_remove(self) -> None:
         if self.chosen is not None:
             name, title = self.chosen.item["name"], self.chosen.item["displayName"]
-            more = "Importing it again brings it back, with mark and progress."
+            more = "Importing it again brings it back."
             change = partial(self._change, "removeQuickstart", "Removed.", names=[name])
             confirm(self, f"Remove “{title}”?", more, "Remove", change)
 
@@ -190,11 +142,6 @@ class QuickstartsPane(FinderPane):
         counts += [left_out(report["skipped"])] if report["skipped"] else []
         self.app.notify(", ".join(counts) or "Nothing was found there.")
         self.reload()
-
-
-def _progress_words(progress: Json) -> str:
-    failed = f", {len(progress['failed'])} failed" if progress["failed"] else ""
-    return f"{len(progress['done'])} of {counted(progress['tasks'], 'task')} done{failed}."
 
 
 def ranked(text: str, items: list[Json]) -> list[Row]:
