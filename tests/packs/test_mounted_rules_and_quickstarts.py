@@ -182,26 +182,6 @@ def test_a_mounted_quick_start_is_never_changed(
     assert team.read_bytes() == before and call(ours, "listQuickstarts")["total"] == 4
 
 
-<<<<<<< HEAD
-=======
-def test_of_one_name_in_two_packs_each_leads_to_its_own(ours: Workspace, team: Path, tmp_path: Path) -> None:
-    twin = Path(shutil.copy(team, tmp_path / "twin.localmcp"))
-    ours.mounts.mount(team)
-    ours.mounts.mount(twin)
-    found = names(search(ours, "roll back"))
-    assert found == ["team:rollback", "twin:rollback"]
-    assert [call(ours, "showQuickstart", name=name)["origin"] for name in found] == ["team", "twin"]
-    assert {each["id"] for each in ask(ours, maxResults=9)["rules"]} == {1, "team:1", "team:2", "twin:1", "twin:2"}
-
-
-def test_a_sentence_finds_mounted_quick_starts_too(ours: Workspace, team: Path) -> None:
-    ours.mounts.mount(team)
-    answer = call(ours, "ask", query="find quickstarts about rollback")
-    assert answer["tool_result"]["tool"] == "searchQuickstarts"
-    assert answer["tool_result"]["data"]["result"]["origin"] == "team"
-
-
->>>>>>> 5ce134d9 (Quick starts: favorites and progress go; candidates are every quick start that shares a word or the text, without the index for 100,000 titles (165 of 168 cases as before, 1.16 and 1.29 ms))
 # ---------------------------------------------------------------- rules
 
 
