@@ -26,7 +26,7 @@ from localmcp.library.ledger import (
     watched_folders,
 )
 from localmcp.library.reading import CANNOT_BE_READ, REACHED_BY_LINK, Task, is_raised
-from localmcp.library.walk import Found, Passed, WalkRules, below, stat_file, walk
+from localmcp.library.walk import File, Passed, WalkRules, below, stat_file, walk
 from localmcp.storage.database import Database
 from localmcp.storage.times import utc_moment
 
@@ -167,7 +167,7 @@ def _make_plan(root: Root, entries: Mapping[str, Entry], look: Look, elsewhere: 
     visited: set[str] = set()
     for item in _walk(root, WalkRules(root.include_hidden, root.patterns, frozenset(others), removed, look.watched)):
         visited.add(item.path)
-        if isinstance(item, Found):
+        if isinstance(item, File):
             _compare(plan, item, ours.get(item.path), look)
         else:
             passed[item.path] = item
@@ -188,7 +188,7 @@ def _make_plan(root: Root, entries: Mapping[str, Entry], look: Look, elsewhere: 
     return plan
 
 
-def _walk(root: Root, rules: WalkRules) -> Iterable[Found | Passed]:
+def _walk(root: Root, rules: WalkRules) -> Iterable[File | Passed]:
     if os.path.realpath(root.path) != root.path:
         # Refused as a whole: what the link leads to was never allowed.
         return (Passed(root.path, REACHED_BY_LINK, failed=True),)
@@ -198,7 +198,7 @@ def _walk(root: Root, rules: WalkRules) -> Iterable[Found | Passed]:
     return (stat_file(root.path),) if os.path.lexists(root.path) else ()
 
 
-def _compare(plan: Plan, file: Found, entry: Entry | None, look: Look) -> None:
+def _compare(plan: Plan, file: File, entry: Entry | None, look: Look) -> None:
     if entry is None:
         plan.tasks.append(Task(file, plan.root, None, look.forced))
         return
@@ -219,7 +219,7 @@ def _compare(plan: Plan, file: Found, entry: Entry | None, look: Look) -> None:
         plan.tasks.append(Task(file, plan.root, entry, look.forced, raised and entry.status == "indexed"))
 
 
-def _has_reader(root: Root, file: Found) -> bool:
+def _has_reader(root: Root, file: File) -> bool:
     from localmcp.readers.readers import why_skipped  # 60 ms: every reader
 
     return why_skipped(Path(file.path), archive=root.kind == "file") is None

@@ -25,7 +25,7 @@ from localmcp.errors import LocalMCPError, ScannedDocument, UnreadableDocument
 from localmcp.files import modified_ns
 from localmcp.index.drafts import DEFAULT_LANGUAGE, WORD_ONLY, SourceDraft, Window, draft_chunk
 from localmcp.library.ledger import Entry, Root
-from localmcp.library.walk import Found
+from localmcp.library.walk import File
 from localmcp.models import Embedder
 from localmcp.readers.chunking import MAIL_HEADER, Chunk, split
 from localmcp.readers.data_text import is_data, is_data_file
@@ -72,7 +72,7 @@ class Origin:
 class Task:
     """A file that is to be read."""
 
-    file: Found
+    file: File
     root: Root
     entry: Entry | None
     forced: bool = False

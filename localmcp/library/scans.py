@@ -23,7 +23,7 @@ from localmcp.library.indexing import Indexer, find_place
 from localmcp.library.ledger import Entry, Root, owner_of
 from localmcp.library.reading import Origin, Reading, Step, Task, draft_source, member_uri, open_regular
 from localmcp.library.report import Run
-from localmcp.library.walk import Found
+from localmcp.library.walk import File
 from localmcp.readers.ocr import Engine, PageText, installed_engine, read_pages, scan_document
 from localmcp.readers.worker_pool import Answer, Limits, WorkerPool
 from localmcp.storage.database import Database, fetch_all, fetch_one, upsert_rows
@@ -168,7 +168,7 @@ class ScanReader:
             parent = _parent_of(connection, collection.id, path, member)
         root = owner_of(path, roots) or Root(path, "file", collection.id)
         mtime_ns = scan.entry.mtime_ns or 0
-        task = Task(Found(scan.path, size, mtime_ns), root, scan.entry, forced=True)
+        task = Task(File(scan.path, size, mtime_ns), root, scan.entry, forced=True)
         reading = Reading(size=size, mtime_ns=mtime_ns, sha256=sha256)
         try:
             document = scan_document(PurePath(scan.path).name, pages, title=root.title or "")

@@ -93,7 +93,11 @@ def find_removal(connection: apsw.Connection, collections: Sequence[Collection],
         ids = ", ".join(row.uuid for row in matching[:5])
         raise InvalidInput(f"'{target}' is the title of {len(matching)} documents.", hint=f"Name one by its id: {ids}.")
     if not matching:
-        if _is_trashed(connection, target):
+        try:
+            is_trashed = find_source(connection, target, trashed=True) is not None
+        except Ambiguous:
+            is_trashed = True
+        if is_trashed:
             raise NotFound(f"'{target}' is in the trash already.")
         near = nearest_source(connection, target)
         raise NotFound(f"No document '{target}'.", hint=f"Did you mean '{near}'?" if near else None)
@@ -103,13 +107,6 @@ def find_removal(connection: apsw.Connection, collections: Sequence[Collection],
 def still_there(connection: apsw.Connection, collections: Sequence[Collection], removal: Removal) -> list[SourceRow]:
     """Return the sources at a removed path that another process has added since they were found."""
     return _sources_at(connection, collections, removal.path, removal.path) if removal.path else []
-
-
-def _is_trashed(connection: apsw.Connection, name: str) -> bool:
-    try:
-        return find_source(connection, name, trashed=True) is not None
-    except Ambiguous:
-        return True
 
 
 def documents_in(connection: apsw.Connection, collection_id: int, path: str) -> list[tuple[int, str]]:
@@ -231,18 +228,18 @@ def named_in_trash(connection: apsw.Connection, collections: Sequence[Collection
     rows = [row for row, _ in trashed_sources(connection, collections)]
     place = os.path.normcase(canonical_path(name))
     # Of a file that was removed twice, the last version.
-    inside = {row.uri: row for row in reversed(rows) if row.uri and _is_in(os.path.normcase(row.uri), place)}
+    by_path = {row.uri: row for row in reversed(rows) if row.uri}
+    inside = {
+        path: row
+        for path, row in by_path.items()
+        if below(os.path.normcase(path), place) or os.path.normcase(path).startswith(f"{place}#")
+    }
     if inside:
         return list(inside.values())
     near = nearest(name, [row.title for row in rows] + [row.uri for row in rows if row.uri])
     see = "See what is in it: localmcp trash list   (as a tool: list_trash)" if rows else "The trash is empty."
     hint = f"The nearest there is '{near}'." if near else see
     raise NotFound(f"No document '{name}' in the trash.", hint=hint)
-
-
-def _is_in(uri: str, place: str) -> bool:
-    """Return whether a document is in a folder, or in a file such as a mailbox."""
-    return below(uri, place) or uri.startswith(f"{place}#")
 
 
 def bring_back(connection: apsw.Connection, rows: Iterable[SourceRow]) -> None:

@@ -49,7 +49,7 @@ _INSIDE = "(?P<ps_d>/)"
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class File:
     """A regular file that no rule keeps out; it has not been opened."""
 
     path: str
@@ -84,7 +84,7 @@ class WalkRules:
     """Other folders that are watched: the ignore files of those above count too."""
 
 
-def stat_file(path: str) -> Found | Passed:
+def stat_file(path: str) -> File | Passed:
     """Return a path that the person named; rules about names do not apply to it."""
     try:
         status = os.stat(path)
@@ -92,10 +92,10 @@ def stat_file(path: str) -> Found | Passed:
         return Passed(path, reason_of(error), failed=True)
     if not stat.S_ISREG(status.st_mode):
         return Passed(path, "not a regular file")
-    return Found(path, status.st_size, modified_ns(status), status.st_ctime_ns)
+    return File(path, status.st_size, modified_ns(status), status.st_ctime_ns)
 
 
-def walk(root: str, rules: WalkRules = WalkRules()) -> Iterator[Found | Passed]:
+def walk(root: str, rules: WalkRules = WalkRules()) -> Iterator[File | Passed]:
     """Yield every file below the absolute path `root`, folder by folder, in the order of names.
 
     Symbolic links are not followed, so there are no loops and nothing outside `root` is reached. The ignore files of
@@ -152,7 +152,7 @@ class _Walk:
     rules: WalkRules
     _visited: set[tuple[int, int]] = field(default_factory=set[tuple[int, int]])
 
-    def run(self) -> Iterator[Found | Passed]:
+    def run(self) -> Iterator[File | Passed]:
         patterns = _Patterns(self.root, self.rules.patterns)
         stack: list[tuple[str, tuple[_Layer, ...]]] = [(self.root, _layers_above(self.root, self.rules.watched))]
         while stack:
@@ -206,7 +206,7 @@ class _Walk:
         with os.scandir(folder) as entries:
             return sorted(entries, key=lambda entry: entry.name)
 
-    def _look(self, entry: os.DirEntry[str], layers: tuple[_Layer, ...], patterns: _Patterns) -> Found | Passed | None:
+    def _look(self, entry: os.DirEntry[str], layers: tuple[_Layer, ...], patterns: _Patterns) -> File | Passed | None:
         """Return a file, or why an entry is not taken; None for a folder to go into."""
         if not _is_unicode(entry.name):
             return Passed(unicode_path(entry.path), NOT_UNICODE)
@@ -224,7 +224,7 @@ class _Walk:
             return None
         if not stat.S_ISREG(status.st_mode):
             return Passed(entry.path, "not a regular file")
-        return Found(entry.path, status.st_size, modified_ns(status), status.st_ctime_ns)
+        return File(entry.path, status.st_size, modified_ns(status), status.st_ctime_ns)
 
     def _why_not(
         self, entry: os.DirEntry[str], status: os.stat_result, is_folder: bool, layers: tuple[_Layer, ...]

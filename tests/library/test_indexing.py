@@ -12,7 +12,7 @@ from localmcp.library.indexing import Indexer
 from localmcp.library.ledger import Root
 from localmcp.library.reading import Origin, Reading, Step, Task, draft_source, window_for
 from localmcp.library.report import Run
-from localmcp.library.walk import Found
+from localmcp.library.walk import File
 from localmcp.models import open_embedder
 from localmcp.readers.readers import read_text
 from localmcp.storage.database import Database, fetch_all
@@ -21,7 +21,7 @@ from localmcp.storage.database import Database, fetch_all
 def step(name: str, text: str) -> Step:
     document = read_text(text, name)
     draft = draft_source(document, window_for(open_embedder("hash")), Origin(1, None, f"/notes/{name}", name, 9))
-    return Step(Task(Found(f"/notes/{name}", 9, 1), Root("/notes", "folder", 1), None), Reading(draft=draft), last=True)
+    return Step(Task(File(f"/notes/{name}", 9, 1), Root("/notes", "folder", 1), None), Reading(draft=draft), last=True)
 
 
 def store(database: Database, group: list[Step]) -> Run:

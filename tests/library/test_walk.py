@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from localmcp.errors import InvalidInput
-from localmcp.library.walk import Found, Passed, WalkRules, stat_file, walk
+from localmcp.library.walk import File, Passed, WalkRules, stat_file, walk
 
 needs_posix = pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX links, modes and file names")
 
@@ -56,7 +56,7 @@ def write(path: Path, *lines: str) -> None:
 
 
 def found(root: Path, rules: WalkRules | None = None) -> list[str]:
-    return [_relative(root, each) for each in walk(str(root), rules or WalkRules()) if isinstance(each, Found)]
+    return [_relative(root, each) for each in walk(str(root), rules or WalkRules()) if isinstance(each, File)]
 
 
 def passed(root: Path, rules: WalkRules | None = None) -> dict[str, str]:
@@ -65,7 +65,7 @@ def passed(root: Path, rules: WalkRules | None = None) -> dict[str, str]:
     }
 
 
-def _relative(root: Path, each: Found | Passed) -> str:
+def _relative(root: Path, each: File | Passed) -> str:
     return os.path.relpath(each.path, root).replace(os.sep, "/")
 
 
