@@ -98,9 +98,8 @@ def _show(session: Session, checks: list[Check], repaired: Repaired | None) -> N
 
 
 def keep_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--keep-keys`, `--keep-watched-folders` and `--keep-jobs`."""
+    """Add `--keep-keys` and `--keep-watched-folders`."""
     for option, powers in (
-        ("--keep-jobs", "its unfinished jobs"),
         ("--keep-watched-folders", "its watched folders, which refresh then reads on this machine"),
         ("--keep-keys", "its API keys"),
     ):
@@ -145,7 +144,7 @@ def restore(session: Session, file: Path, other: bool, yes: bool, **keep: bool) 
 
     The backup is checked first. Programs that have the file open need not be stopped: they see the old content until
     the new one is complete. Any copy works, such as one that `localmcp backup` made. One from another
-    machine loses its API keys, watched folders and jobs unless you keep them.
+    machine loses its API keys and watched folders unless you keep them.
     """
     path = session.settings.database
     existing_file(file, hint=f"Backups are beside {path}, or where you put them.")
@@ -196,7 +195,7 @@ def adopt(session: Session, file: Path, **keep: bool) -> None:
 
     A file that another machine made can be searched at once, but stays read-only until it is adopted. Its documents,
     rules and quick starts are copied into a new file that takes its place; the one that was given is kept beside it.
-    Its API keys, watched folders and jobs are dropped unless you keep them.
+    Its API keys and watched folders are dropped unless you keep them.
     """
     file = existing_file(file).absolute()
     dropped = adoption.adopt(file, _powers(keep))

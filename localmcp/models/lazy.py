@@ -17,7 +17,18 @@ from localmcp.models.embedder import Embedder, require_query
 _log = logging.getLogger(__name__)
 
 CACHED_QUERIES = 1024
-IDLE_SECONDS = 600.0
+
+
+class _Attempt:
+    """One try at opening the model."""
+
+    def __init__(self) -> None:
+        self.done = threading.Event()
+        self.released = threading.Event()
+        """Set when nobody needs the model any more, so that its thread ends at once."""
+        self.embedder: Embedder | None = None
+        self.error: LocalMCPError | None = None
+        self.ended = 0.0
 
 
 class LazyEmbedder:
@@ -29,7 +40,7 @@ class LazyEmbedder:
     """
 
     def __init__(
-        self, opener: Callable[[], Embedder], *, retry_after: float = 30.0, idle_seconds: float = IDLE_SECONDS
+        self, opener: Callable[[], Embedder], *, retry_after: float = 30.0, idle_seconds: float = 600.0
     ) -> None:
         self._opener = opener
         self._retry_after = retry_after
@@ -80,10 +91,10 @@ class LazyEmbedder:
             raise ModelUnavailable("The embedding model is still loading.", hint="Try again in a few seconds.")
         if (embedder := attempt.embedder) is not None:
             return embedder
-        if attempt.dropped:
+        if attempt.error is None:
             # Between the two lines above it was idle for long enough.
             return self.get(wait)
-        raise attempt.failure().with_traceback(None)
+        raise attempt.error.with_traceback(None)
 
     def embed_query(self, text: str, wait: float | None = 5.0) -> Vector:
         """Return the unit vector of `text`, from the cache of the last 1024 queries when it is there.
@@ -122,74 +133,39 @@ class LazyEmbedder:
     def _current_attempt(self) -> _Attempt:
         with self._lock:
             attempt = self._attempt
-            if attempt is None or attempt.failed_before(time.monotonic() - self._retry_after):
-                attempt = self._attempt = _Attempt(self._opener, self._drop_when_idle)
-                attempt.start()
+            failed = attempt is not None and attempt.error is not None
+            if attempt is None or (failed and attempt.ended <= time.monotonic() - self._retry_after):
+                attempt = self._attempt = _Attempt()
+                try:
+                    threading.Thread(target=self._load, args=(attempt,), name="localmcp-model", daemon=True).start()
+                except RuntimeError as error:
+                    attempt.error = ModelUnavailable(f"No thread to load the embedding model in: {error}.")
+                    attempt.done.set()
             return attempt
 
-    def _drop_when_idle(self) -> None:
-        """Wait in the thread that loaded the model until nobody has used it for long, then drop it."""
-        attempt = self._attempt
-        while attempt is not None and self._attempt is attempt:
-            idle = time.monotonic() - self._used
-            if idle >= self._idle_seconds:
-                self._drop(attempt)
-                return
-            attempt.released.wait(self._idle_seconds - idle)
-
-    def _drop(self, attempt: _Attempt) -> None:
-        with self._lock:
-            if self._attempt is attempt:
-                self._attempt = None
-        attempt.dropped = True
-        attempt.embedder = None
-        gc.collect()
-        return_freed_memory()
-
-
-class _Attempt:
-    """One try at opening the model, in its own thread."""
-
-    def __init__(self, opener: Callable[[], Embedder], loaded: Callable[[], None]) -> None:
-        """`loaded` is called in the thread when the model is there and those who wait for it were let go."""
-        self._opener = opener
-        self._loaded = loaded
-        self.done = threading.Event()
-        self.released = threading.Event()
-        """Set when nobody needs the model any more, so that its thread ends at once."""
-        self.embedder: Embedder | None = None
-        self.dropped = False
-        self._error: LocalMCPError | None = None
-        self._ended = 0.0
-
-    def start(self) -> None:
+    def _load(self, attempt: _Attempt) -> None:
+        """Open the model, wait until nobody has used it for long, and drop it."""
         try:
-            threading.Thread(target=self._run, name="localmcp-model", daemon=True).start()
-        except RuntimeError as error:
-            self._end(ModelUnavailable(f"No thread to load the embedding model in: {error}."))
-
-    def failed_before(self, moment: float) -> bool:
-        return self._error is not None and self._ended <= moment
-
-    def failure(self) -> LocalMCPError:
-        return self._error or ModelUnavailable("Loading the embedding model was interrupted.")
-
-    def _run(self) -> None:
-        try:
-            self.embedder = self._opener()
+            attempt.embedder = self._opener()
             # What the model's file was unpacked in: 50 MB of the default one.
             return_freed_memory()
         except LocalMCPError as error:
-            self._end(error)
+            attempt.error = error
         except Exception as error:
             _log.exception("the embedding model failed to load")
-            self._end(ModelUnavailable(f"The embedding model cannot be loaded: {error}."))
+            attempt.error = ModelUnavailable(f"The embedding model cannot be loaded: {error}.")
         finally:
-            self.done.set()
-        if self.embedder is not None:
-            self._loaded()
-
-    def _end(self, error: LocalMCPError) -> None:
-        self._ended = time.monotonic()
-        self._error = error
-        self.done.set()
+            attempt.ended = time.monotonic()
+            if attempt.embedder is None and attempt.error is None:
+                attempt.error = ModelUnavailable("Loading the embedding model was interrupted.")
+            attempt.done.set()
+        while attempt.error is None and self._attempt is attempt:
+            idle = time.monotonic() - self._used
+            if idle < self._idle_seconds:
+                attempt.released.wait(self._idle_seconds - idle)
+                continue
+            with self._lock:
+                self._attempt = None
+            attempt.embedder = None
+            gc.collect()
+            return_freed_memory()

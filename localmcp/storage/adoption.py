@@ -33,8 +33,6 @@ class KeptPowers:
     """API keys: whoever has one may read the file over HTTP, and change it if the key says so."""
     watched_folders: bool = False
     """Folders of this machine that the next refresh reads, such as `~/.ssh`, and files whose scans wait to be read."""
-    jobs: bool = False
-    """Work that was begun and would go on here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +41,6 @@ class Dropped:
 
     keys: int = 0
     watched_folders: int = 0
-    jobs: int = 0
 
     def summary(self) -> list[str]:
         """One phrase for each power that was dropped, with the option that keeps it."""
@@ -57,7 +54,6 @@ class Dropped:
 _POWERS = {
     "keys": ("API keys", "api_keys", ""),
     "watched_folders": ("watched folders", "roots", "where kind not like 'removed %'"),
-    "jobs": ("unfinished jobs", "jobs", "where status = 'running'"),
 }
 """Power -> what it is called, its table, and which rows of it count."""
 
@@ -193,6 +189,7 @@ def _drop_powers(connection: apsw.Connection, keep: KeptPowers) -> Dropped:
     counts: dict[str, int] = {}
     connection.execute("begin immediate")
     connection.execute("update file set id = ?", (uuid.uuid4().hex,))
+    connection.execute("delete from jobs")
     for power, (_, table, which) in _POWERS.items():
         if not getattr(keep, power):
             counts[power] = int(fetch_one(connection, f"select count(*) from main.{table} {which}"))

@@ -50,7 +50,7 @@ REMOVALS = (
     "where the Library brings them back."
 )
 ADOPTION = (
-    "Its documents, rules and quick starts stay. Its API keys, watched folders and jobs are dropped, since "
+    "Its documents, rules and quick starts stay. Its API keys and watched folders are dropped, since "
     "they would act on this machine."
 )
 LOOK_SECONDS = 0.1

@@ -174,12 +174,6 @@ def test_what_is_made_from_the_documents_is_made_again_after_a_copy(damage: str,
     assert hits[0].passage.title == "Bees"
 
 
-def test_a_broken_keyword_index_is_made_again(workspace: Workspace) -> None:
-    change(workspace, "delete from chunks_fts where rowid in (select id from chunks)", "delete from terms")
-    repair(workspace.database)
-    assert disagreements(workspace.database) == []
-
-
 def test_a_damaged_index_of_quick_starts_is_made_again(workspace: Workspace) -> None:
     guide = {"kind": "QuickStarts", "metadata": {"name": "hive"}, "spec": {"introduction": "Wear a veil of gauze."}}
     workspace.quickstarts.import_quickstarts(text=json.dumps(guide), format="json")
@@ -221,16 +215,6 @@ def test_a_scratch_folder_stays_as_long_as_its_process_works_in_it(workspace: Wo
     assert not left_behind.exists()
 
 
-def test_unfinished_files_of_other_programs_stay(workspace: Workspace) -> None:
-    lecture = write(workspace.database.path.with_name("library_lecture.mp4.part"), "half")
-    folder = workspace.database.path.with_name("library-2024.part")
-    folder.mkdir()
-    for path in (lecture, folder):
-        os.utime(path, (1, 1))
-    repair(workspace.database)
-    assert lecture.exists() and folder.exists()
-
-
 # ---------------------------------------------------------------- what it cannot mend, but names
 
 
@@ -240,15 +224,6 @@ def test_passages_without_vectors_and_files_that_changed_name_the_refresh(worksp
     write(tmp_path / "docs" / "bees.md", "# Bees\n\nThey dance.\n")
     found = problems(workspace)
     assert found["vectors"].fix == found["freshness"].fix == "localmcp refresh"
-
-
-def test_documents_in_a_mailbox_are_where_their_file_is(workspace: Workspace, tmp_path: Path) -> None:
-    mail = "From a@b Thu Jan  1 00:00:00 2015\nFrom: a@b.c\nSubject: Cheese\n\nTwelve a kilo.\n\n"
-    box = write(tmp_path / "docs" / "box.mbox", mail * 2)
-    assert workspace.library.refresh().indexed == 2
-    assert problems(workspace) == {}
-    box.unlink()
-    assert "1 file gone, of 3" in problems(workspace)["freshness"].says
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="links need a right there")
@@ -299,11 +274,6 @@ def test_a_synchronised_folder_is_known_by_its_name(tmp_path: Path, folder: str,
     assert location.synced_by(tmp_path / folder / "main.localmcp") == who
 
 
-def test_a_synchronised_folder_is_known_by_what_its_program_left_there(tmp_path: Path) -> None:
-    (tmp_path / "shared" / ".stfolder").mkdir(parents=True)
-    assert location.synced_by(tmp_path / "shared" / "deep" / "main.localmcp") == "Syncthing"
-
-
 @pytest.mark.skipif(sys.platform == "win32" or os.geteuid() == 0, reason="needs a folder that may not be written")
 def test_a_write_protected_folder_is_told(workspace: Workspace) -> None:
     folder = workspace.database.path.parent
@@ -347,14 +317,6 @@ def test_mistakes_in_the_other_files_are_told_with_their_line(
     assert "no-such-program-xyz" in told["mcp servers", "warn"]
     assert "explian" in told["keys", "fail"]
     assert "bad.toml" in told["tools", "fail"]
-
-
-def test_a_file_of_servers_is_one_line_whether_it_can_be_read_or_not(workspace: Workspace) -> None:
-    path = write(config.servers_file(), '{"mcpServers": {"a": {"command": "python"}, "b": {"command": "python"}}}')
-    assert [check.says for check in run_checks(workspace) if check.name == "mcp servers"] == [f"2 in {path}"]
-    write(path, '{"mcpServers": {')
-    [broken] = [check for check in run_checks(workspace) if check.name == "mcp servers"]
-    assert broken.status == "fail" and str(path) in broken.says
 
 
 def test_what_a_file_says_cannot_control_the_terminal(workspace: Workspace) -> None:

@@ -11,7 +11,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -30,7 +29,6 @@ from localmcp.models.default_model import DefaultEmbedder
 from localmcp.models.endpoint import EndpointEmbedder
 from localmcp.models.fastembed_models import FastEmbedModel, FolderEmbedder
 from localmcp.models.tokens import WordPieces
-from localmcp.workspace import open_workspace
 
 KEY = "sk-very-secret-0123456789"
 
@@ -71,13 +69,6 @@ class TestDefaultModel:
         with pytest.raises(TypeError):
             default.embed_passages(texts)
         assert default.embed_passages(texts[:3]).shape == (3, 384)
-
-    def test_embeds_no_texts_as_an_empty_array(self, default: Embedder) -> None:
-        assert default.embed_passages([]).shape == (0, 384)
-
-    def test_embeds_empty_passages_as_they_are(self, default: Embedder) -> None:
-        vectors = default.embed_passages(["", "  ", "text"])
-        assert np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
 
     @pytest.mark.parametrize("text", ["", "  ", "\n\t\u3000"])
     def test_refuses_a_query_without_text(self, default: Embedder, text: str) -> None:
@@ -227,10 +218,6 @@ class TestFolder:
         with pytest.raises(ModelUnavailable, match=f"has no {missing}"):
             open_embedder(f"folder:{tmp_path}")
 
-    def test_that_does_not_exist_is_unavailable(self, tmp_path: Path) -> None:
-        with pytest.raises(ModelUnavailable, match=r"has no model\.onnx"):
-            open_embedder(f"folder:{tmp_path / 'nowhere'}")
-
     def test_with_a_broken_model_is_unavailable(self, tmp_path: Path) -> None:
         folder = copy_default_model(tmp_path)
         (folder / "model.onnx").write_bytes(b"not a model")
@@ -268,13 +255,6 @@ class TestFastembedModel:
 
 
 class TestWordHashes:
-    def test_put_texts_that_share_words_close(self) -> None:
-        embedder = HashEmbedder()
-        query = embedder.embed_query("open the database file")
-        near, far = embedder.embed_passages(["The database FILE is open!", "penguins swim in cold water"])
-        assert near @ query > 0.7
-        assert abs(far @ query) < 0.25
-
     def test_are_the_same_in_every_process(self) -> None:
         vector = HashEmbedder(64).embed_query("stable across processes")
         code = "from localmcp.models import HashEmbedder as H; import sys\n"
@@ -394,17 +374,6 @@ class TestEndpoint:
         assert EndpointEmbedder(endpoint.url, "m", retry_delay=0).identity.dimension == 64
         assert len(endpoint.requests) == 3
 
-    def test_gives_up_after_the_last_retry_with_what_the_server_said(self, endpoint: Endpoint) -> None:
-        endpoint.replies = [status(429, json.dumps({"error": {"message": f"slow down {KEY}"}}))]
-        with pytest.raises(ModelUnavailable, match=r"HTTP 429: slow down \*\*\*\. The service limits"):
-            EndpointEmbedder(endpoint.url, "m", KEY, retries=2, retry_delay=0)
-        assert len(endpoint.requests) == 3
-
-    def test_an_explanation_that_is_nested_without_end_is_shown_as_it_is(self, endpoint: Endpoint) -> None:
-        endpoint.replies = [status(500, "[" * 9_000)]
-        with pytest.raises(ModelUnavailable, match=r"HTTP 500: \[\[\["):
-            EndpointEmbedder(endpoint.url, "m", retries=0)
-
     @pytest.mark.parametrize("code", [401, 403])
     def test_says_that_the_key_was_refused_without_showing_it(
         self, endpoint: Endpoint, code: int, caplog: pytest.LogCaptureFixture
@@ -414,11 +383,6 @@ class TestEndpoint:
             open_embedder(f"{endpoint.url}#m", api_key=KEY)
         assert KEY[:8] not in str(failure.value) + caplog.text
         assert len(endpoint.requests) == 1
-
-    def test_says_that_a_key_is_needed(self, endpoint: Endpoint) -> None:
-        endpoint.replies = [status(401)]
-        with pytest.raises(ModelUnavailable, match="an API key is needed.*LOCALMCP_MODEL_API_KEY"):
-            open_embedder(f"{endpoint.url}#m")
 
     def test_not_found_tells_to_check_url_and_model(self, endpoint: Endpoint) -> None:
         endpoint.replies = [status(404, '{"error": "model m not found"}')]
@@ -443,21 +407,9 @@ class TestEndpoint:
             EndpointEmbedder(endpoint.url, "m", timeout=0.2)
         release.set()
 
-    def test_that_refuses_the_connection_is_unavailable(self) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as unused:
-            port = unused.getsockname()[1]
-        with pytest.raises(ModelUnavailable, match="refused the connection. Start the server"):
-            open_embedder(f"http://127.0.0.1:{port}/v1#m")
-
     def test_of_another_dimension_is_a_mismatch(self, endpoint: Endpoint) -> None:
         with pytest.raises(ModelMismatch, match="64 dimensions, not 1536"):
             open_embedder(f"{endpoint.url}#m?dimension=1536")
-
-    def test_that_changes_its_dimension_is_a_mismatch(self, endpoint: Endpoint) -> None:
-        embedder = open_embedder(f"{endpoint.url}#m")
-        endpoint.replies = [rows([1.0, 2.0])]
-        with pytest.raises(ModelMismatch, match="2 dimensions, not 64"):
-            embedder.embed_query("x")
 
     @pytest.mark.parametrize(
         "reply",
@@ -480,12 +432,6 @@ class TestEndpoint:
         endpoint.replies = [reply]
         with pytest.raises(ModelUnavailable, match="not embeddings.*OpenAI-compatible"):
             open_embedder(f"{endpoint.url}#m")
-
-    def test_is_the_same_model_on_another_host(self, endpoint: Endpoint) -> None:
-        here = open_embedder(f"{endpoint.url}#m").identity
-        there = open_embedder(f"{endpoint.url.replace('127.0.0.1', 'localhost')}#m").identity
-        other = open_embedder(f"{endpoint.url}#other").identity
-        assert here.fingerprint == there.fingerprint != other.fingerprint
 
     def test_does_not_take_a_key_that_cannot_be_sent(self, endpoint: Endpoint) -> None:
         with pytest.raises(ConfigurationError) as failure:
@@ -626,13 +572,6 @@ class TestLazyLoading:
                 lazy.get()
         assert (gate.calls, lazy.loaded) == (1, False)
 
-    def test_explains_an_error_nobody_expected(self, caplog: pytest.LogCaptureFixture) -> None:
-        gate = Gate(OSError("disk on fire"))
-        gate.open.set()
-        with pytest.raises(ModelUnavailable, match="cannot be loaded: disk on fire"):
-            LazyEmbedder(gate).get()
-        assert "disk on fire" in caplog.text
-
     def test_tries_again_after_a_while(self) -> None:
         gate = Gate(ModelUnavailable("not yet"), HashEmbedder())
         gate.open.set()
@@ -660,15 +599,6 @@ class TestLazyLoading:
         assert not lazy.loaded
         assert np.array_equal(lazy.get().embed_query("text"), first)
         assert len(opened) > 1
-
-    def test_a_closed_file_does_not_keep_its_model(self, tmp_path: Path) -> None:
-        workspace = open_workspace(tmp_path / "a.localmcp", model="hash")
-        others = set(threading.enumerate())
-        workspace.embedder.get()
-        (loader,) = (thread for thread in set(threading.enumerate()) - others if thread.name == "localmcp-model")
-        workspace.close()
-        loader.join(timeout=60)
-        assert not loader.is_alive() and not workspace.embedder.loaded
 
 
 class TestEndOfTheProgram:
@@ -729,34 +659,9 @@ class TestQueryCache:
         lazy.embed_query("query 1")
         assert embedder.asked == ["query 1"]
 
-    def test_does_not_keep_a_failure(self) -> None:
-        class Flaky(CountingEmbedder):
-            def embed_query(self, text: str) -> Any:
-                vector = super().embed_query(text)
-                if len(self.asked) == 1:
-                    raise ModelUnavailable("busy")
-                return vector
-
-        lazy = LazyEmbedder(Flaky)
-        with pytest.raises(ModelUnavailable, match="busy"):
-            lazy.embed_query("text")
-        assert lazy.embed_query("text").shape == (64,)
-
     def test_refuses_a_query_without_text(self) -> None:
         with pytest.raises(InvalidInput):
             LazyEmbedder(HashEmbedder).embed_query(" ")
-
-
-def test_threads_that_empty_the_memory_of_words_count_right(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("localmcp.models.tokens.COUNTED_WORDS", 100)
-    tokens, interval = WordPieces(packaged_data() / "tokenizer.json"), sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        with ThreadPoolExecutor(4) as threads:
-            texts = [" ".join(f"w{number}x{word}" for word in range(50)) for number in range(1500)]
-            assert list(threads.map(tokens, texts)) == [len(tokens.model_ids(text, 10_000)) - 2 for text in texts]
-    finally:
-        sys.setswitchinterval(interval)
 
 
 def test_tokens_counted_word_by_word_are_those_of_the_whole_text() -> None:

@@ -48,14 +48,14 @@ def trojan(tmp_path: Path) -> Path:
 def powers(path: Path) -> Dropped:
     database = Database(path)
     with database.read() as connection:
-        tables = ("api_keys", "roots", "jobs")
+        tables = ("api_keys", "roots")
         counts = [fetch_one(connection, f"select count(*) from {table}") for table in tables]
     database.close()
     return Dropped(*counts)
 
 
 def test_an_adopted_file_keeps_its_documents_and_loses_its_powers(trojan: Path) -> None:
-    assert adopt(trojan) == Dropped(keys=1, watched_folders=1, jobs=1)
+    assert adopt(trojan) == Dropped(keys=1, watched_folders=1)
     assert powers(trojan) == Dropped()
     with Workspace(Settings(database=trojan, model="hash")) as workspace:
         assert [hit.passage.title for hit in workspace.index.search(SearchRequest("hive queen")).hits][0] == "Bees"
@@ -78,9 +78,9 @@ def test_no_scan_that_an_adopted_file_names_waits_to_be_read(trojan: Path, tmp_p
 
 
 def test_each_power_is_kept_on_request(trojan: Path) -> None:
-    keep = KeptPowers(keys=True, watched_folders=True, jobs=True)
+    keep = KeptPowers(keys=True, watched_folders=True)
     assert adopt(trojan, keep) == Dropped()
-    assert powers(trojan) == Dropped(keys=1, watched_folders=1, jobs=2)
+    assert powers(trojan) == Dropped(keys=1, watched_folders=1)
 
 
 def test_a_file_of_this_machine_keeps_everything_when_it_is_adopted_again(trojan: Path) -> None:
@@ -205,7 +205,7 @@ def test_a_restored_backup_of_a_stranger_loses_its_powers(trojan: Path, tmp_path
         with Workspace(Settings(database=mine, model="hash")) as workspace:
             workspace.library.add_text("Mine.", "Mine")
     restored = restore(mine, trojan, other=True)
-    assert restored.dropped == Dropped(keys=1, watched_folders=1, jobs=1)
+    assert restored.dropped == Dropped(keys=1, watched_folders=1)
     assert powers(mine) == Dropped()
     assert powers(trojan).keys == 1
 
@@ -223,12 +223,12 @@ def test_a_backup_of_this_machine_comes_back_whole(tmp_path: Path) -> None:
 def test_the_command_line_says_what_was_dropped_and_how_to_keep_it(
     trojan: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert execute(Session(), ["adopt", str(trojan), "--keep-jobs"]) == 0
+    assert execute(Session(), ["adopt", str(trojan), "--keep-keys"]) == 0
     captured = capsys.readouterr().out
-    assert "1 API key (--keep-keys), 1 watched folder (--keep-watched-folders)" in captured
+    assert "Not taken over: 1 watched folder (--keep-watched-folders)." in captured
 
 
 def test_the_answer_as_json_counts_what_was_dropped(trojan: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert execute(Session(), ["adopt", str(trojan), "--keep-jobs", "--json"]) == 0
+    assert execute(Session(), ["adopt", str(trojan), "--keep-keys", "--json"]) == 0
     dropped = json.loads(capsys.readouterr().out)["dropped"]
-    assert dropped == {"keys": 1, "watched_folders": 1, "jobs": 0}
+    assert dropped == {"keys": 0, "watched_folders": 1}

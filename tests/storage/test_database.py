@@ -59,11 +59,6 @@ def forgotten(path: Path, home: Path) -> Path:
 # ---------------------------------------------------------------- making it
 
 
-def test_making_the_object_touches_nothing(tmp_path: Path) -> None:
-    Database(tmp_path / "deep" / "new.localmcp")
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_the_first_read_makes_the_file_and_its_folders(tmp_path: Path) -> None:
     database = Database(tmp_path / "deep" / "er" / "new.localmcp")
     with database.read() as connection:
@@ -79,27 +74,6 @@ def test_the_file_says_what_it_is(database: Database) -> None:
         assert connection.pragma("application_id") == APPLICATION_ID
         assert connection.pragma("user_version") == SCHEMA_VERSION
     assert len(database.file_id) == 32
-
-
-def test_its_size_is_that_of_the_file_once_the_log_is_written_back(tmp_path: Path) -> None:
-    path = tmp_path / "a.localmcp"
-    database = Database(path)
-    with database.write() as connection:
-        connection.execute("insert into collections (name, created_at) values (?, '')", ("x" * 100_000,))
-    with database.write() as connection:
-        connection.execute("update collections set name = upper(name)")
-    told = database.size()
-    database.close()
-    assert told == path.stat().st_size
-
-
-def test_an_empty_file_becomes_a_database(tmp_path: Path) -> None:
-    path = tmp_path / "empty.localmcp"
-    path.touch()
-    database = Database(path)
-    with database.write() as connection:
-        assert fetch_one(connection, "select count(*) from sources") == 0
-    database.close()
 
 
 def test_a_file_that_another_process_has_only_begun_is_finished(tmp_path: Path) -> None:
@@ -141,12 +115,6 @@ def test_four_processes_may_create_the_same_file_at_once(tmp_path: Path) -> None
     assert names == [(f"from {number}",) for number in range(4)]
 
 
-def test_a_parent_that_is_a_file_is_named(tmp_path: Path) -> None:
-    (tmp_path / "note.txt").touch()
-    with pytest.raises(FileUnavailable, match=r"note\.txt"), Database(tmp_path / "note.txt" / "x.localmcp").read():
-        pass
-
-
 def test_a_folder_in_place_of_the_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FileUnavailable, match="is a folder"), Database(tmp_path).read():
         pass
@@ -170,15 +138,6 @@ def test_a_state_directory_that_cannot_be_made_leaves_no_file(tmp_path: Path, mo
 
 
 # ---------------------------------------------------------------- whose file it is
-
-
-def test_a_file_of_ours_stays_writable_after_a_move(tmp_path: Path) -> None:
-    made(tmp_path / "a.localmcp").rename(tmp_path / "b.localmcp")
-    database = Database(tmp_path / "b.localmcp")
-    with database.write() as connection:
-        connection.execute("update collections set description = 'moved'")
-    assert database.adopted
-    database.close()
 
 
 def test_a_file_from_elsewhere_is_read_only_until_it_is_adopted(tmp_path: Path, own_directories: Path) -> None:
@@ -209,28 +168,6 @@ def test_opened_read_only_a_file_is_never_written(tmp_path: Path) -> None:
         pass
     database.close()
     assert content_of(path) == before
-
-
-def test_opened_read_only_a_missing_file_is_not_made(tmp_path: Path) -> None:
-    with pytest.raises(FileUnavailable, match="does not exist"), Database(tmp_path / "a", read_only=True).read():
-        pass
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_readers_cannot_write(database: Database) -> None:
-    with pytest.raises(FileUnavailable, match="write-protected"), database.read() as connection:
-        connection.execute("delete from collections")
-
-
-def test_an_exported_copy_is_live_again_when_it_is_opened(tmp_path: Path) -> None:
-    made(tmp_path / "a.localmcp")
-    source = apsw.Connection(str(tmp_path / "a.localmcp"))
-    source.execute("vacuum into ?", (str(tmp_path / "copy.localmcp"),))
-    source.close()
-    database = Database(tmp_path / "copy.localmcp")
-    with database.read() as connection:
-        assert connection.pragma("journal_mode") == "wal"
-    database.close()
 
 
 def killed_in_the_middle(path: Path) -> Path:
@@ -305,13 +242,6 @@ def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Path) ->
     assert content_of(path) == before
 
 
-def test_a_truncated_file_is_called_damaged(tmp_path: Path) -> None:
-    path = made(tmp_path / "a.localmcp")
-    path.write_bytes(path.read_bytes()[:20_000])
-    with pytest.raises(FileUnavailable, match="damaged"), Database(path).read() as connection:
-        fetch_all(connection, "select * from sources")
-
-
 @pytest.mark.parametrize(
     ("sql", "named"),
     [
@@ -342,16 +272,6 @@ def test_a_virtual_table_cannot_hide_behind_a_comment(tmp_path: Path) -> None:
     )
     with pytest.raises(NotOurFile, match="spy"), Database(path).read():
         pass
-
-
-def test_tables_that_a_person_added_are_left_alone(tmp_path: Path) -> None:
-    path = tampered(tmp_path / "a.localmcp", "create table my_notes (text); create index mine on my_notes (text)")
-    database = Database(path)
-    with database.write() as connection:
-        connection.execute("insert into my_notes values ('kept')")
-    with database.read() as connection:
-        assert fetch_one(connection, "select text from my_notes") == "kept"
-    database.close()
 
 
 IS_ROOT = hasattr(os, "geteuid") and os.geteuid() == 0
@@ -506,16 +426,6 @@ def test_readers_do_not_wait_for_the_writer_of_their_own_process(database: Datab
     assert found == [0, 1]
 
 
-def test_a_thread_may_read_while_it_writes_and_sees_what_was_before(database: Database) -> None:
-    with database.write() as writer:
-        writer.execute("insert into collections (name, created_at) values ('new', '')")
-        with database.read() as outer, database.read() as inner:
-            assert fetch_one(outer, "select count(*) from collections") == 0
-            assert fetch_one(inner, "select count(*) from collections") == 0
-    with database.read() as connection:
-        assert fetch_one(connection, "select count(*) from collections") == 1
-
-
 def test_a_read_is_one_snapshot(database: Database) -> None:
     with database.read() as reader:
         assert read_generations(reader).content == 0
@@ -549,21 +459,6 @@ def test_many_threads_write_one_after_the_other(database: Database) -> None:
     assert failures == []
     with database.read() as connection:
         assert fetch_one(connection, "select count(*) from collections") == 80
-
-
-def test_a_failed_read_gives_its_connection_back(database: Database) -> None:
-    for _ in range(30):
-        with pytest.raises(ZeroDivisionError), database.read() as connection:
-            fetch_one(connection, "select count(*) from sources")
-            raise ZeroDivisionError
-    assert len(database._idle) == 1
-
-
-def test_a_closed_database_opens_again(database: Database) -> None:
-    first = database.file_id
-    database.close()
-    database.close()
-    assert database.file_id == first
 
 
 def test_a_connection_lent_before_the_file_was_replaced_reads_for_nobody_else(tmp_path: Path) -> None:

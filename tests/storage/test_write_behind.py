@@ -3,7 +3,6 @@
 import logging
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -46,22 +45,6 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [each.getMessage() for each in records if each.levelno >= logging.WARNING]
 
 
-def test_items_are_written_by_the_thread_in_their_order(database: Database) -> None:
-    written = threading.Event()
-
-    def store(connection: apsw.Connection, names: list[str]) -> None:
-        insert(connection, names)
-        written.set()
-
-    writer = WriteBehind(database, store, "names")
-    database.ensure_writable()
-    for name in "abc":
-        writer.add(name)
-    assert written.wait(timeout=60)
-    writer.close()
-    assert names_in(database.path) == ["a", "b", "c"]
-
-
 def test_closing_writes_what_waits_and_takes_no_more(database: Database, writer: WriteBehind[str]) -> None:
     database.ensure_writable()
     writer.add("a")
@@ -69,29 +52,6 @@ def test_closing_writes_what_waits_and_takes_no_more(database: Database, writer:
     writer.add("late")
     writer.close()
     assert names_in(database.path) == ["a"]
-
-
-def test_closing_waits_for_a_thread_that_is_just_being_started(
-    writer: WriteBehind[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    starting, go_on, start = threading.Event(), threading.Event(), threading.Thread.start
-
-    def start_slowly(thread: threading.Thread) -> None:
-        if thread.name == "localmcp-names":
-            starting.set()
-            go_on.wait(60)
-        start(thread)
-
-    adding = threading.Thread(target=writer.add, args=("first",))
-    closing = threading.Thread(target=writer.close)
-    monkeypatch.setattr(threading.Thread, "start", start_slowly)
-    adding.start()
-    assert starting.wait(60)
-    closing.start()
-    go_on.set()
-    closing.join(60)
-    adding.join(60)
-    assert not closing.is_alive() and writer.lost == 0
 
 
 def test_no_file_is_made_and_what_waits_is_written_once_there_is_one(
@@ -138,23 +98,6 @@ def test_a_file_that_may_not_be_changed_stays_byte_for_byte_without_a_word(
     assert warnings(caplog) == []
 
 
-def test_while_another_program_holds_the_file_items_wait(
-    database: Database, writer: WriteBehind[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(write_behind, "BUSY_MILLISECONDS", 10)
-    database.ensure_writable()
-    holder = apsw.Connection(str(database.path))
-    holder.execute("begin immediate")
-    writer.add("a")
-    writer.flush()
-    writer.add("b")
-    holder.execute("rollback")
-    holder.close()
-    writer.flush()
-    assert names_in(database.path) == ["a", "b"]
-    assert warnings(caplog) == []
-
-
 def test_a_file_that_stays_locked_to_the_end_costs_the_items_and_one_warning(
     database: Database, writer: WriteBehind[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -171,16 +114,6 @@ def test_a_file_that_stays_locked_to_the_end_costs_the_items_and_one_warning(
     assert writer.lost == 3
     [warning] = warnings(caplog)
     assert warning == f"part of the names is lost: {database.path} is locked by another program."
-
-
-def test_the_file_of_a_long_write_in_the_same_process_is_waited_for(
-    database: Database, writer: WriteBehind[str]
-) -> None:
-    with database.write() as connection:
-        insert(connection, ["first"])
-        writer.add("second")
-    writer.flush()
-    assert names_in(database.path) == ["first", "second"]
 
 
 def test_what_a_full_disk_does_not_take_is_written_once_there_is_room(
@@ -231,25 +164,6 @@ def test_a_batch_that_cannot_be_stored_does_not_stop_the_next(
     assert writer.lost == 1
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="an open file cannot be replaced there")
-def test_a_file_that_takes_the_place_of_another_is_written_instead(
-    tmp_path: Path, database: Database, writer: WriteBehind[str]
-) -> None:
-    database.ensure_writable()
-    writer.add("a")
-    writer.flush()
-    database.close()
-    other = Database(tmp_path / "other.localmcp")
-    other.ensure_writable()
-    other.close()
-    for beside in tmp_path.glob(f"{database.path.name}-*"):
-        beside.unlink()
-    other.path.replace(database.path)
-    writer.add("b")
-    writer.flush()
-    assert names_in(database.path) == ["b"]
-
-
 WRITE = """
 import sys
 from test_write_behind import insert
@@ -278,12 +192,3 @@ def test_several_processes_write_into_one_file(database: Database) -> None:
     ]
     assert [run.communicate(timeout=60)[0].strip() for run in runs] == [b"0"] * 3
     assert len(names_in(database.path)) == 150
-
-
-def test_a_blank_file_that_nobody_fills_loses_no_record(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    path = tmp_path / "blank.localmcp"
-    path.touch()
-    writer = WriteBehind(Database(path), insert, "names")
-    writer.add("a")
-    writer.close()
-    assert warnings(caplog) == [] and writer.lost == 0

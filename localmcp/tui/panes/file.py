@@ -32,7 +32,7 @@ COMMANDS = (
             warning="It rewrites indexes; searches go on meanwhile."),
     Command("This file", "Allow changes", "A file from another machine is read-only until it is adopted.",
             ("adopt", "{file}"), {"file": _FILE},
-            warning="Its API keys, watched folders and jobs are dropped; documents, rules and quick starts stay."),
+            warning="Its API keys and watched folders are dropped; documents, rules and quick starts stay."),
     Command("Backups", "Make a backup", "A checked copy beside the file, named by the time.", ("backup",),
             is_long=True),
     Command("Backups", "Check a backup", "Reads every page and row of it.", ("verify", "{file}"), {"file": _FILE},
