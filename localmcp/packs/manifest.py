@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any, cast
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 import apsw
 
@@ -46,9 +46,13 @@ def seal_of(manifest: Manifest) -> str:
 def read_manifest(connection: apsw.Connection) -> Manifest | None:
     """Return the manifest of an open file; None for a file that is no pack, or whose manifest is not ours."""
     content = fetch_one(connection, f"select iif(length(content) <= {LONGEST}, content, null) from manifest")
+    if not isinstance(content, str):
+        return None
+    from pydantic import TypeAdapter
+
     try:
-        return _manifest(json.loads(content)) if isinstance(content, str) else None
-    except (ValueError, RecursionError):
+        return TypeAdapter(Manifest).validate_json(content, strict=True, extra="forbid")
+    except ValueError:
         return None
 
 
@@ -71,23 +75,3 @@ def list_sources(connection: apsw.Connection) -> Iterator[dict[str, Any]]:
     """
     for row in connection.execute(sql):
         yield dict(zip(("title", "place", "collection", "sha256", "passages"), row, strict=True))
-
-
-def _manifest(raw: Any) -> Manifest | None:
-    """Return the JSON as a manifest; None unless every field has the type that we write."""
-    if not isinstance(raw, dict):
-        return None
-    raw_fields = cast("dict[str, Any]", raw)
-    raw_fields.setdefault("seal", "")
-    if set(raw_fields) != {manifest_field.name for manifest_field in fields(Manifest)}:
-        return None
-    sound = (
-        all(isinstance(value, _KINDS.get(name, str)) for name, value in raw_fields.items())
-        and all(isinstance(entry, dict) for entry in [*raw_fields["models"], *raw_fields["collections"]])
-        and all(isinstance(number, int) for number in raw_fields["counts"].values())
-    )
-    return Manifest(**raw_fields) if sound else None
-
-
-_KINDS = {"chunker": int, "models": list, "collections": list, "counts": dict}
-"""Types of the fields that are no text."""
