@@ -31,6 +31,7 @@ from localmcp.index.filters import Filters, allowed_sources
 from localmcp.index.fusion import Weights
 from localmcp.index.highlight import sentences
 from localmcp.index.keyword import Vocabulary, build_query, mix_neighbors, search_words
+from localmcp.index.sentence_codes import nearest_sentences
 from localmcp.index.vector import BEST, Block, SignIndex, exact_cosines, nearest_chunks
 from localmcp.index.vector_queue import waiting
 from localmcp.models import LazyEmbedder
@@ -238,6 +239,7 @@ class _Search:
         self._complete()
         if self.request.mode == "hybrid":
             self._weigh(language, trust)
+            self._count_passage_sentences(ours.model_id, vector)
         floor, signals = _floor(self.connection, ours.model_id), trust.signals if trust else None
         return Found(self.request, self.outcome, self.request.mode, floor, self.arms, identity.fingerprint, signals)
 
@@ -359,6 +361,14 @@ class _Search:
         weight = weight_for(self.connection, by_word, by_meaning, self.index.weights.semantic, trust)
         # Short questions about code look foreign now and then: a language counts that some passage is in.
         self.outcome.weights = Weights(weight if self._is_english() else min(weight, trust.foreign))
+
+    def _count_passage_sentences(self, model_id: int, vector: Vector) -> None:
+        """Let the nearest sentence of a passage count as much as the passage, where the model reads sentences."""
+        arms = self.arms
+        near = nearest_sentences(self.connection, model_id, arms.cosines, vector)
+        if near:
+            arms.cosines |= {chunk_id: (arms.cosines[chunk_id] + cosine) / 2 for chunk_id, cosine in near.items()}
+            arms.semantic_ranks = _ranked(arms.semantic_ranks, arms.cosines)
 
     def _is_english(self) -> bool:
         query = self.outcome.query

@@ -22,9 +22,11 @@ from localmcp.index.collections import (
     spec_of,
     visible_collections,
 )
+from localmcp.index.sentence_codes import keep_sentences
 from localmcp.index.vector import add_signs, vector_id
 from localmcp.index.vector_queue import (
     WORD_ONLY,
+    Made,
     Passage,
     front_lease,
     make_vectors,
@@ -258,17 +260,18 @@ def count_missing(connection: apsw.Connection, collection_id: int, model_id: int
 
 def _write(
     connection: apsw.Connection, collection: Collection, model_id: int, passages: Sequence[Passage],
-    vectors: Mapping[int, bytes],
+    made: Mapping[int, Made],
 ) -> int:  # fmt: skip
     if _bound_model(connection, collection) in (None, model_id):
-        return len(write_batch(connection, model_id, passages, vectors))
+        return len(write_batch(connection, model_id, passages, made))
     passages = still_lacking(connection, model_id, passages)
     ids = [passage.chunk_id for passage in passages]
     dimension = fetch_one(connection, "select dimension from models where id = ?", (model_id,))
-    if any(len(vectors[row_id]) != 4 * dimension for row_id in ids):
+    if any(len(made[row_id].vector) != 4 * dimension for row_id in ids):
         raise ModelMismatch(f"The model made vectors of another length than the {dimension} numbers it promised.")
-    keys = ((vector_id(model_id, row_id), vectors[row_id]) for row_id in ids)
+    keys = ((vector_id(model_id, row_id), made[row_id].vector) for row_id in ids)
     connection.executemany("insert into vectors (id, embedding) values (?, ?)", keys)
+    keep_sentences(connection, model_id, {row_id: made[row_id].sentences for row_id in ids})
     sql = "update jobs set done = done + ?, heartbeat_at = ? where id = ?"
     connection.execute(sql, (len(ids), utc_now(), _job_id(collection.id)))
     remember_keys(connection, passages)

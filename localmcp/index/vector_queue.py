@@ -17,13 +17,14 @@ from array import array
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import apsw
 
 from localmcp.index.collections import ensure_model, find_model
 from localmcp.index.drafts import WORD_ONLY
 from localmcp.index.lexicon import EMBEDDED_TITLE
+from localmcp.index.sentence_codes import keep_sentences, sentence_codes
 from localmcp.index.vector import write_vectors
 from localmcp.models import Embedder
 from localmcp.readers.chunking import put_below, shorten_prefix, without_addresses
@@ -138,6 +139,8 @@ class Passage:
     collection_id: int
     text: str
     """As it is embedded: title and headings, then the passage."""
+    prose: str
+    """The passage alone; empty for code, which has no sentences."""
     language: str
     key: int
     """Passages of one key share one vector."""
@@ -216,7 +219,9 @@ def _passage(
     embedded = put_below(shorten_prefix(title, tuple(json.loads(headings))), bare)
     # By collection: a vector made below a title of another one would tell by its scores that the text is there too.
     key = _key(f"{collection_id} {bare}" if len(bare) >= SHARED_FROM else embedded)
-    return Passage(chunk_id, source_id, collection_id, embedded, language, key, characters)
+    return Passage(
+        chunk_id, source_id, collection_id, embedded, "" if kind == "code" else bare, language, key, characters
+    )
 
 
 def _key(text: str) -> int:
@@ -227,8 +232,17 @@ def _key(text: str) -> int:
 # ---------------------------------------------------------------- vectors
 
 
-def make_vectors(database: Database, embedder: Embedder, passages: Sequence[Passage]) -> dict[int, bytes]:
-    """Return chunk id -> float32 vector, little endian, as the model makes them; equal passages are read once.
+class Made(NamedTuple):
+    """What a model makes of a passage."""
+
+    vector: bytes
+    """float32, little endian."""
+    sentences: bytes
+    """Codes of its sentences, if the model reads them."""
+
+
+def make_vectors(database: Database, embedder: Embedder, passages: Sequence[Passage]) -> dict[int, Made]:
+    """Return chunk id -> what the model makes of it; equal passages are read once.
 
     Raises:
         ModelUnavailable: the model failed.
@@ -239,12 +253,14 @@ def make_vectors(database: Database, embedder: Embedder, passages: Sequence[Pass
     fresh = {passage.key: passage for passage in passages if passage.key not in read}
     if fresh:
         vectors = embedder.embed_passages([passage.text for passage in fresh.values()])
-        read |= zip(fresh, (row.tobytes() for row in vectors.astype("<f4", copy=False)), strict=True)
+        rows = (row.tobytes() for row in vectors.astype("<f4", copy=False))
+        codes = sentence_codes(embedder, [passage.prose for passage in fresh.values()])
+        read |= zip(fresh, map(Made, rows, codes), strict=True)
     return {passage.chunk_id: read[passage.key] for passage in passages}
 
 
-def _read_already(connection: apsw.Connection, model_id: int, keys: Iterable[int]) -> dict[int, bytes]:
-    """Return key -> vector of an equal passage that was read already."""
+def _read_already(connection: apsw.Connection, model_id: int, keys: Iterable[int]) -> dict[int, Made]:
+    """Return key -> what was made of an equal passage that was read already."""
     sql = f"""
         {_PASSAGE} join equal_passages on chunk_id = chunks.id
         where key in (select value from carray(?)) and exists (select 1 from vectors where id = (? << 40 | chunks.id))
@@ -253,10 +269,12 @@ def _read_already(connection: apsw.Connection, model_id: int, keys: Iterable[int
     # Compared again: a record keeps its id when its text changes.
     equal = {passage.chunk_id: passage.key for row in rows if (passage := _passage(*row))}
     sql = """
-        select id & 1099511627775, embedding from vectors where id in (select ? << 40 | value from carray(?))
+        select vectors.id & 1099511627775, embedding, coalesce(codes, x'')
+        from vectors left join sentence_codes on sentence_codes.id = vectors.id
+        where vectors.id in (select ? << 40 | value from carray(?))
     """
     equal_rows = fetch_all(connection, sql, (model_id, apsw.carray(array("q", equal)))) if equal else []
-    return {equal[chunk_id]: embedding for chunk_id, embedding in equal_rows}
+    return {equal[chunk_id]: Made(embedding, codes) for chunk_id, embedding, codes in equal_rows}
 
 
 def remember_keys(connection: apsw.Connection, passages: Iterable[Passage]) -> None:
@@ -278,7 +296,7 @@ def still_lacking(connection: apsw.Connection, model_id: int, passages: Sequence
 
 
 def write_batch(
-    connection: apsw.Connection, model_id: int, passages: Sequence[Passage], made: Mapping[int, bytes]
+    connection: apsw.Connection, model_id: int, passages: Sequence[Passage], made: Mapping[int, Made]
 ) -> list[Passage]:
     """Store vectors and take their passages out of the queue; returns the passages that still lacked one.
 
@@ -292,7 +310,8 @@ def write_batch(
             continue
         part = still_lacking(connection, model_id, [p for p in passages if p.collection_id == collection_id])
         ids, sources = [p.chunk_id for p in part], [p.source_id for p in part]
-        write_vectors(connection, model_id, collection_id, sources, ids, [made[row_id] for row_id in ids])
+        write_vectors(connection, model_id, collection_id, sources, ids, [made[row_id].vector for row_id in ids])
+        keep_sentences(connection, model_id, {row_id: made[row_id].sentences for row_id in ids})
         written += part
     remember_keys(connection, written)
     connection.executemany(

