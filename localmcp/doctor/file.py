@@ -19,7 +19,7 @@ from localmcp.storage.provenance import foreign_objects, is_adopted
 
 MOST_DAMAGES = 20
 WORD_TABLES = frozenset({"words", "terms", "chunks_fts", "quickstarts_fts"})
-REMADE_TABLES = WORD_TABLES | {"vectors", "sentence_codes", "signs", "calls", ""}
+REMADE_TABLES = WORD_TABLES | {"vectors", "sentence_codes", "word_vectors", "signs", "calls", ""}
 """What can be made again from the documents, or, as the log of calls, be begun anew."""
 
 

@@ -13,6 +13,7 @@ import apsw
 
 from localmcp.index.reembedding import KIND as REEMBED
 from localmcp.index.reembedding import forget_unused_models
+from localmcp.index.word_vectors import UNUSED_WORDS
 from localmcp.storage.connections import open_copy
 from localmcp.storage.database import Database, fetch_one
 
@@ -114,6 +115,7 @@ _DEAD = (
     """,
     "delete from words where chunks <= 0 or collection_id not in (select id from collections)",
     "delete from terms where chunks <= 0 or collection_id not in (select id from collections)",
+    UNUSED_WORDS,
     f"delete from jobs where kind = '{REEMBED}' and arguments ->> 'collection' not in (select id from collections)",
 )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from localmcp.index.sources import trash_sources
 from localmcp.index.vector import remove_vectors
+from localmcp.index.word_vectors import UNUSED_WORDS
 from localmcp.storage.database import Database, bump_generations, fetch_column
 
 AT_ONCE = 200
@@ -26,5 +27,6 @@ def clear_collection(database: Database, collection_id: int) -> None:
             for table in ("words", "terms", "signs"):
                 connection.execute(f"delete from {table} where collection_id = ?", (collection_id,))
             connection.execute("delete from collections where id = ?", (collection_id,))
+            connection.execute(UNUSED_WORDS)
             bump_generations(connection, "content", "words", "signs")
             return

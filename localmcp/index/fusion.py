@@ -35,6 +35,7 @@ class Fused:
     named: float = 0.0
     """How much of its file's name the query holds, up to 1; 0 unless the query names its document."""
     for_language: float = 0.0
+    for_meanings: float = 0.0
 
 
 def semantic_score(cosine: float) -> float:

@@ -34,6 +34,7 @@ from localmcp.index.keyword import Vocabulary, build_query, mix_neighbors, searc
 from localmcp.index.sentence_codes import nearest_sentences
 from localmcp.index.vector import BEST, Block, SignIndex, exact_cosines, nearest_chunks
 from localmcp.index.vector_queue import waiting
+from localmcp.index.word_vectors import WordIndex, WordReader
 from localmcp.models import LazyEmbedder
 from localmcp.storage.database import Database, Generations, fetch_column, fetch_one, read_generations
 from localmcp.wording.languages import detect_language
@@ -100,6 +101,7 @@ class Index:
         self.vocabulary = Vocabulary()
         self._lock = threading.Lock()
         self._signs: dict[int, SignIndex] = {}
+        self._words: dict[int, WordIndex] = {}
         self._allowed: dict[tuple[Any, ...], Any] = {}
         """Sources that fulfil the last filters: among 100,000 sources they take 25 ms to find."""
 
@@ -194,10 +196,15 @@ class Index:
             signs = self._signs.setdefault(model_id, SignIndex(model_id))
         return signs.blocks(connection, generations.signs, collection_ids)
 
+    def word_index(self, model_id: int) -> WordIndex:
+        """Return what that model says of the words of the file."""
+        with self._lock:
+            return self._words.setdefault(model_id, WordIndex(model_id))
+
     def close(self) -> None:
         """Forget what is cached."""
         with self._lock:
-            self._signs, self._allowed = {}, {}
+            self._signs, self._words, self._allowed = {}, {}, {}
 
 
 class _Search:
@@ -236,6 +243,8 @@ class _Search:
         vectors = [vector, *self.embedded.sentences]
         self._search_vectors(ours, vectors, self.request.nearest.get(identity.fingerprint, ()))
         language = detect_language(self.request.text)
+        if self.request.mode == "hybrid":
+            self._search_meanings(ours, vector, language)
         self._complete()
         if self.request.mode == "hybrid":
             self._weigh(language, trust)
@@ -361,6 +370,33 @@ class _Search:
         weight = weight_for(self.connection, by_word, by_meaning, self.index.weights.semantic, trust)
         # Short questions about code look foreign now and then: a language counts that some passage is in.
         self.outcome.weights = Weights(weight if self._is_english() else min(weight, trust.foreign))
+
+    def _search_meanings(self, ours: _SearchedModel, vector: Vector, language: str | None) -> None:
+        """Find passages by words that mean what those of the question do, where the model says something of words.
+
+        Among the first three of 84 and 70 questions to mixed libraries: .57 -> .76, .49 -> .57.
+        """
+        embedder, arms = self.index.embedder.get(), self.arms
+        if not isinstance(embedder, WordReader):
+            return
+        others = groups_in_other_languages(self.connection, language, ours.collection_ids)
+        if not others:
+            # In a file of the question's own language technical abstracts lose by it.
+            return
+        words, total = embedder.question_words(self.request.text), self.outcome.searched["chunks"]
+        sums = self.index.word_index(ours.model_id).sums(
+            self.connection, self.generations.signs, words, language, total
+        )
+        if self.allowed is not None:
+            sums = {chunk_id: sums[chunk_id] for chunk_id in self._asked_for(ours, [*sums])}
+        most = max(sums.values(), default=0.0)
+        alike = {chunk_id: value / most for chunk_id, value in sums.items() if value > 0}
+        best = sorted(alike, key=lambda chunk_id: (-alike[chunk_id], chunk_id))[:ARM_DEPTH]
+        new = self._asked_for(ours, [chunk_id for chunk_id in best if chunk_id not in arms.cosines])
+        arms.cosines |= exact_cosines(self.connection, ours.model_id, new, vector)
+        arms.alike = {chunk_id: alike[chunk_id] for chunk_id in arms.cosines.keys() & alike.keys()}
+        arms.most_alike = frozenset(best)
+        self.clock.lap("meanings of words")
 
     def _count_passage_sentences(self, model_id: int, vector: Vector) -> None:
         """Let the nearest sentence of a passage count as much as the passage, where the model reads sentences."""

@@ -36,6 +36,7 @@ from localmcp.index.vector_queue import (
     still_lacking,
     write_batch,
 )
+from localmcp.index.word_vectors import keep_words
 from localmcp.models import Embedder, ModelIdentity
 from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_column, fetch_one
 from localmcp.storage.times import utc_now
@@ -275,6 +276,7 @@ def _write(
     sql = "update jobs set done = done + ?, heartbeat_at = ? where id = ?"
     connection.execute(sql, (len(ids), utc_now(), _job_id(collection.id)))
     remember_keys(connection, passages)
+    keep_words(connection, model_id, dict(word for row_id in ids for word in made[row_id].words))
     return len(ids)
 
 

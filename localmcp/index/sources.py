@@ -19,6 +19,7 @@ from localmcp.index import vector
 from localmcp.index.drafts import ChunkDraft, IndexedWords, SourceDraft, heading_of, index_words
 from localmcp.index.lexicon import add_to_index, remove_from_index, write_words
 from localmcp.index.vector_queue import requeue
+from localmcp.index.word_vectors import UNUSED_WORDS, forget_words
 from localmcp.storage.database import bump_generations, fetch_all, fetch_column, fetch_one
 from localmcp.storage.times import utc_now
 
@@ -246,7 +247,7 @@ def _write_vectors(
 
 def _remove_chunks(connection: apsw.Connection, collection_id: int, chunk_ids: Sequence[int]) -> None:
     """Remove some chunks of a source that is not in the trash, with all that is known of them."""
-    _hide_chunks(connection, collection_id, chunk_ids)
+    forget_words(connection, _hide_chunks(connection, collection_id, chunk_ids))
     vector.remove_vectors(connection, chunk_ids)
     connection.executemany("delete from chunks where id = ?", ((row_id,) for row_id in chunk_ids))
 
@@ -323,6 +324,8 @@ def purge_sources(connection: apsw.Connection, trashed_before: str) -> int:
     for (source_id,) in rows:
         vector.remove_vectors(connection, _chunk_ids(connection, source_id))
         connection.execute("delete from sources where id = ?", (source_id,))
+    if rows:
+        connection.execute(UNUSED_WORDS)
     return len(rows)
 
 

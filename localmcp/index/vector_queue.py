@@ -26,7 +26,9 @@ from localmcp.index.drafts import WORD_ONLY
 from localmcp.index.lexicon import EMBEDDED_TITLE
 from localmcp.index.sentence_codes import keep_sentences, sentence_codes
 from localmcp.index.vector import write_vectors
+from localmcp.index.word_vectors import index_words, keep_words, words_of
 from localmcp.models import Embedder
+from localmcp.models.word_outputs import WordCode
 from localmcp.readers.chunking import put_below, shorten_prefix, without_addresses
 from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_one
 from localmcp.storage.times import is_recent, utc_now
@@ -239,6 +241,8 @@ class Made(NamedTuple):
     """float32, little endian."""
     sentences: bytes
     """Codes of its sentences, if the model reads them."""
+    words: Sequence[WordCode] = ()
+    """Indexed words with their codes, if the model says something of each word."""
 
 
 def make_vectors(database: Database, embedder: Embedder, passages: Sequence[Passage]) -> dict[int, Made]:
@@ -255,7 +259,9 @@ def make_vectors(database: Database, embedder: Embedder, passages: Sequence[Pass
         vectors = embedder.embed_passages([passage.text for passage in fresh.values()])
         rows = (row.tobytes() for row in vectors.astype("<f4", copy=False))
         codes = sentence_codes(embedder, [passage.prose for passage in fresh.values()])
-        read |= zip(fresh, map(Made, rows, codes), strict=True)
+        words = words_of(embedder, [passage.text for passage in fresh.values()])
+        stems = map(index_words, (passage.language for passage in fresh.values()), words)
+        read |= zip(fresh, map(Made, rows, codes, stems), strict=True)
     return {passage.chunk_id: read[passage.key] for passage in passages}
 
 
@@ -314,6 +320,7 @@ def write_batch(
         keep_sentences(connection, model_id, {row_id: made[row_id].sentences for row_id in ids})
         written += part
     remember_keys(connection, written)
+    keep_words(connection, model_id, dict(word for passage in written for word in made[passage.chunk_id].words))
     connection.executemany(
         "update vector_queue set passages = passages - 1, characters = characters - ? where source_id = ?",
         ((passage.characters, passage.source_id) for passage in written),

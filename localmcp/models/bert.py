@@ -35,5 +35,14 @@ class Bert:
 
     def __call__(self, ids: Ids) -> Vector:
         """Return the unit vector of shape (width,) of a text's token ids, special ones included."""
-        mean = self._session.run(None, {"embedded": self._embed(ids)[None]})[0][0].mean(axis=0)
-        return mean / np.linalg.norm(mean)
+        return mean_of(self.outputs(ids))
+
+    def outputs(self, ids: Ids) -> Vectors:
+        """Return a vector of each token: shape (tokens, width)."""
+        return self._session.run(None, {"embedded": self._embed(ids)[None]})[0][0]
+
+
+def mean_of(outputs: Vectors) -> Vector:
+    """Return the unit vector of a text, of shape (width,), from those of its tokens."""
+    mean = outputs.mean(axis=0)
+    return mean / np.linalg.norm(mean)

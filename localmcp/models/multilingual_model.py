@@ -16,8 +16,9 @@ from localmcp.config import packaged_data
 from localmcp.errors import ModelUnavailable
 from localmcp.models.bert import Bert
 from localmcp.models.embedder import MULTILINGUAL_NAME, ModelIdentity, unit_rows, without_directions
-from localmcp.models.local_model import LocalModel, Run
-from localmcp.models.native import explained, map_checked, map_file, threads_for
+from localmcp.models.local_model import FEW_PASSAGES, LocalModel, Run
+from localmcp.models.native import explained, map_checked, map_file, native_calls, run_beside, threads_for
+from localmcp.models.word_outputs import WordCode, word_means
 
 E5_SHA256 = "1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f"
 _INSTALL = 'Install it with: pip install "localmcp[multilingual]". Windows and Intel Macs have no package for it.'
@@ -54,6 +55,7 @@ class MultilingualEmbedder(LocalModel):
 
     def __init__(self, *, threads: int | None = None) -> None:
         path = find_e5_file()
+        self._pieces = SentencePieces(path)
         with explained(MULTILINGUAL_NAME, _INSTALL):
             weights = E5Weights(map_checked(path, E5_SHA256, _REINSTALL))
             # On one thread, so that passages share it.
@@ -61,9 +63,10 @@ class MultilingualEmbedder(LocalModel):
             with np.load(packaged_data() / "multilingual_common.npz", allow_pickle=False) as stored:
                 self._query_mean, self._passage_mean = CENTERING * stored["query"], CENTERING * stored["passage"]
                 self._directions = (stored["directions"], stored["translations"])
+                self._word_means = stored["query_word"], stored["passage_word"]
             super().__init__(
                 self._bert,
-                SentencePieces(path),
+                self._pieces,
                 ModelIdentity(
                     name=MULTILINGUAL_NAME,
                     sha256=E5_SHA256,
@@ -88,6 +91,33 @@ class MultilingualEmbedder(LocalModel):
     def embed_query(self, text: str) -> Vector:
         """Return the unit vector of shape (dimension,)."""
         return self._less_common(super().embed_query(text)[None], self._query_mean)[0]
+
+    def read_words(self, texts: Sequence[str]) -> list[list[WordCode]]:
+        """Return the words of passages, with the signs of their vectors."""
+        read: dict[int, list[WordCode]] = {}
+
+        def read_row(row: int) -> None:
+            words, vectors = self._words(self.identity.passage_prefix + texts[row], self._word_means[1])
+            codes = np.packbits(vectors > 0, axis=1, bitorder="little")
+            read[row] = [(word, code.tobytes()) for word, code in zip(words, codes, strict=True)]
+
+        run_beside(read_row, range(len(texts)), 1 if len(texts) <= FEW_PASSAGES else self._threads)
+        return [read[row] for row in range(len(texts))]
+
+    def question_words(self, text: str) -> list[tuple[str, Vector]]:
+        """Return the words of a question, with unit vectors to compare with the codes of passages' words."""
+        words, vectors = self._words(self.identity.query_prefix + text, self._word_means[0])
+        return list(zip(words, unit_rows(vectors), strict=True))
+
+    def _words(self, prefixed: str, common: Vector) -> tuple[list[str], Vectors]:
+        ids = self._pieces.model_ids(prefixed, _WINDOW)
+        with self._passage_slots, native_calls:
+            outputs = self._bert.outputs(ids)
+        pieces = self._pieces.texts(ids[1:-1])
+        # The prefix ends with a colon.
+        start = pieces.index(":") + 1
+        words, means = word_means(pieces[start:], outputs[1 + start : -1])
+        return words, without_directions(means - common, np.concatenate(self._directions))
 
     def _less_common(self, vectors: Vectors, mean: Vector) -> Vectors:
         vectors = vectors - mean
@@ -224,6 +254,10 @@ class SentencePieces:
         """Return the tokens between special ones, `most` at most."""
         header = self._opened[2]
         return np.array([header.first, *self._ids(text)[:most], header.last], np.int64)
+
+    def texts(self, ids: Ids) -> list[str]:
+        """Return the pieces with these numbers."""
+        return self._opened[0].id_to_piece(ids.tolist())
 
     def __call__(self, text: str) -> int:
         return len(self._ids(text))

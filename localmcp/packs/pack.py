@@ -16,6 +16,7 @@ import apsw
 from localmcp import __version__, files
 from localmcp.errors import FileUnavailable, InvalidInput
 from localmcp.index.collections import choose_collections
+from localmcp.index.word_vectors import UNUSED_WORDS
 from localmcp.packs.digest import digest_content
 from localmcp.packs.manifest import Manifest, count_contents, seal_of
 from localmcp.readers.chunking import CHUNKER_VERSION
@@ -128,6 +129,7 @@ def _reduce(connection: apsw.Connection, unwanted: Sequence[int] | None) -> None
     connection.execute("delete from vector_queue where source_id not in (select id from sources)")
     _forget_history(connection)
     _delete_spare_vectors(connection)
+    connection.execute(UNUSED_WORDS)
     connection.execute(
         "delete from sqlite_sequence where name in (select value from json_each(?))", (json.dumps(PRIVATE_TABLES),)
     )

@@ -147,6 +147,14 @@ SCHEMA = """
     create view embeddings as
         select id >> 40 as model_id, id & 1099511627775 as chunk_id, embedding from vectors;
 
+    create table word_vectors (    -- what a multilingual model says of each word
+        id integer primary key,
+        model_id integer not null references models (id) on delete cascade,
+        word text not null,        -- a stem as it is indexed
+        code blob not null,        -- the signs of its vector where it was first read
+        unique (model_id, word)
+    ) strict;
+
     create table sentence_codes (  -- of passages that a multilingual model read
         id integer primary key references vectors (id) on delete cascade,
         codes blob not null

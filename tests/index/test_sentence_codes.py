@@ -1,4 +1,4 @@
-"""Sentences of passages, which the multilingual model reads by themselves."""
+"""Sentences and words of passages, of which the multilingual model says something by themselves."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 from localmcp.config import Settings
 from localmcp.index.candidates import SearchRequest
 from localmcp.index.sentence_codes import split
+from localmcp.index.sources import purge_sources
 from localmcp.storage.database import fetch_one
 from localmcp.workspace import Workspace
 
@@ -35,6 +36,20 @@ def test_a_fact_in_the_middle_of_a_letter_is_nearer_than_the_letter(tmp_path: Pa
             connection.execute("delete from sentence_codes")
         without = workspace.index.search(SearchRequest("chi ha rubato la torta?")).hits
         assert next(h for h in without if h.passage.title == "Brief").scores.semantic < hits[0].scores.semantic
+
+
+def test_words_of_like_meaning_find_a_letter_in_another_language_and_leave_with_it(tmp_path: Path) -> None:
+    with Workspace(Settings(database=tmp_path / "a.localmcp", model="multilingual")) as workspace:
+        added = workspace.library.add_text(LETTER, "Brief")
+        workspace.library.make_vectors()
+        hits = workspace.index.search(SearchRequest("chi ha rubato la torta?")).hits
+        assert hits[0].scores.for_meanings > 0
+        with workspace.database.read() as connection:
+            assert fetch_one(connection, "select count(*) from word_vectors where word = 'hund'") == 1
+        workspace.library.remove([added.uuid])
+        with workspace.database.write() as connection:
+            purge_sources(connection, "9999")
+            assert fetch_one(connection, "select count(*) from word_vectors") == 0
 
 
 def test_a_single_sentence_is_the_passage_itself() -> None:
