@@ -59,6 +59,10 @@ Reader = Callable[[bytes, str], Document]
 """Bytes and a file name (for the suffix and the fallback title) to a document."""
 
 
+UNSEEN = re.compile("[\xad\u2060]|(?<![\u0e00-\u17ff])\u200b")
+"""Soft hyphens and joints without width, which cut a word in two; Thai to Khmer have them instead of spaces."""
+
+
 def make_document(
     name: str,
     text: str,
@@ -78,6 +82,8 @@ def make_document(
     if not text.strip():
         raise UnreadableDocument(f"{name} holds no text.")
     count_text(len(text))
+    if markup != "code" and not any(field in places for field in ("page_starts", "row_starts", "headings", "appendix")):
+        text = UNSEEN.sub("", text)
     line = one_line(title) or readable_stem(name)
     return Document(line, _clean(text), kind, markup, source_type, metadata or {}, **places)
 

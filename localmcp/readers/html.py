@@ -298,7 +298,13 @@ class _MarkdownWriter:
         elif tag == "math":
             self.run.append(_formula(node))
         elif tag == "img":
-            self.run.append(node.attributes.get("alt") or "")
+            self.run.append(f" {node.attributes.get('alt') or ''} ")
+        elif tag == "ruby":
+            for child in node.iter(include_text=True):
+                if child.tag not in ("rt", "rp"):
+                    self.visit(child)
+            readings = "".join(reading.text(strip=True) for reading in node.css("rt"))
+            self.run.append(f"({readings})" if readings else "")
         elif tag in ("code", "kbd", "samp") and "`" not in (code := node.text().strip()):
             self.run.append(f"`{code}`" if code else "")
         elif tag == "sup" and (raised := node.text(strip=True)).strip("+-\u2212").isdecimal():

@@ -63,13 +63,24 @@ def _front_matter(text: str) -> tuple[dict[str, Any], int]:
     match = re.match(r"---[ \t]*\r?\n(.{0,65536}?)^(?:---|\.\.\.)[ \t]*\r?$", text, re.S | re.M)
     if not match:
         return {}, 0
+    front = _read_yaml(match[1])
+    if front is None:
+        # One value that is not YAML does not take the others with it: each key is read with the lines below it.
+        front = dict[str, Any]()
+        for entry in re.split(r"\n(?=[^\s#-])", match[1]):
+            key, _, value = entry.partition(":")
+            front |= _read_yaml(entry) or ({key.strip(): one_line(value)} if value.strip() else {})
+    return front, match.end()
+
+
+def _read_yaml(text: str) -> dict[str, Any] | None:
     yaml = import_module("yaml")
     try:
-        front: Any = json_value(yaml.load(match[1], _loader())) if _is_tame(yaml, match[1]) else {}
+        front: Any = json_value(yaml.load(text, _loader())) if _is_tame(yaml, text) else {}
     except Exception as error:  # The parser raises anything on odd values.
         logger.debug("front matter is not YAML: %s", error)
-        front = dict[str, Any]()
-    return (cast("dict[str, Any]", front), match.end()) if isinstance(front, dict) else ({}, 0)
+        return None
+    return cast("dict[str, Any]", front) if isinstance(front, dict) else {}
 
 
 def _read_toml(text: str) -> dict[str, Any]:

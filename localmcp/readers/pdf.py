@@ -9,9 +9,11 @@ from contextlib import closing
 from importlib import import_module
 from itertools import islice
 from typing import Any
+from unicodedata import normalize
 
 from localmcp.errors import ScannedDocument, UnreadableDocument
 from localmcp.readers.document import (
+    UNSEEN,
     Document,
     date_fields,
     iso_date,
@@ -32,6 +34,9 @@ _PDF_PASSWORD = 4
 
 MOST_BOOKMARKS = 5000
 
+_SHAPES_OF_LETTERS = re.compile("[\ufb00-\ufdff\ufe70-\ufefc]+")
+"""Ligatures, and the forms that Arabic letters have within a word."""
+
 
 def read_pdf(data: bytes, name: str) -> Document:
     pdfium = import_module("pypdfium2")
@@ -41,7 +46,6 @@ def read_pdf(data: bytes, name: str) -> Document:
                 pdf.init_forms()
                 title, author, created = (_property(pdf, key) for key in (b"Title", b"Author", b"CreationDate"))
                 pages = _pdf_pages(pdf, name)
-                notes = [_page_notes(pdf, number) for number in range(len(pages))]
                 bookmarks = list(_bookmarks(pdf))
         except pdfium.PdfiumError as error:
             if getattr(error, "err_code", None) == _PDF_PASSWORD:
@@ -49,9 +53,7 @@ def read_pdf(data: bytes, name: str) -> Document:
             raise UnreadableDocument(f"{name} is not a readable PDF: {error}") from error
     if not any(page.strip() for page in pages):
         raise ScannedDocument(name, len(pages), can_be_read=bool(installed_engine()), data=data)
-    text, starts = join_pages(
-        [f"{page}\n\n{lines}".strip() if lines else page for page, lines in zip(pages, notes, strict=True)]
-    )
+    text, starts = join_pages(pages)
     metadata = set_fields(author=author, created=_pdf_date(created))
     named_by_program = re.search(r"^(untitled|microsoft \w+ - )|\.(docx?|pptx?|tex|dvi|indd|pdf)$", title, re.I)
     return make_document(
@@ -80,23 +82,21 @@ def _pdf_pages(pdf: Any, name: str) -> list[str]:
 
 
 def _page_text(pdf: Any, number: int) -> str | None:
+    raw = import_module("pypdfium2.raw")
     try:
-        with closing(pdf[number]) as page, closing(page.get_textpage()) as layer:
-            text: str = layer.get_text_bounded()
+        if raw.FPDFPage_GetAnnotCount(page := pdf[number]):
+            # What was filled in or typed onto the page becomes a part of it.
+            page.flatten()
+            page.close()
+            page = pdf[number]
+        with closing(page), closing(page.get_textpage()) as layer:
+            text: str = layer.get_text_range()
     except import_module("pypdfium2").PdfiumError:
         return None
+    text = _SHAPES_OF_LETTERS.sub(lambda match: normalize("NFKC", match[0]), UNSEEN.sub("", text.replace("\r\n", "\n")))
     # PDFium marks a hyphen that ends a line, and swallows the line end: 'exam\x02ple' is 'exam-' above 'ple'.
-    text = re.sub("[\x02\ufffe](?=[a-z\u00df-\u00ff])", "", text)
-    return re.sub("[\x02\ufffe]", "-", text).replace("\r\n", "\n")
-
-
-def _page_notes(pdf: Any, number: int) -> str:
-    """Return the filled fields, comments and notes of a page, a line each."""
-    try:
-        with closing(pdf[number]) as page:
-            return "\n".join(annotation_lines(page))
-    except import_module("pypdfium2").PdfiumError:
-        return ""
+    text = re.sub("[\x02\ufffe](?=[a-z\u00df-\u00ff])|(?<=\\w)\u2010\n(?=[a-z\u00df-\u00ff])", "", text)
+    return re.sub("[\x02\ufffe]", "-", text)
 
 
 def _bookmarks(pdf: Any) -> Iterator[tuple[int, tuple[str, ...]]]:
@@ -150,55 +150,6 @@ def _pdf_date(value: str) -> str:
         return ""
     year, month, day, *clock = match.groups()
     return iso_date(f"{year}-{month}-{day}" + (f"T{':'.join(clock)}" if clock[0] else ""))
-
-
-# ---------------------------------------------------------------- what people put on the pages
-
-
-MOST_ANNOTATIONS = 2000
-"""Annotations of one page that are looked at."""
-_LINK, _TYPED_NOTE, _POPUP, _FIELD = 2, 3, 16, 20
-"""Kinds of annotations; all below the pop-up but links hold what somebody wrote."""
-_BUTTON, _PASSWORD = 1 << 16, 1 << 13
-"""Flags of fields that hold no value, or a secret."""
-
-
-def annotation_lines(page: Any) -> list[str]:
-    """Return a line for each filled field, comment and typed note of an open page, in their order."""
-    raw = import_module("pypdfium2.raw")
-    number = min(raw.FPDFPage_GetAnnotCount(page), MOST_ANNOTATIONS)
-    return [line for line in (_line(raw, page, index) for index in range(number)) if line]
-
-
-def _line(raw: Any, page: Any, index: int) -> str:
-    annotation = raw.FPDFPage_GetAnnot(page, index)
-    if not annotation:
-        return ""
-    try:
-        kind: int = raw.FPDFAnnot_GetSubtype(annotation)
-        if kind == _FIELD:
-            return _field(raw, page.formenv, annotation) if page.formenv else ""
-        return _note(raw, kind, annotation) if 0 < kind < _POPUP and kind != _LINK else ""
-    finally:
-        raw.FPDFPage_CloseAnnot(annotation)
-
-
-def _field(raw: Any, form: Any, annotation: Any) -> str:
-    flags: int = raw.FPDFAnnot_GetFormFieldFlags(form, annotation)
-    value = _read(raw, raw.FPDFAnnot_GetFormFieldValue, form, annotation)
-    if flags & (_BUTTON | _PASSWORD) or value in ("", "Off"):
-        return ""
-    names = (raw.FPDFAnnot_GetFormFieldAlternateName, raw.FPDFAnnot_GetFormFieldName)
-    name = next((name for read in names if (name := one_line(_read(raw, read, form, annotation)))), "")
-    return f"{name}: {value}" if name else value
-
-
-def _note(raw: Any, kind: int, annotation: Any) -> str:
-    words = _read(raw, raw.FPDFAnnot_GetStringValue, annotation, b"Contents")
-    if kind == _TYPED_NOTE or not words:
-        return words
-    author = one_line(_read(raw, raw.FPDFAnnot_GetStringValue, annotation, b"T"))
-    return f"Comment by {author}: {words}" if author else f"Comment: {words}"
 
 
 def _read(raw: Any, read: Any, *place: Any) -> str:

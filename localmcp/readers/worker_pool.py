@@ -33,6 +33,7 @@ WATCH_SECONDS = 0.05
 """Time between two looks at the workers, in which a process can allocate about 100 MB."""
 RETIRE_BYTES = 350_000_000
 """A worker that holds more after a file is replaced, since Python rarely gives memory back."""
+DOCUMENTS = 20
 
 _ENTRY = "import sys, json; sys.path[:] = json.loads(sys.argv[1]); from localmcp.readers import worker; worker.run()"
 
@@ -53,7 +54,7 @@ class Limits:
     memory: int = 1_000_000_000
     """Bytes that the worker holds, its own 50 MB included."""
     text: int = 50_000_000
-    """Characters."""
+    """Characters of one document; those of a mailbox or an archive together may have DOCUMENTS times as many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,6 +313,8 @@ class WorkerPool(Generic[Item, Value]):
         limits = self.limits
         if member.memory > limits.memory:
             return self._too_much_memory()
+        if member.text > DOCUMENTS * limits.text:
+            return f"its documents together hold more than {DOCUMENTS * limits.text // 1_000_000} MB of text"
         allowed = limits.seconds + limits.seconds_per_megabyte * member.text / 1e6
         if spent - member.spent_before > allowed:
             setting = f"setting reader_seconds: {limits.seconds:g}"

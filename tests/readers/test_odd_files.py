@@ -330,3 +330,21 @@ def test_colors_and_struck_over_letters_of_a_terminal_are_no_text() -> None:
 def test_bytes_with_a_nul_that_are_no_unicode_are_no_text() -> None:
     assert why_unread(b".snd\0\0\0\x20" + b"\xcd\xd3\xc7\xc5" * 500, "bell.au", 2008) is not None
     assert why_unread(("caff\u00e8 " * 50).encode() + b"\0", "note.txt", 351) is None
+
+
+def test_one_bad_line_of_front_matter_leaves_the_others() -> None:
+    text = "---\ntitle: Plan: phase two\ndate: 2026-03-04\nsource: @smith\ntags:\n  - heat\n---\n# Section\n"
+    document = read_bytes(text.encode(), "a.md")
+    assert (document.title, document.date, document.metadata["tags"]) == ("Plan: phase two", "2026-03-04", ["heat"])
+
+
+def test_signs_that_nobody_sees_do_not_cut_words() -> None:
+    text = "Der Wasser\u00adschaden wird am Folge\u200btag gemeldet."
+    assert read_bytes(text.encode(), "a.md").text == "Der Wasserschaden wird am Folgetag gemeldet."
+    assert read_bytes(text.encode(), "a.py").text == text
+
+
+def test_pictures_and_readings_in_html_keep_words_whole() -> None:
+    ruby = "<ruby>東<rt>とう</rt>京<rt>きょう</rt></ruby>都"
+    page = f'<p><img alt="caution">never open it. {ruby}</p>'
+    assert read_bytes(page.encode(), "a.html").text == "caution never open it. 東京(とうきょう)都"

@@ -471,25 +471,14 @@ def test_bookmarks_of_a_pdf_are_its_headings() -> None:
     assert [chunk.headings for chunk in chunks] == [section.path for section in sections]
 
 
-def test_a_pdf_has_the_values_of_its_form_and_what_was_noted_on_its_pages() -> None:
+def test_what_was_filled_into_a_pdf_is_read_and_a_comment_is_not() -> None:
     notes = (
-        "/Subtype /Widget /FT /Tx /T (f1) /TU (Full name) /V (Casimir\\nOblomov)",
-        "/Subtype /Widget /FT /Tx /T (empty)",
-        "/Subtype /Widget /FT /Tx /T (pin) /Ff 8192 /V (4711)",
-        "/Subtype /Widget /FT /Btn /T (agree) /V /Yes /AS /Yes",
-        "/Subtype /Widget /FT /Btn /T (send) /Ff 65536",
-        "/Subtype /Link /Contents (a link)",
+        "/Subtype /Widget /FT /Tx /T (f1) /V (Casimir Oblomov) /DA (/F1 12 Tf 0 g)",
         "/Subtype /Text /T (Ada) /Contents (Check the quota)",
-        "/Subtype /FreeText /Contents (At the river)",
     )
     document = read_bytes(make_pdf([["A licence"], ["Page two"]], notes=notes), "a.pdf")
-    first = "A licence\n\nFull name: Casimir Oblomov\nagree: Yes\nComment by Ada: Check the quota\nAt the river"
-    assert (document.text, document.page_starts) == (f"{first}\n\nPage two", (0, len(first) + 2))
-
-
-def test_a_scan_with_a_comment_is_still_a_scan() -> None:
-    with pytest.raises(ScannedDocument):
-        read_bytes(make_pdf([[]], notes=["/Subtype /Text /Contents (Look)"]), "scan.pdf")
+    assert "Casimir Oblomov" in document.text and "quota" not in document.text
+    assert document.text[document.page_starts[1] :] == "Page two"
 
 
 def test_a_pdf_title_left_by_a_program_gives_way_to_the_file_name() -> None:

@@ -61,6 +61,13 @@ def handle(item):
             burn(60 if number == 2 else 0.02)
             yield number
 
+    elif order == "pages":
+        for number in range(400):
+            begin_member(f"part {number}")
+            count_text(1_900_000)
+            burn(0.02)
+            yield number
+
     elif order == "parts":
         for number in range(400):
             begin_member(f"part {number}")
@@ -156,6 +163,11 @@ def test_a_container_of_many_small_parts_costs_no_more_than_one_file():
     results = run(["parts"], workers=1)["parts"]
     assert results[-1] == "end" and isinstance(results[-2], tuple)
     assert time.monotonic() - start < 5
+
+
+def test_documents_of_a_container_share_a_limit_of_text():
+    results = run(["pages"], workers=1)["pages"]
+    assert results[-2][1] == "its documents together hold more than 40 MB of text" and results[-1] == "end"
 
 
 def test_workers_wait_while_nobody_takes_their_values(monkeypatch):
