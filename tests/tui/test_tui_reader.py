@@ -144,7 +144,7 @@ async def test_the_help_of_the_reader_names_its_keys(tui: RunningTui) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "shown", "hidden"),
     [
-        ("paper.tex", "\\section{Moorhens}\n\nNests float.\n", "Moorhens", "# Moorhens"),
+        ("paper.rst", "Moorhens\n========\n\nNests float.\n", "Moorhens", "# Moorhens"),
         ("mail.eml", "From: Ada\nTo: Bo\nSubject: Moorhens\n\nNests float.\n", "From: Ada  ", "From: Ada To"),
     ],
 )
