@@ -88,7 +88,7 @@ class ScannedDocument(UnreadableDocument):
         else:
             super().__init__(
                 f"{name} has no text layer: {counted}, probably scanned.",
-                hint="Install text recognition with: pip install 'localmcp[ocr]' (or tesseract), then refresh.",
+                hint="Install tesseract, which recognizes text, then run: localmcp refresh",
             )
         self.pages = pages
         self.data = data

@@ -24,14 +24,14 @@ from localmcp.library.ledger import Entry, Root, owner_of
 from localmcp.library.reading import Origin, Reading, Step, Task, draft_source, member_uri, open_regular
 from localmcp.library.report import Run
 from localmcp.library.walk import File
-from localmcp.readers.ocr import Engine, PageText, installed_engine, read_pages, scan_document
+from localmcp.readers.ocr import PageText, installed_engine, read_pages, scan_document
 from localmcp.readers.worker_pool import Answer, Limits, WorkerPool
 from localmcp.storage.database import Database, fetch_all, fetch_one, upsert_rows
 
 log = logging.getLogger(__name__)
 
 PAGE_LIMITS = Limits(seconds=600, seconds_per_megabyte=0, memory=1_500_000_000)
-"""Of each page: the engine alone holds 0.5 to 1.3 GB."""
+"""Of each page."""
 LEAST_CONFIDENCE = 0.6
 """Below it a page is a picture, in whose shapes letters were seen."""
 LEASE = "scans"
@@ -75,8 +75,8 @@ def _pages_in(reason: str) -> int:
     return int(match[1].replace(",", "")) if match else 1
 
 
-Pages = tuple[str, int, Engine]
-"""Path of a file, its first page to read, and the engine that reads it."""
+Pages = tuple[str, int]
+"""Path of a file, and its first page to read."""
 
 
 class ScanReader:
@@ -126,7 +126,7 @@ class ScanReader:
         pages = self._pages_read(scan.path, sha256)
         read = 0
         first = max(pages, default=0) + 1
-        for answer in pool.run([(scan.path, first, installed_engine())]) if first <= scan.pages else ():
+        for answer in pool.run([(scan.path, first)]) if first <= scan.pages else ():
             if answer.failure and not answer.member:
                 self._give_up(collection, scan, answer.failure)
                 return read
@@ -213,11 +213,11 @@ class ScanReader:
 
 def _recognize(item: Pages) -> Iterator[PageText]:
     """Read the pages of a file from a page on; runs in a worker process."""
-    uri, first, engine = item
+    uri, first = item
     path, member = split_uri(uri)
     with open_regular(Path(path)) as file:
         data = _scan_in(file, PurePath(path).name, member) if member else file.read()
-    yield from read_pages(PurePath(uri).name, data, first, engine)
+    yield from read_pages(PurePath(uri).name, data, first)
 
 
 def _scan_in(file: BinaryIO, name: str, member: str) -> bytes:

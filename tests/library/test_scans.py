@@ -114,7 +114,7 @@ def test_without_text_recognition_the_reason_says_what_helps(tmp_path, monkeypat
     from localmcp.readers.readers import read_bytes
 
     scan: Path = make_scan(tmp_path / "a.pdf", "Words")
-    with pytest.raises(ScannedDocument, match=r"pip install 'localmcp\[ocr\]'"):
+    with pytest.raises(ScannedDocument, match="Install tesseract"):
         read_bytes(scan.read_bytes(), scan.name)
 
 

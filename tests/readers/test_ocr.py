@@ -1,6 +1,8 @@
-"""Scans and pictures are read by whichever engine is installed, page by page, without the network."""
+"""Scans and pictures are read by tesseract, page by page, without the network."""
 
 import io
+import os
+import shutil
 import socket
 
 import pytest
@@ -8,10 +10,8 @@ from PIL import Image, ImageDraw, ImageFont
 
 from localmcp.errors import ScannedDocument, UnreadableDocument
 from localmcp.readers import ocr
-from localmcp.readers.ocr import Line, read_pages, reading_order, scan_document
+from localmcp.readers.ocr import read_pages, scan_document
 from localmcp.readers.readers import read_bytes
-
-ENGINES = ["rapidocr", "tesseract"]
 
 
 def draw(*lines, size=(900, 200)):
@@ -27,19 +27,29 @@ def as_pdf(*pages):
     return buffer.getvalue()
 
 
-@pytest.fixture(params=ENGINES)
-def engine(request, monkeypatch):
-    """Each engine that is installed here."""
-    available = {"rapidocr": ocr.find_spec("rapidocr"), "tesseract": ocr.shutil.which("tesseract")}
-    if not available[request.param]:
-        pytest.skip(f"{request.param} is not installed")
-    monkeypatch.setattr(ocr, "installed_engine", lambda: request.param)
+@pytest.fixture
+def engine(monkeypatch):
+    if not shutil.which("tesseract"):
+        pytest.skip("tesseract is not installed")
 
     def refuse(*_arguments, **_options):
         raise AssertionError("the network was used")
 
     monkeypatch.setattr(socket.socket, "connect", refuse)
-    return request.param
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a script is no program there")
+def test_words_are_joined_to_lines_and_blocks(tmp_path, monkeypatch):
+    words = [("1\t1\t1", 90, "The"), ("1\t1\t1", 70, "pump"), ("1\t1\t2", 80, "hums."), ("2\t1\t1", 80, "Next")]
+    rows = [f"5\t1\t{place}\t1\t0\t0\t9\t9\t{sure}\t{word}" for place, sure, word in words]
+    (tmp_path / "table").write_text("\n".join(["head", *rows]))
+    program = tmp_path / "tesseract"
+    program.write_text(f'#!/bin/sh\n[ "$1" = --list-langs ] || cat "{tmp_path}/table"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    [page] = read_pages("scan.pdf", as_pdf(draw("The pump")))
+    assert page.text == "The pump\nhums.\n\nNext"
+    assert page.confidence == pytest.approx((3 * 0.9 + 4 * 0.7 + 9 * 0.8) / 16)
 
 
 def test_a_scan_is_read_page_by_page(engine):
@@ -59,9 +69,8 @@ def test_pictures_wait_until_they_are_read(engine):
     draw("Invoice 2024 total 421").save(buffer, "PNG")
     with pytest.raises(ScannedDocument, match="waits for text recognition: 1 page"):
         read_bytes(buffer.getvalue(), "invoice.png")
-    if engine == "tesseract":
-        [page] = read_pages("invoice.png", buffer.getvalue())
-        assert "421" in page.text
+    [page] = read_pages("invoice.png", buffer.getvalue())
+    assert "421" in page.text
 
 
 def test_text_on_a_transparent_picture_is_read(engine):
@@ -73,17 +82,7 @@ def test_text_on_a_transparent_picture_is_read(engine):
     assert "421" in page.text
 
 
-def test_damaged_pictures_say_so():
+def test_damaged_pictures_say_so(monkeypatch):
+    monkeypatch.setattr(ocr, "installed_engine", lambda: "tesseract")
     with pytest.raises(UnreadableDocument, match="damaged"):
-        list(read_pages("a.png", b"\x89PNG\r\n\x1a\n\0\0", engine="tesseract"))
-
-
-def test_columns_are_read_one_after_the_other():
-    words = {"left one": (0, 0), "left two": (0, 30), "right one": (500, 0), "right two": (500, 30), "title": (0, -90)}
-    lines = [Line(x, y, x + 400, y + 20, text, 1.0) for text, (x, y) in words.items()]
-    assert reading_order(lines) == ["title", "", "left one", "left two", "right one", "right two"]
-
-
-def test_parts_of_one_line_stay_together_though_the_page_is_turned():
-    lines = [Line(0, 0, 200, 22, "one", 1.0), Line(190, 8, 400, 30, "line", 1.0), Line(0, 28, 400, 52, "two", 1.0)]
-    assert reading_order(lines) == ["one line", "two"]
+        list(read_pages("a.png", b"\x89PNG\r\n\x1a\n\0\0"))
