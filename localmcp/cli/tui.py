@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 from pathlib import Path
@@ -33,15 +32,12 @@ def tui(session: Session, file: Path | None, theme: str | None) -> int:
         session.database = str(file)
     settings = session.settings
     _prepare_screen(session, "tui", "localmcp search, sources, rules, … do the same without one.")
-    # Modules stay as they are: collections that look at them take 7 % of the first paint, after which they begin.
-    gc.disable()
     # textual takes 160 ms to import.
     from localmcp.tui.app import LocalMcpApp
     from localmcp.tui.logs import log_file, logging_to_file, separate_screen_stream
 
     with logging_to_file(session.log_level), separate_screen_stream():
         app = LocalMcpApp(lambda: session.workspace, settings.database, _examine, theme or settings.theme)
-        gc.freeze()
         app.run()
     if app.return_code:
         return session.fail("unexpected", "The screen could not be drawn.", f"The log is {log_file()}", app.return_code)

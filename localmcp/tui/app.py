@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from textual import on
 from textual.app import ComposeResult, SystemCommand
 from textual.binding import ActiveBinding, BindingType
-from textual.driver import Driver
 from textual.getters import query_one
 from textual.notifications import SeverityLevel
 from textual.screen import Screen
@@ -22,7 +21,6 @@ from textual.widgets import ContentSwitcher
 from localmcp.config import write_setting
 from localmcp.errors import FileUnavailable, Interrupted, LocalMCPError, NeedsConfirmation
 from localmcp.tui import messages, theme
-from localmcp.tui.columns import in_columns_driver
 from localmcp.tui.job_strip import TITLES, JobStrip, can_stop
 from localmcp.tui.keymap import bindings, is_text_key, read_keymap, take_alt_digits
 from localmcp.tui.layout import ErrorLine, KeyLine, TabBar, TopLine, first_line
@@ -41,7 +39,7 @@ log = logging.getLogger(__name__)
 
 PANES = {
     "search": "Search", "library": "Library", "quickstarts": "Quick starts", "rules": "Rules", "tools": "Tools",
-    "activity": "Activity", "keys": "Keys", "doctor": "Doctor", "file": "File", "hub": "Hub",
+    "activity": "Activity", "file": "File", "hub": "Hub", "doctor": "Doctor",
 }  # fmt: skip
 """Name -> title. The pane `NAME` is the class `NamePane` of `panes/NAME.py`, imported when it is first shown."""
 
@@ -399,9 +397,6 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
         if self.is_drawn:
             super().refresh_css(animate)
 
-    def get_driver_class(self) -> type[Driver]:
-        return in_columns_driver(super().get_driver_class())
-
     def get_default_screen(self) -> Screen[Any]:
         return MainScreen(id="_default")
 
@@ -412,11 +407,6 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
         """Show a message without markup: it may hold titles of documents."""
         text = visible(message, newlines=True)
         super().notify(text, title=visible(title), severity=severity, timeout=timeout, markup=markup)
-
-    def action_jump(self) -> None:
-        from localmcp.tui.jump import jump
-
-        jump(self.screen, len(PANES))
 
     def action_help(self) -> None:
         from localmcp.tui.help import help_screen
@@ -444,8 +434,7 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """Return the commands of the palette."""
         for number, title in enumerate(PANES.values()):
-            yield SystemCommand(f"Go to {title}", f"Key {(number + 1) % 10}", partial(self.action_pane, number))
-        yield SystemCommand("Jump", "A letter over every part goes there (ctrl+o)", self.action_jump)
+            yield SystemCommand(f"Go to {title}", f"Key {number + 1}", partial(self.action_pane, number))
         yield SystemCommand("Theme", "Choose the colors; 'terminal' takes those of your terminal", self.choose_theme)
         yield SystemCommand("Connect an assistant", "Claude, Cursor, …", self.action_connect)
         yield SystemCommand("Help", "Keys of the pane in front", self.action_help)

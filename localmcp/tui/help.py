@@ -32,7 +32,7 @@ def help_screen(title: str, about: str, group: str, app: App[Any]) -> TextScreen
 
 
 def _key_lines(place: str, keymap: Mapping[str, str]) -> list[Content]:
-    """Return a line for each key of a place; the ten keys of the panes share one."""
+    """Return a line for each key of a place; the keys of the panes share one."""
     lines: list[Content] = []
     for name, key in KEYS[place].items():
         if "pane_" in name and not name.endswith("pane_1"):
@@ -40,7 +40,7 @@ def _key_lines(place: str, keymap: Mapping[str, str]) -> list[Content]:
         shown = "  ".join(map(_display, keymap.get(f"{place}.{name}", key.key).split(",")))
         says = key.description
         if name.endswith("pane_1"):
-            shown, says = f"{shown} … {shown[:-1]}0", says.replace("Pane 1", "Panes")
+            shown, says = f"{shown} … {shown[:-1]}9", says.replace("Pane 1", "Panes")
         lines.append(Content.assemble((f"{shown:<14}", "$accent"), says))
     return lines
 

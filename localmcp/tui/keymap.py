@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tomllib
-import unicodedata
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -11,12 +10,12 @@ from typing import Any, cast
 
 from textual._ansi_sequences import ANSI_SEQUENCES_KEYS
 from textual.binding import Binding, BindingType
-from textual.keys import KEY_NAME_REPLACEMENTS, KEY_TO_UNICODE_NAME, REPLACED_KEYS, Keys, key_to_character
+from textual.keys import REPLACED_KEYS, key_to_character
 
 from localmcp.config import config_directory
 from localmcp.schemas import nearest
 
-PANE_NUMBERS = range(1, 11)
+PANE_NUMBERS = range(1, 10)
 
 KEYS: dict[str, dict[str, Binding]] = {
     "app": {
@@ -24,14 +23,13 @@ KEYS: dict[str, dict[str, Binding]] = {
         "filter": Binding("slash", "filter", "Filter the pane in front", show=False),
         "next_pane": Binding("right_square_bracket", "turn(1)", "Next pane", show=False),
         "previous_pane": Binding("left_square_bracket", "turn(-1)", "Previous pane", show=False),
-        **{f"pane_{n}": Binding(str(n % 10), f"pane({n - 1})", f"Pane {n}", show=False) for n in PANE_NUMBERS},
+        **{f"pane_{n}": Binding(str(n), f"pane({n - 1})", f"Pane {n}", show=False) for n in PANE_NUMBERS},
         **{
             f"typing_pane_{n}": Binding(
-                f"alt+{n % 10}", f"pane({n - 1})", f"Pane {n}, typing too", show=False, priority=True
+                f"alt+{n}", f"pane({n - 1})", f"Pane {n}, typing too", show=False, priority=True
             )
             for n in PANE_NUMBERS
         },
-        "jump": Binding("ctrl+o", "jump", "Jump to a part", show=False),
         "stop": Binding("ctrl+x", "stop_job", "Stop the work in the background", show=False, priority=True),
         "error": Binding("f2", "show_error", "Details of the error", show=False),
         "dismiss": Binding("escape", "dismiss_error", "Dismiss the error", show=False, priority=True),
@@ -131,11 +129,6 @@ KEYS: dict[str, dict[str, Binding]] = {
         "mine": Binding("m", "mine", "Calls of this window"),
         "copy": Binding("y", "copy", "Copy call"),
     },
-    "keys": {
-        "create": Binding("a", "create", "Create"),
-        "revoke": Binding("d", "revoke", "Revoke"),
-        "delete": Binding("D", "delete", "Delete", show=False),
-    },
     "doctor": {
         "run": Binding("r", "check", "Check again"),
         "copy": Binding("y", "copy", "Copy report"),
@@ -152,8 +145,6 @@ KEYS: dict[str, dict[str, Binding]] = {
 """Place -> name -> keys (alternatives, separated by commas), action, and its name for people.
 
 Those that show are in the line at the bottom, where few fit. `keys.toml` names a key by an id: `search.explain`."""
-
-MODIFIERS = ("ctrl", "shift", "alt", "super", "meta", "hyper")
 
 
 def bindings(place: str) -> list[BindingType]:
@@ -175,16 +166,20 @@ def read_keymap() -> tuple[dict[str, str], list[str]]:
         return {}, []
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         return {}, [f"{file} cannot be read: {error}."]
+    ids = [f"{place}.{name}" for place, names in KEYS.items() for name in names]
     keymap: dict[str, str] = {}
     problems: list[str] = []
-    for name, value in _flat(table):
-        keys = _keys_of(value)
-        problem = _problem(name, keys, value)
-        if problem:
-            problems.append(f"{file.name}: {problem}")
+    for key_id, value in _flat(table):
+        if key_id not in ids:
+            near = nearest(key_id, ids)
+            more = f"; did you mean '{near}'?" if near else "."
+            problems.append(f"{file.name}: nothing is called '{key_id}'{more}")
+        elif isinstance(value, str):
+            keymap[key_id] = value
+        elif isinstance(value, list) and value:
+            keymap[key_id] = ",".join(map(str, cast("list[Any]", value)))
         else:
-            keymap[name] = ",".join(keys)
-    problems += [f"{file.name}: {clash}" for clash in _clashes(keymap)]
+            problems.append(f"{file.name}: {key_id} = {value!r} must be a key, or a list of keys, in quotes.")
     return keymap, problems
 
 
@@ -197,40 +192,6 @@ def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
             yield prefix + name, value
 
 
-def _keys_of(value: Any) -> list[str]:
-    parts = cast("list[Any]", value) if isinstance(value, list) else str(value).split(",")
-    return [str(part).strip() or "," for part in parts]
-
-
-def _problem(key_id: str, keys: list[str], value: Any) -> str:
-    """Return what is wrong with an entry; empty when nothing is."""
-    ids = [f"{place}.{name}" for place, names in KEYS.items() for name in names]
-    if key_id not in ids:
-        near = nearest(key_id, ids)
-        return f"nothing is called '{key_id}'" + (f"; did you mean '{near}'?" if near else ".")
-    if not isinstance(value, str | list) or not keys:
-        return f"{key_id} = {value!r} must be a key, or a list of keys, in quotes."
-    wrong = next((key for key in keys if not is_key(key)), None)
-    if wrong is None:
-        return ""
-    return f"{key_id} = '{wrong}': there is no such key; write it as f5, ctrl+g, space, slash or a single character."
-
-
-def is_key(name: str) -> bool:
-    """Return whether a terminal could send a key of that name: `x`, `ctrl+g`, `f5`, `question_mark`, `?`."""
-    *modifiers, key = name.split("+") if name != "+" else ["+"]
-    if any(modifier not in MODIFIERS for modifier in modifiers):
-        return False
-    if len(key) == 1 or key in {key_name.value for key_name in Keys} or key in KEY_NAME_REPLACEMENTS.values():
-        return bool(key.strip())
-    spelled = KEY_TO_UNICODE_NAME.get(REPLACED_KEYS.get(key, key), key).replace("_", " ")
-    try:
-        unicodedata.lookup(spelled)
-    except KeyError:
-        return False
-    return True
-
-
 def take_alt_digits() -> None:
     """Make alt and a digit a key; Textual reads them as the sign that a Mac makes of them, such as `•` for alt+8."""
     for digit in "0123456789":
@@ -241,17 +202,3 @@ def is_text_key(key: str) -> bool:
     """Return whether a key types a letter, a digit or a sign into a line of text."""
     character = key_to_character(REPLACED_KEYS.get(key, key))
     return character is not None and character.isprintable()
-
-
-def _clashes(keymap: Mapping[str, str]) -> list[str]:
-    """Keys that would mean two things in one place."""
-    clashes: list[str] = []
-    for place in KEYS:
-        owner: dict[str, str] = {}
-        for name, key in KEYS[place].items():
-            mine = f"{place}.{name}"
-            for keystroke in keymap.get(mine, key.key).split(","):
-                if keystroke in owner and (mine in keymap or owner[keystroke] in keymap):
-                    clashes.append(f"'{keystroke}' stands for both {owner[keystroke]} and {mine}; the first gets it.")
-                owner.setdefault(keystroke, mine)
-    return clashes

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import threading
 import time
@@ -43,8 +42,6 @@ CLOSING_SECONDS = 1.0
 LOOKS_FOR_WORK = 2
 """Background work is looked at every second time."""
 
-COLLECT_AFTER = 10_000
-"""New objects, after which garbage is collected."""
 
 REFRESH = "Refresh"
 """Title of looking at all files again."""
@@ -93,7 +90,6 @@ class Session:
 
     def start(self) -> None:
         """Open the workspace in a thread, after the first paint: its modules take 0.2 s to import."""
-        _spare_the_collector()
         self._worker = threading.Thread(target=self._do_jobs, name="localmcp-tui-jobs", daemon=True)
         self._worker.start()
         threading.Thread(target=self._open, name="localmcp-tui-open", daemon=True).start()
@@ -116,7 +112,6 @@ class Session:
         except LocalMCPError as error:
             problem = str(error)
         self.model_loading = False
-        _spare_the_collector()
         self._post(messages.ModelChanged(problem))
 
     @property
@@ -300,17 +295,6 @@ class Session:
             raise Interrupted(f"{title} was stopped.")
         if progress is not None:
             self._post(messages.JobMoved(title, progress))
-
-
-def _spare_the_collector() -> None:
-    """Keep what is loaded so far out of garbage collections, and collect less often.
-
-    A full collection takes 100 ms, and every tenth answer waited for one. Only where the program froze objects before.
-    """
-    if gc.get_freeze_count():
-        gc.freeze()
-        gc.set_threshold(COLLECT_AFTER)
-        gc.enable()
 
 
 def session_of(widget: Widget) -> Session:

@@ -12,8 +12,9 @@ from textual.widget import Widget
 from textual.widgets._toast import ToastRack
 
 from localmcp.tui.layout import KeyLine
-from localmcp.tui.theme import LEAST_CONTRAST, contrast
 
+LEAST_CONTRAST = 4.5
+"""Between every text and what is behind it (WCAG 2, AA)."""
 FRAME = frozenset("▉▋▍▐╭╮╰╯│─┌┐└┘├┤┬┴┼▁▂▃▄▅▆▇█▏▌▎▊▔━╸╺▰▱")
 """Signs that are drawn, not read."""
 BIDI = frozenset("\u200e\u200f\u061c\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
@@ -42,6 +43,17 @@ def low_contrast(app: Any) -> list[tuple[str, float]]:
         if ratio < LEAST_CONTRAST - 0.05:
             bad.append((words, round(ratio, 2)))
     return bad
+
+
+def contrast(first: Color, second: Color) -> float:
+    """The contrast ratio of WCAG 2: 1..21."""
+    lighter, darker = sorted((_luminance(first), _luminance(second)), reverse=True)
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+def _luminance(color: Color) -> float:
+    parts = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in color.normalized]
+    return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
 
 
 def clipped(app: Any) -> list[str]:

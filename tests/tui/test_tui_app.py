@@ -389,9 +389,9 @@ async def test_the_help_is_that_of_the_pane_in_front(tmp_path: Path) -> None:
         assert "Help: Search" in tui.text()
         assert "letters are keys after esc" in tui.text()
         await tui.press("escape")
-        await tui.go("keys")
+        await tui.go("doctor")
         await tui.press("question_mark")
-        assert "Help: Keys" in tui.text()
+        assert "Help: Doctor" in tui.text()
 
 
 # ---------------------------------------------------------------- the start

@@ -8,7 +8,7 @@ import pytest
 from textual._xterm_parser import XTermParser
 from tui_driver import make_library, open_tui
 
-from localmcp.tui.keymap import KEYS, is_key, keys_file, read_keymap, take_alt_digits
+from localmcp.tui.keymap import keys_file, read_keymap, take_alt_digits
 
 
 def written(text: str) -> tuple[dict[str, str], list[str]]:
@@ -35,9 +35,7 @@ def test_a_mark_at_the_beginning_of_the_file_is_no_part_of_it() -> None:
     ("text", "said"),
     [
         ('"search.explian" = "f5"', "nothing is called 'search.explian'; did you mean 'search.explain'?"),
-        ('"search.explain" = "ctlr+x"', "search.explain = 'ctlr+x': there is no such key"),
         ('"search.explain" = 5', "search.explain = 5 must be a key"),
-        ('"search.explain" = "y"', "'y' stands for both search.explain and search.cite"),
         ("not toml", "keys.toml cannot be read"),
     ],
 )
@@ -45,23 +43,6 @@ def test_a_mistake_is_named_and_left_out(text: str, said: str) -> None:
     _, problems = written(text)
     assert len(problems) == 1
     assert said in problems[0]
-
-
-@pytest.mark.parametrize("name", ["x", "?", "f5", "ctrl+g", "space", "slash", "question_mark", "shift+tab", "ä", "+"])
-def test_names_of_keys_are_known(name: str) -> None:
-    assert is_key(name)
-
-
-@pytest.mark.parametrize("name", ["", "ctrl+", "foo", "strg+x", "ctrl+foo"])
-def test_names_of_no_key_are_refused(name: str) -> None:
-    assert not is_key(name)
-
-
-def test_no_place_uses_a_key_twice_and_every_default_is_a_key() -> None:
-    for place, keys in KEYS.items():
-        used = [each for key in keys.values() for each in key.key.split(",")]
-        assert len(used) == len(set(used)), place
-        assert [each for each in used if not is_key(each)] == []
 
 
 async def test_a_rebound_key_works_and_help_shows_it(tmp_path: Path) -> None:
@@ -87,22 +68,6 @@ async def test_mistakes_are_told_in_the_error_line(tmp_path: Path) -> None:
     written('"search.explian" = "f5"')
     async with open_tui(make_library(tmp_path)) as tui:
         assert "search.explian" in tui.error()
-
-
-async def test_jumping_goes_to_a_part_by_its_letter_and_to_a_pane_by_its_digit(tmp_path: Path) -> None:
-    async with open_tui(make_library(tmp_path)) as tui:
-        await tui.type("bees")
-        await tui.press("ctrl+o")
-        parts = tui.app.screen.parts  # type: ignore[attr-defined]
-        assert [widget.id for widget, _ in parts.values()] == ["query", "results", "preview"]
-        for letter in parts:
-            assert f" {letter} " in tui.text()
-        await tui.press(list(parts)[2])
-        assert tui.app.focused is not None and tui.app.focused.id == "preview"
-        await tui.press("ctrl+o", "5")
-        assert tui.pane.id == "tools"
-        await tui.press("ctrl+o", "escape")
-        assert "esc stays" not in tui.text()
 
 
 def test_alt_and_a_digit_is_a_key_in_terminals_that_send_escape_first() -> None:

@@ -1,4 +1,4 @@
-"""Quick starts, Rules, Tools, Activity, Keys and Doctor, by their keys, on a real file."""
+"""Quick starts, Rules, Tools, Activity and Doctor, by their keys, on a real file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from folders import write
-from tui_driver import QUICKSTARTS, RunningTui, make_library, open_tui, settings_of
+from tui_driver import QUICKSTARTS, RunningTui, make_library, open_tui
 
 from localmcp.activity import CallOrigin, call_origin
 from localmcp.config import Settings
@@ -270,23 +270,23 @@ async def test_the_form_of_a_tool_is_back_after_a_search_that_no_tool_fits(tui: 
 
 
 async def test_a_form_that_is_being_saved_is_not_saved_twice(tui: RunningTui) -> None:
-    await tui.go("keys")
-    await tui.press("a")
-    await tui.type("editor")
+    await tui.go("rules")
+    await tui.press("escape", "a")
+    await tui.type("Name the file and the line.")
     form: Any = tui.app.screen
-    save, goes_on = form._save, threading.Event()
+    save, goes_on, saved = form._save, threading.Event(), list[Any]()
 
     def save_slowly(fields: Any) -> Any:
         goes_on.wait(60)
+        saved.append(fields)
         return save(fields)
 
     form._save = save_slowly
     await tui.pilot.press("ctrl+r")
     await tui.pilot.press("ctrl+r")
     goes_on.set()
-    await tui.until(lambda: "Save it now" in tui.text(), "the key")
-    with Workspace(settings_of(tui.app.session.path.parent)) as workspace:
-        assert len(workspace.api_keys.list()) == 1
+    await tui.until(lambda: form not in tui.app.screen_stack, "the form to close")
+    assert len(saved) == 1
 
 
 async def test_providers_and_their_state(tui: RunningTui) -> None:
@@ -296,7 +296,7 @@ async def test_providers_and_their_state(tui: RunningTui) -> None:
     assert (tui.pane.id, tui.pane.chosen.name) == ("hub", "Where tools come from")
 
 
-# ---------------------------------------------------------------- activity, keys, doctor
+# ---------------------------------------------------------------- activity, doctor
 
 
 async def test_calls_are_added_up_again_only_after_another_call(tui: RunningTui) -> None:
@@ -353,31 +353,6 @@ async def test_calls_of_the_window_itself_are_shown_on_demand(tui: RunningTui) -
     assert own not in tui.text()
     await tui.press("m")
     await tui.until(lambda: own in tui.text())
-
-
-async def test_a_key_is_made_shown_once_and_revoked(tui: RunningTui) -> None:
-    await tui.go("keys")
-    await tui.press("a")
-    await tui.type("editor")
-    await tui.press("ctrl+r")
-    await tui.until(lambda: "Save it now" in tui.text())
-    await tui.press("y")
-    made = tui.app.clipboard
-    assert tui.app.session.workspace.api_keys.verify(made).name == "editor"
-    await tui.press("escape")
-    assert made not in tui.text()
-    await tui.press("d", "y")
-    await tui.until(lambda: "revoked" in tui.text())
-
-
-async def test_a_key_that_cannot_be_made_says_why(tui: RunningTui) -> None:
-    await tui.go("keys")
-    await tui.press("a")
-    await tui.type("editor")
-    tui.app.screen.query_one("#field-2").text = "nowhere"  # type: ignore[attr-defined]
-    await tui.press("ctrl+r")
-    assert "No collection 'nowhere'" in tui.text()
-    await tui.press("escape")
 
 
 async def test_the_doctor_looks_at_the_open_file_and_the_last_searches(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ async def test_panes_of_a_file_with_documents(home: Path, size: str) -> None:
 async def test_panes_of_an_empty_file_say_what_belongs_there(home: Path, size: str) -> None:
     async with open_tui(home / "library.localmcp", SIZES[size]) as tui:
         assert_screen(f"welcome-{size}", tui)
-        for pane in ("library", "quickstarts", "rules", "activity", "keys"):
+        for pane in ("library", "quickstarts", "rules", "activity"):
             await tui.go(pane)
             assert_screen(f"empty-{pane}-{size}", tui)
         if size == "80x24":

@@ -50,7 +50,6 @@ async def test_hostile_text_is_drawn_as_signs_in_every_pane(file: Path) -> None:
         workspace.library.refresh()
         workspace.registry.call("addRule", {"rule_text": EVIL, "category": "style", "onDuplicate": "add"})
         workspace.registry.call("importQuickstarts", {"text": quick_start()})
-        workspace.api_keys.create(name="[red]m[/red] שלום")
         token = call_origin.set(CallOrigin(client=EVIL))
         workspace.registry.call("search", {"query": EVIL}, Scope(caller="stdio"))
         with pytest.raises(LocalMCPError):
