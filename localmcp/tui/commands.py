@@ -131,7 +131,7 @@ def run_command(
     Raises:
         Interrupted: the person has left, or `on_progress` raised it, since they have stopped the command.
     """
-    environment = {**os.environ, "NO_COLOR": "1", "LOCALMCP_DB": str(session.path), **variables}
+    environment = {**os.environ, "NO_COLOR": "1", "COLUMNS": "200", "LOCALMCP_DB": str(session.path), **variables}
     if (model := session.workspace.settings.model) != load_settings(database=session.path).model:
         environment["LOCALMCP_MODEL"] = model
     process = subprocess.Popen(

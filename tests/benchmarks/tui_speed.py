@@ -44,7 +44,7 @@ QUERIES = (
     "kafka consumer lag", "how do I restore a backup", "certificate expired", "rate limit of the api",
     "boiler fault code", "retry with backoff", "monthly report deadline", "vector index size", "who approves expenses",
 )  # fmt: skip
-PAINTED = b"8 Doctor"
+PAINTED = b"7 File"
 """When this is on the screen, the frame and the first pane have been drawn."""
 
 

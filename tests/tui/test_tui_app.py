@@ -484,7 +484,7 @@ def hashed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 @POSIX
 def test_the_command_draws_in_a_terminal_and_leaves_it_clean(hashed: Path) -> None:
     terminal = Terminal("tui", str(hashed))
-    terminal.wait_for("8 Doctor")
+    terminal.wait_for("7 File")
     terminal.wait_for("ready")
     terminal.send("\x11")
     code, _ = terminal.end()
@@ -496,7 +496,7 @@ def test_the_command_draws_in_a_terminal_and_leaves_it_clean(hashed: Path) -> No
 @pytest.mark.parametrize("command", ["tui", "find"])
 def test_a_program_that_is_told_to_end_leaves_the_terminal_clean(hashed: Path, command: str) -> None:
     terminal = Terminal("--db", str(hashed), command)
-    terminal.wait_for("8 Doctor" if command == "tui" else "enter picks")
+    terminal.wait_for("7 File" if command == "tui" else "enter picks")
     terminal.process.terminate()
     terminal.wait_for("\x1b[?1004l")  # focus is no longer reported
     code, _ = terminal.end()
