@@ -263,6 +263,8 @@ class _MarkdownWriter:
         self.blocks: list[str] = []
         self.run: list[str] = []
         """Pieces of the paragraph that is being written."""
+        self.readings = ""
+        """How the signs of the ruby elements just before are read."""
 
     def text(self, separator: str = "\n\n") -> str:
         self.flush()
@@ -303,8 +305,11 @@ class _MarkdownWriter:
             for child in node.iter(include_text=True):
                 if child.tag not in ("rt", "rp"):
                     self.visit(child)
-            readings = "".join(reading.text(strip=True) for reading in node.css("rt"))
-            self.run.append(f"({readings})" if readings else "")
+            self.readings += "".join(reading.text(strip=True) for reading in node.css("rt"))
+            if self.readings and not (node.next and node.next.tag == "ruby"):
+                # Behind the last of its word, which they must not cut.
+                self.run.append(f"({self.readings})")
+                self.readings = ""
         elif tag in ("code", "kbd", "samp") and "`" not in (code := node.text().strip()):
             self.run.append(f"`{code}`" if code else "")
         elif tag == "sup" and (raised := node.text(strip=True)).strip("+-\u2212").isdecimal():

@@ -345,6 +345,6 @@ def test_signs_that_nobody_sees_do_not_cut_words() -> None:
 
 
 def test_pictures_and_readings_in_html_keep_words_whole() -> None:
-    ruby = "<ruby>東<rt>とう</rt>京<rt>きょう</rt></ruby>都"
+    ruby = "<ruby>東<rt>とう</rt></ruby><ruby>京<rt>きょう</rt></ruby>都"
     page = f'<p><img alt="caution">never open it. {ruby}</p>'
     assert read_bytes(page.encode(), "a.html").text == "caution never open it. 東京(とうきょう)都"
