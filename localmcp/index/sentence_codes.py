@@ -17,7 +17,7 @@ from localmcp.arrays import Vector, np
 from localmcp.index.highlight import LONGEST, sentences
 from localmcp.index.vector import estimates, vector_id
 from localmcp.models import MULTILINGUAL_NAME, Embedder
-from localmcp.storage.database import fetch_all
+from localmcp.storage.database import fetch_all, fetch_one
 from localmcp.storage.vector_codes import code_words, pack_codes
 
 LEAST_WORDS, MOST_SENTENCES = 3, 40
@@ -56,22 +56,25 @@ def keep_sentences(connection: apsw.Connection, model_id: int, codes: Mapping[in
     connection.executemany(sql, rows)
 
 
-def nearest_sentences(
-    connection: apsw.Connection, model_id: int, chunk_ids: Iterable[int], question: Vector
-) -> dict[int, float]:
-    """Return chunk id -> about the cosine of the question with its nearest sentence, where sentences have codes."""
-    ids, width = array("q", chunk_ids), 16 * code_words(len(question))
-    if not ids:
-        return {}
+def read_sentences(connection: apsw.Connection, model_id: int, chunk_ids: Iterable[int]) -> dict[int, bytes]:
+    """Return chunk id -> codes of its sentences, from a file that may be somebody else's."""
+    width = 16 * code_words(fetch_one(connection, "select dimension from models where id = ?", (model_id,)) or 0)
     sql = """
         select value, codes from carray(?) cross join sentence_codes on id = ? << 40 | value
         where length(codes) between ? and ? and length(codes) % ? = 0
     """
-    bindings = (apsw.carray(ids), model_id, width, MOST_SENTENCES * width, width)
-    codes: dict[int, bytes] = dict(fetch_all(connection, sql, bindings))
+    bindings = (apsw.carray(array("q", chunk_ids)), model_id, width, MOST_SENTENCES * width, width)
+    return dict(fetch_all(connection, sql, bindings))
+
+
+def nearest_sentences(
+    connection: apsw.Connection, model_id: int, chunk_ids: Mapping[int, float], question: Vector
+) -> dict[int, float]:
+    """Return chunk id -> about the cosine of the question with its nearest sentence, where sentences have codes."""
+    codes = read_sentences(connection, model_id, chunk_ids) if chunk_ids else {}
     if not codes:
         return {}
-    counts = [len(of_chunk) // width for of_chunk in codes.values()]
+    counts = [len(of_chunk) // (16 * code_words(len(question))) for of_chunk in codes.values()]
     together = np.frombuffer(b"".join(codes.values()), np.uint64).reshape(sum(counts), -1)
     starts = np.cumsum([0, *counts[:-1]])
     best = np.maximum.reduceat(estimates(together.T, question), starts) / (OWN_PRODUCT * len(question) ** 0.5)

@@ -82,6 +82,11 @@ def keep_words(connection: apsw.Connection, model_id: int, words: Mapping[str, b
     connection.executemany(sql, ((model_id, word, words[word]) for word in sorted(words)))
 
 
+def read_words(connection: apsw.Connection, model_id: int) -> list[tuple[str, bytes]]:
+    """Return the words of a file, which may be somebody else's, with their codes."""
+    return fetch_all(connection, f"select word, code from word_vectors where model_id = ? and {_IS_CODE}", (model_id,))
+
+
 def forget_words(connection: apsw.Connection, words: Iterable[str]) -> None:
     """Delete the codes of those words that are in no passage any more. Part of the caller's write transaction."""
     # Every model by name: by the word alone, SQLite would read the whole table for each one.

@@ -23,8 +23,10 @@ from localmcp.index.collections import (
 )
 from localmcp.index.drafts import WORD_ONLY, SourceDraft
 from localmcp.index.records import FORMAT
+from localmcp.index.sentence_codes import keep_sentences, read_sentences
 from localmcp.index.sources import put_source
 from localmcp.index.vector_queue import QueueWorker, waiting
+from localmcp.index.word_vectors import keep_words, read_words
 from localmcp.models import LazyEmbedder, is_unit_vector
 from localmcp.packs.incoming import MOST_SKIPPED, Incoming, read_incoming
 from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one
@@ -123,7 +125,7 @@ class Merge:
                     self._merge_rules(theirs, report, dry_run)
         finally:
             other.close()
-        if report.vectors_missing and wait and not dry_run:
+        if wait and not dry_run and report.vectors_missing + report.vectors_reused:
             self._make_vectors([collection.name for collection in chosen], report)
         return report
 
@@ -145,6 +147,11 @@ class Merge:
                 group = []
                 say(report)
         self._store(theirs, collection, dimension, group, report, dry_run)
+        if dimension and not dry_run:
+            with self._database.write() as connection:
+                model_id = fetch_one(connection, "select model_id from collections where name = ?", (collection.name,))
+                if model_id is not None:
+                    keep_words(connection, model_id, dict(read_words(theirs, collection.model_id or 0)))
 
     def _reused_dimension(self, theirs: apsw.Connection, collection: Collection, report: MergeReport) -> int:
         """Return the length of their vectors if those are of the model that is used here; 0 if others are made."""
@@ -176,7 +183,9 @@ class Merge:
         if group and not dry_run:
             with self._database.write() as connection:
                 for document, vectors in zip(group, brought, strict=True):
-                    self._put(connection, collection, document, vectors, report)
+                    source_id, model_id = self._put(connection, collection, document, vectors, report)
+                    if model_id is not None:
+                        _copy_sentences(theirs, collection.model_id or 0, document, connection, model_id, source_id)
         report.added += len(group)
         for document, vectors in zip(group, brought, strict=True):
             without = [chunk for chunk in document.draft.chunks if chunk.digest not in vectors]
@@ -187,7 +196,8 @@ class Merge:
     def _put(
         self, connection: apsw.Connection, theirs: Collection, incoming: Incoming, vectors: dict[bytes, bytes],
         report: MergeReport,
-    ) -> None:  # fmt: skip
+    ) -> tuple[int, int | None]:  # fmt: skip
+        """Store a document; returns its id and the model of its vectors."""
         collection, model_id = ensure_collection(connection, theirs.name), None
         if theirs.description and not collection.description:
             sql = "update collections set description = ? where id = ?"
@@ -205,16 +215,18 @@ class Merge:
             partition_id=ensure_partition(connection, collection, incoming.partition),
             uri=_free_uri(connection, collection.id, incoming.draft.uri),
         )
-        put_source(connection, draft, vectors, model_id)
+        return put_source(connection, draft, vectors, model_id).source_id, model_id
 
     def _make_vectors(self, collections: Sequence[str], report: MergeReport) -> None:
+        """Make the vectors that the other file did not bring, and weigh all."""
         with self._database.read() as connection:
             names = json.dumps(collections)
             sql = "select id from collections where name collate nocase in (select value from json_each(?))"
             ids = fetch_column(connection, sql, (names,))
             queued = waiting(connection, ids).passages
         try:
-            QueueWorker(self._database, self._embedder.get()).run(ids)
+            if queued:
+                QueueWorker(self._database, self._embedder.get()).run(ids)
             adapt_weights(self._database, self._embedder.get())
         except LocalMCPError as error:
             report.note(f"Without vectors for now: {error.message}")
@@ -285,6 +297,18 @@ class Merge:
 
 
 # ---------------------------------------------------------------- helpers of one document
+
+
+def _copy_sentences(
+    theirs: apsw.Connection, their_model: int, incoming: Incoming, ours: apsw.Connection, model_id: int, source_id: int
+) -> None:
+    """Copy the codes of a document's sentences to the chunks that were made of theirs."""
+    codes = read_sentences(theirs, their_model, incoming.chunk_ids)
+    if codes:
+        digests = dict(zip(incoming.chunk_ids, (chunk.digest for chunk in incoming.draft.chunks), strict=True))
+        by_digest = {digests[chunk_id]: code for chunk_id, code in codes.items()}
+        rows = fetch_all(ours, "select id, digest from chunks where source_id = ?", (source_id,))
+        keep_sentences(ours, model_id, {row_id: by_digest[digest] for row_id, digest in rows if digest in by_digest})
 
 
 def _vectors(theirs: apsw.Connection, model_id: int, dimension: int, incoming: Incoming) -> dict[bytes, bytes]:
