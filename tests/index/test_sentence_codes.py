@@ -52,6 +52,20 @@ def test_words_of_like_meaning_find_a_letter_in_another_language_and_leave_with_
             assert fetch_one(connection, "select count(*) from word_vectors") == 0
 
 
+def test_a_merge_brings_the_codes_along(tmp_path: Path) -> None:
+    counts = "select (select count(*) from sentence_codes), (select count(*) from word_vectors)"
+    theirs, ours = (
+        Workspace(Settings(database=tmp_path / name, model="multilingual"))
+        for name in ("theirs.localmcp", "ours.localmcp")
+    )
+    with theirs, ours:
+        theirs.library.add_text(LETTER, "Brief")
+        theirs.library.make_vectors()
+        ours.merging(ours.registry.call).run(theirs.database.path)
+        with theirs.database.read() as connection, ours.database.read() as merged:
+            assert fetch_one(connection, counts) == fetch_one(merged, counts) != (0, 0)
+
+
 def test_a_single_sentence_is_the_passage_itself() -> None:
     assert split("One sentence alone is embedded as the passage.") == []
     assert split("Yes. No. The third one is long enough here.") == []
