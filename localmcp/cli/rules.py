@@ -67,8 +67,14 @@ tool_command(
     columns=("id", "rule_text", "category", "context", "project", "globs"),
 )  # fmt: skip
 tool_command(rules, "stats", RuleCatalog.stats, "Count rules by category and project, and how often they were applied.")
+
+
+def _without_empty_globs(_session: Session, changes: Json) -> Json:
+    return {**changes, "globs": [glob for glob in changes["globs"] if glob]} if changes["globs"] else changes
+
+
 tool_command(
-    rules, "edit", RuleEditor.edit_rule, arguments={"id": "ID"},
+    rules, "edit", RuleEditor.edit_rule, prepare=_without_empty_globs, arguments={"id": "ID"},
     help="Change a rule; what is left out stays, and an empty text takes a project or files away.",
     spelled={"rule_text": "--text", "globs": "--glob", "alwaysApply": "--always/--not-always"},
 )  # fmt: skip

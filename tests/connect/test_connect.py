@@ -190,7 +190,7 @@ def test_a_client_that_is_not_installed_is_told_with_its_place_and_those_that_ar
     write(home / ".cursor/mcp.json", {})
     code, out, err = say("claude-desktop", "--no-start", "--dry-run")
     assert code == 0 and "claude-desktop" in out and "added" in out
-    assert "claude_desktop_config.json" in err and "clients found: cursor" in err
+    assert "claude_desktop_config.json" in out and "clients found: cursor" in err
     assert not (home / ".config").exists()
 
 

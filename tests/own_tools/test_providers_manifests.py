@@ -118,7 +118,7 @@ def test_a_mistake_is_told_with_its_line_and_hides_no_other_tool(
 ) -> None:
     path = write_tool("wrong", text)
     write_tool("greet", GREET)
-    with caplog.at_level(logging.WARNING):
+    with caplog.at_level(logging.WARNING, "localmcp.own_tools"):
         assert tool_names(workspace) == {"greet"}
     problems = problems_of(workspace)
     assert any(problem.startswith(f"{path}{said}") for problem in problems), problems
