@@ -32,12 +32,14 @@ from localmcp.models import Embedder, LazyEmbedder, configured_embedder, open_lo
 from localmcp.own_tools.configured import ConfiguredTools
 from localmcp.packs.merge import Call, Merge
 from localmcp.packs.mounts import Mounts
+from localmcp.quickstarts import store
 from localmcp.quickstarts.catalog import Quickstarts
 from localmcp.records.collections import Collections
 from localmcp.records.milvus_copies import MilvusCopies
 from localmcp.records.records import Records
 from localmcp.records.search import Retriever
 from localmcp.router import Router
+from localmcp.rules import rulebook
 from localmcp.rules.catalog import RuleCatalog
 from localmcp.rules.editing import RuleEditor
 from localmcp.rules.finder import RuleFinder
@@ -101,6 +103,8 @@ class Workspace:
         self.rules = RuleCatalog(self.database, self.index, self.rule_finder)
         self.rule_exchange = RuleFiles(self.rules)
         self.rule_care = RuleEditor(self.rules)
+        self.library.restorers = {"rule": rulebook.restore_version, "quick start": store.restore_version}
+        self.library.after_restoring = self.rules.embed_missing_or_say
         self.rule_memory = RuleLearner(self.rules, partial(generalize_by_model, self._open_language_model))
         self.retriever = Retriever(self.database, self.index, self.embedder, self.milvus_copies)
         self.collections = Collections(self.database, self.milvus_copies)

@@ -69,6 +69,8 @@ class Library:
         self._running = threading.Lock()
         self.restorers: dict[str, trash.Restorer] = {}
         """By kind of trash entry, from the packages that put others there, such as rules."""
+        self.after_restoring: Callable[[], object] = lambda: None
+        """Makes the vectors of what the restorers brought back."""
 
     def add_paths(
         self,
@@ -457,7 +459,8 @@ class Library:
     def restore(self, *names: str) -> list[SourceRow]:
         """Bring back from the trash by ids, paths, folders, titles or names, with their vectors; all or none.
 
-        Documents, overwritten versions of documents and records, dropped collections and partitions.
+        Documents, overwritten versions of documents and records, dropped collections and partitions, rules, quick
+        starts.
 
         Raises:
             NotFound: one is not in the trash.
@@ -475,6 +478,8 @@ class Library:
             ]
         if overwritten:
             self._make_vectors(Run(), collections, sources=overwritten)
+        if any(not row.id for row in rows):
+            self.after_restoring()
         return rows
 
     def find_trashed(self, name: str) -> list[str]:

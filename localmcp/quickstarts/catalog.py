@@ -287,7 +287,7 @@ class Quickstarts:
         destructive=True,
     )
     def remove(self, names: Annotated[list[str], Param("Names", min_length=1)]) -> answers.RemovalAnswer:
-        """Remove quick starts from the catalog. Importing one again brings it back."""
+        """Put quick starts into the trash."""
         with self._database.write() as connection:
             rows = [self._find_own(connection, name) for name in names]
             store.remove_quickstarts(connection, [row.id for row in rows])

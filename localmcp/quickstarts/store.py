@@ -18,6 +18,7 @@ from localmcp.quickstarts.search import document_text, tagged_ids
 from localmcp.schemas import mapping_of
 from localmcp.storage.database import bump_generations, fetch_all, fetch_column, fetch_one
 from localmcp.storage.times import utc_now
+from localmcp.storage.trash import TrashEntry, put_into_trash
 from localmcp.tools import compact_json
 
 
@@ -198,6 +199,8 @@ def _put(connection: apsw.Connection, draft: Draft) -> str:
     same_tags = set(tags) == set(draft.tags)
     if stored == content and same_tags and deleted_at is None:
         return "unchanged"
+    if deleted_at is None:
+        _put_into_trash(connection, identity)
     connection.execute(
         "update quickstarts set content = ?, updated_at = ?, deleted_at = null where id = ?", (content, now, identity)
     )
@@ -257,8 +260,24 @@ def _texts(value: Any) -> Iterable[str]:
 
 
 def remove_quickstarts(connection: apsw.Connection, ids: Iterable[int]) -> None:
-    """Take quick starts out of the catalog; the rows stay, so that importing again revives them."""
+    """Put quick starts into the trash; the rows stay, so that importing again revives them, too."""
     for identity in ids:
+        _put_into_trash(connection, identity)
         connection.execute("update quickstarts set deleted_at = ? where id = ?", (utc_now(), identity))
         connection.execute("delete from quickstarts_fts where rowid = ?", (identity,))
     bump_generations(connection, "quickstarts")
+
+
+def _put_into_trash(connection: apsw.Connection, identity: int) -> None:
+    [(name, content)] = fetch_all(connection, "select name, content from quickstarts where id = ?", (identity,))
+    tags = fetch_all(connection, "select kind, value from quickstart_tags where quickstart_id = ?", (identity,))
+    put_into_trash(connection, "quick start", name, {"content": content, "tags": tags})
+
+
+def restore_version(connection: apsw.Connection, entry: TrashEntry) -> None:
+    """Bring a quick start back from the trash; the version that is there meanwhile goes there."""
+    content: str = entry.content["content"]
+    tags = tuple((kind, value) for kind, value in entry.content["tags"])
+    put_quickstarts(connection, [Draft(name=entry.name, content=_read_content(content), tags=tags)])
+    # As it was, also where it cannot be read.
+    connection.execute("update quickstarts set content = ? where name = ?", (content, entry.name))

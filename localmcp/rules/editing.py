@@ -173,11 +173,11 @@ class RuleEditor:
         accepts={"id": own_rule_id},
     )
     def delete_rule(self, id: Annotated[int, Param("Id of the rule")]) -> RuleAnswer:  # noqa: A002
-        """Delete a rule for good, with the record of its use; to set it aside, retire it instead."""
+        """Put a rule into the trash, with the record of its use; to set it aside, retire it instead."""
         with self._database.write() as connection:
             rule = require_rule(connection, id)
-            rulebook.delete_rule(connection, id)
-        return {"success": True, "message": f"Rule {id} was deleted: “{rule.rule_text}”."}
+            rulebook.delete_rule(connection, rule)
+        return {"success": True, "message": f"Rule {id} is in the trash: “{rule.rule_text}”."}
 
     @hidden_change(
         "reportRuleUse",

@@ -18,6 +18,7 @@ from localmcp.index.passages import read_texts
 from localmcp.models import ModelIdentity
 from localmcp.storage.database import bump_generations, fetch_all, fetch_one, insert_row
 from localmcp.storage.times import utc_now
+from localmcp.storage.trash import TrashEntry, put_into_trash
 from localmcp.tools import without_none
 from localmcp.wording.languages import detect_language
 from localmcp.wording.normalize import fold
@@ -271,7 +272,8 @@ def count_instruction(connection: apsw.Connection, rule_id: int, draft: RuleDraf
 
 
 def change_rule(connection: apsw.Connection, rule: Rule, draft: RuleDraft) -> None:
-    """Write other columns; where the text that is embedded changed, the vector is gone."""
+    """Write other columns; the rule as it was is in the trash, and a vector of another text is gone."""
+    _put_into_trash(connection, rule)
     columns = _columns(draft)
     changes = ", ".join(f"{column} = :{column}" for column in columns)
     connection.execute(f"update rules set {changes} where id = :id", {**columns, "id": rule.id})
@@ -297,11 +299,48 @@ def restore_rule(connection: apsw.Connection, rule_id: int) -> None:
     bump_generations(connection, "content", "signs")
 
 
-def delete_rule(connection: apsw.Connection, rule_id: int) -> None:
-    """Delete a rule for good, with its vector and what was reported of it; its instructions stay."""
-    _forget_vectors(connection, [rule_id])
+def delete_rule(connection: apsw.Connection, rule: Rule) -> None:
+    """Put a rule into the trash with what was reported of it; its instructions stay."""
+    _put_into_trash(connection, rule)
+    _forget_vectors(connection, [rule.id])
     # The rule names the instruction it came from, and an instruction the rule it was counted to.
-    connection.execute("delete from rules where id = ?", (rule_id,))
+    connection.execute("delete from rules where id = ?", (rule.id,))
+    bump_generations(connection, "content", "signs")
+
+
+_TRASHED = (
+    "id", "rule_text", "category", "context", "relevance_score", "created_from_instruction_id", "last_applied",
+    "instructions_count", "inserted_at", "updated_at", "retired_at", "project", "globs", "always_apply", "language",
+)  # fmt: skip
+_USE = ("occasion", "task", "useful", "used_at")
+
+
+def _put_into_trash(connection: apsw.Connection, rule: Rule) -> None:
+    columns = ", ".join(_TRASHED)
+    row = fetch_all(connection, f"select {columns} from rules where id = ?", (rule.id,))[0]
+    uses = fetch_all(connection, f"select {', '.join(_USE)} from rule_uses where rule_id = ? order by id", (rule.id,))
+    told = fetch_all(connection, "select id from user_instructions where rule_id = ?", (rule.id,))
+    content = {"row": dict(zip(_TRASHED, row, strict=True)), "uses": uses, "instructions": [row[0] for row in told]}
+    put_into_trash(connection, "rule", rule.rule_text, content, COLLECTION)
+
+
+def restore_version(connection: apsw.Connection, entry: TrashEntry) -> None:
+    """Bring a rule back from the trash; the version that is there meanwhile goes there. It has no vector then."""
+    row: dict[str, Any] = {**entry.content["row"], "digest": digest_of(entry.content["row"]["rule_text"])}
+    present = load_rules(connection, [row["id"]]).get(row["id"])
+    if present is not None:
+        _put_into_trash(connection, present)
+        _forget_vectors(connection, [present.id])
+        changes = ", ".join(f"{column} = :{column}" for column in row if column != "id")
+        connection.execute(f"update rules set {changes} where id = :id", row)
+    else:
+        insert_row(connection, "rules", row)
+        for use in entry.content["uses"]:
+            insert_row(connection, "rule_uses", {"rule_id": row["id"], **dict(zip(_USE, use, strict=True))})
+        sql = (
+            "update user_instructions set rule_id = ? where rule_id is null and id in (select value from json_each(?))"
+        )
+        connection.execute(sql, (row["id"], json.dumps(entry.content["instructions"])))
     bump_generations(connection, "content", "signs")
 
 

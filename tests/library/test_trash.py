@@ -34,15 +34,15 @@ TAKES_AWAY = {
     "remove_source": "documents: restore_source",
     "restore_source": "the version that is there, if an overwritten one is restored: restore_source",
     "update_records": "the records as they were: restore_source",
-    # Rules and quick starts, whose tests are beside them.
+    # Rules and quick starts.
     "addRule": "nothing",
-    "deleteRule": "a rule",
-    "editRule": "a rule as it was",
-    "importQuickstarts": "quick starts as they were",
+    "deleteRule": "a rule: restore_source",
+    "editRule": "a rule as it was: restore_source",
+    "importQuickstarts": "quick starts as they were: restore_source",
     "importRules": "nothing",
     "mergeRules": "retires the rules that were merged: restoreRule",
     "rememberDeveloperInstruction": "nothing",
-    "removeQuickstart": "a quick start",
+    "removeQuickstart": "a quick start: restore_source",
     "reportRuleUse": "nothing",
     "restoreRule": "nothing",
     "retireRule": "retires a rule: restoreRule",
@@ -172,3 +172,48 @@ def test_a_caller_of_one_collection_sees_the_trash_of_that_one(call: Any, worksp
     call("drop_collection", collection_name="papers", confirm=True)
     other = Scope(caller="key", trusted=False, collections=frozenset({"other"}))
     assert workspace.registry.call("list_trash", {}, other).value["total"] == 0
+
+
+def test_a_deleted_rule_comes_back_with_its_uses_and_is_found(call: Any) -> None:
+    number = call("addRule", rule_text="Write tests with pytest.", category="testing", context="Python")["rule"]["id"]
+    call("reportRuleUse", ruleIds=[number], task="tests")
+    before = call("listRules")["rules"]
+    call("deleteRule", id=number)
+    assert call("listRules")["rules"] == []
+    [entry] = call("list_trash")["sources"]
+    assert entry["title"] == "Write tests with pytest. (rule)"
+    call("restore_source", sourceId=entry["sourceId"])
+    assert call("listRules")["rules"] == before
+    [rule] = call("getRelevantRules", taskDescription="write tests with pytest", similarityThreshold=0.1)["rules"]
+    assert rule["id"] == number
+    assert call("list_trash")["sources"] == []
+
+
+def test_an_edited_rule_comes_back_as_it_was(call: Any) -> None:
+    number = call("addRule", rule_text="Write tests.", category="testing")["rule"]["id"]
+    call("editRule", id=number, rule_text="Write no tests.", category="style", globs=["*.py"])
+    call("restore_source", sourceId="Write tests.")
+    [rule] = call("listRules")["rules"]
+    assert (rule["id"], rule["rule_text"], rule["category"]) == (number, "Write tests.", "testing")
+    assert not rule.get("globs")
+    # The version that was there meanwhile can be brought back, too.
+    call("restore_source", sourceId="Write no tests.")
+    assert call("listRules")["rules"][0]["globs"] == ["*.py"]
+
+
+def test_removed_and_overwritten_quick_starts_come_back(call: Any, workspace: Workspace, tmp_path: Path) -> None:
+    file = tmp_path / "lamp.yaml"
+    text = "metadata:\n  name: lamp\n  tags:\n    - kind: bundle\n      value: home\nspec:\n  displayName: {}\n"
+    file.write_text(text.format("Change a lamp"), encoding="utf-8")
+    workspace.registry.call("importQuickstarts", {"path": str(file)})
+    before = workspace.registry.call("showQuickstart", {"name": "lamp"}).value
+    file.write_text(text.format("Break a lamp"), encoding="utf-8")
+    workspace.registry.call("importQuickstarts", {"path": str(file)})
+    call("removeQuickstart", names=["lamp"])
+    newest, oldest = call("list_trash")["sources"]
+    assert newest["title"] == oldest["title"] == "lamp (quick start)"
+    call("restore_source", sourceId=newest["sourceId"])
+    assert call("searchQuickstarts", displayName="break a lamp")["result"]["quickstart"]["name"] == "lamp"
+    call("restore_source", sourceId=oldest["sourceId"])
+    after = workspace.registry.call("showQuickstart", {"name": "lamp"}).value
+    assert {**after, "updatedAt": None} == {**before, "updatedAt": None}, (before, after)
