@@ -46,7 +46,8 @@ def connect(
 
     CLIENT is claude-desktop, claude-code, cursor, vscode, windsurf, zed, gemini or codex; FILE is any file that such a
     program reads its servers from. Without one, the clients on this machine are listed. Everything else in the file
-    stays as it is, comments too, and a copy is kept beside it. `--db` and the settings of this shell go along.
+    stays as it is, and a copy is kept beside it. A file with comments is left alone, and the block for it is printed.
+    `--db` and the settings of this shell go along.
 
     \b
       localmcp connect claude-desktop

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
 import stat
 from collections.abc import Mapping
@@ -10,8 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from localmcp.connect.entry import entry_for
-from localmcp.connect.json_text import remove_member, set_member
+from localmcp.connect.entry import block_for, entry_for
 from localmcp.errors import ConfigurationError, InvalidInput
 from localmcp.files import write_atomically
 from localmcp.hub.adoption import is_localmcp
@@ -32,8 +33,6 @@ class Change:
     before: bytes | None
     """None: there is no file yet."""
     after: bytes
-    expected: Json
-    """What a parser must read from `after`."""
 
     @property
     def is_needed(self) -> bool:
@@ -44,36 +43,37 @@ def plan_connection(target: ClientFile, name: str, entry: Mapping[str, Any]) -> 
     """Return the change that makes the file start localmcp as `name`; keys that the person added to the entry stay.
 
     Raises:
-        ConfigurationError: the file cannot be read; names line and column.
+        ConfigurationError: the file cannot be read, or has comments, which a change would remove; the hint says what
+            to do by hand.
         InvalidInput: the name belongs to another program.
     """
-    document, before, text = _read(target.path)
-    table = _table(document, target)
-    old = table.get(name)
-    merged = _merged(_our_entry(old, name, target), entry_for(target, entry))
+    document, before = _read(target.path)
+    old = _table(document, target).get(name)
+    ours = entry_for(target, entry)
+    kept = _our_entry(old, name, target)
+    merged = {**kept, **ours, "env": {**mapping_of(kept.get("env")), **ours["env"]}}
+    if "alwaysLoad" in kept and "alwaysLoad" in ours:
+        merged["alwaysLoad"] = kept["alwaysLoad"]
     if old == merged:
-        return Change(target, "unchanged", before, before or b"", document)
-    expected = {**document, target.table: {**table, name: merged}}
-    after = _edited(target, text, name, merged)
-    return Change(target, "added" if old is None else "updated", before, after.encode(), expected)
+        return Change(target, "unchanged", before, before or b"")
+    by_hand = f"Put this into it by hand:\n{block_for(target, name, merged)}"
+    return Change(target, "updated" if old else "added", before, _edited(target, before, name, merged, by_hand))
 
 
 def plan_removal(target: ClientFile, name: str) -> Change:
     """Return the change that removes localmcp from the file.
 
     Raises:
-        ConfigurationError: the file cannot be read; names line and column.
+        ConfigurationError: as `plan_connection`.
         InvalidInput: the name belongs to another program.
     """
-    document, before, text = _read(target.path)
+    document, before = _read(target.path)
     table = _table(document, target)
     if name not in table:
-        return Change(target, "absent", before, before or b"", document)
+        return Change(target, "absent", before, before or b"")
     _our_entry(table[name], name, target)
-    expected = {**document, target.table: {key: value for key, value in table.items() if key != name}}
-    if target.is_toml and not expected[target.table]:
-        del expected[target.table]
-    return Change(target, "removed", before, _edited(target, text, name, None).encode(), expected)
+    by_hand = f"Take '{name}' out of '{target.table}' by hand."
+    return Change(target, "removed", before, _edited(target, before, name, None, by_hand))
 
 
 def connected_as(target: ClientFile) -> list[str]:
@@ -86,12 +86,9 @@ def connected_as(target: ClientFile) -> list[str]:
     return [name for name, entry in table.items() if isinstance(entry, dict) and is_localmcp(cast(Json, entry))]
 
 
-def _read(path: Path) -> tuple[Json, bytes | None, str]:
-    """Return the file as a table, as bytes (None when there is none), and as text."""
-    if not path.exists():
-        return {}, None, ""
-    document, before = read_document(path), path.read_bytes()
-    return document, before, before.decode()
+def _read(path: Path) -> tuple[Json, bytes | None]:
+    """Return the file as a table, and as bytes (None when there is none)."""
+    return (read_document(path), path.read_bytes()) if path.exists() else ({}, None)
 
 
 def _table(document: Json, target: ClientFile) -> Json:
@@ -113,21 +110,27 @@ def _our_entry(old: Any, name: str, target: ClientFile) -> Json:
     raise InvalidInput(message, hint="Choose another name with --name.")
 
 
-def _merged(old: Json, entry: Json) -> Json:
-    chosen = {"alwaysLoad": old["alwaysLoad"]} if "alwaysLoad" in old and "alwaysLoad" in entry else {}
-    return {**old, **entry, **chosen, "env": {**mapping_of(old.get("env")), **entry["env"]}}
-
-
-def _edited(target: ClientFile, text: str, name: str, entry: Json | None) -> str:
-    """Return the file's text with that entry, or without it for None."""
+def _edited(target: ClientFile, before: bytes | None, name: str, entry: Json | None, by_hand: str) -> bytes:
+    """Return the file with that entry, or without it for None."""
+    text = (before or b"").decode()
     mark = BYTE_ORDER_MARK if text.startswith(BYTE_ORDER_MARK) else ""
-    bare, path = text.removeprefix(mark), (target.table, name)
+    bare = text.removeprefix(mark)
     if target.is_toml:
-        return mark + _edit_toml(bare, target.table, name, entry)
+        return (mark + _edit_toml(bare, target.table, name, entry)).encode()
     try:
-        return mark + (remove_member(bare, path) if entry is None else set_member(bare, path, entry))
-    except ValueError as error:
-        raise _not_editable(target, str(error)) from error
+        document: Json = json.loads(bare) if bare.strip() else {}
+    except ValueError:
+        # It can be read, so it has what only some clients allow.
+        message = f"{target.path} has comments, which writing it would remove; it was left untouched."
+        raise ConfigurationError(message, hint=by_hand) from None
+    table = document.setdefault(target.table, {})
+    if entry is None:
+        del table[name]
+    else:
+        table[name] = entry
+    indent = re.search(r"\n([ \t]+)\S", bare)
+    written = json.dumps(document, ensure_ascii=False, indent=indent[1] if indent else 2) + "\n"
+    return (mark + (written.replace("\n", "\r\n") if "\r\n" in bare else written)).encode()
 
 
 def _edit_toml(text: str, table: str, name: str, entry: Json | None) -> str:
@@ -137,60 +140,41 @@ def _edit_toml(text: str, table: str, name: str, entry: Json | None) -> str:
     document = cast("dict[str, Any]", tomlkit.parse(text))
     if table not in document:
         document[table] = tomlkit.table(is_super_table=True)
-    if entry is None and len(document[table]) == 1:
-        del document[table]
-    elif entry is None:
-        del document[table][name]
-    else:
+    if entry is not None:
         document[table][name] = entry
+    elif len(document[table]) == 1:
+        del document[table]
+    else:
+        del document[table][name]
     return tomlkit.dumps(document)
-
-
-def _not_editable(target: ClientFile, why: str) -> ConfigurationError:
-    return ConfigurationError(
-        f"{target.path} cannot be changed safely ({why}); it was left untouched.",
-        hint="Show the block with --print, and paste it by hand.",
-    )
 
 
 def write_change(change: Change) -> Path | None:
     """Write the file whole or not at all; return the copy of the file before (None if it is new).
 
-    A link is followed to the file that it points to. What is written is parsed before it replaces the old file.
+    A link is followed to the file that it points to.
 
     Raises:
         ConfigurationError: it, or its folder, is write-protected, or another program changed it meanwhile.
     """
     path = change.target.path.resolve()
     try:
-        return _replace(path, change)
+        current = path.read_bytes() if path.exists() else None
+        if current is not None and not stat.S_IMODE(path.stat().st_mode) & 0o222:
+            raise ConfigurationError(
+                f"{path} is write-protected; it was left untouched.", hint="Allow writing it, or use --print."
+            )
+        if current != change.before:
+            raise ConfigurationError(f"{path} was changed by another program meanwhile.", hint="Run the command again.")
+        backup = _free_name(path) if current is not None else None
+        if backup is not None:
+            shutil.copy2(path, backup)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, change.after)
     except OSError as error:
         raise ConfigurationError(
             f"{path} cannot be written: {error.strerror or error}.", hint="Show the block with --print."
         ) from error
-
-
-def _replace(path: Path, change: Change) -> Path | None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if path.exists() and not stat.S_IMODE(path.stat().st_mode) & 0o222:
-        raise ConfigurationError(
-            f"{path} is write-protected; it was left untouched.", hint="Allow writing it, or use --print."
-        )
-    if read_document(change.target.path, change.after) != change.expected:
-        raise _not_editable(change.target, "the result would not mean what it should")
-    backup = _back_up(path, change)
-    write_atomically(path, change.after)
-    return backup
-
-
-def _back_up(path: Path, change: Change) -> Path | None:
-    current = path.read_bytes() if path.exists() else None
-    if current != change.before:
-        raise ConfigurationError(f"{path} was changed by another program meanwhile.", hint="Run the command again.")
-    if current is None:
-        return None
-    backup = _free_name(path)
-    shutil.copy2(path, backup)
     return backup
 
 
