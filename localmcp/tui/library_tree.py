@@ -161,6 +161,11 @@ class LibraryTree(Tree[Any]):
             self.cursor_line = line
             self.scroll_to_line(self.cursor_line, animate=False)
 
+    def go_to_row(self, row: TreeNode[Any]) -> None:
+        """Put the cursor on a row that was just added: asking for the last line numbers the lines."""
+        if self.last_line >= 0:
+            self.move_cursor(row)
+
     def watch_cursor_line(self, previous_line: int, line: int) -> None:
         """Move the cursor, and show a page that was read ahead before the next paint."""
         super().watch_cursor_line(previous_line, line)
@@ -266,6 +271,11 @@ class LibraryTree(Tree[Any]):
         for child in node.children:
             if isinstance(child.data, WaitingFiles):
                 child.data = WaitingFiles(collection)
+        self.draw_again(node)
+
+    def draw_again(self, node: TreeNode[Any]) -> None:
+        """Draw a row and those below it from what their data is now: the tree keeps each line that was drawn once."""
+        node.refresh()
         self.refresh()
 
     # ------------------------------------------------------------ drawing

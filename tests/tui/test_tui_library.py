@@ -293,7 +293,7 @@ async def test_open_folders_and_the_highlighted_row_stay_when_the_file_changes(t
         workspace.library.add_text("Zebras.", title="A zebra")
     await tui.until(lambda: "A zebra" in titles(tui), "the new document")
     await tui.until(lambda: "Restore a backup" in titles(tui), "the folder to be open")
-    assert tui.pane.chosen.title == "Restore a backup"
+    await tui.until(lambda: getattr(tui.pane.chosen, "title", "") == "Restore a backup", "the cursor on its row")
 
 
 async def test_a_job_that_waited_for_another_is_in_the_strip_when_it_runs(tui: RunningTui) -> None:

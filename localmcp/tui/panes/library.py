@@ -117,7 +117,8 @@ class LibraryPane(Pane):
         super().come_to_front()
 
     def file_changed(self, counters: dict[str, int]) -> None:
-        self._is_due = self._is_due or counters.get("content") != self._generation
+        # Without counters a job has ended, whatever it changed.
+        self._is_due = self._is_due or not counters or counters.get("content") != self._generation
         self._generation = counters.get("content")
         self.reload()
 
@@ -128,6 +129,12 @@ class LibraryPane(Pane):
         elif self.session.is_open:
             look, nothing = self.session.look, Contents([], ())
             self.ask("contents", lambda: look(contents_of) if self.session.exists else nothing, self._show_contents)
+
+    def _catch_up(self) -> None:
+        """Show what changed while branches were filled; each answer that fills one calls it, as any may be the last."""
+        if self.stale and self.display and not self._is_filling():
+            self._is_due, self.stale = True, False
+            self.reload()
 
     def _is_filling(self) -> bool:
         return any(group.startswith(("branch", "folders")) for group in self.questions)
@@ -145,7 +152,9 @@ class LibraryPane(Pane):
         )
         tree = self.tree_view
         self._line_to_restore = tree.cursor_line
-        self._row_to_restore = _key(self.chosen) if tree.root.children else ""
+        if not self._open_rows:
+            # Else the row of the reload before this one is still to be found.
+            self._row_to_restore = _key(self.chosen) if tree.root.children else ""
         self._open_rows |= {_key(node.data): tree.offset_in_sight(node) for node in tree.open_branches()}
         if len(contents.collections) == 1 and not tree.root.children:
             self._open_rows = {_key(contents.collections[0]): 0}
@@ -190,7 +199,7 @@ class LibraryPane(Pane):
                 child.expand()
             if key == self._row_to_restore:
                 self._row_to_restore, self._line_to_restore = "", -1
-                self.call_after_refresh(self.tree_view.move_cursor, child)
+                self.tree_view.go_to_row(child)
 
     def _fetch_folders(self, node: TreeNode[Any]) -> None:
         """Ask for the folders right below a node, then for the states of their files, which takes a look at each;
@@ -206,13 +215,14 @@ class LibraryPane(Pane):
                 self._restore_rows(node)
                 states = partial(put_states, folders)
                 self.ask(f"states {node.id}", lambda: inventory().folder_states(collection.name, below), states)
+            self._catch_up()
 
         def put_states(folders: Sequence[Folder], states: dict[str, FolderState]) -> None:
             if not self._is_there(node):
                 return  # Built again since; this answer may be older than the one that its place has.
             by_path = {folder.path: states.get(folder.name, FolderState()) for folder in folders}
             self.tree_view.folder_states |= by_path
-            self.tree_view.refresh()
+            self.tree_view.draw_again(node)
 
         self.ask(f"folders {node.id}", lambda: inventory().folders(collection.name, below), put_folders)
 
@@ -270,9 +280,7 @@ class LibraryPane(Pane):
             if self.tree_view.cursor_line < self._line_to_restore <= self.tree_view.last_line:
                 line, self._line_to_restore = self._line_to_restore, -1
                 self.call_after_refresh(self.tree_view.go_to, line)
-        if self.stale and self.display and not self._is_filling():
-            self._is_due, self.stale = True, False
-            self.reload()
+        self._catch_up()
 
     @on(Tree.NodeSelected)
     def open_node(self, message: Tree.NodeSelected[Any]) -> None:
@@ -333,7 +341,7 @@ class LibraryPane(Pane):
         if isinstance(data, Item) and tree.cursor_node is not None and origin_of(tree.cursor_node) is None:
             if tree.marked.pop(data.id, None) is None:
                 tree.marked[data.id] = data
-            tree.refresh()
+            tree.draw_again(tree.cursor_node)
             tree.action_cursor_down()
             self._show_marks()
 
