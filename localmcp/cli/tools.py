@@ -16,8 +16,7 @@ from localmcp.config import config_directory
 from localmcp.discovery import NOTHING_FOUND, Profile, rank_tools, required_parameters
 from localmcp.errors import InvalidInput
 from localmcp.humanize import counted, short_path
-from localmcp.own_tools.fields import Problem
-from localmcp.own_tools.manifests import ManifestProvider, inspected_providers, opened_providers, read_manifest
+from localmcp.own_tools.problems import Problem, inspected_providers
 from localmcp.schemas import Json, describe_parameters, mapping_of
 from localmcp.tool_search.query import ToolDescription
 from localmcp.tools import Answer, Tool
@@ -316,10 +315,5 @@ def _shadowed(workspace: Workspace) -> list[Problem]:
 
 
 def _check_files(workspace: Workspace, files: tuple[Path, ...]) -> list[Problem]:
-    opened = opened_providers(workspace.providers)
-    readers = {provider.kind: provider for provider in opened if isinstance(provider, ManifestProvider)}
-    problems: list[Problem] = []
-    for path in files:
-        read = read_manifest(path.absolute())
-        problems += [read] if isinstance(read, Problem) else readers[read.kind].check_manifest(read)
-    return problems
+    folder = workspace.configured_tools.manifests
+    return [problem for path in files for problem in folder.read(path.absolute()).check()]

@@ -17,8 +17,7 @@ from localmcp.hub.adoption import is_localmcp
 from localmcp.hub.catalog import describe_left_out
 from localmcp.hub.client_configuration import client_files, read_document, servers_in
 from localmcp.hub.servers import McpServers
-from localmcp.own_tools.fields import line_of
-from localmcp.own_tools.manifests import inspected_providers
+from localmcp.own_tools.problems import inspected_providers, line_of
 from localmcp.profiles import Profile, profiles_file, read_profile
 from localmcp.schemas import did_you_mean, list_of
 

@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from localmcp.hub.introduction import Introduced
     from localmcp.hub.servers import McpServers
     from localmcp.hub.supervisor import Supervisor
-    from localmcp.own_tools.fields import Problem
-    from localmcp.own_tools.manifests import ProviderState, State
+    from localmcp.own_tools.problems import Problem, ProviderState, State
 
 log = logging.getLogger(__name__)
 
@@ -295,7 +294,7 @@ class McpServer:
 
     def state(self) -> ProviderState:
         """Return how it is doing, without starting it."""
-        from localmcp.own_tools.manifests import ProviderState
+        from localmcp.own_tools.problems import ProviderState
 
         tools_by_name = self.known_tools
         problems = tuple(self.check())
@@ -310,7 +309,7 @@ class McpServer:
 
     def check(self) -> list[Problem]:
         """Return why it cannot be used (entry, variable, last start), or which definitions have changed."""
-        from localmcp.own_tools.fields import Problem
+        from localmcp.own_tools.problems import Problem
 
         error: LocalMCPError | None = self.failure
         if self.entry.problem:

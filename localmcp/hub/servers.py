@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from localmcp.hub.process import Guard
     from localmcp.hub.provider import McpServer
     from localmcp.hub.supervisor import Supervisor
-    from localmcp.own_tools.fields import Problem
-    from localmcp.own_tools.manifests import ProviderState
+    from localmcp.own_tools.problems import Problem, ProviderState
 
 log = logging.getLogger(__name__)
 
@@ -150,7 +149,7 @@ class McpServers:
 
     def state(self) -> ProviderState:
         """Return the state of the file; each server has a separate state."""
-        from localmcp.own_tools.manifests import ProviderState
+        from localmcp.own_tools.problems import ProviderState
 
         problems = tuple(self.check())
         state = "failing" if problems else ("ready" if self.servers else "empty")
@@ -158,7 +157,7 @@ class McpServers:
 
     def check(self) -> list[Problem]:
         """Return what is wrong with the file as a whole."""
-        from localmcp.own_tools.fields import Problem
+        from localmcp.own_tools.problems import Problem
 
         return [Problem(str(servers_file()), None, self.problem.message, self.problem.hint)] if self.problem else []
 

@@ -9,14 +9,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from localmcp.tools import Provider, Tool
+from localmcp.tools import Tool
 
 if TYPE_CHECKING:
-    from localmcp.own_tools.manifests import ManifestFolder
+    from localmcp.own_tools.folder import ManifestFolder, ManifestProvider
+    from localmcp.own_tools.problems import Problem, ProviderState
+    from localmcp.own_tools.python import PythonTools
     from localmcp.own_tools.switches import Switches
 
 MANIFESTS, SWITCHES = "tools", "providers.toml"
 """In the configuration directory: the folder of manifests, and the file of switches."""
+KINDS = {"commands": "command", "queries": "query", "http": "http"}
+"""Provider -> the kind of its manifests."""
 
 
 class ConfiguredTools:
@@ -29,8 +33,10 @@ class ConfiguredTools:
         self.listeners: list[Callable[[], None]] = []
         """Called after tools came, went or changed, by the thread that lists them."""
         self._seen_empty = False
+        self._lock = threading.RLock()
+        self._opened: dict[str, ManifestProvider | PythonTools] = {}
         self._manifests, self._switches = str(config_directory / MANIFESTS), str(config_directory / SWITCHES)
-        self.providers = tuple(Deferred(name, self) for name in ("commands", "queries", "http", "python"))
+        self.providers = tuple(Deferred(name, self) for name in (*KINDS, "python"))
 
     @property
     def is_configured(self) -> bool:
@@ -42,39 +48,37 @@ class ConfiguredTools:
     @cached_property
     def manifests(self) -> ManifestFolder:
         """The manifest files."""
-        from localmcp.own_tools.manifests import ManifestFolder
+        from localmcp.own_tools.folder import ManifestFolder
 
-        return ManifestFolder(Path(self._manifests), self.listeners, seen_empty=self._seen_empty)
+        return ManifestFolder(Path(self._manifests), self.database, self.listeners, seen_empty=self._seen_empty)
 
     @cached_property
     def switches(self) -> Switches:
         """What `providers.toml` says."""
         from localmcp.own_tools.switches import Switches
 
-        return Switches(self.directory)
+        return Switches(Path(self._switches))
 
-    def open(self, name: str) -> Provider:
-        """Import and make the provider of that name."""
-        if name == "commands":
-            from localmcp.own_tools.commands import Commands
+    def open(self, name: str) -> ManifestProvider | PythonTools:
+        """Return the provider of that name, imported and made once."""
+        with self._lock:
+            if name not in self._opened:
+                self._opened[name] = self._make(name)
+            return self._opened[name]
 
-            return Commands(self.manifests, self.switches)
-        if name == "queries":
-            from localmcp.own_tools.queries import Queries
+    def _make(self, name: str) -> ManifestProvider | PythonTools:
+        if name in KINDS:
+            from localmcp.own_tools.folder import ManifestProvider
 
-            return Queries(self.manifests, self.switches, self.database)
-        if name == "http":
-            from localmcp.own_tools.http import HttpCalls
-
-            return HttpCalls(self.manifests, self.switches)
+            return ManifestProvider(name, KINDS[name], self.manifests, self.switches)
         from localmcp.own_tools.python import PythonTools
 
         return PythonTools(self.switches, self.listeners, seen_empty=self._seen_empty)
 
     def close(self) -> None:
         """End the programs that still run."""
-        for provider in self.providers:
-            provider.close()
+        if "manifests" in vars(self):
+            self.manifests.running.close()
 
 
 class Deferred:
@@ -86,24 +90,17 @@ class Deferred:
     def __init__(self, name: str, owner: ConfiguredTools) -> None:
         self.name = name
         self._owner = owner
-        self._lock = threading.Lock()
-        self._opened: Provider | None = None
-
-    @property
-    def opened(self) -> Provider:
-        """The provider itself."""
-        with self._lock:
-            if self._opened is None:
-                self._opened = self._owner.open(self.name)
-            return self._opened
 
     def tools(self) -> Sequence[Tool]:
-        return list(self.opened.tools()) if self._owner.is_configured else ()
+        return self._owner.open(self.name).tools() if self._owner.is_configured else ()
 
     def find(self, name: str) -> Tool | None:
-        return self.opened.find(name) if self._owner.is_configured else None
+        return self._owner.open(self.name).find(name) if self._owner.is_configured else None
 
-    def close(self) -> None:
-        close = getattr(self._opened, "close", None)
-        if close is not None:
-            close()
+    def state(self) -> ProviderState:
+        """Return how it is doing."""
+        return self._owner.open(self.name).state()
+
+    def check(self) -> list[Problem]:
+        """Return every mistake in its configuration, and what would make a call fail."""
+        return self._owner.open(self.name).check()

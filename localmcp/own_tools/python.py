@@ -24,9 +24,8 @@ from typing import TYPE_CHECKING, Any
 
 from localmcp.errors import LocalMCPError
 from localmcp.files import Signature, signature_of
-from localmcp.own_tools.fields import Problem
 from localmcp.own_tools.functions import FunctionTool, what_lacks
-from localmcp.own_tools.manifests import ProviderState, State
+from localmcp.own_tools.problems import Problem, ProviderState, State
 from localmcp.own_tools.switches import Switches, canonical
 from localmcp.schemas import Json
 from localmcp.tools import Answer, Tool, tools_of

@@ -18,9 +18,7 @@ from hypothesis import strategies as st
 from tool_manifests import open_workspace, problems_of, write_tool
 
 from localmcp.errors import CallGivenUp, InvalidInput, Unavailable
-from localmcp.own_tools.commands import Argument, Command, find_program
-from localmcp.own_tools.fields import Fields, Source
-from localmcp.own_tools.parameters import read_parameters
+from localmcp.own_tools.command import CommandManifest, find_program
 from localmcp.tools import Answer, CallCancellation, use_cancellation
 from localmcp.workspace import Workspace
 
@@ -131,14 +129,10 @@ def test_a_nul_character_is_refused_in_words(workspace: Workspace) -> None:
 @settings(max_examples=200, deadline=None)
 @given(st.text(max_size=30), st.text(max_size=30))
 def test_whatever_is_given_stays_one_argument_and_no_option(first: str, second: str) -> None:
-    source = Source(Path("x.toml"), "")
-    parameters = read_parameters(
-        Fields(source, {"a": {"required": True}, "b": {"required": True}}), ["string"], dashes=True
-    )
-    arguments = (Argument(("{a}",)), Argument(("-k={b}",)), Argument(("{b}{a}",)))
-    command = Command("x", arguments, Path(), (), {}, None, 1, 1, "text", (0,))
+    written = {"program": "x", "arguments": ["{a}", "-k={b}", "{b}{a}"], "parameters": {"a": {}, "b": {}}}
+    command = CommandManifest.model_validate({"kind": "command", "description": "x", **written})
     try:
-        listed = command.argument_list({"a": first, "b": second}, parameters)
+        listed = command.argument_list({"a": first, "b": second})
     except InvalidInput:
         assert first.startswith("-") or (second + first).startswith("-") or "\0" in first + second
         return

@@ -13,7 +13,7 @@ from tool_manifests import open_workspace, problems_of, tool_names, write_switch
 
 from localmcp.config import config_directory
 from localmcp.errors import InvalidInput, UnknownTool
-from localmcp.own_tools.fields import line_of
+from localmcp.own_tools.problems import line_of
 from localmcp.tools import Scope
 from localmcp.workspace import Workspace
 
@@ -36,7 +36,7 @@ def workspace(tmp_path: Path) -> Iterator[Workspace]:
 def test_a_manifest_is_a_hidden_tool_named_after_its_file(workspace: Workspace) -> None:
     write_tool("greet", GREET)
     assert "greet" not in [each.name for each in workspace.registry.visible()]
-    assert all(each._opened is None for each in workspace.configured_tools.providers)
+    assert not workspace.configured_tools._opened
     workspace.registry.show_all = True
     assert "greet" in [each.name for each in workspace.registry.visible()]
     assert [hit["name"] for hit in workspace.discovery.search("greet")][0] == "greet"
@@ -47,7 +47,7 @@ def test_a_manifest_is_a_hidden_tool_named_after_its_file(workspace: Workspace) 
 
 def test_without_a_configuration_directory_nothing_is_imported_or_made(workspace: Workspace) -> None:
     assert tool_names(workspace) == set()
-    assert all(each._opened is None for each in workspace.configured_tools.providers)
+    assert not workspace.configured_tools._opened
     assert not config_directory().exists()
 
 
@@ -199,6 +199,17 @@ def test_switches_that_cannot_be_read_switch_everything_off(workspace: Workspace
     path = write_switches('disabled = ["commands"')
     assert tool_names(workspace) == set()
     assert any(each.startswith(f"{path}: error: It cannot be read") for each in problems_of(workspace))
+
+
+def test_a_wrong_entry_of_the_switches_costs_itself_alone(workspace: Workspace, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text('def say() -> str:\n    "Say."\n    return "x"\n', encoding="utf-8")
+    write_tool("greet", GREET)
+    folders = f"folders = ['{tmp_path}']"
+    path = write_switches(f'disabled = ["commands"]\ncolour = 1\n[python]\n{folders}\nentry_points = 3\n')
+    assert tool_names(workspace) == {"say"}
+    problems = problems_of(workspace)
+    assert any(each.startswith(f"{path}:2: error: colour is not a known key.") for each in problems)
+    assert any(each.startswith(f"{path}:5: error: python.entry_points must be true or false") for each in problems)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="file modes")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,13 +21,6 @@ timeout = 0.3
 max_rows = 3
 database = {database}
 sql = '''{sql}'''
-"""
-
-
-LONG = """
-[parameters.long]
-type = "string"
-description = "A long text."
 """
 
 
@@ -129,9 +121,6 @@ def test_with_clauses_work(workspace: Workspace) -> None:
         "begin",
         "reindex",
         "select load_extension('x')",
-        "select randomblob(10)",
-        "select fts5(1)",
-        "select * from dbstat",
         "select 1; select 2",
         "select 1; delete from sources",
         "",
@@ -149,7 +138,7 @@ def test_a_statement_can_only_read(workspace: Workspace, books: Path, sql: str, 
     assert workspace.knowledge.get_stats()["totalSources"] == 2
 
 
-@pytest.mark.parametrize("table", ["api_keys", "calls", "API_KEYS"])
+@pytest.mark.parametrize("table", ["api_keys", "calls", "API_KEYS", "sqlite_stat1", "sqlite_dbpage"])
 @pytest.mark.parametrize(
     "sql",
     [
@@ -186,30 +175,6 @@ def test_a_statement_without_end_is_stopped(workspace: Workspace) -> None:
 def test_a_statement_cannot_fill_the_memory(workspace: Workspace) -> None:
     with pytest.raises(InvalidInput, match="too big"):
         ask(workspace, "select length(replace(printf('%.*c', 10000000, 'x'), 'x', 'yyyyyyyyyy'))")
-
-
-@pytest.mark.parametrize(
-    "sql",
-    [
-        "select levenshtein(:long, replace(:long, 'a', 'b')) as n",
-        "select instr(:long, substr(:long, 1, 400000) || 'b') as n",
-        "select length(replace(:long, substr(:long, 1, 400000) || 'b', 'c')) as n",
-        "select length(trim(:long, substr(:long, 1, 400000))) as n",
-        "select :long like '%' || substr(:long, 1, 40000) || 'b' as n",
-    ],
-)
-def test_functions_whose_time_grows_with_two_lengths_refuse_long_texts(workspace: Workspace, sql: str) -> None:
-    began = time.process_time()
-    with pytest.raises(LocalMCPError, match=r"takes at most|too complex"):
-        ask(workspace, sql, more=LONG, long="a" * 800_000)
-    assert time.process_time() - began < 10
-
-
-def test_bounded_functions_answer_as_sqlites_own(workspace: Workspace) -> None:
-    sql = """select instr('hamlet', 'let') as a, instr(x'0102', x'02') as b, replace('aXb', 'X', '-') as c,
-        replace('ab', '', 'x') as d, trim('xxaxx', 'x') as e, ltrim('xa', 'x') as f, rtrim('ax', 'x') as g,
-        instr(null, 'a') as h, trim('  a ') as i, levenshtein('API', 'APIs') as j"""
-    assert ask(workspace, sql).value["rows"] == [[4, 2, "a-b", "ab", "a", "a", "a", None, "a", 1]]
 
 
 def test_the_file_is_never_made(workspace: Workspace, tmp_path: Path) -> None:

@@ -1,0 +1,341 @@
+"""Programs as tools: `kind = "command"` manifests. A program is started with a list of arguments, never by a shell."""
+
+from __future__ import annotations
+
+import codecs
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Annotated, Any, Literal, cast
+
+from pydantic import BeforeValidator, Field
+
+from localmcp.errors import CallGivenUp, InvalidInput, Unavailable
+from localmcp.files import expand_home
+from localmcp.own_tools.manifest import Manifest, Surroundings, as_text, fill, only_placeholder, placeholders
+from localmcp.own_tools.problems import Mistake
+from localmcp.own_tools.tables import Filled, Table, unknown_choice
+from localmcp.schemas import Json, compact_json, read_json, shorten_value
+from localmcp.tools import Answer, call_cancellation
+
+log = logging.getLogger(__name__)
+
+PYTHON = "{python}"
+"""As `program`: the Python that runs localmcp, which is there on every machine."""
+PASSED_ON = (
+    "PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "TMPDIR", "TEMP", "TMP", "LANG", "LC_ALL", "LC_CTYPE", "TZ",
+    "SYSTEMROOT", "SYSTEMDRIVE", "WINDIR", "COMSPEC", "PATHEXT", "USERPROFILE", "USERNAME", "APPDATA", "LOCALAPPDATA",
+    "HOMEDRIVE", "HOMEPATH", "PROGRAMFILES", "PROGRAMDATA",
+)  # fmt: skip
+"""Variables that programs need to run at all; a program gets others only if its manifest names them."""
+GRACE_SECONDS = 1.0
+"""How long a program may take to end after SIGTERM."""
+DRAIN_SECONDS = 0.5
+"""How long the output is still read when the program has ended but a child of it holds the pipe."""
+MOST_ERROR = 4_000
+"""Characters of stderr that an answer repeats."""
+
+
+class Argument(Table):
+    """One argument of the program, or several that are left out together unless a parameter is given."""
+
+    condition: str = Field(alias="if")
+    """Parameter that must be given, and not false; empty = always."""
+    add: list[str] = []
+
+    def applies(self, arguments: Json) -> bool:
+        return not self.condition or arguments.get(self.condition) not in (None, False)
+
+
+def _read_argument(written: Any) -> Any:
+    return Argument.model_validate({"if": "", "add": [written]}) if isinstance(written, str) else written
+
+
+class CommandManifest(Manifest):
+    """What to start, and within which limits."""
+
+    provider = "commands"
+
+    kind: Literal["command"]
+    program: Filled
+    arguments: list[Annotated[Argument, BeforeValidator(_read_argument)]] = []
+    working_directory: str = "~"
+    environment: list[str] = []
+    """Variables that are passed on."""
+    set_environment: dict[str, str] = {}
+    stdin: str | None = None
+    timeout: float = Field(30, ge=0.1, le=3600)
+    max_output: int = Field(100_000, ge=1, le=900_000)
+    """Bytes of stdout that the answer holds."""
+    output: Literal["text", "json"] = "text"
+    ok_codes: list[int] = [0]
+
+    def mistakes(self) -> Iterator[Mistake]:
+        yield from super().mistakes()
+        if self.program != PYTHON and placeholders(self.program):
+            yield Mistake(("program",), "program must be fixed: a parameter cannot choose it.")
+        if self.stdin is not None:
+            yield from self.unfillable("stdin", self.stdin, always=True)
+        for argument in self.arguments:
+            if argument.condition and argument.condition not in self.parameters:
+                yield unknown_choice(("arguments", "if"), argument.condition, self.parameters)
+            for template in argument.add:
+                yield from self.unfillable("arguments", template, always=True, given=argument.condition)
+                for name in placeholders(template):
+                    is_list = name in self.parameters and self.parameters[name].type == "array"
+                    if is_list and only_placeholder(template) is None:
+                        alone = "is a list, and must stand alone in arguments: each item becomes one argument"
+                        yield Mistake(("arguments",), f"{{{name}}} {alone}.")
+
+    def warnings(self, here: Surroundings) -> Iterator[Mistake]:
+        try:
+            find_program(self.program, here.path)
+        except Unavailable as error:
+            yield Mistake(("program",), error.message, error.hint, "warning")
+        folder = self._folder(here)
+        if not folder.is_dir():
+            yield Mistake(("working_directory",), f"The working directory {folder} does not exist.", level="warning")
+        for name in self.environment:
+            if name not in os.environ:
+                yield Mistake(("environment",), f"The variable {name} is not set here.", level="warning")
+
+    def run(self, tool: str, arguments: Json, here: Surroundings) -> Answer:
+        words = self.argument_list(arguments)
+        given = fill(self.stdin, arguments).encode("utf-8", "surrogatepass") if self.stdin is not None else None
+        process = self._start(find_program(self.program, here.path), words, self._folder(here), given is not None)
+        with here.running.during(process):
+            code, output, errors = _await(process, given, self.timeout, self.max_output)
+        value: Json = {"exitCode": code, "result": output.text(), "truncated": output.truncated}
+        if code is None:
+            return _refused(f"{tool} took longer than {self.timeout:g} s and was stopped.", value)
+        if code not in (self.ok_codes or [0]):
+            detail = (errors.text().strip() or output.text().strip())[:MOST_ERROR]
+            return _refused(f"{tool} failed with exit code {code}" + (f":\n{detail}" if detail else "."), value)
+        if output.truncated:
+            return Answer(value, f"{output.text()}\n[cut after {self.max_output} bytes]")
+        if self.output == "text":
+            return Answer(value, output.text())
+        try:
+            result = read_json(output.text())
+        except (ValueError, RecursionError) as error:
+            return _refused(f"{tool} should print JSON, but: {error}.", value)
+        return Answer({**value, "result": result}, compact_json(result))
+
+    def argument_list(self, arguments: Json) -> list[str]:
+        """Return the program's arguments for a call.
+
+        Raises:
+            InvalidInput: a value that the program could take for an option, or that no argument can hold.
+        """
+        listed: list[str] = []
+        after_dashes = False
+        for template in (template for argument in self.arguments if argument.applies(arguments)
+                         for template in argument.add):  # fmt: skip
+            name = only_placeholder(template)
+            value = arguments.get(name) if name else None
+            filled = (
+                [as_text(item) for item in cast("list[Any]", value)]
+                if isinstance(value, list)
+                else [fill(template, arguments)]
+            )
+            allowed = template.startswith("-") or all(self.parameters[n].allow_dash for n in placeholders(template))
+            for word in filled:
+                if word.startswith("-") and not (allowed or after_dashes):
+                    says = f"{shorten_value(word)} begins with '-', and would be taken for an option."
+                    raise InvalidInput(f"{placeholders(template)[0]}: {says}")
+            after_dashes = after_dashes or template == "--"
+            listed += filled
+        if any("\0" in word for word in listed):
+            raise InvalidInput("An argument holds a NUL character, which no program can be given.")
+        return listed
+
+    def _folder(self, here: Surroundings) -> Path:
+        return here.path.parent / expand_home(self.working_directory)
+
+    def _start(self, program: str, words: Sequence[str], folder: Path, feeds: bool) -> subprocess.Popen[bytes]:
+        own_group: Json = {"start_new_session": True}
+        if sys.platform == "win32":
+            own_group = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP | subprocess.CREATE_NO_WINDOW}
+        passed_on = {name: os.environ[name] for name in (*PASSED_ON, *self.environment) if name in os.environ}
+        try:
+            return subprocess.Popen[bytes](
+                [program, *words],
+                stdin=subprocess.PIPE if feeds else subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                cwd=folder,
+                env={**passed_on, **self.set_environment},
+                **own_group,
+            )
+        except OSError as error:
+            raise Unavailable(
+                f"{self.program} cannot be started: {error.strerror or error}.",
+                hint=f"Look at program and working_directory ({folder}) of its manifest.",
+            ) from error
+
+
+def _refused(message: str, value: Json) -> Answer:
+    return Answer({"error": message, **value}, message, is_error=True)
+
+
+# ---------------------------------------------------------------- a running program
+
+
+class _Pipe:
+    """Reads a pipe to its end in a thread and keeps the first bytes: a full pipe would stop the program.
+
+    A child that outlives the program may hold the pipe open: then the thread is left running.
+    """
+
+    def __init__(self, pipe: IO[bytes] | None, most: int) -> None:
+        self._pipe = cast("IO[bytes]", pipe)
+        self._most = most
+        self._data = bytearray()
+        self.truncated = False
+        self.thread = threading.Thread(target=self._read, daemon=True, name="localmcp-command")
+        self.thread.start()
+
+    def _read(self) -> None:
+        with self._pipe:
+            while block := os.read(self._pipe.fileno(), 65536):
+                room = self._most - len(self._data)
+                self._data += block[:room]
+                self.truncated = self.truncated or len(block) > room
+
+    def text(self) -> str:
+        """Return what was kept, as text; a character cut in two is left out."""
+        return codecs.getincrementaldecoder("utf-8")("replace").decode(bytes(self._data), final=not self.truncated)
+
+
+def _await(
+    process: subprocess.Popen[bytes], stdin: bytes | None, seconds: float, most: int
+) -> tuple[int | None, _Pipe, _Pipe]:
+    """Return the exit code (None: it was stopped), stdout and stderr."""
+    output, errors = _Pipe(process.stdout, most), _Pipe(process.stderr, 4 * MOST_ERROR)
+    if stdin is not None:
+        # A program that reads slowly, or not at all, must not keep the time-out from counting.
+        threading.Thread(target=_feed, args=(process, stdin), daemon=True).start()
+    code: int | None = None
+    try:
+        code = process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        end_groups([process])
+    for pipe in (output, errors):
+        pipe.thread.join(DRAIN_SECONDS)
+    return code, output, errors
+
+
+def _feed(process: subprocess.Popen[bytes], data: bytes) -> None:
+    try:
+        with cast("IO[bytes]", process.stdin) as pipe:
+            pipe.write(data)
+    except OSError:
+        log.debug("a program ended before it had read all of its input")
+
+
+class RunningPrograms:
+    """The programs that calls have started, each in a group of its own. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._processes: set[subprocess.Popen[bytes]] = set()
+
+    @contextmanager
+    def during(self, process: subprocess.Popen[bytes]) -> Generator[None]:
+        """End the program where the call of this block is given up or interrupted.
+
+        Raises:
+            CallGivenUp: the client gave the call up.
+        """
+        with self._lock:
+            self._processes.add(process)
+        cancellation = call_cancellation()
+        if cancellation is not None:
+            # Ending takes a second, and whoever gives a call up must not wait for it.
+            cancellation.on_cancel(threading.Thread(target=_end_running, args=(process,), daemon=True).start)
+        try:
+            yield
+        except BaseException:
+            # A person has pressed Ctrl-C, which does not reach the program in its group.
+            end_groups([process])
+            raise
+        finally:
+            with self._lock:
+                self._processes.discard(process)
+        if cancellation is not None and cancellation.cancelled:
+            raise CallGivenUp("The client has given the call up.")
+
+    def close(self) -> None:
+        """End every program that is still running, with its children, all within the same grace."""
+        with self._lock:
+            running = tuple(self._processes)
+        end_groups(running)
+
+
+def _end_running(process: subprocess.Popen[bytes]) -> None:
+    if process.returncode is None:
+        end_groups([process])
+
+
+def end_groups(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    """End programs and their children: with SIGTERM, then with SIGKILL; on Windows by force."""
+    if sys.platform == "win32":
+        for process in processes:
+            command = ["taskkill", "/T", "/F", "/PID", str(process.pid)]
+            subprocess.run(command, capture_output=True, check=False, timeout=10)
+        return
+    for process in processes:
+        _signal_group(process, signal.SIGTERM)
+    deadline = time.monotonic() + GRACE_SECONDS
+    for process in processes:
+        try:
+            process.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            log.info("a program did not end after SIGTERM, and is killed")
+    for process in processes:
+        # Its children may live on when the program itself has ended.
+        _signal_group(process, signal.SIGKILL)
+        process.wait()
+
+
+def _signal_group(process: subprocess.Popen[bytes], number: int) -> None:
+    if sys.platform != "win32":
+        try:
+            os.killpg(process.pid, number)
+        except (ProcessLookupError, PermissionError):
+            log.debug("a program has ended by itself")
+
+
+def find_program(program: str, manifest: Path) -> str:
+    """Return the file that `program` means: a name on the PATH, or a path, `~` allowed, relative to the manifest.
+
+    Raises:
+        Unavailable: there is no such program, or Windows would run it by a shell.
+    """
+    # Its import brings every compression library along.
+    import shutil
+
+    if program == PYTHON:
+        return sys.executable
+    written = os.path.expanduser(program)
+    if os.path.dirname(written):
+        executable = shutil.which(str(manifest.parent / written))
+    else:
+        # Never in the working directory, which may be anybody's, although `shutil.which` and PATH may name it.
+        folders = [folder for folder in os.environ.get("PATH", os.defpath).split(os.pathsep) if os.path.isabs(folder)]
+        executable = next(filter(None, (shutil.which(os.path.join(folder, written)) for folder in folders)), None)
+    if executable is None:
+        raise Unavailable(f"The program {program} is not there.", hint="Install it, or write its whole path.")
+    if os.path.splitext(executable)[1].lower() in (".bat", ".cmd") and sys.platform == "win32":
+        raise Unavailable(
+            f"{program} is a batch file, which Windows runs by its shell, so that arguments could become commands.",
+            hint="Name the program that the batch file starts.",
+        )
+    return executable

@@ -1,0 +1,109 @@
+"""What is wrong with the person's own tools, and how a provider of tools is doing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
+
+from localmcp.schemas import Json
+from localmcp.tools import Provider
+
+Level = Literal["error", "warning"]
+State = Literal["ready", "empty", "off", "failing"]
+Place = tuple[str, ...]
+"""Keys that lead to a value of a TOML file."""
+
+_HEADER = re.compile(r"\s*\[\[?\s*([^\]]+?)\s*\]\]?\s*(#.*)?$")
+_PART = re.compile(r"""[A-Za-z0-9_-]+|"[^"]*"|'[^']*'""")
+_KEY = re.compile(rf"\s*((?:{_PART.pattern})(?:\s*\.\s*(?:{_PART.pattern}))*)\s*=")
+
+
+class Mistake(NamedTuple):
+    """A mistake in a TOML file, by its place in the table."""
+
+    place: Place
+    message: str
+    hint: str | None = None
+    level: Level = "error"
+
+    def in_file(self, path: object, text: str) -> Problem:
+        return Problem(str(path), line_of(text, self.place), self.message, self.hint, self.level)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One mistake in the configuration. An error keeps its tool from being offered; a warning does not."""
+
+    file: str
+    line: int | None
+    """1-based; None when it concerns the whole file."""
+    message: str
+    hint: str | None = None
+    level: Level = "error"
+
+    def __str__(self) -> str:
+        where = self.file if self.line is None else f"{self.file}:{self.line}"
+        return f"{where}: {self.level}: {self.message}" + (f" {self.hint}" if self.hint else "")
+
+    def as_json(self) -> Json:
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderState:
+    """How a provider is doing, for `localmcp tools providers`."""
+
+    name: str
+    state: State
+    """`ready` offers tools, `empty` has nothing configured, `off` is switched off, `failing` offers less than it
+    should."""
+    tools: int
+    where: str
+    """Where it is configured."""
+    says: str = ""
+    """One sentence more, for people."""
+    problems: tuple[Problem, ...] = ()
+
+    def as_json(self) -> Json:
+        return asdict(self)
+
+
+@runtime_checkable
+class Inspected(Protocol):
+    """A provider that says how it is doing."""
+
+    name: str
+
+    def state(self) -> ProviderState:
+        """Return how it is doing; nothing is started."""
+        ...
+
+    def check(self) -> list[Problem]:
+        """Return every mistake in its configuration, and everything on this machine that would make a call fail."""
+        ...
+
+
+def inspected_providers(providers: Iterable[Provider]) -> list[Inspected]:
+    """Return the providers that say how they are doing."""
+    return [provider for provider in providers if isinstance(provider, Inspected)]
+
+
+def line_of(text: str, place: Place) -> int | None:
+    """Return the line, 1-based, where the key path is in a TOML text, or else the nearest table around it."""
+    best, line, header = 0, None, ()
+    for number, written in enumerate(text.splitlines(), 1):
+        if match := _HEADER.match(written):
+            here = header = _parts(match[1])
+        elif match := _KEY.match(written):
+            here = (*header, *_parts(match[1]))
+        else:
+            continue
+        if best < len(here) <= len(place) and place[: len(here)] == here:
+            best, line = len(here), number
+    return line
+
+
+def _parts(dotted: str) -> Place:
+    return tuple(part.strip("\"'") for part in _PART.findall(dotted))
