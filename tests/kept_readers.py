@@ -18,11 +18,17 @@ class KeptReaders:
 
     @contextmanager
     def pool(
-        self, work: Callable[[Any, Any], Iterator[Any]], *, workers: int, limits: Limits, share: Callable[[Any], int]
+        self,
+        work: Callable[[Any, Any], Iterator[Any]],
+        *,
+        workers: int,
+        limits: Limits,
+        share: Callable[[Any], int],
+        size: Callable[[Any], int],
     ) -> Iterator[WorkerPool[Any, Any]]:
         """A pool that was made for the same work and limits, or a new one."""
         idle = self._idle.setdefault(pickle.dumps((work, limits, workers)), [])
-        pool = idle.pop() if idle else WorkerPool(work, workers=workers, limits=limits, share=share)
+        pool = idle.pop() if idle else WorkerPool(work, workers=workers, limits=limits, share=share, size=size)
         try:
             yield pool
         except BaseException:

@@ -66,6 +66,7 @@ class _File:
     chunks: int = 0
     documents: int = 0
     problems: list[str] = field(default_factory=list[str])
+    remark: str = ""
     scans: list[Entry] = field(default_factory=list[Entry])
     """Documents in it whose pages are pictures."""
     uris: set[str] = field(default_factory=set[str])
@@ -75,7 +76,7 @@ class _File:
     def reason(self) -> str:
         """The reason in the ledger for a file that is indexed but not as a whole."""
         if not self.problems:
-            return ""
+            return self.remark
         total = self.documents + len(self.problems)
         different = list(dict.fromkeys(self.problems))
         more = [f"and {len(different) - MOST_PROBLEMS:,} more"] if len(different) > MOST_PROBLEMS else []
@@ -141,6 +142,7 @@ class Indexer:
             file.documents += 1
             file.chunks += outcome.indexed.added + outcome.indexed.kept
             file.source_id = file.source_id or outcome.indexed.source_id
+            file.remark = file.remark or reading.remark
         elif reading.member and reading.failed:
             file.problems.append(reading.failed)
         elif reading.member and reading.skipped:

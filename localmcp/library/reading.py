@@ -105,6 +105,8 @@ class Reading:
     failed: str = ""
     member: str = ""
     """Name of the document inside the file; empty for the file itself."""
+    remark: str = ""
+    """What in the draft could not be read as it was meant."""
     seconds: float = 0.0
 
 
@@ -168,10 +170,15 @@ def _steps(readings: Iterable[tuple[Task, Reading | None]]) -> Iterator[Step]:
 def _read_all(tasks: Sequence[Task], window: Window, settings: Settings) -> Iterator[tuple[Task, Reading | None]]:
     """Yield each document with the task of its file, None at the end of a file; files in any order."""
     work = partial(read_file, window, settings.max_file_mb * 1_000_000)
-    with WorkerPool(work, workers=_workers(tasks), limits=limits_of(settings), share=_share) as pool:
+    workers, limits = _workers(tasks), limits_of(settings)
+    with WorkerPool(work, workers=workers, limits=limits, share=_share, size=lambda task: task.file.size) as pool:
         for answer in pool.run(tasks):
             ended = None if answer.finished else _failed_reading(answer.item, answer.failure, answer.member)
             yield answer.item, answer.value or ended
+
+
+def _workers(tasks: Sequence[Task]) -> int:
+    return min(os.cpu_count() or 1, len(tasks))
 
 
 def limits_of(settings: Settings) -> Limits:
@@ -197,10 +204,6 @@ def _share(task: Task) -> int:
     """Return how many of AHEAD a file is: together about 24 MB of plain text, read while a transaction is written."""
     plain = PurePath(task.file.path).suffix.lower() in PLAIN_SUFFIXES
     return min(task.file.size // 8000 + 1, SMALL) if plain else SMALL
-
-
-def _workers(tasks: Sequence[Task]) -> int:
-    return min(os.cpu_count() or 1, len(tasks))
 
 
 def _failed_reading(task: Task, reason: str, member: str = "") -> Reading:
@@ -318,7 +321,8 @@ def _drafted(reading: Reading, document: Document, window: Window, origin: Origi
     origin = replace(origin, sha256=reading.sha256 or "", size=reading.size, mtime_ns=reading.mtime_ns)
     if document.member:
         origin = _member_origin(origin, document)
-    return replace(reading, draft=draft_source(document, window, origin), member=document.member)
+    draft = draft_source(document, window, origin)
+    return replace(reading, draft=draft, member=document.member, remark=document.remark)
 
 
 def _member_origin(origin: Origin, document: Document) -> Origin:

@@ -2,6 +2,7 @@
 
 import logging
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime, time
@@ -51,6 +52,8 @@ class Document:
     """`member` of the document that it belongs to, as an attachment to its mail; "" for the file itself."""
     failure: str = ""
     """Why this member cannot be read; its text is empty then, and the other members are not concerned."""
+    remark: str = ""
+    """What in it could not be read as it was meant, such as a line of its front matter."""
     scan: bytes = b""
     """The member itself where its pages are pictures, which text recognition may read later."""
 
@@ -59,7 +62,7 @@ Reader = Callable[[bytes, str], Document]
 """Bytes and a file name (for the suffix and the fallback title) to a document."""
 
 
-UNSEEN = re.compile("[\xad\u2060]|(?<![\u0e00-\u17ff])\u200b")
+_UNSEEN = re.compile("[\xad\u2060]|(?<![\u0e00-\u17ff])\u200b")
 """Soft hyphens and joints without width, which cut a word in two; Thai to Khmer have them instead of spaces."""
 
 
@@ -82,10 +85,25 @@ def make_document(
     if not text.strip():
         raise UnreadableDocument(f"{name} holds no text.")
     count_text(len(text))
-    if markup != "code" and not any(field in places for field in ("page_starts", "row_starts", "headings", "appendix")):
-        text = UNSEEN.sub("", text)
+    if markup != "code" and (unseen := [match.start() for match in _UNSEEN.finditer(text)]):
+        text = _UNSEEN.sub("", text)
+        places = _moved(places, unseen)
     line = one_line(title) or readable_stem(name)
     return Document(line, _clean(text), kind, markup, source_type, metadata or {}, **places)
+
+
+def _moved(places: dict[str, Any], removed: list[int]) -> dict[str, Any]:
+    """Return the offsets of a document as they are without the characters at `removed`."""
+
+    def moved(offset: int) -> int:
+        return offset - bisect_left(removed, offset)
+
+    pairs = {
+        name: tuple((moved(at), value) for at, value in places.get(name, ())) for name in ("row_starts", "headings")
+    }
+    appendix = places.get("appendix")
+    pages = tuple(map(moved, places.get("page_starts", ())))
+    return places | pairs | {"page_starts": pages, "appendix": None if appendix is None else moved(appendix)}
 
 
 def make_note(name: str, text: str, kind: str, title: str, metadata: dict[str, Any], date: str) -> Document:
@@ -126,7 +144,7 @@ def _shape(heading: str) -> str:
 
 
 def one_line(text: str) -> str:
-    return " ".join(_clean(text[:2000]).split())[:200].strip()
+    return " ".join(_clean(_UNSEEN.sub("", text[:2000])).split())[:200].strip()
 
 
 def readable_stem(name: str) -> str:

@@ -45,6 +45,7 @@ _NEVER_TEXT = (
 _NOTE_MARKS = "sup > a[href*='#'], a[href*='#'] > sup, a[role=doc-noteref], a.footnote-ref, a.noteref"
 """What refers to a footnote: its number must not become a part of the word before it."""
 
+_LINE_BREAK = "\u2028"
 _HEADING_LINKS = ", ".join(f"{tag} a[href*='#']" for tag in (*sorted(_HEADINGS), "dt"))
 _LINK_SIGNS = frozenset(("", "#", "¶", "§", "🔗"))
 """What is shown of a link from a heading to itself."""
@@ -216,8 +217,10 @@ def drop_controls(tree: "LexborHTMLParser") -> None:
     for node in tree.css(_HEADING_LINKS):
         if node.text(strip=True).strip("\u200b") in _LINK_SIGNS:
             node.decompose()
-    for node in tree.css("pre br, code br"):
+    for node in tree.css("pre br"):
         node.replace_with("\n")
+    for node in tree.css("code br"):
+        node.replace_with(_LINE_BREAK)
     for node in tree.css(_NOTE_MARKS):
         if node.text(strip=True).isdecimal():
             node.replace_with(f" [{node.text(strip=True)}]")
@@ -310,7 +313,7 @@ class _MarkdownWriter:
                 # Behind the last of its word, which they must not cut.
                 self.run.append(f"({self.readings})")
                 self.readings = ""
-        elif tag in ("code", "kbd", "samp") and "`" not in (code := node.text().strip()):
+        elif tag in ("code", "kbd", "samp") and "`" not in (code := _code_text(node)):
             self.run.append(f"`{code}`" if code else "")
         elif tag == "sup" and (raised := node.text(strip=True)).strip("+-\u2212").isdecimal():
             # Else a power becomes a digit of its base.
@@ -339,6 +342,11 @@ def _nested(node: "LexborNode", separator: str = "\n\n") -> str:
     writer = _MarkdownWriter()
     writer.children(node)
     return writer.text(separator)
+
+
+def _code_text(node: "LexborNode") -> str:
+    """Return code within a line: ends of lines in the source of the page are spaces, breaks begin a line."""
+    return re.sub(r"[ \t\r\n\f]+", " ", node.text()).replace(_LINE_BREAK, "\n").strip()
 
 
 def _formula(node: "LexborNode") -> str:

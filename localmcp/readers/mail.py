@@ -20,8 +20,6 @@ from localmcp.readers.worker import begin_member
 ReadBytes = Callable[[bytes, str], Document]
 """How an attachment is read: its bytes and its file name."""
 
-MOST_ATTACHED = 50_000_000
-"""Bytes of a file in an attached archive."""
 SHORT_NOTE, MUCH_MORE = 300, 3
 """Characters of a plain text that may only say that the mail is in HTML, and how many times as long that is."""
 LONGEST_HEADER = 2000

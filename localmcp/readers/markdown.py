@@ -3,6 +3,7 @@
 import json
 import logging
 import re
+from dataclasses import replace
 from functools import cache
 from html import unescape
 from importlib import import_module
@@ -20,10 +21,10 @@ logger = logging.getLogger(__name__)
 def read_markdown(data: bytes, name: str) -> Document:
     """Return Markdown with its front matter, tags and wiki links as metadata."""
     text, metadata = decode_text(data)
-    front, title = markdown_head(text)
+    front, title, remark = markdown_head(text)
     date = next((day for key in _DATES if (day := iso_date(front.get(key)))), "")
     metadata = {**front, **_note_metadata(front, text), **metadata}
-    return make_note(name, text, "markdown", title, metadata, date)
+    return replace(make_note(name, text, "markdown", title, metadata, date), remark=remark)
 
 
 _DATES = ("date", "updated", "modified", "last_modified", "created")
@@ -47,30 +48,37 @@ def _note_metadata(front: dict[str, Any], text: str) -> dict[str, Any]:
     return {key: value[:MOST_NOTED] for key, value in values.items() if value}
 
 
-def markdown_head(text: str) -> tuple[dict[str, Any], str]:
-    """Return the front matter, and the title it names or else the first heading."""
-    front, start = _front_matter(text)
+def markdown_head(text: str) -> tuple[dict[str, Any], str, str]:
+    """Return the front matter, the title it names or else the first heading, and which of its lines is none."""
+    front, start, remark = _front_matter(text)
     title = front.get("title")
     named = str(title) if title and not isinstance(title, list | dict) else ""
-    return front, named or first_heading(text[start : start + 10_000])
+    return front, named or first_heading(text[start : start + 10_000]), remark
 
 
-def _front_matter(text: str) -> tuple[dict[str, Any], int]:
-    """The YAML between two `---` lines at the top, or the TOML between two `+++` lines, as JSON values, and the offset
-    at which the body begins."""
+def _front_matter(text: str) -> tuple[dict[str, Any], int, str]:
+    """The YAML between two `---` lines at the top, or the TOML between two `+++` lines, as JSON values, the offset
+    at which the body begins, and what is wrong with it."""
     if toml := re.match(r"\+\+\+[ \t]*\r?\n(.{0,65536}?)^\+\+\+[ \t]*\r?$", text, re.S | re.M):
-        return _read_toml(toml[1]), toml.end()
+        front, remark = _read_toml(toml[1])
+        return front, toml.end(), remark
     match = re.match(r"---[ \t]*\r?\n(.{0,65536}?)^(?:---|\.\.\.)[ \t]*\r?$", text, re.S | re.M)
     if not match:
-        return {}, 0
-    front = _read_yaml(match[1])
+        return {}, 0, ""
+    front, remark = _read_yaml(match[1]), ""
     if front is None:
         # One value that is not YAML does not take the others with it: each key is read with the lines below it.
         front = dict[str, Any]()
         for entry in re.split(r"\n(?=[^\s#-])", match[1]):
-            key, _, value = entry.partition(":")
-            front |= _read_yaml(entry) or ({key.strip(): one_line(value)} if value.strip() else {})
-    return front, match.end()
+            values = _read_yaml(entry)
+            if values is None:
+                key, _, value = entry.partition(":")
+                values = {key.strip(): one_line(value)} if value.strip() else {}
+                remark = (
+                    remark or f"this in its front matter is not YAML, and was read as plain text: {one_line(entry)}"
+                )
+            front |= values
+    return front, match.end(), remark
 
 
 def _read_yaml(text: str) -> dict[str, Any] | None:
@@ -83,14 +91,13 @@ def _read_yaml(text: str) -> dict[str, Any] | None:
     return cast("dict[str, Any]", front) if isinstance(front, dict) else {}
 
 
-def _read_toml(text: str) -> dict[str, Any]:
+def _read_toml(text: str) -> tuple[dict[str, Any], str]:
     import tomllib
 
     try:
-        return json_value(tomllib.loads(text.replace("\r\n", "\n")))
+        return json_value(tomllib.loads(text.replace("\r\n", "\n"))), ""
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        logger.debug("front matter is not TOML: %s", error)
-        return {}
+        return {}, f"its front matter is not TOML: {error}"
 
 
 @cache

@@ -1,19 +1,22 @@
 """Reads the text layer of PDF files, page by page."""
 
 import ctypes
+import json
 import logging
 import re
 import threading
 from collections.abc import Iterator
 from contextlib import closing
+from functools import cache
 from importlib import import_module
 from itertools import islice
+from math import pi
 from typing import Any
 from unicodedata import normalize
 
+from localmcp.config import packaged_data
 from localmcp.errors import ScannedDocument, UnreadableDocument
 from localmcp.readers.document import (
-    UNSEEN,
     Document,
     date_fields,
     iso_date,
@@ -34,6 +37,12 @@ _PDF_PASSWORD = 4
 
 MOST_BOOKMARKS = 5000
 
+LEAST_GAP = 0.25
+"""Share of a letter's width from which two letters are apart."""
+LEAST_PART = 4
+"""Letters of each part of a compound: `con-tends` and `sub-system` are none."""
+_HYPHEN = re.compile("(\\w*)(\xad\n|\u2010\n(?=[a-z\u00df-\u00ff])|[\x02\ufffe])(\\w*)")
+"""The end of a line within a word. PDFium has one sign for a hyphen with the line end: `exam\\x02ple`."""
 _SHAPES_OF_LETTERS = re.compile("[\ufb00-\ufdff\ufe70-\ufefc]+")
 """Ligatures, and the forms that Arabic letters have within a word."""
 
@@ -84,19 +93,79 @@ def _pdf_pages(pdf: Any, name: str) -> list[str]:
 def _page_text(pdf: Any, number: int) -> str | None:
     raw = import_module("pypdfium2.raw")
     try:
-        if raw.FPDFPage_GetAnnotCount(page := pdf[number]):
+        page = pdf[number]
+        is_annotated, is_turned = raw.FPDFPage_GetAnnotCount(page) > 0, page.get_rotation() != 0
+        if is_annotated:
             # What was filled in or typed onto the page becomes a part of it.
             page.flatten()
+        if is_turned:
+            # PDFium mixes the lines of a page that is to be turned.
+            page.set_rotation(0)
+        if is_annotated or is_turned:
             page.close()
             page = pdf[number]
         with closing(page), closing(page.get_textpage()) as layer:
             text: str = layer.get_text_range()
+            if any(raw.FPDFText_GetCharAngle(layer, at) > 0 for at in (0, len(text) // 2)):
+                text = _with_gaps(raw, layer, text)
+            if "\u0627\u0644" in text:
+                text = _with_ligatures(raw, layer, text)
     except import_module("pypdfium2").PdfiumError:
         return None
-    text = _SHAPES_OF_LETTERS.sub(lambda match: normalize("NFKC", match[0]), UNSEEN.sub("", text.replace("\r\n", "\n")))
-    # PDFium marks a hyphen that ends a line, and swallows the line end: 'exam\x02ple' is 'exam-' above 'ple'.
-    text = re.sub("[\x02\ufffe](?=[a-z\u00df-\u00ff])|(?<=\\w)\u2010\n(?=[a-z\u00df-\u00ff])", "", text)
-    return re.sub("[\x02\ufffe]", "-", text)
+    text = _SHAPES_OF_LETTERS.sub(lambda match: normalize("NFKC", match[0]), text.replace("\r\n", "\n"))
+    return _HYPHEN.sub(_without_hyphen, text)
+
+
+def _with_gaps(raw: Any, layer: Any, text: str) -> str:
+    """Return a text that is written upwards or downwards with a space in each gap, which PDFium only sees sideways."""
+    pieces: list[str] = []
+    last_end, box = 0.0, raw.FS_RECTF()
+    for at, sign in enumerate(text):
+        raw.FPDFText_GetLooseCharBox(layer, at, box)
+        upwards = raw.FPDFText_GetCharAngle(layer, at) > pi
+        start, end = (box.bottom, box.top) if upwards else (-box.top, -box.bottom)
+        is_gap = pieces and sign.isalnum() and pieces[-1].isalnum() and start - last_end > LEAST_GAP * (end - start)
+        pieces += [" ", sign] if is_gap else [sign]
+        last_end = end
+    return "".join(pieces)
+
+
+def _with_ligatures(raw: Any, layer: Any, text: str) -> str:
+    """Return Arabic with lam before alef where one sign is both: PDFium turns them around with the line."""
+    signs = list(text)
+    for match in re.finditer("\u0627\u0644", text):
+        at = match.start()
+        if _box(raw, layer, at) == _box(raw, layer, at + 1):
+            signs[at : at + 2] = "\u0644\u0627"
+    return "".join(signs)
+
+
+def _box(raw: Any, layer: Any, at: int) -> tuple[float, ...]:
+    """Return left, right, bottom and top of a character."""
+    sides = [ctypes.c_double() for _ in range(4)]
+    raw.FPDFText_GetCharBox(layer, at, *sides)
+    return tuple(side.value for side in sides)
+
+
+def _without_hyphen(match: re.Match[str]) -> str:
+    """Return the two parts of a word as one, unless only the parts are words: `price-determining`."""
+    before, hyphen, after = match.groups()
+    if hyphen[0] == "\xad":
+        return before + after
+    words = _known_words()
+    whole, parts = f"{before}{after}".lower(), (before.lower(), after.lower())
+    are_words = min(map(len, parts)) >= LEAST_PART and words.issuperset(parts)
+    is_compound = whole not in words and (len(before) == 1 or are_words)
+    if not after[:1].islower() or is_compound:
+        return f"{before}-{after}"
+    return before + after
+
+
+@cache
+def _known_words() -> frozenset[str]:
+    """Return 20,000 words, mostly English: those that the tokenizer of the default model has whole."""
+    pieces = json.loads((packaged_data() / "tokenizer.json").read_bytes())["model"]["vocab"]
+    return frozenset(piece for piece in pieces if piece.isalpha())
 
 
 def _bookmarks(pdf: Any) -> Iterator[tuple[int, tuple[str, ...]]]:

@@ -117,7 +117,7 @@ def container_kind(head: bytes, name: str, *, archive: bool = False) -> str:
 def read_text(text: str, title: str) -> Document:
     """Return a document from Markdown handed over by a tool call; an empty title is taken from the text."""
     text = text.removeprefix("\ufeff")
-    front, heading = markdown_head(text)
+    front, heading, _ = markdown_head(text)
     title = title.strip() or heading
     name = one_line(title) or "untitled"
     return make_document(name, text, "markdown", "markdown", "text", title=title, metadata=front)

@@ -34,6 +34,8 @@ WATCH_SECONDS = 0.05
 RETIRE_BYTES = 350_000_000
 """A worker that holds more after a file is replaced, since Python rarely gives memory back."""
 DOCUMENTS = 20
+TEXT_PER_BYTE = 100
+"""Characters that a byte of a file may hold: beyond, it was packed to hold up its reader, and gets no more time."""
 
 _ENTRY = "import sys, json; sys.path[:] = json.loads(sys.argv[1]); from localmcp.readers import worker; worker.run()"
 
@@ -50,7 +52,7 @@ class Limits:
     seconds: float = 12.0
     """Processor time."""
     seconds_per_megabyte: float = 3.0
-    """More processor time for every million characters of text that the file has yielded."""
+    """More processor time for every million characters of text that the file has yielded, up to TEXT_PER_BYTE."""
     memory: int = 1_000_000_000
     """Bytes that the worker holds, its own 50 MB included."""
     text: int = 50_000_000
@@ -73,6 +75,7 @@ class Answer(Generic[Item, Value]):
 class _Job:
     item: Any
     share: int
+    size: int
 
 
 @dataclass(slots=True, eq=False)
@@ -81,7 +84,11 @@ class _Worker:
 
     process: subprocess.Popen[bytes]
     jobs: deque[_Job] = field(default_factory=deque[_Job])
-    """The first is being worked on."""
+    """The first is being worked on, or its values are still to be delivered."""
+    sizes: deque[int] = field(default_factory=deque[int])
+    """Bytes of the files whose reading has not begun."""
+    size: int = 0
+    """Bytes of the current file."""
     load: int = 0
     """Sum of their shares."""
     pid: int = 0
@@ -113,9 +120,10 @@ class WorkerPool(Generic[Item, Value]):
 
     def __init__(
         self, work: Callable[[Item], Iterator[Value]], *, workers: int = 0, limits: Limits | None = None,
-        share: Callable[[Item], int] = lambda item: SMALL,
+        share: Callable[[Item], int] = lambda item: SMALL, size: Callable[[Item], int] = lambda item: 1 << 40,
     ) -> None:  # fmt: skip
-        self._share = share
+        """`size`: bytes of an item's file."""
+        self._share, self._size_of = share, size
         self.limits = limits or Limits()
         self._setup = (work, self.limits.memory, self.limits.text)
         self._size = workers or os.cpu_count() or 1
@@ -151,7 +159,7 @@ class WorkerPool(Generic[Item, Value]):
         Raises:
             Unavailable: no worker process can be started.
         """
-        jobs = (_Job(item, self._share(item)) for item in items)
+        jobs = (_Job(item, self._share(item), self._size_of(item)) for item in items)
         again: deque[_Job] = deque()
         try:
             self._hand_out(jobs, again)
@@ -181,6 +189,7 @@ class WorkerPool(Generic[Item, Value]):
 
     def _assign(self, member: _Worker, job: _Job) -> None:
         member.jobs.append(job)
+        member.sizes.append(job.size)
         member.load += job.share
         assert member.process.stdin
         with suppress(OSError):  # A worker that has died ends its output, and the job is handed to another.
@@ -278,7 +287,8 @@ class WorkerPool(Generic[Item, Value]):
         elif kind == worker.MEMBER:
             member.member = pickle.loads(payload)
         elif kind == worker.BEGIN:
-            member.spent_before, member.member, member.text, member.busy = spent, "", 0, True
+            member.spent_before, member.member, member.text = spent, "", 0
+            member.size, member.busy = member.sizes.popleft(), True
         else:
             self._queue(_Event(member, kind, payload, member.member))
         if kind == worker.END:
@@ -315,7 +325,8 @@ class WorkerPool(Generic[Item, Value]):
             return self._too_much_memory()
         if member.text > DOCUMENTS * limits.text:
             return f"its documents together hold more than {DOCUMENTS * limits.text // 1_000_000} MB of text"
-        allowed = limits.seconds + limits.seconds_per_megabyte * member.text / 1e6
+        text = min(member.text, TEXT_PER_BYTE * member.size)
+        allowed = limits.seconds + limits.seconds_per_megabyte * text / 1e6
         if spent - member.spent_before > allowed:
             setting = f"setting reader_seconds: {limits.seconds:g}"
             return f"reading it took more than {allowed:.3g} s of processor time ({setting})"

@@ -27,6 +27,13 @@ pytestmark = pytest.mark.usefixtures("sound_afterwards")
 # ---------------------------------------------------------------- adding
 
 
+def test_why_names_the_bad_line_of_front_matter(library: Library, tmp_path: Path) -> None:
+    note = write(tmp_path / "plan.md", "---\ntitle: Plan: phase two\ndate: 2026-03-04\n---\nText.")
+    library.add_paths([note])
+    explanation = library.why(note)["explanation"]
+    assert explanation.startswith("indexed") and "title: Plan: phase two" in explanation
+
+
 def test_a_folder_goes_in_with_everything_that_can_be_read(library: Library, database: Database, folder: Path) -> None:
     report = library.add_paths([folder])
     assert (report.indexed, report.skipped, report.failed) == (3, 1, 0)

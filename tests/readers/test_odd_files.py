@@ -8,6 +8,7 @@ import json
 import tarfile
 import time
 import zipfile
+from pathlib import Path
 
 import docx
 import pytest
@@ -336,12 +337,43 @@ def test_one_bad_line_of_front_matter_leaves_the_others() -> None:
     text = "---\ntitle: Plan: phase two\ndate: 2026-03-04\nsource: @smith\ntags:\n  - heat\n---\n# Section\n"
     document = read_bytes(text.encode(), "a.md")
     assert (document.title, document.date, document.metadata["tags"]) == ("Plan: phase two", "2026-03-04", ["heat"])
+    assert "title: Plan: phase two" in document.remark
 
 
 def test_signs_that_nobody_sees_do_not_cut_words() -> None:
     text = "Der Wasser\u00adschaden wird am Folge\u200btag gemeldet."
     assert read_bytes(text.encode(), "a.md").text == "Der Wasserschaden wird am Folgetag gemeldet."
     assert read_bytes(text.encode(), "a.py").text == text
+    assert read_bytes(f"<title>Versicherungs\u00adbedingungen</title><p>{text}".encode(), "a.html").title == (
+        "Versicherungsbedingungen"
+    )
+    [mail] = read_all(HEAD + f"\r\n{text}\r\n\r\n> a quote\r\n".encode(), "a.eml")
+    assert "Wasserschaden" in mail.text and mail.text[mail.appendix :].strip() == "> a quote"
+
+
+def test_line_ends_within_code_in_html_are_spaces() -> None:
+    page = "<p>Made by <code>git\ncommit --amend</code> and <code>a<br>b</code>.<pre>one\ntwo</pre>"
+    text = read_bytes(page.encode(), "a.html").text
+    assert text == "Made by `git commit --amend` and `a\nb`.\n\n```\none\ntwo\n```"
+
+
+def printed(name: str) -> str:
+    return read_bytes((Path(__file__).parent / "files" / name).read_bytes(), name).text
+
+
+def test_compounds_keep_their_hyphen_at_the_end_of_a_line_and_words_that_were_cut_lose_it() -> None:
+    text = printed("compound.pdf")
+    assert all(word in text for word in ("price-determining", "well-known", "X-ray", "AB-1234"))
+
+
+def test_a_page_to_be_turned_is_read_line_by_line() -> None:
+    text = printed("rotated.pdf")
+    assert "requires extraordinary responsibility and interdisciplinary communication throughout" in text
+    assert printed("upwards.pdf").splitlines()[1:] == ["first row alpha", "second row beta", "third row gamma"]
+
+
+def test_arabic_has_its_ligatures_in_order() -> None:
+    assert "السلام" in printed("arabic.pdf")
 
 
 def test_pictures_and_readings_in_html_keep_words_whole() -> None:
