@@ -79,23 +79,12 @@ class UnreadableDocument(LocalMCPError):
 
 
 class ScannedDocument(UnreadableDocument):
-    """Its pages are pictures: text recognition reads them later, or would if it were installed."""
+    """Its pages are pictures: text recognition reads them later, or would if it were installed, or saw no text."""
 
-    def __init__(self, name: str, pages: int, *, can_be_read: bool, data: bytes = b"") -> None:
-        counted = "1 page" if pages == 1 else f"{pages:,} pages"
-        if can_be_read:
-            super().__init__(f"{self.WAITS}: {counted}")
-        else:
-            super().__init__(
-                f"{name} has no text layer: {counted}, probably scanned.",
-                hint="Install tesseract, which recognizes text, then run: localmcp refresh",
-            )
+    def __init__(self, message: str, pages: int = 0, *, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
         self.pages = pages
-        self.data = data
-        """The document, so that one inside a container can be read again."""
-
-    WAITS = "waits for text recognition"
-    """Begins the reason of a file whose pages are read when everything else is done."""
+        """Those that wait; 0 when recognition has read them."""
 
 
 class MissingExtra(UnreadableDocument):

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -160,3 +160,21 @@ def folder(tmp_path: Path) -> Path:
     write(folder / "garden" / "soil.txt", "Clay holds water; sand lets it through.\n")
     (folder / "photo.gif").write_bytes(b"GIF89a" + bytes(100))
     return folder
+
+
+@pytest.fixture
+def tesseract(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Put a program on the path that sees these words on any page: (block, paragraph and line; percent; word)."""
+    programs = tmp_path / "programs"
+    programs.mkdir()
+
+    def install(*words: tuple[str, int, str]) -> None:
+        rows = [f"5\t1\t{place}\t1\t0\t0\t9\t9\t{sure}\t{word}" for place, sure, word in words]
+        (programs / "table").write_text("\n".join(["head", *rows]))
+
+    program = programs / "tesseract"
+    program.write_text(f'#!/bin/sh\n[ "$1" = --list-langs ] || cat "{programs}/table"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(programs), prepend=os.pathsep)
+    install()
+    return install

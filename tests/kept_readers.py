@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -27,7 +28,7 @@ class KeptReaders:
         size: Callable[[Any], int],
     ) -> Iterator[WorkerPool[Any, Any]]:
         """A pool that was made for the same work and limits, or a new one."""
-        idle = self._idle.setdefault(pickle.dumps((work, limits, workers)), [])
+        idle = self._idle.setdefault(pickle.dumps((work, limits, workers, os.environ["PATH"])), [])
         pool = idle.pop() if idle else WorkerPool(work, workers=workers, limits=limits, share=share, size=size)
         try:
             yield pool

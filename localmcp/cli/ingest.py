@@ -203,7 +203,7 @@ class Ingest:
                 read = library.read_scans(behind=False)
                 library.make_vectors(collection=self.collection)
         except KeyboardInterrupt:
-            self.session.note("Stopped. The pages that were read are kept.")
+            self.session.note("Stopped. The scans that were read are kept.")
             return
         self.session.note(f"Read {counted(read, 'page')}.")
 

@@ -15,13 +15,17 @@ from localmcp.errors import Interrupted
 from localmcp.index import vector_queue
 from localmcp.index.collections import visible_collections
 from localmcp.index.reembedding import KIND as REEMBED
-from localmcp.library import scans
+from localmcp.library.ledger import waiting_pages
 from localmcp.storage.database import Database, fetch_all
 from localmcp.storage.times import recent_bounds, utc_now
 
 Kind = Literal["words", "meaning", "scans", "model"]
 WORDS: Literal["words"] = "words"
 """Kind of the job of a run that reads files."""
+SCANS = "scans"
+"""The lease of who reads scans: one process at a time."""
+SCAN_SECONDS = 600.0
+"""Whoever has not renewed it for so long has lost it: it is renewed after each scan."""
 FEWEST_FILES = 10
 """A run of fewer files is over before somebody could look."""
 SILENT_SECONDS = 60.0
@@ -124,10 +128,10 @@ def _running_jobs(connection: apsw.Connection) -> list[Work]:
 def _leased(connection: apsw.Connection, collections: Sequence[int]) -> list[Work]:
     works: list[Work] = []
     for name, holder, beat_at in fetch_all(connection, "select name, holder, beat_at from leases order by name desc"):
-        if not vector_queue.is_alive(holder, beat_at):
+        if not vector_queue.is_alive(holder, beat_at, SCAN_SECONDS if name == SCANS else vector_queue.LEASE_SECONDS):
             continue
         if name == vector_queue.LEASE and (left := vector_queue.waiting(connection, collections)).passages:
             works.append(Work("meaning", 0, left.characters, left.passages, vector_queue.process_of(holder)))
-        elif name == scans.LEASE and (pages := scans.waiting_pages(connection, collections)):
+        elif name == SCANS and (pages := waiting_pages(connection, collections)):
             works.append(Work("scans", 0, pages, process=vector_queue.process_of(holder)))
     return works

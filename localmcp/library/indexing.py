@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 import apsw
 
 from localmcp.errors import Interrupted
+from localmcp.humanize import counted
 from localmcp.index.collections import Collection
 from localmcp.index.drafts import SourceDraft
 from localmcp.index.sources import Indexed, Pending, put_source, restore_source, trash_sources
-from localmcp.library.ledger import WATCHED, Entry, mark, record, record_scans
+from localmcp.library.ledger import WATCHED, Entry, mark, record
 from localmcp.library.reading import Reading, Step, Task, member_uri
 from localmcp.library.report import Run
 from localmcp.library.trash import documents_in
@@ -67,21 +68,27 @@ class _File:
     documents: int = 0
     problems: list[str] = field(default_factory=list[str])
     remark: str = ""
-    scans: list[Entry] = field(default_factory=list[Entry])
+    scans: int = 0
     """Documents in it whose pages are pictures."""
+    pages: int = 0
+    """Of them, those that wait for text recognition."""
     uris: set[str] = field(default_factory=set[str])
     seconds: float = 0.0
 
     @property
     def reason(self) -> str:
         """The reason in the ledger for a file that is indexed but not as a whole."""
-        if not self.problems:
-            return self.remark
-        total = self.documents + len(self.problems)
-        different = list(dict.fromkeys(self.problems))
-        more = [f"and {len(different) - MOST_PROBLEMS:,} more"] if len(different) > MOST_PROBLEMS else []
-        reasons = "; ".join([*(reason.rstrip(".") for reason in different[:MOST_PROBLEMS]), *more])
-        return f"{len(self.problems):,} of {total:,} documents in it cannot be read: {reasons}"
+        parts = [self.remark] if self.remark else []
+        if self.problems:
+            total = self.documents + len(self.problems)
+            different = list(dict.fromkeys(self.problems))
+            more = [f"and {len(different) - MOST_PROBLEMS:,} more"] if len(different) > MOST_PROBLEMS else []
+            reasons = "; ".join([*(reason.rstrip(".") for reason in different[:MOST_PROBLEMS]), *more])
+            parts.append(f"{len(self.problems):,} of {total:,} documents in it cannot be read: {reasons}")
+        if self.pages:
+            waits = f"{counted(self.scans, 'scan')} in it wait{'s' if self.scans == 1 else ''} for text recognition"
+            parts.append(f"{waits}: {counted(self.pages, 'page')}")
+        return "; ".join(parts)
 
 
 @dataclass(slots=True)
@@ -145,19 +152,15 @@ class Indexer:
             file.remark = file.remark or reading.remark
         elif reading.member and reading.failed:
             file.problems.append(reading.failed)
-        elif reading.member and reading.skipped:
-            uri = member_uri(task.file.path, reading.member)
-            file.scans.append(
-                Entry(uri, "skipped", reading.skipped, None, reading.sha256, reading.size, reading.mtime_ns)
-            )
+        elif reading.scan_pages is not None:
+            file.scans += 1
+            file.pages += reading.scan_pages
         file.uris.add(member_uri(task.file.path, reading.member))
         if step.last:
             self._finish(connection, step, self._files.pop(task.file.path), pending)
         return outcome
 
     def _put(self, connection: apsw.Connection, task: Task, reading: Reading, pending: Pending) -> Outcome:
-        # Text recognition has read this scan already.
-        reading.unchanged |= task.anew and bool(reading.skipped) and not reading.member
         if reading.unchanged and task.entry and task.entry.source_id is not None:
             return self._touch(connection, task, reading, task.entry.source_id)
         draft = reading.draft
@@ -198,17 +201,12 @@ class Indexer:
         """Record the status of a file, and take out the documents that are no longer in it."""
         task, reading = step.task, step.reading
         path, collection_id = task.file.path, self.collection.id
-        if not reading.unchanged:
-            record_scans(connection, collection_id, task.root.id, path, file.scans)
         whole_failed = bool(reading.failed) and not reading.member
-        only_scans = bool(file.scans) and not file.documents
-        is_whole = file.source_id is not None and not whole_failed and not reading.unchanged
+        is_whole = bool(file.source_id or file.scans) and not whole_failed and not reading.unchanged
         # Where the file as a whole failed after some documents, what it held before stays.
-        if only_scans or (is_whole and (reading.member or task.entry)):
+        if is_whole and (reading.member or task.entry):
             self._drop_gone(connection, path, file, pending)
-        if only_scans:
-            entry = self._scans_entry(connection, path, file, reading)
-        elif file.source_id is None or whole_failed:
+        if file.source_id is None or whole_failed:
             entry = _not_stored(step, file)
         else:
             entry = Entry(
@@ -216,13 +214,6 @@ class Indexer:
                 file.chunks, round(file.seconds, 3),
             )  # fmt: skip
         record(connection, collection_id, task.root.id, [entry])
-
-    def _scans_entry(self, connection: apsw.Connection, path: str, file: _File, reading: Reading) -> Entry:
-        """Return the entry of a file that holds only scans: those that were read before are documents already."""
-        if stored := documents_in(connection, self.collection.id, path):
-            return Entry(path, "indexed", "", stored[0][0], None, reading.size, reading.mtime_ns)
-        reason = f"it holds only scans ({len(file.scans):,}), which wait for text recognition"
-        return Entry(path, "skipped", reason, None, None, reading.size, reading.mtime_ns)
 
     def _drop_gone(self, connection: apsw.Connection, path: str, file: _File, pending: Pending) -> None:
         """Take out the documents that are no longer in the file."""
@@ -303,6 +294,15 @@ def find_place(connection: apsw.Connection, draft: SourceDraft, claimed: set[int
     return Place()
 
 
+def recognized_in(connection: apsw.Connection, collection_id: int, path: str) -> frozenset[str]:
+    """Return the digests of the scans inside a file whose text is there already."""
+    sql = """
+        select metadata ->> '$.ocr.of' from sources
+        where collection_id = ? and uri > ? and uri < ? and trashed_at is null and metadata ->> '$.ocr' is not null
+    """
+    return frozenset(fetch_column(connection, sql, (collection_id, f"{path}#", f"{path}$")))
+
+
 def find_text(
     connection: apsw.Connection, collection: Collection, title: str, uri: str | None
 ) -> tuple[Indexed | None, str]:
@@ -317,7 +317,7 @@ def _not_stored(step: Step, file: _File) -> Entry:
     """Return the entry of a file that was skipped or failed; if it was stored before, that version stays."""
     task, reading, entry = step.task, step.reading, step.task.entry
     keeps = entry is not None and entry.holds_source
-    reason = reading.failed or reading.skipped
+    reason = (file.scans and file.reason) or reading.failed or reading.skipped
     if keeps:
         reason += " (the version before is still searched)"
     return Entry(

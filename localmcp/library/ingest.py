@@ -25,22 +25,21 @@ from localmcp.index.collections import (
     find_model,
     visible_collections,
 )
-from localmcp.index.drafts import Window
 from localmcp.index.lexicon import prepare_for_many
 from localmcp.index.model_languages import unread_languages
 from localmcp.index.sources import Indexed, put_source
 from localmcp.index.trash import keep_version
-from localmcp.index.vector_queue import BEHIND, FRONT, MOST_BATCH, MOST_BEHIND, QueueWorker, waiting
+from localmcp.index.vector_queue import BEHIND, FRONT, MOST_BATCH, MOST_BEHIND, Lease, QueueWorker, waiting
 from localmcp.library import ledger, trash
-from localmcp.library.background import Announcement, is_filling
-from localmcp.library.indexing import Indexer, find_text
-from localmcp.library.ledger import Root, check_options, find_targets, why_absent
+from localmcp.library.background import SCAN_SECONDS, SCANS, Announcement, is_filling
+from localmcp.library.indexing import Indexer, find_text, recognized_in
+from localmcp.library.ledger import Root, check_options, find_targets, owner_of, why_absent
 from localmcp.library.names import SourceRow
 from localmcp.library.plan import Plan, plan_adding, plan_refresh, set_aside
-from localmcp.library.reading import Origin, draft_source, read_groups, window_for
+from localmcp.library.reading import Origin, Task, draft_source, read_groups, window_for
 from localmcp.library.report import Progress as Progress
 from localmcp.library.report import ProgressCallback, Report, Run
-from localmcp.library.scans import ScanReader, waiting_pages
+from localmcp.library.walk import File, stat_file
 from localmcp.library.why import Explanation, explain
 from localmcp.models import Embedder, LazyEmbedder
 from localmcp.readers.document import Document
@@ -168,10 +167,10 @@ class Library:
         if not installed_engine():
             return 0
         with self._database.read() as connection:
-            return waiting_pages(connection, [collection.id for collection in visible_collections(connection)])
+            return ledger.waiting_pages(connection, [collection.id for collection in visible_collections(connection)])
 
     def read_scans(self, pause: Callable[[], bool] = lambda: False, *, behind: bool = True) -> int:
-        """Read pages of scans that wait until `pause` says true; returns how many.
+        """Read scans that wait, one by one, until `pause` says true; returns how many pages they have.
 
         `behind`: only while no other process reads them.
         """
@@ -184,11 +183,32 @@ class Library:
     def _read_scans(
         self, run: Run, collections: Sequence[Collection], stop: Callable[[], bool], *, behind: bool
     ) -> int:
-        def window() -> Window:
-            return window_for(self._embedder.get() if self._embedder.loaded else None)
-
-        reader = ScanReader(self._database, window, self._settings.max_file_mb * 1_000_000)
-        return reader.run(collections, run, stop, behind=behind)
+        if not installed_engine():
+            return 0
+        with self._database.read() as connection:
+            waiting = [(owner, *scan) for owner in collections for scan in ledger.waiting_scans(connection, owner.id)]
+        lease, read = Lease(BEHIND if behind else FRONT, SCANS, SCAN_SECONDS), 0
+        try:
+            for collection, entry, pages in waiting:
+                if stop():  # It may wait for seconds, so not in the transaction.
+                    break
+                with self._database.write() as connection:
+                    if not lease.take(connection):
+                        break
+                    roots = ledger.roots_of(connection, [collection.id])
+                    known = recognized_in(connection, collection.id, entry.path)
+                root = owner_of(entry.path, roots) or Root(entry.path, "file", collection.id)
+                file = stat_file(entry.path)
+                if isinstance(file, File):
+                    window = window_for(self._embedder.get() if self._embedder.loaded else None)
+                    indexer = Indexer(self._database, collection, run)
+                    for group in read_groups([Task(file, root, entry, recognize=known)], window, self._settings):
+                        indexer.store(group)
+                    read += pages
+        finally:
+            if waiting:
+                lease.release(self._database)
+        return read
 
     @property
     def is_open(self) -> bool:

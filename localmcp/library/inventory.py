@@ -18,8 +18,7 @@ import apsw
 from localmcp.index.collections import choose_collections, visible_collections, visible_ids
 from localmcp.index.vector_queue import waiting
 from localmcp.library.citations import check_freshness
-from localmcp.library.ledger import Root, roots_of
-from localmcp.library.scans import waiting_pages, waiting_scans
+from localmcp.library.ledger import Root, roots_of, waiting_pages, waiting_scans
 from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one
 
 State = Literal["fresh", "changed", "missing", "unverifiable", "failed"]
@@ -167,14 +166,16 @@ class Inventory:
             NotFound: no such collection.
         """
         with self._read(collection) as (connection, collection_id):
-            pages = waiting_scans(connection, collection_id)
+            scans = waiting_scans(connection, collection_id)
             sql = """
                 select coalesce(uri, title), passages from vector_queue join sources on sources.id = source_id
                 where collection_id = ? order by passages, source_id desc limit ?
             """
             rows = fetch_all(connection, sql, (collection_id, limit))
-        scans = [WaitingFile(scan.path, pages=scan.pages - scan.done) for scan in pages]
-        return [*scans, *(WaitingFile(*row) for row in rows)][:limit]
+        return [
+            *(WaitingFile(entry.path, pages=pages) for entry, pages in scans),
+            *(WaitingFile(*row) for row in rows),
+        ][:limit]
 
     def count_waiting(self, collection: str) -> tuple[int, int]:
         """Return how many passages of a collection have no vector, and how many pages of scans are not recognized."""

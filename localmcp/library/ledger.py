@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, get_args
@@ -274,30 +275,28 @@ def record(connection: apsw.Connection, collection_id: int, root_id: int | None,
     upsert_rows(connection, "ledger", ("path", "collection_id"), rows)
 
 
-def record_scans(
-    connection: apsw.Connection, collection_id: int, root_id: int | None, path: str, scans: Sequence[Entry]
-) -> None:
-    """Record the scans inside a file, which wait for text recognition, in place of those that were in it before.
+_WAITING_PAGES = re.compile(r"(?:text recognition|no text layer): ([\d,]+) pages?")
 
-    Those that were read already and have not changed since do not wait again, nor those that the person removed.
+
+def waiting_scans(connection: apsw.Connection, collection_id: int) -> list[tuple[Entry, int]]:
+    """Return the files of a collection with scans that no text was recognized in yet, and their pages; few come first.
+
+    Those of which a reason says so: no other look-up is needed, and a scan that is gone is forgotten with its file.
     """
-    bounds = (collection_id, f"{path}#", f"{path}$")
-    # A file of the disk may have such a name too; it has a source.
-    waiting_before = """
-        delete from ledger where collection_id = ? and path > ? and path < ? and status <> 'removed'
-            and source_id is null
+    sql = f"""
+        select {", ".join(_COLUMNS)} from ledger
+        where collection_id = ? and (reason like '% for text recognition: %' or reason like '% has no text layer: %')
     """
-    connection.execute(waiting_before, bounds)
-    if not scans:
-        return
-    sql = """
-        select uri, sha256 from sources
-        where collection_id = ? and uri > ? and uri < ? and trashed_at is null
-        union all select path, null from ledger where collection_id = ? and path > ? and path < ?
-    """
-    done = set(fetch_all(connection, sql, (*bounds, *bounds)))
-    waiting = [scan for scan in scans if done.isdisjoint(((scan.path, scan.sha256), (scan.path, None)))]
-    record(connection, collection_id, root_id, waiting)
+    entries = [Entry(*row) for row in fetch_all(connection, sql, (collection_id,))]
+    scans = [
+        (entry, int(match[1].replace(",", ""))) for entry in entries if (match := _WAITING_PAGES.search(entry.reason))
+    ]
+    return sorted(scans, key=lambda scan: (scan[1], scan[0].path))
+
+
+def waiting_pages(connection: apsw.Connection, collection_ids: Iterable[int]) -> int:
+    """Return how many pages of scans wait for text recognition in those collections."""
+    return sum(pages for owner in collection_ids for _, pages in waiting_scans(connection, owner))
 
 
 def mark(connection: apsw.Connection, collection_id: int, path: str, status: Status, reason: str) -> None:

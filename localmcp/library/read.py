@@ -25,6 +25,7 @@ from localmcp.index.passages import Passage, find_passage, passages_of_source, r
 from localmcp.index.vector_queue import word_only_passages
 from localmcp.library.answers import lean_context, lean_document, lean_sources, shortened
 from localmcp.library.citations import SHEETS, Citation, Freshness, check_freshness, cite, count_line_ends
+from localmcp.library.ledger import waiting_pages
 from localmcp.library.names import (
     Ambiguous,
     explain_empty_filter,
@@ -36,7 +37,6 @@ from localmcp.library.names import (
     shown_id,
     split_mount,
 )
-from localmcp.library.scans import waiting_pages
 from localmcp.library.search import NO_DOCUMENTS, PassageSearch
 from localmcp.library.trash import documents_in
 from localmcp.readers.outline import BEGINNING, definitions_in, headings_in

@@ -50,6 +50,8 @@ GROUP_CHUNKS, GROUP_SECONDS = 6_000, 2.0
 """A transaction holds about so many passages, or what was read in so long."""
 FIRST_SECONDS = 0.3
 """The first one, so that something is found soon."""
+SCAN_LIMITS = Limits(seconds=600, seconds_per_megabyte=0, memory=1_500_000_000)
+"""Of a file whose pages are drawn for text recognition."""
 PLAIN_SUFFIXES = frozenset(".md .markdown .txt .rst .py .js .ts .c .h .java .go .rs .sh .toml .ini .cfg .yaml".split())
 
 
@@ -79,12 +81,15 @@ class Task:
     """Store it again even if its bytes are the same: the options have changed."""
     anew: bool = False
     """Read it again, because a limit was raised that a document in it exceeded."""
+    recognize: frozenset[str] | None = None
+    """Read the scans in it, too, at seconds a page, but those with these digests, which are read already."""
 
     @property
     def origin(self) -> Origin:
         """Where its documents come from; `sha256` is of the bytes that need not be read again, or empty."""
         root, entry = self.root, self.entry
-        is_known = entry is not None and entry.status == "indexed" and not (self.forced or self.anew)
+        again = self.forced or self.anew or self.recognize is not None
+        is_known = entry is not None and entry.status == "indexed" and not again
         return Origin(
             root.collection_id, root.partition_id, self.file.path, (is_known and entry and entry.sha256) or "",
             self.file.size, self.file.mtime_ns, root.title, root.source_type, root.metadata,
@@ -107,6 +112,8 @@ class Reading:
     """Name of the document inside the file; empty for the file itself."""
     remark: str = ""
     """What in the draft could not be read as it was meant."""
+    scan_pages: int | None = None
+    """Of a scan in the file, which is skipped: how many pages wait for text recognition."""
     seconds: float = 0.0
 
 
@@ -170,7 +177,8 @@ def _steps(readings: Iterable[tuple[Task, Reading | None]]) -> Iterator[Step]:
 def _read_all(tasks: Sequence[Task], window: Window, settings: Settings) -> Iterator[tuple[Task, Reading | None]]:
     """Yield each document with the task of its file, None at the end of a file; files in any order."""
     work = partial(read_file, window, settings.max_file_mb * 1_000_000)
-    workers, limits = _workers(tasks), limits_of(settings)
+    workers = _workers(tasks)
+    limits = limits_of(settings) if all(task.recognize is None for task in tasks) else SCAN_LIMITS
     with WorkerPool(work, workers=workers, limits=limits, share=_share, size=lambda task: task.file.size) as pool:
         for answer in pool.run(tasks):
             ended = None if answer.finished else _failed_reading(answer.item, answer.failure, answer.member)
@@ -258,7 +266,9 @@ def _read(reading: Reading, window: Window, max_bytes: int, task: Task) -> Itera
         elif reading.sha256 == origin.sha256:
             yield replace(reading, unchanged=True)
         else:
-            for document in read_documents(file, path.name, max_bytes=max_bytes, archive=archive):
+            for document in read_documents(
+                file, path.name, max_bytes=max_bytes, archive=archive, recognize=task.recognize
+            ):
                 yield _drafted(reading, document, window, origin)
 
 
@@ -311,11 +321,8 @@ def _why_skipped(head: bytes, name: str, size: int, max_bytes: int) -> str | Non
 
 
 def _drafted(reading: Reading, document: Document, window: Window, origin: Origin) -> Reading:
-    if document.scan:
-        digest = hashlib.sha256(document.scan).hexdigest()
-        return replace(
-            reading, skipped=document.failure, member=document.member, sha256=digest, size=len(document.scan)
-        )
+    if document.scan_pages is not None:
+        return replace(reading, skipped=document.failure, member=document.member, scan_pages=document.scan_pages)
     if document.failure:
         return replace(reading, failed=document.failure, member=document.member)
     origin = replace(origin, sha256=reading.sha256 or "", size=reading.size, mtime_ns=reading.mtime_ns)

@@ -25,7 +25,7 @@ from localmcp.storage.schema import expected_schema, schema_of
 from localmcp.storage.times import utc_now
 
 PRIVATE_TABLES = (
-    "api_keys", "calls", "equal_passages", "jobs", "leases", "ledger", "roots", "rule_uses", "scanned_pages",
+    "api_keys", "calls", "equal_passages", "jobs", "leases", "ledger", "roots", "rule_uses",
     "trash",
 )  # fmt: skip
 """API keys, calls, paths of this machine, pages of documents that are not in yet, and the progress of the person."""

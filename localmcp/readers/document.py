@@ -54,8 +54,8 @@ class Document:
     """Why this member cannot be read; its text is empty then, and the other members are not concerned."""
     remark: str = ""
     """What in it could not be read as it was meant, such as a line of its front matter."""
-    scan: bytes = b""
-    """The member itself where its pages are pictures, which text recognition may read later."""
+    scan_pages: int | None = None
+    """Of a member whose pages are pictures: how many wait for text recognition; 0 if it saw no text on them."""
 
 
 Reader = Callable[[bytes, str], Document]
@@ -189,9 +189,9 @@ def set_fields(**fields: str | None) -> dict[str, Any]:
 
 def failed_member(member: str, reason: LocalMCPError | str, parent: str = "") -> Document:
     """Return the document that represents a member of a container which cannot be read."""
-    scan = reason.data if isinstance(reason, ScannedDocument) else b""
+    pages = reason.pages if isinstance(reason, ScannedDocument) else None
     title = one_line(member) or "untitled"
-    return Document(title, "", "", "plain", "text", member=member, parent=parent, failure=str(reason), scan=scan)
+    return Document(title, "", "", "plain", "text", member=member, parent=parent, failure=str(reason), scan_pages=pages)
 
 
 def read_member(make: Callable[[], Document], member: str, parent: str = "") -> Document:

@@ -4,33 +4,23 @@ from __future__ import annotations
 
 import io
 import shutil
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any
 
 from localmcp.errors import ScannedDocument, UnreadableDocument
 from localmcp.malloc_trim import return_freed_memory
 from localmcp.readers.document import Document, join_pages, make_document
 from localmcp.readers.packages import suffix_of
-from localmcp.readers.worker import begin_member
 
 PICTURES = frozenset((".png", ".jpg", ".jpeg", ".tif", ".tiff", ".webp", ".bmp"))
 DOTS_PER_INCH = 200
+LEAST_CONFIDENCE = 0.6
+"""Below it a page is a picture, in whose shapes letters were seen."""
 LONGEST_SIDE = 2600
 """Pixels; larger pages are made smaller. A4 at 200 dots per inch has 2339."""
-
-
-class PageText(NamedTuple):
-    """The recognized text of a page."""
-
-    page: int
-    """1-based."""
-    text: str
-    confidence: float
-    """Mean over the words, weighted by their length, 0..1; 1 for a page without text."""
 
 
 def installed_engine() -> str:
@@ -43,21 +33,13 @@ def is_picture(name: str) -> bool:
     return suffix_of(name) in PICTURES
 
 
-def read_pages(name: str, data: bytes, start: int = 1) -> Iterator[PageText]:
-    """Yield the text of each page from `start` (1-based) on.
-
-    Raises:
-        UnreadableDocument: the file is damaged.
-        ScannedDocument: nothing that recognizes characters is installed.
-    """
-    if not installed_engine():
-        raise ScannedDocument(name, 1, can_be_read=False)
-    with closing(_open_pages(name, data)) as pages:
-        for page in range(start, pages.count + 1):
-            begin_member(f"page {page}")
-            yield _page_text(page, _recognize(pages.picture(page)))
-            # Else each page adds 50 to 100 MB that hold nothing.
-            return_freed_memory()
+def scanned(name: str, pages: int) -> ScannedDocument:
+    """Return the error for a file of pictures, which is read when everything else is done."""
+    counted = "1 page" if pages == 1 else f"{pages:,} pages"
+    if installed_engine():
+        return ScannedDocument(f"waits for text recognition: {counted}", pages)
+    hint = "Install tesseract, which recognizes text, then run: localmcp refresh"
+    return ScannedDocument(f"{name} has no text layer: {counted}, probably scanned.", pages, hint=hint)
 
 
 def read_picture(data: bytes, name: str) -> Document:
@@ -67,16 +49,41 @@ def read_picture(data: bytes, name: str) -> Document:
         ScannedDocument: always, unless the file is damaged.
     """
     with closing(_open_pages(name, data)) as pages:
-        raise ScannedDocument(name, pages.count, can_be_read=bool(installed_engine()), data=data)
+        raise scanned(name, pages.count)
 
 
-def scan_document(name: str, pages: list[PageText], title: str = "") -> Document:
-    """Return the document in the recognized pages, which its metadata names with their confidence."""
-    text, starts = join_pages([page.text for page in pages])
-    confidence = {str(page.page): round(page.confidence, 3) for page in pages if page.text}
+def read_scan(data: bytes, name: str, digest: str = "") -> Document:
+    """Return the document in the text that is recognized on the pages of a PDF or a picture.
+
+    Its metadata names the pages with their confidence, and the digest, by which the same scan is known again.
+
+    Raises:
+        ScannedDocument: there is no text, or nothing that recognizes it.
+        UnreadableDocument: the file is damaged, or the program fails on each page.
+    """
+    texts: list[str] = []
+    confidences: dict[str, float] = {}
+    error = None
+    with closing(_open_pages(name, data)) as pages:
+        if not installed_engine():
+            raise scanned(name, pages.count)
+        for page in range(1, pages.count + 1):
+            try:
+                text, confidence = _page_text(_recognize(pages.picture(page)))
+            except UnreadableDocument as failure:
+                text, confidence, error = "", 0.0, failure
+            is_text = bool(text) and confidence >= LEAST_CONFIDENCE
+            texts.append(text if is_text else "")
+            if is_text:
+                confidences[str(page)] = round(confidence, 3)
+            # Else each page adds 50 to 100 MB that hold nothing.
+            return_freed_memory()
+    if not confidences:
+        raise error or ScannedDocument(f"no text was recognized on its {len(texts)} pages")
+    joined, starts = join_pages(texts)
     kind = suffix_of(name).lstrip(".") or "scan"
-    metadata = {"pages": len(pages), "ocr": {"engine": installed_engine(), "pages": confidence}}
-    return make_document(name, text, kind, "plain", "docs", title=title, metadata=metadata, page_starts=starts)
+    metadata = {"pages": len(texts), "ocr": {"engine": installed_engine(), "pages": confidences, "of": digest}}
+    return make_document(name, joined, kind, "plain", "docs", metadata=metadata, page_starts=starts)
 
 
 @dataclass(slots=True)
@@ -143,8 +150,8 @@ def _languages() -> str:
     return "+".join(sorted(names, key=lambda name: name != "eng")[:5]) or "eng"
 
 
-def _page_text(page: int, table: str) -> PageText:
-    """Join the words of each line, and part the blocks of a page by an empty line."""
+def _page_text(table: str) -> tuple[str, float]:
+    """Return the text of a page, its blocks parted by an empty line, and how sure it is, weighted by length: 0..1."""
     blocks: dict[str, dict[tuple[str, ...], list[str]]] = {}
     weight = certain = 0.0
     for row in table.split("\n")[1:]:
@@ -154,4 +161,4 @@ def _page_text(page: int, table: str) -> PageText:
             weight += len(word)
             certain += len(word) * max(float(cells[10]), 0) / 100
     text = "\n\n".join("\n".join(map(" ".join, lines.values())) for lines in blocks.values())
-    return PageText(page, text, certain / weight if weight else 1.0)
+    return text, certain / weight if weight else 1.0

@@ -15,7 +15,7 @@ from typing import Any
 from unicodedata import normalize
 
 from localmcp.config import packaged_data
-from localmcp.errors import ScannedDocument, UnreadableDocument
+from localmcp.errors import UnreadableDocument
 from localmcp.readers.document import (
     Document,
     date_fields,
@@ -26,7 +26,7 @@ from localmcp.readers.document import (
     password_protected,
     set_fields,
 )
-from localmcp.readers.ocr import installed_engine
+from localmcp.readers.ocr import scanned
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ def read_pdf(data: bytes, name: str) -> Document:
                 raise password_protected(name) from error
             raise UnreadableDocument(f"{name} is not a readable PDF: {error}") from error
     if not any(page.strip() for page in pages):
-        raise ScannedDocument(name, len(pages), can_be_read=bool(installed_engine()), data=data)
+        raise scanned(name, len(pages))
     text, starts = join_pages(pages)
     metadata = set_fields(author=author, created=_pdf_date(created))
     named_by_program = re.search(r"^(untitled|microsoft \w+ - )|\.(docx?|pptx?|tex|dvi|indd|pdf)$", title, re.I)

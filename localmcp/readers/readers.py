@@ -5,17 +5,18 @@ plain text). A reader executes nothing, follows no link and contacts no host; wh
 """
 
 import gzip
+import hashlib
 import io
 import logging
 import re
 import stat
 import zlib
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from functools import partial
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import BinaryIO
 
-from localmcp.errors import LocalMCPError, UnreadableDocument
+from localmcp.errors import LocalMCPError, ScannedDocument, UnreadableDocument
 from localmcp.files import reason_of
 from localmcp.readers.archives import is_archive, read_archive
 from localmcp.readers.calendars import looks_like_calendar, read_calendar
@@ -27,7 +28,7 @@ from localmcp.readers.mail import looks_like_mail, looks_like_mailbox, read_mail
 from localmcp.readers.man_pages import looks_like_man_page, read_man_page
 from localmcp.readers.markdown import markdown_head, read_markdown, read_notebook
 from localmcp.readers.marked_text import headed_reader, old_office_program, read_old_office, read_rtf
-from localmcp.readers.ocr import PICTURES, installed_engine, is_picture, read_picture
+from localmcp.readers.ocr import PICTURES, installed_engine, is_picture, read_picture, read_scan
 from localmcp.readers.office import read_docx, read_odp, read_odt, read_pptx
 from localmcp.readers.outline import underlined_titles
 from localmcp.readers.packages import OLE_MAGIC, in_megabytes, suffix_of
@@ -43,14 +44,14 @@ LONGEST_RELEASE = 100_000
 """Characters in which the second release of a changelog is looked for."""
 
 
-def read_bytes(data: bytes, name: str) -> Document:
-    """Return the document in the bytes of a file called `name`, or the first one of a container.
+def read_bytes(data: bytes, name: str, *, recognize: Container[str] | None = None) -> Document:
+    """Return the document in the bytes of a file called `name`, or the first one of a container; as `read_documents`.
 
     Raises:
         UnreadableDocument: why it cannot be turned into text.
     """
     name = PurePosixPath(PureWindowsPath(name).as_posix()).name
-    document = next(read_documents(io.BytesIO(data), name), None)
+    document = next(read_documents(io.BytesIO(data), name, recognize=recognize), None)
     if document is None:
         raise UnreadableDocument(f"{name} is empty.")
     if document.failure:
@@ -60,13 +61,14 @@ def read_bytes(data: bytes, name: str) -> Document:
 
 def read_documents(
     file: BinaryIO, name: str, *, max_bytes: int = MAX_BYTES, archive: bool = False,
-    nested: bool = True,
+    nested: bool = True, recognize: Container[str] | None = None,
 ) -> Iterator[Document]:  # fmt: skip
     """Yield the documents in an open file: one, or those of a container (mail, mailbox, conversations, archive).
 
     `max_bytes` bounds each member.
     `archive`: read .zip and .tar files as folders, with `nested` also those inside them. A member that cannot be read
     has a `failure`.
+    `recognize`: read scans and pictures by text recognition, at seconds a page, but not those with these digests.
 
     Raises:
         UnreadableDocument: why the file as a whole cannot be turned into text.
@@ -78,23 +80,31 @@ def read_documents(
         raise UnreadableDocument(f"{name} is empty.")
     kind = container_kind(head, name, archive=archive)
     if kind == "mailbox":
-        yield from read_mailbox(file, name, read_bytes, max_bytes=max_bytes)
+        yield from read_mailbox(file, name, partial(read_bytes, recognize=recognize), max_bytes=max_bytes)
         return
     if kind == "conversations":
         yield from read_conversations(file, name)
         return
     if kind == "archive":
         # An archive in an archive is read, one in that is not: what it unpacks to stays bounded.
-        read_member = partial(read_documents, archive=nested, nested=False)
+        read_member = partial(read_documents, archive=nested, nested=False, recognize=recognize)
         yield from read_archive(file, name, read_member, max_bytes=max_bytes)
         return
     data = file.read(max_bytes + 1)
     if len(data) > max_bytes:
         raise UnreadableDocument(f"{name} is larger than {in_megabytes(max_bytes)}.")
     if kind == "mail":
-        yield from read_mail(data, name, read_bytes)
-    else:
+        yield from read_mail(data, name, partial(read_bytes, recognize=recognize))
+        return
+    try:
         yield _read(data, name, max_bytes)
+    except ScannedDocument:
+        if recognize is None:
+            raise
+        digest = hashlib.sha256(data).hexdigest()[:16]
+        if digest in recognize:
+            raise ScannedDocument("its text was recognized before") from None
+        yield read_scan(data, name, digest)
 
 
 def container_kind(head: bytes, name: str, *, archive: bool = False) -> str:

@@ -241,15 +241,6 @@ SCHEMA = """
         chunk_id integer not null
     ) strict;
 
-    create table scanned_pages (
-        path text not null,
-        sha256 text not null,      -- of the file that was read
-        page integer not null,
-        text text not null,
-        confidence real not null,  -- 0..1
-        primary key (path, page)
-    ) strict, without rowid;
-
     create table quickstarts (
         id integer primary key autoincrement,
         name text not null unique,

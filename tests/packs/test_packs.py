@@ -28,7 +28,6 @@ PERSON = Scope(caller="cli")
 PLANTED = (
     b"plantedsecret", b"plantedtrash", b"plantedquery", b"plantedelsewhere", b"plantedfolder", b"plantedsaid",
     b"plantedretired", b"plantedguide", b"plantedmetadata", b"plantedtable", b"plantedjob",
-    b"plantedpage",
 )  # fmt: skip
 
 
@@ -81,7 +80,6 @@ def _plant(connection: apsw.Connection) -> None:
         create table plantedtable (note text);
         insert into plantedtable values ('plantedtable');
         create index plantedtable_index on plantedtable (note);
-        insert into scanned_pages values ('/home/plantedpage/scan.pdf', '', 1, 'plantedpage', 1.0);
     """)
 
 

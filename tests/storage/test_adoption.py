@@ -19,7 +19,7 @@ from localmcp.errors import FileUnavailable
 from localmcp.index.candidates import SearchRequest
 from localmcp.index.collections import visible_collections
 from localmcp.index.consistency import disagreements
-from localmcp.library.scans import waiting_pages
+from localmcp.library.ledger import waiting_pages
 from localmcp.storage.adoption import Dropped, KeptPowers, adopt
 from localmcp.storage.database import Database, fetch_one
 from localmcp.storage.schema import expected_schema, schema_of
