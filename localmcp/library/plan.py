@@ -211,7 +211,7 @@ def _compare(plan: Plan, file: File, entry: Entry | None, look: Look) -> None:
     readable = entry.reason.startswith(CANNOT_BE_READ) and os.access(entry.path, os.R_OK)
     if status == "indexed" and not (look.forced or raised or touched):
         plan.unchanged.append(file.path)
-    elif status == "skipped" and not raised and not (look.again and _has_reader(plan.root, file)):
+    elif status == "skipped" and not raised and not (look.again and _has_reader(plan.root, file, look.settings)):
         plan.skipped += 1
     elif status == "failed" and not (look.again or raised or readable):
         plan.failed += 1
@@ -219,10 +219,11 @@ def _compare(plan: Plan, file: File, entry: Entry | None, look: Look) -> None:
         plan.tasks.append(Task(file, plan.root, entry, look.forced, raised and entry.status == "indexed"))
 
 
-def _has_reader(root: Root, file: File) -> bool:
+def _has_reader(root: Root, file: File, settings: Settings) -> bool:
     from localmcp.readers.readers import why_skipped  # 60 ms: every reader
 
-    return why_skipped(Path(file.path), archive=root.kind == "file") is None
+    most = settings.max_file_mb * 1_000_000
+    return why_skipped(Path(file.path), archive=root.kind == "file", max_bytes=most) is None
 
 
 def _pass(plan: Plan, passed: Passed, entry: Entry | None, again: bool) -> None:

@@ -44,8 +44,6 @@ CANNOT_BE_READ = "cannot be read"
 REACHED_BY_LINK = "reached through a link, which it was not when it was added; add it again if that is meant"
 BLOCK = 1 << 20
 HEAD = 8192
-STREAMED = ("mailbox", "conversations", "archive")
-"""Kinds of containers that are never held as a whole, so that they may be of any size."""
 GROUP_CHUNKS, GROUP_SECONDS = 6_000, 2.0
 """A transaction holds about so many passages, or what was read in so long."""
 FIRST_SECONDS = 0.3
@@ -249,15 +247,14 @@ def read_file(window: Window, max_bytes: int, task: Task) -> Iterator[Reading]:
 
 
 def _read(reading: Reading, window: Window, max_bytes: int, task: Task) -> Iterator[Reading]:
-    from localmcp.readers.readers import container_kind, read_documents  # 60 ms: every reader
+    from localmcp.readers.readers import choose_reader, read_documents  # 60 ms: every reader
 
-    path, origin, archive = Path(task.file.path), task.origin, task.root.kind == "file"
+    path, origin = Path(task.file.path), task.origin
     with open_regular(path) as file:
         status = os.fstat(file.fileno())
         reading.size, reading.mtime_ns = status.st_size, modified_ns(status)
-        head = file.read(HEAD)
-        streams = container_kind(head, path.name, archive=archive) in STREAMED
-        if reason := None if streams else _why_skipped(head, path.name, status.st_size, max_bytes):
+        choice = choose_reader(file.read(HEAD), path.name, archive=task.root.kind == "file")
+        if reason := choice.why_skipped(status.st_size, max_bytes):
             yield replace(reading, skipped=reason)
             return
         reading.sha256, blank = _digest_of(file)
@@ -266,9 +263,7 @@ def _read(reading: Reading, window: Window, max_bytes: int, task: Task) -> Itera
         elif reading.sha256 == origin.sha256:
             yield replace(reading, unchanged=True)
         else:
-            for document in read_documents(
-                file, path.name, max_bytes=max_bytes, archive=archive, recognize=task.recognize
-            ):
+            for document in read_documents(file, path.name, choice, max_bytes=max_bytes, recognize=task.recognize):
                 yield _drafted(reading, document, window, origin)
 
 
@@ -306,15 +301,6 @@ def _digest_of(file: BinaryIO) -> tuple[str, bool]:
         blank = blank and not block.strip(_BLANK)
     file.seek(0)
     return digest.hexdigest(), blank
-
-
-def _why_skipped(head: bytes, name: str, size: int, max_bytes: int) -> str | None:
-    from localmcp.readers.readers import MAX_BYTES, why_unread
-
-    if size > max_bytes:
-        return f"larger than {max_bytes // 1_000_000} MB (setting max_file_mb)"
-    # A person may allow larger files than the readers' own bound; what they are is then seen while reading.
-    return why_unread(head, name, size) if size <= MAX_BYTES else None
 
 
 # ---------------------------------------------------------------- drafts

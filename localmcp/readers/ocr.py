@@ -28,11 +28,6 @@ def installed_engine() -> str:
     return "tesseract" if shutil.which("tesseract") else ""
 
 
-def is_picture(name: str) -> bool:
-    """Return whether a file is a picture of a kind that can be read."""
-    return suffix_of(name) in PICTURES
-
-
 def scanned(name: str, pages: int) -> ScannedDocument:
     """Return the error for a file of pictures, which is read when everything else is done."""
     counted = "1 page" if pages == 1 else f"{pages:,} pages"

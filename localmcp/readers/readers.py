@@ -12,6 +12,7 @@ import re
 import stat
 import zlib
 from collections.abc import Container, Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import BinaryIO
@@ -28,7 +29,7 @@ from localmcp.readers.mail import looks_like_mail, looks_like_mailbox, read_mail
 from localmcp.readers.man_pages import looks_like_man_page, read_man_page
 from localmcp.readers.markdown import markdown_head, read_markdown, read_notebook
 from localmcp.readers.marked_text import headed_reader, old_office_program, read_old_office, read_rtf
-from localmcp.readers.ocr import PICTURES, installed_engine, is_picture, read_picture, read_scan
+from localmcp.readers.ocr import PICTURES, installed_engine, read_picture, read_scan
 from localmcp.readers.office import read_docx, read_odp, read_odt, read_pptx
 from localmcp.readers.outline import underlined_titles
 from localmcp.readers.packages import OLE_MAGIC, in_megabytes, suffix_of
@@ -40,8 +41,60 @@ from localmcp.readers.talk import looks_like_conversations, read_conversations, 
 logger = logging.getLogger(__name__)
 
 MAX_BYTES = 50_000_000
+ARCHIVE = "archive; add it by its path to read what is in it"
 LONGEST_RELEASE = 100_000
 """Characters in which the second release of a changelog is looked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """How a file is read: decided once, by its first bytes and its name."""
+
+    read: Reader | None = None
+    """Makes one document of the bytes; None for a container."""
+    container: str = ""
+    """mailbox, conversations, archive or mail, whose documents come one by one."""
+    is_gzip: bool = False
+    """`read` gets what is inside, by the name without `.gz`."""
+    why_not: str = ""
+    """Why it is not worth reading."""
+
+    @property
+    def streams(self) -> bool:
+        """Whether it is never held as a whole, so that it may be of any size."""
+        return self.container in ("mailbox", "conversations", "archive")
+
+    def why_skipped(self, size: int, max_bytes: int = MAX_BYTES) -> str | None:
+        """Return why a file of that size is not worth reading; None when it is."""
+        if size == 0:
+            return "empty file"
+        if size > max_bytes and not self.streams:
+            return f"larger than {in_megabytes(max_bytes)} (setting max_file_mb)"
+        return self.why_not or None
+
+
+def choose_reader(head: bytes, name: str, *, archive: bool = False) -> Choice:
+    """Return how a file is read whose first HEAD bytes are these.
+
+    `archive`: read .zip and .tar files as folders.
+    """
+    suffix = suffix_of(name)
+    named = NAMES.get(name.lower()) or FORMATS.get(suffix)
+    if is_archive(name):
+        return Choice(container="archive") if archive else Choice(why_not=ARCHIVE)
+    if suffix == ".gz":
+        if suffix_of(name[:-3]) == ".gz":
+            return Choice(why_not="compressed file")
+        inner = choose_reader(_inflate_head(head), name[:-3])
+        return Choice(inner.read or _read_plain, is_gzip=True, why_not=inner.why_not)
+    if looks_like_conversations(head, name):
+        return Choice(container="conversations")
+    if suffix == ".mbox" or (suffix in _MAILBOX_SUFFIXES and looks_like_mailbox(head)):
+        return Choice(container="mailbox")
+    why_not = _why_unreadable(head, suffix, named)
+    if suffix == ".eml" or (named is None and looks_like_mail(head)):
+        return Choice(container="mail", why_not=why_not)
+    return Choice(_reader_of(head, named) or _read_plain, why_not=why_not)
 
 
 def read_bytes(data: bytes, name: str, *, recognize: Container[str] | None = None) -> Document:
@@ -60,12 +113,12 @@ def read_bytes(data: bytes, name: str, *, recognize: Container[str] | None = Non
 
 
 def read_documents(
-    file: BinaryIO, name: str, *, max_bytes: int = MAX_BYTES, archive: bool = False,
+    file: BinaryIO, name: str, choice: Choice | None = None, *, max_bytes: int = MAX_BYTES, archive: bool = False,
     nested: bool = True, recognize: Container[str] | None = None,
 ) -> Iterator[Document]:  # fmt: skip
     """Yield the documents in an open file: one, or those of a container (mail, mailbox, conversations, archive).
 
-    `max_bytes` bounds each member.
+    `choice`: how it is read, if that is decided. `max_bytes` bounds each member.
     `archive`: read .zip and .tar files as folders, with `nested` also those inside them. A member that cannot be read
     has a `failure`.
     `recognize`: read scans and pictures by text recognition, at seconds a page, but not those with these digests.
@@ -78,50 +131,24 @@ def read_documents(
     file.seek(0)
     if not head:
         raise UnreadableDocument(f"{name} is empty.")
-    kind = container_kind(head, name, archive=archive)
-    if kind == "mailbox":
-        yield from read_mailbox(file, name, partial(read_bytes, recognize=recognize), max_bytes=max_bytes)
-        return
-    if kind == "conversations":
+    choice = choice or choose_reader(head, name, archive=archive)
+    read_attached = partial(read_bytes, recognize=recognize)
+    if choice.container == "mailbox":
+        yield from read_mailbox(file, name, read_attached, max_bytes=max_bytes)
+    elif choice.container == "conversations":
         yield from read_conversations(file, name)
-        return
-    if kind == "archive":
+    elif choice.container == "archive":
         # An archive in an archive is read, one in that is not: what it unpacks to stays bounded.
         read_member = partial(read_documents, archive=nested, nested=False, recognize=recognize)
         yield from read_archive(file, name, read_member, max_bytes=max_bytes)
-        return
-    data = file.read(max_bytes + 1)
-    if len(data) > max_bytes:
-        raise UnreadableDocument(f"{name} is larger than {in_megabytes(max_bytes)}.")
-    if kind == "mail":
-        yield from read_mail(data, name, partial(read_bytes, recognize=recognize))
-        return
-    try:
-        yield _read(data, name, max_bytes)
-    except ScannedDocument:
-        if recognize is None:
-            raise
-        digest = hashlib.sha256(data).hexdigest()[:16]
-        if digest in recognize:
-            raise ScannedDocument("its text was recognized before") from None
-        yield read_scan(data, name, digest)
-
-
-def container_kind(head: bytes, name: str, *, archive: bool = False) -> str:
-    """Return mailbox, conversations, archive or mail for a file whose documents come one by one, else "".
-
-    All but a mail may be larger than the limit for files: they are never held as a whole.
-    """
-    suffix = suffix_of(name)
-    if archive and is_archive(name):
-        return "archive"
-    if looks_like_conversations(head, name):
-        return "conversations"
-    if suffix == ".mbox" or (suffix in _MAILBOX_SUFFIXES and looks_like_mailbox(head)):
-        return "mailbox"
-    if suffix == ".eml" or (_reader_for(name) is None and looks_like_mail(head)):
-        return "mail"
-    return ""
+    else:
+        data = file.read(max_bytes + 1)
+        if len(data) > max_bytes:
+            raise UnreadableDocument(f"{name} is larger than {in_megabytes(max_bytes)}.")
+        if choice.container == "mail":
+            yield from read_mail(data, name, read_attached)
+        else:
+            yield _read(data, name, choice, max_bytes, recognize)
 
 
 def read_text(text: str, title: str) -> Document:
@@ -133,7 +160,7 @@ def read_text(text: str, title: str) -> Document:
     return make_document(name, text, "markdown", "markdown", "text", title=title, metadata=front)
 
 
-def why_skipped(path: Path, *, archive: bool = False) -> str | None:
+def why_skipped(path: Path, *, archive: bool = False, max_bytes: int = MAX_BYTES) -> str | None:
     """Why a file is not worth reading, from its name, its size and its first 8 kB; None when it is. Never raises.
 
     `archive`: it would be read as a folder if it is an archive.
@@ -143,30 +170,27 @@ def why_skipped(path: Path, *, archive: bool = False) -> str | None:
         if not stat.S_ISREG(status.st_mode):
             return "not a regular file"
         with path.open("rb") as file:
-            return why_unread(file.read(HEAD), path.name, status.st_size, archive=archive)
+            return choose_reader(file.read(HEAD), path.name, archive=archive).why_skipped(status.st_size, max_bytes)
     except (OSError, ValueError) as error:
         return reason_of(error)
 
 
-def why_unread(head: bytes, name: str, size: int, *, archive: bool = False) -> str | None:
-    """Return the same as `why_skipped`, for a file with that beginning, name and size."""
-    if size == 0:
-        return "empty file"
-    if is_archive(name):
-        return None if archive else "archive; add it by its path to read what is in it"
-    if size > MAX_BYTES and container_kind(head, name) in ("", "mail"):
-        return f"larger than {in_megabytes(MAX_BYTES)}"
-    return _why_unreadable(head, name)
-
-
-def _read(data: bytes, name: str, max_bytes: int) -> Document:
-    if reason := _why_unreadable(data[:HEAD], name):
+def _read(data: bytes, name: str, choice: Choice, max_bytes: int, recognize: Container[str] | None) -> Document:
+    if choice.why_not or choice.read is None:
+        # Nobody can add by its path what is in a mail or in an archive.
+        reason = "archive in another file" if choice.why_not == ARCHIVE else choice.why_not
         raise UnreadableDocument(f"{name} cannot be read: {reason}.")
-    if suffix_of(name) == ".gz":
+    if choice.is_gzip:
         data, name = _gunzip(data, name, max_bytes), name[:-3]
-    reader = _reader_of(data, _reader_for(name)) or _read_plain
     try:
-        return reader(data, name)
+        return choice.read(data, name)
+    except ScannedDocument:
+        if recognize is None:
+            raise
+        digest = hashlib.sha256(data).hexdigest()[:16]
+        if digest in recognize:
+            raise ScannedDocument("its text was recognized before") from None
+        return read_scan(data, name, digest)
     except LocalMCPError:
         raise
     except Exception as error:  # The parsers of other projects raise anything on a broken file.
@@ -174,55 +198,41 @@ def _read(data: bytes, name: str, max_bytes: int) -> Document:
         raise UnreadableDocument(f"{name} is damaged: {type(error).__name__}: {error}"[:300]) from error
 
 
-def _reader_for(name: str) -> Reader | None:
-    return NAMES.get(name.lower()) or FORMATS.get(suffix_of(name))
-
-
-def _reader_of(data: bytes, named: Reader | None) -> Reader | None:
+def _reader_of(head: bytes, named: Reader | None) -> Reader | None:
     """Return the reader for content that announces itself: a download without a suffix; a PDF or a feed under any."""
-    if data.startswith(b"%PDF-"):
+    if head.startswith(b"%PDF-"):
         return read_pdf
-    if data.startswith(b"{\\rtf"):
+    if head.startswith(b"{\\rtf"):
         return read_rtf
-    if named and (named is not read_old_office or data.startswith(OLE_MAGIC)):
+    if named and (named is not read_old_office or head.startswith(OLE_MAGIC)):
         return named
-    if interpreter := _INTERPRETER.match(data):
+    if interpreter := _INTERPRETER.match(head):
         program = interpreter[1].decode()
         return _reader_of_code(_INTERPRETED.get(program, program))
-    if looks_like_man_page(data):
+    if looks_like_man_page(head):
         return read_man_page
-    if looks_like_calendar(data):
+    if looks_like_calendar(head):
         return read_calendar
-    return read_html if re.match(rb"\s*<(!doctype\s+html|html)\b", data[:HEAD], re.I) else None
+    return read_html if re.match(rb"\s*<(!doctype\s+html|html)\b", head, re.I) else None
 
 
-def _why_unreadable(head: bytes, name: str) -> str | None:
-    suffix = suffix_of(name)
-    if suffix == ".gz":
-        nested = suffix_of(name[:-3]) == ".gz"
-        return "compressed file" if nested else _why_unreadable(_inflate_head(head), name[:-3])
+def _why_unreadable(head: bytes, suffix: str, named: Reader | None) -> str:
     text = looks_like_text(head)
     if suffix in (".doc", ".ppt") and not text and not old_office_program(suffix):
         return f"old Office file; install LibreOffice, or save it as {suffix}x"
     # Programs write text, pages and rich text under the endings of others.
     if suffix in _NO_READER and (not text or suffix in (".svg", ".eps")):
         return f"no reader for {suffix} ({_NO_READER[suffix]})"
-    if is_picture(name) and installed_engine():
-        return None
-    if FORMATS.get(suffix) in _BINARY_READERS or head.startswith(b"%PDF-"):
-        return None
-    kind = _magic(head)
+    is_picture = suffix in PICTURES and installed_engine()
+    if is_picture or FORMATS.get(suffix) in _BINARY_READERS or head.startswith(b"%PDF-"):
+        return ""
+    is_video = head[4:8] == b"ftyp"
+    kind = "MP4 video" if is_video else next((kind for magic, kind in _MAGIC if head.startswith(magic)), "")
     if kind and (b"\0" in head or not text or kind == "PostScript"):
         return f"binary file ({kind})"
     if text:
-        return None
-    return "binary file" if _reader_for(name) else f"no reader for {suffix or 'binary files'}"
-
-
-def _magic(head: bytes) -> str | None:
-    if head[4:8] == b"ftyp":
-        return "MP4 video"
-    return next((kind for magic, kind in _MAGIC if head.startswith(magic)), None)
+        return ""
+    return "binary file" if named else f"no reader for {suffix or 'binary files'}"
 
 
 def _inflate_head(head: bytes) -> bytes:

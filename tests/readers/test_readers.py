@@ -684,7 +684,7 @@ def test_a_cheap_look_never_raises(tmp_path: Path) -> None:
     large = tmp_path / "large.txt"
     with large.open("wb") as file:
         file.truncate(readers.MAX_BYTES + 1)
-    assert why_skipped(large) == "larger than 50 MB"
+    assert why_skipped(large) == "larger than 50 MB (setting max_file_mb)"
     assert why_skipped(tmp_path) == "not a regular file"
     assert why_skipped(tmp_path / "missing") == "no such file"
     assert why_skipped(Path("nul\0byte")) is not None
