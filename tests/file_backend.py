@@ -30,7 +30,7 @@ from localmcp.index.index import Index
 from localmcp.index.records import RecordText, draft_whole
 from localmcp.index.sources import put_source, restore_source, trash_sources
 from localmcp.index.trash import drop_collection, drop_partition
-from localmcp.index.vector import nearest_chunks, remove_signs, remove_vectors, vector_id
+from localmcp.index.vector import Made, nearest_chunks, remove_signs, remove_vectors, vector_id
 from localmcp.milvus.backend import MilvusBackend
 from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_one
 from localmcp.storage.schema import VECTOR_ID_BITS
@@ -233,7 +233,7 @@ def _put(connection: apsw.Connection, collection: Collection, model_id: int, rec
     else:
         identity = (record.id, new_uuid())
     draft, texts = draft_whole(text, collection.id, identity)
-    embeddings = dict.fromkeys(texts, record.vector.astype("<f4", copy=False).tobytes())
+    embeddings = dict.fromkeys(texts, Made(record.vector.astype("<f4", copy=False).tobytes()))
     put_source(connection, draft, embeddings, model_id, replaces=before[0] if before else None)
 
 

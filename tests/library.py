@@ -11,6 +11,7 @@ from localmcp.index.collections import claim_collection, ensure_collection, ensu
 from localmcp.index.drafts import ChunkDraft, SourceDraft
 from localmcp.index.index import Index
 from localmcp.index.sources import Indexed, put_source
+from localmcp.index.vector import Made
 from localmcp.models import Embedder, LazyEmbedder
 from localmcp.readers.chunking import Chunk, split
 from localmcp.storage.database import Database
@@ -67,11 +68,13 @@ class Library:
             )
             return put_source(connection, source, vectors, model_id, replaces)
 
-    def _embed(self, drafts: Sequence[ChunkDraft], title: str) -> dict[bytes, bytes]:
+    def _embed(self, drafts: Sequence[ChunkDraft], title: str) -> dict[bytes, Made]:
         if self.embedder is None or not drafts:
             return {}
         vectors = self.embedder.embed_passages([f"{title}\n{draft.text.strip()}" for draft in drafts])
-        return {draft.digest: vector.astype("<f4").tobytes() for draft, vector in zip(drafts, vectors, strict=True)}
+        return {
+            draft.digest: Made(vector.astype("<f4").tobytes()) for draft, vector in zip(drafts, vectors, strict=True)
+        }
 
 
 def _split(text: str, title: str, embedder: Embedder | None) -> list[Chunk]:

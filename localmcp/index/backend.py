@@ -1,16 +1,12 @@
-"""Vectors outside the file: their records, and what whoever holds them can do."""
+"""Vectors outside the file, as Milvus holds them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 from localmcp.arrays import Vectors
 from localmcp.schemas import Json
-
-if TYPE_CHECKING:
-    from localmcp.index.conditions import Condition
 
 DEFAULT_PARTITION = "_default"
 """The partition of chunks whose source names none (Milvus' own word)."""
@@ -52,39 +48,3 @@ class Space:
     count: int
     partitions: dict[str, int]
     """Partition -> vectors; counts are -1 where the backend cannot tell."""
-
-
-class RemoteIndex(Protocol):
-    """Vectors of collections that another program holds, such as Milvus. Every call ends within its time-out.
-
-    Every method raises `Unavailable` when it cannot be reached or does not answer in time, `AccessDenied` for bad
-    credentials, `NotFound` for a missing collection or partition, `ModelMismatch` for a vector of another length.
-    """
-
-    def collections(self) -> list[str]:
-        """Return names, sorted."""
-        ...
-
-    def describe(self, collection: str) -> Space: ...
-
-    def search(
-        self,
-        collection: str,
-        queries: Vectors,
-        limit: int,
-        *,
-        partition: str | None = None,
-        condition: Condition | None = None,
-    ) -> list[list[Neighbor]]:
-        """Return the nearest of each query, best first; equal scores by id.
-
-        Args:
-            queries: float32 unit vectors, shape (queries, dimension).
-            partition: only this one; None = all.
-            condition: only records whose metadata fulfil it.
-        """
-        ...
-
-    def fetch(self, collection: str, ids: Sequence[int]) -> dict[int, Record]:
-        """Return the records of those ids; missing ones are left out."""
-        ...

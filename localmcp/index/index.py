@@ -7,7 +7,7 @@ import logging
 import threading
 from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any
 
@@ -63,15 +63,6 @@ class _SearchedModel:
 
     model_id: int
     collection_ids: list[int]
-
-
-@dataclass(frozen=True, slots=True)
-class RemoteHits:
-    """Hits of a remote server."""
-
-    near: Mapping[int, Sequence[int]] = field(default_factory=dict[int, Sequence[int]])
-    """Collection id -> chunk ids; a collection that is missing here is searched in the file."""
-    notices: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import apsw
 
-from localmcp.errors import ModelMismatch, NotFound
+from localmcp.errors import NotFound
 from localmcp.humanize import command_line, counted
 from localmcp.index.collections import (
     Collection,
@@ -22,11 +22,9 @@ from localmcp.index.collections import (
     spec_of,
     visible_collections,
 )
-from localmcp.index.sentence_codes import keep_sentences
-from localmcp.index.vector import add_signs, vector_id
+from localmcp.index.vector import Made, add_signs, write_vectors
 from localmcp.index.vector_queue import (
     WORD_ONLY,
-    Made,
     Passage,
     front_lease,
     make_vectors,
@@ -209,7 +207,7 @@ def rebuild_signs(connection: apsw.Connection, collection_id: int, model_id: int
     """
     rows = fetch_all(connection, sql, (collection_id, model_id))
     if rows:
-        add_signs(connection, model_id, collection_id, [row[1] for row in rows], [row[0] for row in rows])
+        add_signs(connection, model_id, collection_id, dict(rows))
     bump_generations(connection, "signs")
     return len(rows)
 
@@ -267,12 +265,7 @@ def _write(
         return len(write_batch(connection, model_id, passages, made))
     passages = still_lacking(connection, model_id, passages)
     ids = [passage.chunk_id for passage in passages]
-    dimension = fetch_one(connection, "select dimension from models where id = ?", (model_id,))
-    if any(len(made[row_id].vector) != 4 * dimension for row_id in ids):
-        raise ModelMismatch(f"The model made vectors of another length than the {dimension} numbers it promised.")
-    keys = ((vector_id(model_id, row_id), made[row_id].vector) for row_id in ids)
-    connection.executemany("insert into vectors (id, embedding) values (?, ?)", keys)
-    keep_sentences(connection, model_id, {row_id: made[row_id].sentences for row_id in ids})
+    write_vectors(connection, model_id, {row_id: made[row_id] for row_id in ids})
     sql = "update jobs set done = done + ?, heartbeat_at = ? where id = ?"
     connection.execute(sql, (len(ids), utc_now(), _job_id(collection.id)))
     remember_keys(connection, passages)

@@ -15,9 +15,9 @@ import apsw
 
 from localmcp.arrays import Vector, np
 from localmcp.index.highlight import LONGEST, sentences
-from localmcp.index.vector import estimates, vector_id
+from localmcp.index.vector import estimates
 from localmcp.models import MULTILINGUAL_NAME, Embedder
-from localmcp.storage.database import fetch_all, fetch_one
+from localmcp.storage.database import fetch_all
 from localmcp.storage.vector_codes import code_words, pack_codes
 
 LEAST_WORDS, MOST_SENTENCES = 3, 40
@@ -46,19 +46,11 @@ def sentence_codes(embedder: Embedder, texts: Sequence[str]) -> list[bytes]:
     return [b"".join(codes[sentence].tobytes() for sentence in passage) for passage in passages]
 
 
-def keep_sentences(connection: apsw.Connection, model_id: int, codes: Mapping[int, bytes]) -> None:
-    """Store the codes of sentences by chunk id, of those that have vectors. Part of the caller's write transaction."""
-    sql = """
-        insert or replace into sentence_codes (id, codes)
-        select ?1, ?2 where exists (select 1 from vectors where id = ?1)
-    """
-    rows = ((vector_id(model_id, chunk_id), code) for chunk_id, code in codes.items() if code)
-    connection.executemany(sql, rows)
-
-
-def read_sentences(connection: apsw.Connection, model_id: int, chunk_ids: Iterable[int]) -> dict[int, bytes]:
+def read_sentences(
+    connection: apsw.Connection, model_id: int, dimension: int, chunk_ids: Iterable[int]
+) -> dict[int, bytes]:
     """Return chunk id -> codes of its sentences, from a file that may be somebody else's."""
-    width = 16 * code_words(fetch_one(connection, "select dimension from models where id = ?", (model_id,)) or 0)
+    width = 16 * code_words(dimension)
     sql = """
         select value, codes from carray(?) cross join sentence_codes on id = ? << 40 | value
         where length(codes) between ? and ? and length(codes) % ? = 0
@@ -71,7 +63,7 @@ def nearest_sentences(
     connection: apsw.Connection, model_id: int, chunk_ids: Mapping[int, float], question: Vector
 ) -> dict[int, float]:
     """Return chunk id -> about the cosine of the question with its nearest sentence, where sentences have codes."""
-    codes = read_sentences(connection, model_id, chunk_ids) if chunk_ids else {}
+    codes = read_sentences(connection, model_id, len(question), chunk_ids) if chunk_ids else {}
     if not codes:
         return {}
     counts = [len(of_chunk) // (16 * code_words(len(question))) for of_chunk in codes.values()]

@@ -20,8 +20,11 @@ from localmcp.index.drafts import ChunkDraft, IndexedWords, SourceDraft, heading
 from localmcp.index.lexicon import add_to_index, remove_from_index, write_words
 from localmcp.index.vector_queue import requeue
 from localmcp.index.word_vectors import UNUSED_WORDS, forget_words
-from localmcp.storage.database import bump_generations, fetch_all, fetch_column, fetch_one
+from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_column, fetch_one
 from localmcp.storage.times import utc_now
+
+CLEARED_AT_ONCE = 200
+"""Sources deleted in one transaction, so that others get to write in between."""
 
 
 @dataclass(slots=True)
@@ -61,12 +64,12 @@ class Pending:
 
 
 def put_source(
-    connection: apsw.Connection, draft: SourceDraft, embeddings: Mapping[bytes, bytes], model_id: int | None,
+    connection: apsw.Connection, draft: SourceDraft, made: Mapping[bytes, vector.Made], model_id: int | None,
     replaces: int | None = None, pending: Pending | None = None,
 ) -> Indexed:  # fmt: skip
     """Store a source, or replace one while its unchanged chunks keep id and vector. Part of the caller's transaction.
 
-    `embeddings` maps a chunk's digest to its float32 vector of `model_id`; a chunk without one is found by words only.
+    `made` maps a chunk's digest to what `model_id` made of it; a chunk that is missing there is found by words only.
     The caller of many hands over what they share, and writes it at the end.
     """
     shared = pending or Pending()
@@ -87,7 +90,9 @@ def put_source(
     if model_id is not None:
         pairs = ((chunk_id, draft.chunks[position]) for position, chunk_id in matched.items())
         missing = [pair for pair in pairs if not _has_vector(connection, model_id, pair[0])]
-        _write_vectors(connection, model_id, draft.collection_id, indexed.source_id, [*missing, *fresh], embeddings)
+        ready = {row_id: made[chunk.digest] for row_id, chunk in (*missing, *fresh) if chunk.digest in made}
+        vector.write_vectors(connection, model_id, ready)
+        vector.add_signs(connection, model_id, draft.collection_id, dict.fromkeys(ready, indexed.source_id))
     # Their place, page, metadata or partition may be another.
     shared.source_ids.append(indexed.source_id)
     if pending is None:
@@ -236,15 +241,6 @@ def _has_vector(connection: apsw.Connection, model_id: int, chunk_id: int) -> bo
     return fetch_one(connection, sql, (vector.vector_id(model_id, chunk_id),)) is not None
 
 
-def _write_vectors(
-    connection: apsw.Connection, model_id: int, collection_id: int, source_id: int,
-    pairs: Sequence[tuple[int, ChunkDraft]], embeddings: Mapping[bytes, bytes],
-) -> None:  # fmt: skip
-    ready = [(chunk_id, embeddings[chunk.digest]) for chunk_id, chunk in pairs if chunk.digest in embeddings]
-    ids = [chunk_id for chunk_id, _ in ready]
-    vector.write_vectors(connection, model_id, collection_id, [source_id] * len(ids), ids, [e for _, e in ready])
-
-
 def _remove_chunks(connection: apsw.Connection, collection_id: int, chunk_ids: Sequence[int]) -> None:
     """Remove some chunks of a source that is not in the trash, with all that is known of them."""
     forget_words(connection, _hide_chunks(connection, collection_id, chunk_ids))
@@ -299,7 +295,7 @@ def restore_source(connection: apsw.Connection, source_id: int) -> bool:
     _shift_groups(connection, _groups_of(connection, chunk_ids), 1)
     model_id = fetch_one(connection, "select model_id from collections where id = ?", (collection_id,))
     if model_id is not None and chunk_ids:
-        vector.add_signs(connection, model_id, collection_id, [source_id] * len(chunk_ids), chunk_ids)
+        vector.add_signs(connection, model_id, collection_id, dict.fromkeys(chunk_ids, source_id))
     connection.execute("update sources set trashed_at = null where id = ?", (source_id,))
     requeue(connection, [source_id])
     bump_generations(connection, "content", "words", "signs")
@@ -320,13 +316,35 @@ def _check_uri_free(connection: apsw.Connection, source_id: int) -> None:
 
 def purge_sources(connection: apsw.Connection, trashed_before: str) -> int:
     """Delete for good what was put into the trash before that time (ISO 8601 UTC); returns how many sources."""
-    rows = fetch_all(connection, "select id from sources where trashed_at < ?", (trashed_before,))
-    for (source_id,) in rows:
+    source_ids = fetch_column(connection, "select id from sources where trashed_at < ?", (trashed_before,))
+    _delete_sources(connection, source_ids)
+    if source_ids:
+        connection.execute(UNUSED_WORDS)
+    return len(source_ids)
+
+
+def clear_collection(database: Database, collection_id: int) -> None:
+    """Delete a collection with its documents, also those in the trash, in parts."""
+    sql = f"select id from sources where collection_id = ? order by id limit {CLEARED_AT_ONCE}"
+    while True:
+        with database.write() as connection:
+            if source_ids := fetch_column(connection, sql, (collection_id,)):
+                trash_sources(connection, source_ids)
+                _delete_sources(connection, source_ids)
+                continue
+            for table in ("words", "terms", "signs"):
+                connection.execute(f"delete from {table} where collection_id = ?", (collection_id,))
+            connection.execute("delete from collections where id = ?", (collection_id,))
+            connection.execute(UNUSED_WORDS)
+            bump_generations(connection, "content", "words", "signs")
+            return
+
+
+def _delete_sources(connection: apsw.Connection, source_ids: Iterable[int]) -> None:
+    """Delete sources that are in the trash, and the vectors of their chunks."""
+    for source_id in source_ids:
         vector.remove_vectors(connection, _chunk_ids(connection, source_id))
         connection.execute("delete from sources where id = ?", (source_id,))
-    if rows:
-        connection.execute(UNUSED_WORDS)
-    return len(rows)
 
 
 def _collection_of(connection: apsw.Connection, source_id: int, *, trashed: bool) -> int | None:

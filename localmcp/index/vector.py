@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import apsw
 
@@ -23,6 +23,8 @@ from localmcp.storage.schema import VECTOR_ID_BITS
 from localmcp.storage.vector_codes import SECOND, code_words, pack_codes, pack_signs
 
 if TYPE_CHECKING:
+    from localmcp.models.word_outputs import WordCode
+
     Cosines = NDArray[np.float64]
     Codes = tuple[Ids, NDArray[np.uint64]]
     """Chunk ids (n,) and their codes (words, n), which may be of signs alone."""
@@ -55,35 +57,42 @@ def vector_id(model_id: int, chunk_id: int) -> int:
 # ---------------------------------------------------------------- writing
 
 
-def write_vectors(
-    connection: apsw.Connection, model_id: int, collection_id: int, source_ids: Sequence[int], chunk_ids: Sequence[int],
-    embeddings: Sequence[bytes],
-) -> None:  # fmt: skip
-    """Store float32 vectors and their sign codes. Part of the caller's write transaction, which bumps `signs`.
+class Made(NamedTuple):
+    """What a model makes of a passage."""
+
+    vector: bytes
+    """float32, little endian."""
+    sentences: bytes = b""
+    """Codes of its sentences, if the model reads them."""
+    words: Sequence[WordCode] = ()
+    """Indexed words with their codes, if the model says something of each word."""
+
+
+def write_vectors(connection: apsw.Connection, model_id: int, made: Mapping[int, Made]) -> None:
+    """Store chunk id -> what a model made of it, apart from words. Part of the caller's write transaction.
 
     Raises:
         ModelMismatch: a vector is not of the model's dimension.
     """
-    if not chunk_ids:
-        return
-    keys = [vector_id(model_id, chunk_id) for chunk_id in chunk_ids]
     dimension = fetch_one(connection, "select dimension from models where id = ?", (model_id,))
-    for embedding in embeddings:
-        if len(embedding) != 4 * dimension:
-            raise ModelMismatch(f"A vector has {len(embedding) // 4} numbers; the model of this file has {dimension}.")
-    connection.executemany("insert into vectors (id, embedding) values (?, ?)", zip(keys, embeddings, strict=True))
-    add_signs(connection, model_id, collection_id, source_ids, chunk_ids)
+    for vector, *_ in made.values():
+        if len(vector) != 4 * dimension:
+            raise ModelMismatch(f"A vector has {len(vector) // 4} numbers; the model of this file has {dimension}.")
+    rows = [(vector_id(model_id, chunk_id), *each) for chunk_id, each in made.items()]
+    connection.executemany("insert into vectors (id, embedding) values (?, ?)", (row[:2] for row in rows))
+    sql = "insert or replace into sentence_codes (id, codes) values (?, ?)"
+    connection.executemany(sql, ((key, sentences) for key, _, sentences, _ in rows if sentences))
 
 
-def add_signs(
-    connection: apsw.Connection, model_id: int, collection_id: int, source_ids: Sequence[int], chunk_ids: Sequence[int]
-) -> None:
-    """Append the sign codes of stored vectors to the collection's last segment, and to new ones when it is full."""
-    ids, codes = _codes_of(connection, model_id, chunk_ids)
+def add_signs(connection: apsw.Connection, model_id: int, collection_id: int, source_ids: Mapping[int, int]) -> None:
+    """Append the sign codes of stored vectors to the collection's last segment, and to new ones when it is full.
+
+    `source_ids`: chunk id -> source id. Part of the caller's write transaction, which bumps `signs`.
+    """
+    ids, codes = _codes_of(connection, model_id, source_ids)
     if not len(ids):
         return
-    source_of = dict(zip(chunk_ids, source_ids, strict=True))
-    sources = np.array([source_of[int(id_)] for id_ in ids], dtype=np.int64)
+    sources = np.array([source_ids[chunk_id] for chunk_id in ids.tolist()], dtype=np.int64)
     tail = fetch_one(
         connection,
         """
@@ -150,7 +159,7 @@ def _insert_segment(
     )
 
 
-def _codes_of(connection: apsw.Connection, model_id: int, chunk_ids: Sequence[int]) -> tuple[Any, Any]:
+def _codes_of(connection: apsw.Connection, model_id: int, chunk_ids: Iterable[int]) -> tuple[Any, Any]:
     """Return ids (n,) and codes (n, words) of those of the chunks that have a vector."""
     keys = np.array([vector_id(model_id, chunk_id) for chunk_id in chunk_ids], dtype=np.int64)
     sql = "select id, embedding from vectors where id in (select value from carray(?)) order by id"

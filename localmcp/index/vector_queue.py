@@ -17,18 +17,17 @@ from array import array
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import apsw
 
 from localmcp.index.collections import ensure_model, find_model
 from localmcp.index.drafts import WORD_ONLY
 from localmcp.index.lexicon import EMBEDDED_TITLE
-from localmcp.index.sentence_codes import keep_sentences, sentence_codes
-from localmcp.index.vector import write_vectors
+from localmcp.index.sentence_codes import sentence_codes
+from localmcp.index.vector import Made, add_signs, write_vectors
 from localmcp.index.word_vectors import index_words, keep_words, words_of
 from localmcp.models import Embedder
-from localmcp.models.word_outputs import WordCode
 from localmcp.readers.chunking import put_below, shorten_prefix, without_addresses
 from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_one
 from localmcp.storage.times import is_recent, utc_now
@@ -234,17 +233,6 @@ def _key(text: str) -> int:
 # ---------------------------------------------------------------- vectors
 
 
-class Made(NamedTuple):
-    """What a model makes of a passage."""
-
-    vector: bytes
-    """float32, little endian."""
-    sentences: bytes
-    """Codes of its sentences, if the model reads them."""
-    words: Sequence[WordCode] = ()
-    """Indexed words with their codes, if the model says something of each word."""
-
-
 def make_vectors(database: Database, embedder: Embedder, passages: Sequence[Passage]) -> dict[int, Made]:
     """Return chunk id -> what the model makes of it; equal passages are read once.
 
@@ -315,9 +303,8 @@ def write_batch(
         if not connection.changes():
             continue
         part = still_lacking(connection, model_id, [p for p in passages if p.collection_id == collection_id])
-        ids, sources = [p.chunk_id for p in part], [p.source_id for p in part]
-        write_vectors(connection, model_id, collection_id, sources, ids, [made[row_id].vector for row_id in ids])
-        keep_sentences(connection, model_id, {row_id: made[row_id].sentences for row_id in ids})
+        write_vectors(connection, model_id, {passage.chunk_id: made[passage.chunk_id] for passage in part})
+        add_signs(connection, model_id, collection_id, {passage.chunk_id: passage.source_id for passage in part})
         written += part
     remember_keys(connection, written)
     keep_words(connection, model_id, dict(word for passage in written for word in made[passage.chunk_id].words))

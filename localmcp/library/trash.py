@@ -11,9 +11,8 @@ import apsw
 
 from localmcp.errors import InvalidInput, NotFound
 from localmcp.files import unicode_path
-from localmcp.index.clearing import clear_collection
 from localmcp.index.collections import Collection
-from localmcp.index.sources import purge_sources, restore_source, trash_sources
+from localmcp.index.sources import clear_collection, purge_sources, restore_source, trash_sources
 from localmcp.index.trash import (
     dropped_partition_of,
     restore_collection,

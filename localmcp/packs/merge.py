@@ -23,8 +23,9 @@ from localmcp.index.collections import (
 )
 from localmcp.index.drafts import WORD_ONLY, SourceDraft
 from localmcp.index.records import FORMAT
-from localmcp.index.sentence_codes import keep_sentences, read_sentences
+from localmcp.index.sentence_codes import read_sentences
 from localmcp.index.sources import put_source
+from localmcp.index.vector import Made
 from localmcp.index.vector_queue import QueueWorker, waiting
 from localmcp.index.word_vectors import keep_words, read_words
 from localmcp.models import LazyEmbedder, is_unit_vector
@@ -137,7 +138,7 @@ class Merge:
     ) -> None:  # fmt: skip
         with self._database.read() as connection:
             own = _OwnContents(connection, collection.name)
-        dimension, group = self._reused_dimension(theirs, collection, report), list[Incoming]()
+        dimension, group, added = self._reused_dimension(theirs, collection, report), list[Incoming](), report.added
         for incoming in read_incoming(theirs, collection.id, report.skipped):
             if not own.add(incoming.draft, report):
                 continue
@@ -147,7 +148,7 @@ class Merge:
                 group = []
                 say(report)
         self._store(theirs, collection, dimension, group, report, dry_run)
-        if dimension and not dry_run:
+        if dimension and report.added > added and not dry_run:
             with self._database.write() as connection:
                 model_id = fetch_one(connection, "select model_id from collections where name = ?", (collection.name,))
                 if model_id is not None:
@@ -183,9 +184,7 @@ class Merge:
         if group and not dry_run:
             with self._database.write() as connection:
                 for document, vectors in zip(group, brought, strict=True):
-                    source_id, model_id = self._put(connection, collection, document, vectors, report)
-                    if model_id is not None:
-                        _copy_sentences(theirs, collection.model_id or 0, document, connection, model_id, source_id)
+                    self._put(connection, collection, document, vectors, report)
         report.added += len(group)
         for document, vectors in zip(group, brought, strict=True):
             without = [chunk for chunk in document.draft.chunks if chunk.digest not in vectors]
@@ -194,10 +193,9 @@ class Merge:
             report.vectors_missing += sum(chunk.kind != WORD_ONLY for chunk in without)
 
     def _put(
-        self, connection: apsw.Connection, theirs: Collection, incoming: Incoming, vectors: dict[bytes, bytes],
+        self, connection: apsw.Connection, theirs: Collection, incoming: Incoming, vectors: dict[bytes, Made],
         report: MergeReport,
-    ) -> tuple[int, int | None]:  # fmt: skip
-        """Store a document; returns its id and the model of its vectors."""
+    ) -> None:  # fmt: skip
         collection, model_id = ensure_collection(connection, theirs.name), None
         if theirs.description and not collection.description:
             sql = "update collections set description = ? where id = ?"
@@ -215,7 +213,7 @@ class Merge:
             partition_id=ensure_partition(connection, collection, incoming.partition),
             uri=_free_uri(connection, collection.id, incoming.draft.uri),
         )
-        return put_source(connection, draft, vectors, model_id).source_id, model_id
+        put_source(connection, draft, vectors, model_id)
 
     def _make_vectors(self, collections: Sequence[str], report: MergeReport) -> None:
         """Make the vectors that the other file did not bring, and weigh all."""
@@ -299,26 +297,15 @@ class Merge:
 # ---------------------------------------------------------------- helpers of one document
 
 
-def _copy_sentences(
-    theirs: apsw.Connection, their_model: int, incoming: Incoming, ours: apsw.Connection, model_id: int, source_id: int
-) -> None:
-    """Copy the codes of a document's sentences to the chunks that were made of theirs."""
-    codes = read_sentences(theirs, their_model, incoming.chunk_ids)
-    if codes:
-        digests = dict(zip(incoming.chunk_ids, (chunk.digest for chunk in incoming.draft.chunks), strict=True))
-        by_digest = {digests[chunk_id]: code for chunk_id, code in codes.items()}
-        rows = fetch_all(ours, "select id, digest from chunks where source_id = ?", (source_id,))
-        keep_sentences(ours, model_id, {row_id: by_digest[digest] for row_id, digest in rows if digest in by_digest})
-
-
-def _vectors(theirs: apsw.Connection, model_id: int, dimension: int, incoming: Incoming) -> dict[bytes, bytes]:
-    """Return digest -> vector of the chunks whose vectors can be used here; none with dimension 0."""
-    vectors: dict[bytes, bytes] = {}
+def _vectors(theirs: apsw.Connection, model_id: int, dimension: int, incoming: Incoming) -> dict[bytes, Made]:
+    """Return digest -> what their model made of the chunk, where it can be used here; nothing with dimension 0."""
+    vectors: dict[bytes, Made] = {}
+    sentences = read_sentences(theirs, model_id, dimension, incoming.chunk_ids) if dimension else {}
     for chunk_id, chunk in zip(incoming.chunk_ids, incoming.draft.chunks, strict=True) if dimension else ():
         sql = "select embedding from vectors where id = ?"
         vector = fetch_one(theirs, sql, (model_id << VECTOR_ID_BITS | chunk_id,))
         if is_unit_vector(vector, dimension):
-            vectors[chunk.digest] = vector
+            vectors[chunk.digest] = Made(vector, sentences.get(chunk_id, b""))
     return vectors
 
 

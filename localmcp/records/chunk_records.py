@@ -14,6 +14,7 @@ from localmcp.arrays import np
 from localmcp.index.backend import DEFAULT_PARTITION, Record
 from localmcp.index.drafts import ChunkDraft, SourceDraft
 from localmcp.index.records import metadata_of
+from localmcp.index.vector import Made
 from localmcp.schemas import Json
 from localmcp.storage.database import fetch_all
 from localmcp.storage.schema import VECTOR_ID_BITS
@@ -76,7 +77,7 @@ def source_of(record: Record) -> Json:
 
 def draft_document(
     records: Sequence[Record], collection_id: int, partition_id: int | None, *, ours: bool
-) -> tuple[SourceDraft, dict[bytes, bytes]]:
+) -> tuple[SourceDraft, dict[bytes, Made]]:
     """Return the document whose chunks those records are, and digest -> vector.
 
     Without `ours` its path may be of another machine, or one that contacts a host when it is looked at: it gets no
@@ -86,7 +87,7 @@ def draft_document(
     source, metadata = source_of(ordered[0]), _own_metadata(ordered[0])
     chunks = [_draft_chunk(record) for record in ordered]
     embeddings = {
-        chunk.digest: np.asarray(record.vector, dtype="<f4").tobytes()
+        chunk.digest: Made(np.asarray(record.vector, dtype="<f4").tobytes())
         for chunk, record in zip(chunks, ordered, strict=True)
     }
     columns: Json = {**source, "mtime_ns": source["mtime_ns"] if ours else None}

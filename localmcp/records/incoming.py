@@ -24,6 +24,7 @@ from localmcp.index.drafts import SourceDraft
 from localmcp.index.records import RecordText, check_metadata, clean_text, draft_whole
 from localmcp.index.sources import put_source
 from localmcp.index.trash import keep_version
+from localmcp.index.vector import Made
 from localmcp.milvus.backend import MilvusBackend
 from localmcp.models import ModelIdentity
 from localmcp.records.chunk_records import draft_document, is_document, source_of
@@ -212,7 +213,7 @@ def _find(connection: apsw.Connection, collection_id: int, identity: str, draft:
 
 def _draft(
     document: _Document, collection_id: int, partition_id: int | None
-) -> tuple[SourceDraft, dict[bytes, bytes]] | None:
+) -> tuple[SourceDraft, dict[bytes, Made]] | None:
     """Return the source and its vectors by digest; None for a record without text."""
     record = document.records[0]
     if is_document(record):
@@ -223,7 +224,7 @@ def _draft(
     except InvalidInput:
         return None
     draft, texts = draft_whole(text, collection_id)
-    return (draft, dict.fromkeys(texts, vector)) if vector else None
+    return (draft, dict.fromkeys(texts, Made(vector))) if vector else None
 
 
 def _unit(vector: Any) -> bytes:

@@ -37,6 +37,7 @@ from localmcp.index.records import (
 )
 from localmcp.index.sources import put_source, trash_sources
 from localmcp.index.trash import keep_version
+from localmcp.index.vector import Made
 from localmcp.models import Embedder, LazyEmbedder
 from localmcp.records.filter_fields import explain_misses
 from localmcp.records.milvus_copies import MilvusCopies
@@ -328,19 +329,19 @@ def _check_length(embedded: str, place: str, window: Window) -> None:
         )
 
 
-def _embed_texts(embedder: Embedder, texts: Mapping[bytes, str]) -> dict[bytes, bytes]:
-    """Return digest -> float32 vector, little endian."""
-    pairs, vectors_by_digest = list(texts.items()), dict[bytes, bytes]()
+def _embed_texts(embedder: Embedder, texts: Mapping[bytes, str]) -> dict[bytes, Made]:
+    """Return digest -> what the model makes of the text."""
+    pairs, vectors_by_digest = list(texts.items()), dict[bytes, Made]()
     for start in range(0, len(pairs), EMBEDDED_AT_ONCE):
         part = pairs[start : start + EMBEDDED_AT_ONCE]
         vectors = embedder.embed_passages([text for _, text in part]).astype("<f4", copy=False)
-        vectors_by_digest |= {digest: row.tobytes() for (digest, _), row in zip(part, vectors, strict=True)}
+        vectors_by_digest |= {digest: Made(row.tobytes()) for (digest, _), row in zip(part, vectors, strict=True)}
     return vectors_by_digest
 
 
 def _store_record(
     connection: apsw.Connection, target: Collection, record: NewRecord, draft: SourceDraft,
-    embeddings: Mapping[bytes, bytes],
+    embeddings: Mapping[bytes, Made],
 ) -> list[int]:  # fmt: skip
     name = None if record.partition == DEFAULT_PARTITION else record.partition
     partition_id = ensure_partition(connection, target, name)
@@ -391,7 +392,7 @@ def _redraft(target: Collection, stored: _RecordRow, change: Change) -> tuple[So
 
 def _rewrite_record(
     connection: apsw.Connection, target: Collection, stored: _RecordRow, change: Change, draft: SourceDraft | None,
-    embeddings: Mapping[bytes, bytes], model_id: int,
+    embeddings: Mapping[bytes, Made], model_id: int,
 ) -> None:  # fmt: skip
     keep_version(connection, stored.source_id)
     name = change.partition or stored.partition

@@ -295,7 +295,7 @@ def restore_rule(connection: apsw.Connection, rule_id: int) -> None:
     collection = find_collection(connection)
     embedded = fetch_one(connection, "select embedding from rules where id = ?", (rule_id,))
     if collection and collection.model_id is not None and embedded is not None:
-        vector.add_signs(connection, collection.model_id, collection.id, [rule_id], [_VECTOR_IDS + rule_id])
+        vector.add_signs(connection, collection.model_id, collection.id, {_VECTOR_IDS + rule_id: rule_id})
     bump_generations(connection, "content", "signs")
 
 
@@ -409,12 +409,13 @@ def store_vectors(
     connection: apsw.Connection, collection: Collection, model_id: int, embeddings: Mapping[int, bytes]
 ) -> None:
     """Store rule id -> float32 vector, for rules that have none. Part of the caller's write transaction."""
-    ids = list(embeddings)
-    keys = [_VECTOR_IDS + row_id for row_id in ids]
-    vector.write_vectors(connection, model_id, collection.id, ids, keys, list(embeddings.values()))
+    rule_ids = {_VECTOR_IDS + row_id: row_id for row_id in embeddings}
+    made = {key: vector.Made(embeddings[row_id]) for key, row_id in rule_ids.items()}
+    vector.write_vectors(connection, model_id, made)
+    vector.add_signs(connection, model_id, collection.id, rule_ids)
     connection.executemany(
         "update rules set embedding = ? where id = ?",
-        ((vector.vector_id(model_id, _VECTOR_IDS + row_id), row_id) for row_id in ids),
+        ((vector.vector_id(model_id, key), row_id) for key, row_id in rule_ids.items()),
     )
     bump_generations(connection, "signs")
 

@@ -38,7 +38,7 @@ from localmcp.index.filters import Filters
 from localmcp.index.index import Index
 from localmcp.index.multi_query import best_matches
 from localmcp.index.sources import put_source
-from localmcp.index.vector import exact_cosines
+from localmcp.index.vector import Made, exact_cosines
 from localmcp.models import LazyEmbedder, ModelIdentity
 from localmcp.storage.database import Database, read_generations
 from localmcp.wording.normalize import stop_words
@@ -171,7 +171,7 @@ def _store(database: Database, batch: list[tuple[str, list[str], Any]]) -> None:
                 collection.id, None, title, "docs", "markdown", f"/synthetic/{title.replace(' ', '/')}.md",
                 hashlib.sha256(title.encode()).hexdigest(), 10_000, 1, "english", {"tag": title[:1]}, drafts,
             )  # fmt: skip
-            embeddings = {draft.digest: vector.tobytes() for draft, vector in zip(drafts, vectors, strict=True)}
+            embeddings = {draft.digest: Made(vector.tobytes()) for draft, vector in zip(drafts, vectors, strict=True)}
             put_source(connection, source, embeddings, model_id)
 
 

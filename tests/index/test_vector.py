@@ -11,7 +11,9 @@ import pytest
 from localmcp.index import vector as vector_module
 from localmcp.index.collections import claim_collection, ensure_collection, ensure_model
 from localmcp.index.vector import (
+    Made,
     SignIndex,
+    add_signs,
     estimates,
     exact_cosines,
     nearest_chunks,
@@ -49,8 +51,9 @@ class Shelf:
         ids = list(range(self.count + 1, self.count + len(vectors) + 1))
         with self.database.write() as connection:
             place = claim_collection(connection, ensure_collection(connection, collection), self.model_id)
-            sources = [each // 10 for each in ids]
-            write_vectors(connection, self.model_id, place.id, sources, ids, [each.tobytes() for each in vectors])
+            made = {each: Made(vector.tobytes()) for each, vector in zip(ids, vectors, strict=True)}
+            write_vectors(connection, self.model_id, made)
+            add_signs(connection, self.model_id, place.id, {each: each // 10 for each in ids})
             bump_generations(connection, "signs")
         self.count += len(ids)
         self.vectors |= dict(zip(ids, vectors, strict=True))
@@ -145,7 +148,7 @@ def test_with_and_without_the_extension_the_file_and_the_answers_are_the_same(
     with database.write() as connection:
         ids = list(range(1, 401))
         remove_signs(connection, shelf.model_id, 1, ids)
-        vector_module.add_signs(connection, shelf.model_id, 1, [each // 10 for each in ids], ids)
+        add_signs(connection, shelf.model_id, 1, {each: each // 10 for each in ids})
         assert fetch_all(connection, "select bits from signs") == before
 
 
@@ -282,7 +285,7 @@ def test_vectors_of_two_models_lie_apart(database: Database) -> None:
     assert vector_id(first.model_id, 1) != vector_id(second.model_id, 1)
     first.add(clustered(5, 64))
     with database.write() as connection:
-        write_vectors(connection, second.model_id, 1, [1], [1], [clustered(1, 72)[0].tobytes()])
+        write_vectors(connection, second.model_id, {1: Made(clustered(1, 72)[0].tobytes())})
     with database.read() as connection:
         query = first.vectors[1]
         assert set(exact_cosines(connection, first.model_id, [1, 2], query)) == {1, 2}
