@@ -65,8 +65,6 @@ class SearchRequest:
     unrepaired: frozenset[str] = frozenset()
     """Folded words that are spelt right, though no passage in this file may hold them."""
     sort: Sort = "relevance"
-    nearest: Mapping[str, tuple[float, ...]] = field(default_factory=dict[str, tuple[float, ...]])
-    """Cosines of the ten nearest passages in the files that were searched before, by the model's fingerprint."""
 
     @property
     def latest(self) -> Latest | None:
@@ -138,6 +136,8 @@ class SearchOutcome:
     """Collections, vectors compared by sign, sources left after filters."""
     recency: str | None = None
     """The word of the question for which newer documents were preferred."""
+    by_words_only: bool = False
+    """Meaning was asked for, and there is none here to search by."""
 
 
 @dataclass(slots=True)
@@ -147,8 +147,6 @@ class Arms:
     bm25: dict[int, float] = field(default_factory=dict[int, float])
     semantic_ranks: dict[int, int] = field(default_factory=dict[int, int])
     keyword_ranks: dict[int, int] = field(default_factory=dict[int, int])
-    nearest: tuple[float, ...] = ()
-    """Cosines of the nearest passages with the question as a whole, nearest first."""
     by_word_only: frozenset[int] = frozenset()
     """Candidates that have no vector yet, among others that have."""
     other_language: frozenset[int] = frozenset()
@@ -174,8 +172,7 @@ class Arms:
 
 @dataclass(slots=True)
 class Found:
-    """What one file has for a request, before it is put in order: how well words match depends on every file that is
-    searched."""
+    """What the file has for a request, before it is put in order."""
 
     request: SearchRequest
     outcome: SearchOutcome
@@ -183,8 +180,6 @@ class Found:
     """keyword where no model could be asked."""
     floor: float
     arms: Arms
-    model: str | None = None
-    """Fingerprint of the model that was asked."""
     signals: Signals | None = None
     """What relevance weighs for that model; None if it was not fitted for it."""
     copies: dict[int, list[int]] = field(default_factory=dict[int, list[int]])
@@ -208,7 +203,7 @@ class Found:
         return _fuse(self.mode, self.arms, (full, max(full, demanded)), self.outcome.weights, self.floor)
 
     def page(self, connection: apsw.Connection) -> SearchOutcome:
-        """Return the page that was asked for, if this is the only file."""
+        """Return the page that was asked for."""
         clock = Clock(self.outcome.milliseconds)
         ordered, start = self.order(self.best_keyword), self.request.offset
         ordered = self.without_copies(connection, ordered, start + self.request.limit)

@@ -32,7 +32,7 @@ from localmcp.index.fusion import Weights
 from localmcp.index.highlight import sentences
 from localmcp.index.keyword import Vocabulary, build_query, mix_neighbors, search_words
 from localmcp.index.sentence_codes import nearest_sentences
-from localmcp.index.vector import BEST, Block, SignIndex, exact_cosines, nearest_chunks
+from localmcp.index.vector import Block, SignIndex, exact_cosines, nearest_chunks
 from localmcp.index.vector_queue import waiting
 from localmcp.index.word_vectors import WordIndex, WordReader
 from localmcp.models import LazyEmbedder
@@ -107,15 +107,6 @@ class Index:
         with self.database.read() as connection:
             candidates = self._find(connection, embedded)
             return embedded.outcome if candidates is None else candidates.page(connection)
-
-    def find(self, request: SearchRequest) -> Found | None:
-        """Return what this file has, not yet in order; None when the caller sees nothing of it.
-
-        Raises what `search` does.
-        """
-        embedded = self._embed_request(request)
-        with self.database.read() as connection:
-            return self._find(connection, embedded)
 
     def _embed_request(self, request: SearchRequest) -> _EmbeddedRequest:
         """Embed the query, before the file is read."""
@@ -223,6 +214,7 @@ class _Search:
         vector = self.embedded.vector
         ours = self._with_our_vectors() if vector is not None else None
         if ours is None or vector is None:
+            self.outcome.by_words_only = self.request.mode != "keyword"
             self._search_words()
             self._complete()
             return Found(self.request, self.outcome, "keyword", DEFAULT_FLOOR, self.arms)
@@ -232,7 +224,7 @@ class _Search:
         if self.request.mode != "semantic":
             self._search_words()
         vectors = [vector, *self.embedded.sentences]
-        self._search_vectors(ours, vectors, self.request.nearest.get(identity.fingerprint, ()))
+        self._search_vectors(ours, vectors)
         language = detect_language(self.request.text)
         if self.request.mode == "hybrid":
             self._search_meanings(ours, vector, language)
@@ -241,7 +233,7 @@ class _Search:
             self._weigh(language, trust)
             self._count_passage_sentences(ours.model_id, vector)
         floor, signals = _floor(self.connection, ours.model_id), trust.signals if trust else None
-        return Found(self.request, self.outcome, self.request.mode, floor, self.arms, identity.fingerprint, signals)
+        return Found(self.request, self.outcome, self.request.mode, floor, self.arms, signals)
 
     # ------------------------------------------------------------ words
 
@@ -273,16 +265,13 @@ class _Search:
             self.outcome.notices.append(f"{left}: collection {foreign}, whose vectors come from another model.")
         return _SearchedModel(model_id, ids) if ids and model_id is not None else None
 
-    def _search_vectors(self, ours: _SearchedModel, vectors: Sequence[Vector], elsewhere: Sequence[float]) -> None:
+    def _search_vectors(self, ours: _SearchedModel, vectors: Sequence[Vector]) -> None:
         """Find the nearest chunks, and complete the keyword arm's hits with their cosines.
 
-        Args:
-            vectors: that of the question, then those of its sentences.
-            elsewhere: cosines of the nearest chunks of other files, nearest first.
+        `vectors`: that of the question, then those of its sentences.
         """
         vector, *sentences = vectors
-        nearest = self._nearest(ours, vector, elsewhere[BEST - 1] if len(elsewhere) >= BEST else -1.0)
-        self.arms.nearest = (*islice(nearest.values(), BEST),)
+        nearest = self._nearest(ours, vector)
         self.arms.semantic_ranks = {chunk_id: rank for rank, chunk_id in enumerate(nearest, 1)}
         missing = [chunk_id for chunk_id in self.arms.keyword_ranks if chunk_id not in nearest]
         self.arms.cosines = nearest | exact_cosines(self.connection, ours.model_id, missing, vector)
@@ -290,12 +279,12 @@ class _Search:
             self._count_sentences(ours.model_id, sentences)
         self.clock.lap("vector")
 
-    def _nearest(self, ours: _SearchedModel, vector: Vector, tenth: float) -> dict[int, float]:
+    def _nearest(self, ours: _SearchedModel, vector: Vector) -> dict[int, float]:
         """Return chunk id -> cosine of the nearest chunks, nearest first."""
         connection, depth = self.connection, self.arms.depth
         blocks = self.index.sign_blocks(connection, ours.model_id, self.generations, ours.collection_ids)
         self.outcome.searched["vectors"] = sum(len(block.ids) for block in blocks)
-        nearest = dict(nearest_chunks(connection, ours.model_id, blocks, vector, ARM_DEPTH, self.allowed, tenth=tenth))
+        nearest = dict(nearest_chunks(connection, ours.model_id, blocks, vector, ARM_DEPTH, self.allowed))
         if depth > ARM_DEPTH:
             # Behind the first hundred, which stay as earlier pages showed them.
             deeper = nearest_chunks(connection, ours.model_id, blocks, vector, depth, self.allowed)
