@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from localmcp.errors import InvalidInput, ModelMismatch
 from localmcp.index.backend import DEFAULT_PARTITION, Neighbor, Record, Space
 from localmcp.index.chunk_rows import Row, find_partition, load_rows, whole_sources
-from localmcp.index.collection_vectors import describe_vectors, find_blocks
+from localmcp.index.collection_vectors import describe_vectors, nearest_to_any
 from localmcp.index.collections import (
     Collection,
     choose_collections,
@@ -30,7 +30,7 @@ from localmcp.index.index import Index
 from localmcp.index.records import RecordText, draft_whole
 from localmcp.index.sources import put_source, restore_source, trash_sources
 from localmcp.index.trash import drop_collection, drop_partition
-from localmcp.index.vector import Made, nearest_chunks, remove_signs, remove_vectors, vector_id
+from localmcp.index.vector import Made, remove_signs, remove_vectors, vector_id
 from localmcp.milvus.backend import MilvusBackend
 from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_one
 from localmcp.storage.schema import VECTOR_ID_BITS
@@ -110,16 +110,11 @@ class FileBackend:
             if stored.model_id is not None and describe_vectors(connection, collection).dimension != queries.shape[1]:
                 raise ModelMismatch(f"collection '{stored.name}' holds vectors of other dimensions.")
             filters = Filters((partition,) if partition else (), condition=condition)
-            blocks = find_blocks(connection, self.index, stored, filters)
-            return [
-                [
-                    Neighbor(*pair)
-                    for pair in nearest_chunks(
-                        connection, stored.model_id or 0, blocks, query.astype("<f4", copy=False), limit
-                    )
-                ]
+            matches_by_query = [
+                nearest_to_any(connection, self.index, stored, filters, query[None].astype("<f4", copy=False), limit)
                 for query in queries
             ]
+            return [[Neighbor(match.chunk_id, match.cosine) for match in matches] for matches in matches_by_query]
 
     # ------------------------------------------------------------ records
 

@@ -1,46 +1,61 @@
-"""The vectors of one collection in the file: what a search may look at, and how many there are."""
+"""The vectors of one collection in the file: the nearest to several queries, and how many there are."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import apsw
 
-from localmcp.arrays import np
+from localmcp.arrays import Vectors, np
 from localmcp.index.backend import DEFAULT_PARTITION, Space
 from localmcp.index.chunk_rows import asks_for_pages, chunks_fulfilling, partition_names
 from localmcp.index.collections import Collection, choose_collections
 from localmcp.index.filters import Filters, allowed_sources
 from localmcp.index.index import Index
-from localmcp.index.vector import Block, is_in
+from localmcp.index.vector import Block, nearest_chunks
 from localmcp.storage.database import fetch_all, fetch_column, fetch_one, read_generations
 
 
-def find_blocks(connection: apsw.Connection, index: Index, collection: Collection, filters: Filters) -> list[Block]:
-    """Return the codes of a collection's vectors whose documents, and pages, pass the filters."""
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A chunk that is near one of the queries."""
+
+    chunk_id: int
+    cosine: float
+    query: int
+    """Index of the query that it is nearest to."""
+
+
+def nearest_to_any(
+    connection: apsw.Connection, index: Index, collection: Collection, filters: Filters, queries: Vectors, k: int
+) -> list[Match]:
+    """Return the k chunks of a collection nearest to any of the queries (n, dimension), each once; best first."""
     if collection.model_id is None:
         return []
     blocks = index.sign_blocks(connection, collection.model_id, read_generations(connection), [collection.id])
     if filters.condition is not None and asks_for_pages(filters.condition):
-        chunk_ids = chunks_fulfilling(connection, collection.id, filters.condition)
-        blocks = _only(blocks, lambda block: np.isin(block.ids, chunk_ids))
+        fulfilling = np.array(chunks_fulfilling(connection, collection.id, filters.condition), np.int64)
+        blocks = [_only(block, np.isin(block.ids, fulfilling)) for block in blocks]
         filters = replace(filters, condition=None)
-    if not filters:
-        return blocks
-    allowed = allowed_sources(connection, [collection], filters)
-    return _only(blocks, lambda block: is_in(block.sources, allowed))
+    allowed = allowed_sources(connection, [collection], filters) if filters else None
+    near = (nearest_chunks(connection, collection.model_id, blocks, query, k, allowed) for query in queries)
+    return best_matches([dict(pairs) for pairs in near], k)
 
 
-def _only(blocks: Sequence[Block], passes: Callable[[Block], Any]) -> list[Block]:
-    """Return the blocks with nothing but the chunks in them that pass: a mask of each block."""
-    masked = [(block, passes(block)) for block in blocks]
-    return [
-        Block(block.segments, block.ids[stays], block.sources[stays], np.ascontiguousarray(block.bits[:, stays]))
-        for block, stays in masked
-        if stays.any()
-    ]
+def best_matches(cosines: Sequence[Mapping[int, float]], k: int) -> list[Match]:
+    """Return of each query's chunk -> cosine the k best of all, each chunk once; best first, ties by id."""
+    best: dict[int, Match] = {}
+    for query, cosine_by_id in enumerate(cosines):
+        for chunk_id, cosine in cosine_by_id.items():
+            if chunk_id not in best or cosine > best[chunk_id].cosine:
+                best[chunk_id] = Match(chunk_id, cosine, query)
+    return sorted(best.values(), key=lambda match: (-match.cosine, match.chunk_id))[:k]
+
+
+def _only(block: Block, stays: Any) -> Block:
+    return Block(block.segments, block.ids[stays], block.sources[stays], np.ascontiguousarray(block.bits[:, stays]))
 
 
 def describe_vectors(connection: apsw.Connection, collection: str) -> Space:

@@ -9,10 +9,9 @@ from collections.abc import Iterator
 import apsw
 
 from localmcp.arrays import np
-from localmcp.index.vector import segment_fits
+from localmcp.index.vector import SEGMENT_FITS, pack_signs
 from localmcp.index.vector_queue import miscounted
 from localmcp.storage.database import fetch_all, fetch_one
-from localmcp.storage.vector_codes import pack_codes
 
 _LIVE = "select chunks.id from chunks join sources on sources.id = source_id where trashed_at is null"
 _SEGMENTS = """
@@ -59,12 +58,11 @@ def disagreements(connection: apsw.Connection) -> list[str]:
 def _sign_codes(connection: apsw.Connection) -> Iterator[str]:
     """Yield how sign codes differ from vectors: each vector of its collection's model has one code, its signs."""
     # Segments of another length are not even read: they may be large.
-    fits = segment_fits(connection)
-    if unfit := fetch_one(connection, f"select count(*) from {_SEGMENTS} and not ({fits})"):
+    if unfit := fetch_one(connection, f"select count(*) from {_SEGMENTS} and not ({SEGMENT_FITS})"):
         yield f"{unfit} segments of sign codes have the wrong length"
     coded: Counter[tuple[int, int]] = Counter()
     wrong = 0
-    sql = f"select signs.model_id, ids, bits, dimension from {_SEGMENTS} and {fits}"
+    sql = f"select signs.model_id, ids, bits, dimension from {_SEGMENTS} and {SEGMENT_FITS}"
     for model_id, ids, bits, dimension in connection.execute(sql):
         numbers = array("q", ids)
         coded.update((model_id, chunk_id) for chunk_id in numbers)
@@ -91,5 +89,4 @@ def _differing(connection: apsw.Connection, model_id: int, ids: array[int], bits
     if not rows:
         return 0
     stacked = np.frombuffer(b"".join(vectors[ids[place]] for place in rows), "<f4").reshape(len(rows), dimension)
-    expected = pack_codes(stacked)[:, : codes.shape[1]]
-    return int((codes[rows] != expected).any(axis=1).sum())
+    return int((codes[rows] != pack_signs(stacked)).any(axis=1).sum())

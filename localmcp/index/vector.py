@@ -1,13 +1,12 @@
-"""The vector arm: codes of two bits a dimension narrow the candidates, sqlite-vec compares the exact vectors.
+"""The vector arm: sign codes narrow the candidates in memory, sqlite-vec compares the exact vectors in the file.
 
-A float32 scan of 100,000 vectors of 384 reads 154 MB; their codes are 9.6 MB. The signs, the first half of each code,
-are scanned in memory by popcount; the nearest few thousand are put in order by what the query's own numbers say about
-their signs, the first of these by whole codes, and only the first few hundred exact vectors are read from the file.
+A float32 scan of 100,000 vectors of 384 reads 154 MB; their sign codes, a bit a dimension, are 4.8 MB. They are scanned
+by popcount, the nearest few thousand are put in order by what the query's own numbers say about their signs, and the
+exact vectors of the first 400 are read.
 """
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,38 +14,24 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import apsw
 
-from localmcp.arrays import Ids, NDArray, Vector, np
+from localmcp.arrays import Ids, NDArray, Vector, Vectors, np
 from localmcp.errors import ModelMismatch
 from localmcp.storage.connections import has_sqlite_vec
 from localmcp.storage.database import fetch_all, fetch_one
 from localmcp.storage.schema import VECTOR_ID_BITS
-from localmcp.storage.vector_codes import SECOND, code_words, pack_codes, pack_signs
 
 if TYPE_CHECKING:
     from localmcp.models.word_outputs import WordCode
 
-    Cosines = NDArray[np.float64]
-    Codes = tuple[Ids, NDArray[np.uint64]]
-    """Chunk ids (n,) and their codes (words, n), which may be of signs alone."""
-
 SEGMENT_SIZE = 4096
 SEGMENTS_IN_BLOCK = 16
 """65,536 codes are scanned at a time: their distances stay in the processor's cache."""
-CANDIDATES, CANDIDATE_SHARE = 4000, 5
-"""Nearest codes that are put in order, a fifth of few: they hold 99.5 % of the true ten at 100,000 chunks (2000 hold
-98.9 %)."""
-FIRST_READ, MOST_READ = 120, 1000
-"""Exact vectors read at first, and altogether unless more hits are asked for."""
-READ_SHARE = 250
-"""Where a 250th of all chunks is more, so many are read at most: recall@10 is .98 at a million."""
-MARGIN = 3.5
-"""Standard deviations by which a vector may beat what its code promises, before it is left unread."""
+RESCORED, RESCORED_SHARE, MOST_RESCORED = 400, 250, 4000
+"""Exact vectors that are read: 400, or a 250th of many (recall@10 RECALL at 100,000 chunks)."""
+ORDERED_TIMES = 10
+"""So many times as many of the nearest codes are put in order."""
 MOST_LOOKED_UP = 1 << 24
 """Largest range of source ids in a block for which a table is made, a byte each."""
-BEST = 10
-"""So many hits should be the true ones: recall@10 is .992 at 100,000 chunks, 310 vectors being read on average."""
-FEW = 400
-"""Of so few candidates every vector is compared."""
 
 
 def vector_id(model_id: int, chunk_id: int) -> int:
@@ -163,11 +148,11 @@ def _codes_of(connection: apsw.Connection, model_id: int, chunk_ids: Iterable[in
     """Return ids (n,) and codes (n, words) of those of the chunks that have a vector."""
     keys = np.array([vector_id(model_id, chunk_id) for chunk_id in chunk_ids], dtype=np.int64)
     sql = "select id, embedding from vectors where id in (select value from carray(?)) order by id"
-    rows = fetch_all(connection, sql, (apsw.carray(keys),))
+    rows = fetch_all(connection, sql, (apsw.carray(keys),)) if len(keys) else []
     if not rows:
         return np.empty(0, dtype=np.int64), np.empty((0, 0), dtype=np.uint64)
     ids = np.array([row[0] for row in rows], dtype=np.int64) & ((1 << VECTOR_ID_BITS) - 1)
-    return ids, pack_codes(np.stack([np.frombuffer(row[1], dtype=np.float32) for row in rows]))
+    return ids, pack_signs(np.stack([np.frombuffer(row[1], dtype=np.float32) for row in rows]))
 
 
 # ---------------------------------------------------------------- searching
@@ -175,7 +160,7 @@ def _codes_of(connection: apsw.Connection, model_id: int, chunk_ids: Iterable[in
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Up to 65,536 codes of one collection, in memory: ids (n,), sources (n,), bits (words, n), the signs first."""
+    """Up to 65,536 sign codes of one collection, in memory: ids (n,), sources (n,), bits (words, n)."""
 
     segments: tuple[int, ...]
     ids: Ids
@@ -217,20 +202,18 @@ class SignIndex:
         }
 
 
-def segment_fits(connection: apsw.Connection) -> str:
-    """Return SQL for what has to hold for a row of `signs` and its model."""
-    return f"""
-        count between 1 and {SEGMENT_SIZE} and length(ids) = 8 * count and length(sources) = 8 * count
-        and length(bits) = count * ((dimension + 63) / 64 * 8 * 2)
-    """
+SEGMENT_FITS = f"""
+    count between 1 and {SEGMENT_SIZE} and length(ids) = 8 * count and length(sources) = 8 * count
+    and length(bits) = count * ((dimension + 63) / 64 * 8)
+"""
+"""SQL of what has to hold for a row of `signs` and its model; a file from somewhere else may hold anything there."""
 
 
 def _read_block(connection: apsw.Connection, segments: tuple[int, ...]) -> Block:
     marks = ",".join("?" * len(segments))
-    # What has the wrong length is not read: a file from somewhere else may hold anything there.
     sql = f"""
         select ids, sources, bits from signs join models on models.id = model_id
-        where signs.id in ({marks}) and {segment_fits(connection)} order by signs.id
+        where signs.id in ({marks}) and {SEGMENT_FITS} order by signs.id
     """
     rows = fetch_all(connection, sql, segments)
     ids = np.frombuffer(b"".join(row[0] for row in rows), dtype=np.int64)
@@ -241,125 +224,74 @@ def _read_block(connection: apsw.Connection, segments: tuple[int, ...]) -> Block
 
 def nearest_chunks(
     connection: apsw.Connection, model_id: int, blocks: Sequence[Block], query: Vector, k: int,
-    allowed: Ids | None = None, tenth: float = -1.0,
+    allowed: Ids | None = None,
 ) -> list[tuple[int, float]]:  # fmt: skip
     """Return the k chunks nearest to `query` and their cosines, best first, ties by id.
 
-    The exact vectors are read in the order of their estimates, until no further one can be expected among the best
-    ten, whose last has at least the cosine `tenth`. `allowed` (sorted source ids) restricts them.
+    `allowed` (sorted source ids) restricts them.
     """
-    codes = restricted_codes(blocks, allowed)
-    most = max(MOST_READ, k, sum(len(ids) for ids, _ in codes) // READ_SHARE)
-    ids, estimated = _ordered(*estimated_candidates(codes, query, most), most)
-    read = len(ids) if len(ids) <= FEW else max(FIRST_READ, k)
-    compared = [_compared(connection, model_id, ids[:read], query)]
-    while read < len(ids) and (hopeful := _hopeful(estimated, compared, tenth)) > read:
-        step = ids[read : min(hopeful, 3 * read)]
-        compared.append(_compared(connection, model_id, step, query))
-        read += len(step)
-    return _best_of(compared, k)
+    share = sum(len(block.ids) for block in blocks) // RESCORED_SHARE
+    rescored = nearest_codes(blocks, query, max(RESCORED, k, min(share, MOST_RESCORED)), allowed)[0]
+    cosines = exact_cosines(connection, model_id, rescored, query)
+    return sorted(cosines.items(), key=lambda item: (-item[1], item[0]))[:k]
 
 
-def _compared(connection: apsw.Connection, model_id: int, ids: Ids, query: Vector) -> tuple[Ids, Cosines]:
-    """Return the ids and their cosines, in the same order; a chunk without a vector has none (nan)."""
-    cosines = exact_cosines(connection, model_id, ids, query)
-    return ids, np.array([cosines.get(chunk_id, np.nan) for chunk_id in ids.tolist()], dtype=np.float64)
+def nearest_codes(
+    blocks: Sequence[Block], query: Vector, most: int, allowed: Ids | None = None
+) -> tuple[Ids, NDArray[np.float32]]:
+    """Return the ids of the codes nearest to the query, best estimate first, and the estimates: both (most,) or less.
 
-
-def _best_of(compared: Sequence[tuple[Ids, Cosines]], k: int) -> list[tuple[int, float]]:
-    ids, cosines = (np.concatenate(part) for part in zip(*compared, strict=True))
-    order = np.lexsort((ids, -cosines))[:k]
-    order = order[~np.isnan(cosines[order])]
-    return list(zip(ids[order].tolist(), cosines[order].tolist(), strict=True))
-
-
-def _hopeful(estimated: Vector, compared: Sequence[tuple[Ids, Cosines]], tenth: float) -> int:
-    """Return how many candidates, best estimate first, may still be among the best ten.
-
-    The vectors that were read tell how a cosine follows from an estimate: a line, and the deviation from it.
+    `allowed` (sorted source ids) restricts them.
     """
-    cosines = np.concatenate([part for _, part in compared])
-    is_compared = ~np.isnan(cosines)
-    cosines, promised = cosines[is_compared], estimated[: len(is_compared)][is_compared].astype(np.float64)
-    if len(cosines) <= BEST:
-        return len(estimated)
-    center, level = float(promised.mean()), float(cosines.mean())
-    offset, above = promised - center, cosines - level
-    slope = float(offset @ above) / max(float(offset @ offset), 1e-12)
-    squares = float(above @ above) - slope * float(offset @ above)
-    deviation = math.sqrt(max(squares, 0.0) / len(above))
-    tenth = max(tenth, float(np.partition(cosines, -BEST)[-BEST]))
-    return int(np.count_nonzero(level + slope * (estimated - center) + MARGIN * deviation >= tenth))
-
-
-def candidates(blocks: Sequence[Block], query: Vector, allowed: Ids | None) -> Ids:
-    """Return the ids of the codes nearest to the query's code, best estimate first."""
-    return _ordered(*estimated_candidates(restricted_codes(blocks, allowed), query), CANDIDATES)[0]
-
-
-def _ordered(ids: Ids, estimated: Vector, most: int) -> tuple[Ids, Vector]:
-    """Return the `most` best, best estimate first."""
-    best = _best(estimated, most)
-    order = best[np.argsort(-estimated[best], kind="stable")]
-    return ids[order], estimated[order]
-
-
-def _best(estimated: Vector, most: int) -> Ids:
-    """Return the places of the `most` best estimates, in ascending order."""
-    if len(estimated) <= most:
-        return np.arange(len(estimated))
-    return np.sort(np.argpartition(-estimated, most)[:most])
-
-
-def restricted_codes(blocks: Iterable[Block], allowed: Ids | None) -> list[Codes]:
-    """Return the codes of each block's chunks whose source is allowed."""
-    if allowed is None:
-        return [(block.ids, block.bits) for block in blocks]
-    places = ((block, np.flatnonzero(is_in(block.sources, allowed))) for block in blocks)
-    return [(block.ids[at], np.take(block.bits, at, axis=1)) for block, at in places]
-
-
-def estimated_candidates(codes: Sequence[Codes], query: Vector, most: int | None = None) -> tuple[Ids, Vector]:
-    """Return the ids (n,) of the codes nearest to the query's code, and their estimates (n,), in no order.
-
-    The estimates are by the signs of each code; with `most`, those of the `most` best by whole codes, where the file
-    has them.
-    """
-    if not codes:
-        return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.float32)
-    words = pack_signs(query[None])[0]
-    distances = [_hamming(bits[: len(words)], words) for _, bits in codes]
-    counts = np.sum([np.bincount(d, minlength=len(words) * 64 + 1) for d in distances], axis=0).cumsum()
-    total = int(counts[-1])
-    nearest_count = min(total, CANDIDATES, max(total // CANDIDATE_SHARE, MOST_READ))
-    limit = int(np.searchsorted(counts, nearest_count))
-    near = [np.flatnonzero(d <= limit) for d in distances]
+    if not blocks:
+        return np.empty(0, np.int64), np.empty(0, np.float32)
+    codes = [(block.ids, block.bits) for block in blocks]
+    if allowed is not None:
+        places = [np.flatnonzero(is_in(block.sources, allowed)) for block in blocks]
+        codes = [(ids[at], np.take(bits, at, axis=1)) for (ids, bits), at in zip(codes, places, strict=True)]
+    if sum(len(ids) for ids, _ in codes) > ORDERED_TIMES * most:
+        [signs] = pack_signs(query[None])
+        distances = [_hamming(bits, signs) for _, bits in codes]
+        counts = np.sum([np.bincount(d, minlength=64 * len(signs) + 1) for d in distances], axis=0).cumsum()
+        limit = int(np.searchsorted(counts, ORDERED_TIMES * most))
+        near = [np.flatnonzero(d <= limit) for d in distances]
+        codes = [(ids[at], np.take(bits, at, axis=1)) for (ids, bits), at in zip(codes, near, strict=True)]
     # Equal distances at the limit can be many, when texts repeat.
-    ids = np.concatenate([ids[at] for (ids, _), at in zip(codes, near, strict=True)])[: 2 * CANDIDATES]
-    nearest = np.concatenate([np.take(bits, at, axis=1) for (_, bits), at in zip(codes, near, strict=True)], axis=1)
-    nearest = nearest[:, : 2 * CANDIDATES]
-    estimated = estimates(nearest[: len(words)], query)
-    if most is None or len(nearest) == len(words):
-        return ids, estimated
-    best = _best(estimated, most)
-    return ids[best], estimates(np.take(nearest, best, axis=1), query)
+    ids = np.concatenate([ids for ids, _ in codes])[: 2 * ORDERED_TIMES * most]
+    bits = np.concatenate([bits for _, bits in codes], axis=1)[:, : 2 * ORDERED_TIMES * most]
+    estimated = estimates(bits, query)
+    best = np.argsort(-estimated, kind="stable")[:most]
+    return ids[best], estimated[best]
 
 
-def estimates(codes: Any, query: Vector) -> Any:
-    """Return what codes (words, n), whole or of signs alone, promise of the product with the query: float32 (n,).
+def pack_signs(vectors: Vectors) -> NDArray[np.uint64]:
+    """Return the sign codes (n, words) of vectors (n, dimension): bits as `vec_quantize_binary` orders them."""
+    count, dimension = vectors.shape
+    positive = np.zeros((count, 64 * code_words(dimension)), dtype=bool)
+    positive[:, :dimension] = vectors > 0
+    return np.packbits(positive, axis=1, bitorder="little").view(np.uint64)
 
-    It is the sum of the query's numbers, each times what the code promises of the other number. By signs it orders
+
+def code_words(dimension: int) -> int:
+    """Return how many words of 64 bits hold one bit of each dimension."""
+    return (dimension + 63) // 64
+
+
+def estimates(codes: NDArray[np.uint64], query: Vector, second: float = 0.0) -> NDArray[np.float32]:
+    """Return what codes (words, n) promise of the product with the query, float32 (n,).
+
+    It is the sum of the query's numbers, each times what the code promises of the other number: its sign. That orders
     candidates better than the Hamming distance, which takes the query's numbers for signs as well: the first 400 then
-    hold as many of the true ten as the nearest 1000 (.986, 100,000 chunks, clustered random vectors). Whole codes are
-    nearer to the truth, so that fewer vectors are read: 163 instead of 250 on average, 480 instead of 917 by 95 %.
+    hold as many of the true ten as the nearest 1000 (.986, 100,000 chunks, clustered random vectors). Codes may have a
+    further bit of each number behind the signs, which counts `second`.
     """
     octets = np.ascontiguousarray(codes.T).view(np.uint8)
     parts = np.zeros(code_words(len(query)) * 64, dtype=np.float32)
     parts[: len(query)] = query
     patterns = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little")
     table = (parts.reshape(-1, 8) @ (patterns.T.astype(np.float32) * 2 - 1)).ravel()
-    if octets.shape[1] * 256 > table.size:
-        table = np.concatenate([table, np.float32(SECOND) * table])
+    if second:
+        table = np.concatenate([table, np.float32(second) * table])
     # Of the type by which numpy indexes: others are converted first (vector arm at 100,000: 5.9 -> 5.4, 3.9 -> 3.5 ms).
     places = octets + np.arange(0, table.size, 256, dtype=np.intp)
     return np.take(table, places).sum(axis=1)

@@ -10,19 +10,16 @@ import math
 import threading
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import apsw
 
-from localmcp.arrays import Ids, Vector, np
-from localmcp.index.vector import estimated_candidates
+from localmcp.arrays import Vector, np
+from localmcp.index.vector import Block, nearest_codes
 from localmcp.models import Embedder
 from localmcp.models.word_outputs import WORD_CODE_BYTES, WordCode
 from localmcp.storage.database import fetch_all, fetch_column
 from localmcp.wording.normalize import is_function_word, runs, stem, words_of_run
-
-if TYPE_CHECKING:
-    from localmcp.arrays import NDArray
 
 NEAREST = 30
 """Words of the file that may stand for one of the question."""
@@ -106,7 +103,7 @@ class WordIndex:
         self._model_id = model_id
         self._lock = threading.Lock()
         self._generation = -1
-        self._codes: tuple[Ids, NDArray[np.uint64]] = _no_codes()
+        self._codes: tuple[Block, ...] = ()
 
     def sums(
         self, connection: apsw.Connection, generation: int, question: Sequence[tuple[str, Vector]],
@@ -118,31 +115,21 @@ class WordIndex:
         """
         codes = self._read(connection, generation)
         vectors = [vector for word, vector in question if indexed_word(word, language)][:MOST_WORDS]
-        near = [self._nearest(codes, vector) for vector in vectors] if len(codes[0]) else []
+        found = (nearest_codes(codes, vector, NEAREST) for vector in vectors)
+        near = [dict(zip(ids.tolist(), likenesses.tolist(), strict=True)) for ids, likenesses in found]
         passages = _passages(connection, {word_id for words in near for word_id in words})
         return _sums(near, passages, total)
 
-    def _read(self, connection: apsw.Connection, generation: int) -> tuple[Ids, NDArray[np.uint64]]:
+    def _read(self, connection: apsw.Connection, generation: int) -> tuple[Block, ...]:
         with self._lock:
             if generation != self._generation:
                 sql = f"select id, code from word_vectors where model_id = ? and {_IS_CODE} order by id"
                 rows = fetch_all(connection, sql, (self._model_id,))
                 ids = np.array([row[0] for row in rows], dtype=np.int64)
-                bits = np.frombuffer(b"".join(row[1] for row in rows), dtype=np.uint64)
-                self._codes = ids, np.ascontiguousarray(bits.reshape(len(ids), -1).T) if rows else _no_codes()[1]
+                bits = np.frombuffer(b"".join(row[1] for row in rows), dtype=np.uint64).reshape(len(ids), -1)
+                self._codes = (Block((), ids, ids, np.ascontiguousarray(bits.T)),) if rows else ()
                 self._generation = generation
             return self._codes
-
-    @staticmethod
-    def _nearest(codes: tuple[Ids, NDArray[np.uint64]], vector: Vector) -> dict[int, float]:
-        """Return word id -> likeness of the nearest words."""
-        ids, likenesses = estimated_candidates([codes], vector)
-        best = np.argsort(-likenesses)[:NEAREST]
-        return dict(zip(ids[best].tolist(), likenesses[best].tolist(), strict=True))
-
-
-def _no_codes() -> tuple[Ids, NDArray[np.uint64]]:
-    return np.empty(0, np.int64), np.empty((WORD_CODE_BYTES // 8, 0), np.uint64)
 
 
 def _passages(connection: apsw.Connection, word_ids: Iterable[int]) -> dict[int, list[int]]:

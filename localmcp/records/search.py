@@ -12,13 +12,12 @@ from localmcp.arrays import Vectors
 from localmcp.errors import InvalidInput, LocalMCPError, ModelMismatch, NotFound, Unavailable
 from localmcp.index.candidates import SearchRequest
 from localmcp.index.chunk_rows import asks_for_pages, find_partition, load_rows
-from localmcp.index.collection_vectors import find_blocks
+from localmcp.index.collection_vectors import Match, best_matches, nearest_to_any
 from localmcp.index.collections import Collection, advise_model, find_model, hint_for, visible_collections
 from localmcp.index.conditions import parse_condition
 from localmcp.index.dates import parse_range
 from localmcp.index.filters import Filters
 from localmcp.index.index import Index
-from localmcp.index.multi_query import Match, best_matches, nearest_to_any
 from localmcp.models import LazyEmbedder, ModelIdentity
 from localmcp.records.filter_fields import explain_misses
 from localmcp.records.milvus_copies import MilvusCopies
@@ -162,11 +161,10 @@ class Retriever:
         return self._on_server(name, question, vectors)
 
     def _in_file(self, collection: Collection, question: Question, vectors: Vectors) -> list[Answered]:
-        """Search the file: one snapshot, one pass over the sign codes for all texts."""
+        """Search the file, in one snapshot for all texts."""
         with self.database.read() as connection:
             require_our_model(connection, collection, self.embedder.get().identity)
-            blocks = find_blocks(connection, self.index, collection, question.filters)
-            matches = nearest_to_any(connection, collection.model_id or 0, blocks, vectors, question.top_k)
+            matches = nearest_to_any(connection, self.index, collection, question.filters, vectors, question.top_k)
             return _with_rows(connection, collection, matches)
 
     def _on_server(self, name: str, question: Question, vectors: Vectors) -> list[Answered]:

@@ -15,7 +15,7 @@ import apsw
 from localmcp.arrays import Vector, Vectors, np
 from localmcp.index.collections import Collection
 from localmcp.index.passages import read_texts
-from localmcp.index.vector import Block, candidates
+from localmcp.index.vector import Block, nearest_codes
 from localmcp.linear_patterns import path_matcher
 from localmcp.models import is_unit_vector
 from localmcp.rules.calibration import Calibration, ExpectedTasks
@@ -120,7 +120,7 @@ def match_rules(
         # Without codes of the model in use there are no vectors that the task's can be compared with.
         return []
     allowed = allowed_rules(connection, selection, task.files, mounted=origin is not None)
-    by_view = (rule_ids_of(candidates(blocks, vector, allowed)[:depth]) for vector, _, depth in task.views())
+    by_view = (rule_ids_of(nearest_codes(blocks, vector, depth, allowed)[0]) for vector, _, depth in task.views())
     candidate_ids = list(dict.fromkeys(int(rule_id) for ids in by_view for rule_id in ids))
     nearest = _compare(connection, collection, task, candidate_ids, mounted=origin is not None)
     first = sorted(nearest, key=lambda rule_id: -nearest[rule_id][1])[:WEIGHED]

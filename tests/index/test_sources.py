@@ -18,10 +18,10 @@ from library import Library
 from localmcp.errors import InvalidInput, ModelMismatch
 from localmcp.index.drafts import heading_of
 from localmcp.index.sources import purge_sources, restore_source, trash_sources
+from localmcp.index.vector import pack_signs
 from localmcp.index.vector_queue import Waiting, waiting
 from localmcp.models import HashEmbedder
 from localmcp.storage.database import Database, fetch_all, fetch_one
-from localmcp.storage.vector_codes import pack_codes
 from localmcp.wording.normalize import stems, words
 
 LONG_AGO, FAR_AHEAD = "1970-01-01", "9999-01-01"
@@ -104,7 +104,7 @@ def _check_signs(connection: apsw.Connection, source_of: dict[int, int]) -> None
     vectors = dict(fetch_all(connection, "select chunk_id, embedding from embeddings"))
     assert set(signs) == set(vectors) & set(source_of)
     for chunk_id, code in signs.items():
-        assert code == pack_codes(np.frombuffer(vectors[chunk_id], np.float32)[None]).tobytes()
+        assert code == pack_signs(np.frombuffer(vectors[chunk_id], np.float32)[None]).tobytes()
 
 
 # ---------------------------------------------------------------- one at a time
