@@ -1,4 +1,4 @@
-"""Builds what other people install from, a `.mcpb` bundle and `server.json`: `python -m localmcp.bundle` in a clone.
+"""Builds what other people install from, a `.mcpb` bundle and `server.json`: `python .ci/bundle.py` in a clone.
 
 The bundle holds the sources and its `pyproject.toml`; the host makes an environment for it with uv at the first start,
 because compiled libraries cannot be carried for every platform in one file.
@@ -39,10 +39,10 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 def main(arguments: list[str] | None = None) -> None:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m localmcp.bundle", description="Build the bundle and server.json.")
+    parser = argparse.ArgumentParser(prog="python .ci/bundle.py", description="Build the bundle and server.json.")
     parser.add_argument("--out", type=Path, default=Path("dist"), help="folder to write to (dist)")
     parser.add_argument("--owner", default=OWNER, help="GitHub account under which the registry lists it")
-    parser.add_argument("--source", type=Path, default=Path(__file__).parent.parent, help="the clone")
+    parser.add_argument("--source", type=Path, default=Path(__file__).parents[1], help="the clone")
     parser.add_argument("--url", help="where the bundle can be downloaded; puts it into server.json")
     options = parser.parse_args(arguments)
     for path in build(options.out, source=options.source, owner=options.owner, url=options.url):
