@@ -35,15 +35,10 @@ def greet(database: str | None = None, profile: str | None = None) -> Wire:
     wire = claim_wire()
     wire.instructions = cached_instructions(database, profile)
     wire.offers = cached_offers(database, profile)
-    wire.first = wire.read_line()
-    reply = first_reply(wire.first, wire.instructions, wire.offers)
-    if reply is None:
-        return wire
-    try:
-        wire.write(json.dumps(reply, separators=(",", ":")).encode() + b"\n")
-    except OSError:
-        os._exit(0)
-    wire.answered = reply["id"]
+    reply = first_reply(wire.read_first(), wire.instructions, wire.offers)
+    if reply is not None:
+        wire.write(json.dumps(reply, separators=(",", ":")) + "\n")
+        wire.answered = reply["id"]
     return wire
 
 
@@ -107,7 +102,7 @@ def _discover(params: dict[str, Any], instructions: str, advertised: dict[str, A
 
 
 def serve(
-    open_workspace: Callable[[Wire], Workspace], *, database: str | None = None, profile: str | None = None
+    open_workspace: Callable[[], Workspace], *, database: str | None = None, profile: str | None = None
 ) -> NoReturn:
     """Serve MCP on stdin and stdout until the client leaves; ends the process.
 
@@ -126,14 +121,27 @@ def serve(
         os._exit(0)
     wire.listen()
     _log_to_stderr()
-    from localmcp.server.early_call import answer_early
+    import threading
+
     from localmcp.server.wire_values import OpenOnce
 
-    workspace = OpenOnce(lambda: open_workspace(wire))
-    answer_early(wire, workspace, profile)
-    from localmcp.server import stdio
+    workspace = OpenOnce(open_workspace)
+    threading.Thread(target=_prepare, args=(wire, workspace), name="localmcp-opening", daemon=True).start()
+    from localmcp.server.stdio import Session
 
-    stdio.run(wire, workspace, database, profile)
+    Session(wire, workspace, database, profile).run()
+
+
+def _prepare(wire: Wire, open_workspace: Callable[[], Workspace]) -> None:
+    """Open the file, and load the model for a search that waits, while the SDK is imported."""
+    import logging
+
+    try:
+        workspace = open_workspace()
+        if wire.searched:
+            workspace.embedder.start_loading()
+    except Exception:
+        logging.getLogger(__name__).debug("the session will try again, and say why it cannot", exc_info=True)
 
 
 def _log_to_stderr() -> None:
@@ -149,28 +157,20 @@ def _log_to_stderr() -> None:
 def main(database: str | None = None, profile: str | None = None) -> NoReturn:
     """`localmcp serve` over stdio, with the database that the settings choose."""
 
-    def open_workspace(wire: Wire) -> Workspace:
+    def open_workspace() -> Workspace:
         import logging
 
         from localmcp.config import Settings, load_settings
         from localmcp.errors import ConfigurationError
+        from localmcp.workspace import Workspace
 
         try:
             settings = load_settings(database=database)
         except ConfigurationError as error:
-            from localmcp.workspace import Workspace
-
             workspace = Workspace(Settings())
             workspace.registry.refusal = error
             return workspace
         logging.getLogger().setLevel(settings.log_level.upper())
-        from localmcp.models import configured_embedder
-
-        embedder = configured_embedder(settings)
-        # During the next import, which takes as long.
-        wire.before_search(embedder.start_loading)
-        from localmcp.workspace import Workspace
-
-        return Workspace(settings, embedder=embedder)
+        return Workspace(settings)
 
     serve(open_workspace, database=database, profile=profile)

@@ -1,7 +1,8 @@
-"""The client's ends of stdin and stdout, line by line, before and beside the MCP SDK."""
+"""The client's ends of stdin and stdout, for the first reply and then for the SDK's stdio transport."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 
@@ -12,96 +13,89 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
 _SEARCHES = (b'"search"', b'"get_context"', b'"getRelevantRules"')
-MAX_LINE = 16 * 1024 * 1024
-"""Bytes of one message; a longer one is refused without being kept in memory."""
-
-
-class Overlong(bytes):
-    """The first and last bytes of a line that was longer than MAX_LINE."""
 
 
 class Wire:
-    """The client's ends of stdin and stdout, on private descriptors that nothing else reads or writes."""
+    """Private duplicates of stdin and stdout, which nothing else reads or writes; a text file for the SDK."""
 
     def __init__(self, reader: BinaryIO, out: int) -> None:
-        self.reader = reader
-        self.out = out
+        self._reader = reader
+        self._out = out
+        self._lines: Queue[bytes]
         self.first = b""
         self.answered: str | int | None = None
         """Id of the request that has its reply already."""
         self.instructions = ""
         self.offers: tuple[str, ...] = ()
         """Of `resources` and `prompts`, what the first reply advertises besides tools."""
-        self.lines: Queue[bytes]
-        self.early_lines: list[bytes] = []
-        """Lines that were taken from `lines` and are left to the SDK, before the others."""
-        self.called = False
-        """Whether a call was answered before the SDK was there."""
         self.serving = False
         """Whether the SDK has taken over; until then a client that leaves ends the process at once."""
-        self._owing = False
-        self._searched = False
-        self._prepare: Callable[[], None] | None = None
+        self.searched = False
+        """Whether a search has been read, which will need the model."""
+        self.on_hangup: Callable[[], object] = lambda: os._exit(0)
+        """Called when the client has closed its reading end."""
 
-    def read_line(self) -> bytes:
-        """Return the next line with its end; `Overlong` for a line that is too long, b"" for the end of input."""
+    def read_first(self) -> bytes:
+        """Wait for the first line; empty if the client has left."""
         try:
-            line = self.reader.readline(MAX_LINE + 1)
+            self.first = self._reader.readline()
         except OSError:
             # A terminal or pipe that broke is a client that left.
-            return b""
-        if len(line) <= MAX_LINE or line.endswith(b"\n"):
-            return line
-        head, tail = line[:256], line[-256:]
-        while not tail.endswith(b"\n"):
-            more = self.reader.readline(65536)
-            if not more:
-                break
-            tail = (tail + more)[-256:]
-        return Overlong(head + tail)
-
-    def write(self, data: bytes) -> None:
-        """Write all of `data`.
-
-        Raises:
-            OSError: the client closed its end.
-        """
-        unsent = memoryview(data)
-        while unsent:
-            unsent = unsent[os.write(self.out, unsent) :]
-
-    def next_line(self) -> bytes:
-        """Wait for the line that is next for the SDK; b"" for the end of input."""
-        return self.early_lines.pop(0) if self.early_lines else self.lines.get()
-
-    def before_search(self, prepare: Callable[[], None]) -> None:
-        """Call `prepare` as soon as a line that searches is read, at once if one was; perhaps twice."""
-        self._prepare = prepare
-        if self._searched:
-            prepare()
+            self.first = b""
+        return self.first
 
     def listen(self) -> None:
-        """Read on in a thread, into `lines`; a client that leaves before the SDK is imported ends the process."""
+        """Read on in a thread: a client that leaves before the SDK is there, owed nothing, ends the process."""
         import threading
         from queue import Queue
 
-        self.lines = Queue(maxsize=4)
-        self._owing = self.answered is None
+        self._lines = Queue(maxsize=4)
         threading.Thread(target=self._listen, name="localmcp-stdin", daemon=True).start()
 
     def _listen(self) -> None:
+        owing = self.answered is None
         line = self.first
         while line:
-            if any(name in line for name in _SEARCHES):
-                self._searched = True
-                if self._prepare is not None:
-                    self._prepare()
-            self.lines.put(line)
-            line = self.read_line()
-            self._owing = self._owing or b'"id"' in line
-        if not self._owing and not self.serving:
+            self.searched = self.searched or any(name in line for name in _SEARCHES)
+            self._lines.put(line)
+            try:
+                line = self._reader.readline()
+            except OSError:
+                line = b""
+            owing = owing or b'"id"' in line
+        if not owing and not self.serving:
             os._exit(0)
-        self.lines.put(b"")
+        self._lines.put(b"")
+
+    def readline(self) -> str:
+        """Return the next line that is not blank, U+FFFD for what is no UTF-8; empty at the end of input."""
+        while (line := self._lines.get()) and not line.strip():
+            pass
+        text = line.decode("utf-8", "replace").removeprefix("\ufeff")
+        return _without_half_characters(text) if "\\ud" in text.lower() else text
+
+    def write(self, text: str) -> int:
+        """Write all of the text."""
+        unsent = memoryview(text.encode())
+        try:
+            while unsent:
+                unsent = unsent[os.write(self._out, unsent) :]
+        except OSError:
+            self.on_hangup()
+        return len(text)
+
+    def flush(self) -> None:
+        """Do nothing: `write` keeps nothing back."""
+
+
+def _without_half_characters(text: str) -> str:
+    """Return JSON that the SDK, which refuses lone surrogates, accepts; anything else as it is."""
+    from localmcp.schemas import without_surrogates
+
+    try:
+        return json.dumps(without_surrogates(json.loads(text)))
+    except (ValueError, RecursionError):
+        return text
 
 
 def claim_wire() -> Wire:
