@@ -19,7 +19,7 @@ from localmcp.index.drafts import SourceDraft
 from localmcp.index.sources import Indexed, Pending, put_source, restore_source, trash_sources
 from localmcp.library.ledger import WATCHED, Entry, mark, record
 from localmcp.library.reading import Reading, Step, Task, member_uri
-from localmcp.library.report import Run
+from localmcp.library.report import Progress
 from localmcp.library.trash import documents_in
 from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one
 
@@ -42,20 +42,11 @@ class Place:
     """The source that a draft replaces, if there is one."""
 
     source_id: int | None = None
-    """The source that it replaces."""
-    uuid: str = ""
     same: bool = False
     """That source holds these very bytes under this very path."""
-    trashed: bool = False
-    moved_from: str | None = None
-
-    def outcome(self) -> str:
-        """Return which counter of the report a draft stored here belongs to."""
-        if self.moved_from:
-            return "moved"
-        if self.trashed:
-            return "restored"
-        return "updated" if self.source_id else "indexed"
+    outcome: str = "indexed"
+    """The counter of the report that a draft stored here belongs to."""
+    moved_from: str = ""
 
 
 @dataclass(slots=True)
@@ -97,7 +88,7 @@ class Indexer:
 
     database: Database
     collection: Collection
-    run: Run
+    run: Progress
     beat: Callable[[apsw.Connection, int], None] = lambda connection, files: None
     """Called in each write transaction with the number of files that it completes."""
     _claimed: set[int] = field(default_factory=set[int])
@@ -129,10 +120,7 @@ class Indexer:
         with self.database.write() as connection:
             _check_roots(connection, group)
             try:
-                outcomes = [
-                    self._write(connection, step, self._put(connection, step.task, step.reading, pending), pending)
-                    for step in group
-                ]
+                outcomes = [self._write(connection, step, pending) for step in group]
                 pending.write(connection)
             except STORAGE_FAULTS as error:
                 # Said here, where it is not yet taken for a fault of the file.
@@ -140,15 +128,16 @@ class Indexer:
             self.beat(connection, sum(step.last for step in group))
         return outcomes
 
-    def _write(self, connection: apsw.Connection, step: Step, outcome: Outcome, pending: Pending) -> Outcome:
-        """Add the outcome of a reading to its file, and record the file when it is the last."""
+    def _write(self, connection: apsw.Connection, step: Step, pending: Pending) -> Outcome:
+        """Store a reading, add its outcome to its file, and record the file when it is the last."""
         task, reading = step.task, step.reading
         file = self._files[task.file.path]
         file.seconds += reading.seconds
-        if outcome.indexed is not None:
+        outcome, indexed = self._put(connection, task, reading, pending)
+        if indexed is not None:
             file.documents += 1
-            file.chunks += outcome.indexed.added + outcome.indexed.kept
-            file.source_id = file.source_id or outcome.indexed.source_id
+            file.chunks += indexed.added + indexed.kept
+            file.source_id = file.source_id or indexed.source_id
             file.remark = file.remark or reading.remark
         elif reading.member and reading.failed:
             file.problems.append(reading.failed)
@@ -158,28 +147,26 @@ class Indexer:
         file.uris.add(member_uri(task.file.path, reading.member))
         if step.last:
             self._finish(connection, step, self._files.pop(task.file.path), pending)
-        return outcome
+        return outcome, indexed
 
     def _put(self, connection: apsw.Connection, task: Task, reading: Reading, pending: Pending) -> Outcome:
         if reading.unchanged and task.entry and task.entry.source_id is not None:
             return self._touch(connection, task, reading, task.entry.source_id)
         draft = reading.draft
         if draft is None:
-            return Outcome("failed" if reading.failed else "skipped")
+            return "failed" if reading.failed else "skipped", None
         removed = "select 1 from ledger where path = ? and collection_id = ? and status = 'removed'"
         # The person took this document of a file out of the library.
         if reading.member and fetch_one(connection, removed, (draft.uri, draft.collection_id)):
-            return Outcome("skipped")
+            return "skipped", None
         # Looked up again inside the transaction: another process may have stored the file meanwhile.
         place = find_place(connection, draft, self._claimed)
         if place.same and not task.forced and place.source_id is not None:
             return self._touch(connection, task, reading, place.source_id)
-        if place.trashed and place.source_id is not None:
-            restore_source(connection, place.source_id)
         indexed = put_source(connection, draft, {}, None, replaces=place.source_id, pending=pending)
         if place.moved_from:
             mark(connection, self.collection.id, place.moved_from, "moved", f"moved to {task.file.path}")
-        return Outcome(place.outcome(), indexed)
+        return place.outcome, indexed
 
     def _touch(self, connection: apsw.Connection, task: Task, reading: Reading, source_id: int) -> Outcome:
         """Store the times of a file whose bytes are as before."""
@@ -195,7 +182,7 @@ class Indexer:
         uuid, chunks = row or ("", 0)
         if reading.unchanged and task.entry:
             chunks = task.entry.chunks
-        return Outcome("unchanged", Indexed(source_id, uuid, kept=chunks))
+        return "unchanged", Indexed(source_id, uuid, kept=chunks)
 
     def _finish(self, connection: apsw.Connection, step: Step, file: _File, pending: Pending) -> None:
         """Record the status of a file, and take out the documents that are no longer in it."""
@@ -205,7 +192,10 @@ class Indexer:
         is_whole = bool(file.source_id or file.scans) and not whole_failed and not reading.unchanged
         # Where the file as a whole failed after some documents, what it held before stays.
         if is_whole and (reading.member or task.entry):
-            self._drop_gone(connection, path, file, pending)
+            stored = documents_in(connection, collection_id, path)
+            if gone := [number for number, uri in stored if uri not in file.uris]:
+                pending.write(connection)
+                self.run.report.missing += trash_sources(connection, gone)
         if file.source_id is None or whole_failed:
             entry = _not_stored(step, file)
         else:
@@ -215,34 +205,23 @@ class Indexer:
             )  # fmt: skip
         record(connection, collection_id, task.root.id, [entry])
 
-    def _drop_gone(self, connection: apsw.Connection, path: str, file: _File, pending: Pending) -> None:
-        """Take out the documents that are no longer in the file."""
-        stored = documents_in(connection, self.collection.id, path)
-        if gone := [number for number, uri in stored if uri not in file.uris]:
-            pending.write(connection)
-            self.run.report.missing += trash_sources(connection, gone)
-
     def _count(self, step: Step, outcome: Outcome) -> None:
         report, reading, path = self.run.report, step.reading, step.task.file.path
+        name, indexed = outcome
         report.read_seconds += reading.seconds
-        if outcome.name == "failed":
+        if name == "failed":
             report.add_problem(member_uri(path, reading.member), reading.failed)
         else:
-            setattr(report, outcome.name, getattr(report, outcome.name) + 1)
-        if outcome.indexed and outcome.name != "unchanged":
-            report.chunks_added += outcome.indexed.added
-            report.chunks_kept += outcome.indexed.kept
+            setattr(report, name, getattr(report, name) + 1)
+        if indexed and name != "unchanged":
+            report.chunks_added += indexed.added
+            report.chunks_kept += indexed.kept
         if step.last:
             self.run.finish_file(path, step.task.file.size)
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """The outcome of one reading in a transaction."""
-
-    name: str
-    """indexed, updated, moved, restored, unchanged, skipped or failed: a counter of the report."""
-    indexed: Indexed | None = None
+Outcome = tuple[str, Indexed | None]
+"""Of a reading: indexed, updated, moved, restored, unchanged, skipped or failed, and the source that was stored."""
 
 
 def _check_roots(connection: apsw.Connection, group: Sequence[Step]) -> None:
@@ -259,21 +238,17 @@ def _check_roots(connection: apsw.Connection, group: Sequence[Step]) -> None:
 
 
 def find_place(connection: apsw.Connection, draft: SourceDraft, claimed: set[int]) -> Place:
-    """Return the source that a draft with a path continues: at that path, or moved there, or in the trash.
+    """Return the source that a draft with a path continues: at that path, or moved there, or back from the trash.
 
     A source found by its bytes alone is put into `claimed`, and is not found a second time.
     """
-    live = fetch_one(
-        connection,
-        "select id, uuid, sha256 from sources where collection_id = ? and uri = ? and trashed_at is null",
-        (draft.collection_id, draft.uri),
-    )
-    if live:
-        return Place(live[0], live[1], same=live[2] == draft.sha256)
+    sql = "select id, sha256 from sources where collection_id = ? and uri = ? and trashed_at is null"
+    if live := fetch_one(connection, sql, (draft.collection_id, draft.uri)):
+        return Place(live[0], live[1] == draft.sha256, "updated")
     rows = fetch_all(
         connection,
         """
-        select id, uuid, uri, coalesce(metadata ->> '$.container', uri), trashed_at is not null,
+        select id, uri, coalesce(metadata ->> '$.container', uri), trashed_at is not null,
             (select status from ledger where path = uri and ledger.collection_id = sources.collection_id)
         from sources
         where collection_id = :collection and sha256 = :sha256 and uri is not null
@@ -285,12 +260,16 @@ def find_place(connection: apsw.Connection, draft: SourceDraft, claimed: set[int
         {"collection": draft.collection_id, "sha256": draft.sha256},
     )
     # Not ordered in SQL, because there are none for nearly every file, and SQLite gets ready to sort them.
-    for source_id, uuid, uri, path, trashed, status in sorted(rows, key=lambda row: (row[2] != draft.uri, row[4])):
+    for source_id, uri, path, trashed, status in sorted(rows, key=lambda row: (row[1] != draft.uri, row[3])):
         # What the person removed comes back only under its own path.
         elsewhere = not os.path.lexists(path) and (not trashed or status == "missing")
         if source_id not in claimed and (uri == draft.uri or elsewhere):
             claimed.add(source_id)
-            return Place(source_id, uuid, trashed=bool(trashed), moved_from=None if uri == draft.uri else path)
+            if trashed:
+                restore_source(connection, source_id)
+            has_moved = uri != draft.uri
+            outcome = "moved" if has_moved else "restored" if trashed else "updated"
+            return Place(source_id, outcome=outcome, moved_from=path if has_moved else "")
     return Place()
 
 

@@ -38,7 +38,7 @@ from localmcp.library.names import SourceRow
 from localmcp.library.plan import Plan, plan_adding, plan_refresh, set_aside
 from localmcp.library.reading import Origin, Task, draft_source, read_groups, window_for
 from localmcp.library.report import Progress as Progress
-from localmcp.library.report import ProgressCallback, Report, Run
+from localmcp.library.report import ProgressCallback, Report
 from localmcp.library.walk import File, stat_file
 from localmcp.library.why import Explanation, explain
 from localmcp.models import Embedder, LazyEmbedder
@@ -99,7 +99,7 @@ class Library:
             NeedsConfirmation: many files of a folder are gone; they were left as they are (`refresh` can confirm).
         """
         options = check_options(title, source_type, metadata, include_hidden, patterns)
-        run = Run(progress)
+        run = Progress(progress)
         targets = find_targets(paths, options)
         with self._running:
             destination, partition_id = self._open_collection(collection, partition)
@@ -127,7 +127,7 @@ class Library:
                 that is not mounted. Nothing of that folder was changed; the rest is done.
             ModelMismatch: there are changes for a collection whose vectors come from another model.
         """
-        run = Run(progress)
+        run = Progress(progress)
         questions: list[str] = []
         mismatches: list[ModelMismatch] = []
         with self._running:
@@ -158,7 +158,7 @@ class Library:
         `behind`: in small batches, and only while no other process makes vectors. `pause` is called between batches;
         true ends the work.
         """
-        run = Run(progress)
+        run = Progress(progress)
         self._make_vectors(run, self._collections(collection), behind=behind, pause=pause)
         return run.end()
 
@@ -174,14 +174,14 @@ class Library:
 
         `behind`: only while no other process reads them.
         """
-        return self._read_scans(Run(), self._collections(), pause, behind=behind)
+        return self._read_scans(Progress(), self._collections(), pause, behind=behind)
 
     def _collections(self, name: str | None = None) -> list[Collection]:
         with self._database.read() as connection:
             return choose_collections(connection, [name] if name else None)
 
     def _read_scans(
-        self, run: Run, collections: Sequence[Collection], stop: Callable[[], bool], *, behind: bool
+        self, run: Progress, collections: Sequence[Collection], stop: Callable[[], bool], *, behind: bool
     ) -> int:
         if not installed_engine():
             return 0
@@ -215,7 +215,7 @@ class Library:
         """Whether the file was opened so far."""
         return self._database.is_open
 
-    def _finish(self, run: Run, collections: Sequence[Collection], questions: Sequence[str], wait: bool) -> Report:
+    def _finish(self, run: Progress, collections: Sequence[Collection], questions: Sequence[str], wait: bool) -> Report:
         if wait:
             self._make_vectors(run, collections)
             if self._read_scans(run, collections, lambda: False, behind=False):
@@ -236,7 +236,7 @@ class Library:
         return run.end()
 
     def _make_vectors(
-        self, run: Run, collections: Sequence[Collection], *, sources: Sequence[int] | None = None,
+        self, run: Progress, collections: Sequence[Collection], *, sources: Sequence[int] | None = None,
         behind: bool = False, pause: Callable[[], bool] = lambda: False,
     ) -> None:  # fmt: skip
         """Make the vectors of what waits; without a model, or when it fails, the rest keeps waiting."""
@@ -273,7 +273,7 @@ class Library:
         if made:
             self._adapt_weights()
 
-    def _count_waiting(self, run: Run, collections: Sequence[Collection]) -> int:
+    def _count_waiting(self, run: Progress, collections: Sequence[Collection]) -> int:
         """Note how many passages wait, and return their characters."""
         with self._database.read() as connection:
             left = waiting(connection, [collection.id for collection in collections])
@@ -286,7 +286,7 @@ class Library:
             collection = ensure_collection(connection, name or self._settings.collection)
             return collection, ensure_partition(connection, collection, partition)
 
-    def _note_absent(self, run: Run, collection: Collection, paths: Sequence[str]) -> None:
+    def _note_absent(self, run: Progress, collection: Collection, paths: Sequence[str]) -> None:
         """Report and record paths that do not exist; they do not stop the others."""
         if not paths:
             return
@@ -296,7 +296,9 @@ class Library:
         with self._database.write() as connection:
             ledger.record_absent(connection, collection.id, reasons)
 
-    def _carry_out(self, collection: Collection, plans: Sequence[Plan], run: Run, *, remember: bool = True) -> None:
+    def _carry_out(
+        self, collection: Collection, plans: Sequence[Plan], run: Progress, *, remember: bool = True
+    ) -> None:
         tasks = [task for plan in plans for task in plan.tasks]
         embedder = self._model(collection, run) if tasks else None
         announcement = Announcement(len(tasks))
@@ -306,7 +308,8 @@ class Library:
                 self._record_plan(connection, plan, run, remember)
             if len(tasks) >= MANY_FILES:
                 prepare_for_many(connection)
-        run.expect(len(tasks), sum(task.file.size for task in tasks))
+        run.total += len(tasks)
+        run.bytes_total += sum(task.file.size for task in tasks)
         indexer = Indexer(self._database, collection, run, announcement.beat)
         collecting = gc.get_threshold()
         gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS, *collecting[1:])
@@ -320,7 +323,7 @@ class Library:
                     announcement.end(connection)
         self._trash_missing(plans, run)
 
-    def _model(self, collection: Collection, run: Run) -> Embedder | None:
+    def _model(self, collection: Collection, run: Progress) -> Embedder | None:
         """Return the model, however long it takes to load, or None if there is none.
 
         Raises:
@@ -342,7 +345,7 @@ class Library:
                 )
         return embedder
 
-    def _record_plan(self, connection: apsw.Connection, plan: Plan, run: Run, remember: bool) -> None:
+    def _record_plan(self, connection: apsw.Connection, plan: Plan, run: Progress, remember: bool) -> None:
         """Record the root and everything that is passed over."""
         root, report = plan.root, run.report
         if remember and root.id is None:
@@ -358,7 +361,7 @@ class Library:
         report.unchanged += trash.count_documents(connection, root.collection_id, plan.unchanged)
         report.failed += plan.failed
 
-    def _trash_missing(self, plans: Sequence[Plan], run: Run) -> None:
+    def _trash_missing(self, plans: Sequence[Plan], run: Progress) -> None:
         """Put the documents into the trash whose files are gone and were not moved."""
         reason = f"the file is gone; in the trash for {self._settings.trash_days} days"
         gone = [(plan.root, entry) for plan in plans for entry in plan.gone]
@@ -429,11 +432,11 @@ class Library:
         else:
             indexed = self._put_text(destination, document, origin)
         # Also of a text that is there: who added it may have been killed before it had vectors.
-        self._make_vectors(Run(), [destination], sources=[indexed.source_id])
+        self._make_vectors(Progress(), [destination], sources=[indexed.source_id])
         return indexed
 
     def _put_text(self, destination: Collection, document: Document, origin: Origin) -> Indexed:
-        draft = draft_source(document, window_for(self._model(destination, Run())), origin)
+        draft = draft_source(document, window_for(self._model(destination, Progress())), origin)
         with self._database.write() as connection:
             # Looked up again inside the transaction: another caller may have added it meanwhile.
             before, sha256 = find_text(connection, destination, draft.title, origin.uri)
@@ -450,7 +453,7 @@ class Library:
             NotFound: a target that is nothing known; nothing was removed.
             InvalidInput: a title that several sources have; nothing was removed.
         """
-        run = Run()
+        run = Progress()
         reason = f"removed by you; in the trash for {self._settings.trash_days} days"
         collections = self._collections(collection)
         with self._database.read() as connection:
@@ -497,7 +500,7 @@ class Library:
                 if not row.id and (source_id := trash.restore_entry(connection, row.uuid, self.restorers))
             ]
         if overwritten:
-            self._make_vectors(Run(), collections, sources=overwritten)
+            self._make_vectors(Progress(), collections, sources=overwritten)
         if any(not row.id for row in rows):
             self.after_restoring()
         return rows

@@ -14,32 +14,6 @@ EARLIEST_ESTIMATE = 2.0
 """Seconds of work before a rate says anything."""
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """Progress of a run; handed to a callback after each file and each embedded batch."""
-
-    done: int
-    """Files finished, of `total` that are to be read; files known to be unchanged are not among them."""
-    total: int
-    chunks: int
-    """Passages that are found by their words so far."""
-    bytes_done: int
-    bytes_total: int
-    path: str
-    seconds: float
-    """Since the run began."""
-    phase: Literal["words", "meaning"] = "words"
-    vectors_done: int = 0
-    """Characters of the passages that got their vectors, of `vectors_total`."""
-    vectors_total: int = 0
-    waiting: int = 0
-    """Passages that have no vector yet."""
-    seconds_left: float | None = None
-    """Of the phase, by bytes or characters; None until enough is done to tell."""
-    documents: int = 0
-    """Stored, or as they were, of what was read so far."""
-
-
 @dataclass(slots=True)
 class Report:
     """The result of a run, counted in files except where a name says otherwise."""
@@ -85,68 +59,79 @@ class Report:
         self.add_notice(f"Found by words only until a refresh finds the model: {error}")
 
 
-ProgressCallback = Callable[[Progress], None]
+@dataclass(slots=True)
+class Progress:
+    """A run: how far it is, and its report; handed to a callback after each file and each embedded batch."""
 
+    callback: ProgressCallback | None = None
+    report: Report = field(default_factory=Report)
+    done: int = 0
+    """Files finished, of `total` that are to be read; files known to be unchanged are not among them."""
+    total: int = 0
+    bytes_done: int = 0
+    bytes_total: int = 0
+    path: str = ""
+    phase: Literal["words", "meaning"] = "words"
+    vectors_done: int = 0
+    """Characters of the passages that got their vectors, of `vectors_total`."""
+    vectors_total: int = 0
+    _start: float = field(default_factory=time.perf_counter)
+    _phase_start: float = field(default_factory=time.perf_counter)
 
-class Run:
-    """One run: its report, and its progress so far."""
+    @property
+    def chunks(self) -> int:
+        """Passages that are found by their words so far."""
+        return self.report.chunks_added + self.report.chunks_kept
 
-    def __init__(self, progress: ProgressCallback | None = None) -> None:
-        self.report = Report()
-        self.total = 0
-        self.bytes_total = 0
-        self._progress = progress
-        self._start = time.perf_counter()
-        self._done = self._bytes = 0
-        self._path = ""
-        self._phase: Literal["words", "meaning"] = "words"
-        self._vectors_left = self._vectors_total = 0
-        self._phase_start = self._start
+    @property
+    def documents(self) -> int:
+        """Stored, or as they were, of what was read so far."""
+        report = self.report
+        return report.indexed + report.updated + report.moved + report.restored + report.unchanged
 
-    def expect(self, files: int, size: int) -> None:
-        """Add files and bytes that are to be read."""
-        self.total += files
-        self.bytes_total += size
+    @property
+    def waiting(self) -> int:
+        """Passages that have no vector yet."""
+        return self.report.waiting
+
+    @property
+    def seconds(self) -> float:
+        """Since the run began."""
+        return time.perf_counter() - self._start
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Of the phase, by bytes or characters; None until enough is done to tell."""
+        words = self.phase == "words"
+        done, total = (self.bytes_done, self.bytes_total) if words else (self.vectors_done, self.vectors_total)
+        elapsed = time.perf_counter() - self._phase_start
+        return elapsed * (total - done) / done if 0 < done < total and elapsed > EARLIEST_ESTIMATE else None
 
     def finish_file(self, path: str, size: int) -> None:
         """Count a file as done."""
-        self._done += 1
-        self._bytes += size
-        self._path = path
-        self._tell(self._bytes, self.bytes_total)
+        self.done += 1
+        self.bytes_done += size
+        self.path = path
+        self._tell()
 
     def begin_vectors(self) -> None:
         """Begin the phase of vectors: all words are in."""
-        self._phase, self._phase_start = "meaning", time.perf_counter()
+        self.phase, self._phase_start = "meaning", time.perf_counter()
 
     def leave_vectors(self, left: int) -> None:
         """Note how many characters still wait; the others have vectors, whichever process made them."""
-        self._vectors_total += max(left - self._vectors_left, 0)
-        self._vectors_left = left
-        self._tell(self._vectors_total - left, self._vectors_total)
+        self.vectors_total = max(self.vectors_total, self.vectors_done + left)
+        self.vectors_done = self.vectors_total - left
+        self._tell()
 
     def end(self) -> Report:
         """Return the report, with the time it took."""
         self.report.seconds = self.seconds
         return self.report
 
-    @property
-    def seconds(self) -> float:
-        return time.perf_counter() - self._start
+    def _tell(self) -> None:
+        if self.callback is not None:
+            self.callback(self)
 
-    def _tell(self, done: int, total: int) -> None:
-        if self._progress is None:
-            return
-        elapsed = time.perf_counter() - self._phase_start
-        is_known = 0 < done < total and elapsed > EARLIEST_ESTIMATE
-        seconds_left = elapsed * (total - done) / done if is_known else None
-        report = self.report
-        chunks = report.chunks_added + report.chunks_kept
-        documents = report.indexed + report.updated + report.moved + report.restored + report.unchanged
-        self._progress(
-            Progress(
-                self._done, self.total, chunks, self._bytes, self.bytes_total, self._path, self.seconds, self._phase,
-                self._vectors_total - self._vectors_left, self._vectors_total, report.waiting, seconds_left,
-                documents,
-            )
-        )  # fmt: skip
+
+ProgressCallback = Callable[[Progress], None]

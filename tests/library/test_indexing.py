@@ -11,7 +11,7 @@ from localmcp.index.collections import ensure_collection
 from localmcp.library.indexing import Indexer
 from localmcp.library.ledger import Root
 from localmcp.library.reading import Origin, Reading, Step, Task, draft_source, window_for
-from localmcp.library.report import Run
+from localmcp.library.report import Progress
 from localmcp.library.walk import File
 from localmcp.models import open_embedder
 from localmcp.readers.readers import read_text
@@ -24,8 +24,8 @@ def step(name: str, text: str) -> Step:
     return Step(Task(File(f"/notes/{name}", 9, 1), Root("/notes", "folder", 1), None), Reading(draft=draft), last=True)
 
 
-def store(database: Database, group: list[Step]) -> Run:
-    run = Run()
+def store(database: Database, group: list[Step]) -> Progress:
+    run = Progress()
     with database.write() as connection:
         collection = ensure_collection(connection, "default")
     Indexer(database, collection, run).store(group)

@@ -312,7 +312,7 @@ async def test_work_in_the_background_can_be_stopped_and_leaving_asks(tui: Runni
 
     def work(tell: Any) -> Any:
         for number in range(1000):
-            tell(Progress(number, 1000, 0, 0, 0, "", 0.1))
+            tell(Progress(done=number, total=1000))
             begun.set()
             goes_on.wait(0.02)
 
