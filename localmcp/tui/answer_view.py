@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
+from dataclasses import asdict, is_dataclass
 from typing import Any, cast
 
 from rich.text import Text
@@ -14,8 +16,9 @@ from textual.getters import query_one
 from textual.widgets import ContentSwitcher, Static
 
 from localmcp.errors import LocalMCPError
-from localmcp.humanize import cut_to
+from localmcp.humanize import cut_to, size
 from localmcp.schemas import Json, list_of
+from localmcp.tui.pane import visible_content
 from localmcp.tui.table import Table
 
 VIEWS = ("table", "json", "text")
@@ -99,6 +102,42 @@ class AnswerView(Vertical):
         if len(rows) > MOST_ROWS:
             table.put([f"… {len(rows) - MOST_ROWS:,} more: see JSON", *[""] * (len(head) - 1)])
         return bool(rows)
+
+
+def told(value: Any) -> Content:
+    """Return what a command answered as text: a record by its fields, their names in words, lists of records below."""
+    if isinstance(value, Content | str):
+        return visible_content(value if isinstance(value, Content) else Content(value))
+    record = cast("Json", asdict(cast(Any, value)) if is_dataclass(value) else value)
+    facts = {_label(name): _fact(name, field) for name, field in record.items() if not _is_rows(field)}
+    width = max(map(len, facts), default=0)
+    parts = [Content.assemble((name.rjust(width), "$muted"), "  ", fact) for name, fact in facts.items() if fact]
+    for name, rows in record.items():
+        if _is_rows(rows):
+            lines = ["  ".join(filter(None, (_fact(key, field) for key, field in row.items()))) for row in rows]
+            parts += [Content.styled(f"\n{_label(name)}", "$muted"), *map(Content, lines)]
+    return visible_content(Content("\n").join(parts))
+
+
+def _label(name: str) -> str:
+    """Return the name of a field in words: `createdAt` as `created at`."""
+    return re.sub(r"(?<=[a-z])([A-Z])", lambda letter: f" {letter[1].lower()}", name).replace("_", " ")
+
+
+def _fact(name: str, value: Any) -> str:
+    """Return a value in a line; empty for nothing and false."""
+    if value is None or value is False or value in ([], ()):
+        return ""
+    if isinstance(value, bool):
+        return "yes"
+    if isinstance(value, int) and name.lower().endswith(("bytes", "bytes_before", "bytes_after")):
+        return size(value)
+    if isinstance(value, dict):
+        inner = cast("Json", value).items()
+        return ", ".join(f"{_label(key)}: {text}" for key, field in inner if (text := _fact(key, field)))
+    if isinstance(value, list | tuple):
+        return ", ".join(_fact(name, item) for item in cast("list[Any]", value))
+    return f"{value:,}" if isinstance(value, int) and value > 9999 else str(cast(object, value))
 
 
 def table_of(value: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:

@@ -26,22 +26,23 @@ from localmcp.tui.keymap import bindings, is_text_key, read_keymap, take_alt_dig
 from localmcp.tui.layout import ErrorLine, KeyLine, TabBar, TopLine, first_line
 from localmcp.tui.logs import log_file
 from localmcp.tui.pane import Asking, ErrorGuard, Pane
-from localmcp.tui.panes.search import SearchPane
-from localmcp.tui.session import REFRESH, Session
+from localmcp.tui.search import SearchPane
+from localmcp.tui.session import REFRESH, Session, adopt_file
 from localmcp.visible_text import visible
 
 if TYPE_CHECKING:
     from localmcp.storage.interruption import Interruption
-    from localmcp.tui.panes.doctor import Examination
     from localmcp.workspace import Workspace
 
 log = logging.getLogger(__name__)
 
 PANES = {
     "search": "Search", "library": "Library", "quickstarts": "Quick starts", "rules": "Rules", "tools": "Tools",
-    "activity": "Activity", "file": "File", "hub": "Hub", "doctor": "Doctor",
+    "activity": "Activity", "file": "File",
 }  # fmt: skip
-"""Name -> title. The pane `NAME` is the class `NamePane` of `panes/NAME.py`, imported when it is first shown."""
+"""Name -> title. The pane `NAME` is the class `NamePane` of `NAME.py`, imported when it is first shown."""
+VIEWS = {"hub": "tools"}
+"""A pane that is a view of another, which has its place and number."""
 
 REMOVALS = (
     "Say no if a disk is not mounted, or a folder has moved. Otherwise those documents go into the trash, from "
@@ -86,13 +87,11 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
     model_problem = ""
 
     def __init__(
-        self, opener: Callable[[], Workspace], path: Path, examine: Callable[[Workspace], Examination],
-        theme_name: str = theme.DEFAULT,
+        self, opener: Callable[[], Workspace], path: Path, theme_name: str = theme.DEFAULT,
     ) -> None:  # fmt: skip
         super().__init__(theme_name)
         take_alt_digits()
         self.session = Session(opener, path, self.post_message)
-        self.examine = examine
         self.stats: dict[str, Any] = {}
         self.unexpected: list[float] = []
         self._waits: list[Interruption] = []
@@ -140,10 +139,10 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
         while len(self.screen_stack) > 1:
             self.pop_screen()
         if name not in {child.id for child in self.switcher.children}:
-            module = import_module(f"localmcp.tui.panes.{name}")
+            module = import_module(f"localmcp.tui.{name}")
             await self.switcher.mount(getattr(module, f"{name.capitalize()}Pane")(id=name))
         self.switcher.current = name
-        self.tab_bar.active = name
+        self.tab_bar.active = VIEWS.get(name, name)
         self.pane.come_to_front()
         return self.pane
 
@@ -275,8 +274,10 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
             self.error_line.clear()
             self._ask_holdings()
 
-        confirm(self, "Allow changes to this file?", ADOPTION, "Allow",
-                lambda: self.pane.ask("adopt", self.session.adopt, adopted))  # fmt: skip
+        def adopt() -> None:
+            self.pane.ask("adopt", partial(adopt_file, self.session, str(self.session.path)), adopted)
+
+        confirm(self, "Allow changes to this file?", ADOPTION, "Allow", adopt)
 
     @on(messages.ReadDocument)
     def read_document(self, message: messages.ReadDocument) -> None:
@@ -339,17 +340,22 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
 
     async def action_turn(self, step: int) -> None:
         names = list(PANES)
-        await self.show_pane(names[(names.index(str(self.switcher.current)) + step) % len(names)])
+        await self.show_pane(names[(names.index(self.tab_bar.active) + step) % len(names)])
+
+    async def action_show(self, name: str) -> None:
+        """Turn to a pane by its name."""
+        await self.show_pane(name)
 
     def action_filter(self) -> None:
         self.pane.focus_filter()
 
-    def action_connect(self) -> None:
+    async def action_connect(self) -> None:
         """Ask for an assistant, show what would be written, and write it after a yes."""
-        from localmcp.tui.commands import start
-        from localmcp.tui.panes.hub import CONNECT
+        from localmcp.tui.hub import CONNECT, HubPane
 
-        start(self.pane, CONNECT)
+        pane = await self.show_pane("hub")
+        assert isinstance(pane, HubPane)
+        pane.go_to(CONNECT)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Leave escape to the pane unless an error is shown, and ctrl+x unless there is work to stop."""

@@ -40,7 +40,7 @@ def _key_lines(place: str, keymap: Mapping[str, str]) -> list[Content]:
         shown = "  ".join(map(_display, keymap.get(f"{place}.{name}", key.key).split(",")))
         says = key.description
         if name.endswith("pane_1"):
-            shown, says = f"{shown} … {shown[:-1]}9", says.replace("Pane 1", "Panes")
+            shown, says = f"{shown} … {shown[:-1]}7", says.replace("Pane 1", "Panes")
         lines.append(Content.assemble((f"{shown:<14}", "$accent"), says))
     return lines
 

@@ -15,7 +15,7 @@ from textual.keys import REPLACED_KEYS, key_to_character
 from localmcp.config import config_directory
 from localmcp.schemas import nearest
 
-PANE_NUMBERS = range(1, 10)
+PANE_NUMBERS = range(1, 8)
 
 KEYS: dict[str, dict[str, Binding]] = {
     "app": {
@@ -120,7 +120,7 @@ KEYS: dict[str, dict[str, Binding]] = {
         "run": Binding("ctrl+r", "run", "Run"),
         "view": Binding("v", "view", "Table, JSON, text"),
         "copy": Binding("y", "copy", "Copy result"),
-        "providers": Binding("p", "providers", "Providers"),
+        "hub": Binding("p", "app.show('hub')", "Assistants and servers"),
     },
     "activity": {
         "again": Binding("r", "again", "Run again"),
@@ -129,13 +129,16 @@ KEYS: dict[str, dict[str, Binding]] = {
         "mine": Binding("m", "mine", "Calls of this window"),
         "copy": Binding("y", "copy", "Copy call"),
     },
-    "doctor": {
-        "run": Binding("r", "check", "Check again"),
-        "copy": Binding("y", "copy", "Copy report"),
-    },
     "commands": {
+        "list": Binding("down,escape", "list", "List"),
         "run": Binding("r", "run", "Run"),
         "copy": Binding("y", "copy", "Copy command"),
+    },
+    "hub": {
+        "list": Binding("down,escape", "list", "List"),
+        "run": Binding("r", "run", "Run"),
+        "copy": Binding("y", "copy", "Copy command"),
+        "tools": Binding("p", "app.show('tools')", "Back to the tools"),
     },
     "form": {
         "run": Binding("ctrl+r", "run", "Save or run"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, cast
 
 from textual.app import App
@@ -12,18 +13,17 @@ from textual.fuzzy import Matcher
 from textual.system_commands import SystemCommandsProvider
 
 from localmcp.library.inventory import file_name
+from localmcp.tui.commands import CommandPane
+from localmcp.tui.file import FilePane
 from localmcp.tui.highlight import short
+from localmcp.tui.hub import CONNECT, HubPane
 from localmcp.tui.messages import ReadDocument
 from localmcp.tui.pane import visible_value
-from localmcp.tui.panes.file import FilePane
-from localmcp.tui.panes.hub import CONNECT, HubPane
 from localmcp.tui.session import session_of
 
 if TYPE_CHECKING:
     from localmcp.library.inventory import Item
     from localmcp.tui.app import LocalMcpApp
-    from localmcp.tui.command_pane import CommandPane
-    from localmcp.tui.commands import Command
 
 MOST_DOCUMENTS = 30
 
@@ -53,17 +53,18 @@ class PaneCommands(Provider):
     async def search(self, query: str) -> Hits:
         matcher = self.matcher(query.strip())
         for name, pane in {"file": FilePane, "hub": HubPane}.items():
-            for command in pane.COMMANDS:
+            for command in chain.from_iterable(pane.COMMANDS.values()):
                 score = matcher.match(command.title)
-                if score > 0 and command is not CONNECT:  # which is one of the app's own
-                    run = partial(run_in_pane, cast("LocalMcpApp", self.app), name, command)
+                if score > 0 and command.title != CONNECT:  # which is one of the app's own
+                    run = partial(run_in_pane, cast("LocalMcpApp", self.app), name, command.title)
                     yield Hit(score, matcher.highlight(command.title), run, help=command.says)
 
 
-async def run_in_pane(app: LocalMcpApp, name: str, command: Command) -> None:
+async def run_in_pane(app: LocalMcpApp, name: str, title: str) -> None:
     """Turn to a pane, and highlight or do one of its commands there."""
     pane = await app.show_pane(name)
-    cast("CommandPane", pane).go_to(command)
+    assert isinstance(pane, CommandPane)
+    pane.go_to(title)
 
 
 def _score(matcher: Matcher, item: Item) -> float:

@@ -21,6 +21,7 @@ from localmcp.tui import messages
 from localmcp.tui.search_memory import SearchMemory
 
 if TYPE_CHECKING:
+    from localmcp.doctor.check import Check
     from localmcp.library import background
     from localmcp.library.report import Progress
     from localmcp.tools import Answer, Scope
@@ -38,7 +39,7 @@ LOOK_SECONDS = 0.4
 """How often the file is asked whether it changed: what another process adds is seen within a second."""
 
 CLOSING_SECONDS = 1.0
-"""How long closing waits for a job to stop; a command that it runs is ended meanwhile."""
+"""How long closing waits for a job to stop."""
 LOOKS_FOR_WORK = 2
 """Background work is looked at every second time."""
 
@@ -79,6 +80,8 @@ class Session:
         self._stops_job = threading.Event()
         self._jobs: SimpleQueue[tuple[str, Work, Callable[[Any], object] | None] | None] = SimpleQueue()
         """Jobs in the order they were asked for; None ends the worker."""
+        self.findings: list[Check] = []
+        """What the last checks found wrong."""
         self.works: list[background.Work] = []
         """Background work on the file, in any process."""
 
@@ -143,30 +146,6 @@ class Session:
         except LocalMCPError as error:
             return str(error)
         return ""
-
-    def adopt(self) -> str:
-        """Allow changes to the file, which another machine made; returns what was printed.
-
-        Raises:
-            LocalMCPError: it cannot be adopted.
-        """
-        from localmcp.tui.commands import run_command
-
-        output = run_command(self, ["adopt", str(self.path)])
-        if output.code:
-            raise LocalMCPError(output.text)
-        # The next connection looks again whether the file may be changed.
-        self.workspace.database.close()
-        return output.text
-
-    def require_open(self) -> None:
-        """Go on, unless the person has left.
-
-        Raises:
-            Interrupted: they have.
-        """
-        if self._closed.is_set():
-            raise Interrupted("localmcp was closed.")
 
     def close(self) -> None:
         """Close the file, once the work that was asked to stop has stopped."""
@@ -295,6 +274,24 @@ class Session:
             raise Interrupted(f"{title} was stopped.")
         if progress is not None:
             self._post(messages.JobMoved(title, progress))
+
+
+def no_progress(progress: Progress | None) -> None:
+    """Take the progress of work that nobody watches."""
+
+
+def adopt_file(session: Session, path: str) -> str:
+    """Allow changes to a file that another machine made; returns what was dropped of it.
+
+    Raises:
+        LocalMCPError: it cannot be adopted.
+    """
+    from localmcp.storage.adoption import adopt
+
+    dropped = adopt(path).summary()
+    # The next connection looks again whether the file may be changed.
+    session.workspace.database.close()
+    return f"Adopted {path}." + (f" Not taken over: {', '.join(dropped)}." if dropped else "")
 
 
 def session_of(widget: Widget) -> Session:

@@ -33,7 +33,6 @@ from pathlib import Path
 from typing import Any
 
 from localmcp.config import Settings
-from localmcp.doctor.examination import examine
 from localmcp.models import LazyEmbedder
 from localmcp.tui.app import LocalMcpApp
 from localmcp.tui.pane import DEBOUNCE_SECONDS
@@ -181,7 +180,7 @@ async def timed(painting: Painting, act: Callable[[], object]) -> tuple[float, f
 
 async def results_after_typing(file: Path, model: str, rounds: int) -> dict[str, list[float]]:
     """Milliseconds, and those of the processor, from the end of the debounce until the results are on the screen."""
-    app = LocalMcpApp(lambda: open_workspace(file, model), file, examine)
+    app = LocalMcpApp(lambda: open_workspace(file, model), file)
     # As `localmcp tui` does.
     gc.freeze()
     times: list[float] = []
@@ -211,7 +210,7 @@ async def _one_query(pane: Any, pilot: Any, painting: Painting, query: str) -> t
 
 async def paging(file: Path, model: str, pages: int) -> dict[str, list[float]]:
     """Milliseconds to show the next page of the Library, and to move the cursor by one line within it."""
-    app = LocalMcpApp(lambda: open_workspace(file, model), file, examine)
+    app = LocalMcpApp(lambda: open_workspace(file, model), file)
     gc.freeze()
     built: list[float] = []
     moved: list[float] = []

@@ -20,6 +20,7 @@ from folders import write  # noqa: E402
 from tui_driver import RunningTui, open_tui  # noqa: E402
 
 from localmcp.config import Settings  # noqa: E402
+from localmcp.doctor.examination import examine  # noqa: E402
 from localmcp.tools import Scope  # noqa: E402
 
 MOST_KEYS = 20
@@ -37,7 +38,7 @@ class Task:
 
 def tasks(home: Path) -> list[Task]:
     notes, gift = home / "notes", home / "gift.localmcp"
-    find = ("alt+9", "slash")
+    find = ("alt+7", "slash")
 
     def see(text: str) -> Callable[[RunningTui], object]:
         return lambda tui: text in tui.text()
@@ -61,17 +62,17 @@ def tasks(home: Path) -> list[Task]:
              see("gift")),
         Task("Make a backup", (*find, "+make a backup", "enter", "enter"), lambda _: list(home.glob("*backup*"))),
         Task("Remove a document, and undo it", ("alt+2", "slash", "+soil", "enter", "d", "y", "u"),
-             lambda t: not t.app.session.workspace.library.trashed() and t.pane.undoable == []),
+             lambda t: not t.app.session.workspace.library.trashed() and not t.pane.undoable),
         Task("See why a file was not read, and read it again", ("alt+2", "right", "down", "right", "down", "r"),
              see("could not be read")),
         Task("See what the assistant read", ("alt+6", "enter"), see("was given")),
-        Task("Connect an assistant", ("alt+0", "down", "enter", "ctrl+r", "y"),
+        Task("Connect an assistant", ("alt+5", "p", "down", "enter", "ctrl+r", "y"),
              lambda _: "localmcp" in (home / ".config/Claude/claude_desktop_config.json").read_text()),
         Task("Add a rule", ("alt+4", "a", "+Write short commit messages.", "ctrl+r"),
              see("Write short commit messages.")),
         Task("Run a tool", ("alt+5", "slash", "+get_stats", "enter", "enter", "ctrl+r"),
              lambda t: t.pane.query_one("#answer").is_filled),
-        Task("Make an API key", ("alt+7", "a", "+editor", "ctrl+r"), see("Save it now")),
+        Task("Check the file", (*find, "+check the file", "enter"), see("integrity")),
     ]  # fmt: skip
 
 
@@ -114,7 +115,7 @@ async def main() -> None:
         prepare(home)
         settings = Settings(database=home / "library.localmcp", model="hash", refresh_seconds=0)
         print("| task | keys | which |\n|---|---|---|")
-        async with open_tui(settings.database, (140, 40), settings) as tui:
+        async with open_tui(settings.database, (140, 40), settings, examine=examine) as tui:
             # The first fills the file; naming tasks runs these alone after it.
             chosen = [t for n, t in enumerate(tasks(home)) if n == 0 or not sys.argv[1:] or t.name in sys.argv[1:]]
             for task in chosen:

@@ -16,15 +16,12 @@ from textual.app import App
 from tui_driver import RunningTui, looks, make_library, open_tui, settings_of
 
 from localmcp.config import Settings, load_settings, sample_directory
-from localmcp.doctor.examination import examine
-from localmcp.errors import ConfigurationError, FileUnavailable, Interrupted
+from localmcp.errors import ConfigurationError, FileUnavailable
 from localmcp.library import background
 from localmcp.storage.provenance import is_adopted
 from localmcp.tui import messages
 from localmcp.tui.app import ERRORS_AT_ONCE, PANES, LocalMcpApp
-from localmcp.tui.commands import run_command
 from localmcp.tui.logs import log_file, logging_to_file
-from localmcp.tui.session import Session
 from localmcp.workspace import Workspace
 
 ROOT = Path(__file__).parents[2]
@@ -234,7 +231,7 @@ async def test_settings_that_cannot_be_used_are_told(tmp_path: Path) -> None:
     def opener() -> Workspace:
         raise ConfigurationError("threads = 'x' cannot be used.", hint="Set a number.")
 
-    app = LocalMcpApp(opener, tmp_path / "a.localmcp", examine)
+    app = LocalMcpApp(opener, tmp_path / "a.localmcp")
     async with app.run_test(size=(120, 34)) as pilot:
         tui = RunningTui(app, pilot)
         await tui.until(lambda: "threads = 'x' cannot be used." in tui.error())
@@ -262,7 +259,7 @@ async def test_errors_without_end_end_the_app_in_one_line(tmp_path: Path) -> Non
     def fail() -> None:
         raise ValueError("again and again")
 
-    app = LocalMcpApp(lambda: Workspace(settings_of(tmp_path)), tmp_path / "library.localmcp", examine)
+    app = LocalMcpApp(lambda: Workspace(settings_of(tmp_path)), tmp_path / "library.localmcp")
     async with app.run_test() as pilot:
         for _ in range(ERRORS_AT_ONCE + 2):
             app.call_later(fail)
@@ -291,22 +288,6 @@ async def test_the_palette_finds_commands_and_documents(tmp_path: Path) -> None:
         assert "The consumer lags behind." in tui.text()
 
 
-async def test_a_command_that_runs_when_the_person_leaves_is_ended(tmp_path: Path) -> None:
-    ended: list[BaseException] = []
-
-    def work(session: Session) -> None:
-        try:
-            run_command(session, ["serve", "--http", "--port", "0"])
-        except Interrupted as error:
-            ended.append(error)
-
-    async with open_tui(make_library(tmp_path)) as tui:
-        thread = threading.Thread(target=work, args=(tui.app.session,))
-        thread.start()
-    thread.join(60)
-    assert len(ended) == 1
-
-
 async def test_the_palette_finds_what_the_panes_file_and_hub_do(tmp_path: Path) -> None:
     async with open_tui(make_library(tmp_path)) as tui:
         await tui.press("ctrl+p")
@@ -315,7 +296,7 @@ async def test_the_palette_finds_what_the_panes_file_and_hub_do(tmp_path: Path) 
         await tui.press("enter")
         await tui.until(lambda: tui.app.screen.query("ToolForm"), "its form")
         await tui.press("escape")
-        assert (tui.app.pane.id, tui.pane.chosen.name) == ("file", "Mount a pack")
+        assert (tui.app.pane.id, tui.pane.chosen.key) == ("file", "Packs/Mount a pack")
 
 
 async def test_a_theme_is_chosen_in_the_palette_and_remembered(tmp_path: Path) -> None:
@@ -389,9 +370,9 @@ async def test_the_help_is_that_of_the_pane_in_front(tmp_path: Path) -> None:
         assert "Help: Search" in tui.text()
         assert "letters are keys after esc" in tui.text()
         await tui.press("escape")
-        await tui.go("doctor")
+        await tui.go("file")
         await tui.press("question_mark")
-        assert "Help: Doctor" in tui.text()
+        assert "Help: File" in tui.text()
 
 
 # ---------------------------------------------------------------- the start

@@ -1,4 +1,4 @@
-"""Quick starts, Rules, Tools, Activity and Doctor, by their keys, on a real file."""
+"""Quick starts, Rules, Tools, Activity and the checks of File, by their keys, on a real file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from localmcp.doctor.check import Check
 from localmcp.doctor.examination import Examination, examine
 from localmcp.errors import LocalMCPError
 from localmcp.tools import Scope
-from localmcp.tui.panes.doctor import speed_words
+from localmcp.tui.file import speed_words
 from localmcp.workspace import Workspace
 
 
@@ -34,16 +34,17 @@ async def test_some_letters_find_a_quick_start_and_are_marked(tui: RunningTui) -
     pane = await tui.go("quickstarts")
     pane.line.value = "kpfr"  # type: ignore[attr-defined]
     await tui.settle()
-    assert [row.item["name"] for row in tui.pane.rows] == ["keep-fresh"]
-    shown = tui.pane.rows[0].shown
-    assert "".join(shown.plain[span.start : span.end] for span in shown.spans) == "Kpfr"
+    assert [row.key for row in tui.pane.rows] == ["keep-fresh"]
+    shown = tui.pane.rows[0].title
+    marked = [shown.plain[span.start : span.end] for span in shown.spans if "underline" in str(span.style)]
+    assert "".join(marked) == "Kpfr"
 
 
 async def test_a_misspelled_title_is_found_too(tui: RunningTui) -> None:
     pane = await tui.go("quickstarts")
     pane.line.value = "indx a foldr"  # type: ignore[attr-defined]
     await tui.settle()
-    assert "first-search" in [row.item["name"] for row in tui.pane.rows]
+    assert "first-search" in [row.key for row in tui.pane.rows]
 
 
 async def test_quick_starts_are_imported_and_removed(tui: RunningTui, tmp_path: Path) -> None:
@@ -55,7 +56,7 @@ async def test_quick_starts_are_imported_and_removed(tui: RunningTui, tmp_path: 
     await tui.until(lambda: len(tui.pane.rows) == 3)
     await tui.press("d", "y")
     await tui.until(lambda: len(tui.pane.rows) == 2)
-    assert {row.item["name"] for row in tui.pane.rows} == {"keep-fresh", "third"}
+    assert {row.key for row in tui.pane.rows} == {"keep-fresh", "third"}
 
 
 # ---------------------------------------------------------------- rules
@@ -63,9 +64,9 @@ async def test_quick_starts_are_imported_and_removed(tui: RunningTui, tmp_path: 
 
 async def test_rules_stand_under_their_categories(tui: RunningTui) -> None:
     await tui.go("rules")
-    assert [row if isinstance(row, str) else row["rule_text"] for row in tui.pane.rows] == [
-        "security", "Never log a password.", "style", "Write commit messages in the imperative.", "testing",
-        "Test every new function.",
+    assert [(row.group, row.record["rule_text"]) for row in tui.pane.rows] == [
+        ("security", "Never log a password."), ("style", "Write commit messages in the imperative."),
+        ("testing", "Test every new function."),
     ]  # fmt: skip
 
 
@@ -75,9 +76,8 @@ async def test_a_task_shows_the_rules_that_the_assistant_would_get(tui: RunningT
     pane.line.value = task  # type: ignore[attr-defined]
     await tui.settle()
     told = tui.app.session.call("getRelevantRules", taskDescription=task, maxResults=20)["rules"]
-    given = tui.pane.rows[1 : 1 + len(told)]
     assert told
-    assert [rule["id"] for rule in given] == [rule["id"] for rule in told]
+    assert [row.record["id"] for row in tui.pane.rows[: len(told)]] == [rule["id"] for rule in told]
     assert "The assistant would get these" in tui.text()
 
 
@@ -141,13 +141,13 @@ async def test_what_is_emptied_in_the_form_of_a_rule_is_taken_away(tui: RunningT
 
 async def test_after_a_removal_the_neighbor_is_highlighted_and_not_the_first(tui: RunningTui) -> None:
     await tui.go("rules")
-    await tui.until(lambda: len(tui.pane.rows) > 3)
-    rules = [row["rule_text"] for row in tui.pane.rows if not isinstance(row, str)]
+    await tui.until(lambda: len(tui.pane.rows) == 3)
+    rules = [row.record["rule_text"] for row in tui.pane.rows]
     await tui.press("g", "j")
-    assert tui.pane.chosen["rule_text"] == rules[1]
+    assert tui.pane.chosen.record["rule_text"] == rules[1]
     await tui.press("d", "y")
     await tui.until(lambda: not any(rules[1] in str(row) for row in tui.pane.rows))
-    assert tui.pane.chosen["rule_text"] == rules[2]
+    assert tui.pane.chosen.record["rule_text"] == rules[2]
 
 
 async def test_a_rule_of_a_mounted_pack_is_shown_and_cannot_be_changed(tui: RunningTui, tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ async def test_rules_are_imported_from_a_file(tui: RunningTui, tmp_path: Path) -
     tui.app.screen.query_one("Input").value = str(file)  # type: ignore[attr-defined]
     await tui.press("enter")
     await tui.until(lambda: any("Pin every dependency" in str(row) for row in tui.pane.rows))
-    assert len([row for row in tui.pane.rows if not isinstance(row, str)]) == 4
+    assert len(tui.pane.rows) == 4
 
 
 # ---------------------------------------------------------------- tools
@@ -187,7 +187,7 @@ async def test_rules_are_imported_from_a_file(tui: RunningTui, tmp_path: Path) -
 
 async def test_every_tool_is_listed_the_hidden_ones_too(tui: RunningTui) -> None:
     await tui.go("tools")
-    listed = {row.mark.name: row.mark.visible for row in tui.pane.rows}
+    listed = {row.key: row.record.visible for row in tui.pane.rows}
     known = {each.name: each.mark.visible for each in tui.app.session.workspace.registry.tools()}
     assert listed == known
     assert set(listed.values()) == {True, False}
@@ -199,10 +199,11 @@ async def test_the_search_for_tools_is_the_assistants_with_its_scores(tui: Runni
     # Without the vectors of the tools, words alone are compared.
     discovery.finder.compare("trash", discovery.searchable(), patience=60)
     pane.line.value = "documents in the trash"  # type: ignore[attr-defined]
-    await tui.until(lambda: tui.pane.rows and tui.pane.rows[0].score is not None)
+    await tui.until(lambda: tui.pane.rows and "▰" in tui.pane.rows[0].title.plain)
     answer = tui.app.session.call("tool_search", query="documents in the trash", max_results=50)
-    hits = [(hit["name"], hit["score"]) for hit in answer["tools"]]
-    assert [(row.mark.name, row.score) for row in tui.pane.rows] == hits
+    assert [row.key for row in tui.pane.rows] == [hit["name"] for hit in answer["tools"]]
+    for row, hit in zip(tui.pane.rows, answer["tools"], strict=True):
+        assert f" {hit['score']:.2f}\n" in row.title.plain
 
 
 async def test_a_tool_runs_from_its_form_and_its_answer_turns(tui: RunningTui) -> None:
@@ -292,8 +293,11 @@ async def test_a_form_that_is_being_saved_is_not_saved_twice(tui: RunningTui) ->
 async def test_providers_and_their_state(tui: RunningTui) -> None:
     await tui.go("tools")
     await tui.press("p")
-    await tui.until(lambda: "configured in" in tui.text(), "what the command prints")
-    assert (tui.pane.id, tui.pane.chosen.name) == ("hub", "Where tools come from")
+    assert (tui.pane.id, tui.app.tab_bar.active) == ("hub", "tools")
+    await tui.press("G")
+    await tui.until(lambda: "queries" in tui.text() and "commands" in tui.text(), "the providers")
+    await tui.press("p")
+    assert tui.pane.id == "tools"
 
 
 # ---------------------------------------------------------------- activity, doctor
@@ -355,58 +359,40 @@ async def test_calls_of_the_window_itself_are_shown_on_demand(tui: RunningTui) -
     await tui.until(lambda: own in tui.text())
 
 
-async def test_the_doctor_looks_at_the_open_file_and_the_last_searches(tmp_path: Path) -> None:
+async def test_the_checks_look_at_the_open_file_and_the_last_searches(tmp_path: Path) -> None:
     async with open_tui(make_library(tmp_path), (160, 45), examine=examine) as tui:
         await tui.type("bees")
         await tui.press("escape", "y")
-        await tui.go("doctor")
+        await tui.go("file")
+        await tui.press(*"/check the file", "enter")
         await tui.until(lambda: "✓ integrity" in tui.text())
         assert "chunks" in tui.text()
-        await tui.until(lambda: "half below" in tui.text())
-        assert "█" not in tui.text().partition("The last searches")[2].partition("half below")[0], "one says no course"
+        assert "The last 1 search: half below" in tui.text()
 
 
-async def test_the_doctor_shows_every_check_with_the_command_that_repairs_it(tmp_path: Path) -> None:
-    found = Examination([Check("space", "fail", "The disk is full.", "localmcp trash empty")], [("chunks", 4_200_000)])
-    async with open_tui(make_library(tmp_path), examine=lambda _workspace: found) as tui:
-        await tui.go("doctor")
-        await tui.until(lambda: "✗ space" in tui.text())
-        text = tui.text()
-        assert "$ localmcp trash empty" in text
-        assert "chunks" in text
-        assert "4.2 MB" in text
-        await tui.press("y")
-        assert "The disk is full." in tui.app.clipboard
-
-
-async def test_the_doctor_checks_again_when_asked_and_shows_only_what_holds_the_filter(tmp_path: Path) -> None:
+async def test_each_problem_is_a_row_with_the_command_that_repairs_it(tmp_path: Path) -> None:
+    full = Check("space", "fail", "The disk is full.", "localmcp trash empty")
     reports = [
-        Examination([Check("space", "fail", "The disk is full.", ""), Check("model", "ok", "It is loaded.", "")], []),
-        Examination([Check("space", "ok", "There is room.", ""), Check("model", "ok", "It is loaded.", "")], []),
+        Examination([full, Check("model", "ok", "It is loaded.")], [("chunks", 4_200_000)]),
+        Examination([Check("space", "ok", "There is room.")]),
     ]
     async with open_tui(make_library(tmp_path), examine=lambda _workspace: reports.pop(0)) as tui:
-        await tui.go("doctor")
-        await tui.until(lambda: "✗ space" in tui.text() and "1 problem" in tui.text())
+        await tui.go("file")
         await tui.press("slash")
-        await tui.type("ROOM")
-        assert "space" not in tui.text() and "model" not in tui.text()
-        await tui.press("enter", "r")
-        await tui.until(lambda: "✓ space" in tui.text() and "all well" in tui.text())
-        assert "model" not in tui.text()
-        await tui.press("slash", "escape")
-        await tui.until(lambda: "✓ model" in tui.text())
-
-
-async def test_a_long_check_goes_on_below_its_beginning(tmp_path: Path) -> None:
-    report = Examination([Check("space", "fail", "Disks: the disk is full. " * 6, "")], [])
-    async with open_tui(make_library(tmp_path), (80, 24), examine=lambda _workspace: report) as tui:
-        await tui.go("doctor")
-        await tui.until(lambda: "✗ space" in tui.text())
-        lines = [line for line in tui.text().splitlines() if "disk is full" in line]
-        starts = {len(line) - len(line.lstrip("│✗ space")) for line in lines}
-        assert len(lines) > 1 and len(starts) == 1
+        await tui.type("check the file")
+        await tui.press("enter")
+        await tui.until(lambda: "1 problem" in tui.text() and "✗ space" in tui.text(), "the report")
+        assert "4.2 MB" in tui.text() and "✓ model" in tui.text()
+        await tui.press("slash")
+        await tui.type("disk")
+        await tui.press("enter")
+        await tui.until(lambda: "$ localmcp trash empty" in tui.text(), "what repairs it")
+        await tui.press("y")
+        assert tui.app.clipboard == "localmcp trash empty"
+        await tui.press("r")
+        await tui.until(lambda: not tui.pane.rows, "the problem to go")
 
 
 def test_speeds_in_words() -> None:
     assert speed_words([]) == "No searches yet."
-    assert speed_words([float(n) for n in range(100)]) == "100 searches: half below 50 ms, 95 % below 95 ms"
+    assert speed_words([float(n) for n in range(100)]) == "The last 100 searches: half below 50 ms, 95 % below 95 ms"

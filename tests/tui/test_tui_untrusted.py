@@ -17,7 +17,7 @@ from localmcp.config import config_directory, state_directory
 from localmcp.errors import LocalMCPError
 from localmcp.hub.catalog import ToolList
 from localmcp.tools import Scope
-from localmcp.tui.app import PANES
+from localmcp.tui.app import PANES, VIEWS
 from localmcp.tui.dialogs import completed_path
 from localmcp.tui.form_screen import FormScreen
 
@@ -69,7 +69,7 @@ async def test_hostile_text_is_drawn_as_signs_in_every_pane(file: Path) -> None:
         await tui.until(lambda: "zebras" in tui.text(), "the reader")
         check(tui, "reader")
         await tui.press("escape")
-        for pane in PANES:
+        for pane in (*PANES, *VIEWS):
             await tui.go(pane)
             check(tui, pane)
             for keys in (["right", "down"], ["right", "down", "down", "down"], ["enter"]):

@@ -127,7 +127,8 @@ class RunningTui:
         if isinstance(line, TextArea):
             line.insert(text)
         else:
-            line.insert_text_at_cursor(text)
+            # What was selected when the line got the focus is replaced.
+            line.replace(text, *sorted(line.selection))
         await self.settle()
 
     async def until(self, holds: Callable[[], Any], what: str = "") -> None:
@@ -166,12 +167,16 @@ class RunningTui:
         return any(isinstance(timer, Timer) and timer._task and not timer._task.done() for timer in timers)
 
     async def go(self, pane: str) -> Pane:
-        """Turn to a pane by its key."""
-        from localmcp.tui.app import PANES
+        """Turn to a pane by its key; to a view of another directly."""
+        from localmcp.tui.app import PANES, VIEWS
 
+        if pane in VIEWS:
+            await self.app.show_pane(pane)
+            await self.settle()
+            return self.app.pane
         if self.app.focused is not None and hasattr(self.app.focused, "cursor_blink"):
             await self.press("escape")
-        await self.press(str((list(PANES).index(pane) + 1) % 10))
+        await self.press(str(list(PANES).index(pane) + 1))
         await self.settle()
         assert self.app.pane.id == pane
         return self.app.pane
@@ -207,7 +212,7 @@ async def open_tui(
 ) -> AsyncGenerator[RunningTui]:  # fmt: skip
     """The TUI on a file, its model loaded; an unexpected error fails the test."""
     chosen = settings or settings_of(file.parent)
-    app = LocalMcpApp(lambda: Workspace(chosen), file, examine, theme)
+    app = LocalMcpApp(lambda: Workspace(chosen), file, theme)
     # A page that glides takes a third of a second a key.
     app.animation_level = "none"
     tui = RunningTui(app, Pilot(app))
@@ -224,6 +229,7 @@ async def open_tui(
         ):
             patches.enter_context(patch.object(owner, name, wait_for_messages))
         patches.enter_context(patch.object(Stylesheet, "_parse_rules", _parsed_once))
+        patches.enter_context(patch("localmcp.doctor.examination.examine", examine))
         patches.enter_context(patch.object(Compositor, "render_update", lambda *words, **_: tui.draw_later(*words)))
         async with app.run_test(size=size):
             await tui.until(lambda: not app.session.model_loading or tui.error(), "the model")

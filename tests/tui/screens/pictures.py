@@ -13,7 +13,6 @@ import tempfile
 from pathlib import Path
 
 from localmcp.config import Settings
-from localmcp.doctor.examination import examine
 from localmcp.tui.app import LocalMcpApp
 from localmcp.workspace import Workspace
 
@@ -33,7 +32,7 @@ THEMES = {"": "localmcp", "-light": "localmcp-light"}
 
 async def draw(settings: Settings, keys: list[str], theme: str) -> str:
     """The screen after those keys, as SVG."""
-    app = LocalMcpApp(lambda: Workspace(settings), Path("~/notes.localmcp").expanduser(), examine, theme)
+    app = LocalMcpApp(lambda: Workspace(settings), Path("~/notes.localmcp").expanduser(), theme)
     app.session.path = settings.database
     async with app.run_test(size=SIZE) as pilot:
         while app.session.model_loading or not app.stats:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from textual import on
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.getters import query_one
@@ -16,34 +16,26 @@ from textual.widgets import OptionList, Static
 from localmcp.schemas import Json
 from localmcp.tui.answer_view import AnswerView
 from localmcp.tui.dialogs import confirm
-from localmcp.tui.finder import FinderPane
 from localmcp.tui.highlight import bar
+from localmcp.tui.lists import ListPane, Row
 from localmcp.tui.tool_form import ToolForm
 
 if TYPE_CHECKING:
-    from localmcp.tools import ToolMark
+    from localmcp.tools import Tool, ToolMark
 
 NOTHING = "[b]No tool fits[/b]\n\n[$muted]Other words; without any, all are listed.[/]"
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A tool in the list."""
-
-    mark: ToolMark
-    description: str
-    score: float | None = None
-    """Of the search; None where all are listed."""
-
-
-class ToolsPane(FinderPane):
+class ToolsPane(ListPane):
     TITLE, KEY_GROUP = "Tools", "tools"
     PLACEHOLDER, LIST_TITLE = "What should the tool do?", "Tools"
     ABOUT = (
         "Every tool that an assistant may call here: ● those it is shown, ○ those it finds by searching. Type what you "
         "want done and you see what the search gives it, with scores. enter fills in the form, ctrl+r runs the tool, "
-        "v turns the answer between table, JSON and text. p shows where tools come from."
+        "v turns the answer between table, JSON and text. p turns to the assistants that call them and the servers "
+        "that bring them."
     )
+    NEED_ROW = ()
 
     answer_view = query_one(AnswerView)
     _shown = ""
@@ -59,21 +51,12 @@ class ToolsPane(FinderPane):
         self.answer_view.border_title = "Answer"
 
     def find(self, text: str) -> list[Row]:
-        tools = {
-            tool.name: Row(tool.mark, tool.description) for tool in self.session.look(lambda w: w.registry.tools())
-        }
+        tools = {tool.name: tool for tool in self.session.look(lambda w: w.registry.tools())}
         if not text:
-            return sorted(tools.values(), key=lambda row: (not row.mark.visible, row.mark.name.lower()))
+            listed = sorted(tools.values(), key=lambda tool: (not tool.mark.visible, tool.name.lower()))
+            return [_row(tool) for tool in listed]
         hits = self.session.draft("tool_search", query=text, max_results=50).answer.value["tools"]
-        return [replace(tools[hit["name"]], score=hit["score"]) for hit in hits if hit["name"] in tools]
-
-    def identity(self, row: Row) -> Any:
-        return row.mark.name
-
-    def draw(self, row: Row) -> Content:
-        sign = ("● ", "$success") if row.mark.visible else ("○ ", "$muted")
-        score = f"  {bar(row.score * 100)} {row.score:.2f}" if row.score is not None else ""
-        return Content.assemble(sign, (row.mark.name, "bold"), (score, "$accent"), "\n  ", (row.mark.title, "$muted"))
+        return [_row(tools[hit["name"]], hit["score"]) for hit in hits if hit["name"] in tools]
 
     def show_nothing(self) -> None:
         self._shown = ""
@@ -83,14 +66,14 @@ class ToolsPane(FinderPane):
         self.query_one("#tool-fields").remove_children()
 
     def show_row(self, row: Row) -> None:
-        name = row.mark.name
+        name, mark = row.key, row.record
         if name == self._shown:
             return
         self._shown = name
         box = self.query_one("#tool-form")
-        box.border_title = Content(f"{name} — {row.mark.title}")
-        box.border_subtitle = _nature(row.mark)
-        self.query_one("#tool-says", Static).update(Content.styled(" ".join(row.description.split()), "$muted"))
+        box.border_title = Content(f"{name} — {mark.title}")
+        box.border_subtitle = _nature(mark)
+        self.query_one("#tool-says", Static).update(row.about)
         self.ask("schema", lambda: self.session.look(lambda w: w.registry.get(name).input_schema), self._show_form)
 
     async def _show_form(self, schema: Json) -> None:
@@ -100,10 +83,9 @@ class ToolsPane(FinderPane):
         self.query_one("#tool-wrong", Static).update("")
         self.answer_view.clear()
 
-    def on_option_list_option_selected(self, message: OptionList.OptionSelected) -> None:
+    @on(OptionList.OptionSelected, "#list")
+    def open_form(self) -> None:
         """Enter: go into the form, on a narrow screen over the whole screen."""
-        if message.option_list is not self.list:
-            return
         if self.is_narrow:
             self.toggle_class("-form")
             # The list is hidden; without fields, ctrl+r would reach nobody.
@@ -125,7 +107,7 @@ class ToolsPane(FinderPane):
         forms = list(self.query(ToolForm))
         if self.chosen is None or not forms:
             return
-        mark = self.chosen.mark
+        mark: ToolMark = self.chosen.record
         arguments, problems = forms[0].arguments()
         complaint = self.query_one("#tool-wrong", Static)
         complaint.update(Content.styled(f"✗ {'; '.join(problems)}" if problems else "", "$error"))
@@ -154,12 +136,14 @@ class ToolsPane(FinderPane):
     def action_copy(self) -> None:
         self.copy(self.answer_view.as_json, "The answer is copied as JSON.")
 
-    def action_providers(self) -> None:
-        """Show in the Hub where tools come from."""
-        from localmcp.tui.palette import run_in_pane
-        from localmcp.tui.panes.hub import PROVIDERS
 
-        self.app.call_later(run_in_pane, self.app, "hub", PROVIDERS)
+def _row(tool: Tool, score: float | None = None) -> Row:
+    """Return a tool in the list; `score`: of the search."""
+    mark = tool.mark
+    sign = ("● ", "$success") if mark.visible else ("○ ", "$muted")
+    scored = f"  {bar(score * 100)} {score:.2f}" if score is not None else ""
+    title = Content.assemble(sign, (mark.name, "bold"), (scored, "$accent"), "\n  ", (mark.title, "$muted"))
+    return Row(mark.name, title, Content.styled(" ".join(tool.description.split()), "$muted"), record=mark)
 
 
 def _nature(mark: ToolMark) -> str:

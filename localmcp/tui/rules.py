@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
-from textual.containers import VerticalScroll
+from textual import on
 from textual.content import Content
-from textual.widget import Widget
-from textual.widgets import OptionList, Static
+from textual.widgets import OptionList
 
 from localmcp.errors import InvalidInput
 from localmcp.index.federation import never_changed
 from localmcp.schemas import Json
-from localmcp.tui.dialogs import TextScreen, ask_screen, confirm
-from localmcp.tui.finder import FinderPane, left_out
+from localmcp.tui.dialogs import ask_screen, confirm
 from localmcp.tui.form_screen import FormScreen
 from localmcp.tui.highlight import bar
+from localmcp.tui.lists import ListPane, Row, left_out
 from localmcp.tui.messages import Failed
 
 MOST_LISTED = 1000
@@ -42,84 +41,61 @@ NONE_FITS = (
 )
 
 
-class RulesPane(FinderPane):
+class RulesPane(ListPane):
     TITLE, KEY_GROUP = "Rules", "rules"
-    PLACEHOLDER, LIST_TITLE = "Describe a task: which rules would it get?", "Rules"
+    PLACEHOLDER, LIST_TITLE, VIEW_TITLE = "Describe a task: which rules would it get?", "Rules", "Rule"
     ABOUT = (
         "What assistants are to keep to. Without words: every rule by category. Describe a task and you see the rules "
         "that the assistant would get for it, with their relevance and the reason."
     )
+    NEED_ROW = ("edit", "copy")
 
     retired = False
+    _note = ""
+    """Of the last answer, shown where no rule is."""
 
-    def compose_right(self) -> Iterable[Widget]:
-        with VerticalScroll(classes="framed", id="rule") as box:
-            box.border_title = "Rule"
-            yield Static(id="rule-text")
-
-    def find(self, text: str) -> tuple[list[Any], str]:
-        """Return the rows that fit, and a note about them."""
+    def find(self, text: str) -> list[Row]:
         if not self.session.exists:
-            return [], ""
+            return []
+        self._note = ""
         if text and not self.retired:
             return self._find_for_task(text)
         listed = self.session.look(
             lambda w: w.rules.list_rules(retired=self.retired, words=text or None, limit=MOST_LISTED)
         )
-        return _by_category([dict(rule) for rule in listed["rules"]]), ""
+        return [_row(dict(rule), rule["category"]) for rule in sorted(listed["rules"], key=lambda r: r["category"])]
 
-    def _find_for_task(self, task: str) -> tuple[list[Any], str]:
+    def _find_for_task(self, task: str) -> list[Row]:
         """Return the rules of the tool's answer, then those that were nearly relevant."""
         answer = self.session.draft("getRelevantRules", taskDescription=task, maxResults=20).answer.value
+        self._note = answer.get("error") or " ".join(answer.get("notices", []))
         if not answer["success"]:
-            return [], answer.get("error", "")
+            return []
         near = self.session.look(
             lambda w: w.rule_finder.get_relevant_rules(task, maxResults=20, similarityThreshold=NEAR)
         ).get("rules", [])
-        relevant_ids = {rule["id"] for rule in (*answer["rules"], *answer.get("always", []))}
-        parts = {
-            GIVEN: answer["rules"],
-            STANDING: answer.get("always", []),
-            NOT_GIVEN: [dict(rule) for rule in near if rule["id"] not in relevant_ids],
-        }
-        rows = [row for title, rules in parts.items() if rules for row in (title, *rules)]
-        return rows, " ".join(answer.get("notices", []))
+        given, standing = answer["rules"], answer.get("always", [])
+        known = {rule["id"] for rule in (*given, *standing)}
+        parts = {GIVEN: given, STANDING: standing, NOT_GIVEN: [dict(r) for r in near if r["id"] not in known]}
+        return [_row(rule, title) for title, rules in parts.items() for rule in rules]
 
-    def show_answer(self, answer: tuple[list[Any], str]) -> None:
-        rows, note = answer
-        self.show_rows(rows)
+    def show_rows(self, rows: Sequence[Row]) -> None:
+        super().show_rows(rows)
         self.say_aside("retired" if self.retired else "for a task" if self.text else "")
-        if note:
-            self.query_one("#rule-text", Static).update(Content.styled(note, "$warning"))
-
-    def identity(self, row: Json) -> Any:
-        return row["id"]
-
-    def draw(self, row: Json) -> Content:
-        mark = "! " if row.get("always_apply") else "  "
-        if "relevance_score" in row:
-            head = Content.styled(f"{bar(row['relevance_score'] * 100)} {row['relevance_score']:.2f} ", "$accent")
-        else:
-            head = Content.styled(mark, "$accent")
-        return Content.assemble(head, row["rule_text"])
 
     def show_nothing(self) -> None:
-        text = NO_RETIRED if self.retired else NONE_FITS if self.text else EMPTY
-        self.query_one("#rule-text", Static).update(Content.from_markup(text))
+        text = Content.from_markup(NO_RETIRED if self.retired else NONE_FITS if self.text else EMPTY)
+        self.show(self.VIEW_TITLE, Content.styled(self._note, "$warning") if self._note else text)
 
-    def show_row(self, row: Json) -> None:
-        self.query_one("#rule-text", Static).update(rule_words(row))
-
-    def on_option_list_option_selected(self, message: OptionList.OptionSelected) -> None:
+    @on(OptionList.OptionSelected, "#list")
+    def read_or_edit(self) -> None:
         """Enter: change it; on a narrow screen read it first."""
         if not self.is_narrow:
             self.action_edit()
-        elif rule := self.chosen:
-            self.app.push_screen(TextScreen("Rule", rule_words(rule), copy=rule["rule_text"]))
+        elif row := self.chosen:
+            self.read_over("Rule", row.about, row.record["rule_text"])
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        if action in ("edit", "copy"):
-            return bool(self.rows)
         if action in ("retire", "restore"):
             return bool(self.rows) and (action == "restore") == self.retired
         return super().check_action(action, parameters)
@@ -161,7 +137,7 @@ class RulesPane(FinderPane):
 
     def _own_rule(self) -> Json | None:
         """Return the highlighted rule, if it can be changed; else show why not, and return None."""
-        rule = self.chosen
+        rule: Json | None = self.chosen.record if self.chosen is not None else None
         if rule is None or "origin" not in rule:
             return rule
         self.app.post_message(Failed(never_changed(f"Rule {rule['id']}", rule["origin"])))
@@ -173,8 +149,8 @@ class RulesPane(FinderPane):
             confirm(self, "Retire this rule?", more, "Retire", lambda: self._do("retireRule", rule["id"]))
 
     def action_restore(self) -> None:
-        if rule := self.chosen:
-            self._do("restoreRule", rule["id"])
+        if row := self.chosen:
+            self._do("restoreRule", row.record["id"])
 
     def _do(self, tool: str, rule_id: int) -> None:
         self.ask("change", lambda: self.session.call(tool, id=rule_id), self._changed)
@@ -185,8 +161,8 @@ class RulesPane(FinderPane):
         self.reload()
 
     def action_copy(self) -> None:
-        if rule := self.chosen:
-            self.copy(rule["rule_text"], "The rule is copied.")
+        if row := self.chosen:
+            self.copy(row.record["rule_text"], "The rule is copied.")
 
     def action_import(self) -> None:
         says = "CLAUDE.md, AGENTS.md, .cursorrules, a Markdown list, JSON Lines; or the folder of a project."
@@ -199,10 +175,13 @@ class RulesPane(FinderPane):
         self.reload()
 
 
-def _by_category(rules: list[Json]) -> list[Any]:
-    """Return the rules under their categories, by name."""
-    names = sorted({rule["category"] for rule in rules})
-    return [row for name in names for row in (name, *(rule for rule in rules if rule["category"] == name))]
+def _row(rule: Json, group: str) -> Row:
+    if "relevance_score" in rule:
+        head = f"{bar(rule['relevance_score'] * 100)} {rule['relevance_score']:.2f} "
+    else:
+        head = "! " if rule.get("always_apply") else "  "
+    title = Content.assemble((head, "$accent"), rule["rule_text"])
+    return Row(f"{rule.get('origin', '')} {rule['id']}", title, rule_words(rule), group, rule)
 
 
 def rule_words(row: Json) -> Content:

@@ -1,1 +1,0 @@
-"""One pane for each feature."""
