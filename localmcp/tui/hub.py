@@ -118,7 +118,7 @@ def _import_servers(run: Run) -> Json:
 
 
 def _providers(run: Run) -> Json:
-    from localmcp.own_tools.manifests import inspected_providers
+    from localmcp.own_tools.problems import inspected_providers
 
     states = [provider.state() for provider in inspected_providers(run.session.workspace.providers)]
     rows = [{"provider": s.name, "state": s.state, "tools": s.tools, "configured in": short(s.where)} for s in states]
