@@ -104,7 +104,7 @@ class Workspace:
         self.rule_exchange = RuleFiles(self.rules)
         self.rule_care = RuleEditor(self.rules)
         self.library.restorers = {"rule": rulebook.restore_version, "quick start": store.restore_version}
-        self.library.after_restoring = self.rules.embed_missing_or_say
+        self.library.after_restoring = {"rule": self.rules.embed_missing_or_say}
         self.rule_memory = RuleLearner(self.rules, partial(generalize_by_model, self._open_language_model))
         self.retriever = Retriever(self.database, self.index, self.embedder, self.milvus_copies)
         self.collections = Collections(self.database, self.milvus_copies)

@@ -16,7 +16,7 @@ from localmcp.index.sources import put_source, restore_source, trash_sources
 from localmcp.index.vector_queue import requeue_collection
 from localmcp.storage.database import bump_generations, fetch_all, fetch_column, fetch_one
 from localmcp.storage.times import utc_now
-from localmcp.storage.trash import TrashEntry, put_into_trash
+from localmcp.storage.trash import TrashEntry, put_into_trash, read_trashed
 
 DROPPED = "dropped"
 """The `kind` of a collection that is in the trash: with its documents it is there, and nobody sees it."""
@@ -55,7 +55,8 @@ def restore_version(connection: apsw.Connection, entry: TrashEntry) -> int:
     Raises:
         InvalidInput: its collection is gone.
     """
-    source, chunks = entry.content["source"], entry.content["chunks"]
+    content = read_trashed(connection, entry)
+    source, chunks = content["source"], content["chunks"]
     sql = "select id, name, description, model_id from collections where id = ? and kind = 'documents'"
     row = fetch_all(connection, sql, (source["collection_id"],))
     if not row:
@@ -112,10 +113,10 @@ def restore_collection(connection: apsw.Connection, entry: TrashEntry) -> None:
     """
     if fetch_one(connection, "select 1 from collections where name = ?", (entry.name,)):
         raise InvalidInput(f"There is a collection '{entry.name}' again.", hint="Drop that one first.")
-    name = checked_collection_name(entry.name)
+    name, collection_id = checked_collection_name(entry.name), read_trashed(connection, entry)["id"]
     sql = "update collections set kind = 'documents', name = ? where id = ?"
-    connection.execute(sql, (name, entry.content["id"]))
-    requeue_collection(connection, entry.content["id"])
+    connection.execute(sql, (name, collection_id))
+    requeue_collection(connection, collection_id)
     bump_generations(connection, "content", "words", "signs")
 
 
@@ -146,16 +147,17 @@ def drop_partition(connection: apsw.Connection, collection: Collection, partitio
 
 def restore_partition(connection: apsw.Connection, entry: TrashEntry) -> None:
     """Bring a dropped partition back with the documents that were removed with it. Part of the transaction."""
+    content = read_trashed(connection, entry)
     sql = "select id from sources where id in (select value from json_each(?)) and trashed_at is not null"
-    for source_id in fetch_column(connection, sql, (json.dumps(entry.content["live"]),)):
+    for source_id in fetch_column(connection, sql, (json.dumps(content["live"]),)):
         restore_source(connection, source_id)
-    return_to_partition(connection, entry, entry.content["sources"])
+    return_to_partition(connection, entry, content["sources"])
 
 
 def return_to_partition(connection: apsw.Connection, entry: TrashEntry, source_ids: list[int]) -> None:
     """Put documents that are back into the partition that was dropped with them. Part of the transaction."""
     sql = "select id, name, description, model_id from collections where id = ?"
-    [row] = fetch_all(connection, sql, (entry.content["collection_id"],))
+    [row] = fetch_all(connection, sql, (read_trashed(connection, entry)["collection_id"],))
     partition_id = ensure_partition(connection, Collection(*row), entry.name)
     sql = "update sources set partition_id = ? where id in (select value from json_each(?)) and partition_id is null"
     connection.execute(sql, (partition_id, json.dumps(source_ids)))

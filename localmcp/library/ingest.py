@@ -68,8 +68,8 @@ class Library:
         self._running = threading.Lock()
         self.restorers: dict[str, trash.Restorer] = {}
         """By kind of trash entry, from the packages that put others there, such as rules."""
-        self.after_restoring: Callable[[], object] = lambda: None
-        """Makes the vectors of what the restorers brought back."""
+        self.after_restoring: dict[str, Callable[[], object]] = {}
+        """By kind, what makes the vectors of what its restorer brought back."""
 
     def add_paths(
         self,
@@ -487,22 +487,18 @@ class Library:
 
         Raises:
             NotFound: one is not in the trash.
-            InvalidInput: another version of the same file has been added meanwhile.
+            InvalidInput: another version of the same file, or a rule that says the same, has been added meanwhile.
         """
         with self._database.write() as connection:
             collections = visible_collections(connection)
             named = [row for name in names for row in trash.named_in_trash(connection, collections, name)]
             rows = list(dict.fromkeys(named))
             trash.bring_back(connection, [row for row in rows if row.id])
-            overwritten = [
-                source_id
-                for row in rows
-                if not row.id and (source_id := trash.restore_entry(connection, row.uuid, self.restorers))
-            ]
-        if overwritten:
+            others = [trash.restore_entry(connection, row.uuid, self.restorers) for row in rows if not row.id]
+        if overwritten := [source_id for _, source_id in others if source_id]:
             self._make_vectors(Progress(), collections, sources=overwritten)
-        if any(not row.id for row in rows):
-            self.after_restoring()
+        for kind in self.after_restoring.keys() & {kind for kind, _ in others}:
+            self.after_restoring[kind]()
         return rows
 
     def find_trashed(self, name: str) -> list[str]:

@@ -45,7 +45,7 @@ from localmcp.library.walk import below
 from localmcp.schemas import nearest
 from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one
 from localmcp.storage.times import utc_moment, utc_now, utc_text
-from localmcp.storage.trash import TrashEntry, take_from_trash, trash_entries
+from localmcp.storage.trash import TrashEntry, read_trashed, take_from_trash, trash_entries
 from localmcp.tools import current_scope
 
 
@@ -365,13 +365,13 @@ def purge_expired(database: Database, days: float) -> int:
 def _purge_before(database: Database, moment: str) -> int:
     with database.write() as connection:
         entries = trash_entries(connection, moment)
+        dropped = [read_trashed(connection, entry)["id"] for entry in entries if entry.kind == "collection"]
         for entry in entries:
             take_from_trash(connection, entry)
         count = purge_sources(connection, moment) + len(entries)
         forget_purged(connection)
-    for entry in entries:
-        if entry.kind == "collection":
-            clear_collection(database, entry.content["id"])
+    for collection_id in dropped:
+        clear_collection(database, collection_id)
     return count
 
 
@@ -395,7 +395,8 @@ Restorer = Callable[[apsw.Connection, TrashEntry], object]
 def visible_entries(connection: apsw.Connection) -> list[TrashEntry]:
     """Return what is in the trash beside documents, as far as the caller may see it; the latest first."""
     allowed = current_scope().collections
-    return [entry for entry in trash_entries(connection) if allowed is None or entry.collection in allowed]
+    entries = trash_entries(connection)
+    return [entry for entry in entries if allowed is None or entry.collection is None or entry.collection in allowed]
 
 
 def entry_row(entry: TrashEntry) -> SourceRow:
@@ -404,8 +405,8 @@ def entry_row(entry: TrashEntry) -> SourceRow:
     return SourceRow(0, entry.key, 0, f"{entry.name} ({kinds.get(entry.kind, entry.kind)})", None)
 
 
-def restore_entry(connection: apsw.Connection, key: str, restorers: Mapping[str, Restorer]) -> int | None:
-    """Bring back what `entry_row` showed; returns the id of a source whose vectors may be missing.
+def restore_entry(connection: apsw.Connection, key: str, restorers: Mapping[str, Restorer]) -> tuple[str, int | None]:
+    """Bring back what `entry_row` showed; returns its kind, and the id of a source whose vectors may be missing.
 
     Part of the write transaction.
     """
@@ -416,7 +417,7 @@ def restore_entry(connection: apsw.Connection, key: str, restorers: Mapping[str,
     else:
         {"collection": restore_collection, "partition": restore_partition, **restorers}[entry.kind](connection, entry)
     take_from_trash(connection, entry)
-    return source_id
+    return entry.kind, source_id
 
 
 def _entry_named(connection: apsw.Connection, name: str) -> SourceRow | None:

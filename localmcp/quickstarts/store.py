@@ -18,7 +18,7 @@ from localmcp.quickstarts.search import document_text, tagged_ids
 from localmcp.schemas import mapping_of
 from localmcp.storage.database import bump_generations, fetch_all, fetch_column, fetch_one
 from localmcp.storage.times import utc_now
-from localmcp.storage.trash import TrashEntry, put_into_trash
+from localmcp.storage.trash import TrashEntry, put_into_trash, read_trashed
 from localmcp.tools import compact_json
 
 
@@ -269,15 +269,17 @@ def remove_quickstarts(connection: apsw.Connection, ids: Iterable[int]) -> None:
 
 
 def _put_into_trash(connection: apsw.Connection, identity: int) -> None:
-    [(name, content)] = fetch_all(connection, "select name, content from quickstarts where id = ?", (identity,))
+    sql = "select name, content, updated_at from quickstarts where id = ?"
+    [(name, content, updated_at)] = fetch_all(connection, sql, (identity,))
     tags = fetch_all(connection, "select kind, value from quickstart_tags where quickstart_id = ?", (identity,))
-    put_into_trash(connection, "quick start", name, {"content": content, "tags": tags})
+    put_into_trash(connection, "quick start", name, {"content": content, "tags": tags, "updated_at": updated_at})
 
 
 def restore_version(connection: apsw.Connection, entry: TrashEntry) -> None:
     """Bring a quick start back from the trash; the version that is there meanwhile goes there."""
-    content: str = entry.content["content"]
-    tags = tuple((kind, value) for kind, value in entry.content["tags"])
-    put_quickstarts(connection, [Draft(name=entry.name, content=_read_content(content), tags=tags)])
+    trashed = read_trashed(connection, entry)
+    tags = tuple((kind, value) for kind, value in trashed["tags"])
+    put_quickstarts(connection, [Draft(name=entry.name, content=_read_content(trashed["content"]), tags=tags)])
     # As it was, also where it cannot be read.
-    connection.execute("update quickstarts set content = ? where name = ?", (content, entry.name))
+    sql = "update quickstarts set content = ?, updated_at = ? where name = ?"
+    connection.execute(sql, (trashed["content"], trashed["updated_at"], entry.name))

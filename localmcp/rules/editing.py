@@ -122,14 +122,12 @@ class RuleEditor:
         source: Annotated[int, Param("Rule that is retired")],
         target: Annotated[int, Param("Rule that gets its instructions and uses")],
     ) -> RuleAnswer:
-        """Merge one rule into another that says the same: counts and history move, the first is retired."""
+        """Merge one rule into another that says the same: counts and history move, the first is
+        retired. Both are in the trash as they were; restoreRule brings the first back."""
         if source == target:
             raise InvalidInput(f"source and target are both {source}; name two rules.")
         with self._database.write() as connection:
-            source_rule, target_rule = require_rule(connection, source), require_rule(connection, target)
-            rulebook.move_history(connection, source_rule, target_rule)
-            if source_rule.retired_at is None:
-                rulebook.retire_rule(connection, source)
+            rulebook.merge_rules(connection, require_rule(connection, source), require_rule(connection, target))
         return self._catalog.answer(target, f"Rule {source} was merged into rule {target}.")
 
     @hidden_change(
@@ -158,10 +156,12 @@ class RuleEditor:
     def restore_rule(self, id: Annotated[int, Param("Id of the rule")]) -> RuleAnswer:  # noqa: A002
         """Bring a retired rule back into use."""
         with self._database.write() as connection:
-            if require_rule(connection, id).retired_at is not None:
-                rulebook.restore_rule(connection, id)
-        self._catalog.embed_missing_or_say()
-        return self._catalog.answer(id, f"Rule {id} is in force again.")
+            rule = require_rule(connection, id)
+            if rule.retired_at is not None:
+                rulebook.restore_rule(connection, rule)
+        notice = self._catalog.embed_missing_or_say()
+        answer = self._catalog.answer(id, f"Rule {id} is in force again.")
+        return {**answer, "notice": notice} if notice else answer
 
     @hidden_change(
         "deleteRule",

@@ -10,15 +10,23 @@ from typing import Any
 
 import apsw
 
+from localmcp.errors import InvalidInput
 from localmcp.humanize import choices, quoted
 from localmcp.index import vector
 from localmcp.index.collections import Collection, claim_collection, ensure_collection, visible_collections
 from localmcp.index.federation import shown_name
 from localmcp.index.passages import read_texts
 from localmcp.models import ModelIdentity
-from localmcp.storage.database import bump_generations, fetch_all, fetch_one, insert_row
+from localmcp.storage.database import (
+    bump_generations,
+    fetch_all,
+    fetch_column,
+    fetch_one,
+    insert_row,
+    upsert_rows,
+)
 from localmcp.storage.times import utc_now
-from localmcp.storage.trash import TrashEntry, put_into_trash
+from localmcp.storage.trash import TrashEntry, put_into_trash, read_trashed, take_from_trash
 from localmcp.tools import without_none
 from localmcp.wording.languages import detect_language
 from localmcp.wording.normalize import fold
@@ -174,13 +182,10 @@ def _is_sound(rule: Rule) -> bool:
     return sound_numbers and all(isinstance(text, str) and len(text) <= MOST_CHARACTERS for text in texts)
 
 
-def find_same(connection: apsw.Connection, rule_text: str, project: str | None) -> Rule | None:
-    """Return the rule in force with the same text in the same project."""
-    row = fetch_one(
-        connection,
-        f"{_RULE} where digest = ? and project is ? and retired_at is null limit 1",
-        (digest_of(rule_text), project),
-    )
+def find_same(connection: apsw.Connection, rule_text: str, project: str | None, *, other_than: int = 0) -> Rule | None:
+    """Return the rule in force with the same text in the same project, of another id."""
+    sql = f"{_RULE} where digest = ? and project is ? and retired_at is null and id <> ? limit 1"
+    row = fetch_one(connection, sql, (digest_of(rule_text), project, other_than))
     return Rule(*row) if row else None
 
 
@@ -283,20 +288,34 @@ def change_rule(connection: apsw.Connection, rule: Rule, draft: RuleDraft) -> No
 
 
 def retire_rule(connection: apsw.Connection, rule_id: int) -> None:
-    """Take a rule out of every search; text, vector and history stay."""
+    """Take a rule out of every search; text and history stay."""
     connection.execute("update rules set retired_at = ? where id = ?", (utc_now(), rule_id))
-    _remove_signs(connection, [rule_id])
+    _forget_vectors(connection, [rule_id])
     bump_generations(connection, "content", "signs")
 
 
-def restore_rule(connection: apsw.Connection, rule_id: int) -> None:
-    """Bring a retired rule back."""
-    connection.execute("update rules set retired_at = null where id = ?", (rule_id,))
-    collection = find_collection(connection)
-    embedded = fetch_one(connection, "select embedding from rules where id = ?", (rule_id,))
-    if collection and collection.model_id is not None and embedded is not None:
-        vector.add_signs(connection, collection.model_id, collection.id, {_VECTOR_IDS + rule_id: rule_id})
+def restore_rule(connection: apsw.Connection, rule: Rule) -> None:
+    """Bring a retired rule back; one that was merged into another, as it was before. Its vector is to be made.
+
+    Raises:
+        InvalidInput: another rule in force says the same.
+    """
+    sql = "select id, kind, name, collection, trashed_at from trash where kind = 'rule' and content ->> '$.merged' = ?"
+    if merged := fetch_all(connection, f"{sql} order by id desc limit 1", (rule.id,)):
+        entry = TrashEntry(*merged[0])
+        restore_version(connection, entry)
+        take_from_trash(connection, entry)
+    _refuse_twin(connection, rule.id, rule.rule_text, rule.project)
+    connection.execute("update rules set retired_at = null where id = ?", (rule.id,))
     bump_generations(connection, "content", "signs")
+
+
+def _refuse_twin(connection: apsw.Connection, rule_id: int, rule_text: str, project: str | None) -> None:
+    if twin := find_same(connection, rule_text, project, other_than=rule_id):
+        raise InvalidInput(
+            f"Rule {twin.id} says the same and is in force: “{twin.rule_text}”.",
+            hint=f"To have rule {rule_id} back instead, retire or delete rule {twin.id} first.",
+        )
 
 
 def delete_rule(connection: apsw.Connection, rule: Rule) -> None:
@@ -312,40 +331,51 @@ _TRASHED = (
     "id", "rule_text", "category", "context", "relevance_score", "created_from_instruction_id", "last_applied",
     "instructions_count", "inserted_at", "updated_at", "retired_at", "project", "globs", "always_apply", "language",
 )  # fmt: skip
-_USE = ("occasion", "task", "useful", "used_at")
+_USE = ("id", "occasion", "task", "useful", "used_at")
 
 
-def _put_into_trash(connection: apsw.Connection, rule: Rule) -> None:
+def _put_into_trash(connection: apsw.Connection, rule: Rule, *, merged: bool = False) -> None:
+    """Keep a rule as it is, with its uses and instructions; `merged`: it is about to be merged into another."""
     columns = ", ".join(_TRASHED)
     row = fetch_all(connection, f"select {columns} from rules where id = ?", (rule.id,))[0]
     uses = fetch_all(connection, f"select {', '.join(_USE)} from rule_uses where rule_id = ? order by id", (rule.id,))
-    told = fetch_all(connection, "select id from user_instructions where rule_id = ?", (rule.id,))
-    content = {"row": dict(zip(_TRASHED, row, strict=True)), "uses": uses, "instructions": [row[0] for row in told]}
+    told = fetch_column(connection, "select id from user_instructions where rule_id = ?", (rule.id,))
+    content: dict[str, Any] = {"row": dict(zip(_TRASHED, row, strict=True)), "uses": uses, "instructions": told}
+    if merged:
+        content["merged"] = rule.id
     put_into_trash(connection, "rule", rule.rule_text, content, COLLECTION)
 
 
 def restore_version(connection: apsw.Connection, entry: TrashEntry) -> None:
-    """Bring a rule back from the trash; the version that is there meanwhile goes there. It has no vector then."""
-    row: dict[str, Any] = {**entry.content["row"], "digest": digest_of(entry.content["row"]["rule_text"])}
-    present = load_rules(connection, [row["id"]]).get(row["id"])
-    if present is not None:
+    """Bring a rule back from the trash as it was; the version that is there meanwhile goes there.
+
+    It has no vector then. Uses and instructions are again those of the time, also where another rule had got them.
+
+    Raises:
+        InvalidInput: another rule in force says the same.
+    """
+    content = read_trashed(connection, entry)
+    row: dict[str, Any] = {**content["row"], "digest": digest_of(content["row"]["rule_text"])}
+    rule_id: int = row["id"]
+    if row["retired_at"] is None:
+        _refuse_twin(connection, rule_id, row["rule_text"], row["project"])
+    if present := load_rules(connection, [rule_id]).get(rule_id):
         _put_into_trash(connection, present)
-        _forget_vectors(connection, [present.id])
-        changes = ", ".join(f"{column} = :{column}" for column in row if column != "id")
-        connection.execute(f"update rules set {changes} where id = :id", row)
-    else:
-        insert_row(connection, "rules", row)
-        for use in entry.content["uses"]:
-            insert_row(connection, "rule_uses", {"rule_id": row["id"], **dict(zip(_USE, use, strict=True))})
-        sql = (
-            "update user_instructions set rule_id = ? where rule_id is null and id in (select value from json_each(?))"
-        )
-        connection.execute(sql, (row["id"], json.dumps(entry.content["instructions"])))
+        _forget_vectors(connection, [rule_id])
+    upsert_rows(connection, "rules", ("id",), [row])
+    connection.execute("delete from rule_uses where rule_id = ?", (rule_id,))
+    uses = [{"rule_id": rule_id, **dict(zip(_USE, use, strict=True))} for use in content["uses"]]
+    upsert_rows(connection, "rule_uses", ("id",), uses)
+    connection.execute("update user_instructions set rule_id = null where rule_id = ?", (rule_id,))
+    sql = "update user_instructions set rule_id = ? where id in (select value from json_each(?))"
+    connection.execute(sql, (rule_id, json.dumps(content["instructions"])))
     bump_generations(connection, "content", "signs")
 
 
-def move_history(connection: apsw.Connection, source: Rule, target: Rule) -> None:
-    """Give a rule the instructions, uses and count of another that is merged into it."""
+def merge_rules(connection: apsw.Connection, source: Rule, target: Rule) -> None:
+    """Give a rule the instructions, uses and count of another, which is retired; both as they were are in the trash."""
+    _put_into_trash(connection, target)
+    _put_into_trash(connection, source, merged=True)
     connection.execute("update user_instructions set rule_id = ? where rule_id = ?", (target.id, source.id))
     connection.execute("update rule_uses set rule_id = ? where rule_id = ?", (target.id, source.id))
     connection.execute(
@@ -357,6 +387,8 @@ def move_history(connection: apsw.Connection, source: Rule, target: Rule) -> Non
         {"more": source.instructions_count, "applied": source.last_applied, "id": target.id},
     )
     connection.execute("update rules set instructions_count = 0 where id = ?", (source.id,))
+    if source.retired_at is None:
+        retire_rule(connection, source.id)
 
 
 def draft_of(rule: Rule, **changes: Any) -> RuleDraft:
@@ -440,17 +472,12 @@ def rule_ids_of(vector_ids: Any) -> Any:
 
 
 def _forget_vectors(connection: apsw.Connection, rule_ids: Sequence[int]) -> None:
-    _remove_signs(connection, rule_ids)
-    vector.remove_vectors(connection, [_VECTOR_IDS + row_id for row_id in rule_ids])
-    connection.executemany("update rules set embedding = null where id = ?", ((row_id,) for row_id in rule_ids))
-
-
-def _remove_signs(connection: apsw.Connection, rule_ids: Sequence[int]) -> None:
+    vector_ids = [_VECTOR_IDS + row_id for row_id in rule_ids]
     collection = find_collection(connection)
     if collection and collection.model_id is not None:
-        vector.remove_signs(
-            connection, collection.model_id, collection.id, [_VECTOR_IDS + row_id for row_id in rule_ids]
-        )
+        vector.remove_signs(connection, collection.model_id, collection.id, vector_ids)
+    vector.remove_vectors(connection, vector_ids)
+    connection.executemany("update rules set embedding = null where id = ?", ((row_id,) for row_id in rule_ids))
 
 
 def is_bound_to(connection: apsw.Connection, collection: Collection, identity: ModelIdentity) -> bool:

@@ -11,21 +11,20 @@ from typing import Any
 
 import apsw
 
-from localmcp.storage.database import fetch_all
+from localmcp.storage.database import fetch_all, fetch_one
 from localmcp.storage.times import utc_now
 
 
 @dataclass(frozen=True, slots=True)
 class TrashEntry:
-    """Something that was removed or overwritten, with all that is needed to bring it back."""
+    """Something that was removed or overwritten; `read_trashed` returns all that is needed to bring it back."""
 
     id: int
     kind: str
     name: str
     """As lists show it and `restore_source` takes it."""
     collection: str | None
-    """None for what belongs to no collection."""
-    content: dict[str, Any]
+    """None for what belongs to no collection, which every caller may see."""
     trashed_at: str
 
     @property
@@ -46,12 +45,13 @@ def put_into_trash(
 
 def trash_entries(connection: apsw.Connection, before: str = "9999") -> list[TrashEntry]:
     """Return what is there, the latest first; only what was put there before a time (ISO 8601 UTC)."""
-    sql = "select id, kind, name, collection, content, trashed_at from trash where trashed_at < ? order by id desc"
-    rows = fetch_all(connection, sql, (before,))
-    return [
-        TrashEntry(row_id, kind, name, collection, json.loads(content), moment)
-        for row_id, kind, name, collection, content, moment in rows
-    ]
+    sql = "select id, kind, name, collection, trashed_at from trash where trashed_at < ? order by id desc"
+    return [TrashEntry(*row) for row in fetch_all(connection, sql, (before,))]
+
+
+def read_trashed(connection: apsw.Connection, entry: TrashEntry) -> dict[str, Any]:
+    """Return what `put_into_trash` was given as the content of an entry."""
+    return json.loads(fetch_one(connection, "select content from trash where id = ?", (entry.id,)))
 
 
 def take_from_trash(connection: apsw.Connection, entry: TrashEntry) -> None:

@@ -40,11 +40,11 @@ TAKES_AWAY = {
     "editRule": "a rule as it was: restore_source",
     "importQuickstarts": "quick starts as they were: restore_source",
     "importRules": "nothing",
-    "mergeRules": "retires the rules that were merged: restoreRule",
+    "mergeRules": "both rules as they were: restore_source, and restoreRule for the one that is retired",
     "rememberDeveloperInstruction": "nothing",
     "removeQuickstart": "a quick start: restore_source",
     "reportRuleUse": "nothing",
-    "restoreRule": "nothing",
+    "restoreRule": "the version that is there, if a merge is undone: restore_source",
     "retireRule": "retires a rule: restoreRule",
     # Runs what others offer.
     "ask": "what the tool that it runs does",
@@ -65,7 +65,7 @@ def workspace(tmp_path: Path) -> Iterator[Workspace]:
 def call(workspace: Workspace) -> Any:
     """Call a tool as an assistant does."""
 
-    def call(name: str, **arguments: Any) -> Any:
+    def call(name: str, /, **arguments: Any) -> Any:
         return workspace.registry.call(name, arguments, ASSISTANT).value
 
     return call
@@ -215,5 +215,94 @@ def test_removed_and_overwritten_quick_starts_come_back(call: Any, workspace: Wo
     call("restore_source", sourceId=newest["sourceId"])
     assert call("searchQuickstarts", displayName="break a lamp")["result"]["quickstart"]["name"] == "lamp"
     call("restore_source", sourceId=oldest["sourceId"])
-    after = workspace.registry.call("showQuickstart", {"name": "lamp"}).value
-    assert {**after, "updatedAt": None} == {**before, "updatedAt": None}, (before, after)
+    assert workspace.registry.call("showQuickstart", {"name": "lamp"}).value == before
+
+
+def test_a_restored_quick_start_is_as_old_as_it_was(call: Any) -> None:
+    call("importQuickstarts", text="metadata: {name: lamp}\nspec: {displayName: Change a lamp}")
+    before = call("searchQuickstarts", name="lamp")["result"]["quickstart"]
+    call("removeQuickstart", names=["lamp"])
+    call("restore_source", sourceId="lamp")
+    assert call("searchQuickstarts", name="lamp")["result"]["quickstart"] == before
+
+
+def test_a_caller_of_some_collections_sees_the_quick_start_it_removed(call: Any, workspace: Workspace) -> None:
+    call("importQuickstarts", text="metadata: {name: lamp}\nspec: {displayName: Change a lamp}")
+    limited = Scope(caller="key", trusted=False, collections=frozenset({"papers"}))
+    workspace.registry.call("removeQuickstart", {"names": ["lamp"]}, limited)
+    [entry] = workspace.registry.call("list_trash", {}, limited).value["sources"]
+    assert entry["title"] == "lamp (quick start)"
+    workspace.registry.call("restore_source", {"sourceId": "lamp"}, limited)
+    assert call("searchQuickstarts", name="lamp")["count"] == 1
+
+
+@pytest.fixture
+def merged(call: Any, workspace: Workspace) -> Any:
+    """Rule 1 has got what rule 2 had; a function that returns all that is known of both."""
+    for text in ("Write tests with pytest.", "Prefer short functions to long ones."):
+        call("addRule", rule_text=text, category="testing", globs=["*.py"])
+    call("addRule", rule_text="Prefer short functions to long ones.", onDuplicate="count")
+    for number in (1, 2, 2):
+        call("reportRuleUse", ruleIds=[number], task=f"task {number}")
+
+    def everything() -> Any:
+        with workspace.database.read() as connection:
+            tables = ("rule_uses", "user_instructions")
+            rows = [connection.execute(f"select * from {name} order by id").fetchall() for name in tables]
+        return call("listRules")["rules"], call("listRules", retired=True)["rules"], call("ruleStats"), rows
+
+    before = everything()
+    call("mergeRules", source=2, target=1)
+    assert call("ruleStats")["retired"] == 1
+    assert [row["title"] for row in call("list_trash")["sources"]] == [
+        "Prefer short functions to long ones. (rule)", "Write tests with pytest. (rule)",
+    ]  # fmt: skip
+    return everything, before
+
+
+@pytest.mark.parametrize("order", [("trash:1", "trash:2"), ("trash:2", "trash:1")])
+def test_rules_that_were_merged_come_back_as_they_were(call: Any, merged: Any, order: tuple[str, str]) -> None:
+    everything, before = merged
+    for entry in order:
+        call("restore_source", sourceId=entry)
+    assert everything() == before
+    found = call("getRelevantRules", taskDescription="short functions", similarityThreshold=-1)["rules"]
+    assert {rule["id"] for rule in found} == {1, 2}
+
+
+def test_restore_rule_undoes_a_merge_too(call: Any, merged: Any) -> None:
+    everything, before = merged
+    call("restoreRule", id=2)
+    call("restore_source", sourceId="Write tests with pytest.")
+    assert everything() == before
+
+
+def test_the_merged_version_can_be_brought_back_as_well(call: Any, merged: Any) -> None:
+    everything, _ = merged
+    now = everything()
+    call("restore_source", sourceId="Write tests with pytest.")
+    call("restore_source", sourceId="Write tests with pytest.")
+    assert everything() == now
+
+
+def test_a_rule_that_was_added_again_is_not_restored_beside_it(call: Any) -> None:
+    call("addRule", rule_text="Write tests with pytest.")
+    call("deleteRule", id=1)
+    call("addRule", rule_text="Write tests with pytest.")
+    with pytest.raises(InvalidInput, match="Rule 2 says the same and is in force"):
+        call("restore_source", sourceId="Write tests with pytest.")
+    assert call("list_trash")["total"] == 1
+    call("retireRule", id=2)
+    call("restore_source", sourceId="Write tests with pytest.")
+    with pytest.raises(InvalidInput, match="Rule 1 says the same and is in force"):
+        call("restoreRule", id=2)
+    assert [rule["id"] for rule in call("listRules")["rules"]] == [1]
+
+
+def test_restoring_anything_but_a_rule_loads_no_model_for_rules(call: Any, workspace: Workspace) -> None:
+    asked: list[str] = []
+    workspace.library.after_restoring["rule"] = lambda: asked.append("model")
+    call("importQuickstarts", text="metadata: {name: lamp}\nspec: {displayName: Change a lamp}")
+    call("removeQuickstart", names=["lamp"])
+    call("restore_source", sourceId="lamp")
+    assert asked == []
