@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
 from localmcp.arrays import Ids, Vector, Vectors, np
@@ -19,7 +20,7 @@ FEW_PASSAGES = 16
 """So few are embedded in the calling thread alone, whose priority may be low."""
 
 
-class LocalModel:
+class LocalModel(ABC):
     """A loaded model and its tokenizer; safe to call from several threads.
 
     Questions have a copy of the model that works on all threads, which is over a third faster than one alone. Passages
@@ -41,9 +42,9 @@ class LocalModel:
         self._question_slots = threading.BoundedSemaphore(1)
         self._passage_slots = threading.BoundedSemaphore(threads)
 
+    @abstractmethod
     def _load_for_passages(self) -> Run:
         """Return the copy of the model that reads passages, on one thread."""
-        raise NotImplementedError
 
     def embed_passages(self, texts: Sequence[str]) -> Vectors:
         """Return vectors of shape (n, dimension), unit rows, in the order of `texts`.

@@ -73,7 +73,7 @@ def _titles(package: Package, root: str, book: Element) -> dict[str, str]:
 
 
 def _nav_links(package: Package, path: str) -> list[tuple[str, str]]:
-    tree = parse_html(close_empty(decode_text(package.read(path, MAX_CHAPTER))[0]), package.name)
+    tree = parse_html(close_empty(decode_text(package.read(path, MAX_CHAPTER))[0]))
     links = tree.css('nav[epub\\:type~="toc"] a[href]')
     return [(link.attributes.get("href") or "", one_line(link.text())) for link in links]
 
@@ -112,6 +112,6 @@ def _chapter_markdown(package: Package, path: str) -> str:
         logger.warning("%s lists a chapter that it does not hold: %s", package.name, path)
         return ""
     data = package.read(path, MAX_CHAPTER)
-    tree = parse_html(close_empty(decode_text(data, declared_encoding(data))[0]), package.name)
+    tree = parse_html(close_empty(decode_text(data, declared_encoding(data))[0]))
     drop_controls(tree)
     return element_markdown(tree.body) if tree.body else ""

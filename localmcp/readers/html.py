@@ -1,12 +1,10 @@
 """Turns an HTML page into Markdown, without its navigation, header and footer."""
 
 import re
-from collections import Counter
 from collections.abc import Iterator
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from localmcp.errors import UnreadableDocument
 from localmcp.readers.document import Document, make_document, one_line
 from localmcp.readers.encodings import declared_encoding, decode_text, page_encoding
 from localmcp.readers.markdown import RAISED, code_fence, pipe_table
@@ -14,25 +12,12 @@ from localmcp.readers.markdown import RAISED, code_fence, pipe_table
 if TYPE_CHECKING:
     from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-MAX_DEPTH = 10_000
-"""Most nested HTML elements: the parser's time grows with the square of the depth."""
-
-MAX_COPIES = 2_000_000
-"""Most copies of unclosed formatting that an HTML page may ask for."""
-
 _HEADINGS = frozenset(("h1", "h2", "h3", "h4", "h5", "h6"))
 
 _INLINE = frozenset(
     "-text a abbr acronym b bdi bdo big br cite code data del dfn em font i img ins kbd label mark math q rp rt ruby s "
     "samp small span strike strong sub sup time tt u var wbr".split()
 )
-
-_SELF_CLOSING = frozenset(
-    "a area base br col colgroup dd dt embed hr img input li link meta optgroup option p param rp rt source tbody td "
-    "tfoot th thead tr track wbr".split()
-)
-
-_FORMATTING = frozenset("b big code em font i nobr s small strike strong tt u".split())
 
 _NEVER_TEXT = (
     "script, style, template, noscript, noframes, svg, canvas, iframe, object, dialog, button, input, select, "
@@ -75,15 +60,11 @@ _BLOCKS = frozenset(("table", "ul", "ol", "dl", "p", "div", "section"))
 CLIMBED = 8
 """Elements around a link, the nearest first, among which a block that holds it and others is looked for."""
 
-_SHAPES = frozenset("svg g text tspan circle ellipse image line path polygon polyline rect use stop".split())
-_CLOSED = re.compile(r"""(?:\s+[\w:.-]+=(?:"[^"<]*"|'[^'<]*'))*+\s*+/>""")
-"""The rest of a tag that closes itself; where a value has no quotes, `/` may belong to it."""
-
 
 def read_html(data: bytes, name: str, charset: str | None = None) -> Document:
     """Return a page; `charset`: what was said about its encoding when it was sent."""
     text, metadata = decode_text(data, page_encoding(charset or "") or declared_encoding(data))
-    tree = parse_html(text, name)
+    tree = parse_html(text)
     title = tree.css_first("title")
     author = tree.css_first("meta[name=author]")
     if author and author.attributes.get("content"):
@@ -104,41 +85,15 @@ def _title(headings: "list[LexborNode]", title: str) -> str:
     return next((name for name in names if name and one_line(name) in one_line(title)), title)
 
 
-def html_markdown(text: str, name: str) -> str:
+def html_markdown(text: str) -> str:
     """Return a page or a mail in HTML as Markdown."""
-    return _page_text(parse_html(text, name))[0]
+    return _page_text(parse_html(text))[0]
 
 
-def parse_html(text: str, name: str) -> "LexborHTMLParser":
+def parse_html(text: str) -> "LexborHTMLParser":
     from selectolax.lexbor import LexborHTMLParser
 
-    _check_nesting(text, name)
     return LexborHTMLParser(text)
-
-
-def _check_nesting(text: str, name: str) -> None:
-    """Refuses pages that would cost the parser minutes or gigabytes, by an upper estimate of what is open at each tag.
-
-    Elements that close by themselves do not count, nor do closed shapes of a drawing. Open formatting is copied into
-    every paragraph that follows.
-    """
-    opened = Counter[str]()
-    depth = formatting = copies = 0
-    in_drawing = False
-    for match in re.finditer(r"<(/?)([a-zA-Z][^\s/>]*)", text):
-        tag = match[2].lower()
-        # Other elements may end the drawing, and outside of it a shape does not close itself.
-        in_drawing = tag in _SHAPES and (in_drawing or tag == "svg") and (tag != "svg" or not match[1])
-        if in_drawing and _CLOSED.match(text, match.end()):
-            continue
-        step = -1 if match[1] else 1
-        copies += formatting if step > 0 else 0
-        if tag not in _SELF_CLOSING and opened[tag] + step >= 0:
-            opened[tag] += step
-            depth += step
-            formatting += step if tag in _FORMATTING else 0
-        if depth > MAX_DEPTH or copies > MAX_COPIES:
-            raise UnreadableDocument(f"{name} is refused: its elements are nested too deeply.")
 
 
 def _page_text(tree: "LexborHTMLParser") -> "tuple[str, LexborNode | None]":

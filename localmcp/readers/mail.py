@@ -176,7 +176,7 @@ def _message_document(message: EmailMessage, name: str, attachments: list[str]) 
         "messageId": fields["message-id"].strip("<>"),
         "attachments": attachments,
     }
-    own, repeated = split_quotes(_body(message, name))
+    own, repeated = split_quotes(_body(message))
     top = "\n".join(f"{key.capitalize()}: {fields[key]}" for key in ("from", "to", "cc", "date") if fields[key])
     if attachments:
         top += f"\nAttachments: {', '.join(attachments)}"
@@ -206,29 +206,29 @@ def mail_date(value: str) -> str:
         return ""
 
 
-def _body(message: EmailMessage, name: str) -> str:
+def _body(message: EmailMessage) -> str:
     """Return the text of a mail: all parts of it that are text, each in its plainest form, without attachments."""
-    text = _part_text(message, name)
+    text = _part_text(message)
     if text.strip():
         return text
     # A part that has the name of a file is an attachment, unless there is no other text.
     named = cast(EmailMessage | None, message.get_body(("plain", "html")))
-    return _readable_text(named, name) if named else text
+    return _readable_text(named) if named else text
 
 
-def _part_text(part: EmailMessage, name: str) -> str:
+def _part_text(part: EmailMessage) -> str:
     if part.get_content_type() == "multipart/alternative" and part.is_multipart():
         options = sorted(cast(Iterator[EmailMessage], part.iter_parts()), key=_plainness)
-        texts = filter(str.strip, (_part_text(option, name) for option in options))
+        texts = filter(str.strip, (_part_text(option) for option in options))
         plainest = next(texts, "")
         richer = next(texts, "") if len(plainest) < SHORT_NOTE else ""
         return f"{plainest}\n\n{richer}" if len(richer) > MUCH_MORE * len(plainest) else plainest
     if part.get_content_maintype() == "multipart" and part.is_multipart():
-        return _join_parts(_part_text(inner, name) for inner in cast(Iterator[EmailMessage], part.iter_parts()))
+        return _join_parts(_part_text(inner) for inner in cast(Iterator[EmailMessage], part.iter_parts()))
     # Without its boundary, a message of several parts is one text.
     if part.get_content_maintype() not in ("text", "multipart") or _attachment_name(part):
         return ""
-    return _readable_text(part, name)
+    return _readable_text(part)
 
 
 def _plainness(part: EmailMessage) -> int:
@@ -247,10 +247,10 @@ def _join_parts(texts: Iterator[str]) -> str:
     return "\n\n".join(parts)
 
 
-def _readable_text(part: EmailMessage, name: str) -> str:
+def _readable_text(part: EmailMessage) -> str:
     text, kind = _decoded(part), part.get_content_type()
     if kind == "text/html":
-        return html_markdown(text, name)
+        return html_markdown(text)
     return calendar_text(text) if kind == "text/calendar" else text
 
 

@@ -164,11 +164,15 @@ def read_docx(data: bytes, name: str) -> Document:
 def _read_style(style: Element) -> _Style:
     values = {local(element): attribute(element, "val") for element in style.iter()}
     name = values.get("name", "").lower()
-    outline, heading = values.get("outlineLvl", ""), re.fullmatch(r"heading (\d)", name)
-    level = int(heading[1]) if heading else 1 if name == "title" else None
-    if level is None and outline.isdecimal() and int(outline) < 9:
-        level = int(outline) + 1
+    heading = re.fullmatch(r"heading (\d)", name)
+    level = int(heading[1]) if heading else 1 if name == "title" else _outline_level(values)
     return _Style(name, values.get("basedOn", ""), level, values.get("numId", ""))
+
+
+def _outline_level(values: dict[str, str]) -> int | None:
+    """Return the level of a heading, from 1, among the properties of a style or a paragraph; None for other text."""
+    outline = values.get("outlineLvl", "")
+    return int(outline) + 1 if outline.isdecimal() and int(outline) < 9 else None
 
 
 def _read_numbering(root: Element) -> dict[tuple[str, int], tuple[str, str]]:
@@ -200,8 +204,8 @@ def _word_blocks(parent: Element, word: _Word) -> Iterator[str]:
 def _word_paragraph(paragraph: Element, word: _Word) -> Iterator[str]:
     values = {local(e): attribute(e, "val") for p in paragraph if local(p) == "pPr" for e in p.iter()}
     style = word.style(values.get("pStyle", ""))
-    outline, numbering = values.get("outlineLvl", ""), values.get("numId", style.numbering)
-    level = int(outline) + 1 if outline.isdecimal() and int(outline) < 9 else style.level
+    numbering = values.get("numId", style.numbering)
+    level = _outline_level(values) or style.level
     text = _word_text(paragraph)
     if text and not style.name.startswith("toc "):
         if level is not None:

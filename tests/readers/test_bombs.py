@@ -82,6 +82,9 @@ BOMBS = {
             + "</w:body></w:document>"
         }
     ),
+    "nested.html": lambda: b"</b><div>" * 200_000 + b"deep",
+    "drawn.html": lambda: b'<path d="M0" />' * 20_000 + b"deep",
+    "fonts.html": lambda: b"<p>" + b"".join(b"<font size=%d>" % n for n in range(1000)) + b"<p>x" * 10_000,
     "headings.md": lambda: b"# x\n" + b"#\n" * 150_000,
     "list.md": lambda: b"- a\n" * 100_000,
 }
@@ -110,6 +113,9 @@ def outcomes():
     [
         ("large.epub", "unpacks to more than 20 MB"),
         ("forms.pdf", "reading it took more than"),
+        ("nested.html", "reading it took more than"),
+        ("fonts.html", "reading it took more than"),
+        ("drawn.html", ""),
         ("repeated.epub", ""),
         ("small.docx", ""),
         ("headings.md", ""),

@@ -417,22 +417,6 @@ def test_content_that_announces_itself_needs_no_suffix() -> None:
     assert read_bytes(make_pdf([["Hello"]]), "stdin").format == "pdf"
 
 
-@pytest.mark.parametrize(
-    "page",
-    [
-        "<div>" * 200_000 + "deep",
-        "</b><div>" * 200_000 + "deep",
-        "<p>" + "".join(f"<font size={size}>" for size in range(1000)) + "<p>x" * 10_000,
-        "<svg><path d= />" + "<path d= />" * 20_000,
-        "<svg><div>" + '<path d="M0" />' * 20_000,
-        '<path d="M0" />' * 20_000,
-    ],
-)
-def test_html_that_would_take_minutes_or_gigabytes_is_refused(page: str) -> None:
-    with pytest.raises(UnreadableDocument, match="nested too deeply"):
-        read_bytes(page.encode(), "a.html")
-
-
 def test_deep_but_bearable_html_still_gives_its_text() -> None:
     assert read_bytes(b"<div>" * 5000 + b"deep", "a.html").text == "deep"
     assert read_bytes(b"<ul><li>" * 400 + b"deep", "a.html").text.endswith("deep")
@@ -634,7 +618,8 @@ def test_compressed_text_is_read_by_its_inner_name(tmp_path: Path) -> None:
         read_bytes(packed[:-9], "changes.md.gz")
 
 
-def test_a_file_that_cannot_be_read_says_why() -> None:
+def test_a_file_that_cannot_be_read_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readers, "old_office_program", lambda suffix: "")
     with pytest.raises(UnreadableDocument, match="larger than 0.0001 MB"):
         list(read_documents(io.BytesIO(b"x" * 101), "large.txt", max_bytes=100))
     with pytest.raises(UnreadableDocument, match="is empty"):
