@@ -275,30 +275,22 @@ def lean_document(result: Any) -> Answer:
     is_shown = source["content"].split("\n", 1)[0].lstrip("# ") == source["title"] and "outline" not in result
     title = "" if is_shown else f"{source['title']} | "
     head = f"# {title}{name}{unusual} | id {short_id(source['id'])}{lines}"
-    structured = {**{key: value for key, value in result.items() if key != "chunks"}, "source": _lean_source(source)}
+    lean = {key: value for key, value in source.items() if key not in ("createdAt", "metadata", "freshness")}
+    lean |= {"metadata": source["metadata"]} if source["metadata"] else {}
+    lean |= {"freshness": source["freshness"]} if source["freshness"] in ("changed", "missing") else {}
+    structured = {**{key: value for key, value in result.items() if key != "chunks"}, "source": lean}
     if "outline" in result:
         head += " | first line and heading of each section"
-        return _answer(structured, "\n".join([head, *_outline_lines(result["outline"]), *_read_on(result)]))
+        lines = [f"{' ' * entry['level']}{entry['startLine']} {entry['heading']}" for entry in result["outline"]]
+        if [entry["heading"] for entry in result["outline"]] == [BEGINNING]:
+            [whole] = result["outline"]
+            lines = [f"It has no headings. Read it by lines={whole['startLine']}-{whole['endLine']}"]
+        return _answer(structured, "\n".join([head, *lines, *_read_on(result)]))
     text = (
         source["content"].rstrip()
         or "Nothing begins at this offset: offsets come from nextOffset, they count passages."
     )
     return _answer(structured, "\n".join([head, text, *_read_on(result)]))
-
-
-def _outline_lines(outline: Sequence[Json]) -> list[str]:
-    if [entry["heading"] for entry in outline] == [BEGINNING]:
-        return [f"It has no headings. Read it by lines={outline[0]['startLine']}-{outline[0]['endLine']}"]
-    return [f"{' ' * entry['level']}{entry['startLine']} {entry['heading']}" for entry in outline]
-
-
-def _lean_source(source: Json) -> Json:
-    lean = {key: value for key, value in source.items() if key not in ("createdAt", "metadata", "freshness")}
-    if source["metadata"]:
-        lean["metadata"] = source["metadata"]
-    if source["freshness"] in ("changed", "missing"):
-        lean["freshness"] = source["freshness"]
-    return lean
 
 
 def _read_on(result: Json) -> list[str]:

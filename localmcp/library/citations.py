@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import stat
 import uuid
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Literal, NotRequired
 
@@ -18,7 +19,7 @@ from localmcp.index.federation import Federation
 from localmcp.index.index import Index
 from localmcp.index.passages import Passage, find_passage, passages_of_source
 from localmcp.library.answers import lean_verification
-from localmcp.library.names import Id, resolve_chunk, resolve_source, shown_id
+from localmcp.library.names import resolve_chunk, resolve_source, shown_id
 from localmcp.readers.outline import path_at
 from localmcp.schemas import mapping_of
 from localmcp.storage.database import fetch_column
@@ -227,7 +228,14 @@ class Citations:
         words = _folded(quote.strip().strip("“”„«»‘’\"'"))
         if not quote.strip():
             raise InvalidInput("quote: it holds no visible character; give the words to check.")
-        cited = self._cited(id) if id else None
+        cited = None
+        if id:
+            with suppress(InvalidInput):
+                cited = resolve_chunk(self.federation, "id", id)
+            try:
+                cited = cited or resolve_source(self.federation, "id", id)
+            except NotFound as error:
+                raise NotFound(f"No passage or document with id {id}.", hint=error.hint) from error
         elsewhere: Verification | None = None
 
         def look(index: Index, origin: str | None) -> tuple[bool, Verification] | None:
@@ -242,17 +250,6 @@ class Citations:
             return {"verdict": "absent", "message": "No indexed document holds these words."}
         elsewhere["verdict"], elsewhere["message"] = "absent", "Not where they were cited from; they stand elsewhere."
         return elsewhere
-
-    def _cited(self, name: str) -> Id:
-        """Return the passage or document that an id, path or title means."""
-        try:
-            chunk = resolve_chunk(self.federation, "id", name)
-        except InvalidInput:
-            chunk = None
-        try:
-            return chunk or resolve_source(self.federation, "id", name)
-        except NotFound as error:
-            raise NotFound(f"No passage or document with id {name}.", hint=error.hint) from error
 
 
 def _look(

@@ -33,7 +33,7 @@ from localmcp.index.vector_queue import BEHIND, FRONT, MOST_BATCH, MOST_BEHIND, 
 from localmcp.library import ledger, trash
 from localmcp.library.background import SCAN_SECONDS, SCANS, Announcement, is_filling
 from localmcp.library.indexing import Indexer, find_text, recognized_in
-from localmcp.library.ledger import Root, check_options, find_targets, owner_of, why_absent
+from localmcp.library.ledger import Entry, Root, check_options, find_targets, owner_of, why_absent
 from localmcp.library.names import SourceRow
 from localmcp.library.plan import Plan, plan_adding, plan_refresh, set_aside
 from localmcp.library.reading import Origin, Task, draft_source, read_groups, window_for
@@ -294,7 +294,10 @@ class Library:
         for path, reason in reasons.items():
             run.report.add_problem(path, reason)
         with self._database.write() as connection:
-            ledger.record_absent(connection, collection.id, reasons)
+            for path, reason in reasons.items():
+                # Unless something is known of it.
+                if path not in ledger.entries_below(connection, collection.id, path):
+                    ledger.record(connection, collection.id, None, [Entry(path, "failed", reason)])
 
     def _carry_out(
         self, collection: Collection, plans: Sequence[Plan], run: Progress, *, remember: bool = True

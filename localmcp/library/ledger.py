@@ -261,13 +261,6 @@ def entries_below(connection: apsw.Connection, collection_id: int, path: str) ->
     return {row[0]: Entry(*row) for row in rows}
 
 
-def record_absent(connection: apsw.Connection, collection_id: int, reasons: Mapping[str, str]) -> None:
-    """Record paths that do not exist, with the reasons, unless something is known of them."""
-    for path, reason in reasons.items():
-        if path not in entries_below(connection, collection_id, path):
-            record(connection, collection_id, None, [Entry(path, "failed", reason)])
-
-
 def record(connection: apsw.Connection, collection_id: int, root_id: int | None, entries: Iterable[Entry]) -> None:
     """Record the status of paths. Part of the caller's write transaction."""
     seen = {"collection_id": collection_id, "root_id": root_id, "seen_at": utc_now()}

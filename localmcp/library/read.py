@@ -168,7 +168,13 @@ class KnowledgeBase(PassageSearch, DocumentLists):
                 if target is None or target.collection_id not in visible:
                     return None
                 if section:
-                    passages = _section_around(passages_of_source(connection, target.source_id), target)
+                    # Those around the target that are under its heading, or under none as it is.
+                    path, passages = target.headings, [target]
+                    whole = passages_of_source(connection, target.source_id)
+                    for _, group in groupby(whole, key=lambda passage: passage.headings[: len(path) or None] == path):
+                        members = list(group)
+                        if any(passage.chunk_id == target.chunk_id for passage in members):
+                            passages = members
                 else:
                     first, last = target.position - window, target.position + window
                     passages = passages_of_source(connection, target.source_id, first, last)
@@ -480,16 +486,6 @@ def _around(passages: Sequence[Passage], target: Passage, budget: int | None) ->
             break
         positions.add(passage.position)
     return [passage for passage in passages if passage.position in positions]
-
-
-def _section_around(passages: Sequence[Passage], target: Passage) -> list[Passage]:
-    """Return the passages around the target that are under its heading, or under none as the target."""
-    path = target.headings
-    for _, group in groupby(passages, key=lambda passage: passage.headings[: len(path) or None] == path):
-        members = list(group)
-        if any(passage.chunk_id == target.chunk_id for passage in members):
-            return members
-    return [target]
 
 
 def _headings_of(passages: Sequence[Passage]) -> list[dict[str, Any]]:

@@ -372,7 +372,13 @@ def draft_source(document: Document, window: Window, origin: Origin) -> SourceDr
         metadata={**document.metadata, **origin.metadata},
         chunks=[
             draft_chunk(
-                chunk, title, title, _language_of(chunk, language), _kind_of(chunk, by_word_only), with_words=True
+                chunk,
+                title,
+                title,
+                # Of code, half the passages are undecided, and one in 200 was taken for a language that is not in it.
+                (chunk.kind != "code" and detect_language(_prose(chunk.text))) or language,
+                WORD_ONLY if by_word_only or is_data(chunk.text) else chunk.kind,
+                with_words=True,
             )
             for chunk in chunks
         ],
@@ -390,12 +396,3 @@ def _prose(text: str) -> str:
     """Return a text without the header of a mail, which looks English in every language."""
     header = MAIL_HEADER.match(text)
     return text[header.end() :] if header else text
-
-
-def _language_of(chunk: Chunk, document_language: str) -> str:
-    # Of code, half the passages are undecided, and one in 200 was taken for a language that is not in it.
-    return (chunk.kind != "code" and detect_language(_prose(chunk.text))) or document_language
-
-
-def _kind_of(chunk: Chunk, by_word_only: bool) -> str:
-    return WORD_ONLY if by_word_only or is_data(chunk.text) else chunk.kind

@@ -291,7 +291,8 @@ def _spread(hits: Sequence[Hit]) -> list[Hit]:
     counts: Counter[tuple[str | None, str]] = Counter()
     texts: set[str] = set()
     for hit in hits[:WINDOW]:
-        text = _words_below_headings(hit.passage.text)
+        # A section that another guide repeats has another number in its heading.
+        text = " ".join(re.findall(r"\w+", _HEADING.sub("", hit.passage.text))) or hit.passage.text
         if len(first) < FIRST and counts[_document_of(hit)] < PER_DOCUMENT and text not in texts:
             counts[_document_of(hit)] += 1
             texts.add(text)
@@ -299,11 +300,6 @@ def _spread(hits: Sequence[Hit]) -> list[Hit]:
         else:
             later.append(hit)
     return [*first, *later, *hits[WINDOW:]]
-
-
-def _words_below_headings(text: str) -> str:
-    """Return the words below the headings of a passage: a section that another guide repeats has another number."""
-    return " ".join(re.findall(r"\w+", _HEADING.sub("", text))) or text
 
 
 def _group_by_document(hits: Sequence[Hit]) -> tuple[list[Hit], dict[str, int]]:
@@ -319,6 +315,8 @@ def _search_result(
 ) -> SearchResult:
     shown = request.offset + len(outcome.hits)
     repairs = outcome.query.repairs if outcome.query else ()
+    replacements = {repair.word: repair.replacement for repair in repairs}
+    corrected = (replacements.get(fold(word).strip(".,;:!?()\"'"), word) for word in request.text.split())
     result = {
         "query": request.text,
         "mode": request.mode,
@@ -330,7 +328,7 @@ def _search_result(
         "coverage": outcome.coverage if outcome.coverage < 1 else None,
         "notices": outcome.notices or None,
         "repairs": [{"word": r.word, "replacement": r.replacement} for r in repairs] or None,
-        "didYouMean": _corrected(request.text, outcome) if repairs else None,
+        "didYouMean": " ".join(corrected) if repairs else None,
         "nextCursor": f"{page}{shown}" if outcome.hits and shown < outcome.total else None,
         "explain": _explanation(outcome) if explain else None,
     }
@@ -356,12 +354,6 @@ def _cut(hit: SearchHit, longest: int | None) -> None:
     if content != hit["content"]:
         hit.pop("highlight", None)  # its place was in the whole passage
     hit["content"] = content
-
-
-def _corrected(text: str, outcome: SearchOutcome) -> str:
-    """Return the query with its repairs, every other word as typed."""
-    replacements = {r.word: r.replacement for r in outcome.query.repairs} if outcome.query else {}
-    return " ".join(replacements.get(fold(word).strip(".,;:!?()\"'"), word) for word in text.split())
 
 
 def _explanation(outcome: SearchOutcome) -> dict[str, Any]:

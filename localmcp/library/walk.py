@@ -208,10 +208,11 @@ class _Walk:
 
     def _look(self, entry: os.DirEntry[str], layers: tuple[_Layer, ...], patterns: _Patterns) -> File | Passed | None:
         """Return a file, or why an entry is not taken; None for a folder to go into."""
-        if not _is_unicode(entry.name):
+        if entry.name != unicode_path(entry.name):
             return Passed(unicode_path(entry.path), NOT_UNICODE)
         try:
-            if entry.is_symlink() or _is_junction(entry):
+            # Python 3.12 and later know Windows' junctions.
+            if entry.is_symlink() or bool(getattr(entry, "is_junction", bool)()):
                 return Passed(entry.path, "symbolic link, not followed")
             is_folder = entry.is_dir(follow_symlinks=False)
             status = entry.stat(follow_symlinks=False)
@@ -394,16 +395,3 @@ def prefix_of(folder: str) -> str:
 def _relative(path: str, base: str, is_folder: bool) -> str:
     relative = path[len(prefix_of(base)) :].replace(os.sep, "/")
     return f"{relative}/" if is_folder else relative
-
-
-def _is_junction(entry: os.DirEntry[str]) -> bool:
-    # Python 3.12 and later know Windows' junctions.
-    return bool(getattr(entry, "is_junction", bool)())
-
-
-def _is_unicode(name: str) -> bool:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
