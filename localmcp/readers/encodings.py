@@ -2,6 +2,7 @@
 
 import re
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE, BOM_UTF32_BE, BOM_UTF32_LE, getincrementaldecoder
+from contextlib import suppress
 from typing import Any
 
 HEAD = 8192
@@ -65,11 +66,9 @@ def looks_like_text(head: bytes) -> bool:
     if head.startswith(tuple(bom for bom, _ in _BOMS)) or _wide_encoding(head):
         return True
     controls = len(head) - len(head.translate(None, _CONTROLS))
-    return controls * 50 <= len(head) and (b"\0" not in head or _may_hold_nul(head))
-
-
-def _may_hold_nul(head: bytes) -> bool:
-    """Return whether a beginning with a NUL is text: mostly ASCII, or UTF-8, which may end inside a character."""
+    if controls * 50 > len(head) or b"\0" not in head:
+        return controls * 50 <= len(head)
+    # With a NUL it is text if it is mostly ASCII, or UTF-8, which may end inside a character.
     if len(head.translate(None, _ASCII)) * 2 <= len(head):
         return True
     try:
@@ -85,8 +84,10 @@ def decode_text(data: bytes, declared: str | None = None) -> tuple[str, dict[str
             return data[len(bom) :].decode(encoding, "replace"), _encoding_metadata(encoding)
     if encoding := _wide_encoding(data[:HEAD]):
         return data.decode(encoding, "replace"), _encoding_metadata(encoding)
-    if _ESCAPED.search(data) and (text := _decode_escaped(data)):
-        return text, _encoding_metadata("iso-2022-jp")
+    if _ESCAPED.search(data):
+        # Japanese in seven bits, which is valid UTF-8, too.
+        with suppress(UnicodeDecodeError):
+            return data.decode("iso-2022-jp"), _encoding_metadata("iso-2022-jp")
     try:
         return data.decode("utf-8"), {}
     except UnicodeDecodeError:
@@ -117,14 +118,6 @@ def _mostly_utf8(data: bytes) -> str | None:
     broken = text.count("\ufffd")
     foreign = sum(character > "\x7f" for character in text) - broken
     return "utf-8" if foreign > 4 * broken else None
-
-
-def _decode_escaped(data: bytes) -> str:
-    """Return Japanese text in seven bits, which is valid UTF-8; "" if it is not."""
-    try:
-        return data.decode("iso-2022-jp")
-    except UnicodeDecodeError:
-        return ""
 
 
 def _western(data: bytes) -> str | None:

@@ -22,7 +22,7 @@ MAX_CHAPTER = 20_000_000
 
 def read_epub(data: bytes, name: str) -> Document:
     package = Package(data, name)
-    root = _epub_root(package)
+    root = next(attribute(file, "full-path") for file in elements(package.root("META-INF/container.xml"), "rootfile"))
     book = package.root(root)
     # A spine that lists a chapter twice would only repeat it.
     paths = list(dict.fromkeys(_member(root, page) for page in _spine(book)))
@@ -34,10 +34,6 @@ def read_epub(data: bytes, name: str) -> Document:
     properties = set_fields(title=values.get("title"), creator=values.get("creator"), created=values.get("date"))
     metadata = set_fields(language=values.get("language"))
     return office_document(name, "epub", text, properties, metadata=metadata)
-
-
-def _epub_root(package: Package) -> str:
-    return next(attribute(file, "full-path") for file in elements(package.root("META-INF/container.xml"), "rootfile"))
 
 
 def _spine(book: Element) -> list[str]:

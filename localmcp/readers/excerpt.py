@@ -40,7 +40,11 @@ class Matcher:
 
 def excerpt(text: str, matcher: Matcher, width: int, most: int = LINES) -> list[str]:
     """The `most` lines of `text`, wrapped at `width`, that hold most of the words; its beginning when none does."""
-    lines = [part for line in text.splitlines() if line.strip() for part in _wrap(line, width)]
+    lines: list[str] = []
+    for line in filter(str.strip, text.splitlines()):
+        # Two columns are kept for the marks of an excerpt. Indentation of code stays.
+        indent = line[: len(line) - len(line.lstrip())].expandtabs(4)[: width // 2]
+        lines += textwrap.wrap(line.strip(), width - 4, initial_indent=indent, subsequent_indent=indent) or [""]
     start = _best_window([matcher.stems_in(line) for line in lines], most)
     shown = lines[start : start + most]
     if not shown:
@@ -50,12 +54,6 @@ def excerpt(text: str, matcher: Matcher, width: int, most: int = LINES) -> list[
     if start + most < len(lines):
         shown[-1] += " …"
     return shown
-
-
-def _wrap(line: str, width: int) -> list[str]:
-    """Two columns are kept for the marks of an excerpt. Indentation of code stays."""
-    indent = line[: len(line) - len(line.lstrip())].expandtabs(4)[: width // 2]
-    return textwrap.wrap(line.strip(), width - 4, initial_indent=indent, subsequent_indent=indent) or [""]
 
 
 def _best_window(stems_by_line: list[set[str]], size: int) -> int:

@@ -67,7 +67,8 @@ def read_mailbox(file: BinaryIO, name: str, read: ReadBytes, *, max_bytes: int) 
     """Yield the messages of a mailbox with their attachments, without holding more than one of them."""
     members = set[str]()
     for offset, data in _split_mailbox(file, max_bytes):
-        member = _member_name(data or b"", offset)
+        match = re.search(rb"(?im)^message-id:\s*<([^>\s]{1,200})>", (data or b"")[:65_536])
+        member = match[1].decode("ascii", "replace") if match else f"message at {offset}"
         member = f"{member} at {offset}" if member in members else member
         members.add(member)
         if data is None:
@@ -93,11 +94,6 @@ def _split_mailbox(file: BinaryIO, max_bytes: int) -> Iterator[tuple[int, bytes 
         blank = line in (b"\n", b"\r\n")
     if position > offset:
         yield offset, b"".join(lines) if size <= max_bytes else None
-
-
-def _member_name(data: bytes, offset: int) -> str:
-    match = re.search(rb"(?im)^message-id:\s*<([^>\s]{1,200})>", data[:65_536])
-    return match[1].decode("ascii", "replace") if match else f"message at {offset}"
 
 
 def _read_message(data: bytes, name: str, member: str, read: ReadBytes) -> Iterator[Document]:

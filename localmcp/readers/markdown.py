@@ -3,6 +3,7 @@
 import json
 import logging
 import re
+import tomllib
 from dataclasses import replace
 from functools import cache
 from html import unescape
@@ -60,8 +61,10 @@ def _front_matter(text: str) -> tuple[dict[str, Any], int, str]:
     """The YAML between two `---` lines at the top, or the TOML between two `+++` lines, as JSON values, the offset
     at which the body begins, and what is wrong with it."""
     if toml := re.match(r"\+\+\+[ \t]*\r?\n(.{0,65536}?)^\+\+\+[ \t]*\r?$", text, re.S | re.M):
-        front, remark = _read_toml(toml[1])
-        return front, toml.end(), remark
+        try:
+            return json_value(tomllib.loads(toml[1].replace("\r\n", "\n"))), toml.end(), ""
+        except (tomllib.TOMLDecodeError, RecursionError) as error:
+            return {}, toml.end(), f"its front matter is not TOML: {error}"
     match = re.match(r"---[ \t]*\r?\n(.{0,65536}?)^(?:---|\.\.\.)[ \t]*\r?$", text, re.S | re.M)
     if not match:
         return {}, 0, ""
@@ -89,15 +92,6 @@ def _read_yaml(text: str) -> dict[str, Any] | None:
         logger.debug("front matter is not YAML: %s", error)
         return None
     return cast("dict[str, Any]", front) if isinstance(front, dict) else {}
-
-
-def _read_toml(text: str) -> tuple[dict[str, Any], str]:
-    import tomllib
-
-    try:
-        return json_value(tomllib.loads(text.replace("\r\n", "\n"))), ""
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        return {}, f"its front matter is not TOML: {error}"
 
 
 @cache
@@ -131,17 +125,17 @@ def first_heading(markdown: str) -> str:
 
     None if there is none, it is one of a series, or one of several sections: `## To do` before `## Done`.
     """
-    tokens = pairwise([*markdown_parser().parse(markdown), None])
-    headings = [(_level(token), text) for token, following in tokens if (text := _heading_text(token, following))]
+    parsed: list[Any] = [*markdown_parser().parse(markdown), None]
+    # The HTML that counts as one is always `<h1>`.
+    headings = [
+        (int(token.tag[1:]) if token.type == "heading_open" else 1, text)
+        for token, following in pairwise(parsed)
+        if (text := _heading_text(token, following))
+    ]
     highest = min((level for level, _ in headings), default=1)
     if highest > 1 and sum(level == highest for level, _ in headings) > 1:
         return ""
     return title_among(text for _, text in dropwhile(lambda heading: heading[0] > highest, headings))
-
-
-def _level(token: Any) -> int:
-    """Return the level of a heading, from 1; the HTML that counts as one is always `<h1>`."""
-    return int(token.tag[1:]) if token.type == "heading_open" else 1
 
 
 _HTML_TITLE = re.compile(r"<h1\b[^<>]{0,500}>(.{0,500}?)</h1>", re.I | re.S)
@@ -181,13 +175,9 @@ def _cell_markdown(cell: dict[str, Any], language: str) -> str:
 
 
 def code_fence(code: str, language: str = "") -> str:
-    marks = fence_around(code)
+    # A fence that nothing in the code ends.
+    marks = "`" * (1 + max((len(run) for run in re.findall("`{3,}", code)), default=2))
     return f"{marks}{language}\n{code}\n{marks}"
-
-
-def fence_around(code: str) -> str:
-    """Return a fence that nothing in the code ends."""
-    return "`" * (1 + max((len(run) for run in re.findall("`{3,}", code)), default=2))
 
 
 def pipe_table(rows: list[list[str]]) -> str:

@@ -291,16 +291,15 @@ def _read_underlined(text: str, line_starts: list[int]) -> Iterator[_Heading]:
         if style not in styles:
             styles.append(style)
         first = _with_labels(text, line_starts, line - overlined)
-        yield _Heading(first, styles.index(style) + 1, _without_roles(" ".join(title.split())))
+        words = " ".join(title.split())
+        if "`" in words or "*" in words:
+            # `:mod:`email` *old*` as people read it: `email old`.
+            words = _EMPHASIS.sub(r"\2", _ROLE.sub(r"\2", words))
+        yield _Heading(first, styles.index(style) + 1, words)
 
 
 _ROLE = re.compile(r"(?::[a-zA-Z][\w:+.-]*:)?(`{1,2})[!~]?([^`]+?)(?:\s+<[^`<>]*>)?\1_{0,2}")
 _EMPHASIS = re.compile(r"(?<![\w*])(\*{1,2})([^\s*]|[^\s*][^*]*[^\s*])\1(?![\w*])")
-
-
-def _without_roles(title: str) -> str:
-    """`:mod:`email` *old*` of reStructuredText as people read it: `email old`."""
-    return _EMPHASIS.sub(r"\2", _ROLE.sub(r"\2", title)) if "`" in title or "*" in title else title
 
 
 _LABEL = re.compile(r"\.\. _[^\n]+:\s*")

@@ -48,12 +48,13 @@ _SHAPES_OF_LETTERS = re.compile("[\ufb00-\ufdff\ufe70-\ufefc]+")
 
 
 def read_pdf(data: bytes, name: str) -> Document:
-    pdfium = import_module("pypdfium2")
+    pdfium, raw = import_module("pypdfium2"), import_module("pypdfium2.raw")
     with _pdfium:
         try:
             with closing(pdfium.PdfDocument(data)) as pdf:
                 pdf.init_forms()
-                title, author, created = (_property(pdf, key) for key in (b"Title", b"Author", b"CreationDate"))
+                keys = (b"Title", b"Author", b"CreationDate")
+                title, author, created = (_read(raw, raw.FPDF_GetMetaText, pdf, key) for key in keys)
                 pages = _pdf_pages(pdf, name)
                 bookmarks = list(_bookmarks(pdf))
         except pdfium.PdfiumError as error:
@@ -170,24 +171,15 @@ def _known_words() -> frozenset[str]:
 
 def _bookmarks(pdf: Any) -> Iterator[tuple[int, tuple[str, ...]]]:
     """Yield the page, from 0, and the path of each bookmark that is in order."""
+    raw = import_module("pypdfium2.raw")
     path: tuple[str, ...] = ()
     last = 0
     for bookmark in islice(pdf.get_toc(), MOST_BOOKMARKS):
-        place, title = bookmark.get_dest(), _title(bookmark)
+        place, title = bookmark.get_dest(), one_line(_read(raw, raw.FPDFBookmark_GetTitle, bookmark))
         page = place.get_index() if place else None
         if title and page is not None and last <= page < len(pdf):
             path, last = (*path[: bookmark.level], title), page
             yield page, path
-
-
-def _title(bookmark: Any) -> str:
-    raw = import_module("pypdfium2.raw")
-    return one_line(_read(raw, raw.FPDFBookmark_GetTitle, bookmark))
-
-
-def _property(pdf: Any, key: bytes) -> str:
-    raw = import_module("pypdfium2.raw")
-    return _read(raw, raw.FPDF_GetMetaText, pdf, key)
 
 
 def _headings(

@@ -85,7 +85,11 @@ def choose_reader(head: bytes, name: str, *, archive: bool = False) -> Choice:
     if suffix == ".gz":
         if suffix_of(name[:-3]) == ".gz":
             return Choice(why_not="compressed file")
-        inner = choose_reader(_inflate_head(head), name[:-3])
+        try:
+            inside = zlib.decompressobj(wbits=31).decompress(head, HEAD)
+        except zlib.error:  # Which reading it reports.
+            inside = b""
+        inner = choose_reader(inside, name[:-3])
         return Choice(inner.read or _read_plain, is_gzip=True, why_not=inner.why_not)
     if looks_like_conversations(head, name):
         return Choice(container="conversations")
@@ -235,14 +239,6 @@ def _why_unreadable(head: bytes, suffix: str, named: Reader | None) -> str:
     return "binary file" if named else f"no reader for {suffix or 'binary files'}"
 
 
-def _inflate_head(head: bytes) -> bytes:
-    """Return the first bytes inside a gzip file; none when it is damaged, which reading it reports."""
-    try:
-        return zlib.decompressobj(wbits=31).decompress(head, HEAD)
-    except zlib.error:
-        return b""
-
-
 def _gunzip(data: bytes, name: str, max_bytes: int) -> bytes:
     try:
         with gzip.open(io.BytesIO(data)) as file:
@@ -261,7 +257,9 @@ def _reader_as(kind: str, source_type: SourceType = "text", *, within: int = 0) 
         text, metadata = decode_text(data)
         if "\x1b" in text or "\x08" in text:
             text = _TERMINAL.sub("", text)
-        title = _plain_title(text, within)
+        # The first underlined line, if it is near the beginning, and of no series.
+        is_titled = any(underlined_titles(text[:within]))
+        title = title_among(underlined_titles(text[:LONGEST_RELEASE])) if is_titled else ""
         return make_document(name, text, kind, "plain", source_type, title=title, metadata=metadata)
 
     return reader
@@ -275,11 +273,6 @@ def _reader_of_code(language: str) -> Reader:
         return make_document(name, text, "code", "code", "text", title=name, metadata=metadata | {"language": language})
 
     return reader
-
-
-def _plain_title(text: str, within: int) -> str:
-    """Return the first underlined line if it is near the beginning, and of no series."""
-    return title_among(underlined_titles(text[:LONGEST_RELEASE])) if any(underlined_titles(text[:within])) else ""
 
 
 _TERMINAL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|[^\n]\x08")

@@ -29,7 +29,10 @@ _BLOCK = 1 << 20
 def read_subtitles(data: bytes, name: str) -> Document:
     """Return what is said, each paragraph behind the time at which it begins: `[0:01:30] …`."""
     text, metadata = decode_text(data)
-    paragraphs = [f"[{_clock(start)}] {' '.join(lines)}" for start, lines in _paragraphs(text)]
+    paragraphs = [
+        f"[{start // 3600}:{start // 60 % 60:02}:{start % 60:02}] {' '.join(lines)}"
+        for start, lines in _paragraphs(text)
+    ]
     if not paragraphs:
         raise UnreadableDocument(f"{name} holds no subtitles.")
     return make_document(name, "\n\n".join(paragraphs), "subtitles", "plain", "text", metadata=metadata)
@@ -62,10 +65,6 @@ def _cues(text: str) -> Iterator[tuple[int, list[str]]]:
         seconds = int(match[1] or 0) * 3600 + int(match[2]) * 60 + int(match[3])
         spoken = (unescape(_TAGS.sub("", _SPEAKER.sub(r"\1: ", line))).strip() for line in lines[at + 1 :])
         yield seconds, [" ".join(line.split()) for line in spoken if line]
-
-
-def _clock(seconds: int) -> str:
-    return f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"
 
 
 def looks_like_conversations(head: bytes, name: str) -> bool:

@@ -97,7 +97,12 @@ def run() -> None:
     logging.getLogger().addHandler(_Forwarder(_channel))
     _channel.send(READY, os.getpid())
     items: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-    threading.Thread(target=_take_items, args=(source, items), daemon=True).start()
+
+    def take() -> None:
+        while True:
+            items.put(_receive(source))
+
+    threading.Thread(target=take, daemon=True).start()
     while True:
         _work_on(_channel, work, items.get())
         # With the beginning of the next item, if there is one.
@@ -132,11 +137,6 @@ def send_to(stream: IO[bytes], payload: object) -> None:
     data = pickle.dumps(payload, pickle.HIGHEST_PROTOCOL)
     stream.write(_LENGTH.pack(len(data)) + data)
     stream.flush()
-
-
-def _take_items(source: BinaryIO, items: queue.SimpleQueue[bytes]) -> None:
-    while True:
-        items.put(_receive(source))
 
 
 def _detach(descriptor: int, flags: int) -> None:
