@@ -134,8 +134,8 @@ def lines_text(_name: str, value: Any) -> Any:
     return "-".join(map(str, numbers)) if fits else value
 
 
-class KnowledgeBase(PassageSearch, DocumentLists):
-    """Searches, reads and lists what was ingested."""
+class DocumentReader(PassageSearch):
+    """Reads what was ingested."""
 
     @tool(
         "get_context",
@@ -260,6 +260,10 @@ class KnowledgeBase(PassageSearch, DocumentLists):
         except LocalMCPError:
             return None
         return f"It is the id of a passage: get_context reads around it, and its document is '{context['sourceId']}'."
+
+
+class KnowledgeBase(DocumentLists, DocumentReader):
+    """Searches, reads and lists what was ingested."""
 
 
 def _why_not_indexed(connection: apsw.Connection, path: str) -> str:
