@@ -18,7 +18,7 @@ from localmcp.index.index import Index
 from localmcp.models import Embedder
 from localmcp.rules import rulebook
 from localmcp.rules.finder import RuleFinder
-from localmcp.rules.relevance import is_pattern
+from localmcp.rules.globs import is_pattern
 from localmcp.rules.rulebook import CATEGORIES, GENERAL, Rule, RuleDraft, Selection
 from localmcp.storage.database import Database, fetch_all, fetch_one
 from localmcp.tools import Answer, Param, hidden_change, hidden_tool, integer_or_string

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any, NotRequired, cast
 
 import apsw
@@ -18,13 +17,8 @@ from localmcp.index.index import MODEL_WAIT_SECONDS, Index
 from localmcp.index.vector import Block, nearest_chunks
 from localmcp.models import ModelIdentity
 from localmcp.rules import rulebook
-from localmcp.rules.calibration import (
-    find_calibration,
-    find_expected_tasks,
-    find_work_direction,
-    vectors_without_rules,
-)
-from localmcp.rules.relevance import Match, Task, category_shares, match_rules, prefer, rate
+from localmcp.rules.calibration import Calibration, find_calibration
+from localmcp.rules.relevance import Match, Task, match_rules, rate
 from localmcp.rules.rulebook import CATEGORIES, Rule, Selection, digest_of, load_rules
 from localmcp.storage.database import Database, fetch_all, fetch_one, read_generations
 from localmcp.text_vectors import TextVectors
@@ -44,6 +38,7 @@ NO_RULES = "No relevant rules found for this task."
 NOT_READ = (
     "{} (mounted): its rules were not read by the model in use, and are not searched. Take them into your file with: {}"
 )
+NOT_ALL_READ = "Some rules were not read by this model and are not found: run `localmcp rules reembed`."
 MOST_COMBINED, MOST_STANDING = 3, 20
 
 
@@ -88,16 +83,6 @@ class RelevantRules(TypedDict):
     """Relevant rules left out by maxTokens."""
     uncalibrated: NotRequired[bool]
     notices: NotRequired[list[str]]
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What to look for; thresholds are on the relevance."""
-
-    limit: int
-    threshold: float
-    selection: Selection
-    max_tokens: int | None = None
 
 
 def number_or_string(name: str, value: Any) -> Any:
@@ -188,22 +173,7 @@ class RuleFinder:
             raise InvalidInput(EMPTY_TASK)
         if len(taskDescription) > MOST_CHARACTERS:
             raise InvalidInput(LONG_TASK)
-        request = Request(
-            self._max_results if maxResults is None else maxResults,
-            self._threshold if similarityThreshold is None else similarityThreshold,
-            Selection(category.strip().lower() if category else None, project or None),
-            maxTokens,
-        )
-        return self.find(taskDescription, request, tuple(files or ()), context or "")
-
-    # ------------------------------------------------------------ searching
-
-    def find(self, text: str, request: Request, files: tuple[str, ...] = (), conversation: str = "") -> RelevantRules:
-        """Return the rules for a task.
-
-        Raises:
-            ModelUnavailable: the task cannot be embedded; the message says so in the words of S2-7.
-        """
+        selection = Selection(category.strip().lower() if category else None, project or None)
         notices: list[str] = []
         with self._database.read() as connection:
             collection = rulebook.find_collection(connection)
@@ -213,14 +183,23 @@ class RuleFinder:
             notices.append(RULES_NOT_OPEN)
         if collection is None and not self.mounted.are_there(notices):
             return _with_notices({"success": True, "rules": []}, notices)
-        task = self._embed(text, files, conversation)
+        task = self._embed(taskDescription, tuple(files or ()), context or "")
         with self._database.read() as connection:
-            matches = self._matches(connection, task, collection, request, notices)
-            if collection is not None:
-                notices += self._notices(connection, collection)
+            matches = self._matches(connection, task, collection, selection, notices)
+            least = self._threshold if similarityThreshold is None else similarityThreshold
+            matches = sorted((m for m in matches if m.relevance >= least), key=lambda match: match.place)
+            if collection is not None and not self._is_read(connection, collection):
+                notices.append(NOT_ALL_READ)
             if not matches and not self.mounted.are_there(notices):
-                notices += rulebook.unknown_category(connection, request.selection.category)
-            return _with_notices(self._answer(connection, matches, request, notices), notices)
+                notices += rulebook.unknown_category(connection, selection.category)
+            limit = self._max_results if maxResults is None else maxResults
+            result = self._answer(connection, matches[:limit], maxTokens)
+            standing = rulebook.standing_rules(connection, selection)
+            standing += self.mounted.standing(connection, selection, notices)
+        shown = {rule["id"] for rule in result.get("rules", [])}
+        if always := [_standing_rule(rule) for rule in standing if rule.shown_id not in shown]:
+            result["always"] = always[:MOST_STANDING]
+        return _with_notices(result, notices)
 
     def find_similar_rules(self, embedding: Vector, limit: int, threshold: float) -> list[tuple[Rule, float]]:
         """Return rules by plain cosine with a vector, best first, none below the threshold (S2-4)."""
@@ -235,55 +214,53 @@ class RuleFinder:
         return [(rule, cosines[rule_id]) for rule_id, rule in rules.items()]
 
     def _embed(self, text: str, files: tuple[str, ...], conversation: str) -> Task:
-        """Return the task, embedded; a repeated text is not embedded again."""
+        """Return the task, embedded; a repeated text is not embedded again.
+
+        Raises:
+            ModelUnavailable: it cannot be; the message says so in the words of S2-7.
+        """
         embedder = self._index.embedder
         try:
-            task = Task(text, embedder.embed_query(text, wait=MODEL_WAIT_SECONDS), files=files)
-            if conversation.strip():
-                task.conversation = embedder.embed_query(conversation)
+            vector = embedder.embed_query(text, wait=MODEL_WAIT_SECONDS)
+            said = embedder.embed_query(conversation) if conversation.strip() else None
         except (ModelUnavailable, ConfigurationError) as error:
             raise ModelUnavailable(EMBEDDING_FAILED.format(error.message), hint=error.hint) from error
-        return task
+        return Task(text, vector, said, files)
 
     def _matches(
-        self, connection: apsw.Connection, task: Task, collection: Collection | None, request: Request,
+        self, connection: apsw.Connection, task: Task, collection: Collection | None, selection: Selection,
         notices: list[str],
     ) -> list[Match]:  # fmt: skip
-        """Return the relevant rules of all files, best first. `collection` is yours."""
-        embedder = self._index.embedder.get()
-        calibration = find_calibration(connection, embedder.identity)
-        if calibration is not None:
-            task.without_rules = vectors_without_rules(embedder, self._vectors)
-            task.expected = find_expected_tasks(embedder.identity.fingerprint)
-            task.work_direction = find_work_direction(embedder.identity.fingerprint)
-        matches = self.mounted.match(connection, embedder.identity, task, request.selection, notices)
+        """Return the rules near a task in all files, rated. `collection` is yours."""
+        calibration = self._calibration(connection)
+        identity = self._index.embedder.get().identity
+        matches = self.mounted.match(connection, identity, task, selection, calibration, notices)
         if collection:
             blocks = self._blocks(connection, collection)
-            matches = match_rules(connection, task, collection, blocks, request.selection) + matches
-        rate(matches, task, calibration)
-        relevant = [match for match in matches if match.relevance >= request.threshold]
-        prefer(relevant, task, category_shares(task.vector, self._categories()))
-        return sorted(relevant, key=_place)
+            matches = match_rules(connection, task, blocks, selection, calibration) + matches
+        rate(matches, task, calibration, self._category_shares(task.vector))
+        return matches
 
-    def _answer(
-        self, connection: apsw.Connection, matches: list[Match], request: Request, notices: list[str]
-    ) -> RelevantRules:
-        count_tokens = self._index.embedder.get().count_tokens
-        chosen = _within_budget(matches[: request.limit], request.max_tokens, count_tokens)
+    def _calibration(self, connection: apsw.Connection) -> Calibration | None:
+        return find_calibration(connection, self._index.embedder.get(), self._vectors)
+
+    def _answer(self, connection: apsw.Connection, matches: Sequence[Match], max_tokens: int | None) -> RelevantRules:
+        """Return the answer with the best rules that have room; shorter ones take the place of one too long."""
+        chosen, left = list[Match](), max_tokens
+        for match in matches:
+            tokens = self._index.embedder.get().count_tokens(match.rule.rule_text) if left is not None else 0
+            if left is None or tokens <= left:
+                left = None if left is None else left - tokens
+                chosen.append(match)
         result: RelevantRules = {"success": True, "rules": [_relevant_rule(match) for match in chosen]}
-        if omitted := min(len(matches), request.limit) - len(chosen):
+        if omitted := len(matches) - len(chosen):
             result["omitted"] = omitted
-        shown = {match.rule.shown_id for match in chosen}
-        standing = rulebook.standing_rules(connection, request.selection)
-        standing += self.mounted.standing(connection, request.selection, notices)
-        if always := [_standing_rule(rule) for rule in standing if rule.shown_id not in shown]:
-            result["always"] = always[:MOST_STANDING]
         ids = [match.rule.id for match in chosen if match.rule.origin is None]
         if combined := rulebook.rules_used_with(connection, ids, MOST_COMBINED):
             result["combinations"] = [
                 {"id": rule.id, "rule_text": rule.rule_text, "applied_together": times} for rule, times in combined
             ]
-        if find_calibration(connection, self._index.embedder.get().identity) is None:
+        if self._calibration(connection) is None:
             result["uncalibrated"] = True
         return result
 
@@ -294,13 +271,18 @@ class RuleFinder:
             return []
         return self._index.sign_blocks(connection, collection.model_id, read_generations(connection), [collection.id])
 
-    def _notices(self, connection: apsw.Connection, collection: Collection) -> list[str]:
-        bound = collection.model_id is None or rulebook.is_bound_to(
-            connection, collection, self._index.embedder.get().identity
-        )
-        if bound and not rulebook.rules_without_vector(connection, 1):
-            return []
-        return ["Some rules were not read by this model and are not found: run `localmcp rules reembed`."]
+    def _is_read(self, connection: apsw.Connection, collection: Collection) -> bool:
+        """Return whether the model in use has read all of your rules."""
+        identity = self._index.embedder.get().identity
+        bound = collection.model_id is None or rulebook.is_bound_to(connection, collection, identity)
+        return bound and not rulebook.rules_without_vector(connection, 1)
+
+    def _category_shares(self, vector: Vector) -> dict[str, float]:
+        """Category -> 0..1: how near a task is to it, where 1 is the nearest and 0 the average of the nine."""
+        cosines = self._categories() @ vector
+        mean = float(cosines.mean())
+        spread = max(float(cosines.max()) - mean, 1e-6)
+        return {name: max(0.0, (float(c) - mean) / spread) for name, c in zip(CATEGORIES, cosines, strict=True)}
 
     def _categories(self) -> Vectors:
         """Return vectors of the nine categories (9, dimension)."""
@@ -310,24 +292,6 @@ class RuleFinder:
     def nearest_category(self, vector: Vector) -> str:
         """Return the one of the nine categories that a text is nearest to."""
         return list(CATEGORIES)[int((self._categories() @ vector).argmax())]
-
-
-def _place(match: Match) -> tuple[float, float, str, int]:
-    """Sort key of the answer; of equal rules yours is first."""
-    return -match.relevance, -match.similarity * (1 + match.preference), match.rule.origin or "", match.rule.id
-
-
-def _within_budget(matches: Sequence[Match], max_tokens: int | None, count_tokens: Any) -> list[Match]:
-    """Return the best rules whose texts fit together; shorter ones take the place of one too long."""
-    if max_tokens is None:
-        return list(matches)
-    left, chosen = max_tokens, list[Match]()
-    for match in matches:
-        tokens = count_tokens(match.rule.rule_text)
-        if tokens <= left:
-            left -= tokens
-            chosen.append(match)
-    return chosen
 
 
 def _relevant_rule(match: Match) -> RelevantRule:
@@ -364,8 +328,9 @@ class MountedRules:
         return any(self._federation.read_mounted(lambda _, theirs: rulebook.has_rules(theirs), notices))
 
     def match(
-        self, own: apsw.Connection, identity: ModelIdentity, task: Task, selection: Selection, notices: list[str]
-    ) -> list[Match]:
+        self, own: apsw.Connection, identity: ModelIdentity, task: Task, selection: Selection,
+        calibration: Calibration | None, notices: list[str],
+    ) -> list[Match]:  # fmt: skip
         """Return rules of mounted files near the task, of the model in use; relevance is not set."""
 
         def look(mounted_file: MountedFile, theirs: apsw.Connection) -> list[Match] | None:
@@ -379,7 +344,7 @@ class MountedRules:
                 return None
             index = mounted_file.index("keyword")
             blocks = index.sign_blocks(theirs, collection.model_id, read_generations(theirs), [collection.id])
-            matches = match_rules(theirs, task, collection, blocks, selection, mounted_file.name)
+            matches = match_rules(theirs, task, blocks, selection, calibration, mounted_file.name)
             return [match for match in matches if not _holds_text(own, match.rule)]
 
         return [match for matches in self._federation.read_mounted(look, notices) for match in matches]

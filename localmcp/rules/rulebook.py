@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -131,11 +132,11 @@ def digest_of(rule_text: str) -> bytes:
     return hashlib.blake2b(plain.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
-_RULE = """
-    select id, rule_text, category, context, relevance_score, last_applied, instructions_count, inserted_at, retired_at,
-        project, globs, always_apply, language
-    from rules
-"""
+_COLUMNS = (
+    "rules.id, rule_text, category, context, relevance_score, last_applied, instructions_count, inserted_at, "
+    "retired_at, project, globs, always_apply, language"
+)
+_RULE = f"select {_COLUMNS} from rules"
 
 
 # ---------------------------------------------------------------- reading
@@ -164,6 +165,19 @@ def load_rules(connection: apsw.Connection, rule_ids: Iterable[int], origin: str
     rows = ((row_id, fetch_one(connection, f"{_RULE} where id = ?", (row_id,))) for row_id in rule_ids)
     rules = {rule_id: Rule(*row, origin=origin) for rule_id, row in rows if row}
     return rules if origin is None else {rule_id: rule for rule_id, rule in rules.items() if _is_sound(rule)}
+
+
+def load_embedded(
+    connection: apsw.Connection, rule_ids: Sequence[int], origin: str | None = None
+) -> list[tuple[Rule, bytes]]:
+    """Return the rules of those ids that have a vector, by id, with it; `origin` is the mounted file's name."""
+    sql = f"""
+        select {_COLUMNS}, vectors.embedding from rules join vectors on vectors.id = rules.embedding
+        where rules.id in (select value from carray(?)) order by rules.id
+    """
+    rows: list[Any] = fetch_all(connection, sql, (apsw.carray(array("q", rule_ids)),)) if rule_ids else []
+    rules = [(Rule(*row, origin=origin), vector) for *row, vector in rows]
+    return rules if origin is None else [(rule, vector) for rule, vector in rules if _is_sound(rule)]
 
 
 def _is_sound(rule: Rule) -> bool:

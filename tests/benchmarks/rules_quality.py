@@ -19,27 +19,18 @@ import json
 import os
 import statistics
 import tempfile
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from localmcp.config import Settings, sample_directory
+from localmcp.config import Settings, packaged_data, sample_directory
 from localmcp.index.collections import ensure_model
-from localmcp.rules.calibration import (
-    SHIPPED_MODELS,
-    Calibration,
-    ExpectedTasks,
-    find_expected_tasks,
-    requests_without_rules,
-    shipped_path,
-)
-from localmcp.rules.relevance import Match, Task, match_rules
+from localmcp.rules.calibration import Calibration, Gate, requests_without_rules
+from localmcp.rules.relevance import match_rules
 from localmcp.rules.rulebook import Selection, find_collection, select_rules
 from localmcp.storage.database import Database
 from localmcp.workspace import Workspace
 
-FIRST = 5
-RIDGE_OF_WORK = 10.0
 HERE = Path(__file__).parent
 SETS = (
     "samples", "fresh", "final", "unseen", "contexts", "languages", "sixth", "seventh", "eighth", "ninth", "tenth",
@@ -155,32 +146,24 @@ def show_task(task: Judged, rules: list[dict[str, Any]]) -> None:
 
 @dataclass(frozen=True)
 class Seen:
-    """What the model says of a task before any map: similarities of its rules, and to requests without rules."""
+    """What the model says of a task before any map."""
 
     task: Judged
-    similarities: dict[int, float]
+    best: float
+    """Similarity of the best rule."""
     everyday: float
-    work: float
     is_question: bool
 
-    @property
-    def best(self) -> float:
-        return max(self.similarities.values(), default=0.0)
 
-
-def look(workspace: Workspace, tasks: list[Judged], without_rules: Any, expected: Any, direction: Any) -> list[Seen]:
+def look(workspace: Workspace, tasks: list[Judged], calibration: Calibration) -> list[Seen]:
     finder, seen = workspace.rule_finder, []
     for task in tasks:
-        embedded: Task = finder._embed(task.text, (), "")
-        embedded.without_rules = without_rules
-        embedded.expected = expected
-        embedded.work_direction = direction
+        embedded = finder._embed(task.text, (), "")
         with workspace.database.read() as connection:
-            collection = find_collection(connection)
-            blocks = finder._blocks(connection, collection)
-            matches: list[Match] = match_rules(connection, embedded, collection, blocks, Selection())
-        similarities = {match.rule.id: match.similarity for match in matches}
-        seen.append(Seen(task, similarities, embedded.nearest_without_rules, embedded.work, embedded.is_question))
+            blocks = finder._blocks(connection, find_collection(connection))
+            matches = match_rules(connection, embedded, blocks, Selection(), calibration)
+        best = max((match.similarity for match in matches), default=0.0)
+        seen.append(Seen(task, best, calibration.everyday(embedded.vector), embedded.is_question))
     return seen
 
 
@@ -189,17 +172,17 @@ SILENT = 0.8
 """The share of the tasks without a rule that the gate leaves without one."""
 
 
-def fit_gate(seen: list[Seen]) -> Calibration:
-    """A logistic regression of four signs, moved so that a fifth of the tasks without a rule pass."""
+def fit_gate(seen: list[Seen]) -> Gate:
+    """A logistic regression of three signs, moved so that a fifth of the tasks without a rule pass."""
     import numpy as np
 
-    signs = np.array([[task.best, -task.everyday, task.work, -float(task.is_question)] for task in seen])
+    signs = np.array([[task.best, -task.everyday, -float(task.is_question)] for task in seen])
     fits = np.array([bool(task.task.best) for task in seen])
     spread = np.maximum(signs.std(axis=0), 1e-6)
     slopes = logistic_slopes((signs - signs.mean(axis=0)) / spread, fits, ridge=1.0) / spread
     cut = float(np.quantile((signs @ slopes)[~fits], SILENT))
-    best, everyday, work, question = (round(float(slope), 2) for slope in slopes)
-    return Calibration(best, everyday, work, question, round(0.8473 - cut, 2))
+    best, everyday, question = (round(float(slope), 2) for slope in slopes)
+    return Gate(best, everyday, question, round(0.8473 - cut, 2))
 
 
 def logistic_slopes(x: Any, fits: Any, ridge: float) -> Any:
@@ -216,20 +199,8 @@ def logistic_slopes(x: Any, fits: Any, ridge: float) -> Any:
     return slopes[:-1]
 
 
-def work_direction(workspace: Workspace) -> Any:
-    """What tells the tasks of `rules_pairs.txt` from the requests that need no rule."""
-    import numpy as np
-
-    embed = workspace.embedder.get().embed_query
-    lines = (HERE / "rules_pairs.txt").read_text(encoding="utf-8").splitlines()
-    tasks = [task for line in lines for task in line.split(" | ")[2:4]]
-    x = np.array([embed(text) for text in [*tasks, *requests_without_rules()]])
-    fits = np.arange(len(x)) < len(tasks)
-    return logistic_slopes(x, fits, RIDGE_OF_WORK).astype(np.float32)
-
-
-def expected_tasks(workspace: Workspace) -> ExpectedTasks:
-    """The rules of `rules_pairs.txt`, and the mean of the tasks of each, in the vectors of the model at hand."""
+def read_pairs(workspace: Workspace) -> tuple[Any, Any]:
+    """Return the rules of `rules_pairs.txt` and the mean of the tasks of each, as they will be shipped."""
     import numpy as np
 
     embedder = workspace.embedder.get()
@@ -237,8 +208,7 @@ def expected_tasks(workspace: Workspace) -> ExpectedTasks:
     pairs = [line.split(" | ")[1:] for line in lines]
     tasks = [np.mean([embedder.embed_query(task) for task in tasks], axis=0) for _, *tasks in pairs]
     rules = embedder.embed_passages([rule for rule, *_ in pairs])
-    # As they will be shipped.
-    return ExpectedTasks(_unit(few_levels(rules)), _unit(few_levels(_unit(np.array(tasks)))))
+    return few_levels(rules), few_levels(_unit(np.array(tasks)))
 
 
 def _unit(rows: Any) -> Any:
@@ -247,16 +217,13 @@ def _unit(rows: Any) -> Any:
     return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
 
 
-def calibrate(folder: Path, model: str, expected: ExpectedTasks | None, direction: Any) -> Calibration:
+def calibrate(folder: Path, model: str, calibration: Calibration) -> Gate:
     """Fit the numbers of the gate on all tasks of the sets that do not judge it."""
     seen: list[Seen] = []
-    without_rules = None
     for name in FITTED:
         with Workspace(Settings(database=folder / f"calibration-{name}.localmcp", model=model)) as workspace:
             import_rules(workspace, name)
-            if without_rules is None:
-                without_rules = workspace.embedder.get().embed_passages(requests_without_rules())
-            seen += look(workspace, read_tasks(workspace, "all", name), without_rules, expected, direction)
+            seen += look(workspace, read_tasks(workspace, "all", name), calibration)
     return fit_gate(seen)
 
 
@@ -274,23 +241,9 @@ def few_levels(rows: Any) -> Any:
     return np.clip(np.rint(rows / (0.6 * np.abs(rows).mean(axis=1, keepdims=True))), -4, 4).astype(np.int8)
 
 
-def ship(
-    workspace: Workspace, model: str, calibration: Calibration, expected: ExpectedTasks | None, direction: Any
-) -> None:
-    """Write what the package ships for a model: the numbers, and vectors of what others wrote."""
+def main() -> None:
     import numpy as np
 
-    embedder = workspace.embedder.get()
-    vectors = whole_numbers(embedder.embed_passages(requests_without_rules()))
-    pairs = {name: few_levels(rows) for name, rows in expected._asdict().items()} if expected else {}
-    np.savez_compressed(
-        shipped_path(model), fingerprint=embedder.identity.fingerprint, numbers=json.dumps(asdict(calibration)),
-        vectors=vectors, work=direction, **pairs,
-    )  # fmt: skip
-    print(f"{len(vectors)} vectors, {shipped_path(model).stat().st_size:,} bytes")
-
-
-def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--half", choices=["dev", "held-out", "all"], default="all")
     parser.add_argument("--show", action="store_true")
@@ -305,22 +258,23 @@ def main() -> None:
         os.environ.setdefault("LOCALMCP_STATE_DIR", name)
         with Workspace(Settings(database=Path(name) / "rules.localmcp", model=options.model)) as workspace:
             if options.calibrate:
-                is_default = options.model == "default"
-                fingerprint = workspace.embedder.get().identity.fingerprint
-                expected = expected_tasks(workspace) if is_default else find_expected_tasks(fingerprint)
-                direction = work_direction(workspace) if options.model in SHIPPED_MODELS else None
-                calibration = calibrate(Path(name), options.model, expected, direction)
-                print(calibration)
+                embedder = workspace.embedder.get()
+                pairs = read_pairs(workspace) if options.model == "default" else ()
+                requests = whole_numbers(embedder.embed_passages(requests_without_rules()))
+                calibration = Calibration(Gate(), *(_unit(rows) for rows in (requests, *pairs)))
+                gate = calibrate(Path(name), options.model, calibration)
+                print(gate)
+                table = json.dumps(gate._asdict())
                 if options.ship:
-                    ship(workspace, options.model, calibration, expected if is_default else None, direction)
+                    np.savez_compressed(
+                        packaged_data() / f"rules_{options.model}.npz", fingerprint=embedder.identity.fingerprint,
+                        gate=table, requests=requests, **dict(zip(("rules", "tasks"), pairs, strict=False)),
+                    )  # fmt: skip
                 if options.store:
                     with Database(options.store).write() as connection:
-                        model_id = ensure_model(connection, workspace.embedder.get().identity)
-                        table = json.dumps({"rules": asdict(calibration)})
-                        connection.execute(
-                            "update models set calibration = json_patch(coalesce(calibration, '{}'), ?) where id = ?",
-                            (table, model_id),
-                        )
+                        model_id = ensure_model(connection, embedder.identity)
+                        sql = "update models set calibration = json_patch(coalesce(calibration, '{}'), ?) where id = ?"
+                        connection.execute(sql, (f'{{"rules": {table}}}', model_id))
                 return
             import_rules(workspace, options.tasks)
             both = options.half == "all" and options.tasks in ("samples", "fresh")

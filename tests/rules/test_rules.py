@@ -16,14 +16,10 @@ import pytest
 from localmcp.config import Settings, load_settings, sample_directory
 from localmcp.errors import ConfigurationError, InvalidInput, LocalMCPError, ModelUnavailable, NotFound
 from localmcp.models import HashEmbedder, LazyEmbedder, open_embedder
-from localmcp.rules.calibration import (
-    Calibration,
-    find_calibration,
-    requests_without_rules,
-    vectors_without_rules,
-)
+from localmcp.rules.calibration import Gate, find_calibration, requests_without_rules
+from localmcp.rules.globs import match_globs
 from localmcp.rules.learning import Generalized, RuleLearner, normalize, weigh
-from localmcp.rules.relevance import Task, match_globs
+from localmcp.rules.relevance import Task
 from localmcp.rules.rulebook import RuleDraft
 from localmcp.storage.database import fetch_all, fetch_one
 from localmcp.text_vectors import TextVectors
@@ -244,15 +240,14 @@ def test_a_stored_calibration_is_used_for_its_model(tmp_path: Path) -> None:
         with workspace.database.write() as connection:
             connection.execute("update models set calibration = ?", ('{"rules": {"best": 50}}',))
         with workspace.database.read() as connection:
-            assert find_calibration(connection, workspace.embedder.get().identity) == Calibration(best=50.0)
+            calibration = find_calibration(connection, workspace.embedder.get(), TextVectors())
+        assert calibration and calibration.gate == Gate(best=50.0)
         assert "uncalibrated" not in ask(workspace, "alpha beta gamma")
 
 
 def test_relevance_falls_with_similarity_and_with_nearness_to_everyday_requests() -> None:
-    calibration = Calibration()
-
     def rate(similarity: float, best: float, everyday: float) -> float:
-        return calibration.relevance(similarity, best, calibration.fits(best, everyday))
+        return Gate().relevance(np.array([similarity, best]), everyday, is_question=False)[0]
 
     assert rate(0.5, 0.5, 0.2) > rate(0.4, 0.5, 0.2) > rate(0.2, 0.5, 0.2)
     assert rate(0.5, 0.5, 0.1) >= rate(0.5, 0.5, 0.6)
@@ -275,12 +270,15 @@ def test_a_question_of_fact_needs_more_likeness_than_one_that_asks_what_to_do() 
         "pourquoi devons-nous écrire des tests ?",
     ):
         assert not asks_for_a_fact(task)
-    calibration = Calibration()
-    assert calibration.fits(0.5, 0.2, is_question=True) < calibration.fits(0.5, 0.2)
+    similar = np.array([0.5])
+    assert Gate().relevance(similar, 0.4, is_question=True) < Gate().relevance(similar, 0.4, is_question=False)
 
 
-def test_the_vectors_that_are_shipped_are_those_of_the_shipped_requests(model: Any) -> None:
-    shipped = vectors_without_rules(model, TextVectors())
+def test_the_vectors_that_are_shipped_are_those_of_the_shipped_requests(workspace: Workspace, model: Any) -> None:
+    with workspace.database.read() as connection:
+        calibration = find_calibration(connection, model, TextVectors())
+    assert calibration is not None
+    shipped = calibration.requests
     requests = requests_without_rules()
     assert shipped.shape == (len(requests), 384)
     some = [0, len(requests) // 2, len(requests) - 1]
