@@ -22,7 +22,7 @@ from localmcp.hub.adoption import plan_adoption
 from localmcp.hub.catalog import describe_left_out
 from localmcp.hub.client_configuration import client_names, read_client, read_document, servers_in
 from localmcp.hub.entries import parse_entry, write_entries
-from localmcp.hub.provider import McpServer
+from localmcp.hub.server import McpServer
 from localmcp.hub.servers import McpServers
 from localmcp.humanize import counted
 from localmcp.schemas import Json
@@ -277,7 +277,7 @@ def login(session: Session, name: str, no_browser: bool, timeout: float) -> int:
     """
     import asyncio
 
-    from localmcp.hub.authorization import sign_in
+    from localmcp.hub.auth import sign_in
 
     def show(url: str) -> None:
         render.echo(f"Sign in at: {visible(url)}", err=True)
@@ -297,7 +297,7 @@ def login(session: Session, name: str, no_browser: bool, timeout: float) -> int:
 @pass_session
 def logout(session: Session, name: str) -> None:
     """Forget the tokens of a server that you signed in to."""
-    from localmcp.hub.authorization import forget_login
+    from localmcp.hub.auth import forget_login
 
     existed = forget_login(open_servers(session).server(name).entry)
     message = f"Signed out of {name}." if existed else f"You were not signed in to {name}."

@@ -49,14 +49,12 @@ async def _connect_and_ask(name: str, entry: Json, ask: Callable[[Connection], A
     # The MCP SDK takes most of a second to import.
     from localmcp.hub.connection import Connection
     from localmcp.hub.entries import parse_entry
-    from localmcp.hub.process import Guard, ServerLog
+    from localmcp.hub.program import ServerLog
 
-    guard = Guard()
     server_log = ServerLog(state_directory() / "logs" / "connect.log")
-    connection = Connection(parse_entry(name, entry), server_log, guard, lambda _changed: None)
+    connection = Connection(parse_entry(name, entry), server_log, lambda _changed: None)
     try:
         await connection.open()
         return await ask(connection)
     finally:
         await connection.close()
-        guard.close()

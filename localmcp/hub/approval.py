@@ -1,7 +1,7 @@
-"""Tools as they were when the person connected their server, to report what has changed since.
+"""Tools as they were when the person approved them: one that has changed or was added since is refused.
 
-Connecting a server approves its first list of tools; a tool that is added later is approved as it comes. A description
-or schema that changes afterwards may hold instructions that nobody has read ("rug pull").
+Connecting a server approves its first list of tools. What a description or schema says later may be instructions that
+nobody has read ("rug pull").
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import difflib
 import json
 import logging
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 
 from localmcp.files import read_json_object, write_atomically
@@ -28,18 +28,21 @@ class ApprovedDefinitions:
         self._folder = folder
         self._lock = threading.Lock()
 
-    def changed(self, digest: str, tools: Iterable[Json]) -> dict[str, Json]:
-        """Return the approved definitions of tools that have changed, by name; approve tools that are new.
+    def unapproved(self, digest: str, tools: Iterable[Json]) -> dict[str, Json]:
+        """Return the approved definition of each tool that is another now, by name; empty for one that was added.
 
-        A file that cannot be read counts as empty, with a warning: then all tools are new.
+        The first list of an entry is approved. Of a file that cannot be read every tool counts as added.
         """
         current = definitions(tools)
         with self._lock:
+            if not self._path(digest).exists():
+                try:
+                    write_atomically(self._path(digest), json.dumps(current))
+                except OSError as error:
+                    log.warning("changes of tools cannot be noticed: %s", error)
+                return {}
             approved = read_json_object(self._path(digest))
-            new = {name: definition for name, definition in current.items() if name not in approved}
-            if new:
-                self._save(digest, {**approved, **new})
-        return {name: approved[name] for name in current if name in approved and approved[name] != current[name]}
+        return {name: approved.get(name, {}) for name in current if approved.get(name) != current[name]}
 
     def approve(self, digest: str, tools: Iterable[Json]) -> None:
         """Approve all definitions as they are now.
@@ -53,12 +56,6 @@ class ApprovedDefinitions:
     def forget(self, digest: str) -> None:
         """Delete what is approved of this entry."""
         self._path(digest).unlink(missing_ok=True)
-
-    def _save(self, digest: str, approved: Mapping[str, Json]) -> None:
-        try:
-            write_atomically(self._path(digest), json.dumps(approved))
-        except OSError as error:
-            log.warning("changes of tools cannot be noticed: %s", error)
 
     def _path(self, digest: str) -> Path:
         return self._folder / f"{digest}.json"

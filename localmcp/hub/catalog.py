@@ -46,12 +46,6 @@ class ToolList:
     left_out: tuple[LeftOut, ...] = ()
 
 
-def read_left_out(value: Any) -> tuple[LeftOut, ...]:
-    """Return the tools of a list of `tool` and `why`; MOST_LEFT_OUT of them."""
-    items = [mapping_of(item) for item in list_of(value)]
-    return tuple(LeftOut(str(item.get("tool")), str(item.get("why"))) for item in items[:MOST_LEFT_OUT])
-
-
 def describe_left_out(server: str, left_out: Sequence[LeftOut]) -> str:
     """Return a sentence with the tools of a server that cannot be used, and why."""
     tools = [f"{entry.tool} ({entry.why})" for entry in left_out[:MOST_NAMED]]
@@ -60,56 +54,56 @@ def describe_left_out(server: str, left_out: Sequence[LeftOut]) -> str:
 
 
 class CatalogCache:
-    """Tool lists as the servers gave them, one file for each server entry. Processes may share the folder."""
+    """What the servers listed last, for each server entry. Processes may share the folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def load(self, digest: str) -> list[Json] | None:
+    def load(self, digest: str) -> ToolList | None:
         """Return the last known tools of the entry with this digest; None when there are none."""
-        tools = read_json_object(self._path(digest)).get("tools")
-        return usable_tools(cast("list[Any]", tools)) if isinstance(tools, list) else None
-
-    def load_left_out(self, digest: str) -> tuple[LeftOut, ...]:
-        """Return the tools that the entry listed last and that cannot be used."""
-        return read_left_out(read_json_object(self._path(digest)).get("leftOut"))
+        table = read_json_object(self._path(digest))
+        if not isinstance(table.get("tools"), list):
+            return None
+        left_out = [mapping_of(entry) for entry in list_of(table.get("leftOut"))]
+        return ToolList(
+            usable_tools(table["tools"]),
+            tuple(LeftOut(str(entry.get("tool")), str(entry.get("why"))) for entry in left_out),
+        )
 
     def save(self, digest: str, listed: ToolList) -> None:
-        """Keep the tools; where the folder cannot be written, the next start only takes longer."""
-        left_out = [asdict(entry) for entry in listed.left_out]
-        _keep(self._path(digest), {"tools": listed.tools, "leftOut": left_out})
+        """Keep the tools."""
+        left_out = [asdict(entry) for entry in listed.left_out[:MOST_LEFT_OUT]]
+        self._keep(self._path(digest), {"tools": listed.tools, "leftOut": left_out})
 
     def load_offers(self, digest: str) -> dict[str, list[Json]]:
         """Return the last known resources and prompts of the entry; empty when there are none."""
         table = read_json_object(self._offers_path(digest))
-        lists = {kind: cast("list[Any]", table[kind]) for kind in table if isinstance(table[kind], list)}
-        return {kind: [cast(Json, item) for item in items if isinstance(item, dict)] for kind, items in lists.items()}
+        return {kind: [mapping_of(item) for item in list_of(items)] for kind, items in table.items()}
 
     def save_offers(self, digest: str, offers: dict[str, list[Json]]) -> None:
         """Keep resources and prompts; no file for a server without any."""
-        _keep(self._offers_path(digest), offers if any(offers.values()) else None)
+        if any(offers.values()):
+            self._keep(self._offers_path(digest), offers)
+        else:
+            self._offers_path(digest).unlink(missing_ok=True)
 
     def forget(self, digest: str) -> None:
         """Remove what is kept for this entry."""
         self._path(digest).unlink(missing_ok=True)
         self._offers_path(digest).unlink(missing_ok=True)
 
+    def _keep(self, path: Path, value: Json) -> None:
+        try:
+            write_atomically(path, json.dumps(value))
+        except OSError as error:
+            # The next start only takes longer.
+            log.info("what an MCP server offers cannot be kept in %s: %s", path, error)
+
     def _offers_path(self, digest: str) -> Path:
         return self._folder / f"{digest}.offers.json"
 
     def _path(self, digest: str) -> Path:
         return self._folder / f"{digest}.json"
-
-
-def _keep(path: Path, value: Json | None) -> None:
-    """Write a file, or remove it for None."""
-    try:
-        if value is None:
-            path.unlink(missing_ok=True)
-        else:
-            write_atomically(path, json.dumps(value))
-    except OSError as error:
-        log.info("what an MCP server offers cannot be kept in %s: %s", path, error)
 
 
 def usable_tools(tools: Iterable[Any]) -> list[Json]:

@@ -1,60 +1,64 @@
-"""One live connection to a server, over pipes or Streamable HTTP, from handshake to end."""
+"""One session with a server, over pipes or Streamable HTTP: requests, questions, and failures in words."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
+import re
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from typing import Any, cast
 from urllib.parse import urlsplit
 
 import anyio
 import httpx2
 import mcp_types as types
-from mcp.client.session import ClientSession
+from anyio.abc import Process
+from mcp.client.session import ClientRequestContext, ClientSession, IncomingMessage
 from mcp.client.streamable_http import streamable_http_client
-from mcp.shared.dispatcher import ProgressFnT
+from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost, ToolsListChanged, listen
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from localmcp.errors import InvalidInput, LocalMCPError, MissingCapability, Unavailable
 from localmcp.http import LOOPBACK
-from localmcp.hub.authorization import TokensReplaced, kept_login, login_needed
-from localmcp.hub.catalog import MOST_LEFT_OUT, LeftOut, ToolList, read_left_out, usable_tools
+from localmcp.hub.auth import TokensReplaced, kept_login, login_needed
+from localmcp.hub.catalog import ToolList, usable_tools
 from localmcp.hub.entries import Launch, ServerEntry, prepare
-from localmcp.hub.person_questions import PersonQuestions, required_capability
-from localmcp.hub.process import Child, Guard, ServerLog, run_child
-from localmcp.hub.refusals import broke_off, innermost, malformation_of, reason_of, session_is_lost
-from localmcp.hub.repaired_messages import LEFT_OUT, RepairedMessages
-from localmcp.hub.reported_changes import ReportedChanges
-from localmcp.schemas import Json, compact_json, list_of, without_surrogates
-from localmcp.tools import INPUT_KEY, ReportProgress, person_asker
+from localmcp.hub.listed_tools import ListedTools, left_out_of
+from localmcp.hub.program import ServerLog, describe_end, run_program
+from localmcp.humanize import cut_to
+from localmcp.schemas import Json, compact_json, list_of, mapping_of, without_surrogates
+from localmcp.tools import INPUT_KEY, AskPerson, ReportProgress, current_scope, person_asker
 from localmcp.version import __version__
 
 log = logging.getLogger(__name__)
 # It logs tracebacks of an event that comes while the connection is closed; of others the call says what failed.
 logging.getLogger("mcp.client.streamable_http").setLevel(logging.CRITICAL)
 
-MOST_PAGES, MOST_OFFER_PAGES = 100, 10
+MOST_PAGES = 100
+UNAUTHORIZED = 401
 PROBE_SECONDS, CLOSING_SECONDS = 3.0, 1.6
 """Seconds for a ping after a call has timed out, before a server counts as stuck; and to end."""
-UNAUTHORIZED = 401
 MAX_ANSWER = 5 * 1024 * 1024
 """Characters of one answer as JSON: no model reads more, and every copy of it takes memory."""
 MOST_ROUNDS = 10
 """How often one call may ask the person."""
 MAX_EVENT = 64 * 1024 * 1024
+LONGEST_DATA = 500
+"""Characters that are shown of what a server adds to a refusal."""
 _OTHER_ERA = (types.METHOD_NOT_FOUND, types.INVALID_REQUEST, types.INVALID_PARAMS, types.UNSUPPORTED_PROTOCOL_VERSION)
-
+_BROKEN_OFF = re.compile(r"Connection closed|SSE stream (failed|ended)|server answered a request with 202")
 _OFFERS = {"resources": "resources/list", "resourceTemplates": "resources/templates/list", "prompts": "prompts/list"}
 """What a server offers besides tools: key of the answer -> request."""
 
 
 class SessionLost(Unavailable):
-    """The server has been started again since the handshake, and refused the call without reading it."""
+    """The server has been started again since the handshake, and refused the request without reading it."""
 
 
 class _Whole(BaseModel):
@@ -63,45 +67,52 @@ class _Whole(BaseModel):
     model_config = ConfigDict(extra="allow")
 
 
+@dataclass(eq=False)
+class _RunningCall:
+    """A call that waits for the server."""
+
+    clock: asyncio.Timeout
+    ask: AskPerson | None
+    caller: str
+    seconds_left: float | None = None
+    """While a question to the person is open."""
+
+
 class Connection:
-    """Opened once, used by many calls at a time, closed once. Lives in one event loop."""
+    """One session with a server: opened once, used by many calls at a time, closed once. Lives in one event loop."""
 
     def __init__(
-        self,
-        entry: ServerEntry,
-        server_log: ServerLog,
-        guard: Guard,
-        on_change: Callable[[str], None],
-        asks: bool = False,
+        self, entry: ServerEntry, server_log: ServerLog, on_change: Callable[[str], None], asks: bool = False
     ) -> None:
         """
         Args:
-            on_change: called with `tools` or `offers` when such a list has changed, or with a resource's address.
+            on_change: called with `tools` or `offers` when such a list has changed.
             asks: whether the server is told that it may ask the person.
         """
         self.entry = entry
         self.asks = asks
-        self._questions = PersonQuestions()
         self._log = server_log
-        self._guard = guard
-        self._changes = ReportedChanges(entry.name, on_change)
+        self._on_change = on_change
+        self._calls: list[_RunningCall] = []
+        self._questions = 0
+        """Those that wait for the person."""
         self._session: ClientSession
-        self._child: Child | None = None
+        self._process: Process | None = None
         self._status: int | None = None
+        """Of the last answer over HTTP."""
         self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._leave = asyncio.Event()
         self._session_lost = False
-        self._ended = asyncio.Event()
         self._life: asyncio.Task[None] | None = None
-        self._probing: asyncio.Task[None] | None = None
+        self._helpers: set[asyncio.Task[None]] = set()
         self._refusal: Unavailable | None = None
         """Why requests can no longer be signed."""
 
     @property
     def alive(self) -> bool:
         """Whether calls can be sent."""
-        ended = self._ended.is_set() or self._leave.is_set()
-        return not ended and not (self._child is not None and self._child.is_dead)
+        ended = self._life is None or self._life.done() or self._leave.is_set()
+        return not ended and (self._process is None or self._process.returncode is None)
 
     # ------------------------------------------------------------ life
 
@@ -121,8 +132,9 @@ class Connection:
                 await asyncio.shield(self._opened)
         except TimeoutError:
             await self.close()
-            seconds = f"{self.entry.start_seconds:g} seconds"
-            raise self._unavailable(f"did not answer within {seconds} of its start") from None
+            raise self._unavailable(
+                f"did not answer within {self.entry.start_seconds:g} seconds of its start"
+            ) from None
         except asyncio.CancelledError:
             await self.close()
             raise
@@ -146,41 +158,43 @@ class Connection:
                 self._opened.set_result(None)
                 await self._leave.wait()
         except BaseException as error:
-            await self._note_end(error)
+            if self._opened.done():
+                # Calls learn of the end from the session.
+                log.info("the connection to the MCP server '%s' ended: %s", self.entry.name, error)
+            else:
+                self._opened.set_exception(await self._explain_start(_innermost(error)))
             if isinstance(error, asyncio.CancelledError | KeyboardInterrupt | SystemExit):
                 raise
         finally:
-            self._ended.set()
+            self._leave.set()
             if not self._opened.done():
                 self._opened.set_exception(self._unavailable("was given up"))
             # Mark the exception as retrieved: maybe nobody waits for it any more.
             self._opened.exception()
 
-    async def _note_end(self, error: BaseException) -> None:
-        """Fail the start that waits; after the start, calls learn of the end from the session."""
-        if self._opened.done():
-            log.info("the connection to the MCP server '%s' ended: %s", self.entry.name, error)
-            return
-        self._opened.set_exception(self._explain_start(innermost(error)))
-
     async def _enter(self, stack: AsyncExitStack, launch: Launch) -> None:
         if launch.url:
             incoming, outgoing = await stack.enter_async_context(self._reach(launch))
         else:
-            running = run_child(launch, self._log, self._guard, self._leave.set)
-            incoming, outgoing, self._child = await stack.enter_async_context(running)
+            running = run_program(launch, self._log, self._leave.set)
+            incoming, outgoing, self._process = await stack.enter_async_context(running)
         session = ClientSession(
-            RepairedMessages(incoming, self.entry.name, lambda: self._session.protocol_version),
+            ListedTools(incoming, self.entry.name, lambda: self._session.protocol_version),
             outgoing,
             client_info=types.Implementation(name="localmcp", version=__version__),
-            message_handler=self._changes.on_message,
-            elicitation_callback=self._questions.answer if self.asks else None,
+            message_handler=self._take_notification,
+            elicitation_callback=self._ask_for_server if self.asks else None,
         )
         self._session = await stack.enter_async_context(session)
-        await self._shake_hands()
-        if self._session.protocol_version in MODERN_PROTOCOL_VERSIONS:
-            self._changes.listen_to_lists(self._session)
-            stack.callback(self._changes.close)
+        try:
+            # Every server of today answers the handshake of 2025, others the discovery of 2026.
+            await session.initialize()
+        except MCPError as error:
+            if error.code not in _OTHER_ERA:
+                raise
+            await session.discover()
+        if session.protocol_version in MODERN_PROTOCOL_VERSIONS:
+            stack.callback(asyncio.create_task(self._listen()).cancel)
 
     @asynccontextmanager
     async def _reach(self, launch: Launch) -> AsyncGenerator[Any]:
@@ -205,36 +219,23 @@ class Connection:
         self._refusal = error
         self._leave.set()
 
-    async def _shake_hands(self) -> None:
-        """Try the handshake of 2025, which every server of today answers, then the discovery of 2026."""
-        try:
-            await self._session.initialize()
-        except MCPError as error:
-            if error.code not in _OTHER_ERA:
-                raise
-            await self._session.discover()
+    # ------------------------------------------------------------ changes that the server reports
 
-    # ------------------------------------------------------------ subscriptions
+    async def _take_notification(self, message: IncomingMessage) -> None:
+        if isinstance(message, types.ToolListChangedNotification):
+            self._on_change("tools")
+        elif isinstance(message, types.ResourceListChangedNotification | types.PromptListChangedNotification):
+            self._on_change("offers")
 
-    async def subscribe(self, uri: str) -> None:
-        """Report changes of a resource as long as the connection lives, if the server reports them."""
-        if self._session.protocol_version in MODERN_PROTOCOL_VERSIONS:
-            self._changes.listen_to_resource(self._session, uri)
-            return
+    async def _listen(self) -> None:
+        """Take the changes of lists from a server of 2026-07-28, which sends them on a stream."""
+        every: Json = {"tools_list_changed": True, "prompts_list_changed": True, "resources_list_changed": True}
         try:
-            await self.ask("resources/subscribe", {"uri": uri}, self.entry.start_seconds)
-        except InvalidInput as error:
-            log.info("%s", error)
-
-    async def unsubscribe(self, uri: str) -> None:
-        """Report changes of a resource no more."""
-        if self._session.protocol_version in MODERN_PROTOCOL_VERSIONS:
-            self._changes.end(uri)
-            return
-        try:
-            await self.ask("resources/unsubscribe", {"uri": uri}, self.entry.start_seconds)
-        except InvalidInput as error:
-            log.info("%s", error)
+            async with listen(self._session, **every) as changes:
+                async for change in changes:
+                    self._on_change("tools" if isinstance(change, ToolsListChanged) else "offers")
+        except (MCPError, ListenNotSupportedError, SubscriptionLost, TimeoutError) as error:
+            log.info("the MCP server '%s' does not tell of changes: %s", self.entry.name, error)
 
     # ------------------------------------------------------------ requests
 
@@ -244,25 +245,9 @@ class Connection:
         Raises:
             Unavailable: no answer, or one that is no list of tools.
         """
-        tools: list[types.Tool] = []
-        left_out: list[LeftOut] = []
-        cursor: str | None = None
-        try:
-            async with asyncio.timeout(self.entry.start_seconds):
-                for _ in range(MOST_PAGES):
-                    params = types.PaginatedRequestParams(cursor=cursor) if cursor else None
-                    page = await self._session.list_tools(params=params)
-                    tools += page.tools
-                    left_out += read_left_out((page.meta or {}).get(LEFT_OUT))
-                    cursor = page.next_cursor
-                    if not cursor:
-                        break
-            usable = usable_tools(tool.model_dump(by_alias=True, mode="json", exclude_none=True) for tool in tools)
-            return ToolList(usable, tuple(left_out[:MOST_LEFT_OUT]))
-        except (MCPError, TimeoutError, ValueError) as error:  # a schema may be deeper than can be read
-            if isinstance(error, MCPError) and error.code == types.METHOD_NOT_FOUND:
-                return ToolList([])
-            raise await self._explain_call("tools/list", error) from error
+        pages = await self._pages("tools/list")
+        left_out = [entry for page in pages for entry in left_out_of(page)]
+        return ToolList(usable_tools(tool for page in pages for tool in list_of(page.get("tools"))), tuple(left_out))
 
     async def list_offers(self) -> dict[str, list[Json]]:
         """Return the server's resources, templates of resources, and prompts as it describes them.
@@ -272,43 +257,26 @@ class Connection:
         """
         capabilities = self._session.server_capabilities or types.ServerCapabilities()
         has = {"resources": capabilities.resources, "prompts": capabilities.prompts}
-        return {
-            key: await self._list_pages(method, key) if has[method.partition("/")[0]] else []
-            for key, method in _OFFERS.items()
-        }
+        offers: dict[str, list[Json]] = {}
+        for key, method in _OFFERS.items():
+            pages = await self._pages(method) if has[method.partition("/")[0]] else []
+            items = [item for page in pages for item in list_of(page.get(key))]
+            offers[key] = [cast(Json, item) for item in items if isinstance(item, dict)]
+        return offers
 
-    async def _list_pages(self, method: str, key: str) -> list[Json]:
-        items: list[Any] = []
+    async def _pages(self, method: str) -> list[Json]:
+        """Return the pages of a list; none if the server does not know it."""
+        pages: list[Json] = []
         cursor: Any = None
-        for _ in range(MOST_OFFER_PAGES):
+        while len(pages) < MOST_PAGES:
             try:
-                answer = await self.ask(method, {"cursor": cursor} if cursor else {}, self.entry.start_seconds)
-            except InvalidInput:
-                # A server with resources need not know templates.
+                page = await self.ask(method, {"cursor": cursor} if cursor else {}, self.entry.start_seconds)
+            except _NotKnown:
                 break
-            items += list_of(answer.get(key))
-            if not (cursor := answer.get("nextCursor")):
+            pages.append(page)
+            if not (cursor := page.get("nextCursor")):
                 break
-        return [cast(Json, item) for item in items if isinstance(item, dict)]
-
-    async def ask(self, method: str, params: Json, seconds: float | None = None) -> Json:
-        """Return the raw result of a request that calls no tool.
-
-        Raises:
-            InvalidInput: the server refuses.
-            Unavailable: no answer in time, or an end in the middle.
-        """
-        try:
-            return await self._exchange(method, params, self.entry.call_seconds if seconds is None else seconds)
-        except MCPError as error:
-            # Another request may have ended this connection because its session is lost; reading can be repeated.
-            if self._session_lost or (not broke_off(error) and session_is_lost(error, self._status)):
-                raise self._forgotten(method, error) from error
-            if broke_off(error):
-                raise await self._explain_end(method) from error
-            raise InvalidInput(self._refused(method, error)) from error
-        except (TimeoutError, ValueError, anyio.ClosedResourceError, RuntimeError) as error:
-            raise self._unavailable(f"gave no usable answer to {method}") from error
+        return pages
 
     async def call_tool(
         self, tool: str, arguments: Json, seconds: float | None = None, progress: ReportProgress | None = None
@@ -321,49 +289,148 @@ class Connection:
                 result or larger than MAX_ANSWER.
         """
         params: Json = {"name": tool, "arguments": without_surrogates(arguments)}
-        seconds = self.entry.call_seconds if seconds is None else seconds
-        try:
-            answer = await self._exchange("tools/call", params, seconds, progress)
-        except (MCPError, TimeoutError, ValueError, anyio.ClosedResourceError, RuntimeError) as error:
-            raise await self._explain_call(tool, error) from error
-        size = len(compact_json(answer))
-        if size > MAX_ANSWER:
+        answer = await self.ask("tools/call", params, seconds, progress, tool)
+        if (size := len(compact_json(answer))) > MAX_ANSWER:
             problem = f"answered {tool} with {size / 1e6:.0f} MB, and at most {MAX_ANSWER >> 20} MB are taken"
             message = f"The MCP server '{self.entry.name}' {problem}."
             raise Unavailable(message, hint="Ask for less: a page, a range, a filter.")
         return answer
 
-    async def _exchange(
-        self, method: str, params: Json, seconds: float, progress: ReportProgress | None = None
+    async def ask(
+        self,
+        method: str,
+        params: Json,
+        seconds: float | None = None,
+        progress: ReportProgress | None = None,
+        name: str = "",
     ) -> Json:
-        """Send a request, and again with the person's answers, whose time does not count."""
-        answer = await self._send(method, params, seconds, progress)
-        for _ in range(MOST_ROUNDS):
-            if answer.get("resultType") != "input_required":
-                return answer
-            requests = cast(Json, answer.get("inputRequests") or {})
-            responses = {key: await self._answer_input(key, request) for key, request in requests.items()}
-            more = {"inputResponses": responses or None, "requestState": answer.get("requestState")}
-            answer = await self._send(method, {**params, **more}, seconds, progress)
-        raise self._unavailable(f"asked more than {MOST_ROUNDS} times for the answer of {method}")
+        """Return the raw result of a request, which messages call `name`.
 
-    async def _send(self, method: str, params: Json, seconds: float, progress: ReportProgress | None) -> Json:
+        Raises:
+            InvalidInput: the server refuses its form.
+            Unavailable: no answer in time, or an end in the middle.
+        """
+        name, seconds = name or method, self.entry.call_seconds if seconds is None else seconds
+        try:
+            answer = await self._send(method, params, seconds, progress)
+            for _ in range(MOST_ROUNDS):
+                if answer.get("resultType") != "input_required":
+                    return answer
+                requests = mapping_of(answer.get("inputRequests"))
+                responses = {key: await self._answer_input(key, request) for key, request in requests.items()}
+                more = {"inputResponses": responses or None, "requestState": answer.get("requestState")}
+                answer = await self._send(method, {**params, **more}, seconds, progress)
+        except (MCPError, TimeoutError, ValueError, anyio.ClosedResourceError, RuntimeError) as error:
+            raise await self._explain(name, error, repeatable=method != "tools/call") from error
+        raise self._unavailable(f"asked more than {MOST_ROUNDS} times for the answer of {name}")
+
+    async def _send(self, method: str, params: Json, seconds: float, report: ReportProgress | None) -> Json:
+        async def forward(progress: float, total: float | None, message: str | None) -> None:
+            assert report is not None
+            report(progress, total, message or "")
+
         request = types.client_request_adapter.validate_python({"method": method, "params": params})
-        callback = _forward(progress) if progress is not None else None
         # The SDK's time-out begins when the request is written, and a server that does not read can prevent that.
-        async with asyncio.timeout(seconds) as clock, self._questions.during(clock):
-            result = await self._session.send_request(request, _Whole, progress_callback=callback)
+        async with asyncio.timeout(seconds) as clock:
+            call = _RunningCall(clock, person_asker(), current_scope().caller)
+            self._calls.append(call)
+            try:
+                result = await self._session.send_request(
+                    request, _Whole, progress_callback=None if report is None else forward
+                )
+            finally:
+                self._calls.remove(call)
         return result.model_extra or {}
 
+    # ------------------------------------------------------------ questions to the person
+
     async def _answer_input(self, key: str, request: Json) -> Json:
+        """Return the person's answer to a question in an unfinished result, as servers of 2026-07-28 ask."""
         if request.get("method") != "elicitation/create":
             raise self._unavailable(f"asked for {request.get('method')}, which is not passed on")
         ask = person_asker()
         if ask is None:
             problem = "asked the person a question, which this client cannot show"
             raise MissingCapability(f"The MCP server '{self.entry.name}' {problem}.")
-        params = cast(Json, request.get("params") or {})
-        return await asyncio.wrap_future(ask({**params, "_meta": {**(params.get("_meta") or {}), INPUT_KEY: key}}))
+        params = mapping_of(request.get("params"))
+        return await asyncio.wrap_future(ask({**params, "_meta": {**mapping_of(params.get("_meta")), INPUT_KEY: key}}))
+
+    async def _ask_for_server(
+        self, context: ClientRequestContext, params: types.ElicitRequestParams
+    ) -> types.ElicitResult | types.ErrorData:
+        """Ask the client whose call it is, while the clocks of all calls stand still.
+
+        The question does not say which call it belongs to, so all running calls must be of one caller.
+        """
+        call = self._calls[-1] if len({running.caller for running in self._calls}) == 1 else None
+        if call is None or call.ask is None:
+            return types.ErrorData(code=types.INVALID_REQUEST, message="There is no client that could ask the person.")
+        loop = asyncio.get_running_loop()
+        self._questions += 1
+        for running in self._calls:
+            if (deadline := running.clock.when()) is not None:
+                running.seconds_left = deadline - loop.time()
+                running.clock.reschedule(None)
+        try:
+            question = params.model_dump(by_alias=True, mode="json", exclude_none=True)
+            return types.ElicitResult.model_validate(await asyncio.wrap_future(call.ask(question)))
+        except (LocalMCPError, MCPError, ValidationError) as error:
+            log.info("a question to the person failed: %s", error)
+            return types.ErrorData(code=types.INVALID_REQUEST, message=str(error))
+        finally:
+            self._questions -= 1
+            for running in self._calls if not self._questions else ():
+                if running.seconds_left is not None:
+                    running.clock.reschedule(loop.time() + running.seconds_left)
+                    running.seconds_left = None
+
+    # ------------------------------------------------------------ failures in words
+
+    async def _explain(self, name: str, error: Exception, *, repeatable: bool) -> LocalMCPError:
+        """Return why the request `name` failed. `repeatable`: another request may have ended this connection."""
+        if isinstance(error, TimeoutError):
+            probe = asyncio.create_task(self._probe())
+            self._helpers.add(probe)
+            probe.add_done_callback(self._helpers.discard)
+            listing = name.endswith("/list")
+            seconds = self.entry.start_seconds if listing else self.entry.call_seconds
+            more = f"It may need more: set its `{'startTimeout' if listing else 'timeout'}`."
+            return self._unavailable(f"did not answer {name} within {seconds:g} seconds", more)
+        if isinstance(self._refusal, TokensReplaced):
+            # With another process's new tokens the refused call can be repeated.
+            return SessionLost(self._refusal.message)
+        if self._refusal is not None or self._status == UNAUTHORIZED:
+            return self._refusal or login_needed(self.entry)
+        if self._session_lost and repeatable:
+            return SessionLost(f"The MCP server '{self.entry.name}' has forgotten the session of {name}.")
+        if isinstance(error, MCPError) and not _broke_off(error):
+            return self._explain_refusal(name, error)
+        if isinstance(error, ValueError):
+            problem = self._log.shown(_malformation_of(error))[:200]
+            reason = f"answered {name} with something that is no MCP result ({problem})"
+            return Unavailable(f"The MCP server '{self.entry.name}' {reason}.")
+        # No later call may use this connection, though it may not have ended yet.
+        self._leave.set()
+        if self._process is None:
+            return self._unavailable(f"was lost during the call of {name}", "The next call reaches for it again.")
+        ending = await describe_end(self._process)
+        return self._unavailable(f"ended during the call of {name}{ending}", "The next call starts it again.")
+
+    def _explain_refusal(self, name: str, error: MCPError) -> LocalMCPError:
+        message = f"The MCP server '{self.entry.name}' refused {name}: {self._reason(error)}"
+        known = (types.INVALID_PARAMS, types.METHOD_NOT_FOUND)
+        read = (*known, types.MISSING_REQUIRED_CLIENT_CAPABILITY, types.UNSUPPORTED_PROTOCOL_VERSION)
+        if self._status in (400, 404) and error.code not in read:
+            # A server that was started again refuses our old session: with 404, says the protocol, many with 400.
+            self._session_lost = True
+            self._leave.set()
+            return SessionLost(message)
+        if error.code == types.MISSING_REQUIRED_CLIENT_CAPABILITY:
+            required = mapping_of(mapping_of(error.data).get("requiredCapabilities"))
+            return MissingCapability(message, capability=next(iter(required), "elicitation"))
+        if error.code == types.METHOD_NOT_FOUND:
+            return _NotKnown(message)
+        return (InvalidInput if error.code == types.INVALID_PARAMS else Unavailable)(message)
 
     async def _probe(self) -> None:
         """After a time-out, end a server that answers no ping, so that the next call starts it again."""
@@ -380,92 +447,62 @@ class Connection:
             # Any answer shows that it lives, and an end is reported elsewhere.
             log.debug("the MCP server '%s' answered a ping with %s", self.entry.name, error)
 
-    # ------------------------------------------------------------ failures in words
-
-    async def _explain_call(self, tool: str, error: Exception) -> LocalMCPError:
-        code = error.code if isinstance(error, MCPError) else None
-        if isinstance(error, TimeoutError):
-            self._probing = asyncio.create_task(self._probe())
-            listing = tool == "tools/list"
-            seconds = self.entry.start_seconds if listing else self.entry.call_seconds
-            more = f"It may need more: set its `{'startTimeout' if listing else 'timeout'}`."
-            return self._unavailable(f"did not answer {tool} within {seconds:g} seconds", more)
+    async def _explain_start(self, error: BaseException) -> LocalMCPError:
         if self._refusal is not None or self._status == UNAUTHORIZED:
-            return self._explain_refusal()
-        if isinstance(error, MCPError) and not broke_off(error):
-            if session_is_lost(error, self._status):
-                return self._forgotten(tool, error)
-            message = self._refused(tool, error)
-            if code == types.MISSING_REQUIRED_CLIENT_CAPABILITY:
-                return MissingCapability(message, capability=required_capability(error.data))
-            return (InvalidInput if code == types.INVALID_PARAMS else Unavailable)(message)
-        if isinstance(error, ValueError):
-            problem = self._log.shown(malformation_of(error))[:200]
-            reason = f"answered {tool} with something that is no MCP result ({problem})"
-            return Unavailable(f"The MCP server '{self.entry.name}' {reason}.")
-        return await self._explain_end(tool)
-
-    def _refused(self, request: str, error: MCPError) -> str:
-        reason = self._log.shown(reason_of(error)) + self._http_status()
-        return f"The MCP server '{self.entry.name}' refused {request}: {reason}"
-
-    def _forgotten(self, request: str, error: MCPError) -> SessionLost:
-        """The next request makes a new session; one that is refused in that one too is told as what it is."""
-        self._session_lost = True
-        self._leave.set()
-        return SessionLost(self._refused(request, error))
-
-    def _explain_refusal(self) -> LocalMCPError:
-        """Return what to do about a 401. With another process's new tokens the refused call can be repeated."""
-        if isinstance(self._refusal, TokensReplaced):
-            return SessionLost(self._refusal.message)
-        return self._refusal or login_needed(self.entry)
-
-    async def _explain_end(self, tool: str) -> Unavailable:
-        # No later call may use this connection, though it may not have ended yet.
-        self._leave.set()
-        if self._child is None:
-            return self._unavailable(f"was lost during the call of {tool}", "The next call reaches for it again.")
-        await self._child.wait_briefly()
-        ending = f" ({self._child.ending})" if self._child.ending else ""
-        return self._unavailable(f"ended during the call of {tool}{ending}", "The next call starts it again.")
-
-    def _explain_start(self, error: BaseException) -> LocalMCPError:
-        if self._refusal is not None:
-            return self._explain_refusal()
+            replaced = isinstance(self._refusal, TokensReplaced)
+            return SessionLost(str(self._refusal)) if replaced else self._refusal or login_needed(self.entry)
         if isinstance(error, LocalMCPError):
             return error
-        if self._status == UNAUTHORIZED:
-            return self._explain_refusal()
-        if broke_off(error):
-            ending = f" ({self._child.ending})" if self._child and self._child.ending else ""
+        if _broke_off(error):
+            ending = await describe_end(self._process) if self._process is not None else ""
             return self._unavailable(f"ended during its start{ending}")
         if isinstance(error, MCPError):
-            return self._unavailable(f"refused the handshake: {self._log.shown(reason_of(error))}{self._http_status()}")
+            return self._unavailable(f"refused the handshake: {self._reason(error)}")
         if isinstance(error, httpx2.HTTPError):
             reason = self._log.shown(str(error)) or type(error).__name__
             return self._unavailable(f"cannot be reached at {self.entry.where}: {reason}")
-        if isinstance(error, OSError) and self._child is None:
+        if isinstance(error, OSError) and self._process is None:
             problem = f"cannot be started: {error.strerror or error}: {error.filename or self.entry.where}"
             return self._unavailable(problem, "Is it installed? If so, write its whole path as the command.")
-        reason = malformation_of(error) if isinstance(error, ValueError) else str(error)
+        reason = _malformation_of(error) if isinstance(error, ValueError) else str(error)
         return self._unavailable(f"does not speak MCP as expected: {self._log.shown(reason)[:300]}")
 
-    def _http_status(self) -> str:
-        return f" (HTTP {self._status})" if self._status is not None and self._status >= 400 else ""
+    def _reason(self, error: MCPError) -> str:
+        """Return why the server refuses, with what it adds, such as the field that is wrong, and the HTTP status."""
+        reason, data = error.message, error.data
+        if data not in (None, "", {}, []):
+            text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False, default=str)
+            added = cut_to(text, LONGEST_DATA)
+            reason = reason if added in reason else f"{reason} ({added})"
+        status = f" (HTTP {self._status})" if self._status is not None and self._status >= 400 else ""
+        return self._log.shown(reason) + status
 
     def _unavailable(self, problem: str, hint: str = "") -> Unavailable:
-        last = self._log.last_line
-        words = [
-            hint,
-            f"Its last words: “{last}”." if last else "",
-            "" if self.entry.url else f"Its log: {self._log.path}",
-        ]
-        return Unavailable(f"The MCP server '{self.entry.name}' {problem}.", hint=" ".join(filter(None, words)) or None)
+        last = f"Its last words: “{self._log.last_line}”." if self._log.last_line else ""
+        where = "" if self.entry.url else f"Its log: {self._log.path}"
+        hints = " ".join(filter(None, (hint, last, where)))
+        return Unavailable(f"The MCP server '{self.entry.name}' {problem}.", hint=hints or None)
 
 
-def _forward(listener: ReportProgress) -> ProgressFnT:
-    async def forward(progress: float, total: float | None, message: str | None) -> None:
-        listener(progress, total, message or "")
+class _NotKnown(InvalidInput):
+    """The server does not know such requests."""
 
-    return forward
+
+def _broke_off(error: BaseException) -> bool:
+    """Return whether the SDK says that no answer can come; its code, -32000, is also how most servers refuse a call."""
+    return (
+        isinstance(error, MCPError) and error.code == types.CONNECTION_CLOSED and bool(_BROKEN_OFF.match(error.message))
+    )
+
+
+def _malformation_of(error: ValueError) -> str:
+    """Return what is wrong with the form of an answer."""
+    first = error.errors()[0] if isinstance(error, ValidationError) else None
+    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}" if first else str(error)
+
+
+def _innermost(error: BaseException) -> BaseException:
+    """Return the first error that a group of them was made of."""
+    while isinstance(error, BaseExceptionGroup):
+        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
+    return error

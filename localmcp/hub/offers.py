@@ -13,12 +13,13 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
+from localmcp.errors import InvalidInput
 from localmcp.hub.catalog import SERVER_ADDRESS, exposed_names, shown_address
 from localmcp.schemas import Json
 from localmcp.tools import current_scope
 
 if TYPE_CHECKING:
-    from localmcp.hub.provider import McpServer
+    from localmcp.hub.server import McpServer
     from localmcp.hub.servers import McpServers
 
 RAW = "="
@@ -29,8 +30,7 @@ _KINDS = {"resources": "resources", "resourceTemplates": "resources", "prompts":
 class ServerOffers:
     """The offers of all servers that the caller may use; None and False mean: no server of ours has it.
 
-    Reading, subscribing, prompts and completion start the server, and raise a LocalMCPError where it does not start or
-    refuses.
+    Reading, prompts and completion start the server, and raise a LocalMCPError where it does not start or refuses.
     """
 
     def __init__(self, servers: McpServers) -> None:
@@ -64,16 +64,19 @@ class ServerOffers:
         return [{**content, "uri": uri} for content in contents]
 
     def subscribe(self, uri: str) -> bool:
-        """Have changes of a resource reported."""
-        server, own_uri = self._locate(uri)
-        if server is not None:
-            server.subscribe(own_uri, uri)
-        return server is not None
+        """Return False: it is no resource of a server.
+
+        Raises:
+            InvalidInput: it is one, and changes of single ones are not passed on.
+        """
+        if self._locate(uri)[0] is None:
+            return False
+        raise InvalidInput(
+            f"Changes of {uri} cannot be watched: it belongs to a connected server.", hint="Read it again instead."
+        )
 
     def unsubscribe(self, uri: str) -> None:
-        """Have changes of a resource reported no more, also if the caller may no longer use its server."""
-        for server in self._servers.servers.values():
-            server.unsubscribe(uri)
+        """Do nothing: nobody is subscribed."""
 
     def _locate(self, uri: str) -> tuple[McpServer | None, str]:
         """Return the server that has the resource, and the server's own address of it."""

@@ -11,22 +11,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from localmcp.config import servers_file
-from localmcp.errors import ConfigurationError, LocalMCPError, NotFound, Unavailable
+from localmcp.errors import CallGivenUp, ConfigurationError, LocalMCPError, NotFound, Unavailable
 from localmcp.files import Signature, signature_at
 from localmcp.hub.approval import ApprovedDefinitions
 from localmcp.hub.catalog import SEPARATOR, CatalogCache
 from localmcp.hub.offers import ServerOffers
 from localmcp.humanize import choices
-from localmcp.tools import Provider, Registry, Tool, current_scope
+from localmcp.tools import Provider, Registry, Tool, call_cancellation, current_scope
 
 if TYPE_CHECKING:
+    import asyncio
     from concurrent.futures import Future
 
-    from localmcp.hub.background import BackgroundLoop
+    from localmcp.hub.client import ServerClient
     from localmcp.hub.entries import ServerEntry
-    from localmcp.hub.process import Guard
-    from localmcp.hub.provider import McpServer
-    from localmcp.hub.supervisor import Supervisor
+    from localmcp.hub.server import McpServer
     from localmcp.own_tools.problems import Problem, ProviderState
 
 log = logging.getLogger(__name__)
@@ -35,7 +34,8 @@ Result = TypeVar("Result")
 
 FIRST_LISTING_SECONDS = 1.5
 """How long the first search waits, in all, for servers whose tools are not yet known."""
-CLOSING_SECONDS = 1.8
+CLOSING_SECONDS, STOPPING_SECONDS = 1.8, 1.0
+"""For the servers to end, and for the loop when those that have not are killed."""
 MOST_LOG_BYTES = 8000
 """Of the end of a log that is looked at."""
 
@@ -59,15 +59,16 @@ class McpServers:
         self.change_listeners: list[Callable[[], None]] = []
         """Called when the tools of a server have changed; from another thread, so they must be quick."""
         self.offer_listeners: list[Callable[[str], None]] = []
-        """Called likewise with `resources`, `prompts` or the address of a resource when such have changed."""
+        """Called likewise with `resources` or `prompts` when such a list has changed."""
         self._logs = state
         self._registry = registry
         self._lock = threading.Lock()
         self._reading = threading.Lock()
         self._signature: Signature | None = None
-        self._loop: BackgroundLoop | None = None
-        self._guard: Guard | None = None
-        self._supervisors: dict[McpServer, Supervisor] = {}
+        self._runner: asyncio.Runner | None = None
+        """Has the event loop in which every connection lives."""
+        self._thread: threading.Thread | None = None
+        self._clients: dict[McpServer, ServerClient] = {}
         self._closed = False
         self._patience_ends: float | None = None
         self.problem: ConfigurationError | None = None
@@ -102,7 +103,7 @@ class McpServers:
             return self._replace(entries)
 
     def _replace(self, entries: list[ServerEntry]) -> list[McpServer]:
-        from localmcp.hub.provider import McpServer
+        from localmcp.hub.server import McpServer
 
         old = self.servers
         unchanged = {
@@ -123,9 +124,9 @@ class McpServers:
         if self._registry is not None:
             self._registry.remove_provider(server)
         with self._lock:
-            supervisor = self._supervisors.pop(server, None)
-        if supervisor is not None:
-            self.start(supervisor.close())
+            client = self._clients.pop(server, None)
+        if client is not None:
+            self.start(client.close())
 
     # ------------------------------------------------------------ the provider that follows the file
 
@@ -195,7 +196,7 @@ class McpServers:
         """Delete what is kept of a server: its tools, their approved definitions, and the login."""
         self.cache.forget(entry.digest)
         self.approved.forget(entry.digest)
-        from localmcp.hub.authorization import forget_login
+        from localmcp.hub.auth import forget_login
 
         forget_login(entry)
 
@@ -235,24 +236,29 @@ class McpServers:
         return [server for server in self.servers.values() if server.usable and (names is None or server.name in names)]
 
     def close(self) -> None:
-        """End every server that was started; takes CLOSING_SECONDS at most."""
+        """End every server that was started; what has not ended within CLOSING_SECONDS is killed."""
         with self._lock:
+            if self._closed:
+                return
             self._closed = True
-            loop, guard, supervisors = self._loop, self._guard, list(self._supervisors.values())
-        if loop is None:
+            runner, thread, clients = self._runner, self._thread, list(self._clients.values())
+        if runner is None or thread is None:
             return
+        import asyncio
+
+        loop = runner.get_loop()
         try:
-            loop.start(_close_all(supervisors)).result(CLOSING_SECONDS)
-        except (TimeoutError, LocalMCPError):
-            log.info("some MCP servers take long to end and are left to the guard")
-        loop.close()
-        if guard is not None:
-            guard.close()
+            asyncio.run_coroutine_threadsafe(_close_all(clients), loop).result(CLOSING_SECONDS)
+        except TimeoutError:
+            log.info("some MCP servers take long to end and are killed")
+        loop.call_soon_threadsafe(loop.stop)
+        if thread is not threading.current_thread():
+            thread.join(STOPPING_SECONDS)
 
     # ------------------------------------------------------------ the runtime of the servers
 
-    def supervise(self, server: McpServer) -> Supervisor:
-        """Return the supervisor of this server.
+    def client_of(self, server: McpServer) -> ServerClient:
+        """Return the client of this server.
 
         The first one imports the MCP SDK, which takes most of a second.
         """
@@ -261,31 +267,59 @@ class McpServers:
                 raise Unavailable(f"The MCP server '{server.entry.name}' is no longer in {servers_file()}.")
             if self._closed:
                 raise Unavailable("localmcp is closing.")
-            supervisor = self._supervisors.get(server)
-            if supervisor is None:
-                supervisor = self._supervisors[server] = self._make_supervisor(server)
-            return supervisor
+            client = self._clients.get(server)
+            if client is None:
+                from localmcp.hub.client import ServerClient
+                from localmcp.hub.program import ServerLog
 
-    def _make_supervisor(self, server: McpServer) -> Supervisor:
-        from localmcp.hub.background import BackgroundLoop
-        from localmcp.hub.process import Guard, ServerLog
-        from localmcp.hub.supervisor import Supervisor
-
-        if self._loop is None:
-            self._loop = BackgroundLoop()
-        if self._guard is None:
-            self._guard = Guard()
-        return Supervisor(server, ServerLog(self._log_of(server.entry)), self._guard)
+                client = self._clients[server] = ServerClient(server, ServerLog(self._log_of(server.entry)))
+            return client
 
     def run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
-        """Wait for a coroutine in the background loop."""
-        assert self._loop is not None
-        return self._loop.run(coroutine)
+        """Wait for a coroutine in the background loop; it is cancelled if the caller or its client gives up.
+
+        Raises:
+            CallGivenUp: the client gave up.
+            Unavailable: localmcp is closing.
+        """
+        from concurrent.futures import CancelledError
+
+        future = self.start(coroutine)
+        cancellation = call_cancellation()
+        if cancellation is not None:
+            cancellation.on_cancel(future.cancel)
+        try:
+            return future.result()
+        except CancelledError as error:
+            if cancellation is not None and cancellation.cancelled:
+                raise CallGivenUp("The client has given the call up.") from error
+            raise Unavailable("localmcp is closing.") from error
+        except BaseException:
+            future.cancel()
+            raise
 
     def start(self, coroutine: Coroutine[Any, Any, Result]) -> Future[Result]:
-        """Begin a coroutine in the background loop."""
-        assert self._loop is not None
-        return self._loop.start(coroutine)
+        """Begin a coroutine in the background loop.
+
+        Raises:
+            Unavailable: localmcp is closing.
+        """
+        import asyncio
+
+        with self._lock:
+            if self._closed:
+                coroutine.close()
+                raise Unavailable("localmcp is closing.")
+            if self._runner is None:
+                self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
+                # A daemon, so that a program can end without `close`.
+                serve = threading.Thread(target=_serve, args=(self._runner,), name="localmcp-mcp-servers", daemon=True)
+                self._thread = serve
+                loop = self._runner.get_loop()
+                serve.start()
+            else:
+                loop = self._runner.get_loop()
+            return asyncio.run_coroutine_threadsafe(coroutine, loop)
 
     def wait_for_listing(self, server: McpServer) -> None:
         """Start every server that this caller may see and that was never listed, and wait for `server`.
@@ -309,10 +343,16 @@ class McpServers:
             log.warning("%s is still starting; its tools are found a little later", server.name)
 
 
-async def _close_all(supervisors: list[Supervisor]) -> None:
+async def _close_all(clients: list[ServerClient]) -> None:
     import asyncio
 
-    await asyncio.gather(*(supervisor.close() for supervisor in supervisors), return_exceptions=True)
+    await asyncio.gather(*(client.close() for client in clients), return_exceptions=True)
+
+
+def _serve(runner: asyncio.Runner) -> None:
+    """Run the loop until it is stopped; its runner then cancels what still runs in it."""
+    with runner:
+        runner.get_loop().run_forever()
 
 
 def with_own_namespaces(entries: Iterable[ServerEntry]) -> list[ServerEntry]:

@@ -19,7 +19,7 @@ from localmcp.tui.lists import Row
 from localmcp.tui.session import Session
 
 if TYPE_CHECKING:
-    from localmcp.hub.provider import McpServer
+    from localmcp.hub.server import McpServer
 
 LOOK_SECONDS = 1.0
 """How often the servers are looked at while the pane is in front."""

@@ -23,7 +23,7 @@ from localmcp.hub import client_configuration
 from localmcp.hub.client_configuration import client_names, read_document
 from localmcp.hub.connection import Connection
 from localmcp.hub.entries import parse_entry
-from localmcp.hub.process import Guard, ServerLog
+from localmcp.hub.program import ServerLog
 
 Run = Callable[..., tuple[int, Any]]
 
@@ -125,14 +125,12 @@ def test_the_entry_that_was_written_answers_a_real_search(home: Path, run: Run) 
     entry = parse_entry("localmcp", {**read(path)["mcpServers"]["localmcp"], "cwd": str(home)})
 
     async def use() -> dict[str, Any]:
-        guard = Guard()
-        connection = Connection(entry, ServerLog(home / "server.log"), guard, lambda what: None)
+        connection = Connection(entry, ServerLog(home / "server.log"), lambda what: None)
         await connection.open()
         try:
             return await connection.call_tool("get_stats", {})
         finally:
             await connection.close()
-            guard.close()
 
     assert asyncio.run(use())["structuredContent"]["totalSources"] == 0
     assert (home / "a.localmcp").exists()

@@ -21,7 +21,7 @@ from localmcp.cli.program import execute
 from localmcp.cli.session import Session
 from localmcp.config import state_directory
 from localmcp.errors import InvalidInput, Unavailable
-from localmcp.hub.authorization import LoginNeeded, forget_login, sign_in
+from localmcp.hub.auth import LoginNeeded, forget_login, sign_in
 from localmcp.hub.entries import parse_entry
 
 SECRET = "the treasure is below the oak"

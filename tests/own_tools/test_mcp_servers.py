@@ -29,7 +29,7 @@ from hypothesis import strategies as st
 from localmcp.config import servers_file
 from localmcp.discovery import Discovery
 from localmcp.errors import AccessDenied, ConfigurationError, InvalidInput, LocalMCPError, Unavailable, UnknownTool
-from localmcp.hub import connection, entries, process, provider, servers
+from localmcp.hub import connection, entries, program, server, servers
 from localmcp.hub.catalog import exposed_names, usable_schema
 from localmcp.schemas import describe_parameters
 from localmcp.tools import Registry, Scope, use_scope
@@ -226,7 +226,7 @@ def test_checking_the_arguments_counts_into_the_time_of_the_call(farm: Farm, mon
         return call(tool, arguments, left, *more)
 
     registry.call("shop__echo", {"text": "a"})
-    monkeypatch.setattr(provider, "check_arguments", slow_check)
+    monkeypatch.setattr(server, "check_arguments", slow_check)
     monkeypatch.setattr(opened.servers["shop"], "call", note)
     registry.call("shop__echo", {"text": "a"})
     assert rests[0] is not None and rests[0] <= 4.6
@@ -281,32 +281,11 @@ def test_a_server_that_refuses_with_the_code_of_a_closed_connection_goes_on_and_
     assert len(farm.pids("shop")) == 1
 
 
-def test_one_wrong_part_of_an_answer_does_not_cost_the_rest(farm: Farm) -> None:
-    farm.write(shop=farm.plain("shop"))
-    registry, _ = farm.open()
-    bare_list = registry.call("shop__list")
-    assert (bare_list.value, bare_list.text) == ({}, "[1,2]")
-    told = registry.call("shop__list", {"content": [{"type": "text", "text": "one and two"}]})
-    assert (told.value, told.text) == ({}, "one and two")
-    left_out = "[a block of the type hologram that the protocol does not know was left out]"
-    assert registry.call("shop__unknown").text == f"{left_out}\nand text"
-    bare = registry.call("shop__values")
-    assert (bare.value, bare.text) == ({"answer": 42}, '{"answer":42}')
-
-
 @pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        (b"Welcome!", None),
-        (b"{broken", None),
-        (b'{"jsonrpc":"2.0","method":5,"id":1}', None),
-        (b'{"jsonrpc":"2.0","id":7,"result":"no object"}', (7, "the answer is not a JSON-RPC message")),
-        (b'{"id":"a"}', ("a", "the answer is not a JSON-RPC message")),
-    ],
+    "line", [b"Welcome!", b"{broken", b'{"jsonrpc":"2.0","method":5,"id":1}', b'{"id":"a"}', b"[1]", b""]
 )
-def test_a_line_that_is_no_message_is_skipped_unless_a_request_waits_for_it(line: bytes, expected: Any) -> None:
-    message: Any = process.read_message(line)
-    assert (None if message is None else (message.id, message.error.message)) == expected
+def test_a_line_that_is_no_message_is_skipped(line: bytes) -> None:
+    assert program.read_message(line) is None
 
 
 @pytest.mark.parametrize(
@@ -394,12 +373,9 @@ def test_what_a_server_says_reaches_a_model_without_control_characters_and_not_a
     assert "that is ␛[2Jnot allowed" in message and len(message) < 3_000
 
 
-def test_a_handshake_that_leaves_out_what_is_not_needed_is_taken_and_a_garbled_one_is_told_in_few_words(
-    farm: Farm,
-) -> None:
-    farm.write(terse=farm.plain("terse", "--terse"), garbled=farm.plain("garbled", "--garbled"))
+def test_a_garbled_handshake_is_told_in_few_words(farm: Farm) -> None:
+    farm.write(garbled=farm.plain("garbled", "--garbled"))
     registry, _ = farm.open()
-    assert registry.call("terse__echo", {"text": "a"}).text == "a"
     message = failure(registry, "garbled__echo").message
     assert "does not speak MCP as expected: capabilities: Input should be" in message and "http" not in message
 
@@ -477,6 +453,7 @@ def test_a_tool_that_a_server_adds_is_found_told_and_remembered(farm: Farm) -> N
     opened.change_listeners.append(changed.set)
     registry.call("shop__grow")
     assert changed.wait(60)
+    opened.servers["shop"].approve()
     assert registry.call("shop__grown").text == "grown was called"
     assert registry.get("shop__echo") is echo
     assert "shop__grown" in names(farm.open()[0])
@@ -566,17 +543,7 @@ def test_nothing_is_started_after_the_end(farm: Farm) -> None:
     assert farm.pids("shop") == []
 
 
-KEEPER = """
-import sys, time
-from localmcp.config import Settings
-from localmcp.workspace import Workspace
-workspace = Workspace(Settings(database=sys.argv[1], model="hash"))
-print(workspace.registry.call("shop__echo", {"text": "ready"}).text, flush=True)
-time.sleep(600)
-"""
-
-
-class CountingLog(process.ServerLog):
+class CountingLog(program.ServerLog):
     """The log of a server, which counts how often it was written to."""
 
     pieces = 0
@@ -601,7 +568,7 @@ def test_secrets_in_addresses_and_arguments_are_kept_from_messages_and_logs() ->
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has other rights")
 def test_the_log_of_a_server_is_its_owners_alone(tmp_path: Path) -> None:
-    log = process.ServerLog(tmp_path / "state" / "logs" / "mcp-shop.log")
+    log = program.ServerLog(tmp_path / "state" / "logs" / "mcp-shop.log")
     log.begin("shop", ())
     log.add(b"a name and an address")
     assert stat.S_IMODE(log.path.stat().st_mode) == 0o600
@@ -609,38 +576,33 @@ def test_the_log_of_a_server_is_its_owners_alone(tmp_path: Path) -> None:
 
 
 def test_what_a_server_floods_to_stderr_is_kept_in_pieces_of_many_lines_without_its_secrets(tmp_path: Path) -> None:
-    program = "import sys; sys.stderr.write('word sesame\\n' * 50_000 + 'the end\\n'); sys.stderr.flush(); input()"
-    launch = entries.Launch(sys.executable, ("-c", program), {}, None, "", {})
+    flood = "import sys; sys.stderr.write('word sesame\\n' * 50_000 + 'the end\\n'); sys.stderr.flush(); input()"
+    launch = entries.Launch(sys.executable, ("-c", flood), {}, None, "", {})
     server_log = CountingLog(tmp_path / "server.log")
     server_log.begin("a run", ("sesame",))
-    guard = process.Guard()
 
     async def hear() -> None:
         with anyio.fail_after(PATIENCE):
-            async with process.run_child(launch, server_log, guard, lambda: None) as (_, outgoing, _child):
+            async with program.run_program(launch, server_log, lambda: None) as (_, outgoing, _process):
                 while server_log.last_line != "the end":
                     await anyio.sleep(0.01)
                 outgoing.close()
 
-    try:
-        anyio.run(hear)
-    finally:
-        guard.close()
+    anyio.run(hear)
     kept = server_log.path.read_text()
     assert kept.count("word ***\n") == 50_000 and "sesame" not in kept
     assert server_log.pieces < 5_000
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows ends the job of the process")
-def test_a_stubborn_server_and_its_children_go_even_when_localmcp_is_killed(farm: Farm) -> None:
-    farm.write(shop=farm.plain("shop", "--stubborn", "--parent"))
-    command = [sys.executable, "-c", KEEPER, str(farm.folder / "a.localmcp")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as keeper:
-        assert keeper.stdout is not None and keeper.stdout.readline() == "ready\n"
-        started = farm.pids("shop")
-        assert len(started) == 2 and all(map(is_alive, started))
-        keeper.kill()
-    assert wait_until(lambda: not any(map(is_alive, started)))
+def test_a_server_that_writes_without_end_to_stderr_does_not_fill_the_disk(tmp_path: Path) -> None:
+    server_log = program.ServerLog(tmp_path / "server.log")
+    server_log.begin("a run", ())
+    for _ in range(50):
+        server_log.add(b"x" * 100_000)
+    assert server_log.path.stat().st_size <= 2 * program.MAX_LOG + 100_001
+    server_log.begin("the next run", ())
+    assert server_log.path.stat().st_size < 100
+    assert {path.name for path in tmp_path.iterdir()} == {"server.log", "server.old.log"}
 
 
 # ---------------------------------------------------------------- what a server sees
@@ -695,6 +657,7 @@ def test_a_server_over_http_gets_its_headers_and_its_end_is_told(
     opened.change_listeners.append(changed.set)
     registry.call("shop__grow")
     assert changed.wait(60)
+    opened.servers["shop"].approve()
     assert registry.call("shop__grown").text == "I am new"
     server.kill()
     server.wait()
@@ -907,12 +870,12 @@ def test_a_tool_whose_schema_is_wrong_costs_only_itself_and_is_reported_until_it
     assert registry.call("shop__echo", {"text": "a"}).text == "a"
     assert registry.call("shop__late", {"a": "b"}).text == "late was called"
     later = farm.open()[1].servers["shop"]
-    for server in (opened.servers["shop"], later):
-        assert [(entry.tool, entry.why) for entry in server.left_out] == [
+    for each in (opened.servers["shop"], later):
+        assert [(entry.tool, entry.why) for entry in each.left_out] == [
             ("rows", "inputSchema.type: Input should be 'object'"),
             ("number 21", "name: Input should be a valid string"),
         ]
-        (problem,) = server.check()
+        (problem,) = each.check()
         assert "rows (inputSchema.type" in problem.message and problem.level == "warning"
     (farm.folder / "shop" / "corrected").touch()
     _, corrected = farm.open()
@@ -953,12 +916,17 @@ def test_a_definition_that_changes_after_its_server_was_connected_is_flagged_unt
     assert any("word for word" in line for line in lines if line.startswith("-"))
     (problem,) = server.check()
     assert (problem.level, server.state().state) == ("warning", "ready") and "shop__echo" in problem.message
-    assert registry.call("shop__echo", {"text": "still callable"}).text == "still callable"
+    refused = failure(registry, "shop__echo", {"text": "a"})
+    assert isinstance(refused, AccessDenied) and "has changed since the user approved" in refused.message
+    assert refused.hint == "Ask the user to run: localmcp servers approve shop"
+    assert registry.call("shop__fail").text == "there is no such thing"
     registry.add_service(Discovery(registry))
     hits = registry.call("tool_search", {"query": "echo"}).value["tools"]
     assert "servers approve shop" in hits[0]["notice"]
 
-    server.approve()
+    # As the command does, in a process of its own.
+    farm.open()[1].servers["shop"].approve()
+    assert registry.call("shop__echo", {"text": "approved"}).text == "approved"
     assert server.changes() == {} and server.check() == []
     assert "notice" not in registry.call("tool_search", {"query": "echo"}).value["tools"][0]
 
@@ -979,9 +947,28 @@ def test_a_tool_that_says_later_that_it_only_reads_gets_that_right_with_the_appr
     assert registry.call("shop__fail", {}, reader).text == "there is no such thing"
 
 
-def test_a_tool_that_joins_later_is_pinned_when_it_is_first_seen(farm: Farm) -> None:
+def test_a_tool_that_joins_later_is_refused_until_it_is_approved(farm: Farm) -> None:
     farm.write(shop=farm.plain("shop"))
     registry, opened = farm.open()
     registry.call("shop__grow")
     assert wait_until(lambda: "shop__grown" in names(registry))
-    assert opened.servers["shop"].changes() == {}
+    refused = failure(registry, "shop__grown")
+    assert isinstance(refused, AccessDenied) and "was added since the user approved the tools of 'shop'" in str(refused)
+    assert "servers approve shop" in str(refused)
+    (problem,) = opened.servers["shop"].check()
+    assert problem.message == "Since you approved it, 'shop' has added: shop__grown."
+    assert list(opened.servers["shop"].changes()) == ["shop__grown"]
+    opened.servers["shop"].approve()
+    assert registry.call("shop__grown").text == "grown was called"
+
+
+def test_another_filter_asks_for_no_approval_and_a_damaged_record_for_one_of_everything(farm: Farm) -> None:
+    farm.write(shop=farm.plain("shop", tools={"include": ["fail"]}))
+    farm.open()[1].refresh(["shop"])
+    farm.write(shop=farm.plain("shop"))
+    registry, opened = farm.open()
+    assert registry.call("shop__echo", {"text": "a"}).text == "a"
+    (record,) = (farm.logs.parent / "approved-tools").iterdir()
+    record.write_text("{")
+    opened.close()
+    assert isinstance(failure(farm.open()[0], "shop__echo", {"text": "a"}), AccessDenied)

@@ -13,12 +13,12 @@ from typing import Any
 import anyio
 import mcp_types as types
 import pytest
-from anyio.abc import TaskGroup, TaskStatus
+from anyio.abc import TaskStatus
 from federation import PATIENCE, SERVERS, Farm
 from mcp import Client, MCPError, StdioServerParameters
 from mcp.client.session import ClientRequestContext
 from mcp.client.stdio import stdio_client
-from mcp.server.subscriptions import PromptsListChanged, ResourcesListChanged, ResourceUpdated
+from mcp.server.subscriptions import PromptsListChanged, ResourcesListChanged
 
 import localmcp
 from localmcp.discovery import Discovery
@@ -237,31 +237,26 @@ async def test_templates_and_completion_of_a_connected_server_are_used_as_if_the
     assert (by_template.completion.total, by_template.completion.has_more) == (900, True)
 
 
-@pytest.mark.filterwarnings("ignore:resources/subscribe is removed")
 @pytest.mark.parametrize("era", ERAS)
-async def test_changes_of_a_connected_server_are_told_to_our_clients(notes: Workspace, era: Any) -> None:
+async def test_changed_lists_of_a_connected_server_are_told_to_our_clients(notes: Workspace, era: Any) -> None:
     heard: set[str] = set()
     whole = anyio.Event()
 
     def note(event: str) -> None:
         heard.add(event)
-        if heard == {"resources", "prompts", NOTE_B}:
+        if heard == {"resources", "prompts"}:
             whole.set()
 
     async def receive(message: Any) -> None:
-        if isinstance(message, types.ResourceUpdatedNotification):
-            note(str(message.params.uri))
-        elif isinstance(message, types.ResourceListChangedNotification | types.PromptListChangedNotification):
+        if isinstance(message, types.ResourceListChangedNotification | types.PromptListChangedNotification):
             note("resources" if isinstance(message, types.ResourceListChangedNotification) else "prompts")
 
     server = ToolServer(lambda: notes, Scope())
     notes.on_offers_changed(server.publish_change)
     async with Client(server, mode=era, message_handler=receive) as client, anyio.create_task_group() as group:
         await client.list_tools()
-        if era == "legacy":
-            await client.subscribe_resource(NOTE_B)
-        else:
-            await group.start(listen_to_everything, client, note)
+        if era != "legacy":
+            await group.start(listen_to_lists, client, note)
         posted = await client.call_tool("notes__post", {"name": "b", "text": "second"})
         link = posted.content[0]
         assert isinstance(link, types.ResourceLink) and str(link.uri) == NOTE_B
@@ -272,42 +267,27 @@ async def test_changes_of_a_connected_server_are_told_to_our_clients(notes: Work
     assert notes.registry.find("notes__post") is not None and notes.registry.find("notes__research") is None
 
 
-async def listen_to_everything(client: Client, note: Callable[[str], None], *, task_status: TaskStatus[None]) -> None:
+async def listen_to_lists(client: Client, note: Callable[[str], None], *, task_status: TaskStatus[None]) -> None:
     names = {ResourcesListChanged: "resources", PromptsListChanged: "prompts"}
-    every = {"resources_list_changed": True, "prompts_list_changed": True, "resource_subscriptions": [NOTE_B]}
-    async with client.listen(**every) as events:
+    async with client.listen(resources_list_changed=True, prompts_list_changed=True) as events:
         task_status.started()
         async for event in events:
-            note(event.uri if isinstance(event, ResourceUpdated) else names[type(event)])
+            note(names[type(event)])
 
 
-@pytest.mark.filterwarnings("ignore:resources/(un)?subscribe is removed")
-@pytest.mark.parametrize("era", ERAS)
-async def test_a_server_hears_of_the_first_subscription_to_its_resource_and_when_nobody_is_left(
-    notes: Workspace, era: Any
-) -> None:
-    server = ToolServer(lambda: notes, Scope())
-    async with Client(server, mode=era) as watcher:
-        for end_of_session in (False, True):
-            async with Client(server, mode=era) as client, anyio.create_task_group() as group:
-                await subscribe(client, group, era)
-                assert await subscriptions_become(watcher, "note://b")
-                async with Client(server, mode=era) as other, anyio.create_task_group() as more:
-                    await subscribe(other, more, era)
-                    more.cancel_scope.cancel()
-                assert await subscriptions_become(watcher, "note://b")
-                if not end_of_session and era == "legacy":
-                    await client.unsubscribe_resource(NOTE_B)
-                    assert await subscriptions_become(watcher, "")
-                group.cancel_scope.cancel()
-            assert await subscriptions_become(watcher, "")
+@pytest.mark.filterwarnings("ignore:resources/subscribe is removed")
+async def test_a_subscription_to_one_resource_of_a_connected_server_is_refused(notes: Workspace) -> None:
+    async with Client(ToolServer(lambda: notes, Scope()), mode="legacy") as client:
+        with pytest.raises(MCPError, match=r"belongs to a connected server\.\sRead it again instead"):
+            await client.subscribe_resource(NOTE_B)
+        assert getattr((await client.read_resource(NOTE_B.replace("%2Fb", "%2Fa"))).contents[0], "text", "") == "first"
+    with use_scope(Scope(tools=frozenset({"search"}))):
+        assert notes.registry.offers[0].subscribe(NOTE_B) is False
 
 
-@pytest.mark.filterwarnings("ignore:resources/(un)?subscribe is removed")
-async def test_over_stdio_a_wrong_tool_and_a_subscription_cost_the_servers_behind_nothing(tmp_path: Path) -> None:
+async def test_over_stdio_a_wrong_tool_costs_the_servers_behind_nothing(tmp_path: Path) -> None:
     farm = Farm(tmp_path)
-    notes = {"command": sys.executable, "args": [str(SERVERS / "notes.py")]}
-    farm.write(notes=notes, shop=farm.plain("shop", "--wrong"))
+    farm.write(shop=farm.plain("shop", "--wrong"))
     arguments = ["-m", "localmcp", "serve", "--db", str(tmp_path / "own.db")]
     program = StdioServerParameters(
         command=sys.executable, args=arguments, env={**os.environ, "LOCALMCP_MODEL": "hash"}, cwd=tmp_path
@@ -317,28 +297,6 @@ async def test_over_stdio_a_wrong_tool_and_a_subscription_cost_the_servers_behin
         assert "all is well" in str(said.content) and not said.is_error
         left_out = await client.call_tool("execute_tool", {"name": "shop__rows", "arguments": {}})
         assert "Tool not found: shop__rows" in str(left_out.content)
-        await client.subscribe_resource(NOTE_B)
-        assert await subscriptions_become(client, "note://b")
-        await client.unsubscribe_resource(NOTE_B)
-        assert await subscriptions_become(client, "")
-
-
-async def subscribe(client: Client, group: TaskGroup, era: Any) -> None:
-    await client.list_tools()
-    if era == "legacy":
-        await client.subscribe_resource(NOTE_B)
-    else:
-        await group.start(listen_to_everything, client, lambda _event: None)
-
-
-async def subscriptions_become(client: Client, uris: str) -> bool:
-    """Whether the server of notes soon has exactly these subscriptions."""
-    with anyio.fail_after(PATIENCE):
-        while True:
-            (content,) = (await client.read_resource("localmcp://server/notes/note%3A%2F%2Fsubscribed")).contents
-            if getattr(content, "text", None) == uris:
-                return True
-            await anyio.sleep(0.02)
 
 
 def test_who_is_bound_to_some_tools_sees_no_resources_of_other_servers(tmp_path: Path) -> None:

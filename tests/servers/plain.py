@@ -155,8 +155,6 @@ def answer(message: dict[str, Any]) -> None:
             "capabilities": {"tools": {"listChanged": True}},
             "serverInfo": {"name": "plain", "version": "1"},
         }
-        if "--terse" in OPTIONS:
-            result = {"protocolVersion": params["protocolVersion"]}
         if "--garbled" in OPTIONS:
             result["capabilities"] = "many"
         send({"id": request, "result": result})

@@ -10,29 +10,21 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
 from localmcp.config import servers_file
-from localmcp.errors import ConfigurationError, LocalMCPError, Unavailable
-from localmcp.hub.catalog import (
-    SEPARATOR,
-    LeftOut,
-    ToolList,
-    describe_left_out,
-    exposed_names,
-    shown_address,
-)
+from localmcp.errors import AccessDenied, ConfigurationError, LocalMCPError
+from localmcp.hub.catalog import SEPARATOR, LeftOut, ToolList, describe_left_out, exposed_names, shown_address
 from localmcp.hub.entries import ServerEntry, prepare
 from localmcp.schemas import Json, check_arguments, mapping_of, numbers_from_texts
 from localmcp.tools import Answer, ReportProgress, Scope, Tool, ToolMark, progress_listener
 from localmcp.visible_text import visible
 
 if TYPE_CHECKING:
+    from localmcp.hub.client import ServerClient
     from localmcp.hub.introduction import Introduced
     from localmcp.hub.servers import McpServers
-    from localmcp.hub.supervisor import Supervisor
     from localmcp.own_tools.problems import Problem, ProviderState, State
 
 log = logging.getLogger(__name__)
 
-CHANGED = "Changed since the user approved it; ask the user to run: localmcp servers approve {server}"
 _OPEN_TO_ALL = ("file:", "http:", "https:")
 """Links that can be followed without the server."""
 MOST_DESCRIPTION = 10_000
@@ -46,11 +38,23 @@ class RemoteTool(Tool):
 
     def __init__(self, server: McpServer, name: str, raw: Json) -> None:
         self.raw = raw
-        self.description = _shown(_text(raw.get("description")))
-        self.mark = _mark(name, server.entry.name, raw)
+        self.description = _shown(raw.get("description"))
         self._server = server
         self.approved: Json | None = None
-        """The definition that the person approved, if it is another than this one."""
+        """The definition that the person approved, if it is another than this one; empty for a tool that was added."""
+        hints = mapping_of(raw.get("annotations"))
+        read_only = hints.get("readOnlyHint") is True
+        # The defaults of the specification: not read-only, destructive, not idempotent, open world.
+        self.mark = ToolMark(
+            name=name,
+            title=_shown(raw.get("title")) or _shown(hints.get("title")) or _shown(raw.get("name")),
+            keywords=(server.entry.name,),
+            visible=False,
+            read_only=read_only,
+            destructive=not read_only and hints.get("destructiveHint") is not False,
+            idempotent=read_only or hints.get("idempotentHint") is True,
+            open_world=hints.get("openWorldHint") is not False,
+        )
 
     @cached_property
     def input_schema(self) -> Json:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -63,9 +67,11 @@ class RemoteTool(Tool):
         """Run it there, if the arguments fit its schema; the server is not even started for those that do not.
 
         Raises:
+            AccessDenied: it has changed or was added since the person approved the server's tools.
             InvalidInput: the arguments do not fit, or the server refuses the call's form.
             Unavailable: the server does not start, ends in the middle, or does not answer in time.
         """
+        self._server.check_approved(self)
         began, seconds = time.monotonic(), self._server.entry.call_seconds
         arguments = numbers_from_texts(arguments, self.input_schema)
         check_arguments(self.name, self.input_schema, arguments, seconds=seconds)
@@ -74,42 +80,9 @@ class RemoteTool(Tool):
         return as_answer(result, self._server.entry.namespace)
 
 
-def _mark(name: str, server: str, raw: Json) -> ToolMark:
-    """Return the server's own annotations, with the defaults of the specification.
-
-    These are: not read-only, destructive, not idempotent, open world.
-    """
-    hints = mapping_of(raw.get("annotations"))
-    read_only = hints.get("readOnlyHint") is True
-    return ToolMark(
-        name=name,
-        title=_shown(_text(raw.get("title")) or _text(hints.get("title")) or _text(raw.get("name"))),
-        keywords=(server,),
-        visible=False,
-        read_only=read_only,
-        destructive=not read_only and hints.get("destructiveHint") is not False,
-        idempotent=read_only or hints.get("idempotentHint") is True,
-        open_world=hints.get("openWorldHint") is not False,
-    )
-
-
-def _as_far_as_approved(raw: Json, approved: Json | None) -> Json:
-    """Return the definition without a new claim that the tool only reads.
-
-    It would open the tool to more callers.
-    """
-    if approved is None or _mark("", "", approved).read_only:
-        return raw
-    return {**raw, "annotations": approved.get("annotations")}
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def _shown(description: str) -> str:
-    """Return the description for people and models: hidden characters visible, and not too long."""
-    return visible(description[:MOST_DESCRIPTION], newlines=True)
+def _shown(text: Any) -> str:
+    """Return a server's text for people and models: hidden characters visible, and not too long."""
+    return visible(text[:MOST_DESCRIPTION], newlines=True) if isinstance(text, str) else ""
 
 
 def _with_shown_descriptions(schema: Any) -> Any:
@@ -146,10 +119,10 @@ def _reachable(block: Json, namespace: str) -> Json:
 def _block_text(block: Json) -> str:
     kind = block.get("type")
     if kind == "text":
-        return _text(block.get("text"))
+        return str(block.get("text", ""))
     if kind == "resource":
-        inner = cast(Json, block.get("resource") or {})
-        return _text(inner.get("text")) or f"[resource {inner.get('uri', '')}]"
+        inner = mapping_of(block.get("resource"))
+        return str(inner.get("text") or f"[resource {inner.get('uri', '')}]")
     if kind == "resource_link":
         return f"[link {block.get('uri', '')}]"
     return f"[{kind} {block.get('mimeType', '')}]".replace(" ]", "]")
@@ -174,12 +147,10 @@ class McpServer:
         self.failure: LocalMCPError | None = None
         """Why the last start failed; None when it did not."""
         self._runtime = runtime
-        self._offers: dict[str, list[Json]] | None = None
-        self._addresses: dict[str, set[str]] = {}
-        """The server's resource -> our addresses of it that clients subscribed to."""
         self._lock = threading.Lock()
+        self._listed: ToolList | None = None
         self._tools: dict[str, RemoteTool] | None = None
-        self._left_out: tuple[LeftOut, ...] | None = None
+        self._offers: dict[str, list[Json]] | None = None
         self._asked = False
         """Whether the server itself has listed its tools in this process."""
         self._needed = False
@@ -203,11 +174,9 @@ class McpServer:
         self._runtime.follow_file()
         if not self.usable:
             return ()
-        tools_by_name = self._cached_tools()
-        if tools_by_name is None or self.failure is not None:
+        if self._known() is None or self.failure is not None:
             self._runtime.wait_for_listing(self)
-            tools_by_name = self._cached_tools()
-        return () if tools_by_name is None or self.failure is not None else tuple(tools_by_name.values())
+        return () if self.failure is not None else tuple((self._known() or {}).values())
 
     def find(self, name: str) -> Tool | None:
         """Return the tool of that name. For an unknown name of this server its tools are listed once.
@@ -223,17 +192,19 @@ class McpServer:
             return None
         if self.entry.problem:
             raise self._unusable()
-        tools_by_name = self._cached_tools()
-        if (tools_by_name is None or name not in tools_by_name) and not self._asked:
+        if name not in (self._known() or {}) and not self._asked:
             self.refresh()
-            tools_by_name = self._cached_tools()
-        return None if tools_by_name is None else tools_by_name.get(name)
+        return (self._known() or {}).get(name)
 
     def call(
         self, tool: str, arguments: Json, seconds: float | None = None, progress: ReportProgress | None = None
     ) -> Json:
-        """Return the raw result of a tool of the server, started if need be, as `Supervisor.call`."""
-        return self._runtime.run(self._supervisor().call(tool, arguments, seconds, progress))
+        """Return the raw result of a tool of the server, started if need be, as `ServerClient.call`."""
+        return self._runtime.run(self._client().call(tool, arguments, seconds, progress))
+
+    def ask(self, method: str, params: Json) -> Json:
+        """Return the raw result of a request about its resources or prompts, as `ServerClient.ask`."""
+        return self._runtime.run(self._client().ask(method, params))
 
     # ------------------------------------------------------------ starting and state
 
@@ -245,14 +216,14 @@ class McpServer:
         """
         if self.entry.problem:
             raise self._unusable()
-        self._runtime.run(self._supervisor().refresh())
-        return len(self._cached_tools() or ())
+        self._runtime.run(self._client().refresh())
+        return len(self._known() or ())
 
     def start(self) -> None:
         """Begin to start it, in the background, unless it pauses after failures."""
-        supervisor = self._supervisor()
-        if not supervisor.alive and supervisor.pause == 0:
-            self._runtime.start(_quietly(supervisor))
+        client = self._client()
+        if not client.alive and client.pause == 0:
+            self._runtime.start(_quietly(client))
 
     @property
     def condition(self) -> str:
@@ -263,55 +234,51 @@ class McpServer:
             return "unusable"
         if self.failure is not None:
             return "failed"
-        return self._supervisor().condition if self._needed else "not started"
+        return self._client().condition if self._needed else "not started"
 
     @property
     def known_tools(self) -> int | None:
         """How many tools it is known to offer; None when it was never listed."""
-        tools_by_name = self._cached_tools() if self.usable else {}
-        return None if tools_by_name is None else len(tools_by_name)
+        tools = self._known() if self.usable else {}
+        return None if tools is None else len(tools)
 
     @property
     def left_out(self) -> tuple[LeftOut, ...]:
         """The tools that it listed last and that cannot be used."""
-        if not self.usable:
+        if not self.usable or self._known() is None or self._listed is None:
             return ()
-        with self._lock:
-            if self._left_out is None:
-                self._left_out = self._runtime.cache.load_left_out(self.entry.digest)
-            return tuple(entry for entry in self._left_out if self.entry.offers(entry.tool))
+        return tuple(entry for entry in self._listed.left_out if self.entry.offers(entry.tool))
 
     def has_tool_for(self, scope: Scope) -> bool:
         """Return whether the caller may call one of its tools, as far as they are known."""
-        return scope.tools is None or any(name in scope.tools for name in self._cached_tools() or ())
+        return scope.tools is None or any(name in scope.tools for name in self._known() or ())
 
     def introduced(self) -> Introduced:
         """Return what assistants are told of it."""
         from localmcp.hub.introduction import Introduced
 
-        names = [tool.raw["name"] for tool in (self._cached_tools() or {}).values()]
+        names = [tool.raw["name"] for tool in (self._known() or {}).values()]
         return Introduced(self.entry.name, names, self.entry.description)
 
     def state(self) -> ProviderState:
         """Return how it is doing, without starting it."""
         from localmcp.own_tools.problems import ProviderState
 
-        tools_by_name = self.known_tools
-        problems = tuple(self.check())
+        tools, problems = self.known_tools, tuple(self.check())
         if self.entry.disabled:
             state: State = "off"
         elif any(problem.level == "error" for problem in problems) or self.failure is not None:
             state = "failing"
         else:
-            state = "ready" if tools_by_name else "empty"
-        says = self.condition if tools_by_name is not None else f"{self.condition}; its tools are not known yet"
-        return ProviderState(self.name, state, tools_by_name or 0, str(servers_file()), says, problems)
+            state = "ready" if tools else "empty"
+        says = self.condition if tools is not None else f"{self.condition}; its tools are not known yet"
+        return ProviderState(self.name, state, tools or 0, str(servers_file()), says, problems)
 
     def check(self) -> list[Problem]:
         """Return why it cannot be used (entry, variable, last start), or which definitions have changed."""
         from localmcp.own_tools.problems import Problem
 
-        error: LocalMCPError | None = self.failure
+        file, error = str(servers_file()), self.failure
         if self.entry.problem:
             error = self._unusable()
         elif not self.entry.disabled and error is None:
@@ -320,83 +287,106 @@ class McpServer:
             except ConfigurationError as missing:
                 error = missing
         if error:
-            return [Problem(str(servers_file()), None, error.message, error.hint)]
+            return [Problem(file, None, error.message, error.hint)]
         problems: list[Problem] = []
-        tools_by_name = (self._cached_tools() or {}) if self.usable else {}
-        changed = [tool.name for tool in tools_by_name.values() if tool.approved is not None]
-        if changed:
-            message = f"Since you approved it, '{self.entry.name}' has changed what it says of: {', '.join(changed)}."
-            hint = f"Read the difference and decide: localmcp servers approve {self.entry.name}"
-            problems.append(Problem(str(servers_file()), None, message, hint, "warning"))
+        unapproved = self._unapproved()
+        changed = [tool.name for tool in unapproved if tool.approved]
+        added = [tool.name for tool in unapproved if not tool.approved]
+        hint = f"Read the difference and decide: localmcp servers approve {self.entry.name}"
+        for what, names in (("changed what it says of", changed), ("added", added)):
+            if names:
+                message = f"Since you approved it, '{self.entry.name}' has {what}: {', '.join(names)}."
+                problems.append(Problem(file, None, message, hint, "warning"))
         if self.left_out:
             message = describe_left_out(self.entry.name, self.left_out)
-            problems.append(Problem(str(servers_file()), None, message, level="warning"))
+            problems.append(Problem(file, None, message, level="warning"))
         return problems
 
     def _unusable(self) -> ConfigurationError:
         return ConfigurationError(f"The MCP server '{self.entry.name}' cannot be used: {self.entry.problem}.")
 
-    def _supervisor(self) -> Supervisor:
+    def _client(self) -> ServerClient:
         self._needed = True
-        return self._runtime.supervise(self)
+        return self._runtime.client_of(self)
 
     # ------------------------------------------------------------ what is known of it
 
-    def _cached_tools(self) -> dict[str, RemoteTool] | None:
+    def _known(self) -> dict[str, RemoteTool] | None:
         with self._lock:
             if self._tools is None:
-                stored = self._runtime.cache.load(self.entry.digest)
-                if stored is not None:
-                    self._tools = self._named(stored, {})
-                    self._flag_changes()
+                listed = self._runtime.cache.load(self.entry.digest)
+                if listed is not None:
+                    self._take(listed)
                     self.listed.set()
             return self._tools
 
     def learn(self, listed: ToolList) -> None:
         """Take the tools that the server has listed; called in the background loop."""
-        left_out_before = self.left_out
         with self._lock:
-            old = self._tools or {}
-            self._tools = self._named(listed.tools, old)
-            self._left_out = listed.left_out
-            self._flag_changes()
-            changed = {name: value.raw for name, value in old.items()} != {n: t.raw for n, t in self._tools.items()}
+            old, before = self._tools or {}, self._listed
+            tools = self._take(listed)
+            changed = {name: tool.raw for name, tool in old.items()} != {n: t.raw for n, t in tools.items()}
             self._asked, self.failure = True, None
-        if changed or listed.left_out != left_out_before or not self.listed.is_set():
+        if before != listed or not self.listed.is_set():
             self._runtime.cache.save(self.entry.digest, listed)
         self.listed.set()
         for listener in self._runtime.change_listeners if changed else ():
             listener()
 
-    def _named(self, tools: list[Json], old: dict[str, RemoteTool]) -> dict[str, RemoteTool]:
-        """Return the tools that pass the filters, by the names we give them.
+    def _take(self, listed: ToolList) -> dict[str, RemoteTool]:
+        """Name the tools that pass the filters, and mark those that are not as the person approved them.
 
         A tool that did not change stays the same object, so that the ranking keeps what it computed for it.
         """
-        raws = {tool["name"]: tool for tool in tools if self.entry.offers(tool["name"])}
-        shown = {name: raws[own] for name, own in exposed_names(self.entry.namespace, raws).items()}
-        return {
+        old = self._tools or {}
+        raws = {tool["name"]: tool for tool in listed.tools if self.entry.offers(tool["name"])}
+        named = {name: raws[own] for name, own in exposed_names(self.entry.namespace, raws).items()}
+        self._tools = {
             name: old[name] if name in old and old[name].raw == raw else RemoteTool(self, name, raw)
-            for name, raw in shown.items()
+            for name, raw in named.items()
         }
+        self._listed = listed
+        self._mark_unapproved()
+        return self._tools
 
-    def _flag_changes(self) -> None:
-        """Mark the tools whose definition is another than the person approved."""
-        tools = (self._tools or {}).values()
-        changed = self._runtime.approved.changed(self.entry.digest, [tool.raw for tool in tools])
-        for tool in tools:
-            tool.approved = changed.get(tool.raw["name"])
-            tool.mark = _mark(tool.name, self.entry.name, _as_far_as_approved(tool.raw, tool.approved))
-            tool.notice = CHANGED.format(server=self.entry.name) if tool.approved is not None else ""
+    def _mark_unapproved(self) -> None:
+        listed = self._listed.tools if self._listed is not None else []
+        unapproved = self._runtime.approved.unapproved(self.entry.digest, listed)
+        for tool in (self._tools or {}).values():
+            tool.approved = unapproved.get(tool.raw["name"])
+            what = "Changed since the user approved it" if tool.approved else "Added since the user approved the server"
+            ask = f"ask the user to run: localmcp servers approve {self.entry.name}"
+            tool.notice = f"{what}; {ask}" if tool.approved is not None else ""
+
+    def _unapproved(self) -> list[RemoteTool]:
+        tools = (self._known() or {}) if self.usable else {}
+        return [tool for tool in tools.values() if tool.approved is not None]
+
+    def check_approved(self, tool: RemoteTool) -> None:
+        """Refuse a tool that is not as the person approved it; the approval may have come from another process.
+
+        Raises:
+            AccessDenied: it is not.
+        """
+        was_unapproved = tool.approved is not None
+        if was_unapproved:
+            with self._lock:
+                self._mark_unapproved()
+        if tool.approved is None:
+            return
+        what = "has changed" if tool.approved else "was added"
+        raise AccessDenied(
+            f"{tool.name} {what} since the user approved the tools of '{self.entry.name}', and is not run.",
+            hint=f"Ask the user to run: localmcp servers approve {self.entry.name}",
+        )
 
     def changes(self) -> dict[str, list[str]]:
-        """Return the difference to what was approved, for each tool that has changed: name -> lines."""
+        """Return the difference to what was approved, for each tool that has changed or was added: name -> lines."""
         from localmcp.hub.approval import definitions, difference
 
-        tools = [tool for tool in (self._cached_tools() or {}).values() if tool.approved is not None]
         return {
             tool.name: difference(tool.name, tool.approved or {}, definitions([tool.raw])[tool.raw["name"]])
-            for tool in tools
+            for tool in self._unapproved()
         }
 
     def approve(self) -> None:
@@ -405,82 +395,43 @@ class McpServer:
         Raises:
             OSError: the state directory cannot be written.
         """
-        tools = [tool.raw for tool in (self._cached_tools() or {}).values()]
-        self._runtime.approved.approve(self.entry.digest, tools)
+        self._known()
         with self._lock:
-            self._flag_changes()
+            listed = self._listed.tools if self._listed is not None else []
+            self._runtime.approved.approve(self.entry.digest, listed)
+            self._mark_unapproved()
 
     def offered(self, kind: str) -> list[Json]:
         """Return its known `resources`, `resourceTemplates` or `prompts`, without starting it."""
         needed = {"resources": "uri", "resourceTemplates": "uriTemplate", "prompts": "name"}[kind]
-        return [offer for offer in self._cached_offers().get(kind, []) if isinstance(offer.get(needed), str)]
+        return [offer for offer in self._known_offers().get(kind, []) if isinstance(offer.get(needed), str)]
 
-    def _cached_offers(self) -> dict[str, list[Json]]:
+    def _known_offers(self) -> dict[str, list[Json]]:
         if self._offers is None:
             self._offers = self._runtime.cache.load_offers(self.entry.digest)
         return self._offers
 
     def learn_offers(self, offers: dict[str, list[Json]]) -> None:
         """Take the resources and prompts that the server has listed; called in the background loop."""
-        old, self._offers = self._cached_offers(), offers
+        old, self._offers = self._known_offers(), offers
         if offers == old:
             return
         self._runtime.cache.save_offers(self.entry.digest, offers)
         for shown, kinds in {"resources": ("resources", "resourceTemplates"), "prompts": ("prompts",)}.items():
             if any(offers.get(kind, []) != old.get(kind, []) for kind in kinds):
-                self._tell(shown)
-
-    def subscribe(self, uri: str, address: str) -> None:
-        """Report `address` to the listeners for changes of offers when the server's resource `uri` changes."""
-        with self._lock:
-            self._addresses.setdefault(uri, set()).add(address)
-        self._runtime.run(self._supervisor().subscribe(uri))
-
-    def unsubscribe(self, address: str) -> None:
-        """Report changes of our address no more; the server is told in the background, if it runs."""
-        with self._lock:
-            uris = [uri for uri, addresses in self._addresses.items() if address in addresses]
-            for uri in uris:
-                self._addresses[uri].discard(address)
-            ended = [uri for uri in uris if not self._addresses[uri]]
-            for uri in ended:
-                del self._addresses[uri]
-        try:
-            for uri in ended:
-                self._runtime.start(_unsubscribe(self._supervisor(), uri))
-        except Unavailable as error:
-            log.debug("%s", error)  # it has left the file, or localmcp is closing
-
-    def note_updated(self, uri: str) -> None:
-        """Report that a resource has changed; called in the background loop."""
-        for address in tuple(self._addresses.get(uri, ())):
-            self._tell(address)
-
-    def _tell(self, changed: str) -> None:
-        for listener in self._runtime.offer_listeners:
-            listener(changed)
-
-    def ask(self, method: str, params: Json) -> Json:
-        """Return the raw result of a request about its resources or prompts, as `Connection.ask`."""
-        return self._runtime.run(self._supervisor().ask(method, params))
+                for listener in self._runtime.offer_listeners:
+                    listener(shown)
 
     def fail(self, error: LocalMCPError) -> None:
         """Note that the server did not start; called in the background loop."""
-        last_failure = self.failure is not None and self.failure.message == error.message
+        is_repeated = self.failure is not None and self.failure.message == error.message
         self.failure = error
         self.listed.set()
-        log.log(logging.INFO if last_failure else logging.WARNING, "%s", error)
+        log.log(logging.INFO if is_repeated else logging.WARNING, "%s", error)
 
 
-async def _unsubscribe(supervisor: Supervisor, uri: str) -> None:
+async def _quietly(client: ServerClient) -> None:
     try:
-        await supervisor.unsubscribe(uri)
-    except LocalMCPError as error:
-        log.info("%s", error)
-
-
-async def _quietly(supervisor: Supervisor) -> None:
-    try:
-        await supervisor.connect()
+        await client.connect()
     except LocalMCPError as error:
         log.debug("%s", error)

@@ -231,7 +231,7 @@ def _check_can_sign_in(entry: ServerEntry, url: str) -> None:
         raise InvalidInput(f"'{entry.name}' is reached without TLS, which would show the tokens to others.")
 
 
-class _WayBack:
+class _CallbackServer:
     """The address to which the browser comes back, and the code that it brings."""
 
     def __init__(self) -> None:
@@ -282,8 +282,8 @@ class _WayBack:
 
 
 @asynccontextmanager
-async def _loopback(port: int) -> AsyncGenerator[_WayBack]:
-    back = _WayBack()
+async def _loopback(port: int) -> AsyncGenerator[_CallbackServer]:
+    back = _CallbackServer()
     server = await asyncio.start_server(back.answer, "127.0.0.1", port)
     async with server:
         back.address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}{CALLBACK}"
