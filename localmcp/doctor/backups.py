@@ -13,12 +13,11 @@ from pathlib import Path
 import apsw
 
 from localmcp import files
-from localmcp.doctor.optimization import truncate_log
 from localmcp.errors import AlteredSchema, FileUnavailable, InvalidInput, LocalMCPError, NotOurFile
 from localmcp.files import expand_home
 from localmcp.packs.verify import Verification, verify
-from localmcp.storage.adoption import Dropped, KeptPowers, copy_rows, keep_bytes
-from localmcp.storage.connections import open_copy
+from localmcp.storage.adoption import Dropped, KeptPowers, copy_rows, free_name, keep_bytes, replace_file
+from localmcp.storage.connections import open_copy, truncate_log
 from localmcp.storage.database import Database, fetch_all, fetch_one
 from localmcp.storage.provenance import adopt_file
 
@@ -112,14 +111,12 @@ def restore(path: Path, backup: Path, *, other: bool = False, powers: KeptPowers
         counts = _read_to_its_end(prepared, f"{backup} cannot be used", "Nothing was changed.").counts
         with closing(open_copy(prepared)) as connection:
             file_id = str(fetch_one(connection, "select id from file"))
-        previous = path.with_name(f"{path.name}.before-restore")
-        if previous.exists():
-            previous = path.with_name(f"{previous.name}-{datetime.now():%Y%m%d-%H%M%S-%f}")
+        previous = free_name(path, "before-restore")
         current = _open_current(path) if path.exists() else None
         if current is None:
             kept = keep_bytes(path, previous)
             adopt_file(file_id)
-            os.replace(prepared, path)
+            replace_file(path, prepared)
             return Restored(path, kept, counts, dropped)
         with closing(current):
             if file_id != current.file_id and not other:

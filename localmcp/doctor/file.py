@@ -15,6 +15,7 @@ from localmcp.errors import FileTooNew, LocalMCPError
 from localmcp.files import is_filled
 from localmcp.humanize import command_line, size
 from localmcp.storage.database import Database, fetch_all, fetch_column
+from localmcp.storage.killable import run_killable
 from localmcp.storage.provenance import foreign_objects, is_adopted
 
 MOST_DAMAGES = 20
@@ -28,31 +29,40 @@ def check_file(path: Path) -> Iterator[Check]:
     if not path.exists():
         yield warn("file", f"{path} does not exist yet", "localmcp add FOLDER")
         return
-    restore = command_line("localmcp", "restore", "BACKUP", "--db", path)
     if not is_filled(path):
         yield fail("file", f"{path} is empty", "localmcp add FOLDER, or: localmcp restore BACKUP")
         return
-    # A separate database: SQLite checks a full-text table against what its connection read of it earlier.
-    with closing(Database(path, read_only=True)) as database:
-        try:
-            with database.read() as connection:
-                yield ok("file", f"{path}: {size(path.stat().st_size)}")
-                if foreign := foreign_objects(connection)[:MOST_DAMAGES]:
-                    yield warn("tables", f"not ours, and in no pack, copy or restored file: {', '.join(foreign)}")
-                damages = damaged_tables(connection)
-                parents = [] if damages else fetch_all(connection, "select * from pragma_foreign_key_check limit 1000")
-            if damages:
-                told = [f"the table '{table}': {says}" if table else says for table, says in damages.items()]
-                fix = "localmcp doctor --fix" if damages.keys() <= REMADE_TABLES else restore
-                yield fail("integrity", f"damaged: {'; '.join(told)}", fix)
-            elif parents:
-                yield fail("integrity", f"{len(parents)} rows point at something that is not there", restore)
-            else:
-                yield ok("integrity", "every page is whole")
-        except FileTooNew as error:
-            yield fail("file", error.message, "pip install --upgrade localmcp")
-        except LocalMCPError as error:
-            yield fail("file", error.message, restore)
+    try:
+        yield from run_killable(path, _look_at_pages, path)
+    except FileTooNew as error:
+        yield fail("file", error.message, "pip install --upgrade localmcp")
+    except LocalMCPError as error:
+        yield fail("file", error.message, _restore_command(path))
+
+
+def _restore_command(path: Path) -> str:
+    return command_line("localmcp", "restore", "BACKUP", "--db", path)
+
+
+def _look_at_pages(path: Path) -> list[Check]:
+    """Check what is in the file, in a process that knows nothing of it.
+
+    SQLite checks a full-text table against what its connection read of it earlier.
+    """
+    with closing(Database(path, read_only=True)) as database, database.read() as connection:
+        checks = [ok("file", f"{path}: {size(path.stat().st_size)}")]
+        if foreign := foreign_objects(connection)[:MOST_DAMAGES]:
+            checks.append(warn("tables", f"not ours, and in no pack, copy or restored file: {', '.join(foreign)}"))
+        damages = damaged_tables(connection)
+        parents = [] if damages else fetch_all(connection, "select * from pragma_foreign_key_check limit 1000")
+    if damages:
+        told = [f"the table '{table}': {says}" if table else says for table, says in damages.items()]
+        fix = "localmcp doctor --fix" if damages.keys() <= REMADE_TABLES else _restore_command(path)
+        return [*checks, fail("integrity", f"damaged: {'; '.join(told)}", fix)]
+    if parents:
+        lost = f"{len(parents)} rows point at something that is not there"
+        return [*checks, fail("integrity", lost, _restore_command(path))]
+    return [*checks, ok("integrity", "every page is whole")]
 
 
 def damaged_tables(connection: apsw.Connection) -> dict[str, str]:

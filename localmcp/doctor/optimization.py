@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import apsw
 
 from localmcp.index.reembedding import KIND as REEMBED
 from localmcp.index.reembedding import forget_unused_models
 from localmcp.index.word_vectors import UNUSED_WORDS
-from localmcp.storage.connections import open_copy
+from localmcp.storage.connections import open_copy, truncate_log
 from localmcp.storage.database import Database, fetch_one
 
 INDEXES = ("chunks_fts", "quickstarts_fts")
@@ -24,8 +22,6 @@ MOST_STEPS = 20_000
 AT_ONCE = 5000
 EMPTY_SHARE = 0.2
 """From this share of empty pages on, the file is rewritten."""
-LOG_SECONDS = 2.0
-"""How long readers of the write-ahead log are waited for."""
 
 
 @dataclass(slots=True)
@@ -141,20 +137,3 @@ def _vacuum(database: Database, done: Optimized) -> None:
         done.notes.append("Others are writing; the empty pages stay until the next time.")
     except apsw.FullError:
         done.notes.append("The disk is too full to write the file anew; it is as it was.")
-
-
-def truncate_log(path: Path) -> bool:
-    """Write the log back into the file and empty it; return False while others read, or when the disk is full."""
-    until = time.monotonic() + LOG_SECONDS
-    with closing(open_copy(path)) as connection:
-        connection.set_busy_timeout(200)
-        while time.monotonic() < until:
-            try:
-                connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-                return True
-            except apsw.BusyError:
-                continue
-            except (apsw.FullError, apsw.IOError):
-                # What is in the log is safe there.
-                return False
-    return False

@@ -14,7 +14,7 @@ from localmcp.doctor.backups import name_beside
 from localmcp.doctor.contents import count_wrong_counts
 from localmcp.doctor.file import REMADE_TABLES, damaged_tables, owner_of
 from localmcp.doctor.location import unfinished_beside
-from localmcp.doctor.optimization import remove_dead_rows, truncate_log
+from localmcp.doctor.optimization import remove_dead_rows
 from localmcp.errors import FileUnavailable
 from localmcp.humanize import counted
 from localmcp.index.consistency import disagreements
@@ -22,7 +22,7 @@ from localmcp.index.lexicon import add_to_index
 from localmcp.index.reembedding import rebuild_signs
 from localmcp.index.vector_queue import requeue_collection
 from localmcp.quickstarts.store import rebuild_index
-from localmcp.storage.connections import open_copy
+from localmcp.storage.connections import open_copy, truncate_log
 from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_column, fetch_one
 
 AT_ONCE = 2000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import apsw
 
 from localmcp.errors import InvalidInput, LocalMCPError, ModelMismatch
-from localmcp.files import expand_home
+from localmcp.files import expand_home, scratch_folder
 from localmcp.index.adaptation import adapt_weights
 from localmcp.index.collections import (
     Collection,
@@ -30,6 +31,7 @@ from localmcp.index.vector_queue import QueueWorker, waiting
 from localmcp.index.word_vectors import keep_words, read_words
 from localmcp.models import LazyEmbedder, is_unit_vector
 from localmcp.packs.incoming import MOST_SKIPPED, Incoming, read_incoming
+from localmcp.storage.adoption import KeptPowers, copy_rows
 from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one
 from localmcp.storage.schema import VECTOR_ID_BITS
 from localmcp.tools import Answer
@@ -113,19 +115,18 @@ class Merge:
         if path.exists() and self._database.path.exists() and path.samefile(self._database.path):
             raise InvalidInput(f"{path} is the file that is open.")
         report = MergeReport()
-        other = Database(path, read_only=True, foreign=True)
-        try:
-            if not dry_run:
-                self._database.ensure_writable()
-            with other.read() as theirs:
+        if not dry_run:
+            self._database.ensure_writable()
+        with scratch_folder(self._database.path.parent) as scratch:
+            copy_rows(path, scratch / "theirs", KeptPowers())
+            other = Database(scratch / "theirs", read_only=True, foreign=True)
+            with closing(other), other.read() as theirs:
                 chosen = choose_collections(theirs, list(collections) if collections else None)
                 for collection in chosen:
                     self._merge_collection(theirs, collection, report, dry_run, say)
                 if not collections:
                     self._merge_quickstarts(theirs, report, dry_run)
                     self._merge_rules(theirs, report, dry_run)
-        finally:
-            other.close()
         if wait and not dry_run and report.vectors_missing + report.vectors_reused:
             self._make_vectors([collection.name for collection in chosen], report)
         return report

@@ -13,7 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from localmcp.errors import FileUnavailable, InvalidInput, LocalMCPError, ModelUnavailable, NotFound, NotOurFile
+from localmcp.errors import (
+    AlteredSchema,
+    FileUnavailable,
+    InvalidInput,
+    LocalMCPError,
+    ModelUnavailable,
+    NotFound,
+    NotOurFile,
+)
 from localmcp.files import expand_home, is_filled, signature_of, write_atomically
 from localmcp.humanize import command_line
 from localmcp.index.candidates import Mode
@@ -191,6 +199,8 @@ class Mounts:
             if damages and "fts5" not in damages[0].lower():
                 hint = f"See all with: {command_line('localmcp', 'verify', path)}"
                 raise FileUnavailable(f"{path} is damaged: {damages[0]}.", hint=hint)
+        except AlteredSchema:
+            raise
         except NotOurFile as error:
             raise NotOurFile(error.message, hint=WHAT_IS_MOUNTED) from error
         finally:

@@ -86,6 +86,7 @@ def _write(
         content = json.dumps(asdict(manifest), ensure_ascii=False)
         connection.execute("insert or replace into manifest (one, content) values (1, ?)", (content,))
         say("writing")
+        files.make_private_file(packed)
         connection.execute("vacuum into ?", (str(packed),))
     return manifest
 

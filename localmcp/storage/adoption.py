@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
-import time
 import uuid
 from contextlib import closing
 from dataclasses import dataclass, fields
+from datetime import datetime
 from pathlib import Path
 
 import apsw
@@ -15,14 +15,16 @@ import apsw
 from localmcp import files
 from localmcp.errors import AlteredSchema, FileUnavailable
 from localmcp.files import expand_home, make_private_file
-from localmcp.storage.connections import open_copy
+from localmcp.storage.connections import open_copy, truncate_log
 from localmcp.storage.database import MAX_FOREIGN_VALUE_BYTES, PAGE_SIZE, Database, fetch_all, fetch_column, fetch_one
 from localmcp.storage.failures import translate_error
+from localmcp.storage.killable import run_killable
 from localmcp.storage.provenance import JOURNAL_MAGIC, adopt_file, check_version, is_adopted, read_file_id
-from localmcp.storage.schema import create_schema
+from localmcp.storage.schema import VECTOR_ID_BITS, create_schema
 
-COPYING_SECONDS, BYTES_A_SECOND = 60.0, 500_000
-"""How long reading a given file may take: so many seconds, and more by its size; ours take a hundredth."""
+HIGHEST_ID = 1 << (VECTOR_ID_BITS - 2)
+"""Rows with higher ids, and counters that are higher, would leave no room for new ones; of an id's bits in `vectors`
+the highest says that it is of a rule."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +63,8 @@ _POWERS = {
 def adopt(path: str | os.PathLike[str], keep: KeptPowers | None = None) -> Dropped:
     """Put a file of our own schema, with the rows of the one that was given, in its place.
 
-    One that this machine made or adopted, and nobody changed, stays as it is.
-    The given file is kept beside it, its name ending with `.before-adoption`.
+    One that this machine made or adopted, and nobody changed, stays as it is. The given file is kept beside it, its
+    name ending with `.before-adoption`. Killed at any moment, it can be repeated.
 
     Raises:
         NotOurFile, FileTooOld, FileTooNew: the file is not one of this program, or of another version.
@@ -79,24 +81,38 @@ def adopt(path: str | os.PathLike[str], keep: KeptPowers | None = None) -> Dropp
                 # What a pack says of itself is no longer true once the file changes.
                 connection.execute("delete from manifest")
                 adopt_file(fetch_one(connection, "select id from file"))
-            given = path.with_name(f"{path.name}.before-adoption")
-            keep_bytes(path, given)
-            os.replace(copy, path)
+            keep_bytes(path, free_name(path, "before-adoption"))
+            # What is in its log goes into the file itself, so that no moment is without it.
+            truncate_log(path)
+            replace_file(path, copy)
     except OSError as error:
         raise FileUnavailable(f"{path} cannot be written: {error.strerror or error}.") from error
     return dropped or Dropped()
 
 
+def free_name(path: Path, note: str) -> Path:
+    """`main.localmcp.before-adoption`, with the time added when that is there already."""
+    named = path.with_name(f"{path.name}.{note}")
+    return named if not named.exists() else path.with_name(f"{named.name}-{datetime.now():%Y%m%d-%H%M%S-%f}")
+
+
 def keep_bytes(path: Path, target: Path) -> Path | None:
-    """Copy a file and the logs beside it, which would be played into another in its place; None if none is there."""
+    """Copy a file and the logs beside it, itself last: where it is, all of it is; None if none is there."""
     if not path.exists():
         return None
-    for ending in ("", "-wal", "-journal"):
+    for ending in ("-wal", "-journal", ""):
         if (part := path.with_name(f"{path.name}{ending}")).exists():
-            shutil.copy2(part, f"{target}{ending}")
+            unfinished = Path(f"{target}{ending}.part")
+            shutil.copy2(part, unfinished)
+            unfinished.replace(f"{target}{ending}")
+    return target
+
+
+def replace_file(path: Path, copy: Path) -> None:
+    """Put a copy in the place of a file. Logs beside that would be played into the copy."""
     for ending in ("-wal", "-shm", "-journal"):
         path.with_name(f"{path.name}{ending}").unlink(missing_ok=True)
-    return target
+    copy.replace(path)
 
 
 def _is_as_we_made_it(path: Path) -> bool:
@@ -110,9 +126,10 @@ def _is_as_we_made_it(path: Path) -> bool:
 def copy_rows(given: Path, target: Path, keep: KeptPowers) -> Dropped | None:
     """Copy the rows of a given file, table by table and column by column, into a new file of our own schema.
 
-    The given file is only read: SQLite sees a copy of its bytes, with the log and the journal beside it. Tables,
-    indexes, triggers, views and generated columns that are not ours stay behind. Powers over this machine are dropped,
-    and the new file has another id, unless this machine made or adopted the given one: None then.
+    The given file is only read, in a process that is killed when it takes too long: SQLite sees a copy of its bytes,
+    with the log and the journal beside it. Tables, indexes, triggers, views and generated columns that are not ours
+    stay behind, and are not evaluated. Powers over this machine are dropped, and the new file has another id, unless
+    this machine made or adopted the given one: None then.
 
     Raises:
         NotOurFile, FileTooOld, FileTooNew: the file is not one of this program, or of another version.
@@ -130,40 +147,48 @@ def copy_rows(given: Path, target: Path, keep: KeptPowers) -> Dropped | None:
             if journal.exists() and journal.read_bytes().endswith(JOURNAL_MAGIC):
                 # SQLite would delete the file that is named at its end.
                 raise FileUnavailable(f"{given} was left in the middle of a change to several files.")
-            return _copy(given, bytes_, target, keep)
-    except apsw.InterruptError as error:
-        raise FileUnavailable(f"{given} takes too long to read.", hint="Ask for the file again.") from error
-    except (apsw.ConstraintError, apsw.SQLError, apsw.MismatchError) as error:
-        raise FileUnavailable(f"{given} is damaged, or was changed by another program: {error}.") from error
-    except apsw.Error as error:
-        raise translate_error(error, given) or error from error
+            return run_killable(given, _copy, given, bytes_, target, keep)
     except OSError as error:
         raise FileUnavailable(f"{target.parent} cannot be written: {error.strerror or error}.") from error
 
 
 def _copy(given: Path, bytes_: Path, target: Path, keep: KeptPowers) -> Dropped | None:
-    with closing(open_copy(bytes_)) as connection:
-        check_version(connection, given)
-        mine = is_adopted(read_file_id(connection, given))
-    make_private_file(target)
-    until = time.monotonic() + COPYING_SECONDS + bytes_.stat().st_size / BYTES_A_SECOND
-    with closing(open_copy(target)) as connection:
-        connection.pragma("page_size", PAGE_SIZE)
-        connection.pragma("foreign_keys", False)
-        connection.limit(apsw.SQLITE_LIMIT_LENGTH, MAX_FOREIGN_VALUE_BYTES)
-        # Pages of full-text indexes are copied too.
-        connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 0)
-        connection.execute("attach ? as given", (str(bytes_),))
-        connection.set_progress_handler(lambda: time.monotonic() > until, 10_000)
-        connection.execute("begin immediate")
-        create_schema(connection)
-        for table in fetch_column(connection, _OUR_TABLES):
-            _copy_table(connection, table)
-        if broken := fetch_all(connection, "select * from main.pragma_foreign_key_check limit 1000"):
-            raise FileUnavailable(f"{given} is damaged: {len(broken)} rows point at something that is not there.")
-        connection.execute("commit")
-        connection.pragma("foreign_keys", True)
-        return None if mine else _drop_powers(connection, keep)
+    try:
+        with closing(open_copy(bytes_)) as connection:
+            check_version(connection, given)
+            mine = is_adopted(read_file_id(connection, given))
+        make_private_file(target)
+        with closing(open_copy(target)) as connection:
+            connection.pragma("page_size", PAGE_SIZE)
+            connection.pragma("foreign_keys", False)
+            connection.limit(apsw.SQLITE_LIMIT_LENGTH, MAX_FOREIGN_VALUE_BYTES)
+            # Pages of full-text indexes are copied too.
+            connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 0)
+            connection.execute("attach ? as given", (str(bytes_),))
+            connection.execute("begin immediate")
+            create_schema(connection)
+            for table in fetch_column(connection, _OUR_TABLES):
+                _copy_table(connection, table)
+            _check_copy(connection, given)
+            connection.execute("commit")
+            connection.pragma("foreign_keys", True)
+            return None if mine else _drop_powers(connection, keep)
+    except (apsw.ConstraintError, apsw.SQLError, apsw.MismatchError) as error:
+        raise FileUnavailable(f"{given} is damaged, or was changed by another program: {error}.") from error
+    except apsw.Error as error:
+        raise translate_error(error, given) or error from error
+
+
+def _check_copy(connection: apsw.Connection, given: Path) -> None:
+    """Refuse rows that point at nothing, or whose ids leave no room for others; lower counters that are too high."""
+    if broken := fetch_all(connection, "select * from main.pragma_foreign_key_check limit 1000"):
+        raise FileUnavailable(f"{given} is damaged: {len(broken)} rows point at something that is not there.")
+    for table in fetch_column(connection, "select name from main.sqlite_sequence"):
+        if (fetch_one(connection, f'select max(rowid) from main."{table}"') or 0) > HIGHEST_ID:
+            raise FileUnavailable(f"{given} is damaged: rows of '{table}' have ids that nothing gives them.")
+    connection.execute("update main.sqlite_sequence set seq = min(seq, ?)", (HIGHEST_ID,))
+    for name in fetch_column(connection, "select name from main.pragma_table_info('state') where pk = 0"):
+        connection.execute(f"update main.state set {name} = min({name}, ?)", (HIGHEST_ID,))
 
 
 _OUR_TABLES = """
@@ -176,9 +201,10 @@ def _copy_table(connection: apsw.Connection, table: str) -> None:
     is_table = "select 1 from given.sqlite_schema where type = 'table' and rootpage > 0 and name = ?"
     if not fetch_one(connection, is_table, (table,)):
         raise apsw.SQLError(f"it has no table '{table}'")
-    columns = "select name from pragma_table_xinfo(?, ?) where hidden <> 1"
+    # Generated columns are left behind: reading one evaluates it.
+    columns = "select name from pragma_table_xinfo(?, ?) where hidden = 0"
     theirs = set(fetch_column(connection, columns, (table, "given")))
-    ours = fetch_column(connection, f"{columns} and hidden = 0", (table, "main"))
+    ours = fetch_column(connection, columns, (table, "main"))
     names = ", ".join(f'"{name}"' for name in ours if name in theirs)
     connection.execute(f'delete from main."{table}"')
     which = "where name in (select name from main.sqlite_schema)" if table == "sqlite_sequence" else ""

@@ -7,7 +7,7 @@ import logging
 import os
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -21,6 +21,8 @@ log = logging.getLogger(__name__)
 
 BUSY_MILLISECONDS = 30_000
 LEAST_CACHE, MOST_CACHE = 16_000, 48_000
+LOG_SECONDS = 2.0
+"""How long readers of the write-ahead log are waited for."""
 MAX_VALUE_BYTES = 256_000_000
 """No text or blob in the file may be larger: bounds what a hostile file can make us hold."""
 
@@ -136,3 +138,22 @@ def open_copy(path: Path | Literal[""]) -> apsw.Connection:
         practice(connection)
     load_sqlite_vec(connection)
     return connection
+
+
+def truncate_log(path: Path) -> bool:
+    """Write the log back into the file and empty it; return False while others read, or when the disk is full."""
+    until = time.monotonic() + LOG_SECONDS
+    with closing(open_copy(path)) as connection:
+        connection.set_busy_timeout(200)
+        # A journal that a kill left is played back.
+        connection.pragma("application_id")
+        while time.monotonic() < until:
+            try:
+                connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+                return True
+            except apsw.BusyError:
+                continue
+            except (apsw.FullError, apsw.IOError):
+                # What is in the log is safe there.
+                return False
+    return False

@@ -28,6 +28,7 @@ from localmcp.storage.provenance import (
     is_adopted,
     is_blank,
     read_file_id,
+    refuse_foreign_objects,
 )
 from localmcp.storage.schema import SCHEMA_VERSION, create_schema
 
@@ -301,9 +302,11 @@ class Database:
             check_version(connection, self.path)
             compare_schema(connection, self.path)
             file_id = read_file_id(connection, self.path)
+            self.adopted = is_adopted(file_id) and not self._foreign
+            if not self.adopted:
+                refuse_foreign_objects(connection, self.path)
             in_wal = connection.pragma("journal_mode") == "wal"
         self._why_read_only = self._find_why_read_only(file_id)
-        self.adopted = is_adopted(file_id) and not self._foreign
         if not self._why_read_only and not in_wal:
             # An exported copy or a restored backup.
             with closing(self._connect(apsw.SQLITE_OPEN_READWRITE)) as connection:

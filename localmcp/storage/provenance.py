@@ -48,21 +48,34 @@ def check_version(connection: apsw.Connection, path: Path) -> None:
 
 
 def compare_schema(connection: apsw.Connection, path: Path) -> None:
-    """Refuse a file with another schema than ours; plain tables and indexes that a person added may be in it.
+    """Refuse a file with another schema than ours.
 
     Raises:
         AlteredSchema: an object of ours is missing or differs, or there is a foreign trigger, view or virtual table.
     """
     actual, expected = schema_of(connection), expected_schema()
-    hint = (
-        f"It was left untouched. Put a file with its rows alone in its place: {command_line('localmcp', 'adopt', path)}"
-    )
     for (kind, name), sql in expected.items():
         if actual.get((kind, name)) != sql:
-            raise AlteredSchema(f"{path} does not have the schema of a localmcp file: '{name}' differs.", hint=hint)
+            raise _altered(path, f"does not have the schema of a localmcp file: '{name}' differs")
     for (kind, name), sql in actual.items():
         if (kind, name) not in expected and (kind not in ("table", "index") or _is_virtual(sql)):
-            raise AlteredSchema(f"{path} holds a {kind} that is not ours: '{name}'.", hint=hint)
+            raise _altered(path, f"holds a {kind} that is not ours: '{name}'")
+
+
+def refuse_foreign_objects(connection: apsw.Connection, path: Path) -> None:
+    """Refuse plain tables and indexes that are not ours, as a person may add them to a file of this machine.
+
+    Raises:
+        AlteredSchema: there is one; SQLite would evaluate its checks and expressions.
+    """
+    if foreign := foreign_objects(connection):
+        raise _altered(path, f"holds what is not ours: {foreign[0]}")
+
+
+def _altered(path: Path, what: str) -> AlteredSchema:
+    command = command_line("localmcp", "adopt", path)
+    hint = f"It was left untouched. Put a file with its rows alone in its place: {command}"
+    return AlteredSchema(f"{path} {what}.", hint=hint)
 
 
 def foreign_objects(connection: apsw.Connection) -> list[str]:

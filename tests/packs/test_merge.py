@@ -274,7 +274,7 @@ def test_a_merged_document_that_calls_itself_the_root_folder_takes_no_watched_fo
 def test_ones_own_file_and_no_file_are_refused(ours: Workspace, tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="open"):
         merge(ours, ours.database.path)
-    with pytest.raises(FileUnavailable, match="does not exist"):
+    with pytest.raises(FileUnavailable, match="There is no file"):
         merge(ours, tmp_path / "none.localmcp")
 
 

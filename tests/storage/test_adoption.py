@@ -18,11 +18,10 @@ from localmcp.doctor.backups import back_up, restore
 from localmcp.errors import FileUnavailable
 from localmcp.index.candidates import SearchRequest
 from localmcp.index.collections import visible_collections
-from localmcp.index.consistency import disagreements
 from localmcp.library.ledger import waiting_pages
 from localmcp.storage.adoption import Dropped, KeptPowers, adopt
 from localmcp.storage.database import Database, fetch_one
-from localmcp.storage.schema import expected_schema, schema_of
+from localmcp.storage.schema import schema_of
 from localmcp.workspace import Workspace
 
 
@@ -92,60 +91,10 @@ def test_a_file_of_this_machine_keeps_everything_when_it_is_adopted_again(trojan
 # ---------------------------------------------------------------- what is not ours
 
 
-FOREIGN = {
-    "a table": "create table extra (a); insert into extra values (1)",
-    "a table without rowid": "create table extra (a primary key) without rowid",
-    "an index": "create index extra on sources (title)",
-    "a unique index": "create unique index extra on sources (uuid, title)",
-    "a partial index": "create index extra on sources (title) where size > 0",
-    "an index of an expression": "create index extra on sources (lower(title))",
-    "a trigger": "create trigger extra after insert on sources begin delete from chunks; end",
-    "a trigger named as a table": "create trigger sources after update on chunks begin delete from sources; end",
-    "a view": "create view extra as select * from chunks",
-    "a full-text table": "create virtual table extra using fts5 (a)",
-    "an r-tree": "create virtual table extra using rtree (id, a, b)",
-    "a virtual generated column": "alter table sources add column extra text as (upper(title)) virtual",
-    "a column": "alter table sources add column extra text not null default 'x'",
-    "a table with a stored generated column": "create table extra (a, b as (a + 1) stored)",
-    "statistics": "create index extra on sources (title); analyze",
-    "a column that a generated one took the place of": """
-        alter table jobs drop column message; alter table jobs add column message text as ('x') virtual
-    """,
-}
-
-
 def rows_of(path: Path) -> tuple[set[tuple[str, str]], list[tuple[str]]]:
     with closing(apsw.Connection(str(path))) as connection:
         schema = set(schema_of(connection).items())
         return schema, connection.execute("select title from sources order by title").fetchall()
-
-
-def disagreements_of(database: Database) -> list[str]:
-    with closing(Database(database.path, read_only=True)) as looked, looked.read() as connection:
-        return disagreements(connection)
-
-
-@pytest.mark.parametrize("sql", FOREIGN.values(), ids=FOREIGN)
-@pytest.mark.parametrize("way", ["adopt", "restore"])
-def test_nothing_of_a_given_file_survives_but_rows_of_our_columns(
-    trojan: Path, tmp_path: Path, sql: str, way: str
-) -> None:
-    with closing(apsw.Connection(str(trojan))) as connection:
-        connection.execute(sql)
-        connection.pragma("journal_mode", "delete")
-    titles, before = rows_of(trojan)[1], trojan.read_bytes()
-    path = trojan if way == "adopt" else tmp_path / "mine.localmcp"
-    if way == "adopt":
-        adopt(trojan)
-        trojan = trojan.with_name(f"{trojan.name}.before-adoption")
-    else:
-        restore(path, trojan)
-    assert rows_of(path) == (set(expected_schema().items()), titles)
-    assert trojan.read_bytes() == before
-    with Workspace(Settings(database=path, model="hash")) as workspace:
-        workspace.library.add_text("Wasps have one too.", "Wasps")
-        assert {hit.passage.title for hit in workspace.index.search(SearchRequest("hive queen")).hits} >= {"Bees"}
-        assert not disagreements_of(workspace.database)
 
 
 @pytest.mark.parametrize(
@@ -175,17 +124,6 @@ def test_a_given_file_with_a_hot_journal_is_only_read(trojan: Path) -> None:
     assert ("Bees",) in rows_of(given)[1]
     kept = given.with_name("given.localmcp.before-adoption")
     assert [kept.read_bytes(), kept.with_name(f"{kept.name}-journal").read_bytes()] == parts
-
-
-def test_a_given_file_that_takes_too_long_to_read_is_given_up(trojan: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("localmcp.storage.adoption.COPYING_SECONDS", -1000.0)
-    with closing(apsw.Connection(str(trojan))) as connection:
-        connection.execute("""
-            with recursive n (i) as (select 1 union all select i + 1 from n where i < 50000)
-            insert into words (collection_id, word, chunks) select 1, 'w' || i, 1 from n
-        """)
-    with pytest.raises(FileUnavailable, match="too long"):
-        adopt(trojan)
 
 
 def test_rows_that_point_at_nothing_are_refused(trojan: Path) -> None:
