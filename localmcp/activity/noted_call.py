@@ -18,8 +18,10 @@ from localmcp.tools import Answer, CallRecord, Json, Scope, compact_json
 
 MOST_ARGUMENT_BYTES = 2048
 """Of one call, as they are kept (S0-29)."""
-WAITING_CHARACTERS = 2 * MOST_ARGUMENT_BYTES
-"""What waits is cut before secrets are masked. Twice as much is kept, so that a secret at the end can be recognized."""
+ROOMS = ((4096, 200), (2000, 100), (300, 20), (60, 10), (20, 3))
+"""Characters of a text and items of a list that are kept: of what waits, and then of what is written, until it fits.
+
+What waits is longer than what is written, so that a secret at its end is never half of one."""
 DEEPEST = 12
 MOST_COLLECTIONS = 20
 DEFAULT = "default"
@@ -58,9 +60,8 @@ class NotedCall:
     started_at: float
     seconds: float
     arguments: Json
-    """Cut to about WAITING_CHARACTERS; secrets are masked when it is written, by the thread that writes."""
-    argument_bytes: int | None
-    """None when nothing was cut: then the arguments are counted when the row is written."""
+    """Long texts and lists are cut; secrets are masked when it is written, by the thread that writes."""
+    argument_bytes: int
     result_bytes: int
     error_class: str | None
     error_message: str | None
@@ -78,7 +79,6 @@ class NotedCall:
         arguments = kept_json(self.arguments) if keep_arguments else None
         message = _kept_message(self.error_message) if keep_arguments else None
         origin = _kept_origin(self.origin, self.documents if keep_arguments else ())
-        size = self.argument_bytes
         return {
             "tool": _well_formed(self.tool[:100]),
             "via": self.via and _well_formed(self.via[:100]),
@@ -87,7 +87,7 @@ class NotedCall:
             "started_at": utc_text(datetime.fromtimestamp(self.started_at, UTC)),
             "seconds": self.seconds,
             "success": int(self.success),
-            "argument_bytes": len(_encoded(_dumped(self.arguments))) if size is None else size,
+            "argument_bytes": self.argument_bytes,
             "result_bytes": self.result_bytes,
             "error_class": self.error_class,
             "error_message": message,
@@ -98,7 +98,7 @@ class NotedCall:
 
 
 def note(record: CallRecord) -> NotedCall:
-    """Return what the log keeps of a call. Takes a few microseconds whatever the size of the arguments' texts."""
+    """Return what the log keeps of a call."""
     error, answer = record.error, record.answer
     error_class, message = None, None
     if error is not None:
@@ -108,18 +108,22 @@ def note(record: CallRecord) -> NotedCall:
         # The text of some tools is their value as JSON.
         message = str(answer.value.get("error", answer.text)) if answer.text.startswith("{") else answer.text
         error_class = "ToolError"
-    clipper = Clipper(WAITING_CHARACTERS)
+    arguments = shortened(record.arguments, *ROOMS[0])
+    try:
+        argument_bytes = len(_encoded(_dumped(record.arguments)))
+    except (RecursionError, ValueError, TypeError):
+        argument_bytes = len(_encoded(_dumped(arguments)))
     return NotedCall(
         tool=record.tool,
         caller=record.scope.caller,
         collections=_collections_of(record.scope, record.arguments, answer),
         started_at=record.started_at,
         seconds=record.seconds,
-        arguments=clipper.clip(record.arguments),
-        argument_bytes=rough_size(record.arguments) if clipper.has_cut else None,
+        arguments=arguments,
+        argument_bytes=argument_bytes,
         result_bytes=_size_of(answer),
         error_class=error_class,
-        error_message=message[:WAITING_CHARACTERS] if message else message,
+        error_message=message and message[: ROOMS[0][0]],
         origin=call_origin.get(),
         via=record.via,
         documents=titles_in(answer.value) if answer is not None and error_class is None else (),
@@ -133,107 +137,48 @@ def _collections_of(scope: Scope, arguments: Json, answer: Answer | None) -> lis
     named = arguments.get("collection") or arguments.get("collection_name")
     if isinstance(named, str):
         return [named[:100]]
-    return sorted(_collections_in(answer.value))[:MOST_COLLECTIONS] or None if answer else None
-
-
-def _collections_in(value: Json) -> set[str]:
-    """Return the collections of the documents in an answer; lean answers leave the default one out."""
-    records: list[Any] = [value.get("source")]
-    for field in ("results", "sources"):
-        records += list_of(value.get(field))
+    value = answer.value if answer else {}
+    records = [value.get("source"), *list_of(value.get("results")), *list_of(value.get("sources"))]
     documents = [cast(Json, record) for record in records if isinstance(record, dict)]
-    names = [document.get("collection", DEFAULT) for document in documents if _is_own_document(document)]
-    return {name[:100] for name in names if isinstance(name, str)}
-
-
-def _is_own_document(record: Json) -> bool:
-    return ("sourceType" in record or "collection" in record) and not record.get("origin")
+    # Lean answers leave the default collection out; what has an origin is in a mounted file.
+    own = [d for d in documents if ("sourceType" in d or "collection" in d) and not d.get("origin")]
+    return sorted({str(document.get("collection", DEFAULT))[:100] for document in own})[:MOST_COLLECTIONS] or None
 
 
 def _size_of(answer: Answer | None) -> int:
     """Bytes of what the caller's model reads."""
     if answer is None:
         return 0
-    if answer.content is None:
-        return _bytes_in(answer.text)
-    return sum(_bytes_in(str(block.get("text") or block.get("data") or "")) for block in answer.content)
-
-
-def _bytes_in(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
+    blocks = answer.content or ({"text": answer.text},)
+    return sum(len(_encoded(str(block.get("text") or block.get("data") or ""))) for block in blocks)
 
 
 # ---------------------------------------------------------------- short enough to keep
 
 
-class Clipper:
-    """Copies a JSON value up to a number of characters; `…` marks what is left out."""
-
-    def __init__(self, room: int) -> None:
-        self._room = room
-        self.has_cut = False
-
-    def clip(self, value: Any, depth: int = 0) -> Any:
-        if isinstance(value, str):
-            return self._clip_text(value)
-        if isinstance(value, Mapping):
-            return self._clip_object(cast("Mapping[Any, Any]", value), depth)
-        if isinstance(value, list | tuple):
-            return self._clip_array(cast("list[Any]", value), depth)
-        if value is None or isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value)):
-            self._room -= 6
-            return value
-        return self._clip_text(str(value))
-
-    def _clip_text(self, text: str) -> str:
-        room = max(self._room, 0)
-        self._room -= len(text) + 2
-        if len(text) <= room:
-            return text
-        self.has_cut = True
-        return text[:room] + CUT
-
-    def _clip_object(self, value: Mapping[Any, Any], depth: int) -> Json:
-        clipped: Json = {}
-        for key, item in value.items():
-            if self._room <= 0 or depth >= DEEPEST:
-                self.has_cut = True
-                clipped[CUT] = CUT
-                break
-            name = self._clip_text(str(key))
-            clipped[name] = self.clip(item, depth + 1)
-        return clipped
-
-    def _clip_array(self, value: list[Any], depth: int) -> list[Any]:
-        clipped: list[Any] = []
-        for item in value:
-            if self._room <= 0 or depth >= DEEPEST:
-                self.has_cut = True
-                clipped.append(CUT)
-                break
-            clipped.append(self.clip(item, depth + 1))
-        return clipped
-
-
-def rough_size(value: Any, depth: int = 0) -> int:
-    """Return about how many bytes a JSON value takes; a long array is judged by its beginning."""
-    if isinstance(value, str):
-        return len(value) + 2
-    if isinstance(value, Mapping):
-        items = cast("Mapping[Any, Any]", value).items()
-        return 2 + (sum(len(str(key)) + 4 + rough_size(item, depth + 1) for key, item in items) if depth < 50 else 0)
-    if isinstance(value, list | tuple):
-        array = cast("list[Any]", value)
-        beginning = array[:64] if depth < 50 else []
-        return 2 + int(sum(rough_size(item, depth + 1) + 1 for item in beginning) * len(array) / max(len(beginning), 1))
-    return len(str(value))
+def shortened(value: Any, characters: int, items: int, depth: int = 0) -> Any:
+    """Return a JSON value with `…` for what is left out: of long texts, long lists, and what is nested deeply."""
+    if value is None or isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    is_object = isinstance(value, Mapping)
+    if not is_object and not isinstance(value, list | tuple):
+        text = str(value)
+        return text if len(text) <= characters else text[:characters] + CUT
+    rows = list(cast("Mapping[Any, Any]", value).items()) if is_object else list(enumerate(cast("list[Any]", value)))
+    kept = rows[: items if depth < DEEPEST else 0]
+    parts = [
+        (shortened(str(key), characters, items), shortened(part, characters, items, depth + 1)) for key, part in kept
+    ]
+    if len(kept) < len(rows):
+        parts.append((CUT, CUT))
+    return dict(parts) if is_object else [part for _, part in parts]
 
 
 def kept_json(arguments: Json) -> str:
     """Return the arguments as JSON of at most MOST_ARGUMENT_BYTES, secrets masked; never raises."""
     masked = mask_secrets(arguments)
-    for room in (MOST_ARGUMENT_BYTES, 1500, 1000, 500, 200, 20):
-        text = _well_formed(_dumped(Clipper(room).clip(masked)))
+    for characters, items in ROOMS[1:]:
+        text = _well_formed(_dumped(shortened(masked, characters, items)))
         if len(text.encode()) <= MOST_ARGUMENT_BYTES:
             return text
     return json.dumps({CUT: CUT})
@@ -246,22 +191,15 @@ def _kept_message(message: str | None) -> str | None:
     return masked if len(masked) <= MOST_MESSAGE_CHARACTERS else masked[: MOST_MESSAGE_CHARACTERS - 1] + CUT
 
 
-def titles_in(value: Any, depth: int = 0) -> tuple[str, ...]:
+def titles_in(answer: Json) -> tuple[str, ...]:
     """Return the titles of the first documents, rules or quick starts in an answer, each once."""
+    records = [answer, *(record for field in answer.values() for record in (field, *list_of(field)[: 4 * MOST_TITLES]))]
     titles: dict[str, None] = {}
-    if isinstance(value, Mapping):
-        table = cast("Mapping[str, Any]", value)
-        named = next((table[name] for name in TITLES if isinstance(table.get(name), str)), None)
-        if named is None and isinstance(table.get("title"), str) and "sourceType" in table:
-            named = table["title"]
-        if named:
-            titles[named[:MOST_TITLE_CHARACTERS]] = None
-        parts = table.values() if named is None else ()
-    else:
-        parts = list_of(value)[: 4 * MOST_TITLES]
-    for part in parts if depth < 3 else ():
-        if isinstance(part, Mapping | list):
-            titles |= dict.fromkeys(titles_in(cast(Any, part), depth + 1))
+    for record in (cast(Json, record) for record in records if isinstance(record, dict)):
+        names = (*TITLES, "title") if "sourceType" in record else TITLES
+        title = next((record[name] for name in names if isinstance(record.get(name), str)), "")
+        if title:
+            titles[title[:MOST_TITLE_CHARACTERS]] = None
     return tuple(titles)[:MOST_TITLES]
 
 

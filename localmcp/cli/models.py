@@ -46,7 +46,10 @@ def models() -> None:
 def list_models(session: Session, everything: bool) -> None:
     """List the models on this machine; the star marks the one in use."""
     listed = available_models(session.settings.model, everything=everything)
-    session.answer({"models": listed}, lambda value: _print_models(session, value, everything))
+    rows = [("*" if m["inUse"] else "", m["spec"], m["state"], m["says"]) for m in listed]
+    session.answer({"models": listed}, lambda _: session.print_table(("", "model", "state", "what it is"), rows))
+    if not everything:
+        session.remark("More that can be downloaded: localmcp models list --all")
 
 
 @models.command("use")
@@ -66,13 +69,24 @@ def use_model(session: Session, spec: str | None, rollback: bool, no_wait: bool)
     if rollback == bool(spec):
         raise InvalidInput("Name the model to use, or give --rollback.", hint="See: localmcp models list")
     if spec is None:
-        _go_back(session)
-        return
-    verified = _verified(session, spec)
-    if no_wait:
-        _read_behind(session, spec)
+        done = _roll_back(session, None)
+        workspace = session.existing()
+        with workspace.database.read() as connection:
+            spec = reembedding.spec_in_use(connection, _collections(workspace, None)[0])
+        session.answer({"collections": list(map(asdict, done))})
     else:
-        _let_read(session, spec, verified)
+        verified = _verified(session, spec)
+        if no_wait:
+            _read_behind(session, spec)
+            return
+        if session.settings.database.exists():
+            _read_all(session, spec, None)
+        else:
+            session.answer({"model": {"spec": spec, "name": verified["name"]}, "collections": [], "rules": 0})
+    path = config.write_setting("model", spec)
+    session.note(f"The model in use is {spec} ({path}). Restart the clients that have localmcp open.")
+    if os.environ.get("LOCALMCP_MODEL", spec) != spec:
+        session.warn("LOCALMCP_MODEL is set in this shell, and counts more.")
 
 
 def _read_behind(session: Session, spec: str) -> None:
@@ -114,7 +128,9 @@ def add_model(session: Session, spec: str) -> None:
 def verify_model(session: Session, spec: str | None) -> None:
     """Open a model (the one in use without SPEC), compare its weights where they are known, and embed a sentence."""
     verified = _verified(session, spec or session.settings.model)
-    session.answer(verified, lambda _: render.echo(_working(verified)))
+    weights = verified["sha256"][:16] or "unknown"
+    words = f"{verified['name']} works: {verified['dimension']} dimensions, weights {weights}"
+    session.answer(verified, lambda _: render.echo(words))
 
 
 def _verified(session: Session, spec: str) -> Json:
@@ -142,18 +158,6 @@ def _open(session: Session, spec: str, *, download: bool = False) -> Embedder:
     return open_embedder(spec, api_key=key, threads=threads, download=download)
 
 
-def _working(verified: Json) -> str:
-    dimensions = f"{verified['dimension']} dimensions"
-    return f"{verified['name']} works: {dimensions}, weights {verified['sha256'][:16] or 'unknown'}"
-
-
-def _print_models(session: Session, result: Json, everything: bool) -> None:
-    rows = [("*" if m["inUse"] else "", m["spec"], m["state"], m["says"]) for m in result["models"]]
-    session.print_table(("", "model", "state", "what it is"), rows)
-    if not everything:
-        session.remark("More that can be downloaded: localmcp models list --all")
-
-
 GOES_ON = "What was embedded is kept, and the old vectors answer. The same command goes on."
 
 
@@ -176,82 +180,48 @@ def reembed(session: Session, collection: str | None, model: str | None, rollbac
     """
     if rollback + clean + bool(model) > 1:
         raise InvalidInput("--model, --rollback and --clean exclude each other.")
-    workspace = session.existing()
-    collections = _chosen(workspace, collection)
     if clean:
-        _clean(session, workspace, collections)
+        _clean(session, collection)
     elif rollback:
-        _roll_back(session, workspace, collections)
+        done = _roll_back(session, collection)
+        session.answer({"collections": list(map(asdict, done)), "setting": session.settings.model})
+        spec = spec_of(done[0].model)
+        session.note(f"Searches need the same model: localmcp config set model {spec}")
+        session.remark("Then, for rules and for what has no vector: localmcp rules reembed && localmcp refresh")
     else:
-        _reembed(session, collections, model or session.settings.model, rules=collection is None)
+        spec = model or session.settings.model
+        done = _read_all(session, spec, collection)
+        if spec != session.settings.model:
+            session.note(f"Searches need the same model: localmcp config set model {command_line(spec)}")
+        if any(reembedded.switched for reembedded in done):
+            session.remark("Back: localmcp reembed --rollback   Delete the old vectors: localmcp reembed --clean")
 
 
-def _let_read(session: Session, spec: str, verified: Json) -> None:
-    """Embed what is in the file with a model, then set it; without a file only set it."""
-    if session.settings.database.exists():
-        _reembed(session, _chosen(session.existing(), None), spec, rules=True, sets=True)
-    else:
-        session.answer({"model": {"spec": spec, "name": verified["name"]}, "collections": [], "rules": 0})
-    _set(session, spec)
-
-
-def _go_back(session: Session) -> None:
-    """Let the vectors answer again that did before, and set their model."""
-    workspace = session.existing()
-    collections = _chosen(workspace, None)
-    done = _roll_back_all(workspace, collections)
-    with workspace.database.read() as connection:
-        spec = reembedding.spec_in_use(connection, collections[0])
-    session.answer({"collections": [asdict(result) for result in done]})
-    _set(session, spec)
-
-
-def _set(session: Session, spec: str) -> None:
-    path = config.write_setting("model", spec)
-    session.note(f"The model in use is {spec} ({path}). Restart the clients that have localmcp open.")
-    if os.environ.get("LOCALMCP_MODEL", spec) != spec:
-        session.warn("LOCALMCP_MODEL is set in this shell, and counts more.")
-
-
-def _chosen(workspace: Workspace, name: str | None) -> list[Collection]:
+def _collections(workspace: Workspace, name: str | None) -> list[Collection]:
     with workspace.database.read() as connection:
         return choose_collections(connection, [name]) if name else reembedding.collections_to_reembed(connection)
 
 
-# ---------------------------------------------------------------- embed with another model
-
-
-def _reembed(session: Session, collections: list[Collection], spec: str, *, rules: bool, sets: bool = False) -> None:
+def _read_all(session: Session, spec: str, name: str | None) -> list[Reembedded]:
+    """Let a model read one collection, or all of them and the rules; print what was done."""
     from localmcp.workspace import Workspace
 
+    collections = _collections(session.existing(), name)
     session.if_stopped = GOES_ON
     # Only this workspace uses the other model; the settings keep theirs.
     with Workspace(replace(session.settings, model=spec)) as workspace:
         workspace.database.ensure_writable()
         embedder = workspace.embedder.get()
-        done = [_reembed_one(session, workspace, collection, embedder) for collection in collections]
-        rules_read = workspace.rules.embed_missing() if rules else 0
-        name = embedder.identity.name
-    result: Json = {
-        "model": {"spec": spec, "name": name},
-        "collections": [asdict(reembedded) for reembedded in done],
-        "rules": rules_read,
-        "setting": session.settings.model,
-    }
-    session.answer(result, lambda _: _print_reembedded(session, done, rules_read))
-    if not sets:
-        _note_setting(session, spec, any(result.switched for result in done))
-
-
-def _reembed_one(session: Session, workspace: Workspace, collection: Collection, embedder: Embedder) -> Reembedded:
-    with shown_counts(session, f"embedding {collection.name}") as show:
-        done = reembedding.reembed(workspace.database, collection, embedder, show)
-    if done.switched and session.settings.adaptive_weight:
-        adapt_weights(workspace.database, embedder)
-    return done
-
-
-def _print_reembedded(session: Session, done: list[Reembedded], rules: int) -> None:
+        done: list[Reembedded] = []
+        for collection in collections:
+            with shown_counts(session, f"embedding {collection.name}") as show:
+                done.append(reembedding.reembed(workspace.database, collection, embedder, show))
+            if done[-1].switched and session.settings.adaptive_weight:
+                adapt_weights(workspace.database, embedder)
+        rules = 0 if name else workspace.rules.embed_missing()
+        model = {"spec": spec, "name": embedder.identity.name}
+    collections_done = list(map(asdict, done))
+    session.answer({"model": model, "collections": collections_done, "rules": rules, "setting": session.settings.model})
     for copy in done:
         made = counted(copy.embedded, "vector")
         if copy.switched and copy.before:
@@ -265,48 +235,32 @@ def _print_reembedded(session: Session, done: list[Reembedded], rules: int) -> N
         session.note(f"{counted(rules, 'rule')} read.")
     if not done and not rules:
         session.note("There is nothing to embed.")
-
-
-def _note_setting(session: Session, spec: str, switched: bool) -> None:
-    if spec != session.settings.model:
-        session.note(f"Searches need the same model: localmcp config set model {command_line(spec)}")
-    if switched:
-        session.remark("Back: localmcp reembed --rollback   Delete the old vectors: localmcp reembed --clean")
-
-
-# ---------------------------------------------------------------- go back to the old vectors
-
-
-def _roll_back(session: Session, workspace: Workspace, collections: list[Collection]) -> None:
-    done = _roll_back_all(workspace, collections)
-    result = {"collections": [asdict(result) for result in done], "setting": session.settings.model}
-    session.answer(result, lambda _: _print_rolled_back(session, done))
-
-
-def _roll_back_all(workspace: Workspace, collections: list[Collection]) -> list[Reembedded]:
-    done: list[Reembedded] = []
-    failure: NotFound | None = None
-    for collection in collections:
-        try:
-            done.append(reembedding.roll_back(workspace.database, collection))
-        except NotFound as error:
-            failure = failure or error
-    if not done:
-        raise failure or NotFound("There is nothing to go back to.")
     return done
 
 
-def _print_rolled_back(session: Session, done: list[Reembedded]) -> None:
+def _roll_back(session: Session, name: str | None) -> list[Reembedded]:
+    """Let the old vectors answer again, and say of which collections; one at least has some.
+
+    Raises:
+        NotFound: none has.
+    """
+    workspace, done, failure = session.existing(), list[Reembedded](), NotFound("There is nothing to go back to.")
+    for collection in reversed(_collections(workspace, name)):
+        try:
+            done.insert(0, reembedding.roll_back(workspace.database, collection))
+        except NotFound as error:
+            failure = error
+    if not done:
+        raise failure
     for reembedded in done:
         session.note(f"{reembedded.collection}: the vectors of {reembedded.model} answer again.")
         session.warn(*reembedded.notes)
-    spec = spec_of(done[0].model)
-    session.note(f"Searches need the same model: localmcp config set model {spec}")
-    session.remark("Then, for rules and for what has no vector: localmcp rules reembed && localmcp refresh")
+    return done
 
 
-def _clean(session: Session, workspace: Workspace, collections: list[Collection]) -> None:
-    removed = {collection.name: reembedding.clean(workspace.database, collection) for collection in collections}
+def _clean(session: Session, name: str | None) -> None:
+    workspace = session.existing()
+    removed = {one.name: reembedding.clean(workspace.database, one) for one in _collections(workspace, name)}
     total = sum(removed.values())
     session.answer({"removed": removed}, lambda _: session.note(f"{counted(total, 'old vector')} deleted."))
     if total:
