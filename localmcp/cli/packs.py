@@ -17,8 +17,6 @@ from localmcp.files import expand_home
 from localmcp.humanize import counted, size
 from localmcp.schemas import Json, camel_case
 
-SHOWN_CONFLICTS = 20
-
 
 @command()
 @click.argument("target", metavar="OUT.localmcp", type=click.Path(path_type=Path))

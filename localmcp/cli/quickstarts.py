@@ -12,6 +12,7 @@ from localmcp.cli.session import Session, group, pass_session
 from localmcp.cli.tool_commands import tool_command
 from localmcp.config import sample_directory
 from localmcp.errors import InvalidInput, NotFound
+from localmcp.files import write_atomically
 from localmcp.humanize import counted
 from localmcp.quickstarts.catalog import Quickstarts
 from localmcp.schemas import Json
@@ -43,16 +44,13 @@ def import_files(session: Session, paths: tuple[str, ...], samples: bool) -> int
         paths = (*paths, str(sample_directory() / "quickstarts"))
     if not paths:
         raise InvalidInput("Name a file or folder, or say --samples.")
-    total: Json = {"added": 0, "updated": 0, "unchanged": 0, "skipped": [], "warnings": []}
     if missing := next((path for path in paths if not os.path.exists(path)), None):
         raise NotFound(f"There is no file or folder {missing}.")
-    for path in paths:
-        # The workspace is made if it is not there: importing is a beginning.
-        report = session.call_in(session.workspace, "importQuickstarts", {"path": os.path.abspath(path)}).value
-        total = {key: total[key] + report[key] for key in total}
+    calls = ({"path": os.path.abspath(path)} for path in paths)
+    fields = ("added", "updated", "unchanged", "skipped", "warnings")
+    total = session.import_each("importQuickstarts", calls, fields)
     counts = [f"{total[key]:,} {key}" for key in ("added", "updated", "unchanged") if total[key]]
     session.answer(total, lambda _: render.echo(", ".join(counts) or "Nothing imported."))
-    session.warn(*(f"left out {skipped['where']}: {skipped['problem']}" for skipped in total["skipped"]))
     for warning in total["warnings"]:
         session.remark(f"{warning['where']}: {warning['problem']}")
     return int(bool(total["skipped"]) and not counts)
@@ -107,7 +105,7 @@ def export(
     if output is None:
         session.answer(exported, lambda value: render.write(value["text"], nl=False))
         return
-    output.write_text(exported["text"], encoding="utf-8", newline="\n")
+    write_atomically(output, exported["text"])
     words = f"{counted(exported['count'], 'quick start')} written to {output}."
     written = {"count": exported["count"], "format": chosen, "file": str(output)}
     session.answer(written, lambda _: session.note(words))

@@ -12,6 +12,7 @@ from localmcp.cli import render
 from localmcp.cli.session import Session, group, pass_session
 from localmcp.cli.tool_commands import tool_command
 from localmcp.errors import InvalidInput
+from localmcp.files import write_atomically
 from localmcp.humanize import counted
 from localmcp.rules.catalog import RuleCatalog
 from localmcp.rules.editing import RuleEditor
@@ -100,15 +101,11 @@ def import_rules(session: Session, paths: tuple[Path, ...], project: str | None)
     # Nothing is imported if one of them cannot be.
     for path in paths:
         rule_files_in(path)
-    report: Json = {"added": 0, "known": 0, "files": [], "skipped": []}
-    for path in paths:
-        arguments = {"path": str(path), "project": project}
-        imported = session.call_in(session.workspace, "importRules", arguments).value
-        report = {key: report[key] + imported[key] for key in report}
+    calls = ({"path": str(path), "project": project} for path in paths)
+    report = session.import_each("importRules", calls, ("added", "known", "files", "skipped"))
     known = f", {report['known']} known already" if report["known"] else ""
     words = f"{counted(report['added'], 'rule')} added from {counted(len(report['files']), 'file')}{known}."
     session.answer(report, lambda _: session.note(words))
-    session.warn(*(f"{skipped['where']}: {skipped['problem']}" for skipped in report["skipped"]))
     return int(bool(report["skipped"]) and not report["added"] and not report["known"])
 
 
@@ -131,8 +128,7 @@ def export_rules(session: Session, kind: str, folder: Path | None, force: bool, 
     if existing is not None:
         raise InvalidInput(f"{existing} is there already.", hint="Name another folder, or replace it with --force.")
     for place, entry in zip(places, result["files"], strict=True):
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(entry["text"], encoding="utf-8")
+        write_atomically(place, entry["text"])
     written = {"count": result["count"], "format": kind, "files": [str(place) for place in places]}
     session.answer(written, lambda value: session.note(f"Written: {', '.join(value['files'])}"))
 

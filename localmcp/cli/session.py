@@ -8,7 +8,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from functools import cached_property
 from itertools import pairwise
@@ -115,6 +115,16 @@ class Session:
 
         with redirect_stdout(sys.stderr), ended_by_signals():
             return workspace.registry.call(name, without_none(arguments), Scope(caller="cli", lean=lean))
+
+    def import_each(self, tool: str, calls: Iterable[Mapping[str, Any]], fields: Sequence[str]) -> Json:
+        """Call a tool that imports once for each arguments; return those fields of its reports, added up.
+
+        The file is made if there is none: importing is a beginning. What was left out is told.
+        """
+        reports = [self.call_in(self.workspace, tool, arguments).value for arguments in calls]
+        total: Json = {name: sum((report[name] for report in reports[1:]), reports[0][name]) for name in fields}
+        self.warn(*(f"left out {skipped['where']}: {skipped['problem']}" for skipped in total["skipped"]))
+        return total
 
     def close(self) -> None:
         """Close the workspace, if one was opened."""

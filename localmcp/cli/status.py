@@ -10,9 +10,6 @@ from localmcp.errors import LocalMCPError
 from localmcp.index import reembedding
 from localmcp.schemas import Json
 
-MOST_LANGUAGES = 6
-"""Languages that are named, those of most passages first."""
-
 
 @command()
 @click.option("--check", is_flag=True, help="Also load the model, which takes about a second.")
