@@ -77,9 +77,9 @@ def _keys() -> Iterator[Check]:
 
     keymap, problems = read_keymap()
     for problem in problems:
-        yield fail("keys", problem, f"edit {keys_file()}")
+        yield fail("config", problem, f"edit {keys_file()}")
     if not problems:
-        yield ok("keys", f"{counted(len(keymap), 'key')} of your own in {keys_file()}")
+        yield ok("config", f"{counted(len(keymap), 'key')} of your own in {keys_file()}")
 
 
 def _show(session: Session, checks: list[Check], repaired: Repaired | None) -> None:

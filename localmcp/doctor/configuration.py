@@ -76,7 +76,7 @@ def check_profiles(workspace: Workspace | None = None) -> Iterator[Check]:
     try:
         names = list(tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:
-        yield fail("profiles", f"{path}: {error}", f"edit {path}")
+        yield fail("config", f"{path}: {error}", f"edit {path}")
         return
     wrong = 0
     for name in names:
@@ -85,13 +85,13 @@ def check_profiles(workspace: Workspace | None = None) -> Iterator[Check]:
             profile = read_profile(name)
         except ConfigurationError as error:
             wrong += 1
-            yield fail("profiles", f"{where}: {error}")
+            yield fail("config", f"{where}: {error}")
             continue
         for says in _unknown_tools(workspace, profile) if workspace else ():
             wrong += 1
-            yield warn("profiles", f"{where}: {says}", f"edit {path}")
+            yield warn("config", f"{where}: {says}", f"edit {path}")
     if not wrong:
-        yield ok("profiles", f"{len(names)} in {path}")
+        yield ok("config", f"{len(names)} in {path}")
 
 
 def _unknown_tools(workspace: Workspace, profile: Profile) -> Iterator[str]:

@@ -48,13 +48,10 @@ def _check_tables(workspace: Workspace) -> Iterator[Check]:
     with workspace.database.read() as connection:
         yield _totals(connection)
         yield from _indexes(connection)
-        if wrong := count_wrong_counts(connection):
-            yield fail("counts", f"{wrong} counts of words or kinds of text are wrong", FIX)
         yield from _missing_vectors(connection, workspace.settings.model)
-        yield from _spare_vectors(connection)
         yield from _documents(connection)
         if unread := unread_languages(connection):
-            yield warn("languages", unread.sentence, unread.command)
+            yield warn("model", unread.sentence, unread.command)
 
 
 def _mounts(workspace: Workspace) -> Iterator[Check]:
@@ -76,7 +73,9 @@ def _indexes(connection: apsw.Connection) -> Iterator[Check]:
         # Passages that are torn or lost cannot be made again from the file itself.
         lost = "passages do not continue" in problem or "another number of passages" in problem
         yield fail("indexes", problem, "localmcp restore BACKUP" if lost else FIX)
-    if not wrong:
+    if counts := count_wrong_counts(connection):
+        yield fail("indexes", f"{counts} counts of words or kinds of text are wrong", FIX)
+    if not wrong and not counts:
         yield ok("indexes", "keywords, vectors and sign codes agree with the documents")
 
 
@@ -94,22 +93,17 @@ def count_wrong_counts(connection: apsw.Connection) -> int:
 
 def _missing_vectors(connection: apsw.Connection, setting: str) -> Iterator[Check]:
     ids = fetch_column(connection, "select id from collections where kind = 'documents'")
-    missing, by_word_only = waiting(connection, ids).passages, word_only_passages(connection, ids)
-    if missing:
+    unfinished = reembedding.unfinished(connection)
+    for run in unfinished:
+        says = f"'{run.collection}' is on its way to {run.model}; the old vectors answer until that is complete"
+        yield warn("vectors", says, run.command)
+    if missing := waiting(connection, ids).passages:
         says = f"{counted(missing, 'passage')} found by word only so far"
         yield warn("vectors", says, reembedding.command_for_waiting(connection, setting))
-    else:
+    elif not unfinished:
+        by_word_only = word_only_passages(connection, ids)
         word_only = f", {by_word_only:,} aside that are found by word only" if by_word_only else ""
         yield ok("vectors", f"every passage has one{word_only}")
-
-
-def _spare_vectors(connection: apsw.Connection) -> Iterator[Check]:
-    for run in reembedding.unfinished(connection):
-        says = f"'{run.collection}' is on its way to {run.model}; the old vectors answer until that is complete"
-        yield warn("reembedding", says, run.command)
-    spare = reembedding.spare_vectors(connection)
-    if spare:
-        yield ok("old vectors", f"{spare:,} of another model, for a rollback (localmcp reembed --clean deletes them)")
 
 
 def _documents(connection: apsw.Connection) -> Iterator[Check]:
@@ -120,7 +114,8 @@ def _documents(connection: apsw.Connection) -> Iterator[Check]:
     counts = Counter(_state(*row) for row in islice(connection.execute(sql), MOST_FILES))
     yield from _missing_folders(connection)
     if closed := counts["closed"]:
-        yield warn("files", f"{counted(closed, 'file')} cannot be looked at; what was read of them is still searched")
+        says = f"{counted(closed, 'file')} cannot be looked at; what was read of them is still searched"
+        yield warn("freshness", says)
     if told := [f"{counted(counts[state], 'file')} {state}" for state in ("changed", "gone") if counts[state]]:
         yield warn("freshness", f"{' and '.join(told)}, of {counts.total():,}", reembedding.REFRESH)
     elif counts:
@@ -144,7 +139,7 @@ def _missing_folders(connection: apsw.Connection) -> Iterator[Check]:
             says = (
                 _moved_to(connection, path) or "is not there; if its disk is only not mounted, nothing has to be done"
             )
-            yield warn("folders", f"{path} {says}", command_line("localmcp", "remove", path))
+            yield warn("freshness", f"{path} {says}", command_line("localmcp", "remove", path))
 
 
 def _moved_to(connection: apsw.Connection, folder: str) -> str:

@@ -52,7 +52,7 @@ def _look_at_pages(path: Path) -> list[Check]:
     with closing(Database(path, read_only=True)) as database, database.read() as connection:
         checks = [ok("file", f"{path}: {size(path.stat().st_size)}")]
         if foreign := foreign_objects(connection)[:MOST_DAMAGES]:
-            checks.append(warn("tables", f"not ours, and in no pack, copy or restored file: {', '.join(foreign)}"))
+            checks.append(warn("file", f"not ours, and in no pack, merged or restored file: {', '.join(foreign)}"))
         damages = damaged_tables(connection)
         parents = [] if damages else fetch_all(connection, "select * from pragma_foreign_key_check limit 1000")
     if damages:

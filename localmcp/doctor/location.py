@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import glob
-import os
 import shutil
 import time
 from collections.abc import Iterator
-from fnmatch import fnmatchcase
 from pathlib import Path
 
 from localmcp.doctor.check import Check, fail, ok, warn
 from localmcp.files import abandoned_folders
-from localmcp.humanize import counted, size
+from localmcp.humanize import size
 
 SYNCED = {
     "dropbox": "Dropbox", "onedrive": "OneDrive", "google drive": "Google Drive", "googledrive": "Google Drive",
@@ -28,7 +26,6 @@ LEAST_FREE = 100_000_000
 LARGE_LOG = 64_000_000
 FORGOTTEN_SECONDS = 3600
 """What is unfinished and older belongs to a process that was killed."""
-COPIES = ("{name}.before-*", "{stem}-backup-*{suffix}", "{stem}-before-repair-*{suffix}")
 
 
 def check_place(path: Path) -> Iterator[Check]:
@@ -68,34 +65,15 @@ def _beside(path: Path) -> Iterator[Check]:
     bytes_ = log.stat().st_size if log.exists() else 0
     if bytes_ > LARGE_LOG:
         says = f"{size(bytes_)} of changes are not yet in the file itself: somebody has been reading for long"
-        yield warn("write-ahead log", says, "localmcp doctor --fix")
-    if scraps := unfinished_beside(path):
-        says = f"unfinished copies were left behind by a program that was killed: {_named(scraps)}"
         yield warn("left behind", says, "localmcp doctor --fix")
-    if copies := copies_beside(path):
-        bytes_ = sum(copy.stat().st_size for copy in copies)
-        yield ok("backups", f"{counted(len(copies), 'file')} beside it, {size(bytes_)}: {_named(copies)}")
-
-
-def _named(paths: list[Path]) -> str:
-    return ", ".join(path.name for path in paths[:3]) + (", …" if len(paths) > 3 else "")
+    if scraps := unfinished_beside(path):
+        names = ", ".join(scrap.name for scrap in scraps[:3]) + (", …" if len(scraps) > 3 else "")
+        says = f"unfinished copies were left behind by a program that was killed: {names}"
+        yield warn("left behind", says, "localmcp doctor --fix")
 
 
 def unfinished_beside(path: Path) -> list[Path]:
     """Parts of copies that nobody works on any more."""
     before = time.time() - FORGOTTEN_SECONDS
-    parts = _matching(path, ("{stem}-before-repair-*{suffix}.part",))
-    return [file for file in parts if file.stat().st_mtime < before] + abandoned_folders(path.parent)
-
-
-def copies_beside(path: Path) -> list[Path]:
-    """Return the backups beside the file."""
-    return [file for file in _matching(path, COPIES) if not file.name.endswith(("-wal", "-shm", "-journal"))]
-
-
-def _matching(path: Path, patterns: tuple[str, ...]) -> list[Path]:
-    parts = {"name": glob.escape(path.name), "stem": glob.escape(path.stem), "suffix": glob.escape(path.suffix)}
-    globs = [pattern.format(**parts) for pattern in patterns]
-    names = sorted(os.listdir(path.parent)) if path.parent.is_dir() else []
-    files = [path.with_name(name) for name in names if any(fnmatchcase(name, pattern) for pattern in globs)]
-    return [file for file in files if file.is_file()]
+    parts = path.parent.glob(f"{glob.escape(path.stem)}-before-repair-*{glob.escape(path.suffix)}.part")
+    return [part for part in sorted(parts) if part.stat().st_mtime < before] + abandoned_folders(path.parent)

@@ -183,16 +183,6 @@ def command_for_waiting(connection: apsw.Connection, setting: str) -> str:
     return f"{set_model_command(bound[0])} && {REFRESH}"
 
 
-def spare_vectors(connection: apsw.Connection) -> int:
-    """Count the vectors that another model than their collection's made, which are kept for the way back."""
-    sql = """
-        select count(*) from vectors join chunks on chunks.id = vectors.id & 1099511627775
-        join sources on sources.id = source_id join collections on collections.id = collection_id
-        where vectors.id >> 40 is not model_id
-    """
-    return fetch_one(connection, sql)
-
-
 def rebuild_signs(connection: apsw.Connection, collection_id: int, model_id: int) -> int:
     """Make the sign codes of a collection again, from its vectors of that model. Part of the caller's transaction.
 
