@@ -1,26 +1,24 @@
-"""Documents of an untrusted file, read as drafts; those that cannot be right are left out."""
+"""Documents of a file from elsewhere, read as drafts; those that cannot be right are left out.
+
+The rows are a copy of theirs in a schema of ours: types are right, and lengths are bounded.
+"""
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import apsw
 
 from localmcp.index.drafts import ChunkDraft, SourceDraft
 from localmcp.index.passages import read_metadata, read_texts
-from localmcp.storage.database import fetch_all, fetch_column
+from localmcp.storage.database import fetch_all, fetch_column, fetch_one
 from localmcp.wording.languages import LANGUAGES
 
-LONGEST_TITLE, LONGEST_PLACE, LONGEST_WORD = 2_000, 4_000, 40
+MOST_CHARACTERS = {"title": 2_000, "place": 4_000, "metadata": 1_000_000, "text": 1_000_000, "type": 100, "format": 100}
 MOST_CHUNKS = 200_000
 MOST_SKIPPED = 50
-LONGEST_CHUNK = 1_000_000
-LONGEST_METADATA = 1_000_000
-_SHA256 = re.compile("[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,22 +48,19 @@ def _read(connection: apsw.Connection, source_id: int) -> Incoming:
         select title, source_type, format, uri, sha256, size, language, sources.metadata, partitions.name from sources
         left join partitions on partitions.id = partition_id where sources.id = ?
     """
-    title, source_type, kind, uri, sha256, size, language, metadata, partition = fetch_all(
-        connection, sql, (source_id,)
-    )[0]
-    _check_text("title", title, LONGEST_TITLE)
-    _check_text("place", uri or "", LONGEST_PLACE)
-    _check_text("metadata", metadata, LONGEST_METADATA)
-    for name, value in (("type", source_type), ("format", kind), ("partition", partition or "")):
-        _check_text(name, value, 100)
-    if not isinstance(sha256, str) or not _SHA256.fullmatch(sha256):
+    row = fetch_one(connection, sql, (source_id,))
+    title, source_type, kind, uri, sha256, size, language, metadata, partition = row
+    texts = {"title": title, "place": uri, "metadata": metadata, "type": source_type, "format": kind}
+    for name, text in texts.items():
+        _check_length(name, text or "")
+    if not re.fullmatch("[0-9a-f]{64}", sha256):
         raise ValueError("its hash is none")
     chunks, ids = _read_chunks(connection, source_id)
     draft = SourceDraft(
-        0, None, title, source_type, kind, uri, sha256, max(int(size), 0), None, _language(language),
-        read_metadata(metadata), chunks,
+        0, None, title, source_type, kind, uri, sha256, max(size, 0), None, _known(language), read_metadata(metadata),
+        chunks,
     )  # fmt: skip
-    return Incoming(draft, partition, ids)
+    return Incoming(draft, partition and partition[:100], ids)
 
 
 def _read_chunks(connection: apsw.Connection, source_id: int) -> tuple[list[ChunkDraft], list[int]]:
@@ -77,12 +72,15 @@ def _read_chunks(connection: apsw.Connection, source_id: int) -> tuple[list[Chun
     chunks: list[ChunkDraft] = []
     ids: list[int] = []
     at = 0
-    for chunk_id, text, headings, *lines, language, kind, digest in connection.execute(sql, (source_id, MOST_CHUNKS)):
-        _check_text("text", text, LONGEST_CHUNK)
-        first_line, last_line, first_page, last_page = (_number(line) for line in lines)
+    for chunk_id, text, headings, first_line, last_line, first_page, last_page, language, kind, digest in fetch_all(
+        connection, sql, (source_id, MOST_CHUNKS)
+    ):
+        _check_length("text", text)
+        # Chunks of one digest are equal; one that is none is made unique.
+        key = digest if len(digest) == 16 else chunk_id.to_bytes(16, "big")
         draft = ChunkDraft(
-            at, at + len(text), text, tuple(read_texts(headings)), first_line or 1, last_line or 1, first_page,
-            last_page, _language(language), "code" if kind == "code" else "prose", _digest(digest, chunk_id),
+            at, at + len(text), text, tuple(read_texts(headings)), first_line, last_line, first_page, last_page,
+            _known(language), "code" if kind == "code" else "prose", key,
         )  # fmt: skip
         chunks.append(draft)
         ids.append(chunk_id)
@@ -90,22 +88,10 @@ def _read_chunks(connection: apsw.Connection, source_id: int) -> tuple[list[Chun
     return chunks, ids
 
 
-def _check_text(name: str, value: Any, most: int) -> None:
-    if not isinstance(value, str):
-        raise ValueError(f"its {name} is no text")
-    if len(value) > most:
-        raise ValueError(f"its {name} has {len(value):,} characters; {most:,} are the most")
+def _check_length(name: str, text: str) -> None:
+    if len(text) > MOST_CHARACTERS[name]:
+        raise ValueError(f"its {name} has {len(text):,} characters; {MOST_CHARACTERS[name]:,} are the most")
 
 
-def _number(value: Any) -> int | None:
-    """Return a line or a page."""
-    return value if isinstance(value, int) and 0 <= value < 1 << 40 else None
-
-
-def _language(value: Any) -> str:
-    return value if value in LANGUAGES else "english"
-
-
-def _digest(value: Any, chunk_id: int) -> bytes:
-    """Return their digest, by which chunks are equal, or a unique one for a chunk without."""
-    return value if isinstance(value, bytes) and len(value) == 16 else hashlib.md5(str(chunk_id).encode()).digest()
+def _known(language: str | None) -> str:
+    return language if language in LANGUAGES else "english"
