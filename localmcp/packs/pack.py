@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import uuid
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
@@ -20,15 +19,47 @@ from localmcp.index.word_vectors import UNUSED_WORDS
 from localmcp.packs.digest import digest_content
 from localmcp.packs.manifest import Manifest, count_contents, seal_of
 from localmcp.readers.chunking import CHUNKER_VERSION
-from localmcp.storage.database import Database, fetch_all, fetch_column
-from localmcp.storage.schema import expected_schema, schema_of
+from localmcp.storage.adoption import copy_table
+from localmcp.storage.database import PAGE_SIZE, Database, fetch_all, fetch_column
+from localmcp.storage.schema import create_schema
 from localmcp.storage.times import utc_now
 
-PRIVATE_TABLES = (
-    "api_keys", "calls", "equal_passages", "jobs", "leases", "ledger", "roots", "rule_uses",
-    "trash",
-)  # fmt: skip
-"""API keys, calls, paths of this machine, pages of documents that are not in yet, and the progress of the person."""
+OF_COLLECTIONS = {
+    "state": "true",
+    "collections": "kind <> 'dropped' and (:chosen is null or id in (select value from json_each(:chosen)))",
+    "models": "id in (select model_id from main.collections)",
+    "partitions": "collection_id in (select id from main.collections)",
+    "groups": "collection_id in (select id from main.collections)",
+    "words": "collection_id in (select id from main.collections)",
+    "terms": "collection_id in (select id from main.collections)",
+    "signs": "(collection_id, model_id) in (select id, model_id from main.collections)",
+    "sources": "trashed_at is null and collection_id in (select id from main.collections)",
+    "chunks": "source_id in (select id from main.sources)",
+    "vector_queue": "source_id in (select id from main.sources)",
+    **{f"chunks_fts_{part}": "true" for part in ("data", "idx", "docsize", "config")},
+    "word_vectors": "model_id in (select id from main.models)",
+}
+OF_THE_FILE = {
+    "quickstarts": "deleted_at is null",
+    "quickstart_tags": "quickstart_id in (select id from main.quickstarts)",
+    **{f"quickstarts_fts_{part}": "true" for part in ("data", "idx", "docsize", "config")},
+    "rules": "retired_at is null",
+    "user_instructions": "id in (select created_from_instruction_id from main.rules)",
+}
+"""Tables that go into a pack, in order -> which of their rows; those of the file stay out where collections are named.
+
+All others are private: API keys, calls, the trash, paths of this machine, jobs, the progress of the person."""
+VECTORS = {
+    "vectors": """
+        id in (
+            select model_id << 40 | chunks.id from main.chunks join main.sources on sources.id = source_id
+            join main.collections on collections.id = collection_id where model_id is not null
+            union select embedding from main.rules where embedding is not null
+        )
+    """,
+    "sentence_codes": "id in (select id from main.vectors)",
+}
+"""Of passages and rules that go in, by the models in use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +79,9 @@ def write_pack(
 ) -> Manifest:
     """Write a pack of `database` to `target`, whole or not at all.
 
-    One snapshot of the live file is copied into a temporary file without a name, so that a kill leaves no private
-    rows on the disk. There they and what was not asked for are deleted, the keyword indexes are merged into one piece
-    without them, and only then are the pages written that will be given away: deleting alone would leave the text.
+    What goes in is copied, of one snapshot of the live file, into a temporary file without a name, so that a kill
+    leaves nothing on the disk. There the keyword indexes are merged into one piece without the words of the rest, and
+    only then are the pages written that will be given away: deleting alone would leave the text.
 
     Raises:
         InvalidInput: the target exists, or is the file itself.
@@ -59,11 +90,10 @@ def write_pack(
     """
     target = files.expand_home(target).absolute()
     _check_target(database, target, options.overwrite)
-    unwanted = _unwanted(database, options)
     try:
         with files.scratch_folder(target.parent) as scratch:
             packed = scratch / "packed"
-            manifest = _write(database, packed, unwanted, options, say)
+            manifest = _write(database, packed, options, say)
             os.replace(packed, target)
     except apsw.FullError as error:
         raise FileUnavailable("The disk is full; no pack was written.", hint="Free some space.") from error
@@ -73,14 +103,15 @@ def write_pack(
     return manifest
 
 
-def _write(
-    database: Database, packed: Path, unwanted: Sequence[int] | None, options: PackOptions,
-    say: Callable[[str], None],
-) -> Manifest:  # fmt: skip
-    say("copying")
-    with closing(database.copy_unnamed()) as connection:
-        say("leaving out what is private")
-        _reduce(connection, unwanted)
+def _write(database: Database, packed: Path, options: PackOptions, say: Callable[[str], None]) -> Manifest:
+    chosen = None
+    if options.collections is not None:
+        with database.read() as connection:
+            names = list(options.collections)
+            chosen = json.dumps([collection.id for collection in choose_collections(connection, names)])
+    with closing(database.attached()) as connection:
+        say("copying")
+        _copy_rows(connection, chosen)
         say("counting")
         manifest = _describe(connection, options)
         content = json.dumps(asdict(manifest), ensure_ascii=False)
@@ -102,119 +133,40 @@ def _check_target(database: Database, target: Path, overwrite: bool) -> None:
         raise InvalidInput(f"The folder {target.parent} does not exist.")
 
 
-def _unwanted(database: Database, options: PackOptions) -> list[int] | None:
-    """Return ids of the collections to leave out; None when everything goes in."""
-    if options.collections is None:
-        return None
-    with database.read() as connection:
-        packed_ids = [collection.id for collection in choose_collections(connection, list(options.collections))]
-        rows = fetch_all(connection, "select id from collections")
-    return [collection_id for (collection_id,) in rows if collection_id not in packed_ids]
-
-
-def _reduce(connection: apsw.Connection, unwanted: Sequence[int] | None) -> None:
-    # Nobody else sees the copy, and it is thrown away if anything fails.
+def _copy_rows(connection: apsw.Connection, chosen: str | None) -> None:
+    """Copy what goes into a pack; only of the collections in `chosen`, a JSON array of ids, if it is not None."""
+    # Nobody else sees the temporary file, and it is thrown away if anything fails.
+    connection.pragma("page_size", PAGE_SIZE)
     connection.pragma("foreign_keys", False)
     connection.pragma("synchronous", "off")
-    connection.execute("begin immediate")
-    _drop_foreign_tables(connection)
-    connection.execute("update file set id = ?, created_at = ?", (uuid.uuid4().hex, utc_now()))
-    dropped: list[int] = fetch_column(connection, "select id from collections where kind = 'dropped'")
-    _delete_sources(connection, [*(unwanted or []), *dropped])
+    connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 0)
+    connection.execute("begin")
+    create_schema(connection)
+    connection.execute("delete from state")
+    tables = OF_COLLECTIONS if chosen else {**OF_COLLECTIONS, **OF_THE_FILE}
+    for table, which in {**tables, **VECTORS}.items():
+        if "_fts_" in table:
+            connection.execute(f"delete from main.{table}")
+        copy_table(connection, table, "live", which, {"chosen": chosen})
     _hide_places(connection)
-    for table in PRIVATE_TABLES:
-        connection.execute(f"delete from {table}")
-    _delete_collections(connection, [*(unwanted or []), *dropped])
-    if unwanted is not None:
-        _delete_quickstarts_and_rules(connection)
-    connection.execute("delete from vector_queue where source_id not in (select id from sources)")
-    _forget_history(connection)
-    _delete_spare_vectors(connection)
     connection.execute(UNUSED_WORDS)
-    connection.execute(
-        "delete from sqlite_sequence where name in (select value from json_each(?))", (json.dumps(PRIVATE_TABLES),)
-    )
+    # Not what a person said, only what was made of it.
+    connection.execute("""
+        delete from main.chunks_fts where rowid in (
+            select id from main.chunks_fts_docsize where id not in (select id from main.chunks)
+        );
+        delete from main.quickstarts_fts where rowid in (
+            select id from main.quickstarts_fts_docsize where id not in (select id from main.quickstarts)
+        );
+        update main.user_instructions set origin = 'pack', context = '', inserted_at = rules.inserted_at,
+            instruction = rules.rule_text, rule_id = rules.id
+            from main.rules where user_instructions.id = created_from_instruction_id;
+        update main.rules set last_applied = null, instructions_count = 1;
+    """)
     connection.execute("commit")
+    connection.execute("detach live")
     for index in ("chunks_fts", "quickstarts_fts"):
         connection.execute(f"insert into {index} ({index}) values ('optimize')")
-
-
-def _drop_foreign_tables(connection: apsw.Connection) -> None:
-    """Drop tables and indexes that the person added by hand, and statistics, which may hold sampled values."""
-    ours = expected_schema()
-    for kind, name in schema_of(connection):
-        if (kind, name) not in ours and not name.startswith(("sqlite_sequence", "sqlite_autoindex")):
-            quoted = name.replace('"', '""')
-            connection.execute(f'drop {kind} if exists "{quoted}"')
-
-
-def _forget_history(connection: apsw.Connection) -> None:
-    """Delete removed quick starts, retired rules, the instructions behind rules, and the record of their use."""
-    connection.execute("""
-        delete from quickstart_tags where quickstart_id in (select id from quickstarts where deleted_at is not null);
-        delete from quickstarts where deleted_at is not null;
-        delete from vectors where id in (select embedding from rules where retired_at is not null);
-        delete from rules where retired_at is not null;
-        delete from user_instructions where id not in (select created_from_instruction_id from rules);
-        update user_instructions set origin = 'pack', context = '', inserted_at = rules.inserted_at,
-            instruction = rules.rule_text, rule_id = rules.id
-            from rules where user_instructions.id = created_from_instruction_id;
-        update rules set last_applied = null, instructions_count = 1;
-    """)
-
-
-def _delete_sources(connection: apsw.Connection, unwanted: Sequence[int]) -> None:
-    """Delete what is in the trash, and every document of the unwanted collections."""
-    connection.execute(
-        """
-        create temp table leaving as select id from sources
-            where trashed_at is not null or collection_id in (select value from json_each(?));
-        """,
-        (json.dumps(list(unwanted)),),
-    )
-    connection.execute("""
-        create temp table leaving_chunks as select id from chunks where source_id in (select id from leaving);
-        delete from chunks_fts where rowid in (select id from leaving_chunks);
-        delete from vectors where (id & 1099511627775) in (select id from leaving_chunks);
-        delete from chunks where id in (select id from leaving_chunks);
-        delete from sources where id in (select id from leaving);
-        drop table leaving_chunks;
-        drop table leaving;
-    """)
-
-
-def _delete_collections(connection: apsw.Connection, unwanted: Sequence[int]) -> None:
-    which = json.dumps(list(unwanted))
-    for table in ("words", "terms", "signs", "groups", "partitions"):
-        connection.execute(f"delete from {table} where collection_id in (select value from json_each(?))", (which,))
-    connection.execute("delete from collections where id in (select value from json_each(?))", (which,))
-
-
-def _delete_quickstarts_and_rules(connection: apsw.Connection) -> None:
-    connection.execute("""
-        delete from quickstarts_fts where rowid in (select id from quickstarts);
-        delete from quickstart_tags;
-        delete from quickstarts;
-        delete from vectors where id in (select embedding from rules);
-        delete from rules;
-        delete from user_instructions;
-    """)
-
-
-def _delete_spare_vectors(connection: apsw.Connection) -> None:
-    """Delete vectors and sign codes that an earlier model left behind, and models that then have none."""
-    connection.execute("""
-        delete from vectors where id not in (
-            select collections.model_id << 40 | chunks.id from chunks
-            join sources on sources.id = source_id join collections on collections.id = collection_id
-            where collections.model_id is not null
-            union select embedding from rules where embedding is not null
-        );
-        delete from signs where not exists (
-            select 1 from collections as owner where owner.id = signs.collection_id and owner.model_id = signs.model_id
-        );
-        delete from models where id not in (select model_id from collections where model_id is not null)
-    """)
 
 
 def _describe(connection: apsw.Connection, options: PackOptions) -> Manifest:
@@ -246,7 +198,9 @@ def _describe(connection: apsw.Connection, options: PackOptions) -> Manifest:
 
 def _hide_places(connection: apsw.Connection) -> None:
     """Turn absolute paths into paths below the folder that was added: of documents, and in their metadata."""
-    roots = [PurePath(path) for path in fetch_column(connection, "select path from roots order by length(path) desc")]
+    roots = [
+        PurePath(path) for path in fetch_column(connection, "select path from live.roots order by length(path) desc")
+    ]
     rows = fetch_all(connection, "select id, collection_id, uri, metadata from sources order by id")
     used_uris = {(collection_id, uri) for _, collection_id, uri, _ in rows if uri is not None and not _is_absolute(uri)}
     for source_id, collection_id, uri, metadata in rows:

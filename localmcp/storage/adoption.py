@@ -9,6 +9,7 @@ from contextlib import closing
 from dataclasses import dataclass, fields
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import apsw
 
@@ -201,14 +202,25 @@ def _copy_table(connection: apsw.Connection, table: str) -> None:
     is_table = "select 1 from given.sqlite_schema where type = 'table' and rootpage > 0 and name = ?"
     if not fetch_one(connection, is_table, (table,)):
         raise apsw.SQLError(f"it has no table '{table}'")
-    # Generated columns are left behind: reading one evaluates it.
+    connection.execute(f'delete from main."{table}"')
+    is_ours = "name in (select name from main.sqlite_schema)"
+    copy_table(connection, table, "given", is_ours if table == "sqlite_sequence" else "true")
+
+
+def copy_table(
+    connection: apsw.Connection, table: str, given: str, which: str, bindings: dict[str, Any] | None = None
+) -> None:
+    """Copy the rows for which the SQL `which` holds from a table of an attached file, column by column.
+
+    Generated columns of the other file are left behind: reading one evaluates it.
+    """
     columns = "select name from pragma_table_xinfo(?, ?) where hidden = 0"
-    theirs = set(fetch_column(connection, columns, (table, "given")))
+    theirs = set(fetch_column(connection, columns, (table, given)))
     ours = fetch_column(connection, columns, (table, "main"))
     names = ", ".join(f'"{name}"' for name in ours if name in theirs)
-    connection.execute(f'delete from main."{table}"')
-    which = "where name in (select name from main.sqlite_schema)" if table == "sqlite_sequence" else ""
-    connection.execute(f'insert into main."{table}" ({names}) select {names} from given."{table}" {which}')
+    connection.execute(
+        f'insert into main."{table}" ({names}) select {names} from {given}."{table}" where {which}', bindings
+    )
 
 
 def _drop_powers(connection: apsw.Connection, keep: KeptPowers) -> Dropped:

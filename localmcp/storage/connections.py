@@ -132,7 +132,7 @@ def switch_to_wal(connection: apsw.Connection, path: Path) -> None:
 
 def open_copy(path: Path | Literal[""]) -> apsw.Connection:
     """Open a copy that nobody else knows of, hardened like all others; "" is a temporary file without a name."""
-    flags = apsw.SQLITE_OPEN_READWRITE | (0 if path else apsw.SQLITE_OPEN_CREATE)
+    flags = apsw.SQLITE_OPEN_READWRITE | (0 if path else apsw.SQLITE_OPEN_CREATE | apsw.SQLITE_OPEN_URI)
     connection = apsw.Connection(str(path), flags=flags)
     for practice in PRACTICES:
         practice(connection)

@@ -164,25 +164,20 @@ class Database:
             self._ensure_open()
             self._vacuum_into(target)
 
-    def copy_unnamed(self) -> apsw.Connection:
-        """Copy one snapshot into a temporary file without a name; it is gone with the connection, or the process.
+    def attached(self) -> apsw.Connection:
+        """Return a connection to a new temporary file without a name, with this file read-only beside it as `live`.
+
+        The temporary file is gone with the connection, or the process.
 
         Raises:
-            FileUnavailable: the disk for temporary files is full, or the file cannot be read.
+            FileUnavailable: the file cannot be read.
         """
         with self._translated():
             self._ensure_open()
-            copy = open_copy("")
-            try:
-                with (
-                    closing(self._connect(apsw.SQLITE_OPEN_READONLY)) as reader,
-                    copy.backup("main", reader, "main") as pages,
-                ):
-                    pages.step(-1)
-            except BaseException:
-                copy.close()
-                raise
-            return copy
+            connection = open_copy("")
+            mode = "immutable=1" if self._immutable else "mode=ro"
+            connection.execute("attach ? as live", (f"{self.path.as_uri()}?{mode}",))
+            return connection
 
     @property
     def is_writable(self) -> bool:
