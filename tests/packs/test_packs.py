@@ -15,7 +15,7 @@ from command_line import run_here as cli
 
 from localmcp.config import Settings, state_directory
 from localmcp.errors import InvalidInput, NotFound
-from localmcp.packs.pack import PackOptions, write_pack
+from localmcp.packs.pack import OF_COLLECTIONS, OF_THE_FILE, VECTORS, PackOptions, write_pack
 from localmcp.packs.verify import verify
 from localmcp.storage.connections import open_copy
 from localmcp.storage.database import Database, fetch_all, fetch_one
@@ -119,6 +119,13 @@ def test_private_tables_are_empty_and_no_table_of_a_person_is_in_it(full: Path, 
     told = fetch_all(connection, "select instruction, origin from user_instructions")
     assert told == [("Name tests as sentences.", "pack")]
     connection.close()
+
+
+def test_every_table_is_known_as_one_to_give_away_or_as_a_private_one() -> None:
+    private = {"api_keys", "calls", "equal_passages", "jobs", "leases", "ledger", "roots", "rule_uses", "trash"}
+    tables = {name for kind, name in expected_schema() if kind == "table" and name != "sqlite_sequence"}
+    made = {"file", "manifest", "chunks_fts", "quickstarts_fts"}
+    assert tables - made - private == {*OF_COLLECTIONS, *OF_THE_FILE, *VECTORS}
 
 
 def test_places_are_told_below_the_folder_that_was_added(full: Path, tmp_path: Path) -> None:
