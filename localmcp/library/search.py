@@ -214,30 +214,34 @@ class PassageSearch:
             outcome.hits = outcome.hits[: max(fitting, 1)]
         result = _search_result(request, outcome, page, explain, self.database.adopted)
         hits = result["results"]
+        if not hits:
+            return self._explain_nothing(result, filters, origin)
         if groupBy:
             for hit in hits:
                 hit["morePassages"] = more.get(hit["sourceId"], 0)
                 _cut(hit, GROUPED_CHARS if lean else None)
         elif len(hits) == 1:
             _cut(hits[0], budget)
-        elif hits and lean and maxChars is None and not explain:
+        elif lean and maxChars is None and not explain:
             shown = excerpts(outcome, [hit["relevance"] for hit in hits], request.offset)
             for hit, excerpt in zip(hits, shown, strict=True):
                 hit["excerpt"] = excerpt
         if lean and (absent := _absent_words(query, outcome)):
             result["absentWords"] = absent[:MOST_ABSENT]
-        if hits:
-            return result
+        return result
 
-        def explain_nothing(index: Index, _origin: str | None) -> tuple[bool, str]:
+    def _explain_nothing(self, result: SearchResult, filters: Filters, origin: str | None) -> SearchResult:
+        """Say which filter fits no document, or that there are none."""
+
+        def look(index: Index, _origin: str | None) -> tuple[bool, str]:
             with index.database.read() as connection:
                 sql = f"select 1 from sources where trashed_at is null and collection_id in ({visible_ids(connection)})"
                 holds = fetch_one(connection, f"{sql} limit 1") is not None
                 return holds, " ".join(explain_empty_filter(connection, filters)) if filters else ""
 
-        reasons = [*self.federation.look(explain_nothing)]
+        reasons = [*self.federation.look(look)]
         if filters:
-            inside = self.federation.look(explain_nothing, origin) if origin else reasons
+            inside = self.federation.look(look, origin) if origin else reasons
             result["message"] = next((message for _, message in inside if message), "") or NOTHING_FOUND
         if not any(holds for holds, _ in reasons):
             result["notices"] = [*result.get("notices", ()), NO_DOCUMENTS]

@@ -62,11 +62,6 @@ class ModelSpec:
     """The model an endpoint is asked for."""
     options: Mapping[str, str] = field(default_factory=dict[str, str])
 
-    @property
-    def uses_network(self) -> bool:
-        """Whether text leaves this process for an endpoint."""
-        return self.kind == "endpoint"
-
 
 def open_embedder(
     spec: str,

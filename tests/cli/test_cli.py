@@ -20,7 +20,7 @@ from folders import write
 
 from localmcp import __version__, config, humanize
 from localmcp.cli.program import COMMANDS, modules, program
-from localmcp.readers.excerpt import Matcher, excerpt
+from localmcp.readers.excerpt import Matcher
 
 # ---------------------------------------------------------------- the program
 
@@ -595,23 +595,6 @@ def test_ctrl_c_keeps_what_was_done_and_says_so(tmp_path: Path) -> None:
 
 
 # ---------------------------------------------------------------- how things look
-
-
-def test_an_excerpt_shows_the_lines_with_most_of_the_words() -> None:
-    text = "\n".join(
-        [f"Line {number} is about nothing." for number in range(20)] + ["Ripe tomatoes taste sweet.", "End."]
-    )
-    matcher = Matcher(["tomato", "sweet"], "english")
-    shown = excerpt(text, matcher, 80)
-    assert len(shown) == 4 and shown[0].startswith("… ")
-    marked = matcher.mark(" ".join(shown), lambda word: f"<{word}>")
-    assert "<tomatoes>" in marked and "<sweet>" in marked and "<Line>" not in marked
-
-
-def test_an_excerpt_without_words_is_the_beginning() -> None:
-    shown = excerpt("one\n\ntwo\nthree\nfour\nfive", Matcher([], "english"), 80)
-    assert shown == ["one", "two", "three", "four …"]
-    assert excerpt("", Matcher([], "english"), 80) == []
 
 
 def test_identifiers_are_marked_by_their_parts() -> None:

@@ -458,7 +458,6 @@ class TestSpec:
     def test_is_taken_apart_without_opening_anything(self, spec: str, parts: tuple[str, str, str]) -> None:
         parsed = parse_spec(spec)
         assert (parsed.kind, parsed.target, parsed.model) == parts
-        assert parsed.uses_network == (parsed.kind == "endpoint")
 
     @pytest.mark.parametrize(
         ("spec", "message"),
