@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from functools import cache
 from importlib import import_module
-from itertools import islice
+from itertools import islice, pairwise
 from math import pi
 from typing import Any
 from unicodedata import normalize
@@ -43,6 +43,9 @@ LEAST_PART = 4
 """Letters of each part of a compound: `con-tends` and `sub-system` are none."""
 _HYPHEN = re.compile("(\\w*)(\xad\n|\u2010\n(?=[a-z\u00df-\u00ff])|[\x02\ufffe])(\\w*)")
 """The end of a line within a word. PDFium has one sign for a hyphen with the line end: `exam\\x02ple`."""
+_RIGHT_TO_LEFT = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]\r\n")
+LEAST_SPACE, LARGEST_SPACE = 1.5, 12
+"""Points between two signs from which they are two words, and up to which they are in one column."""
 _SHAPES_OF_LETTERS = re.compile("[\ufb00-\ufdff\ufe70-\ufefc]+")
 """Ligatures, and the forms that Arabic letters have within a word."""
 
@@ -111,6 +114,8 @@ def _page_text(pdf: Any, number: int) -> str | None:
                 text = _with_gaps(raw, layer, text)
             if "\u0627\u0644" in text:
                 text = _with_ligatures(raw, layer, text)
+            if _RIGHT_TO_LEFT.search(text):
+                text = _with_parts_in_order(raw, layer, text)
     except import_module("pypdfium2").PdfiumError:
         return None
     text = _SHAPES_OF_LETTERS.sub(lambda match: normalize("NFKC", match[0]), text.replace("\r\n", "\n"))
@@ -120,11 +125,11 @@ def _page_text(pdf: Any, number: int) -> str | None:
 def _with_gaps(raw: Any, layer: Any, text: str) -> str:
     """Return a text that is written upwards or downwards with a space in each gap, which PDFium only sees sideways."""
     pieces: list[str] = []
-    last_end, box = 0.0, raw.FS_RECTF()
+    last_end = 0.0
     for at, sign in enumerate(text):
-        raw.FPDFText_GetLooseCharBox(layer, at, box)
+        _, _, bottom, top = _box(raw, layer, at)
         upwards = raw.FPDFText_GetCharAngle(layer, at) > pi
-        start, end = (box.bottom, box.top) if upwards else (-box.top, -box.bottom)
+        start, end = (bottom, top) if upwards else (-top, -bottom)
         is_gap = pieces and sign.isalnum() and pieces[-1].isalnum() and start - last_end > LEAST_GAP * (end - start)
         pieces += [" ", sign] if is_gap else [sign]
         last_end = end
@@ -141,11 +146,39 @@ def _with_ligatures(raw: Any, layer: Any, text: str) -> str:
     return "".join(signs)
 
 
-def _box(raw: Any, layer: Any, at: int) -> tuple[float, ...]:
-    """Return left, right, bottom and top of a character."""
-    sides = [ctypes.c_double() for _ in range(4)]
-    raw.FPDFText_GetCharBox(layer, at, *sides)
-    return tuple(side.value for side in sides)
+def _with_parts_in_order(raw: Any, layer: Any, text: str) -> str:
+    """Return Hebrew or Arabic whose signs a program drew one by one, each a line from left to right for PDFium."""
+    lines: list[list[tuple[str, float, float, float]]] = []
+    """Parts (text, left, right, bottom) of each printed line."""
+    at = 0
+    for line in text.split("\r\n"):
+        boxes = [_box(raw, layer, at + place) for place, sign in enumerate(line) if not sign.isspace()]
+        y = ctypes.c_double()
+        raw.FPDFText_GetCharOrigin(layer, at, ctypes.c_double(), y)
+        left, right = min((box[0] for box in boxes), default=0), max((box[1] for box in boxes), default=0)
+        before = lines[-1][-1] if lines else ("", 0, 0, 0)
+        goes_on = boxes and before[0] and before[3] == y.value and -2 < left - before[2] < LARGEST_SPACE
+        if goes_on and line.isdigit() and before[0].isdigit():
+            lines[-1][-1] = (before[0] + line, before[1], right, y.value)
+        elif goes_on:
+            lines[-1].append((line, left, right, y.value))
+        else:
+            lines.append([(line, left, right, y.value)])
+        at += len(line) + 2
+    written: list[str] = []
+    for parts in lines:
+        words = parts[-1][0]
+        for (_, begin, _, _), (part, _, end, _) in pairwise(reversed(parts)):
+            words += (" " if begin - end > LEAST_SPACE else "") + part
+        written.append(words)
+    return "\r\n".join(written)
+
+
+def _box(raw: Any, layer: Any, at: int) -> tuple[float, float, float, float]:
+    """Return left, right, bottom and top of the room that a character takes."""
+    box = raw.FS_RECTF()
+    raw.FPDFText_GetLooseCharBox(layer, at, box)
+    return box.left, box.right, box.bottom, box.top
 
 
 def _without_hyphen(match: re.Match[str]) -> str:

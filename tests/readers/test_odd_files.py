@@ -376,6 +376,10 @@ def test_arabic_has_its_ligatures_in_order() -> None:
     assert "السلام" in printed("arabic.pdf")
 
 
+def test_arabic_that_was_drawn_sign_by_sign_is_one_line() -> None:
+    assert printed("arabic-signs.pdf") == ("السلام عليكم ورحمة الله. درجة الحرارة اليوم 25 مئوية والرطوبة 60 بالمئة.")
+
+
 def test_pictures_and_readings_in_html_keep_words_whole() -> None:
     ruby = "<ruby>東<rt>とう</rt></ruby><ruby>京<rt>きょう</rt></ruby>都"
     page = f'<p><img alt="caution">never open it. {ruby}</p>'
