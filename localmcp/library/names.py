@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import uuid
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
@@ -124,24 +123,6 @@ def find_source(
     where = (
         f"trashed_at is {'not ' if trashed else ''}null and collection_id in ({visible_ids(connection, collection)})"
     )
-    for test, value in _tests(text):
-        rows = fetch_all(
-            connection,
-            f"{SELECT_ROW} where {test} and {where} order by id desc limit 100",
-            {"name": value, "last": value + "g"},
-        )
-        # One file that is in two collections, or was removed twice, is one document.
-        if len({row[4] or row[0] for row in rows}) > 1:
-            places = ", ".join(row[4] or row[1][:8] for row in rows[:SHOWN])
-            more = f" and {len(rows) - SHOWN} more" if len(rows) > SHOWN else ""
-            message = f"'{text}' fits {len(rows)} documents: {places}{more}."
-            raise Ambiguous(message, hint="Give one of these paths.")
-        if rows:
-            return SourceRow(*rows[0])
-    return None
-
-
-def _tests(text: str) -> list[tuple[str, str]]:
     by_suffix = "substr(uri, -length(:name)) = :name"
     without_ending = "instr(substr(uri, nullif(instr(uri, :name || '.'), 0) + length(:name)), '/') = 0".replace(
         "/", os.sep
@@ -156,7 +137,21 @@ def _tests(text: str) -> list[tuple[str, str]]:
     ]
     if _SHORT.fullmatch(text):
         tests.insert(1, ("uuid >= :name and uuid < :last", text.lower()))
-    return tests
+    for test, value in tests:
+        rows = fetch_all(
+            connection,
+            f"{SELECT_ROW} where {test} and {where} order by id desc limit 100",
+            {"name": value, "last": value + "g"},
+        )
+        # One file that is in two collections, or was removed twice, is one document.
+        if len({row[4] or row[0] for row in rows}) > 1:
+            places = ", ".join(row[4] or row[1][:8] for row in rows[:SHOWN])
+            more = f" and {len(rows) - SHOWN} more" if len(rows) > SHOWN else ""
+            message = f"'{text}' fits {len(rows)} documents: {places}{more}."
+            raise Ambiguous(message, hint="Give one of these paths.")
+        if rows:
+            return SourceRow(*rows[0])
+    return None
 
 
 def nearest_source(connection: apsw.Connection, name: str) -> str | None:
@@ -212,11 +207,7 @@ def resolve_chunk(federation: Federation, field: str, name: str) -> Id | None:
     if not re.fullmatch(r"[0-9a-f]{8,32}", text):
         message = f"{field}: {name!r} is not an id; ids are UUIDs, or their first 8 characters, as search returns them."
         raise InvalidInput(message, hint="A document by its path or title is read with get_document.")
-    return next(federation.look(_chunk_finder(text, name), origin), None)
-
-
-def _chunk_finder(digits: str, name: str) -> Callable[[Index, str | None], Id | None]:
-    first, last = bytes.fromhex(digits.ljust(32, "0")), bytes.fromhex(digits.ljust(32, "f"))
+    first, last = bytes.fromhex(text.ljust(32, "0")), bytes.fromhex(text.ljust(32, "f"))
     sql = """
         select chunks.uuid, collection_id from chunks join sources on sources.id = source_id
         where chunks.uuid between ? and ? and trashed_at is null limit 2
@@ -230,7 +221,7 @@ def _chunk_finder(digits: str, name: str) -> Callable[[Index, str | None], Id | 
             raise Ambiguous(f"'{name}' begins the ids of several passages.", hint="Give the whole id.")
         return Id(uuid.UUID(bytes=rows[0][0]), mounted) if rows else None
 
-    return look
+    return next(federation.look(look, origin), None)
 
 
 def explain_empty_filter(connection: apsw.Connection, filters: Filters) -> list[str]:

@@ -257,20 +257,16 @@ def _ignored_by_default(entry: os.DirEntry[str], is_folder: bool) -> str | None:
         return f"ignored by default: *{ending}" if ending else None
     if name in IGNORED_FOLDERS or name.endswith(".egg-info"):
         return f"ignored by default: {name}/"
-    if page := _saved_page(entry.path):
-        return f"ignored by default: pictures and scripts of {page}"
+    # Beside a folder in which a browser saved what belongs to a web page is that page.
+    match = _PAGE_FOLDER.fullmatch(entry.path)
+    pages = [f"{match[1]}{suffix}" for suffix in (".html", ".htm")] if match else []
+    if page := next(filter(os.path.isfile, pages), ""):
+        return f"ignored by default: pictures and scripts of {os.path.basename(page)}"
     if os.path.exists(os.path.join(entry.path, "pyvenv.cfg")):
         return "ignored by default: virtual environment (pyvenv.cfg)"
     if os.path.exists(os.path.join(entry.path, "CACHEDIR.TAG")):
         return "ignored by default: cache folder (CACHEDIR.TAG)"
     return None
-
-
-def _saved_page(folder: str) -> str:
-    """Return the name of the web page beside a folder in which a browser saved what belongs to it, else ""."""
-    match = _PAGE_FOLDER.fullmatch(folder)
-    pages = [f"{match[1]}{suffix}" for suffix in (".html", ".htm")] if match else []
-    return next((os.path.basename(page) for page in pages if os.path.isfile(page)), "")
 
 
 # ---------------------------------------------------------------- patterns

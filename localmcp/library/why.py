@@ -76,7 +76,22 @@ class Explanation(TypedDict):
 def explain(connection: apsw.Connection, collections: Sequence[Collection], path: str) -> Explanation:
     """Return everything that those collections know about an absolute path."""
     names = {collection.id: collection.name for collection in collections}
-    entries = [_path_entry(path, names[row[0]], row[1:]) for row in _rows_of(connection, path) if row[0] in names]
+    sql = """
+        select ledger.collection_id, ledger.status, ledger.reason, sources.title, sources.uuid, ledger.chunks,
+            ledger.size, ledger.mtime_ns, ledger.sha256, ledger.seen_at, roots.path, (
+                select count(*) from chunks join groups on groups.id = group_id
+                where chunks.source_id = ledger.source_id and kind = :word_only
+            ), (
+                select count(*) from sources as members
+                where members.collection_id = ledger.collection_id and members.trashed_at is null
+                    and members.uri > :path || '#' and members.uri < :path || '$'
+                    and members.metadata ->> '$.container' = :path
+            )
+        from ledger left join sources on sources.id = ledger.source_id left join roots on roots.id = ledger.root_id
+        where ledger.path = :path
+    """
+    rows = fetch_all(connection, sql, {"path": path, "word_only": WORD_ONLY})
+    entries = [_path_entry(path, names[row[0]], row[1:]) for row in rows if row[0] in names]
     if not entries:
         # A document in a mail or an archive: `FILE#MEMBER`.
         for end in (index for index, sign in enumerate(path) if sign == "#"):
@@ -108,24 +123,6 @@ def explain(connection: apsw.Connection, collections: Sequence[Collection], path
     known = {row[0] for row in fetch_all(connection, sql) if row[1] in names}
     near = process.extract(path, known, scorer=fuzz.ratio, limit=3, score_cutoff=60)
     return {**explanation, "nearest": [match[0] for match in near]}
-
-
-def _rows_of(connection: apsw.Connection, path: str) -> list[tuple[Any, ...]]:
-    sql = """
-        select ledger.collection_id, ledger.status, ledger.reason, sources.title, sources.uuid, ledger.chunks,
-            ledger.size, ledger.mtime_ns, ledger.sha256, ledger.seen_at, roots.path, (
-                select count(*) from chunks join groups on groups.id = group_id
-                where chunks.source_id = ledger.source_id and kind = :word_only
-            ), (
-                select count(*) from sources as members
-                where members.collection_id = ledger.collection_id and members.trashed_at is null
-                    and members.uri > :path || '#' and members.uri < :path || '$'
-                    and members.metadata ->> '$.container' = :path
-            )
-        from ledger left join sources on sources.id = ledger.source_id left join roots on roots.id = ledger.root_id
-        where ledger.path = :path
-    """
-    return fetch_all(connection, sql, {"path": path, "word_only": WORD_ONLY})
 
 
 def _explain_member(
