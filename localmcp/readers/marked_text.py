@@ -118,5 +118,6 @@ def read_old_office(data: bytes, name: str) -> Document:
         if program.endswith("antiword") and not done.returncode:
             return office_document(name, "doc", done.stdout.decode(errors="replace"), {})
         if done.returncode or not target.exists():
-            raise UnreadableDocument(f"{name} cannot be converted: {done.stderr.decode(errors='replace')[:200]}")
+            said = done.stderr.decode(errors="replace").replace(str(source), name).strip()
+            raise UnreadableDocument(f"{name} cannot be converted: {said[:200]}")
         return (read_docx if suffix == ".doc" else read_pptx)(target.read_bytes(), target.name)
