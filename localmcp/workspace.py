@@ -15,12 +15,9 @@ from localmcp.config import (
     load_settings,
     state_directory,
 )
-from localmcp.discovery import EXECUTE_TOOL, TOOL_SEARCH, Discovery
-from localmcp.examples import Examples
 from localmcp.hub.servers import McpServers
 from localmcp.index.federation import Federation
 from localmcp.index.index import Index
-from localmcp.language_models import LanguageModel
 from localmcp.library.citations import Citations
 from localmcp.library.ingest import Library
 from localmcp.library.inventory import Inventory
@@ -29,6 +26,7 @@ from localmcp.library.read import KnowledgeBase
 from localmcp.library.upkeep import Upkeep
 from localmcp.milvus.backend import open_milvus
 from localmcp.models import Embedder, LazyEmbedder, configured_embedder, open_local_model
+from localmcp.models.language_model import LanguageModel
 from localmcp.own_tools.configured import ConfiguredTools
 from localmcp.packs.merge import Call, Merge
 from localmcp.packs.mounts import Mounts
@@ -38,7 +36,6 @@ from localmcp.records.collections import Collections
 from localmcp.records.milvus_copies import MilvusCopies
 from localmcp.records.records import Records
 from localmcp.records.search import Retriever
-from localmcp.router import Router
 from localmcp.rules import rulebook
 from localmcp.rules.catalog import RuleCatalog
 from localmcp.rules.editing import RuleEditor
@@ -46,9 +43,12 @@ from localmcp.rules.finder import RuleFinder
 from localmcp.rules.import_export import RuleFiles
 from localmcp.rules.learning import RuleLearner, generalize_by_model
 from localmcp.storage.database import Database, read_generations
+from localmcp.tool_search.ask import Router
+from localmcp.tool_search.discovery import EXECUTE_TOOL, TOOL_SEARCH, Discovery
 from localmcp.tool_search.ranking import ToolFinder
 from localmcp.tool_search.sentence_ranking import ToolRanking
 from localmcp.tools import Provider, Registry
+from localmcp.tools.examples import Examples
 
 
 def _semantic_weight(settings: Settings) -> float:

@@ -12,10 +12,10 @@ import apsw
 from localmcp.api_keys.key_info import KeyInfo
 from localmcp.errors import AccessDenied, InvalidInput, NotFound
 from localmcp.index.collections import Collection, choose_collections, visible_collections
-from localmcp.profiles import RIGHTS
 from localmcp.schemas import shorten_value
 from localmcp.storage.times import utc_moment, utc_text
 from localmcp.tools import Scope, current_scope
+from localmcp.tools.profiles import RIGHTS
 
 RULES = ("rules", "developer rules")
 """Names under which a key is bound to the developer's rules."""

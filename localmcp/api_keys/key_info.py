@@ -9,11 +9,11 @@ from typing import Any, cast
 
 import apsw
 
-from localmcp.profiles import RIGHTS
 from localmcp.schemas import list_of
 from localmcp.storage.database import fetch_all
 from localmcp.storage.times import utc_moment
 from localmcp.tools import Json, Scope
+from localmcp.tools.profiles import RIGHTS
 
 WARNING = "Save this API key now. It will not be shown again."
 

@@ -13,8 +13,8 @@ from localmcp.cli import render
 from localmcp.cli.session import Session, group, pass_session
 from localmcp.cli.values import FORM, collection_option, parse_time
 from localmcp.humanize import choices
-from localmcp.profiles import RIGHTS
 from localmcp.schemas import did_you_mean
+from localmcp.tools.profiles import RIGHTS
 
 COLUMNS = (
     "name", "id", "prefix", "status", "scopes", "collections", "tools", "providers", "expires_at", "last_used_at",

@@ -74,7 +74,7 @@ def _check_value(name: str, value: str) -> None:
 
         checked_collection_name(value)
     elif name == "language_model" and value:
-        from localmcp.language_models import parse_address
+        from localmcp.models.language_model import parse_address
 
         parse_address(value)
 

@@ -13,11 +13,11 @@ from localmcp.cli import render
 from localmcp.cli.session import Session, command, group, pass_session
 from localmcp.cli.values import json_or_text, parse_json, read_bytes, split_pair
 from localmcp.config import config_directory
-from localmcp.discovery import NOTHING_FOUND, Profile, rank_tools, required_parameters
 from localmcp.errors import InvalidInput
 from localmcp.humanize import counted, short_path
 from localmcp.own_tools.problems import Problem, inspected_providers
 from localmcp.schemas import Json, describe_parameters, mapping_of
+from localmcp.tool_search.discovery import NOTHING_FOUND, Profile, rank_tools, required_parameters
 from localmcp.tool_search.query import ToolDescription
 from localmcp.tools import Answer, Tool
 

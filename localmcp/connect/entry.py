@@ -15,8 +15,8 @@ from localmcp.config import APP, describe_settings, is_secret, read_variable
 from localmcp.errors import ConfigurationError
 from localmcp.files import expand_home
 from localmcp.hub.client_configuration import CODEX_SERVERS, MCP_SERVERS, SERVERS, ClientFile
-from localmcp.profiles import read_profile
 from localmcp.schemas import Json
+from localmcp.tools.profiles import read_profile
 
 DIRECTORIES = ("LOCALMCP_DATA_DIR", "LOCALMCP_CONFIG_DIR", "LOCALMCP_STATE_DIR", "LOCALMCP_CACHE_DIR")
 _DATABASE, _FOLDERS = "LOCALMCP_DB", "LOCALMCP_FOLDERS"

@@ -18,8 +18,8 @@ from localmcp.hub.catalog import describe_left_out
 from localmcp.hub.client_configuration import client_files, read_document, servers_in
 from localmcp.hub.servers import McpServers
 from localmcp.own_tools.problems import inspected_providers, line_of
-from localmcp.profiles import Profile, profiles_file, read_profile
 from localmcp.schemas import did_you_mean, list_of
+from localmcp.tools.profiles import Profile, profiles_file, read_profile
 
 if TYPE_CHECKING:
     from localmcp.workspace import Workspace

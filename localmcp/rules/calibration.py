@@ -12,8 +12,8 @@ import apsw
 from localmcp.arrays import NDArray, Vector, Vectors, np
 from localmcp.config import packaged_data
 from localmcp.models import Embedder
+from localmcp.models.text_vectors import TextVectors
 from localmcp.storage.database import fetch_one
-from localmcp.text_vectors import TextVectors
 
 SHIPPED_MODELS = ("default", "multilingual")
 """Those whose calibration comes with the package, in `rules_NAME.npz`, which `rules_quality.py --ship` writes."""

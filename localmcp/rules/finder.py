@@ -16,12 +16,12 @@ from localmcp.index.federation import Federation, MountedFile
 from localmcp.index.index import MODEL_WAIT_SECONDS, Index
 from localmcp.index.vector import Block, nearest_chunks
 from localmcp.models import ModelIdentity
+from localmcp.models.text_vectors import TextVectors
 from localmcp.rules import rulebook
 from localmcp.rules.calibration import Calibration, find_calibration
 from localmcp.rules.relevance import Match, Task, match_rules, rate
 from localmcp.rules.rulebook import CATEGORIES, Rule, Selection, digest_of, load_rules
 from localmcp.storage.database import Database, fetch_all, fetch_one, read_generations
-from localmcp.text_vectors import TextVectors
 from localmcp.tools import Json, Param, current_scope, integer_or_string, tool, without_none
 
 MOST_CHARACTERS = 10_000

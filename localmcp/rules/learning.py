@@ -11,8 +11,8 @@ from typing import Annotated, Any, NotRequired, cast
 from typing_extensions import TypedDict
 
 from localmcp.errors import InvalidInput, LocalMCPError, ModelUnavailable
-from localmcp.language_models import LanguageModel, ToolCall
 from localmcp.models import Embedder
+from localmcp.models.language_model import LanguageModel, ToolCall
 from localmcp.rules.catalog import LONGEST_CONTEXT, LONGEST_RULE, RuleCatalog
 from localmcp.rules.rulebook import CATEGORIES, RuleDraft
 from localmcp.tools import Json, Param, hidden_change, tool, tools_of

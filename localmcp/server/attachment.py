@@ -17,11 +17,11 @@ from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel.server import Server
 from pydantic import Field
 
-from localmcp.discovery import EXECUTE_TOOL, TOOL_SEARCH, Discovery
 from localmcp.errors import InvalidInput, LocalMCPError
 from localmcp.humanize import quoted
 from localmcp.schemas import Json, bare_type, param_of, without_surrogates
 from localmcp.server.handlers import describe_tool, wire_result
+from localmcp.tool_search.discovery import EXECUTE_TOOL, TOOL_SEARCH, Discovery
 from localmcp.tools import MethodTool, Registry, tools_of
 
 log = logging.getLogger(__name__)

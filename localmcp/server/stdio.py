@@ -48,7 +48,7 @@ def scope_of(profile: str | None) -> tuple[Scope, ConfigurationError | None]:
     """Return what the client may reach, and why it may reach nothing when the profile cannot be used."""
     if profile is None:
         return SCOPE, None
-    from localmcp.profiles import read_profile
+    from localmcp.tools.profiles import read_profile
 
     try:
         return replace(SCOPE, **read_profile(profile).limits()), None

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
 
-from localmcp.discovery import ToolMetadata
 from localmcp.errors import InvalidInput
 from localmcp.schemas import Json
+from localmcp.tool_search.discovery import ToolMetadata
 
 _TYPES: dict[object, str] = {
     str: "string", int: "integer", float: "number", bool: "boolean", list: "array", dict: "object",

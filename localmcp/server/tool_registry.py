@@ -17,12 +17,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
-from localmcp.discovery import EXECUTE_TOOL, TOOL_SEARCH, Discovery, Profile, ToolHit, ToolMetadata
 from localmcp.errors import InvalidInput, ToolNotFound, UnknownTool
 from localmcp.humanize import quoted
 from localmcp.own_tools.functions import FunctionTool, as_answer, hidden_mark, run_coroutine
 from localmcp.schemas import Json, check_arguments
 from localmcp.server.tool_definition import ToolDefinition, ToolProvider, definition_of, metadata_of, schema_of
+from localmcp.tool_search.discovery import EXECUTE_TOOL, TOOL_SEARCH, Discovery, Profile, ToolHit, ToolMetadata
 from localmcp.tool_search.ranking import ToolFinder
 from localmcp.tools import Answer, Provider, Registry, Scope, Tool, current_scope, use_scope
 
@@ -295,7 +295,7 @@ class ToolRegistry:
 
     def get_schemas(self) -> list[Json]:
         """Return every tool in the form that Ollama and OpenAI-compatible models take (S0-27)."""
-        from localmcp.language_models import describe_function
+        from localmcp.models.language_model import describe_function
 
         return [describe_function(tool) for tool in self._registry.tools()]
 

@@ -6,7 +6,7 @@ from functools import cache
 
 from localmcp.arrays import NDArray, np
 from localmcp.models import Embedder
-from localmcp.text_vectors import TextVectors
+from localmcp.models.text_vectors import TextVectors
 from localmcp.tool_search.synonyms import read_lines
 
 EXPLAINED = 0.7

@@ -15,7 +15,7 @@ from functools import cached_property
 
 from localmcp.arrays import NDArray, np
 from localmcp.models import Embedder
-from localmcp.text_vectors import TextVectors
+from localmcp.models.text_vectors import TextVectors
 from localmcp.tool_search.background_requests import EVERY, request_vectors, scale_of
 from localmcp.tool_search.name_match import rung_of, squeeze
 from localmcp.tool_search.query import Query, ToolDescription, ToolText, take_query_apart

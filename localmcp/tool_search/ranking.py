@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 
 from localmcp.errors import ConfigurationError, ModelUnavailable
 from localmcp.models import LazyEmbedder
-from localmcp.text_vectors import TextVectors
+from localmcp.models.text_vectors import TextVectors
 from localmcp.tool_search.abstention import judge, probability
 from localmcp.tool_search.catalog import ToolCatalog
 from localmcp.tool_search.features import Features, all_features, request_vector, word_features

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, cast, get_type_hints
 
-from localmcp.argument_names import NEAR, canonical_names, fold_name
 from localmcp.errors import InvalidInput, LocalMCPError, NotFound
 from localmcp.humanize import MOST_QUOTED, quoted
 from localmcp.schemas import (
@@ -27,6 +26,7 @@ from localmcp.schemas import (
     tidy,
     without_null,
 )
+from localmcp.tools.argument_names import NEAR, canonical_names, fold_name
 from localmcp.tools.base import Answer, Tool
 from localmcp.tools.mark import MOST_INTEGER, ToolMark, integer_beyond_64_bits
 from localmcp.tools.scope import current_scope

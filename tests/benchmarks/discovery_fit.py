@@ -20,7 +20,7 @@ from discovery_quality import CACHE, FITTED, HERE, LONGEST_WAIT, described, read
 from localmcp.config import packaged_data
 from localmcp.models import LazyEmbedder, open_embedder
 from localmcp.models.default_model import DefaultEmbedder
-from localmcp.text_vectors import TextVectors
+from localmcp.models.text_vectors import TextVectors
 from localmcp.tool_search.abstention import FIRST, SIGNS, signs_of
 from localmcp.tool_search.background_requests import out_of_scope_margin
 from localmcp.tool_search.catalog import ToolCatalog, ToolVectors, relate

@@ -37,10 +37,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
-from localmcp.discovery import Discovery, Profile, rank_tools
 from localmcp.models import LazyEmbedder
 from localmcp.models.default_model import DefaultEmbedder
 from localmcp.schemas import compact_json
+from localmcp.tool_search.discovery import Discovery, Profile, rank_tools
 from localmcp.tool_search.query import ToolDescription
 from localmcp.tool_search.ranking import ToolFinder
 from localmcp.tools import Answer, Registry, Tool, ToolMark

@@ -1,6 +1,7 @@
 """How well sentences become tool calls: right tool, right arguments, false calls, time.
 
-    python tests/benchmarks/router_quality.py [--half dev|held|third|fourth] [--arguments] [--misses] [--json FILE] [--fit]
+    python tests/benchmarks/router_quality.py
+        [--half dev|held|third|fourth] [--arguments] [--misses] [--json FILE] [--fit]
 
 `router_sentences.jsonl` holds sentences, each with the tool that it means (null: none can serve it) and every set of
 arguments that would be right. The weights were fitted to the half `dev` (`--fit` prints them anew); the half `held` was

@@ -22,8 +22,8 @@ from localmcp.cli.help import list_subjects, read_page
 from localmcp.cli.program import COMMANDS, execute, program
 from localmcp.cli.session import Session
 from localmcp.config import Settings, config_directory, describe_settings
-from localmcp.examples import Said
 from localmcp.tools import Param, Registry, Scope, tool
+from localmcp.tools.examples import Said
 from localmcp.workspace import Workspace
 
 ROOT = Path(__file__).parents[2]

@@ -6,8 +6,8 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from localmcp.errors import InvalidInput
-from localmcp.examples import Examples
 from localmcp.tools import Answer, Json, Registry
+from localmcp.tools.examples import Examples
 
 
 @pytest.fixture(name="registry")

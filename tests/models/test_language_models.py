@@ -13,7 +13,7 @@ from chat_server import ChatServer
 from chat_server import chat as chat
 
 from localmcp.errors import ConfigurationError, ModelUnavailable
-from localmcp.language_models import LanguageModel, ToolCall, parse_address
+from localmcp.models.language_model import LanguageModel, ToolCall, parse_address
 from localmcp.tools import Param, Tool, tool, tools_of
 
 KEY = "sk-a-secret-key"

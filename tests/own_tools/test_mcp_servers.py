@@ -27,11 +27,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from localmcp.config import servers_file
-from localmcp.discovery import Discovery
 from localmcp.errors import AccessDenied, ConfigurationError, InvalidInput, LocalMCPError, Unavailable, UnknownTool
 from localmcp.hub import connection, entries, program, server, servers
 from localmcp.hub.catalog import exposed_names, usable_schema
 from localmcp.schemas import describe_parameters
+from localmcp.tool_search.discovery import Discovery
 from localmcp.tools import Registry, Scope, use_scope
 
 

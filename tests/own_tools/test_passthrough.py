@@ -21,9 +21,9 @@ from mcp.client.stdio import stdio_client
 from mcp.server.subscriptions import PromptsListChanged, ResourcesListChanged
 
 import localmcp
-from localmcp.discovery import Discovery
 from localmcp.errors import CallGivenUp
 from localmcp.server.handlers import ToolServer
+from localmcp.tool_search.discovery import Discovery
 from localmcp.tools import Registry, Scope, use_scope
 from localmcp.tools.registry import CallRecord
 from localmcp.workspace import Workspace

@@ -16,13 +16,13 @@ import pytest
 from localmcp.config import Settings, load_settings, sample_directory
 from localmcp.errors import ConfigurationError, InvalidInput, LocalMCPError, ModelUnavailable, NotFound
 from localmcp.models import HashEmbedder, LazyEmbedder, open_embedder
+from localmcp.models.text_vectors import TextVectors
 from localmcp.rules.calibration import Gate, find_calibration, requests_without_rules
 from localmcp.rules.globs import match_globs
 from localmcp.rules.learning import Generalized, RuleLearner, normalize, weigh
 from localmcp.rules.relevance import Task
 from localmcp.rules.rulebook import RuleDraft
 from localmcp.storage.database import fetch_all, fetch_one
-from localmcp.text_vectors import TextVectors
 from localmcp.tools import Scope
 from localmcp.workspace import Workspace
 

@@ -20,9 +20,9 @@ import pytest
 from doors import OpenDoor, open_door
 from folders import write
 
-from localmcp.discovery import rank_tools
 from localmcp.library.names import DOCUMENT_URI
 from localmcp.server.offers import RULES_PROMPT, TEMPLATE
+from localmcp.tool_search.discovery import rank_tools
 from localmcp.tools import Scope, use_scope
 
 SECRET = "zeppelin"

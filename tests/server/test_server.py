@@ -23,11 +23,11 @@ from mcp.server.subscriptions import ToolsListChanged
 import localmcp
 from localmcp import __version__, config
 from localmcp.__main__ import plain_serve
-from localmcp.discovery import COMMON_CALLS
 from localmcp.errors import ConfigurationError
 from localmcp.server import handshake, session_cache
 from localmcp.server.handlers import PARALLEL_CALLS, ToolServer
 from localmcp.server.tool_results import MAX_RESULT
+from localmcp.tool_search.discovery import COMMON_CALLS
 from localmcp.tools import Answer, Registry, Scope, Tool, ToolMark
 
 ERAS = ["legacy", "auto", "2026-07-28"]

@@ -16,10 +16,17 @@ from mcp import Client
 from mcp.types import CallToolResult, TextContent
 from typing_extensions import TypedDict
 
-from localmcp import discovery
-from localmcp.discovery import NOTHING_FOUND, Discovery, ToolMetadata, required_parameters, score_query, score_word
 from localmcp.errors import InvalidInput, NotFound, UnknownTool
 from localmcp.server.handlers import ToolServer
+from localmcp.tool_search import discovery
+from localmcp.tool_search.discovery import (
+    NOTHING_FOUND,
+    Discovery,
+    ToolMetadata,
+    required_parameters,
+    score_query,
+    score_word,
+)
 from localmcp.tools import Answer, CallRecord, Param, Registry, Scope, Tool, ToolMark, tool, use_scope
 
 ERAS = ["legacy", "auto"]

@@ -14,7 +14,7 @@ from chat_server import chat as chat
 
 from localmcp.config import load_settings
 from localmcp.errors import LocalMCPError
-from localmcp.router import ERROR_STATUS
+from localmcp.tool_search.ask import ERROR_STATUS
 from localmcp.tools import Answer, Param, Scope, tool, tools_of
 from localmcp.workspace import Workspace
 

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from localmcp.discovery import Discovery
 from localmcp.errors import ModelUnavailable
 from localmcp.models import HashEmbedder, LazyEmbedder
 from localmcp.models.default_model import DefaultEmbedder
 from localmcp.tool_search.arguments import fill_arguments
+from localmcp.tool_search.discovery import Discovery
 from localmcp.tool_search.phrases import PhraseMatch, match_phrase, parse_phrase, trim, written
 from localmcp.tool_search.ranking import ToolFinder
 from localmcp.tool_search.sentence_ranking import Ranking, ToolRanking

@@ -12,8 +12,8 @@ import pytest
 from localmcp.__main__ import plain_serve
 from localmcp.config import config_file, load_settings, write_setting
 from localmcp.errors import ConfigurationError
-from localmcp.profiles import profiles_file, read_profile
 from localmcp.tools import Scope
+from localmcp.tools.profiles import profiles_file, read_profile
 
 PROFILES = """
 [work]

@@ -9,10 +9,10 @@ import anyio.to_thread
 from starlette.responses import Response
 
 from localmcp.errors import AccessDenied, InvalidInput, LocalMCPError, UnknownTool
-from localmcp.router import ERROR_STATUS, QUERY_EMPTY
 from localmcp.server.http.authentication import request_scope
 from localmcp.server.http.exchange import CALL_SECONDS, Calls, Exchange
 from localmcp.server.http.replies import Refused, json_reply
+from localmcp.tool_search.ask import ERROR_STATUS, QUERY_EMPTY
 from localmcp.tools import Answer, Json, Tool, use_scope
 from localmcp.version import __version__
 

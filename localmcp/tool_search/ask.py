@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, NotRequired, cast
 from typing_extensions import TypedDict
 
 from localmcp.errors import LocalMCPError, NotFound, UnknownTool
-from localmcp.language_models import LanguageModel
+from localmcp.models.language_model import LanguageModel
 from localmcp.schemas import list_of, mapping_of
 from localmcp.tool_search.arguments import bare_parameter, fill_arguments
 from localmcp.tool_search.phrases import VERBS as ASKING
