@@ -9,6 +9,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
+from localmcp.schemas import lenient_value
 from localmcp.tool_search.phrases import PhraseMatch, Slot, fits, parse_phrase, takes_words, trim, values_from, written
 from localmcp.tool_search.sentence_ranking import RankedTool, asks_for, is_telling, phrases_of
 from localmcp.tool_search.verbs import known_verbs
@@ -19,15 +20,11 @@ from localmcp.wording.sentences import Token, function_words
 TRUSTED = 0.5
 """A phrase that is matched less fully does not tell where the arguments are."""
 
-_CUES = frozenset("as called named titled title name under".split())
-"""Words that precede a name."""
 _NO_VALUES = frozenset(
     """everything anything something nothing everyone another other one ones new next last now again already yet soon
     going all here there somewhere back instead whole entire whose many much any""".split()
 )
 """Words besides function words that name nothing."""
-_CODE = re.compile(r"\d|\w\.\w")
-"""In a word that can be no other than a value."""
 _ID_NAME = re.compile(r"(?:Id|ID|_id|_ids|Ids|^ids?|^u?uid)$")
 _FILE_NAME = re.compile(r"(?:^|_)(?:path|file)|Path$|File")
 
@@ -114,7 +111,7 @@ class _Filling:
     def is_value(self, position: int) -> bool:
         """Return whether a token can be an argument: no function word, and none of the tool's own."""
         token = self.tokens[position]
-        if token.kind != "word" or _CODE.search(token.text):
+        if token.kind != "word":
             return token.kind != "symbol"
         if len(token.text) == 1 and token.text.isupper() and token.text != "I":
             return True
@@ -137,16 +134,10 @@ class _Filling:
     def take_slots(self, match: PhraseMatch) -> None:
         self.used.update(match.literals)
         for name, value in match.phrase.constants.items():
-            self.arguments.setdefault(name, constant(value, self.properties.get(name, {})))
+            self.arguments.setdefault(name, lenient_value(value, self.properties.get(name, {})))
         for name, run in match.captured.items():
-            if name in self.properties and name not in self.arguments and not self._is_others(run, match):
+            if name in self.properties and name not in self.arguments:
                 self._take_slot(name, run, singular=match.is_singular(name))
-
-    def _is_others(self, run: range, match: PhraseMatch) -> bool:
-        """Return whether a run is one number, and the phrase has a slot for a number that took none."""
-        slots = {item.parameter for item in match.phrase.items if isinstance(item, Slot)} - set(match.captured)
-        token = self.tokens[run[0]]
-        return len(run) == 1 and any(fits(token, self.properties.get(name, {})) for name in slots)
 
     def _take_slot(self, name: str, run: range, *, singular: bool) -> None:
         schema = self.properties[name]
@@ -170,7 +161,7 @@ class _Filling:
         if fits_shape := _shape_of(name, self.properties[name]):
             positions = [position for position in positions if fits_shape(self.tokens[position])]
         if positions:
-            trimmed = trim([self.tokens[position] for position in positions], _title_stems(self.tool))
+            trimmed = trim([self.tokens[position] for position in positions])
             self.put(name, written(self.sentence, trimmed, singular=singular), positions)
 
     def _essential(self, run: range) -> Sequence[int]:
@@ -216,49 +207,18 @@ class _Filling:
                     break
 
     def take_named(self) -> None:
-        """Take what follows the name of a parameter: `in the collection recipes`, `tagged storage`.
-
-        Of a required one also what precedes it: `the recipes collection`.
-        """
+        """Take what follows the name of a parameter: `in the collection recipes`."""
         for name in self.open():
-            is_required = name in self.required
-            if not takes_words(self.properties[name]) or (
-                self.properties[name].get("type") == "array" and not is_required
-            ):
+            if not takes_words(self.properties[name]) or self.properties[name].get("type") == "array":
                 continue
-            cues = _name_stems(name) | (_CUES if name in ("title", "name") else frozenset[str]())
             # The first word is what is to be done.
             for position in self.unused():
-                if not position or self.tokens[position].stem not in cues:
-                    continue
-                run = self._run_after(position, is_required) or (self._run_before(position) if is_required else ())
-                if run and not self._is_needed_number(run):
-                    self._put_words(name, run)
+                following = position + 1
+                is_said = position and self.tokens[position].stem in _name_stems(name)
+                if is_said and following in self.unused() and self.is_value(following):
+                    self._put_words(name, [following])
                     self.used.add(position)
                     break
-
-    def _is_needed_number(self, run: Sequence[int]) -> bool:
-        """Return whether a run is one number, and a required parameter for a number has none yet: `rule 3`."""
-        return len(run) == 1 and any(
-            fits(self.tokens[run[0]], self.properties[name]) for name in self.open(needed=True)
-        )
-
-    def _run_after(self, position: int, is_required: bool) -> Sequence[int]:
-        """Return the value after a word: one token, or several in capitals or for a required parameter."""
-        stop = position + 1
-        while stop < len(self.tokens) and stop not in self.used and self.is_value(stop):
-            if stop > position + 1 and not is_required and not self.tokens[stop].text[:1].isupper():
-                break
-            stop += 1
-        return range(position + 1, stop)
-
-    def _run_before(self, position: int) -> Sequence[int]:
-        """Return the values between an article and a word."""
-        start = position
-        while start and start - 1 not in self.used and self.is_value(start - 1):
-            start -= 1
-        has_article = start > 0 and self.tokens[start - 1].text.lower() in ("the", "my", "our", "your")
-        return range(start, position) if has_article else ()
 
     def take_numbers(self) -> None:
         """Take required numbers in order; optional ones beside a word of their name or description: `5 results`."""
@@ -359,22 +319,9 @@ def _plain_number(text: str) -> str:
     """Write `1,200.5` and `0,25` with a point alone; a comma before exactly three digits separates thousands."""
     if re.fullmatch(r"[-+]?\d{1,3}(,\d{3})+(\.\d+)?", text):
         return text.replace(",", "")
-    return (
-        text.replace(",", ".", 1) if text.count(",") == 1 and "." not in text else re.sub(r"[.,](?=.*[.,])", "", text)
-    )
-
-
-def constant(text: str, schema: Json) -> Any:
-    """Return the fixed value of a phrase in the schema's type."""
-    match schema.get("type"):
-        case "integer":
-            return int(text)
-        case "number":
-            return float(text)
-        case "boolean":
-            return text == "true"
-        case _:
-            return text
+    if text.count(",") == 1 and "." not in text:
+        return text.replace(",", ".")
+    return re.sub(r"[.,](?=.*[.,])", "", text)
 
 
 def _name_stems(name: str) -> set[str]:

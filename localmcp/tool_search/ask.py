@@ -176,12 +176,10 @@ class Router:
         filled = fill_arguments(ranking.sentence, ranking.tokens, best, arguments)
         searches = best.tool.mark.read_only and "query" in filled.arguments
         vague = best.certainty < SURE_ENOUGH_TO_CHANGE or searches
-        if (
-            not named
-            and vague
-            and (title_decision := self._look_up_title(ranking, arguments, best.tool, filled.arguments.get("query")))
-        ):
-            return title_decision
+        if not named and (vague or not best.tool.mark.read_only):
+            titled = self._look_up_title(ranking, arguments, best.tool, filled.arguments.get("query"), exact=not vague)
+            if titled:
+                return titled
         if filled.missing:
             needs = ", ".join(_explain_parameter(best.tool, name) for name in filled.missing)
             return Decision(None, filled.arguments, best.certainty, f"{best.tool.name} fits, but needs {needs}.")
@@ -195,7 +193,12 @@ class Router:
         return Decision(best.tool, filled.arguments or _words_alone(ranking, best, named), best.certainty, "")
 
     def _look_up_title(
-        self, ranking: Ranking, passed_arguments: Json, chosen: Tool | None = None, query: str | None = None
+        self,
+        ranking: Ranking,
+        passed_arguments: Json,
+        chosen: Tool | None = None,
+        query: str | None = None,
+        exact: bool = False,
     ) -> Decision | None:
         """Return the call that finds what the sentence names by its title, or None.
 
@@ -205,6 +208,7 @@ class Router:
         Args:
             chosen: the tool that fits otherwise; against a search elsewhere, two words at least must be in the title.
             query: what a search elsewhere would look for; where it is one word, it must be the whole title.
+            exact: only the very title counts, against a tool that surely fits.
         """
         words = [token for token in ranking.tokens if is_telling(token) and token.stem not in ASKING]
         whole = query is not None and len(title_words(query)) == 1
@@ -220,6 +224,8 @@ class Router:
             asked_for = ranking.tokens if chosen in (None, finder) else words
             arguments = {**beside, parameter: written(ranking.sentence, asked_for)}
             title = self._first_title(finder, arguments)
+            if exact and title_words(title) != title_words(ranking.sentence):
+                continue
             share = title_share([token.text for token in words], title, in_part=chosen is None and len(words) > 1)
             if share >= TITLE_WORDS and (not few or len(title_words(title)) == 1):
                 return Decision(finder, arguments, share, "")

@@ -10,24 +10,20 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as TooLate
-from dataclasses import dataclass, replace
 from functools import cached_property
 
 from localmcp.arrays import NDArray, np
 from localmcp.models import Embedder
 from localmcp.models.text_vectors import TextVectors
-from localmcp.tool_search.background_requests import EVERY, request_vectors, scale_of
+from localmcp.tool_search.meaning import ToolVectors, vectors_of
 from localmcp.tool_search.name_match import rung_of, squeeze
 from localmcp.tool_search.query import Query, ToolDescription, ToolText, take_query_apart
-from localmcp.tool_search.request_adapter import Adapter, shipped_adapter
 from localmcp.tool_search.verbs import has_opposite
 from localmcp.wording.normalize import stem
 from localmcp.wording.spelling import WordList, correct
 
 log = logging.getLogger(__name__)
 
-SAYING_SHARE, MOST_NEAR = 0.5, 25
-"""How much sayings count in hubness, beside names, and how many of the requests in general it is the mean of."""
 COMMON_SIZE = 100
 """Rarity in a smaller catalog is reckoned as if it had this many tools: few tools say little about a word."""
 
@@ -178,72 +174,9 @@ def _places_by_stem(stems_by_tool: Iterable[Iterable[str]]) -> dict[str, NDArray
     return {stemmed: np.array(listed, np.intp) for stemmed, listed in places.items()}
 
 
-# ---------------------------------------------------------------- meaning
-
-
-@dataclass(frozen=True, slots=True)
-class ToolVectors:
-    """Vectors of the tools, by which meaning is compared."""
-
-    first: NDArray[np.float32]
-    """Server and name with the first sentence: unit rows (tools, dimension)."""
-    named: NDArray[np.float32]
-    """Name alone: unit rows (tools, dimension)."""
-    others: NDArray[np.float32]
-    """Description and examples of all tools: unit rows (texts, dimension)."""
-    begins: NDArray[np.intp]
-    """Where the rows of each tool begin in `others`."""
-    requests: NDArray[np.float32]
-    """What people ask of programs in general: unit rows (requests, dimension)."""
-    requested: NDArray[np.float32]
-    """Cosine of each of these with the tool that is nearest to it: (requests,)."""
-    adapter: Adapter | None
-    """None for a model that none was fitted to."""
-    sayings: NDArray[np.float32]
-    """What people say for such tools: rows (tools, axes), without columns where there is no adapter."""
-    on_axes: NDArray[np.float32]
-    """Mean of first and named on the adapter's axes: rows (tools, axes), without columns where there is no adapter."""
-    hubness: NDArray[np.float32]
-    """How near each tool is to the requests in general that are nearest to it: (tools,)."""
-    factor: float
-    offset: float
-    """What brings the model's cosines to the default model's scale, see `background_requests`."""
-
-    def to_scale(self, cosines: NDArray[np.float32]) -> NDArray[np.float32]:
-        return cosines * self.factor + self.offset
-
-
 def _make(made: Future[ToolVectors], tools: Sequence[ToolText], embedder: Embedder, text_vectors: TextVectors) -> None:
     try:
-        made.set_result(_stack(tools, embedder, text_vectors))
+        made.set_result(vectors_of(tools, embedder, text_vectors))
     except Exception as error:
         # Handed to every search that waits for it.
         made.set_exception(error)
-
-
-def _stack(tools: Sequence[ToolText], embedder: Embedder, text_vectors: TextVectors) -> ToolVectors:
-    rows_by_text = text_vectors.of([text for tool in tools for text in (tool.named, *tool.texts)], embedder)
-    first = np.stack([rows_by_text[tool.texts[0]] for tool in tools])
-    named = np.stack([rows_by_text[tool.named] for tool in tools])
-    texts = [[rows_by_text[text] for text in tool.texts[1:] or tool.texts] for tool in tools]
-    begins = np.cumsum([0, *(len(text) for text in texts[:-1])])
-    others = np.stack([row for text in texts for row in text])
-    requests = request_vectors(embedder, text_vectors)
-    requested = np.max([(requests @ rows.T).max(axis=1) for rows in (first, named, others)], axis=0)
-    none = np.zeros((len(first), 0), np.float32)
-    scale = scale_of(requests)
-    unrelated = ToolVectors(first, named, others, begins, requests, requested, None, none, none, none, *scale)
-    return relate(unrelated, shipped_adapter(embedder.identity.fingerprint))
-
-
-def relate(vectors: ToolVectors, adapter: Adapter | None) -> ToolVectors:
-    """Return the vectors with what an adapter adds to them: what is said for such tools, and their hubness."""
-    requests, sayings, on_axes = vectors.requests[::EVERY], vectors.sayings, vectors.on_axes
-    if adapter:
-        on_axes = ((vectors.first + vectors.named) @ (adapter.axes * 0.5)).astype(np.float32)
-        sayings = adapter.sayings_for(on_axes)
-        near = adapter.adapt(requests) @ vectors.first.T + (requests @ adapter.axes) @ (sayings.T * SAYING_SHARE)
-    else:
-        near = vectors.to_scale(requests @ vectors.first.T) * (1 + SAYING_SHARE)
-    hubness = np.partition(near, -MOST_NEAR, axis=0)[-MOST_NEAR:].mean(axis=0)
-    return replace(vectors, adapter=adapter, sayings=sayings, on_axes=on_axes, hubness=hubness)

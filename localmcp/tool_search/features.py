@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from itertools import chain
 
 from localmcp.arrays import NDArray, np
-from localmcp.tool_search.background_requests import out_of_scope_margin
-from localmcp.tool_search.catalog import ToolCatalog, ToolVectors
+from localmcp.tool_search.catalog import ToolCatalog
+from localmcp.tool_search.meaning import ToolVectors, out_of_scope_margin
 from localmcp.tool_search.query import Query, telling
 
 COSINES = ("cosine", "other_cosine", "name_cosine")
@@ -38,7 +38,7 @@ class Features:
     words: int = 0
     """Words of the query that can point to a tool: of a long request fewer fit any one tool."""
     out_of_scope: float = 0.0
-    """How much nearer the query is to something that people ask of other programs, see `background_requests`."""
+    """How much nearer the query is to something that people ask of other programs, see `meaning`."""
     with_model: bool = False
 
 
@@ -81,11 +81,11 @@ def _nearest_text(vectors: ToolVectors, places: NDArray[np.intp], row: NDArray[n
     return np.maximum.reduceat(vectors.others[list(chain.from_iterable(texts))] @ row, begins)
 
 
-def all_features(query: NDArray[np.float32], vectors: ToolVectors, by_words: Features, *, adapted: bool) -> Features:
-    """Add what the unit vector of the query says; `adapted`: compared with tools as `request_adapter` moves it."""
+def all_features(query: NDArray[np.float32], vectors: ToolVectors, by_words: Features) -> Features:
+    """Add what the unit vector of the query says, compared with tools as `meaning` moves it."""
     rows, adapter = by_words.rows.copy(), vectors.adapter
     freedom = adapter.freedom(query) if adapter else 1.0
-    row = adapter.adapt(query, freedom) if adapter and adapted else query
+    row = adapter.adapt(query, freedom) if adapter else query
     saying, capability, hubness = range(len(COMPARED), len(COMPARED) + 3)
     rows[:, 0] = vectors.to_scale(vectors.first @ row)
     rows[:, saying] = freedom * (vectors.sayings @ (query @ adapter.axes) if adapter else rows[:, 0])

@@ -7,12 +7,12 @@ A phrase is words and slots. `{name}` takes words of the sentence; `{name:singul
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from typing import Any
 
-from localmcp.tool_search.synonyms import read_lines
+from localmcp.tool_search.verbs import read_lines
 from localmcp.tools import Json
 from localmcp.wording.normalize import fold, stem
 from localmcp.wording.sentences import Token, function_words
@@ -32,9 +32,9 @@ VERBS = frozenset(stem(word, "english") for word in _VERB_WORDS)
 # ---------------------------------------------------------------- phrases
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Literal:
-    """A word of a phrase."""
+    """A word of a phrase; the same object wherever it is written the same, so that comparisons are kept by it."""
 
     words: tuple[str, ...]
     """Folded; any of them."""
@@ -108,14 +108,15 @@ def parse_phrase(text: str) -> Phrase:
         elif parameter:
             items.append(Slot(parameter, bool(singular)))
         else:
-            items.append(_literal((words or symbol).split("|")))
+            items.append(_literal(words or symbol))
     return Phrase(tuple(items), constants)
 
 
-def _literal(written: Sequence[str]) -> Literal:
-    words = tuple(fold(word) for word in written)
+@cache
+def _literal(written: str) -> Literal:
+    words = tuple(fold(word) for word in written.split("|"))
     stems = frozenset(stem(word, "english") for word in words)
-    if all(word in function_words() for word in words):
+    if function_words().issuperset(words):
         return Literal(words, stems, FUNCTION_WEIGHT)
     return Literal(words, stems, VERB_WEIGHT if stems & VERBS else 1.0)
 
@@ -151,7 +152,7 @@ def _shares_a_word(phrase: Phrase, tokens: Sequence[Token]) -> bool:
     # A verb of asking alone tells nothing where the phrase has a noun.
     literals = [literal for literal in literals if literal.weight == telling]
     return any(
-        likeness(literal, tokens, position) or _says_joined(literal, tokens, position)
+        _likeness(literal, tokens[position]) or _says_joined(literal, tokens, position)
         for literal in literals
         for position in range(len(tokens))
     )
@@ -179,7 +180,7 @@ def _align(phrase: Phrase, tokens: Sequence[Token], properties: Mapping[str, Any
 
 def _literal_steps(item: Literal, tokens: Sequence[Token], position: int, below: list[_Step]) -> list[_Step]:
     steps: list[_Step] = []
-    quality = likeness(item, tokens, position)
+    quality = _likeness(item, tokens[position])
     if quality:
         steps.append((below[position + 1][0] + item.weight * quality, "match", 1))
     if _says_joined(item, tokens, position):
@@ -210,14 +211,13 @@ def _follow(phrase: Phrase, table: list[list[_Step]], count: int) -> tuple[dict[
     return captured, frozenset(literal_words)
 
 
-def likeness(item: Literal, tokens: Sequence[Token], position: int) -> float:
+def _likeness(item: Literal, token: Token) -> float:
     """Return how well a token says a word of a phrase, 0..1."""
-    token = tokens[position]
     if token.stem in item.stems:
         return 1.0
     if token.kind != "word" or item.weight <= FUNCTION_WEIGHT:
         return 0.0
-    return _near_match(fold(token.text), token.stem, item.words, item.stems)
+    return _near_match(item, token.text, token.stem)
 
 
 @cache
@@ -228,24 +228,24 @@ def _groups() -> tuple[frozenset[str], ...]:
 
 
 @lru_cache(maxsize=50_000)
-def _near_match(word: str, word_stem: str, words: tuple[str, ...], stems: frozenset[str]) -> float:
-    if any(word_stem in group and not group.isdisjoint(stems) for group in _groups()):
+def _near_match(item: Literal, text: str, word_stem: str) -> float:
+    word = fold(text)
+    if any(word_stem in group and not group.isdisjoint(item.stems) for group in _groups()):
         return ALIKE
     if word in function_words():
         return 0.0
-    return MISSPELT if any(is_slip(word, other) for other in words) else 0.0
+    return MISSPELT if any(is_slip(word, other) for other in item.words) else 0.0
 
 
 def _says_joined(item: Literal, tokens: Sequence[Token], position: int) -> bool:
     """Return whether two tokens written together are the word: `quick start` for quickstart."""
-    if position + 1 == len(tokens) or tokens[position].kind != "word" or tokens[position + 1].kind != "word":
-        return False
-    return _same_noun(tokens[position].text + tokens[position + 1].text, item.words)
+    pair = tokens[position : position + 2]
+    return len(pair) == 2 and pair[0].kind == pair[1].kind == "word" and _is_joined(item, pair[0].text, pair[1].text)
 
 
 @lru_cache(maxsize=50_000)
-def _same_noun(text: str, words: tuple[str, ...]) -> bool:
-    return any(_singular(fold(text)) == _singular(word) for word in words)
+def _is_joined(item: Literal, first: str, second: str) -> bool:
+    return singular_of(fold(first + second)) in map(singular_of, item.words)
 
 
 def _cost(token: Token) -> float:
@@ -288,41 +288,41 @@ def values_from(tokens: Sequence[Token], position: int, schema: Json) -> range:
     return range(position, stop)
 
 
-_LEADING = frozenset(
-    """the a an my our your any all some this that these those about for from of on in up to me is are there do you
-    called named titled""".split()
-)
-_TRAILING = frozenset("as of for from in on to the with at by is are and please have has back".split())
+@cache
+def _idle_words() -> frozenset[str]:
+    """Return words that no value begins or ends with."""
+    return function_words() | frozenset({"called", "named", "titled", "back"})
 
 
-def trim(run: Sequence[Token], own: Collection[str] = ()) -> Sequence[Token]:
-    """Return what a slot took, without articles, prepositions and the tool's `own` nouns (stems) before it.
+def trim(run: Sequence[Token]) -> Sequence[Token]:
+    """Return what a slot took, without articles and prepositions around it.
 
-    `the quickstart share-a-file` becomes `share-a-file`; a title in capitals keeps its `The`.
+    `the roses` becomes `roses`; a title in capitals keeps its `The`.
     """
     first, last = 0, len(run)
-    while first + 1 < last and _is_idle(run[first], own):
+    while first + 1 < last and _begins_idly(run[first]):
         first += 1
-    while last - 1 > first and run[last - 1].text in _TRAILING:
+    while last - 1 > first and run[last - 1].text in _idle_words():
         last -= 1
     return run[first:last]
 
 
-def _is_idle(token: Token, own: Collection[str]) -> bool:
-    text = token.text.lower() if token.start == 0 else token.text
-    return text in _LEADING or (token.start == 0 and text in _VERB_WORDS) or (text.islower() and token.stem in own)
+def _begins_idly(token: Token) -> bool:
+    if token.start:
+        return token.text in _idle_words()
+    return token.text.lower() in _idle_words() | _VERB_WORDS
 
 
 def written(sentence: str, run: Sequence[Token], *, singular: bool = False) -> str:
     """Return tokens as they are in the sentence; a single quotation without its marks."""
     last = run[-1]
-    ending = _singular(last.text) if singular else last.text
+    ending = singular_of(last.text) if singular else last.text
     if len(run) == 1:
         return ending
     return sentence[run[0].start : last.start] + ending if singular else sentence[run[0].start : last.stop]
 
 
-def _singular(word: str) -> str:
+def singular_of(word: str) -> str:
     """Return an English noun in the singular: policies, boxes, images, APIs; `access` and `status` stay."""
     if len(word) > 4 and word.endswith("ies"):
         return word[:-3] + "y"

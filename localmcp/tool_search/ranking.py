@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
+from localmcp.arrays import NDArray, np
 from localmcp.errors import ConfigurationError, ModelUnavailable
 from localmcp.models import LazyEmbedder
 from localmcp.models.text_vectors import TextVectors
-from localmcp.tool_search.abstention import judge, probability
 from localmcp.tool_search.catalog import ToolCatalog
-from localmcp.tool_search.features import Features, all_features, request_vector, word_features
-from localmcp.tool_search.query import Query, ToolDescription, ToolText, clauses, take_apart, take_query_apart
+from localmcp.tool_search.features import FEATURES, Features, all_features, request_vector, word_features
+from localmcp.tool_search.query import ToolDescription, ToolText, clauses, take_apart, take_query_apart
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +35,11 @@ MAX_RANKED = 100
 """Tools that are put in order; nobody asks for more."""
 FAMILIAR, OFTEN = 0.15, 50
 """What the most used tools gain in relevance, and how many calls that takes."""
+SIGNS = ("bias", "relevance", "lead", "verb_not_in_name", "words", "out_of_scope")
+"""Of the most relevant tool: its relevance, how far the sixth is behind it, and whether its name lacks the verb of the
+query; and of the query: how many words it has, and whether it is rather meant for other programs."""
+OPPOSED = 2.0
+"""What a tool loses in relevance that does the opposite of what is asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +102,11 @@ class ToolFinder:
         """
         if not tools:
             return Hits(())
-        catalog = self._catalog(tools)
-        name_scores = catalog.rungs(query)
-        parsed = catalog.repair(take_query_apart(query))
-        if not parsed.words and not name_scores:
+        name_scores = self._catalog(tools).rungs(query)
+        features = self.features(query, tools, patience)
+        if not features.words and not name_scores:
             return Hits(())
-        judgment = judge(self.features(catalog, parsed, patience))
+        judgment = judge(features)
         if not name_scores and not judgment.possible:
             return Hits(())
         odds = judgment.odds
@@ -113,17 +117,6 @@ class ToolFinder:
         ]
         shown = _shown(candidates, one_word=len(query.split()) == 1)
         return Hits(shown, bool(name_scores) or judgment.sure)
-
-    def compare(self, query: str, tools: Sequence[ToolDescription], patience: float | None = PATIENCE) -> Features:
-        """Return what speaks for each tool under a query that is not adapted, in the order of the tools.
-
-        Args:
-            query: may be blank.
-            tools: at least one, no two of one name.
-            patience: seconds to wait for the model; None compares words alone.
-        """
-        catalog = self._catalog(tools)
-        return self.features(catalog, catalog.repair(take_query_apart(query)), patience, adapted=False)
 
     @property
     def remembers(self) -> bool:
@@ -151,10 +144,16 @@ class ToolFinder:
             text = self._texts[tool] = take_apart(tool)
         return text
 
-    def features(self, catalog: ToolCatalog, query: Query, patience: float | None, *, adapted: bool = True) -> Features:
-        """Return what speaks for each tool: by words and meaning, or by words alone without a model in time."""
+    def features(self, text: str, tools: Sequence[ToolDescription], patience: float | None = PATIENCE) -> Features:
+        """Return what speaks for each of the tools, of which there is at least one, no two of one name.
+
+        Args:
+            patience: seconds to wait for the model, without which words alone are compared; None does not ask it.
+        """
+        catalog = self._catalog(tools)
+        query = catalog.repair(take_query_apart(text))
         by_words = word_features(query, catalog)
-        if patience is None or self._embedder is None or not query.text.strip():
+        if patience is None or self._embedder is None or not query.text:
             return by_words
         deadline = time.monotonic() + patience
         try:
@@ -164,9 +163,8 @@ class ToolFinder:
             if vectors is None:
                 log.info("tools are searched by words alone until their vectors are made")
                 return by_words
-            texts = [query.text, *(clauses(query.text) if adapted else ())]
-            rows = self._embedder.embed_queries(texts)
-            return all_features(request_vector(rows), vectors, by_words, adapted=adapted)
+            rows = self._embedder.embed_queries([query.text, *clauses(query.text)])
+            return all_features(request_vector(rows), vectors, by_words)
         except (ModelUnavailable, ConfigurationError) as error:
             log.info("tools are searched by words alone: %s", error)
             return by_words
@@ -189,3 +187,78 @@ def _shown(candidates: Sequence[_Candidate], *, one_word: bool) -> tuple[Hit, ..
         for rank, (score, tool) in enumerate(scored)
         if score >= (least if rank < FIRST else best * SHARE_SHOWN) and (tool.name_score or not by_name)
     )
+
+
+# ---------------------------------------------------------------- whether any tool serves
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """One model: weights of FEATURES, weights of SIGNS, and two thresholds of the log odds that these give.
+
+    Fitted as `tests/benchmarks/discovery_fit.py --weights` does: the order to queries over whole catalogs, the rest
+    also to queries over parts of them and over catalogs without the very tools that would serve. Then strength took
+    the weight of the share of words, and the verb in the name that of the verb in the text and of the kind of action.
+    """
+
+    order: tuple[float, ...]
+    right: tuple[float, ...]
+    """Whether a tool that serves is among the first five."""
+    possible: float
+    """Below this nothing is worth showing."""
+    sure: float
+    """From here on the tools count as sure."""
+
+
+WITH_MODEL = Weights(
+    order=(4.64, 5.89, 1.27, 0.76, 8.17, 11.78, -11.08, -1.54),
+    right=(-1.99, 0.27, 0.24, -0.57, 0.11, -2.24),
+    possible=-2.0,
+    sure=0.0,
+)
+WITHOUT_MODEL = Weights(
+    order=(0.0, 0.0, 0.0, 6.8, 0.0, 0.0, 0.0, -2.03),
+    right=(-2.41, 0.59, 0.05, -0.2, 0.06, 0.0),
+    possible=-2.2,
+    sure=1.2,
+)
+
+
+def signs_of(relevances: NDArray[np.float32], features: Features) -> tuple[float, ...]:
+    """Return the values that the weights of SIGNS belong to."""
+    best, behind = int(relevances.argmax()), max(0, len(relevances) - FIRST - 1)
+    lead = float(relevances[best] - np.partition(relevances, behind)[behind])
+    missing = float(features.rows[best, FEATURES.index("verb_not_in_name")])
+    return 1.0, float(relevances[best]), lead, missing, float(features.words), features.out_of_scope
+
+
+@dataclass(frozen=True, slots=True)
+class Judgment:
+    """Scores of the tools for one request, and whether any serves it."""
+
+    odds: NDArray[np.float32]
+    """Log odds that each tool serves it: the most relevant tool answers for all."""
+    possible: bool
+    """Whether any of them is worth showing."""
+    sure: bool
+    """Whether a tool that serves is very likely among the first."""
+
+
+def judge(features: Features) -> Judgment:
+    """Weigh what speaks for each tool."""
+    weights = WITH_MODEL if features.with_model else WITHOUT_MODEL
+    # Only differences mean anything: how much likelier in log odds one tool is than another.
+    relevances = features.rows @ np.array(weights.order, np.float32) - features.opposed * np.float32(OPPOSED)
+    signs = signs_of(relevances, features)
+    right = sum(weight * sign for weight, sign in zip(weights.right, signs, strict=True))
+    if features.opposed[relevances.argmax()]:
+        right = min(right, weights.sure - 1)
+    odds = relevances - relevances.max() + right
+    # By words alone, a request that shares none with any tool has none.
+    shares_words = bool(features.rows[:, FEATURES.index("strength")].any())
+    return Judgment(odds, right >= weights.possible and (features.with_model or shares_words), right >= weights.sure)
+
+
+def probability(odds: float) -> float:
+    """Return log odds as a number between 0 and 1."""
+    return 1 / (1 + math.exp(-max(-30.0, min(30.0, odds))))

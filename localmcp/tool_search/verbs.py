@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 
-from localmcp.tool_search.synonyms import read_lines
 from localmcp.wording.normalize import stem
 
 REACH = 6
@@ -18,6 +17,14 @@ _QUESTION = frozenset(
 _BEFORE_A_THING = frozenset(
     "the a an my this that our your his her their me it him us them all every some these those any one two".split()
 )
+
+
+def read_lines(name: str) -> list[str]:
+    """Return the lines of a file of words that is shipped, without comments."""
+    from localmcp.config import packaged_data
+
+    text = (packaged_data() / name).read_text(encoding="utf-8")
+    return [line for line in text.splitlines() if line and not line.startswith("#")]
 
 
 # ---------------------------------------------------------------- tools

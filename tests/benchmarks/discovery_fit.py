@@ -21,9 +21,7 @@ from localmcp.config import packaged_data
 from localmcp.models import LazyEmbedder, open_embedder
 from localmcp.models.default_model import DefaultEmbedder
 from localmcp.models.text_vectors import TextVectors
-from localmcp.tool_search.abstention import FIRST, SIGNS, signs_of
-from localmcp.tool_search.background_requests import out_of_scope_margin
-from localmcp.tool_search.catalog import ToolCatalog, ToolVectors, relate
+from localmcp.tool_search.catalog import ToolCatalog
 from localmcp.tool_search.features import (
     FEATURES,
     MOST_WORDS,
@@ -31,8 +29,9 @@ from localmcp.tool_search.features import (
     request_vector,
     word_features,
 )
+from localmcp.tool_search.meaning import FILES, Adapter, ToolVectors, out_of_scope_margin, relate, shipped_adapter
 from localmcp.tool_search.query import Query, clauses, take_apart, take_query_apart
-from localmcp.tool_search.request_adapter import FILES, Adapter, shipped_adapter
+from localmcp.tool_search.ranking import FIRST, SIGNS, signs_of
 
 BY_WORDS = [FEATURES.index(name) for name in ("strength", "verb_not_in_name")]
 TOOL_LIKE, WORDING_PENALTY = (0.4, 2.9), 2.0

@@ -17,8 +17,8 @@ from localmcp.models import Embedder, HashEmbedder, LazyEmbedder
 from localmcp.models.default_model import DefaultEmbedder
 from localmcp.models.text_vectors import TextVectors
 from localmcp.own_tools.functions import FunctionTool
-from localmcp.tool_search.background_requests import general_requests, request_vectors, scale_of
 from localmcp.tool_search.discovery import Discovery
+from localmcp.tool_search.meaning import general_requests, request_vectors, scale_of
 from localmcp.tool_search.query import ToolDescription, take_apart, take_query_apart
 from localmcp.tool_search.ranking import FAMILIAR, Hits, ToolFinder
 from localmcp.tools import Registry
