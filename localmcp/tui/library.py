@@ -17,35 +17,29 @@ from textual.widgets.tree import TreeNode
 from localmcp.errors import NotFound
 from localmcp.humanize import counted
 from localmcp.index.federation import shown_name
-from localmcp.library.inventory import Folder, FolderState, Inventory, Item, PassageLine, Unread
+from localmcp.library.inventory import Folder, FolderState, Item, PassageLine, Unread
 from localmcp.tui.dialogs import ask_for_folder, ask_for_page, confirm
 from localmcp.tui.editor import open_in_editor, real_path
 from localmcp.tui.highlight import citation_text
-from localmcp.tui.library_model import (
+from localmcp.tui.library_rows import (
     EVERYTHING,
-    Contents,
-    about_document,
-    about_row,
-    contents_of,
-    inventory_of,
-    passage_text,
-    targets_of_collection,
-    without_waiting,
-)
-from localmcp.tui.library_tree import (
     PAGE,
     STATE_MARKS,
+    Branch,
     CollectionRow,
-    LibraryTree,
     More,
     Trash,
     Trashed,
-    UnreadFiles,
-    WaitingFiles,
-    collection_of,
-    fixed_rows,
-    origin_of,
+    about_document,
+    about_row,
+    folder_states,
+    key_of,
+    passage_text,
+    read_tree,
+    rows_below,
+    targets_of_collection,
 )
+from localmcp.tui.library_tree import LibraryTree, collection_of, origin_of
 from localmcp.tui.messages import Failed, ReadDocument
 from localmcp.tui.pane import FilterLine, Pane
 from localmcp.tui.reader import ReaderScreen
@@ -53,9 +47,6 @@ from localmcp.tui.welcome import Welcome
 
 if TYPE_CHECKING:
     from localmcp.workspace import Workspace
-
-Page = tuple[Sequence[Any], int, int]
-"""Rows below a node, where they begin, and how many there are."""
 
 
 class LibraryPane(Pane):
@@ -67,19 +58,15 @@ class LibraryPane(Pane):
         "Folders that were added are looked at again by themselves; r does it now."
     )
 
-    _line_to_restore = -1
-    _row_to_restore = ""
-    """Key of the row that was highlighted before a reload, until it is there again."""
-    _open_rows: dict[str, int]
-    """Key of a branch that was open before a reload -> offset of the page that was in sight."""
-    _contents: Contents | None = None
-    _is_due = False
-    """Whether documents may have changed without a change in their number."""
-    _generation: int | None = None
-    _ahead: dict[int, Page]
-    """Id of a branch -> its next page, read ahead."""
     undoable: Sequence[str] = ()
     """Ids of what the last removal took."""
+    _branches: Sequence[Branch] = ()
+    """What the tree was filled with; none after a branch was added to it."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._open: dict[str, int] = {}
+        """Key of each branch that is open -> how many rows of it are read."""
 
     def compose(self) -> ComposeResult:
         with ContentSwitcher(initial="collections", classes="split", id="stock"):
@@ -91,9 +78,7 @@ class LibraryPane(Pane):
         yield FilterLine("Only titles and paths that hold…", id="filter")
 
     def on_mount(self) -> None:
-        self._ahead, self._open_rows = {}, {}
         self.tree_view.border_title = "Documents"
-        self.tree_view.show_ahead = self._show_ahead
         self.query_one("#details").border_title = "About"
 
     tree_view = query_one(LibraryTree)
@@ -110,186 +95,90 @@ class LibraryPane(Pane):
         empty = self.stock.current == "nothing"
         (self.query_one(Welcome) if empty else self.tree_view).focus()
 
-    # ------------------------------------------------------------ the first level
-
-    def come_to_front(self) -> None:
-        self._is_due = self._is_due or self.stale
-        super().come_to_front()
-
-    def file_changed(self, counters: dict[str, int]) -> None:
-        # Without counters a job has ended, whatever it changed.
-        self._is_due = self._is_due or not counters or counters.get("content") != self._generation
-        self._generation = counters.get("content")
-        self.reload()
+    # ------------------------------------------------------------ the tree
 
     def reload(self) -> None:
-        if self._is_filling():
-            # Where changes come fast, branches would never be filled.
+        """Read what is open of the tree again; where changes come fast, once the reading before has ended."""
+        if "contents" in self.questions:
             self.stale = True
         elif self.session.is_open:
-            look, nothing = self.session.look, Contents([], ())
-            self.ask("contents", lambda: look(contents_of) if self.session.exists else nothing, self._show_contents)
+            opened, words, exists = dict(self._open), self.words, self.session.exists
+            look = self.session.look
+            self.ask(
+                "contents", lambda: look(lambda w: read_tree(w, opened, words)) if exists else [],
+                lambda branches: self._show(branches, opened, words),
+            )  # fmt: skip
 
-    def _catch_up(self) -> None:
-        """Show what changed while branches were filled; each answer that fills one calls it, as any may be the last."""
-        if self.stale and self.display and not self._is_filling():
-            self._is_due, self.stale = True, False
+    def _show(self, branches: Sequence[Branch], opened: dict[str, int], words: str) -> None:
+        """Fill the tree, unless branches were opened or words were typed meanwhile."""
+        only = branches[0] if len(branches) == 1 else None
+        if only is not None and not self._open and not self._branches and not words:
+            self._open = {key_of(only.row): PAGE}
+        if self.stale or (self._open, self.words) != (opened, words):
+            self.stale = False
             self.reload()
-
-    def _is_filling(self) -> bool:
-        return any(group.startswith(("branch", "folders")) for group in self.questions)
-
-    def _show_contents(self, contents: Contents) -> None:
-        """Build the first level again; branches that were open are opened, and the cursor stays on its row, or else on
-        its line. Where only vectors were made, the branches stay as they are."""
-        before, self._contents = self._contents, contents
-        if before is not None and without_waiting(before) == without_waiting(contents) and not self._is_due:
-            self._update_waiting(contents)
             return
-        self._is_due = False
-        self.stock.current = (
-            "collections" if contents.collections or contents.trashed or self.session.job else "nothing"
-        )
-        tree = self.tree_view
-        self._line_to_restore = tree.cursor_line
-        if not self._open_rows:
-            # Else the row of the reload before this one is still to be found.
-            self._row_to_restore = _key(self.chosen) if tree.root.children else ""
-        self._open_rows |= {_key(node.data): tree.offset_in_sight(node) for node in tree.open_branches()}
-        if len(contents.collections) == 1 and not tree.root.children:
-            self._open_rows = {_key(contents.collections[0]): 0}
-        tree.clear()
-        self._ahead = {}
-        for collection in contents.collections:
-            tree.add_collection(collection)
-        if contents.trashed:
-            tree.root.add("", data=Trash(contents.trashed))
-        self._restore_rows(tree.root)
-        self.call_after_refresh(self._restore_cursor)
-
-    def _update_waiting(self, contents: Contents) -> None:
-        rows = {_key(row): row for row in contents.collections}
-        for node in self.tree_view.root.children:
-            if isinstance(node.data, CollectionRow):
-                self.tree_view.update_waiting(node, rows[_key(node.data)])
-
-    def _restore_cursor(self) -> None:
-        tree = self.tree_view
-        if 0 <= self._line_to_restore <= tree.last_line:
-            tree.go_to(self._line_to_restore)
-        elif tree.cursor_line < 0:
-            tree.go_to(0)
+        self.stock.current = "collections" if branches or self.session.job else "nothing"
+        if branches != self._branches:
+            self._branches = branches
+            self.tree_view.fill(branches)
+        self.forget("new states")
+        self._ask_states("states", [node for node in self.tree_view.nodes() if node.is_expanded])
         self.keep_focus()
 
-    # ------------------------------------------------------------ branches, when they are opened
+    def _ask_states(self, group: str, nodes: Sequence[TreeNode[Any]]) -> None:
+        """Ask how the files of the folders right below these rows are, which takes a look at each file."""
+        with_folders = [node for node in nodes if any(isinstance(child.data, Folder) for child in node.children)]
+        places = [
+            (cast(CollectionRow, collection_of(node)), node.data if isinstance(node.data, Folder) else None)
+            for node in with_folders
+        ]
+
+        def show(states: dict[str, FolderState]) -> None:
+            tree = self.tree_view
+            tree.folder_states = states if group == "states" else tree.folder_states | states
+            # The tree keeps each line that was drawn once, until a row above it is drawn again.
+            for node in with_folders:
+                node.refresh()
+            tree.refresh()
+
+        if places or group == "states":
+            self.ask(group, lambda: self.session.look(lambda w: folder_states(w, places)), show)
 
     @on(Tree.NodeExpanded)
     def open_branch(self, message: Tree.NodeExpanded[Any]) -> None:
+        """Read what is below a row, unless it is there."""
         node = message.node
-        if len(node.children) <= (fixed_rows(node) if isinstance(node.data, CollectionRow) else 0):
-            self._fetch(node, self._open_rows.pop(_key(node.data), 0))
-            self._fetch_folders(node)
-            self._restore_rows(node)
+        self._open.setdefault(key_of(node.data), PAGE)
+        row, collection, words = node.data, collection_of(node), self.words
 
-    def _restore_rows(self, branch: TreeNode[Any]) -> None:
-        """Open the rows of a branch that were open before a reload, and highlight the one that was."""
-        for child in branch.children:
-            key = _key(child.data)
-            if key in self._open_rows:
-                child.expand()
-            if key == self._row_to_restore:
-                self._row_to_restore, self._line_to_restore = "", -1
-                self.tree_view.go_to_row(child)
+        def put(rows: Sequence[Any]) -> None:
+            if node in self.tree_view.nodes() and not node.children:
+                self._branches = ()
+                self.tree_view.add_rows(node, [Branch(row) for row in rows])
+                self._ask_states("new states", [node])
 
-    def _fetch_folders(self, node: TreeNode[Any]) -> None:
-        """Ask for the folders right below a node, then for the states of their files, which takes a look at each;
-        what is filtered is one list."""
-        data, collection, inventory = node.data, collection_of(node), partial(self._inventory, origin_of(node))
-        if self.words or collection is None or not isinstance(data, CollectionRow | Folder):
-            return
-        below = data.path if isinstance(data, Folder) else None
+        if not node.children:
+            look = partial(self.session.look, lambda w: rows_below(w, row, collection, words, PAGE))
+            self.ask(f"branch {key_of(row)}", look, put)
 
-        def put_folders(folders: Sequence[Folder]) -> None:
-            if self._is_there(node) and folders and not any(isinstance(child.data, Folder) for child in node.children):
-                self.tree_view.put_folders(node, folders)
-                self._restore_rows(node)
-                states = partial(put_states, folders)
-                self.ask(f"states {node.id}", lambda: inventory().folder_states(collection.name, below), states)
-            self._catch_up()
-
-        def put_states(folders: Sequence[Folder], states: dict[str, FolderState]) -> None:
-            if not self._is_there(node):
-                return  # Built again since; this answer may be older than the one that its place has.
-            by_path = {folder.path: states.get(folder.name, FolderState()) for folder in folders}
-            self.tree_view.folder_states |= by_path
-            self.tree_view.draw_again(node)
-
-        self.ask(f"folders {node.id}", lambda: inventory().folders(collection.name, below), put_folders)
-
-    def _is_there(self, node: TreeNode[Any]) -> bool:
-        """Return whether a branch is still in the tree when its answer comes."""
-        return node.parent is not None and node in node.parent.children
-
-    def _fetch(self, node: TreeNode[Any], offset: int) -> None:
-        """Ask for a page of what is below a node."""
-        self.ask(f"branch {node.id}", partial(self._page, node, offset), lambda page: self._put(node, *page))
-
-    def _show_ahead(self, node: TreeNode[Any], offset: int) -> None:
-        """Show a page, if it was read ahead."""
-        page = self._ahead.get(node.id)
-        if page is not None and page[1] == offset:
-            del self._ahead[node.id]
-            self._put(node, *page)
-
-    def _read_ahead(self, node: TreeNode[Any], offset: int) -> None:
-        words = self.words
-
-        def keep(page: Page) -> None:
-            if self._is_there(node) and words == self.words:
-                self._ahead[node.id] = page
-
-        self.ask(f"ahead {node.id}", partial(self._page, node, offset), keep)
-
-    def _page(self, node: TreeNode[Any], offset: int) -> Page:
-        """Return a page of what is below a node; for a thread that may wait."""
-        data, inventory, collection = node.data, self._inventory(origin_of(node)), collection_of(node)
-        if isinstance(data, Item):
-            return inventory.passages(data.id, limit=PAGE, offset=offset), offset, data.chunks
-        if isinstance(data, Trash):
-            return data.items[offset : offset + PAGE], offset, len(data.items)
-        if isinstance(data, UnreadFiles | WaitingFiles):
-            look = inventory.unread if isinstance(data, UnreadFiles) else inventory.waiting
-            files = look(data.collection.name)
-            return files[offset : offset + PAGE], offset, len(files)
-        folder = data.path if isinstance(data, Folder) else None if self.words else ""
-        name = collection.name if collection is not None else ""
-        page = inventory.documents(name, self.words, folder=folder, limit=PAGE, offset=offset)
-        return page.items, offset, page.total
-
-    def _inventory(self, origin: str | None) -> Inventory:
-        return inventory_of(self.session.workspace, origin)
-
-    def _put(self, node: TreeNode[Any], rows: Sequence[Any], offset: int, total: int) -> None:
-        """Show a page, if its branch is still there."""
-        if self._is_there(node):
-            self.tree_view.put_page(node, rows, offset, total)
-            if offset + len(rows) < total:
-                self.call_after_refresh(self._read_ahead, node, offset + len(rows))
-            self._restore_rows(node)
-            # The row itself may be gone.
-            if self.tree_view.cursor_line < self._line_to_restore <= self.tree_view.last_line:
-                line, self._line_to_restore = self._line_to_restore, -1
-                self.call_after_refresh(self.tree_view.go_to, line)
-        self._catch_up()
+    @on(Tree.NodeCollapsed)
+    def shut_branch(self, message: Tree.NodeCollapsed[Any]) -> None:
+        self._open.pop(key_of(message.node.data), None)
 
     @on(Tree.NodeSelected)
     def open_node(self, message: Tree.NodeSelected[Any]) -> None:
-        """Enter: the next page, or a passage to read."""
-        node = message.node
-        if isinstance(node.data, More) and node.parent is not None:
-            self._fetch(node.parent, node.data.offset)
-        elif isinstance(node.data, PassageLine):
+        """Enter: the next rows, or a passage to read."""
+        if isinstance(message.node.data, More):
+            self._read_more(message.node)
+        elif isinstance(message.node.data, PassageLine):
             self.action_read()
+
+    def _read_more(self, node: TreeNode[Any]) -> None:
+        """Read the next rows of a branch, of which this is the last."""
+        key = key_of(cast("TreeNode[Any]", node.parent).data)
+        self._open[key] = self._open.get(key, PAGE) + PAGE
+        self.reload()
 
     # ------------------------------------------------------------ what is highlighted
 
@@ -299,9 +188,8 @@ class LibraryPane(Pane):
         # On a narrow screen the details are hidden, so the state is below the tree.
         self._show_marks(_in_short(data) if self.is_narrow else "")
         if isinstance(data, More):
-            # Going on with the arrows goes on with the list, unless its page was there already.
-            if message.node.parent is not None and self._is_there(message.node):
-                self._fetch(message.node.parent, data.offset)
+            # Going on with the arrows goes on with the list.
+            self._read_more(message.node)
         elif isinstance(data, Item):
             self._look_up(data.title, lambda workspace: about_document(workspace, data, origin))
         elif isinstance(data, PassageLine):
@@ -313,9 +201,11 @@ class LibraryPane(Pane):
         self.ask("about", lambda: self.session.look(read), lambda text: self._show_about(title, text))
 
     def _show_about(self, title: str, text: Content) -> None:
-        self.query_one("#details").border_title = Content(title)
-        self.query_one("#about", Static).update(text)
-        self.query_one("#details").scroll_home(animate=False)
+        box, about = self.query_one("#details"), self.query_one("#about", Static)
+        if text != about.content:
+            box.border_title = Content(title)
+            about.update(text)
+            box.scroll_home(animate=False)
 
     # ------------------------------------------------------------ actions
 
@@ -341,7 +231,7 @@ class LibraryPane(Pane):
         if isinstance(data, Item) and tree.cursor_node is not None and origin_of(tree.cursor_node) is None:
             if tree.marked.pop(data.id, None) is None:
                 tree.marked[data.id] = data
-            tree.draw_again(tree.cursor_node)
+            tree.cursor_node.refresh()
             tree.action_cursor_down()
             self._show_marks()
 
@@ -454,17 +344,12 @@ class LibraryPane(Pane):
     action_filter = Pane.focus_filter
 
     def apply_filter(self, words: str) -> None:
-        if words == self.words:
-            return
-        self.words, self._ahead = words, {}
-        for node in self.tree_view.root.children:
-            if isinstance(node.data, CollectionRow):
-                self.tree_view.forget_pages(node)
-                if node.is_expanded:
-                    self._fetch(node, 0)
-                    self._fetch_folders(node)
-                else:
-                    node.expand()
+        """Show only the documents that hold the words, of every collection."""
+        if words != self.words:
+            self.words = words
+            rows = [node.data for node in self.tree_view.root.children]
+            self._open |= {key_of(row): PAGE for row in rows if isinstance(row, CollectionRow)}
+            self.reload()
 
     def action_read(self) -> None:
         data, node = self.chosen, self.tree_view.cursor_node
@@ -496,12 +381,3 @@ def _in_short(data: Any) -> str:
         mark, words, _ = STATE_MARKS[data.state]
         return f"{mark} {data.why or words}"
     return data.reason if isinstance(data, Unread) else ""
-
-
-def _key(data: Any) -> str:
-    """Return what tells a row from all others, also after a reload."""
-    if isinstance(data, CollectionRow):
-        return f"collection {data.origin} {data.name}"
-    if isinstance(data, UnreadFiles | WaitingFiles):
-        return f"{type(data).__name__} of {_key(data.collection)}"
-    return f"{type(data).__name__} {getattr(data, 'id', getattr(data, 'path', ''))}"

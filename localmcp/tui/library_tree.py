@@ -1,16 +1,13 @@
-"""The Library's tree: its rows, and long branches of which only a window is built."""
+"""The Library's tree as it is drawn; it reads nothing itself."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Self
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from rich.style import Style
 from rich.text import Text
-from textual.geometry import Region
-from textual.strip import Strip
 from textual.widgets import Tree
 from textual.widgets.tree import TreeNode
 
@@ -18,103 +15,25 @@ from localmcp.humanize import counted
 from localmcp.library.inventory import Folder, FolderState, Item, PassageLine, Unread, WaitingFile
 from localmcp.tui.highlight import cut_right, short
 from localmcp.tui.keymap import bindings
+from localmcp.tui.library_rows import (
+    STATE_MARKS,
+    Branch,
+    CollectionRow,
+    More,
+    Trash,
+    Trashed,
+    UnreadFiles,
+    WaitingFiles,
+    key_of,
+    waits_for,
+)
 from localmcp.tui.theme import color
 
-PAGE = 60
-"""Rows that are built at once: about a large screen, and few enough that the keys do not wait for them."""
-WINDOW = 180
-"""Rows of one branch that stay built; beyond it, those at the other end go."""
-
-STATE_MARKS = {
-    "fresh": ("●", "as it was read", "success"),
-    "changed": ("✎", "the file has changed since", "warning"),
-    "missing": ("○", "the file is gone", "foreground"),
-    "unverifiable": ("·", "no file of this machine", "foreground"),
-    "failed": ("✗", "could not be read again; the earlier text is kept", "error"),
-}
-"""State -> mark, words, color of the theme."""
-
-
-@dataclass(frozen=True, slots=True)
-class CollectionRow:
-    """A collection with its numbers."""
-
-    name: str
-    documents: int
-    passages: int
-    model: str
-    unread: int
-    waiting: int = 0
-    """Passages without a vector."""
-    pages: int = 0
-    """Of scans whose text is not recognized yet."""
-    origin: str | None = None
-    """The mounted file that it is in, which is read-only; None for yours."""
-
-
-@dataclass(frozen=True, slots=True)
-class UnreadFiles:
-    """The files of a collection that could not be read."""
-
-    collection: CollectionRow
-
-
-@dataclass(frozen=True, slots=True)
-class WaitingFiles:
-    """The documents of a collection that wait for vectors or text recognition."""
-
-    collection: CollectionRow
-
-    @property
-    def words(self) -> str:
-        passages, pages = self.collection.waiting, self.collection.pages
-        parts = [f"{counted(passages, 'passage')} without vectors" if passages else ""]
-        parts.append(f"{counted(pages, 'page')} of scans not recognized" if pages else "")
-        return ", ".join(filter(None, parts))
-
-
-@dataclass(frozen=True, slots=True)
-class Trashed:
-    """A document in the trash."""
-
-    id: str
-    title: str
-    path: str | None
-    since: str
-
-
-@dataclass(frozen=True, slots=True)
-class Trash:
-    """The documents that were removed."""
-
-    items: tuple[Trashed, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class More:
-    """A row that represents those before or behind the window."""
-
-    offset: int
-    """Of the page that it fetches."""
-    left: int
-    before: bool
-
-
-@dataclass(slots=True)
-class Window:
-    """Which rows of a long branch are built."""
-
-    first: int = 0
-    total: int = 0
-    nodes: list[TreeNode[Any]] = field(default_factory=list[TreeNode[Any]])
-
-    @property
-    def end(self) -> int:
-        return self.first + len(self.nodes)
+OPENS = (CollectionRow, Folder, UnreadFiles, WaitingFiles, Trash)
 
 
 class LibraryTree(Tree[Any]):
-    """Collections, documents, passages. It reads nothing itself: the pane passes it pages of rows."""
+    """Collections, folders, documents, passages."""
 
     BINDINGS = [*bindings("list"), *bindings("branches")]
 
@@ -122,14 +41,10 @@ class LibraryTree(Tree[Any]):
         super().__init__("library", **options)
         self.show_root = False
         self.guide_depth = 3
-        self._windows: dict[int, Window] = {}
-        self._line_style: Style | None = None
         self.marked: dict[str, Item] = {}
         """Documents that the next removal takes, by their ids."""
         self.folder_states: dict[str, FolderState] = {}
         """By the folder's path."""
-        self.show_ahead: Callable[[TreeNode[Any], int], None] = lambda _node, _offset: None
-        """Called with a branch and the offset of a page when the cursor reaches the row that represents it."""
 
     # ------------------------------------------------------------ moving
 
@@ -159,137 +74,48 @@ class LibraryTree(Tree[Any]):
         """Put the cursor on a line, if the tree has it, and scroll there."""
         if 0 <= line <= self.last_line:
             self.cursor_line = line
-            self.scroll_to_line(self.cursor_line, animate=False)
-
-    def go_to_row(self, row: TreeNode[Any]) -> None:
-        """Put the cursor on a row that was just added: asking for the last line numbers the lines."""
-        if self.last_line >= 0:
-            self.move_cursor(row)
-
-    def watch_cursor_line(self, previous_line: int, line: int) -> None:
-        """Move the cursor, and show a page that was read ahead before the next paint."""
-        super().watch_cursor_line(previous_line, line)
-        row = self.cursor_node
-        if row is not None and row.parent is not None and isinstance(row.data, More):
-            self.show_ahead(row.parent, row.data.offset)
+            self.scroll_to_line(line, animate=False)
 
     # ------------------------------------------------------------ rows
 
-    def open_branches(self) -> list[TreeNode[Any]]:
-        """Return every branch that is open."""
-        branches = list(self.root.children)
+    def nodes(self) -> Iterator[TreeNode[Any]]:
+        """Yield every node from the top on."""
+        waiting = [*self.root.children]
+        while waiting:
+            node = waiting.pop(0)
+            yield node
+            waiting[:0] = node.children
+
+    def fill(self, branches: Sequence[Branch]) -> None:
+        """Replace the tree; the cursor stays on its row, or else on its line."""
+        line, offset = self.cursor_line, self.scroll_offset.y
+        row = self.cursor_node.data if self.cursor_node is not None else None
+        # From the row that represents the next ones, the cursor goes on to the first of these.
+        key = "" if isinstance(row, More) else key_of(row)
+        self.unselect()
+        self.clear()
+        self.add_rows(self.root, branches)
+        # Asking for the last line numbers the lines.
+        last = self.last_line
+        shown = [node for node in self.nodes() if node.line >= 0]
+        if last >= 0:
+            same = next((node for node in shown if key_of(node.data) == key), None)
+            self.move_cursor(same or shown[max(0, min(line, last))])
+            self.call_after_refresh(self._scroll_back, offset)
+
+    def _scroll_back(self, offset: float) -> None:
+        self.scroll_to(y=offset, animate=False, force=True)
+        self.scroll_to_line(self.cursor_line, animate=False)
+
+    def add_rows(self, node: TreeNode[Any], branches: Sequence[Branch]) -> None:
+        """Put rows below a node, with what is below them where they are open."""
         for branch in branches:
-            branches.extend(branch.children)
-        return [branch for branch in branches if branch.is_expanded and branch.allow_expand]
-
-    def offset_in_sight(self, node: TreeNode[Any]) -> int:
-        """Return the offset of the page around the cursor, or of the first row that is built of a branch."""
-        window = self._windows.get(node.id, Window())
-        index = next((n for n, row in enumerate(window.nodes) if row is self.cursor_node), 0)
-        return max(window.first + index - PAGE // 2, 0) if index >= PAGE // 2 else window.first
-
-    def clear(self) -> Self:
-        """Remove all rows and their windows: ids of nodes start again at 0."""
-        self._windows = {}
-        return super().clear()
-
-    def forget_pages(self, node: TreeNode[Any]) -> None:
-        """Remove the pages of a branch."""
-        self._windows.pop(node.id, None)
-        node.remove_children()
-        if isinstance(node.data, CollectionRow):
-            self._add_fixed(node, node.data)
-
-    def _add_fixed(self, node: TreeNode[Any], collection: CollectionRow) -> None:
-        if collection.unread:
-            node.add("", data=UnreadFiles(collection))
-        if collection.waiting or collection.pages:
-            node.add("", data=WaitingFiles(collection))
-
-    def put_page(self, node: TreeNode[Any], rows: Sequence[Any], offset: int, total: int) -> None:
-        """Add a page to a branch; the cursor stays, or goes from the row that fetched it to the page."""
-        window = self._windows.setdefault(node.id, Window(first=offset))
-        before = offset < window.first
-        # The first page may reach into the window.
-        rows = rows[: window.first - offset] if before else rows
-        cursor = self.cursor_node
-        window.total = total
-        for child in [child for child in node.children if isinstance(child.data, More)]:
-            child.remove()
-        # The rows that always come first: files that could not be read, what waits, and folders.
-        fixed = fixed_rows(node)
-        new = [self._add(node, row, fixed + n if before else None) for n, row in enumerate(rows)]
-        window.nodes = [*new, *window.nodes] if before else [*window.nodes, *new]
-        window.first = offset if before else window.first
-        self._trim(window, at_end=before)
-        self._add_more_rows(node, window, fixed)
-        # Asking for the last line numbers the lines, so that the cursor moves before they are drawn.
-        if self.last_line >= 0 and cursor is not None:
-            came_for_them = isinstance(cursor.data, More) and new
-            self.move_cursor((new[-1] if before else new[0]) if came_for_them else cursor)
-
-    def _trim(self, window: Window, *, at_end: bool) -> None:
-        surplus = max(len(window.nodes) - WINDOW, 0)
-        if not surplus:
-            return
-        gone = window.nodes[-surplus:] if at_end else window.nodes[:surplus]
-        window.nodes = window.nodes[:-surplus] if at_end else window.nodes[surplus:]
-        window.first += 0 if at_end else surplus
-        for child in gone:
-            child.remove()
-
-    def _add_more_rows(self, node: TreeNode[Any], window: Window, fixed: int) -> None:
-        if window.first > 0:
-            more = More(max(window.first - PAGE, 0), window.first, True)
-            node.add_leaf("", data=more, before=fixed)
-        if window.end < window.total:
-            more = More(window.end, window.total - window.end, False)
-            node.add_leaf("", data=more)
-
-    def _add(self, node: TreeNode[Any], row: Any, index: int | None) -> TreeNode[Any]:
-        """Add a row at a place of its branch, None for the end, and return its node."""
-        branch = isinstance(row, Item) and row.chunks > 0
-        where = index if index is not None and index < len(node.children) else None
-        return node.add("", data=row, before=where, allow_expand=branch)
-
-    def put_folders(self, node: TreeNode[Any], folders: Sequence[Folder]) -> None:
-        """Show the folders of a branch, closed."""
-        first = fixed_rows(node)
-        for index, folder in enumerate(folders):
-            where = first + index
-            node.add("", data=folder, before=where if where < len(node.children) else None)
-
-    def add_collection(self, collection: CollectionRow) -> TreeNode[Any]:
-        """Add a collection, closed, and return its node."""
-        node = self.root.add("", data=collection)
-        self._add_fixed(node, collection)
-        return node
-
-    def update_waiting(self, node: TreeNode[Any], collection: CollectionRow) -> None:
-        """Show how much of a collection waits now, where nothing else has changed."""
-        node.data = collection
-        for child in node.children:
-            if isinstance(child.data, WaitingFiles):
-                child.data = WaitingFiles(collection)
-        self.draw_again(node)
-
-    def draw_again(self, node: TreeNode[Any]) -> None:
-        """Draw a row and those below it from what their data is now: the tree keeps each line that was drawn once."""
-        node.refresh()
-        self.refresh()
+            row = branch.row
+            opens = isinstance(row, OPENS) or (isinstance(row, Item) and row.chunks > 0)
+            child = node.add("", data=row, allow_expand=opens, expand=branch.below is not None)
+            self.add_rows(child, branch.below or ())
 
     # ------------------------------------------------------------ drawing
-
-    def render_lines(self, crop: Region) -> list[Strip]:
-        """Draw lines in a style that is computed once; once a line it took a fifth of the time."""
-        self._line_style = super().rich_style
-        lines = super().render_lines(crop)
-        self._line_style = None
-        return lines
-
-    @property
-    def rich_style(self) -> Style:
-        return self._line_style or super().rich_style
 
     def render_label(self, node: TreeNode[Any], base_style: Style, style: Style) -> Text:
         """Draw a row with its marks and numbers, in the theme's colors."""
@@ -320,9 +146,9 @@ class LibraryTree(Tree[Any]):
             case WaitingFiles():
                 return [(f"◌ {row.words}", "accent")]
             case UnreadFiles():
-                return [(f"✗ {counted(row.collection.unread, 'file')} could not be read", "error")]
+                return [(f"✗ {counted(row.count, 'file')} could not be read", "error")]
             case More():
-                return [(f"… {row.left:,} {'before' if row.before else 'more'} (enter)", "accent")]
+                return [(f"… {row.left:,} more (enter)", "accent")]
             case Unread():
                 return [(f"✗ {short(row.path)}", "")]
             case WaitingFile():
@@ -343,25 +169,8 @@ class LibraryTree(Tree[Any]):
         return [(name, ""), (f"  {folder.documents:,}", "muted"), *marks]
 
     def get_label_width(self, node: TreeNode[Any]) -> int:
-        """Skip measuring, which would draw every row: rows are truncated anyway."""
-        return 1 if isinstance(node.data, Item | Folder | PassageLine | More) else super().get_label_width(node)
-
-
-def waits_for(row: WaitingFile) -> str:
-    """`3 passages`, `2 pages`."""
-    return counted(row.pages, "page") if row.pages else counted(row.passages, "passage")
-
-
-def fixed_rows(node: TreeNode[Any]) -> int:
-    """Return how many rows of a branch come before its pages, whatever is shown of them."""
-    return len([child for child in node.children if isinstance(child.data, UnreadFiles | WaitingFiles | Folder)])
-
-
-def origin_of(node: TreeNode[Any]) -> str | None:
-    """Return the mounted file that a row comes from; None for yours."""
-    if isinstance(node.data, CollectionRow):
-        return node.data.origin
-    return origin_of(node.parent) if node.parent is not None else None
+        """Skip measuring, which would draw every row: rows are cut to the width anyway."""
+        return 1
 
 
 def collection_of(node: TreeNode[Any]) -> CollectionRow | None:
@@ -369,6 +178,12 @@ def collection_of(node: TreeNode[Any]) -> CollectionRow | None:
     if isinstance(node.data, CollectionRow):
         return node.data
     return collection_of(node.parent) if node.parent is not None else None
+
+
+def origin_of(node: TreeNode[Any]) -> str | None:
+    """Return the mounted file that a row comes from; None for yours."""
+    collection = collection_of(node)
+    return collection.origin if collection is not None else None
 
 
 def _depth(node: TreeNode[Any]) -> int:

@@ -1,4 +1,4 @@
-"""The reader: a whole document over the screen, loaded while one scrolls, with its outline and a search inside."""
+"""The reader: a whole document over the screen, with its outline and a search inside."""
 
 from __future__ import annotations
 
@@ -30,38 +30,29 @@ from localmcp.tui.editor import open_in_editor
 from localmcp.tui.highlight import citation_text, place_of
 from localmcp.tui.keymap import bindings
 from localmcp.tui.layout import KeyLine
-from localmcp.tui.library_model import inventory_of
+from localmcp.tui.library_rows import inventory_of
 from localmcp.tui.pane import Asking, Choices, TextLine
 from localmcp.tui.reading_text import Line, PassageRenderer
 
-FIRST_WINDOW, NEXT_WINDOW = 12, 30
-"""Passages fetched around the one that is meant, and beyond the last one."""
+DRAWN = 20
+"""Passages that are drawn around the one that is meant, and beyond the last one: drawing Markdown takes 4 ms each."""
 COLUMN = 100
 """Columns of text at most: longer lines are hard to follow."""
 LEAD = 3
 """Lines above the one that is shown."""
-MOST_HEADINGS = 2000
 NEED_TEXT = {"find", "match", "hit", "edge", "cite", "copy", "path", "open"}
 """Keys that wait for the document, which may have been removed meanwhile."""
 
 
 @dataclass
 class NearEdge(Message):
-    """The person scrolls towards what is not loaded yet."""
+    """The person scrolls towards what is not drawn yet."""
 
     at_end: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Heading:
-    """A line of the outline, and the passage that holds it."""
-
-    text: str
-    passage_id: str
-
-
 class ReadingView(ScrollView, can_focus=True):
-    """Lines of text; only those in sight are drawn."""
+    """Lines of text."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         ("j", "scroll_down"), ("k", "scroll_up"), ("space", "page_down"),
@@ -99,9 +90,10 @@ class ReaderScreen(Screen[None], Asking):  # pyright: ignore[reportIncompatibleM
     """A document, from one of its passages on."""
 
     TITLE, KEY_GROUP = "Reader", "reader"
-    ABOUT = "A whole document, loaded while you scroll. The passage that was found has a bar at its left."
+    ABOUT = "A whole document. The passage that was found has a bar at its left."
     BINDINGS: ClassVar[list[BindingType]] = bindings(KEY_GROUP)
     view = query_one(ReadingView)
+    outline = query_one("#outline", Choices)
 
     def __init__(
         self, chunk_id: str, matcher: Matcher | None = None, freshness: str = "fresh", *, hits: Sequence[str] = (),
@@ -114,11 +106,12 @@ class ReaderScreen(Screen[None], Asking):  # pyright: ignore[reportIncompatibleM
         self.hits = list(hits)
         self.about: Json = {}
         self.passages: list[Json] = []
-        self.headings: list[Heading] = []
+        self.headings: list[tuple[str, int]] = []
+        """The lines of the outline, each with the position of the passage that holds it."""
         self.term = ""
         """The text that is searched for in the document."""
-        self._matching: list[tuple[int, str]] = []
-        """Of the passages that hold the term, position and id."""
+        self._drawn = range(0)
+        """Positions of the passages that are drawn."""
 
     def compose(self) -> ComposeResult:
         with Horizontal(id="reading-row"):
@@ -129,68 +122,59 @@ class ReaderScreen(Screen[None], Asking):  # pyright: ignore[reportIncompatibleM
         yield KeyLine(shows_commands=False)
 
     def on_mount(self) -> None:
-        self.query_one("#outline").border_title = "Outline"
-        self._open_at(self.target)
+        self.outline.border_title = "Outline"
+        self.ask("passages", self._read, self._show)
         self.view.focus()
 
     # ------------------------------------------------------------ loading
 
-    def _open_at(self, chunk_id: str) -> None:
-        """Load what is around a passage, and show it near the top."""
-        self.target = chunk_id
-        self.ask("passages", lambda: self._around(chunk_id, FIRST_WINDOW), self._show_from)
+    def _read(self) -> tuple[Json, list[Json], list[tuple[str, int]]]:
+        """Return the document, its passages and its headings."""
+        about = self._around(self.target)
+        source_id, inventory = about["sourceId"], inventory_of(self.session.workspace, about.get("origin"))
+        about["format"] = self.session.look(lambda _: inventory.format_of(split_name(source_id)[1]))
+        passages: list[Json] = []
+        offset: int | None = 0
+        while offset is not None:
+            look = self.session.look
+            page = cast(Json, look(lambda w, offset=offset: w.knowledge.get_document(source_id, offset)))
+            passages += page["chunks"]
+            offset = page.get("nextOffset")
+        outline = self.session.look(lambda w: w.knowledge.get_document(source_id, outline=True)).get("outline", ())
+        return about, passages, [(e["heading"], e["offset"]) for e in outline if e["heading"] != BEGINNING]
 
-    def _around(self, chunk_id: str, window: int) -> Json:
-        around = cast(Json, self.session.look(lambda w: w.knowledge.get_context(chunk_id, window)))
-        inventory = inventory_of(self.session.workspace, around.get("origin"))
-        source_id = split_name(around["sourceId"])[1]
-        return around | {"format": self.session.look(lambda _: inventory.format_of(source_id))}
+    def _around(self, chunk_id: str) -> Json:
+        return cast(Json, self.session.look(lambda w: w.knowledge.get_context(chunk_id, 0)))
 
-    def _show_from(self, around: Json) -> None:
-        first_time = not self.about
-        self.about, self.passages = around, around["chunks"]
-        if first_time:
-            self.refresh_bindings()
-            self.ask("headings", self._read_headings, self._show_headings)
-        self._draw()
-        self.call_after_refresh(self._scroll_to_target)
+    def _show(self, read: tuple[Json, list[Json], list[tuple[str, int]]]) -> None:
+        self.about, self.passages, self.headings = read
+        self.refresh_bindings()
+        self.view.renderer = PassageRenderer(self.app.theme_variables, self.about["format"])
+        self.outline.set_options(Option(Content(text), id=str(n)) for n, (text, _) in enumerate(self.headings))
+        if len(self.headings) > 2 and self.size.width >= COLUMN + 30:
+            self.outline.remove_class("hidden")
+        # The width of the text is known after the outline has its place.
+        self.call_after_refresh(self._go_to, self._position_of(self.target))
 
-    def _scroll_to_target(self) -> None:
-        position = next((p["chunkIndex"] for p in self.passages if p["id"] == self.target), 0)
-        lines = self._lines_of(position)
-        matches = [n for n in lines if self.term and self.view.lines[n].has_match]
-        self._show_line((matches or lines or [0])[0])
-
-    def _show_line(self, line: int) -> None:
-        self.view.scroll_to(y=max(line - LEAD, 0), animate=False, force=True)
-
-    @on(NearEdge)
-    def load_more(self, message: NearEdge) -> None:
-        """Fetch what is beyond the first or the last passage."""
-        if not self.passages:
-            return
-        at_end = message.at_end
-        edge = self.passages[-1 if at_end else 0]
-        if edge["chunkIndex"] != (self.about["chunkTotal"] - 1 if at_end else 0):
-            self.ask("more", lambda: self._around(edge["id"], NEXT_WINDOW), lambda around: self._join(around, at_end))
-
-    def _join(self, around: Json, at_end: bool) -> None:
-        if not self.passages or around["targetChunkId"] != self.passages[-1 if at_end else 0]["id"]:
-            return
-        if at_end:
-            self.passages = [*self.passages, *(p for p in around["chunks"] if p["relativePosition"] > 0)]
-            self._draw()
-            return
-        before, offset = len(self.view.lines), self.view.scroll_offset.y
-        self.passages = [*(p for p in around["chunks"] if p["relativePosition"] < 0), *self.passages]
-        self._draw()
-        self.view.scroll_to(y=offset + len(self.view.lines) - before, animate=False, force=True)
+    def _position_of(self, chunk_id: str) -> int:
+        return next((n for n, passage in enumerate(self.passages) if passage["id"] == chunk_id), 0)
 
     # ------------------------------------------------------------ drawing
 
+    @on(NearEdge)
+    def draw_more(self, message: NearEdge) -> None:
+        """Draw what is beyond the first or the last passage."""
+        first, last = self._drawn.start, self._drawn.stop
+        if message.at_end and last < len(self.passages):
+            self._draw(range(first, last + DRAWN))
+        elif not message.at_end and first > 0:
+            before, offset = len(self.view.lines), self.view.scroll_offset.y
+            self._draw(range(first - DRAWN, last))
+            self.view.scroll_to(y=offset + len(self.view.lines) - before, animate=False, force=True)
+
     def on_resize(self) -> None:
         """Break the lines anew; the text at the top stays there."""
-        if self.passages:
+        if self._drawn:
             number = self._top_line
             passage = self.view.lines[number].passage
             before = self._lines_of(passage)
@@ -198,29 +182,27 @@ class ReaderScreen(Screen[None], Asking):  # pyright: ignore[reportIncompatibleM
             after = self._lines_of(passage)
             self._show_line(after[(number - before[0]) * len(after) // len(before)])
 
-    def _lines_of(self, position: int) -> list[int]:
-        return [n for n, line in enumerate(self.view.lines) if line.passage == position]
-
-    def _draw(self) -> None:
-        view = self.view
+    def _draw(self, drawn: range | None = None) -> None:
+        """Draw those passages; None = the same ones again."""
+        view, drawn = self.view, self._drawn if drawn is None else drawn
+        self._drawn = drawn = range(max(drawn.start, 0), min(drawn.stop, len(self.passages)))
         if view.renderer is None:
-            view.renderer = PassageRenderer(self.app.theme_variables, self.about["format"])
-        outline = self.query_one("#outline")
-        beside = 0 if outline.has_class("hidden") else outline.outer_size.width
+            return
+        beside = 0 if self.outline.has_class("hidden") else self.outline.outer_size.width
         available = max(self.size.width - 4 - beside, 24)
         width = min(available, COLUMN)
-        lines = view.renderer.lines(self.passages, width, self._spans, self.target, self.term)
-        view.put(lines, (available - width) // 2)
+        passages = self.passages[drawn.start : drawn.stop]
+        view.put(view.renderer.lines(passages, width, self._spans, self.target, self.term), (available - width) // 2)
         view.border_title = Content(f"{self.about['sourceTitle']} — {place_of(self.about['citation'])}")
-        first, last = self.passages[0]["chunkIndex"] + 1, self.passages[-1]["chunkIndex"] + 1
-        total = self.about["chunkTotal"]
-        is_whole = (first, last) == (1, total)
-        view.border_subtitle = "whole document" if is_whole else f"passages {first:,}–{last:,} of {total:,}"
+        view.border_subtitle = f"whole document, {len(self.passages):,} passages"
 
     def _spans(self, line: str) -> list[tuple[int, int]]:
         if self.term:
             return [match.span() for match in re.finditer(re.escape(self.term), line, re.IGNORECASE)]
         return self.matcher.spans(line) if self.matcher else []
+
+    def _lines_of(self, position: int) -> list[int]:
+        return [n for n, line in enumerate(self.view.lines) if line.passage == position]
 
     @property
     def _top_line(self) -> int:
@@ -229,48 +211,37 @@ class ReaderScreen(Screen[None], Asking):  # pyright: ignore[reportIncompatibleM
     @property
     def _top(self) -> Json:
         """The passage at the top of the screen."""
-        position = self.view.lines[self._top_line].passage
-        return next((p for p in self.passages if p["chunkIndex"] == position), self.passages[0])
+        return self.passages[self.view.lines[self._top_line].passage]
+
+    def _go_to(self, position: int) -> None:
+        """Make a passage the one that is meant, draw it, and show it near the top, at its first match if it has one."""
+        if not self.passages:
+            return
+        self.target = self.passages[position]["id"]
+        around = range(position - DRAWN // 2, position + DRAWN)
+        self._draw(None if position in self._drawn else around)
+        lines = self._lines_of(position)
+        matches = [n for n in lines if self.term and self.view.lines[n].has_match]
+        self.call_after_refresh(self._show_line, (matches or lines)[0])
+
+    def _show_line(self, line: int) -> None:
+        self.view.scroll_to(y=max(line - LEAD, 0), animate=False, force=True)
 
     # ------------------------------------------------------------ outline
 
-    def _read_headings(self) -> list[Heading]:
-        origin = self.about.get("origin")
-        source_id = split_name(self.about["sourceId"])[1]
-        inventory = inventory_of(self.session.workspace, origin)
-        lines = self.session.look(lambda _: inventory.passages(source_id, limit=MOST_HEADINGS))
-        passage_ids = {line.position: shown_name(line.id, origin) for line in lines}
-        document = self.session.look(lambda w: w.knowledge.get_document(self.about["sourceId"], outline=True))
-        return [
-            Heading(entry["heading"], passage_ids[entry["offset"]])
-            for entry in document.get("outline", ())
-            if entry["heading"] != BEGINNING and entry["offset"] in passage_ids
-        ]
-
-    def _show_headings(self, headings: list[Heading]) -> None:
-        self.headings = headings
-        outline = self.query_one("#outline", Choices)
-        outline.set_options(Option(Content(heading.text), id=str(n)) for n, heading in enumerate(headings))
-        if len(headings) > 2 and self.size.width >= COLUMN + 30:
-            self._show_outline(True)
-
-    def _show_outline(self, is_shown: bool) -> None:
-        self.query_one("#outline").set_class(not is_shown, "hidden")
-        self.call_after_refresh(self.on_resize)
-
     def action_outline(self) -> None:
         """Show the outline and go there; from it, back to the text."""
-        outline = self.query_one("#outline", Choices)
-        if self.focused is outline:
+        if self.focused is self.outline:
             self.view.focus()
-            self._show_outline(False)
+            self.outline.add_class("hidden")
         elif self.headings:
-            self._show_outline(True)
-            outline.focus()
+            self.outline.remove_class("hidden")
+            self.outline.focus()
+        self.call_after_refresh(self.on_resize)
 
     @on(OptionList.OptionSelected, "#outline")
     def open_heading(self, message: OptionList.OptionSelected) -> None:
-        self._go_to(self.headings[int(message.option_id or 0)].passage_id)
+        self._go_to(self.headings[int(message.option_id or 0)][1])
         self.view.focus()
 
     # ------------------------------------------------------------ finding
@@ -282,79 +253,49 @@ class ReaderScreen(Screen[None], Asking):  # pyright: ignore[reportIncompatibleM
 
     @on(Input.Submitted, "#find")
     def find(self, message: Input.Submitted) -> None:
-        """Look for a text in the whole document, loaded or not."""
+        """Look for a text in the whole document, from the top of the screen on."""
         message.stop()
         self.term = message.value.strip()
         message.input.set_class(not self.term, "hidden")
         self.view.focus()
         self._draw()
-        if self.term:
-            self.ask("find", self._passages_with_term, self._show_matching)
-
-    def _passages_with_term(self) -> list[tuple[int, str]]:
-        term = self.term.casefold()
-        matching: list[tuple[int, str]] = []
-        offset: int | None = 0
-        while offset is not None:
-            page = self._page(offset)
-            matching += [(c["chunkIndex"], c["id"]) for c in page["chunks"] if term in c["content"].casefold()]
-            offset = page.get("nextOffset")
-        return matching
-
-    def _page(self, offset: int) -> Json:
-        return cast(Json, self.session.look(lambda w: w.knowledge.get_document(self.about["sourceId"], offset)))
-
-    def _show_matching(self, matching: list[tuple[int, str]]) -> None:
-        self._matching = matching
-        if not matching:
+        if self.term and not self._go_to_match(self._top["chunkIndex"], 1) and not self._go_to_match(0, 1):
             self.app.notify(f"“{self.term}” is not in this document.", severity="warning")
-            return
-        here = self._top["chunkIndex"]
-        ahead = [chunk_id for position, chunk_id in matching if position >= here]
-        self._go_to((ahead or [matching[0][1]])[0])
+
+    def _go_to_match(self, position: int, step: int) -> bool:
+        """Go to the next passage from a position on that holds the term; return whether there is one."""
+        term = self.term.casefold()
+        places = range(position, len(self.passages)) if step > 0 else range(position, -1, -1)
+        found = next((n for n in places if term in self.passages[n]["content"].casefold()), None)
+        if found is not None:
+            self._go_to(found)
+        return found is not None
 
     def action_match(self, step: int) -> None:
-        """Go to the next or previous line with a match, also where it is not loaded yet."""
+        """Go to the next or previous line with a match."""
         here = round(self.view.scroll_offset.y) + LEAD
         places = [n for n, line in enumerate(self.view.lines) if line.has_match]
         ahead = [n for n in places if (n > here if step > 0 else n < here)]
         if ahead:
             self._show_line(ahead[0] if step > 0 else ahead[-1])
-            return
-        edge = self.passages[-1 if step > 0 else 0]["chunkIndex"]
-        beyond = [c for position, c in self._matching if (position > edge if step > 0 else position < edge)]
-        if beyond:
-            self._go_to(beyond[0] if step > 0 else beyond[-1])
+        elif self.term:
+            self._go_to_match(self._drawn.stop if step > 0 else self._drawn.start - 1, step)
 
     def action_hit(self, step: int) -> None:
         """Go to the next passage of this document that the search answered with."""
-        if self.hits:
-            # From another passage, to the first or the last.
-            place = self.hits.index(self.target) if self.target in self.hits else min(-step, 0)
-            self._go_to(self.hits[(place + step) % len(self.hits)])
+        # From another passage, to the first or the last.
+        place = self.hits.index(self.target) if self.target in self.hits else min(-step, 0)
+        self._go_to(self._position_of(self.hits[(place + step) % len(self.hits)]))
 
     def action_edge(self, place: int) -> None:
         """Go to the beginning (0) or the end (-1) of the document."""
-        position = place % self.about["chunkTotal"]
-
-        def show(chunk_id: str) -> None:
-            self._go_to(chunk_id)
-            self.call_after_refresh(self.view.scroll_end if place else self.view.scroll_home, animate=False)
-
-        self.ask("edge", lambda: str(self._page(position)["chunks"][0]["id"]), show)
-
-    def _go_to(self, chunk_id: str) -> None:
-        if any(passage["id"] == chunk_id for passage in self.passages):
-            self.target = chunk_id
-            self._draw()
-            self._scroll_to_target()
-        else:
-            self._open_at(chunk_id)
+        self._go_to(place % len(self.passages))
+        self.call_after_refresh(self.view.scroll_end if place else self.view.scroll_home, animate=False)
 
     # ------------------------------------------------------------ actions
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        if action in NEED_TEXT and not self.passages:
+        if action in NEED_TEXT and not self._drawn:
             return False
         if action == "edge":
             return self.focused is self.view
@@ -364,23 +305,22 @@ class ReaderScreen(Screen[None], Asking):  # pyright: ignore[reportIncompatibleM
         """Leave the search inside the document; else leave the document."""
         line = self.query_one("#find", Input)
         if self.focused is line or self.term:
-            line.value, self.term, self._matching = "", "", []
+            line.value = self.term = ""
             line.add_class("hidden")
             self.view.focus()
-            if self.passages:
-                self._draw()
+            self._draw()
             return
         self.dismiss()
 
     def on_screen_suspend(self) -> None:
         """Remember the place."""
-        if self.passages:
+        if self._drawn:
             self.session.memory.remember_position(self.about["sourceId"], self._top["chunkIndex"])
 
     def _with_citation(self, use: Callable[[Json], object]) -> None:
         """Hand over the citation of the passage at the top."""
         chunk_id = self._top["id"]
-        self.ask("citation", lambda: self._around(chunk_id, 0), lambda around: use(around["citation"]))
+        self.ask("citation", lambda: self._around(chunk_id), lambda around: use(around["citation"]))
 
     def action_cite(self) -> None:
         title = self.about["sourceTitle"]

@@ -64,10 +64,10 @@ def chips_of(line: str, state: str, by_date: bool, mode: str, notices: str = "")
 def choices_for(workspace: Workspace) -> list[Choice]:
     """Return what can be chosen in this file; for a thread that may wait."""
     # The library's modules are not needed for the first paint.
-    from localmcp.tui.library_model import contents_of
+    from localmcp.tui.library_rows import CollectionRow, first_level
 
     choices: list[Choice] = []
-    for row in contents_of(workspace).collections:
+    for row in (row for row in first_level(workspace) if isinstance(row, CollectionRow)):
         name = f"mount:{row.origin}/{row.name}" if row.origin else row.name
         choices.append(Choice("collection", name, counted(row.documents, "document")))
     choices += [Choice("type", kind) for kind in TYPES]

@@ -15,7 +15,7 @@ from tui_driver import RunningTui, make_library, open_tui, settings_of
 
 from localmcp.config import Settings
 from localmcp.library.report import Progress
-from localmcp.tui.library_tree import PAGE, WINDOW, More
+from localmcp.tui.library_rows import More
 from localmcp.workspace import Workspace
 
 
@@ -26,16 +26,8 @@ async def tui(tmp_path: Path) -> AsyncIterator[RunningTui]:
         yield tui
 
 
-def nodes(tree: Any) -> Iterator[Any]:
-    waiting = [tree.root]
-    while waiting:
-        node = waiting.pop(0)
-        waiting = [*node.children, *waiting]
-        yield node
-
-
 def titles(tui: RunningTui) -> list[str]:
-    return [node.data.title for node in nodes(tui.pane.tree_view) if hasattr(node.data, "title")]
+    return [node.data.title for node in tui.pane.tree_view.nodes() if hasattr(node.data, "title")]
 
 
 async def test_collections_open_into_documents_and_documents_into_passages(tui: RunningTui) -> None:
@@ -166,55 +158,29 @@ async def test_reading_and_citing_a_document(tui: RunningTui) -> None:
     await tui.press("escape")
 
 
-async def test_of_a_long_branch_only_a_window_is_built(tmp_path: Path) -> None:
+async def test_a_long_branch_is_read_in_parts_as_one_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("localmcp.tui.library.PAGE", 60)
     file = make_library(tmp_path)
     with Workspace(settings_of(tmp_path)) as workspace:
-        for number in range(3 * PAGE + 50):
+        for number in range(150):
             workspace.library.add_text(f"Words of note {number}.", f"Note {number:04}", collection="many")
     async with open_tui(file) as tui:
         await tui.go("library")
         await tui.press("G", "enter")
         tree = tui.pane.tree_view
-        await tui.until(lambda: any(isinstance(n.data, More) for n in nodes(tree)), "the first page")
-        assert len(titles(tui)) == PAGE
-        for _ in range(3):
-            await tui.press("G")
-            assert sum(1 for _ in nodes(tree)) <= WINDOW + 10
-        assert titles(tui)[-1] == f"Note {3 * PAGE + 49:04}"
-        before = [n for n in nodes(tree) if isinstance(n.data, More) and n.data.before]
-        tree.move_cursor(before[0])
-        await tui.settle()
-        assert len(titles(tui)) == WINDOW
-        while before := [n for n in nodes(tree) if isinstance(n.data, More) and n.data.before]:
-            tree.move_cursor(before[0])
-            await tui.settle()
-        assert titles(tui)[0] == "Note 0000"
-        assert titles(tui) == sorted(set(titles(tui)))
-        assert tree.cursor_node.data.title in titles(tui)
-        # Everything is listed anew, as after a change by another process: nothing of the old window is left.
-        tui.pane.reload()
-        await tui.settle()
-        for _ in range(4):
-            await tui.press("G")
-        assert titles(tui) == sorted(titles(tui)) and len(titles(tui)) <= WINDOW
-
-
-async def test_far_down_in_a_long_branch_the_row_stays_when_the_file_changes(tmp_path: Path) -> None:
-    file, count = make_library(tmp_path), WINDOW + 2 * PAGE
-    for number in range(count):
-        write(tmp_path / "many" / f"{number:04}.md", f"# Note {number:04}\n\nText {number}.\n")
-    with Workspace(settings_of(tmp_path)) as workspace:
-        workspace.library.add_paths([tmp_path / "many"], collection="many")
-        async with open_tui(file) as tui:
-            await tui.go("library")
-            tree = tui.pane.tree_view
-            await tui.press("down", "down", "right")
-            while "Note 02" not in str(getattr(tui.pane.chosen, "title", "")):
-                await tui.press("G", "enter")
-            before = tui.pane.chosen
-            workspace.library.add_text("Zebras.", title="A zebra", collection="many")
-            await tui.until(lambda: tree.root.children[2].data.documents == count + 1, "the change")
-            await tui.until(lambda: tui.pane.chosen == before, "the row")
+        await tui.until(lambda: any(isinstance(n.data, More) for n in tree.nodes()), "the first part")
+        assert len(titles(tui)) == 60
+        await tui.press("G")
+        await tui.until(lambda: len(titles(tui)) == 120, "the second part")
+        assert titles(tui)[-1] == "Note 0119"
+        await tui.press("G")
+        await tui.until(lambda: len(titles(tui)) == 150, "the last part")
+        # Everything is listed anew after a change by another process: what was read stays, and the row.
+        await tui.press("G")
+        assert tui.pane.chosen.title == "Note 0149"
+        tui.app.session.workspace.library.add_text("Zebras.", title="A zebra", collection="many")
+        await tui.until(lambda: "A zebra" in titles(tui), "the change")
+        assert len(titles(tui)) == 151 and tui.pane.chosen.title == "Note 0149"
 
 
 async def test_a_mounted_file_is_shown_as_read_only(tmp_path: Path) -> None:
