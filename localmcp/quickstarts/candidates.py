@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import json
 import threading
-from collections import defaultdict
+from bisect import bisect_left
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from itertools import islice, takewhile
 
 import apsw
 
 from localmcp.quickstarts.matching import (
     COMMON_STEM,
+    FUZZY,
+    MOST_FUZZY,
+    MOST_PARTIAL,
+    NO_MATCH,
+    UNMATCHED_WORD,
+    WEIGHTS,
     WHOLE_FIELD_SHARE,
     Field,
     Neighbors,
@@ -37,15 +45,20 @@ class CatalogWords:
 
     def __init__(self, connection: apsw.Connection) -> None:
         self.texts: dict[Field, dict[int, str]] = {field: {} for field in FIELDS}
+        self.word_counts: dict[Field, dict[int, int]] = {field: {} for field in FIELDS}
         self.ids_by_word: dict[Field, defaultdict[str, set[int]]] = {field: defaultdict(set) for field in FIELDS}
         sql = "select id, name, display_name, description from quickstarts where deleted_at is null"
         for identity, *texts in connection.execute(sql):
             for field, text in zip(FIELDS, texts, strict=True):
                 folded = fold_text(str(text))
-                self.texts[field][identity] = folded
-                for word in split_words(folded):
+                words = split_words(folded)
+                self.texts[field][identity], self.word_counts[field][identity] = folded, len(words)
+                for word in words:
                     self.ids_by_word[field][word].add(identity)
         self.vocabulary = sorted({word for words in self.ids_by_word.values() for word in words})
+        self._words_of_length: defaultdict[int, list[str]] = defaultdict(list)
+        for word in self.vocabulary:
+            self._words_of_length[len(word)].append(word)
         self._neighbors: dict[str, Neighbors] = {}
 
     def neighbors(self, query: Query, connection: apsw.Connection) -> dict[str, Neighbors]:
@@ -61,10 +74,14 @@ class CatalogWords:
 
         budget = word_budget(word)
         # A swap of neighboring letters counts as one edit.
-        scored = process.extract(word, self.vocabulary, scorer=OSA.distance, score_cutoff=budget, limit=None)
+        lengths = range(len(word) - budget, len(word) + budget + 1)
+        others = [other for length in lengths for other in self._words_of_length.get(length, ())]
+        scored = process.extract(word, others, scorer=OSA.distance, score_cutoff=budget, limit=None)
         near = [other for other, _, _ in scored]
         if budget and len(word) >= 4:
-            near += [other for other in self.vocabulary if other[:4] == word[:4] and have_common_stem(word, other)]
+            first = bisect_left(self.vocabulary, word[:4])
+            alike = takewhile(lambda other: other[:4] == word[:4], islice(self.vocabulary, first, None))
+            near += [other for other in alike if have_common_stem(word, other)]
         measured = _measure_edits(connection, word, list(dict.fromkeys(near)))
         edits = {other: count for other, count in measured.items() if may_mean(word, other, count)}
         evidence = {other for other in edits if is_sure(word, other, edits[other]) and not self._is_common(other)}
@@ -78,22 +95,48 @@ class CatalogWords:
         titles = len(self.ids_by_word["display_name"].get(word, ()))
         return titles > max(LEAST_COMMON, COMMON_SHARE * len(self.texts["name"]))
 
-    def candidates(self, query: Query, field: Field, neighbors: Mapping[str, Neighbors], max_distance: int) -> set[int]:
-        """Return ids of the quick starts whose field holds the query, or a word that one of its words may mean, or
-        may be the whole query, mistyped."""
+    def candidates(
+        self, query: Query, field: Field, neighbors: Mapping[str, Neighbors], max_distance: int
+    ) -> dict[int, int]:
+        """Return id -> the least score that it can have, of the quick starts whose field may answer.
+
+        It holds the query, or is the query mistyped as a whole, or holds as many of the query's words, or what they may
+        mean, as a match must.
+        """
         from rapidfuzz import process
         from rapidfuzz.distance import Levenshtein
 
-        texts, pattern = self.texts[field], bare(query.text)
+        texts, pattern, weight = self.texts[field], bare(query.text), WEIGHTS[field]
         if not query.words:
-            return {identity for identity, text in texts.items() if text == query.text}
-        ids = {identity for identity, text in texts.items() if pattern in text}
-        for word in query.significant_words:
-            for other in neighbors[word].edits:
-                ids |= self.ids_by_word[field].get(other, set())
+            return {identity: 0 for identity, text in texts.items() if text == query.text}
+        found, strong = Counter[int](), Counter[int]()
+        significant = query.significant_words
+        for word in significant:
+            ids = set[int]().union(*(self.ids_by_word[field].get(other, ()) for other in neighbors[word].edits))
+            found.update(ids)
+            if word in query.strong:
+                strong.update(ids)
+        least = {
+            identity: FUZZY + weight * UNMATCHED_WORD * (len(significant) - count)
+            for identity, count in found.items()
+            if 2 * count >= len(significant) or 2 * strong[identity] >= len(query.strong)
+        }
         most = min(max_distance, int(WHOLE_FIELD_SHARE * (len(query.text) + max_distance)))
         near = process.extract(query.text, texts, scorer=Levenshtein.distance, score_cutoff=most, limit=None)
-        return ids.union(identity for _, _, identity in near)
+        for _, distance, identity in near:
+            least[identity] = min(least.get(identity, NO_MATCH), FUZZY + weight * distance)
+        least = {identity: min(score, MOST_FUZZY) for identity, score in least.items()}
+        if not pattern.isalnum():
+            return least | {identity: 0 for identity, text in texts.items() if pattern in text}
+        parts = dict[int, int]()
+        for word, ids in self.ids_by_word[field].items():
+            if pattern in word:
+                extra = len(word) - len(pattern)
+                parts.update((identity, extra) for identity in ids if extra < parts.get(identity, len(word)))
+        counts = self.word_counts[field]
+        return least | {
+            identity: min(weight * (counts[identity] - 1 + extra), MOST_PARTIAL) for identity, extra in parts.items()
+        }
 
 
 def _measure_edits(connection: apsw.Connection, word: str, others: Sequence[str]) -> dict[str, int]:

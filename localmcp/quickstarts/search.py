@@ -32,6 +32,8 @@ from localmcp.wording.spelling import likeliest_word
 LOOSENESS_STEPS = 64
 """The registered function packs score and looseness into one number: score x 64 + looseness."""
 MOST_FALLBACKS = 250
+RANKED_AT_ONCE = 50
+"""Candidates that are scored before it is asked whether a further one can still be among the best."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +86,21 @@ def find_quickstarts(connection: apsw.Connection, cache: WordCache, request: Req
     queries: dict[Field, Query] = {where: read_query(text) for where, text in request.texts.items()}
     allowed = tagged_ids(connection, request.tag)
     neighbors: dict[str, Neighbors] = {}
-    ids = set[int]()
+    least: dict[int, int] = {}
     for where, query in queries.items():
         neighbors |= words.neighbors(query, connection)
-        ids |= words.candidates(query, where, neighbors, request.max_distance)
+        for identity, score in words.candidates(query, where, neighbors, request.max_distance).items():
+            least[identity] = min(score, least.get(identity, NO_MATCH))
     if allowed is not None:
-        ids.intersection_update(allowed)
+        least = {identity: least[identity] for identity in allowed if identity in least}
     _register_functions(connection, queries, neighbors, request.max_distance)
-    matches = _rank(connection, queries, ids, request.limit)
+    matches: list[Found] = []
+    ids = sorted(least, key=lambda identity: least[identity])
+    for start in range(0, len(ids), RANKED_AT_ONCE):
+        if len(matches) == request.limit and matches[-1].score < least[ids[start]]:
+            break
+        matches += _rank(connection, queries, ids[start : start + RANKED_AT_ONCE], request.limit)
+        matches = sorted(matches, key=lambda match: match.place)[: request.limit]
     if len(matches) < request.limit:
         matches += _in_documents(connection, queries, matches, allowed, request.limit - len(matches))
     if matches:
