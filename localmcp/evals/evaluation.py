@@ -15,9 +15,10 @@ from typing import Any, cast
 
 from localmcp.errors import InvalidInput, ModelUnavailable, NotFound
 from localmcp.evals.metrics import ndcg, paired_interval, percentile, recall, reciprocal_rank
-from localmcp.index.candidates import Mode, SearchRequest
 from localmcp.index.collections import choose_collections
+from localmcp.index.fusion import Mode
 from localmcp.index.index import Index
+from localmcp.index.search import SearchRequest
 from localmcp.models import LazyEmbedder
 from localmcp.schemas import nearest, shorten_value
 from localmcp.storage.database import Database, fetch_all

@@ -46,7 +46,10 @@ class Group:
     id: int
     collection_id: int
     language: str
+    kind: str
     chunks: int
+    gap: float | None = None
+    """How sharply the model tells its passages apart; None where it was not measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,16 +111,16 @@ def adapt_weights(database: Database, embedder: Embedder) -> int:
 def _changed_groups(connection: apsw.Connection, model_id: int) -> list[Group]:
     """Return the groups to measure, with the passages that have vectors so far: the share that no longer waits."""
     sql = f"""
-        select groups.id, groups.collection_id, language, chunks, measured_chunks from groups
+        select groups.id, groups.collection_id, language, groups.kind, chunks, measured_chunks from groups
         join collections on collections.id = groups.collection_id where model_id = ? and groups.kind <> '{WORD_ONLY}'
     """
     rows = fetch_all(connection, sql, (model_id,))
     shares = {collection_id: _embedded_share(connection, collection_id) for _, collection_id, *_ in rows}
     changed: list[Group] = []
-    for group_id, collection_id, language, chunks, measured in rows:
+    for group_id, collection_id, language, kind, chunks, measured in rows:
         embedded = int(chunks * shares[collection_id])
         if embedded >= LEAST_CHUNKS and (embedded >= GROWTH * measured or GROWTH * embedded <= measured):
-            changed.append(Group(group_id, collection_id, language, embedded))
+            changed.append(Group(group_id, collection_id, language, kind, embedded))
     return changed
 
 
@@ -171,26 +174,27 @@ def _window(text: str, number: int) -> str:
     return " ".join(words[start : start + WINDOW_WORDS])
 
 
-def weight_for(
-    connection: apsw.Connection, by_word: Sequence[int], by_meaning: Sequence[int], default: float, trust: Trust
-) -> float:
-    """Return the mean weight of the groups that the first ten hits of both arms are in, once for each arm.
+def load_groups(connection: apsw.Connection, collection_ids: Sequence[int]) -> dict[int, Group]:
+    """Return the groups of those collections, by id."""
+    sql = """
+        select id, collection_id, language, kind, chunks, gap from groups
+        where collection_id in (select value from carray(?))
+    """
+    rows = fetch_all(connection, sql, (apsw.carray(array("q", collection_ids)),)) if collection_ids else []
+    return {row[0]: Group(*row) for row in rows}
+
+
+def weight_for(groups: Sequence[Group], default: float, trust: Trust) -> float:
+    """Return the mean weight of the groups of the first hits, one for each hit.
 
     Unmeasured groups count `default`, but no more than a measured one may in their language.
     """
-    ids = [*by_word[:DEEP], *by_meaning[:DEEP]]
-    if not ids:
-        return default
-    sql = """
-        select chunks.id, gap, language from chunks join groups on groups.id = group_id
-        where chunks.id in (select value from carray(?))
-    """
-    rows = fetch_all(connection, sql, (apsw.carray(array("q", dict.fromkeys(ids))),))
-    weights = {chunk_id: _group_weight(gap, language, default, trust) for chunk_id, gap, language in rows}
-    return round(sum(weights.get(chunk_id, default) for chunk_id in ids) / len(ids), 4)
-
-
-def _group_weight(gap: float | None, language: str, default: float, trust: Trust) -> float:
-    if gap is not None:
-        return weight_of(gap, language, trust)
-    return default if language == READ_LANGUAGE else min(default, trust.foreign)
+    weights = [
+        weight_of(group.gap, group.language, trust)
+        if group.gap is not None
+        else default
+        if group.language == READ_LANGUAGE
+        else min(default, trust.foreign)
+        for group in groups
+    ]
+    return round(sum(weights) / len(weights), 4) if weights else default

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +11,7 @@ from localmcp.errors import InvalidInput, ModelMismatch, NotFound
 from localmcp.humanize import choices, command_line
 from localmcp.models import DEFAULT_NAME, MULTILINGUAL_NAME
 from localmcp.schemas import did_you_mean
-from localmcp.storage.database import fetch_all, fetch_column, fetch_one
+from localmcp.storage.database import fetch_all, fetch_one
 from localmcp.storage.times import utc_now
 from localmcp.tools import current_scope
 
@@ -203,24 +201,3 @@ def claim_collection(connection: apsw.Connection, collection: Collection, model_
             hint=f"{advise_model(theirs, dimension)}   (or use another --collection)",
         )
     return Collection(collection.id, collection.name, collection.description, model_id)
-
-
-def groups_in_other_languages(
-    connection: apsw.Connection, language: str | None, collection_ids: Sequence[int]
-) -> Sequence[int]:
-    """Return the groups of chunks in another language than the question's; none where that is undecided."""
-    sql = "select id from groups where language != ? and chunks > 0 and collection_id in (select value from carray(?))"
-    bindings = (language, apsw.carray(array("q", collection_ids)))
-    return fetch_column(connection, sql, bindings) if language else []
-
-
-def in_groups(connection: apsw.Connection, groups: Sequence[int], chunk_ids: Sequence[int]) -> frozenset[int]:
-    """Return those of the chunks that are in one of the groups."""
-    if not groups or not chunk_ids:
-        return frozenset()
-    sql = """
-        select id from chunks
-        where id in (select value from carray(?)) and group_id in (select value from carray(?))
-    """
-    bindings = (apsw.carray(array("q", chunk_ids)), apsw.carray(array("q", groups)))
-    return frozenset(fetch_column(connection, sql, bindings))

@@ -6,16 +6,12 @@ A document's date is what its own text or properties say, else when its file was
 from __future__ import annotations
 
 import re
-from array import array
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import Literal, NamedTuple
 
-import apsw
-
 from localmcp.errors import InvalidInput
-from localmcp.storage.database import fetch_all
 from localmcp.storage.times import days_ago, parse_span
 from localmcp.wording.normalize import stop_words, words
 
@@ -137,17 +133,6 @@ def _series(title: str) -> tuple[str, ...]:
 def _is_alike(subject: str, word: str) -> bool:
     shorter, longer = sorted((subject, word), key=len)
     return shorter == longer or (len(shorter) >= _LEAST_PART and shorter in longer)
-
-
-def load_dates(connection: apsw.Connection, chunk_ids: Iterable[int]) -> dict[int, tuple[str, str]]:
-    """Return chunk id -> date and title of its document."""
-    sql = f"""
-        select chunks.id, {SOURCE_DATE}, title from chunks join sources on sources.id = source_id
-        where chunks.id in (select value from carray(?))
-    """
-    ids = array("q", chunk_ids)
-    rows = fetch_all(connection, sql, (apsw.carray(ids),)) if ids else []
-    return {chunk_id: (day, title) for chunk_id, day, title in rows}
 
 
 def order_by_date(candidates: Sequence[Dated], sort: Sort, latest: Latest | None = None) -> list[int]:

@@ -19,20 +19,13 @@ import apsw
 
 from localmcp.errors import AccessDenied, ConfigurationError, FileUnavailable, Interrupted, LocalMCPError, NotFound
 from localmcp.humanize import command_line
-from localmcp.index.candidates import (
-    ARM_DEPTH,
-    Hit,
-    Mode,
-    SearchOutcome,
-    SearchRequest,
-    is_doubtful,
-    ordered_by_date,
-)
 from localmcp.index.collections import visible_collections
 from localmcp.index.dates import Dated
+from localmcp.index.fusion import ARM_DEPTH, Mode
 from localmcp.index.index import Index
 from localmcp.index.keyword import KeywordQuery, Term
 from localmcp.index.relevance import LOOKED_AT
+from localmcp.index.search import Hit, SearchOutcome, SearchRequest, is_doubtful, ordered_by_date
 from localmcp.storage.database import Database
 from localmcp.tools import current_scope
 
@@ -247,14 +240,14 @@ def _join(request: SearchRequest, parts: Sequence[_Part], notices: list[str]) ->
         parts[0].outcome if parts else SearchOutcome([], 0),
         query=_joined_query([part.outcome.query for part in parts if part.outcome.query]),
         total=sum(part.outcome.total for part in parts) - (len(ranked) - len(hits)),
-        doubtful=is_doubtful(hits[:LOOKED_AT]),
+        doubtful=is_doubtful(hits),
         notices=notices,
         searched={"files": len(parts), "chunks": sum(chunks)} | sum(map(Counter, searched), Counter[str]()),
     )
     covered = sum(count * part.outcome.coverage for count, part in zip(chunks, parts, strict=True))
     outcome.coverage = round(covered / sum(chunks), 4) if sum(chunks) else 1.0
     if request.by_date:
-        dated = [Dated(hit.relevance, hit.date or "", hit.passage.title) for hit in hits[:ARM_DEPTH]]
+        dated = [Dated(hit.relevance, hit.passage.date or "", hit.passage.title) for hit in hits[:ARM_DEPTH]]
         hits = [hits[number] for number in ordered_by_date(request, dated, outcome)] + hits[ARM_DEPTH:]
     outcome.hits = hits[request.offset : request.offset + request.limit]
     return outcome

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import apsw
 
 from localmcp.index.collections import Collection
-from localmcp.storage.database import fetch_all, fetch_column
+from localmcp.storage.database import fetch_all
 from localmcp.wording.normalize import fold
 
 MOST_NAMED = 5
@@ -59,22 +58,6 @@ def named_sources(connection: apsw.Connection, text: str, collections: Sequence[
         if len(in_path) == most:
             shares[source_id] = len(in_name) / len(set(words_of(name)))
     return Named(shares, most == len(words)) if len(shares) <= MOST_NAMED else Named()
-
-
-def first_chunks(connection: apsw.Connection, source_ids: Iterable[int]) -> list[int]:
-    """Return the first chunk of each document."""
-    sql = "select id from chunks where position = 0 and source_id in (select value from carray(?))"
-    return fetch_column(connection, sql, (apsw.carray(array("q", source_ids)),))
-
-
-def named_chunks(connection: apsw.Connection, source_ids: Iterable[int], candidates: Iterable[int]) -> dict[int, int]:
-    """Return those of the candidates that are in one of the documents: chunk id -> source id."""
-    sql = """
-        select id, source_id from chunks indexed by chunk_sources
-        where id in (select value from carray(?)) and source_id in (select value from carray(?))
-    """
-    bindings = apsw.carray(array("q", candidates)), apsw.carray(array("q", source_ids))
-    return dict(fetch_all(connection, sql, bindings))
 
 
 def _paths(connection: apsw.Connection, text: str, collections: Sequence[Collection]) -> Iterator[tuple[int, str]]:

@@ -7,9 +7,8 @@ import re
 import threading
 from array import array
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import apsw
@@ -43,8 +42,6 @@ SATURATION = 1.2
 """The `k1` of FTS5's bm25: how soon further mentions of a term add little."""
 HEAVIEST = 8
 """Words by which a question is measured: paragraphs hold many that no answer repeats."""
-MOST_FACTORS = 20_000
-"""Lengths for which the change is remembered."""
 NEIGHBOR_SHARE = 0.4
 """How much of a passage's score is the mean of its own and those of the passages before and after it: a document that
 answers in several places comes before one lucky passage (nDCG@10 of hybrid search: Cranfield .5675 -> .5716, sections
@@ -100,18 +97,12 @@ class KeywordQuery:
     """(word, reason) of what is not searched for."""
     missing_idf: float = 0.0
     """idf of a word that is in no passage."""
+    mean_length: float = 0.0
+    """Indexed words of a passage of the file, about."""
 
     @property
     def repairs(self) -> list[Correction]:
         return list({term.repair.word: term.repair for term in self.terms if term.repair}.values())
-
-    @property
-    def exact_terms(self) -> list[Term]:
-        return [term for term in self.terms if term.repair is None]
-
-    @property
-    def repaired_terms(self) -> list[Term]:
-        return [term for term in self.terms if term.repair is not None]
 
 
 _Counts = tuple[Counter[str], Counter[str]]
@@ -119,12 +110,16 @@ _Counts = tuple[Counter[str], Counter[str]]
 
 
 class Vocabulary:
-    """The surface words of each collection, in memory from the first correction on. Thread-safe."""
+    """The surface words of each collection, in memory from the first correction on, and how long passages are.
+
+    Thread-safe.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._generation = -1
         self._words: dict[int, WordList] = {}
+        self._measured, self._mean_length = 0, 0.0
 
     def lists(self, connection: apsw.Connection, generation: int, collection_ids: Sequence[int]) -> list[WordList]:
         """Return the words of each of those collections."""
@@ -135,6 +130,17 @@ class Vocabulary:
                 sql = "select word, chunks from words where collection_id = ?"
                 self._words[collection_id] = WordList(dict(fetch_all(connection, sql, (collection_id,))))
             return [self._words[collection_id] for collection_id in collection_ids]
+
+    def mean_length(self, connection: apsw.Connection, chunks: int) -> float:
+        """Return the mean number of indexed words of a passage, measured again when a tenth of the passages is new.
+
+        Reading every length takes 5 ms for 100,000 passages.
+        """
+        with self._lock:
+            if 10 * abs(chunks - self._measured) >= chunks:
+                sql = "select coalesce(avg(words), 0.0) from chunks indexed by chunk_sources"
+                self._measured, self._mean_length = chunks, fetch_one(connection, sql)
+            return self._mean_length
 
 
 def attainable(query: KeywordQuery) -> float:
@@ -171,7 +177,8 @@ def build_query(
     unmatched = [
         (word, WITHIN if compounding and words.hold_within(word) else ABSENT) for word in dict.fromkeys(absent)
     ]
-    return KeywordQuery(tuple(searched), languages, (*dropped, *unmatched), inverse_frequency(0, total))
+    mean_length = vocabulary.mean_length(connection, total)
+    return KeywordQuery(tuple(searched), languages, (*dropped, *unmatched), inverse_frequency(0, total), mean_length)
 
 
 def _few_times(units: Iterable[tuple[str, ...]]) -> Iterator[tuple[str, ...]]:
@@ -349,16 +356,20 @@ def _within_budget(terms: Sequence[Term]) -> tuple[list[Term], list[Term]]:
 
 def search_words(connection: apsw.Connection, query: KeywordQuery, depth: int, sources: Any = None) -> dict[int, float]:
     """Return chunk id -> bm25 (higher is better), best first, at most `depth`; `sources` (int64 array) restricts it."""
-    scores = _bm25(connection, query.exact_terms, depth, sources)
-    repaired = _bm25(connection, query.repaired_terms, depth, sources)
+    exact = [term for term in query.terms if term.repair is None]
+    scores = _bm25(connection, exact, query.mean_length, depth, sources)
+    repaired = [term for term in query.terms if term.repair is not None]
     if not repaired:
         return scores
-    for chunk_id, score in repaired.items():
+    for chunk_id, score in _bm25(connection, repaired, query.mean_length, depth, sources).items():
         scores[chunk_id] = scores.get(chunk_id, 0.0) + REPAIR_WEIGHT * score
     return dict(sorted(scores.items(), key=lambda item: (-item[1], item[0]))[:depth])
 
 
-def _bm25(connection: apsw.Connection, terms: Sequence[Term], depth: int, sources: Any) -> dict[int, float]:
+def _bm25(
+    connection: apsw.Connection, terms: Sequence[Term], mean: float, depth: int, sources: Any
+) -> dict[int, float]:
+    """Return chunk id -> bm25; `mean`: indexed words of a passage of the file."""
     if not terms or (sources is not None and not len(sources)):
         return {}
     # The list is made once: inside an `exists` SQLite reads the array again for every posting (386 ms instead of 3).
@@ -367,8 +378,7 @@ def _bm25(connection: apsw.Connection, terms: Sequence[Term], depth: int, source
             in (select value from carray(:sources))
     """
     sql = f"""
-        select id + 0, score, (select cast(sz as blob) from chunks_fts_docsize where chunks_fts_docsize.id = hits.id)
-        from (
+        select id, score, (select words from chunks indexed by chunk_sources where chunks.id = hits.id) from (
             select rowid as id, bm25(chunks_fts, {TITLE_WEIGHT}, {TEXT_WEIGHT}) as score from chunks_fts
             where chunks_fts match :match {narrowing if sources is not None else ""}
             order by score, rowid limit :depth
@@ -383,66 +393,38 @@ def _bm25(connection: apsw.Connection, terms: Sequence[Term], depth: int, source
     bindings: dict[str, Any] = {"match": match, "depth": depth}
     if sources is not None:
         bindings["sources"] = apsw.carray(sources)
-    mean = _mean_length(connection)
+    hits = fetch_all(connection, sql, bindings)
     scores = [
-        (score / copies * _length_factor(sizes, mean), chunk_id)
-        for chunk_id, score, sizes in fetch_all(connection, sql, bindings)
+        (score / copies * _length_factor(max(length or 0, 0) / mean if mean > 0 else 1.0), chunk_id)
+        for chunk_id, score, length in hits
     ]
     return {chunk_id: -score for score, chunk_id in sorted(scores)}
 
 
-def mix_neighbors(connection: apsw.Connection, scores: dict[int, float], chunk_ids: Iterable[int]) -> dict[int, float]:
-    """Return the scores of those chunks that have one, with a share of their neighbors' scores.
-
-    Neighbors are the chunks of the same source with the ids before and after, as they were written.
-    """
-    scored = [chunk_id for chunk_id in dict.fromkeys(chunk_ids) if chunk_id in scores]
-    sql = """
-        select id + 0, source_id + 0 from carray(?)
-        cross join chunks indexed by chunk_sources on id between value - 1 and value + 1
-    """
-    sources = dict(fetch_all(connection, sql, (apsw.carray(array("q", scored)),))) if scored else {}
-    mixed: dict[int, float] = {}
-    for chunk_id in scored:
-        score, source_id, beside, count = scores[chunk_id], sources.get(chunk_id), 0.0, 1
-        for near_id in (chunk_id - 1, chunk_id + 1):
-            if sources.get(near_id) == source_id:
-                beside += scores.get(near_id, 0.0)
-                count += 1
-        mixed[chunk_id] = (1 - NEIGHBOR_SHARE) * score + NEIGHBOR_SHARE * ((score + beside) / count)
-    return mixed
-
-
-@lru_cache(maxsize=MOST_FACTORS)
-def _length_factor(sizes: bytes | None, mean: float) -> float:
-    """Return what turns a score of FTS5 into one with our `b`, by the record of the sizes of a chunk's columns."""
-    ratio = sum(_varints(sizes or b"")) / mean if mean else 1.0
+def _length_factor(ratio: float) -> float:
+    """Return what turns a score of FTS5 into one with our `b`; `ratio`: the length of the passage to the mean."""
     theirs, ours = (
         TYPICAL_FREQUENCY + SATURATION * (1 - share + share * ratio) for share in (FTS5_LENGTH_SHARE, LENGTH_SHARE)
     )
     return theirs / ours
 
 
-def _mean_length(connection: apsw.Connection) -> float:
-    """Return the mean number of indexed words of a chunk, from the record that FTS5 keeps for bm25; 0 if there is none.
+def mix_neighbors(
+    scores: Mapping[int, float], chunk_ids: Iterable[int], sources: Mapping[int, int]
+) -> dict[int, float]:
+    """Return the scores of those chunks that have one, with a share of their neighbors' scores.
 
-    The record holds the number of rows, then the number of words of each column (https://sqlite.org/fts5.html, 3.x).
+    Neighbors are the chunks of the same source (`sources`: chunk id -> source id) with the ids before and after, as
+    they were written.
     """
-    record = fetch_one(connection, "select cast(block as blob) from chunks_fts_data where id = 1")
-    rows, *words = _varints(record or b"\0") or (0,)
-    return sum(words) / rows if rows else 0.0
-
-
-def _varints(record: bytes) -> list[int]:
-    """Read SQLite's variable-length integers: seven bits a byte, the highest bit set on all but the last byte."""
-    values: list[int] = []
-    value = 0
-    for byte in record:
-        value = value << 7 | byte & 0x7F
-        if byte < 0x80:
-            values.append(value)
-            value = 0
-    return values
+    mixed: dict[int, float] = {}
+    for chunk_id in chunk_ids:
+        if (score := scores.get(chunk_id)) is None:
+            continue
+        beside = [row for row in (chunk_id - 1, chunk_id + 1) if sources.get(row, 0) == sources.get(chunk_id)]
+        mean = (score + sum(scores.get(row, 0.0) for row in beside)) / (1 + len(beside))
+        mixed[chunk_id] = (1 - NEIGHBOR_SHARE) * score + NEIGHBOR_SHARE * mean
+    return mixed
 
 
 def match_expression(terms: Sequence[Term]) -> str:

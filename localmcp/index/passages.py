@@ -11,6 +11,7 @@ from typing import Any
 
 import apsw
 
+from localmcp.index.dates import SOURCE_DATE
 from localmcp.schemas import list_of, mapping_of
 from localmcp.storage.database import fetch_all, fetch_one
 
@@ -45,11 +46,23 @@ class Passage:
     last_page: int | None
     language: str
     format: str
+    date: str | None
+    """Of the document, `2026-03-14 09:30:00` in UTC."""
 
     @property
     def headings(self) -> list[str]:
         """The heading path, outermost first."""
         return read_texts(self.headings_json)
+
+    @property
+    def identity(self) -> Hashable:
+        """What is the same for copies of a file: where they are kept, title, bytes, and place in them.
+
+        Texts that come from no file have no copies: each was put in on purpose.
+        """
+        if self.uri is None:
+            return self.chunk_id
+        return self.sha256, self.start, self.stop, self.title, self.collection_id, self.partition
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -73,10 +86,11 @@ def _read_json(text: str) -> Any:
         return None
 
 
-_PASSAGE = """
+_PASSAGE = f"""
     select chunks.id, chunks.uuid, sources.id, sources.uuid, collections.id, collections.name, partitions.name,
         sources.title, source_type, uri, sha256, size, mtime_ns, metadata, chunks.text, position, chunk_count, start,
-        stop, headings, first_line, last_line, first_page, last_page, groups.language, sources.format
+        stop, headings, first_line, last_line, first_page, last_page, groups.language, sources.format,
+        {SOURCE_DATE}
     from chunks
     join sources on sources.id = chunks.source_id
     join collections on collections.id = sources.collection_id
@@ -91,20 +105,6 @@ def load_passages(connection: apsw.Connection, chunk_ids: Iterable[int]) -> dict
     sql = f"{_PASSAGE} where chunks.id in (select value from carray(?))"
     rows = {row[0]: row for row in fetch_all(connection, sql, (apsw.carray(ids),))} if ids else {}
     return {chunk_id: _passage(rows[chunk_id]) for chunk_id in ids if chunk_id in rows}
-
-
-def load_identities(connection: apsw.Connection, chunk_ids: Sequence[int]) -> dict[int, Hashable]:
-    """Return chunk id -> what is the same for copies of a file: where they are kept, title, bytes, and place in them.
-
-    Texts that come from no file have no copies: each was put in on purpose.
-    """
-    sql = """
-        select chunks.id, sha256, start, stop, title, collection_id, partition_id
-        from chunks join sources on sources.id = source_id
-        where chunks.id in (select value from carray(?)) and uri is not null
-    """
-    rows = fetch_all(connection, sql, (apsw.carray(array("q", chunk_ids)),)) if chunk_ids else []
-    return {row[0]: row[1:] for row in rows}
 
 
 def find_passage(connection: apsw.Connection, chunk_uuid: bytes) -> Passage | None:
@@ -124,6 +124,7 @@ def passages_of_source(
 _TYPES: tuple[type | tuple[type, ...], ...] = (
     int, bytes, int, str, int, str, (str, NoneType), str, str, (str, NoneType), str, int, (int, NoneType), str, str,
     int, int, int, int, str, int, int, (int, NoneType), (int, NoneType), str, str,
+    (str, NoneType),
 )  # fmt: skip
 """Of the columns of `_PASSAGE`, which damage or somebody else may have changed."""
 

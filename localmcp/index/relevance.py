@@ -149,8 +149,11 @@ def unique_codes(query: KeywordQuery) -> frozenset[str]:
     total = sum(term.idf for term in query.terms)
     return frozenset(
         term.word
-        for term in query.exact_terms
-        if _is_code(term.word) and 0 < term.chunks <= RARE_CHUNKS and term.idf >= CODE_SHARE * total
+        for term in query.terms
+        if term.repair is None
+        and _is_code(term.word)
+        and 0 < term.chunks <= RARE_CHUNKS
+        and term.idf >= CODE_SHARE * total
     )
 
 

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from localmcp.humanize import counted
-from localmcp.index.candidates import Hit, SearchOutcome
 from localmcp.index.highlight import matching_paragraphs, sentence_parts
 from localmcp.index.keyword import holds
+from localmcp.index.search import Hit, SearchOutcome
 from localmcp.readers.document import readable_stem
 from localmcp.readers.outline import BEGINNING
 from localmcp.tools import Answer, Json, compact_json

@@ -13,11 +13,11 @@ from typing_extensions import TypedDict
 
 from localmcp.errors import InvalidInput, NotFound
 from localmcp.files import HASH_AT_MOST, holds_other_bytes, modified_ns
-from localmcp.index.candidates import SearchRequest
 from localmcp.index.collections import visible_collections
 from localmcp.index.federation import Federation
 from localmcp.index.index import Index
 from localmcp.index.passages import Passage, find_passage, passages_of_source
+from localmcp.index.search import SearchRequest
 from localmcp.library.answers import lean_verification
 from localmcp.library.names import resolve_chunk, resolve_source, shown_id
 from localmcp.readers.outline import path_at

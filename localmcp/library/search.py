@@ -13,15 +13,15 @@ from typing import Annotated, Any, Literal, NotRequired
 from typing_extensions import TypedDict
 
 from localmcp.errors import InvalidInput
-from localmcp.index.candidates import ARM_DEPTH, Hit, Mode, SearchOutcome, SearchRequest
 from localmcp.index.collections import visible_ids
 from localmcp.index.dates import parse_range
 from localmcp.index.federation import Federation
 from localmcp.index.filters import Filters
-from localmcp.index.fusion import MatchType
+from localmcp.index.fusion import ARM_DEPTH, MatchType, Mode
 from localmcp.index.index import Index
 from localmcp.index.keyword import Term, inverse_frequency
 from localmcp.index.relevance import has_digit, unmentioned
+from localmcp.index.search import Hit, SearchOutcome, SearchRequest
 from localmcp.library.answers import excerpt_around, excerpts, lean_search
 from localmcp.library.citations import Citation, Freshness, check_freshness, cite
 from localmcp.library.names import explain_empty_filter, parse_collection, resolve_source, shown_id
@@ -392,7 +392,7 @@ def _search_hit(hit: Hit, explain: bool, adopted: bool) -> SearchHit:
     # To tens for a caller bound to collections, as word statistics would tell of the others.
     is_bound = current_scope().collections is not None
     relevance = 10 * round(hit.relevance / 10) if is_bound else round(hit.relevance)
-    date, date_from = _date(hit) if hit.date is not None else (None, None)
+    date, date_from = _date(hit) if hit.passage.date is not None else (None, None)
     fields = {
         "id": chunk_id,
         "chunkId": chunk_id,
@@ -452,7 +452,7 @@ def _explain_hit(hit: Hit) -> dict[str, Any]:
 def _date(hit: Hit) -> tuple[str, str]:
     """Return the date of the document, and where it is from."""
     own = str(hit.passage.metadata.get("date") or "")
-    day = (hit.date or "").removesuffix(" 00:00:00").replace(" ", "T")
+    day = (hit.passage.date or "").removesuffix(" 00:00:00").replace(" ", "T")
     if own[:4].isdigit() and own[4:5] == "-":
         return day, str(hit.passage.metadata.get("dateFrom") or "document")
     return day, "file" if hit.passage.mtime_ns is not None else "added"

@@ -24,7 +24,7 @@ from localmcp.errors import (
 )
 from localmcp.files import expand_home, is_filled, signature_of, write_atomically
 from localmcp.humanize import command_line
-from localmcp.index.candidates import Mode
+from localmcp.index.fusion import Mode
 from localmcp.index.index import MODEL_WAIT_SECONDS, Index
 from localmcp.models import Embedder, LazyEmbedder
 from localmcp.packs.manifest import read_manifest

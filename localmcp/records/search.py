@@ -10,7 +10,6 @@ import apsw
 
 from localmcp.arrays import Vectors
 from localmcp.errors import InvalidInput, LocalMCPError, ModelMismatch, NotFound, Unavailable
-from localmcp.index.candidates import SearchRequest
 from localmcp.index.chunk_rows import asks_for_pages, find_partition, load_rows
 from localmcp.index.collection_vectors import Match, best_matches, nearest_to_any
 from localmcp.index.collections import Collection, advise_model, find_model, hint_for, visible_collections
@@ -18,6 +17,7 @@ from localmcp.index.conditions import parse_condition
 from localmcp.index.dates import parse_range
 from localmcp.index.filters import Filters
 from localmcp.index.index import Index
+from localmcp.index.search import SearchRequest
 from localmcp.models import LazyEmbedder, ModelIdentity
 from localmcp.records.filter_fields import explain_misses
 from localmcp.records.milvus_copies import MilvusCopies

@@ -120,7 +120,7 @@ SCHEMA = """
         digest blob not null       -- of the embedded text: the same digest keeps id and vector
     ) strict;
     create index chunks_by_source on chunks (source_id, position);
-    create index chunk_sources on chunks (id, source_id);  -- filters read this, not the text
+    create index chunk_sources on chunks (id, source_id, group_id, words);  -- searches read this, not the text
 
     create virtual table chunks_fts using fts5 (
         title, text, content = '', contentless_delete = 1, tokenize = 'unicode61 remove_diacritics 2'

@@ -30,9 +30,9 @@ from typing import Any
 import numpy as np
 
 from localmcp.config import Settings, sample_directory
-from localmcp.index.candidates import Found, Hit, SearchOutcome, SearchRequest
 from localmcp.index.keyword import KeywordQuery, inverse_frequency
 from localmcp.index.relevance import LOOKED_AT, Signals, unique_codes
+from localmcp.index.search import Found, Hit, SearchOutcome, SearchRequest
 from localmcp.workspace import Workspace
 
 HERE = Path(__file__).parent

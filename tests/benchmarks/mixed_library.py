@@ -48,7 +48,7 @@ from typing import NamedTuple
 from make_sets import MANUALS, manual_pages
 
 from localmcp.config import Settings
-from localmcp.index.candidates import SearchRequest
+from localmcp.index.search import SearchRequest
 from localmcp.workspace import Workspace
 
 WRITTEN = Path(__file__).with_suffix(".txt")

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from localmcp.config import Settings
-from localmcp.index.candidates import SearchRequest
+from localmcp.index.search import SearchRequest
 from localmcp.storage.database import fetch_all
 from localmcp.workspace import Workspace
 

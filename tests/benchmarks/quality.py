@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from localmcp.config import Settings
-from localmcp.index.candidates import Mode, SearchRequest
+from localmcp.index.fusion import Mode
+from localmcp.index.search import SearchRequest
 from localmcp.workspace import Workspace
 
 MODES: tuple[Mode, ...] = ("keyword", "semantic", "hybrid")

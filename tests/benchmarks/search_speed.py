@@ -25,7 +25,6 @@ from typing import Any
 
 import numpy as np
 
-from localmcp.index.candidates import SearchRequest
 from localmcp.index.collection_vectors import best_matches
 from localmcp.index.collections import (
     claim_collection,
@@ -37,6 +36,7 @@ from localmcp.index.collections import (
 from localmcp.index.drafts import ChunkDraft, SourceDraft
 from localmcp.index.filters import Filters
 from localmcp.index.index import Index
+from localmcp.index.search import SearchRequest
 from localmcp.index.sources import put_source
 from localmcp.index.vector import Made, exact_cosines
 from localmcp.models import LazyEmbedder, ModelIdentity

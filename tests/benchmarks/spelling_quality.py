@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 from localmcp.config import Settings, sample_directory
-from localmcp.index.candidates import SearchRequest
+from localmcp.index.search import SearchRequest
 from localmcp.workspace import Workspace
 
 

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from localmcp.config import Settings
-from localmcp.index.candidates import SearchRequest
 from localmcp.index.dates import parse_moment
 from localmcp.index.filters import Filters
+from localmcp.index.search import SearchRequest
 from localmcp.workspace import Workspace
 
 QUESTIONS = Path(__file__).parent / "time_questions.json"
@@ -48,7 +48,9 @@ def main() -> None:
         for question in table["questions"]:
             asked = request(question, date.fromisoformat(table["today"]))
             hits = workspace.index.search(asked).hits
-            inside = all((asked.filters.since or "") <= (hit.date or "") < (asked.filters.until or "9") for hit in hits)
+            inside = all(
+                (asked.filters.since or "") <= (hit.passage.date or "") < (asked.filters.until or "9") for hit in hits
+            )
             first = hits[0].passage.title if hits else "nothing"
             right[question["kind"]].append(inside and first in question["expected"])
             if options.show and not right[question["kind"]][-1]:

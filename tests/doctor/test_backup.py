@@ -17,9 +17,9 @@ from folders import many_sections, titles, write
 from localmcp.doctor.backups import back_up, restore
 from localmcp.doctor.optimization import optimize
 from localmcp.errors import FileUnavailable, InvalidInput, NotOurFile
-from localmcp.index.candidates import SearchRequest
 from localmcp.index.collections import choose_collections
 from localmcp.index.reembedding import clean, reembed
+from localmcp.index.search import SearchRequest
 from localmcp.models import HashEmbedder
 from localmcp.storage.database import Database, fetch_one
 from localmcp.workspace import Workspace, open_workspace

@@ -24,9 +24,9 @@ from localmcp.doctor.examination import examine, run_checks
 from localmcp.doctor.repair import repair
 from localmcp.errors import FileUnavailable, ModelUnavailable
 from localmcp.files import scratch_folder
-from localmcp.index.candidates import SearchRequest
 from localmcp.index.collections import choose_collections
 from localmcp.index.reembedding import reembed
+from localmcp.index.search import SearchRequest
 from localmcp.models.hashing import HashEmbedder
 from localmcp.workspace import Workspace, open_workspace
 

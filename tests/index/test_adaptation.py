@@ -10,7 +10,7 @@ import pytest
 
 from localmcp.config import Settings
 from localmcp.index.adaptation import LEAST_CHUNKS, adapt_weights, weight_of
-from localmcp.index.candidates import SearchRequest
+from localmcp.index.search import SearchRequest
 from localmcp.storage.database import fetch_all
 from localmcp.workspace import Workspace
 

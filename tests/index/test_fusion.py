@@ -6,15 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localmcp.index.candidates import Arms, Found, SearchOutcome, SearchRequest
-from localmcp.index.fusion import (
-    Weights,
-    fuse,
-    keyword_score,
-    match_type,
-    semantic_score,
-)
-from localmcp.index.keyword import ABSENT, KeywordQuery, Term
+from localmcp.index.fusion import Arms, Weights, fuse, keyword_score, rank, semantic_score
+from localmcp.index.keyword import ABSENT, KeywordQuery, Term, attainable
+from localmcp.index.search import DEMANDED_SHARE
 
 SCORES = st.dictionaries(st.integers(1, 50), st.floats(-1, 1), max_size=30)
 BM25 = st.dictionaries(st.integers(1, 50), st.floats(0.001, 40), max_size=30)
@@ -48,14 +42,6 @@ def test_the_floor_leaves_out_what_is_neither_near_nor_holds_a_word() -> None:
     assert {hit.id: hit.match_type for hit in hits} == {1: "semantic_only", 3: "keyword_only"}
 
 
-@pytest.mark.parametrize(
-    ("by_meaning", "by_word", "expected"),
-    [(True, True, "both"), (True, False, "semantic_only"), (False, True, "keyword_only")],
-)
-def test_the_match_type_names_the_arms(by_meaning: bool, by_word: bool, expected: str) -> None:
-    assert match_type(by_meaning, by_word) == expected
-
-
 @given(cosines=SCORES, bm25=BM25, weight=st.floats(0, 1), bound=st.floats(0, 100))
 def test_scores_stay_between_0_and_100_and_come_best_first(
     cosines: dict[int, float], bm25: dict[int, float], weight: float, bound: float
@@ -72,18 +58,17 @@ def test_scores_stay_between_0_and_100_and_come_best_first(
 
 @pytest.mark.parametrize(("reads_all", "order"), [(True, [1, 2]), (False, [2, 1])])
 def test_words_it_cannot_hold_do_not_put_a_passage_in_another_language_behind(reads_all: bool, order: list[int]):
-    arms = Arms(100, {1: 0.5, 2: 0.48}, {2: 3.0}, {1: 1, 2: 2}, {2: 1}, other_language=frozenset({1}))
-    arms.reads_all = reads_all
-    found = Found(SearchRequest("Wo ist der Vertrag?"), SearchOutcome([], 0), "hybrid", 0.25, arms)
-    assert [hit.id for hit in found.order(6.0)] == order
+    arms = Arms({1: 0.5, 2: 0.48, 3: 0.0}, {2: 3.0, 3: 6.0}, {1: 1, 2: 2}, {3: 1, 2: 2})
+    arms.other_language, arms.reads_all = frozenset({1}), reads_all
+    assert [hit.id for hit in rank(arms, "hybrid", Weights(), 0.25)] == [*order, 3]
 
 
 @pytest.mark.parametrize(("missing", "order"), [(0, [2, 1]), (4, [1, 2])])
 def test_the_best_hit_by_one_word_of_many_is_no_full_hit_where_the_model_reads_all(
     missing: int, order: list[int]
 ) -> None:
-    arms = Arms(100, {1: 0.5, 2: 0.35}, {2: 6.0}, {1: 1, 2: 2}, {2: 1}, reads_all=True)
+    arms = Arms({1: 0.5, 2: 0.35}, {2: 6.0}, {1: 1, 2: 2}, {2: 1}, reads_all=True)
     words = tuple((f"word{number}", ABSENT) for number in range(missing))
     query = KeywordQuery((Term("vertrag", (("vertrag",),), 3, 4.0),), ("german",), words, missing_idf=6.0)
-    found = Found(SearchRequest("Vertrag"), SearchOutcome([], 0, query), "hybrid", 0.25, arms)
-    assert [hit.id for hit in found.order(6.0)] == order
+    demanded = DEMANDED_SHARE * attainable(query)
+    assert [hit.id for hit in rank(arms, "hybrid", Weights(), 0.25, demanded)] == order

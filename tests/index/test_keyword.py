@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from library import Library
 
 from localmcp.index import keyword as keyword_module
-from localmcp.index.candidates import SearchOutcome, SearchRequest
 from localmcp.index.collections import choose_collections
 from localmcp.index.index import Index
 from localmcp.index.keyword import KeywordQuery, Vocabulary, build_query, match_expression, search_words
+from localmcp.index.search import SearchOutcome, SearchRequest
 from localmcp.storage.database import Database, fetch_one, read_generations
 from localmcp.tools import Scope, use_scope
 from localmcp.wording.languages import detect_language

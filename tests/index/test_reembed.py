@@ -17,10 +17,10 @@ from folders import CountingEmbedder, column, many_sections, write
 
 from localmcp.errors import ModelUnavailable, NotFound
 from localmcp.index import reembedding, vector_queue
-from localmcp.index.candidates import SearchRequest
 from localmcp.index.collections import Collection, choose_collections
 from localmcp.index.consistency import disagreements
 from localmcp.index.reembedding import clean, reembed, roll_back
+from localmcp.index.search import SearchRequest
 from localmcp.models import HashEmbedder
 from localmcp.storage.database import Database, fetch_one
 from localmcp.workspace import Workspace, open_workspace

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from library import Library
 
-from localmcp.index.candidates import Hit, SearchOutcome, SearchRequest
 from localmcp.index.highlight import LONGEST, MOST_READ, PART, sentence_parts, sentences
 from localmcp.index.relevance import Judge
+from localmcp.index.search import Hit, SearchOutcome, SearchRequest
 from localmcp.storage.database import Database
 
 MANUAL = """The boiler is in the utility room. Its contract number is TH-55-8013.

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from localmcp.config import Settings
-from localmcp.index.candidates import SearchRequest
+from localmcp.index.search import SearchRequest
 from localmcp.index.sentence_codes import split
 from localmcp.index.sources import purge_sources
 from localmcp.storage.database import fetch_one

@@ -16,8 +16,8 @@ from localmcp.cli.session import Session
 from localmcp.config import Settings, state_directory
 from localmcp.doctor.backups import back_up, restore
 from localmcp.errors import FileUnavailable
-from localmcp.index.candidates import SearchRequest
 from localmcp.index.collections import visible_collections
+from localmcp.index.search import SearchRequest
 from localmcp.library.ledger import waiting_pages
 from localmcp.storage.adoption import Dropped, KeptPowers, adopt
 from localmcp.storage.database import Database, fetch_one

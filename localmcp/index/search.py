@@ -1,0 +1,453 @@
+"""One search in one snapshot of a file: both arms, what they know of the candidates, their order, a page of hits."""
+
+from __future__ import annotations
+
+import json
+import time
+from array import array
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any
+
+import apsw
+
+from localmcp.arrays import Vector
+from localmcp.index.adaptation import DEEP, MULTILINGUAL_TRUST, READ_LANGUAGE, Trust, load_groups, trust_of, weight_for
+from localmcp.index.collections import Collection
+from localmcp.index.dates import Dated, Latest, Sort, asks_for_latest, order_by_date
+from localmcp.index.drafts import WORD_ONLY, heading_of
+from localmcp.index.file_names import Named, file_name, named_sources, words_of
+from localmcp.index.filters import Filters
+from localmcp.index.fusion import ARM_DEPTH, Arms, Candidate, Mode, Weights, rank
+from localmcp.index.highlight import find_highlight
+from localmcp.index.keyword import (
+    ABSENT,
+    KeywordQuery,
+    attainable,
+    build_query,
+    matched_words,
+    mix_neighbors,
+    search_words,
+)
+from localmcp.index.passages import Passage, load_passages
+from localmcp.index.relevance import LEAST, LOOKED_AT, Judge, Signals, judge
+from localmcp.index.sentence_codes import nearest_sentences
+from localmcp.index.vector import exact_cosines, nearest_chunks
+from localmcp.index.vector_queue import waiting
+from localmcp.index.word_vectors import WordReader
+from localmcp.storage.database import fetch_all, fetch_column, read_generations
+from localmcp.wording.languages import detect_language
+
+if TYPE_CHECKING:
+    from localmcp.index.index import Index
+
+DEEPEST = 1000
+"""How deep the keyword arm looks to complete the other arm's hits, and both arms for pages beyond the first hundred."""
+DEFAULT_FLOOR = 0.25
+"""The cosine from which a passage counts as near in meaning; 94 % of the relevant ones reach it (default model)."""
+LEAST_SCORE = 1e-6
+"""bm25 of a passage without a word of the query, whose document the query names."""
+DEMANDED_SHARE = 0.4
+"""The share of what the words of a question could reach that counts as a full keyword score, where the model reads all
+languages: the best hit by chance on one word of six is none (nDCG@10 of hybrid search: four mixed libraries .686 ->
+.731, .681 -> .698, .950 -> .958, .591 -> .594, English questions on Spanish passages .961 -> .967, code .892 -> .900;
+no set loses .001)."""
+ASKED_FOR = 90.0
+"""The least relevance of a passage from the document that the query names, if it says nothing else."""
+QUESTION_CHARACTERS = 200
+"""A longer text is no question for the latest of something."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchRequest:
+    """A search: its text, filters and limits."""
+
+    text: str
+    mode: Mode = "hybrid"
+    limit: int = 5
+    offset: int = 0
+    collections: tuple[str, ...] | None = None
+    filters: Filters = field(default_factory=Filters)
+    unrepaired: frozenset[str] = frozenset()
+    """Folded words that are spelt right, though no passage in this file may hold them."""
+    sort: Sort = "relevance"
+
+    @property
+    def latest(self) -> Latest | None:
+        """The part of the question that asks for the latest of several documents."""
+        return asks_for_latest(self.text[:QUESTION_CHARACTERS])
+
+    @property
+    def by_date(self) -> bool:
+        """Whether the order depends on dates."""
+        return self.sort == "newest" or self.latest is not None
+
+
+@dataclass(frozen=True, slots=True)
+class ArmScore:
+    """One arm's view of a hit."""
+
+    rank: int | None
+    """1-based place in this arm; None when the arm did not find it by itself."""
+    raw: float
+    """Cosine, or bm25."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A passage that answers, with every score."""
+
+    passage: Passage
+    scores: Candidate
+    semantic: ArmScore
+    keyword: ArmScore
+    query: KeywordQuery | None
+    matched: list[str] = field(default_factory=list[str])
+    """Query words that are in the text, its title, its headings or the name of its file."""
+    weights: Weights = field(default_factory=Weights)
+    origin: str | None = None
+    """Name of the mounted file that it is in; None for yours."""
+    relevance: float = 0.0
+    """How likely it answers, 0..100; the hits of all searches, collections and files can be compared by it."""
+    copies: tuple[Passage, ...] = ()
+    """The same passage in copies of the document: the same bytes and title in other folders."""
+
+    @property
+    def highlight(self) -> tuple[int, int] | None:
+        """Start and stop of the sentence that answers in `passage.text.strip()`; None if no word is in it."""
+        if self.query is None:
+            return None
+        return find_highlight(self.query, self.passage.text.strip(), self.passage.language)
+
+
+@dataclass(slots=True)
+class SearchOutcome:
+    """The hits of one page, and how they came about."""
+
+    hits: list[Hit]
+    total: int
+    """Candidates after fusion; a lower bound of what matches."""
+    query: KeywordQuery | None = None
+    weights: Weights = field(default_factory=Weights)
+    doubtful: bool = False
+    """None of the first hits is likely to answer."""
+    notices: list[str] = field(default_factory=list[str])
+    """What the person should know: no model, other model, ..."""
+    milliseconds: dict[str, float] = field(default_factory=dict[str, float])
+    coverage: float = 1.0
+    """Share of the passages searched that have a vector, or never get one; 0..1."""
+    searched: dict[str, int] = field(default_factory=dict[str, int])
+    """Collections, vectors compared by sign, sources left after filters."""
+    recency: str | None = None
+    """The word of the question for which newer documents were preferred."""
+    by_words_only: bool = False
+    """Meaning was asked for, and there is none here to search by."""
+
+
+def is_doubtful(hits: Iterable[Hit]) -> bool:
+    """Return whether none of the first hits is likely to answer."""
+    return all(hit.relevance < LEAST for hit in islice(hits, LOOKED_AT))
+
+
+def ordered_by_date(request: SearchRequest, dated: Sequence[Dated], outcome: SearchOutcome) -> list[int]:
+    """Return the order by date of the first candidates; the outcome says for which word newer ones were preferred."""
+    latest = request.latest
+    order = order_by_date(dated, request.sort, latest)
+    if latest and order != sorted(order):
+        outcome.recency = latest.word
+    return order
+
+
+class Clock:
+    """Milliseconds of each step."""
+
+    def __init__(self, laps: dict[str, float]) -> None:
+        self.laps = laps
+        self.last = time.perf_counter()
+
+    def lap(self, name: str) -> None:
+        now = time.perf_counter()
+        self.laps[name] = round((now - self.last) * 1000, 3)
+        self.last = now
+
+
+class Search:
+    """One search in one snapshot of a file, of collections that the caller may see."""
+
+    def __init__(
+        self, index: Index, connection: apsw.Connection, request: SearchRequest, collections: list[Collection],
+        outcome: SearchOutcome,
+    ) -> None:  # fmt: skip
+        self.index, self.connection = index, connection
+        self.request, self.outcome = request, outcome
+        self.collections = collections
+        self.generations = read_generations(connection)
+        self.groups = load_groups(connection, [place.id for place in collections])
+        self.chunks = sum(group.chunks for group in self.groups.values())
+        self.allowed = index.restriction(connection, collections, request.filters, self.generations.content)
+        """Sorted ids of the sources that may answer; None = all."""
+        self.arms = Arms()
+        self.depth = ARM_DEPTH if request.offset + request.limit < ARM_DEPTH else DEEPEST
+        """A page that ends with the first hundred says whether there are more."""
+        self.mode: Mode = request.mode
+        """keyword where no model can be asked."""
+        self.floor = DEFAULT_FLOOR
+        self.signals: Signals | None = None
+        """What relevance weighs for the model; None if it was not fitted for it."""
+        self.trust: Trust | None = None
+        self.model_id, self.embedded = 0, list[int]()
+        """The model at hand, and the collections with its vectors."""
+        self.named = Named()
+
+    def run(self, vectors: Sequence[Vector], clock: Clock) -> None:
+        """Put a page into the outcome; `vectors`: of the question and of its sentences, none where no model answers."""
+        self.outcome.searched = {"collections": len(self.collections), "chunks": self.chunks}
+        if self.allowed is not None:
+            self.outcome.searched["sources"] = len(self.allowed)
+        clock.lap("filters")
+        if not vectors or not self._choose_model():
+            self.mode = "keyword"
+            self.outcome.by_words_only = self.request.mode != "keyword"
+        if self.mode != "semantic":
+            self._search_words()
+            clock.lap("keyword")
+        language = detect_language(self.request.text) if self.mode != "keyword" else None
+        if self.mode != "keyword":
+            self._search_vectors(*vectors)
+            clock.lap("vector")
+        if self.mode == "hybrid" and self._search_meanings(vectors[0], language):
+            clock.lap("meanings of words")
+        self._complete(language)
+        if self.mode == "hybrid":
+            near = nearest_sentences(self.connection, self.model_id, self.arms.cosines, vectors[0])
+            self._mix_cosines(near)
+        demanded = DEMANDED_SHARE * attainable(self.outcome.query) if self.arms.reads_all and self.outcome.query else 0
+        self._page(rank(self.arms, self.mode, self.outcome.weights, self.floor, demanded))
+        clock.lap("rows")
+
+    # ------------------------------------------------------------ words
+
+    def _search_words(self) -> None:
+        ids, arms, text = [place.id for place in self.collections], self.arms, self.request.text
+        query = build_query(
+            self.connection, text, ids, self.index.vocabulary, self.generations.words, self.request.unrepaired
+        )
+        self.outcome.query = query
+        arms.bm25 = search_words(self.connection, query, DEEPEST, self.allowed)
+        found = [*islice(arms.bm25, self.depth)]
+        self.named = named_sources(self.connection, text, self.collections, self.allowed)
+        if self.named.shares:
+            # A document that is named is found by word, whatever is in it.
+            sql = "select id from chunks where position = 0 and source_id in (select value from carray(?))"
+            for chunk_id in fetch_column(self.connection, sql, (apsw.carray(array("q", self.named.shares)),)):
+                arms.bm25.setdefault(chunk_id, LEAST_SCORE)
+                found.append(chunk_id)
+        arms.keyword_ranks = {chunk_id: place for place, chunk_id in enumerate(dict.fromkeys(found), 1)}
+
+    # ------------------------------------------------------------ meaning
+
+    def _choose_model(self) -> bool:
+        """Note the collections whose vectors our model made; the others are left to the keyword arm, and named."""
+        identity = self.index.embedder.get().identity
+        sql = "select id, calibration from models where fingerprint = ?"
+        [(self.model_id, calibration)] = fetch_all(self.connection, sql, (identity.fingerprint,)) or [(0, None)]
+        self.embedded = [place.id for place in self.collections if self.model_id and place.model_id == self.model_id]
+        foreign = ", ".join(place.name for place in self.collections if place.model_id not in (None, self.model_id))
+        if foreign:
+            by_meaning = self.mode == "semantic" and self.embedded
+            left = "Not searched (use mode hybrid)" if by_meaning else "Searched by words only"
+            self.outcome.notices.append(f"{left}: collection {foreign}, whose vectors come from another model.")
+        if not self.embedded:
+            return False
+        if calibration:
+            self.floor = float(json.loads(calibration).get("passage_floor", DEFAULT_FLOOR))
+        self.trust = trust_of(identity.name)
+        self.signals = self.trust.signals if self.trust else None
+        self.arms.reads_all = self.trust is MULTILINGUAL_TRUST
+        return True
+
+    def _search_vectors(self, vector: Vector, *sentences: Vector) -> None:
+        """Find the nearest chunks, and complete the keyword arm's hits with their cosines."""
+        connection, arms, model_id = self.connection, self.arms, self.model_id
+        blocks = self.index.sign_blocks(connection, model_id, self.generations, self.embedded)
+        self.outcome.searched["vectors"] = sum(len(block.ids) for block in blocks)
+        nearest = dict(nearest_chunks(connection, model_id, blocks, vector, ARM_DEPTH, self.allowed))
+        if self.depth > ARM_DEPTH:
+            # Behind the first hundred, which stay as earlier pages showed them.
+            deeper = nearest_chunks(connection, model_id, blocks, vector, self.depth, self.allowed)
+            nearest |= {chunk_id: cosine for chunk_id, cosine in deeper if chunk_id not in nearest}
+        arms.semantic_ranks = {chunk_id: place for place, chunk_id in enumerate(nearest, 1)}
+        missing = [chunk_id for chunk_id in arms.keyword_ranks if chunk_id not in nearest]
+        arms.cosines = nearest | exact_cosines(connection, model_id, missing, vector)
+        if sentences:
+            # The nearest sentence of a long question counts as much as the whole.
+            near = [exact_cosines(connection, model_id, list(arms.cosines), sentence) for sentence in sentences]
+            self._mix_cosines({chunk_id: max(cosines[chunk_id] for cosines in near) for chunk_id in arms.cosines})
+
+    def _search_meanings(self, vector: Vector, language: str | None) -> bool:
+        """Find passages by words that mean what those of the question do; False if the model says nothing of words.
+
+        Among the first three of 84 and 70 questions to mixed libraries: .57 -> .76, .49 -> .57. In a file of the
+        question's own language technical abstracts lose by it.
+        """
+        embedder, arms = self.index.embedder.get(), self.arms
+        if not isinstance(embedder, WordReader) or not language:
+            return False
+        groups = (group for group in self.groups.values() if group.collection_id in self.embedded and group.chunks)
+        if all(group.language == language for group in groups):
+            return False
+        words = embedder.question_words(self.request.text)
+        sums = self.index.word_index(self.model_id).sums(
+            self.connection, self.generations.signs, words, language, self.chunks
+        )
+        sums = {chunk_id: sums[chunk_id] for chunk_id in self._asked_for(sums)}
+        most = max(sums.values(), default=0.0)
+        alike = {chunk_id: value / most for chunk_id, value in sums.items() if value > 0}
+        best = sorted(alike, key=lambda chunk_id: (-alike[chunk_id], chunk_id))[:ARM_DEPTH]
+        new = [chunk_id for chunk_id in best if chunk_id not in arms.cosines]
+        arms.cosines |= exact_cosines(self.connection, self.model_id, new, vector)
+        arms.alike = {chunk_id: alike[chunk_id] for chunk_id in arms.cosines.keys() & alike.keys()}
+        arms.most_alike = frozenset(best)
+        return True
+
+    def _asked_for(self, chunk_ids: Iterable[int]) -> list[int]:
+        """Return those of the chunks that are in the embedded collections and pass the filters."""
+        ids = array("q", chunk_ids)
+        if not len(ids) or (self.allowed is not None and not len(self.allowed)):
+            return []
+        sql = f"""
+            select chunks.id from chunks join sources on sources.id = source_id
+            where chunks.id in (select value from carray(:ids)) and trashed_at is null
+                and collection_id in (select value from carray(:collections))
+                {"and source_id in (select value from carray(:allowed))" if self.allowed is not None else ""}
+        """
+        values: dict[str, Any] = {"ids": apsw.carray(ids), "collections": apsw.carray(array("q", self.embedded))}
+        if self.allowed is not None:
+            values["allowed"] = apsw.carray(self.allowed)
+        return fetch_column(self.connection, sql, values)
+
+    def _mix_cosines(self, near: Mapping[int, float]) -> None:
+        """Let other cosines of the candidates count as much as their own; the first hundred stay the first."""
+        if near:
+            cosines = self.arms.cosines
+            cosines |= {chunk_id: (cosines[chunk_id] + cosine) / 2 for chunk_id, cosine in near.items()}
+            self.arms.semantic_ranks = _ranked(self.arms.semantic_ranks, cosines)
+
+    # ------------------------------------------------------------ both
+
+    def _complete(self, language: str | None) -> None:
+        """Let neighbors count, weigh the kinds of text that were found, and say what has no vectors yet."""
+        arms, ids = self.arms, dict.fromkeys((*self.arms.keyword_ranks, *self.arms.cosines))
+        # Of the candidates, and of the passages before and after each.
+        sql = """
+            select id, source_id, group_id from carray(?)
+            cross join chunks indexed by chunk_sources on id between value - 1 and value + 1
+        """
+        rows = fetch_all(self.connection, sql, (apsw.carray(array("q", ids)),)) if ids else []
+        sources = {chunk_id: source_id for chunk_id, source_id, _ in rows}
+        # A damaged file may name groups that are not there.
+        group_of = {row: group for row, _, group_id in rows if (group := self.groups.get(group_id))}
+        arms.bm25 = mix_neighbors(arms.bm25, ids, sources)
+        arms.keyword_ranks = _ranked(arms.keyword_ranks, arms.bm25)
+        if self.mode != "semantic" and (shares := self.named.shares):
+            arms.only_names = self.named.is_all
+            arms.named = {row: (source, shares[source]) for row in ids if (source := sources.get(row)) in shares}
+        if self.request.mode != "keyword":
+            self._tell_coverage()
+        if arms.cosines:
+            # Data has no vectors on purpose, and is ranked as far off.
+            meant = {row for row, group in group_of.items() if group.kind != WORD_ONLY}
+            arms.by_word_only = frozenset(arms.keyword_ranks.keys() & meant - arms.cosines.keys())
+        if self.mode != "hybrid":
+            return
+        if language:
+            foreign = {row for row, group in group_of.items() if group.language != language}
+            arms.other_language = frozenset(arms.cosines.keys() & foreign)
+        if self.index.adaptive and self.trust:
+            first = chain(islice(arms.keyword_ranks, DEEP), islice(arms.semantic_ranks, DEEP))
+            found = [group_of[row] for row in first if row in group_of]
+            weight = weight_for(found, self.index.weights.semantic, self.trust)
+            # Short questions about code look foreign now and then: a language counts that some passage is in.
+            query = self.outcome.query
+            is_english = query is None or READ_LANGUAGE in query.languages
+            self.outcome.weights = Weights(weight if is_english else min(weight, self.trust.foreign))
+
+    def _tell_coverage(self) -> None:
+        queued = waiting(self.connection, [place.id for place in self.collections]).passages
+        if queued and self.chunks:
+            self.outcome.coverage = round(max(1 - queued / self.chunks, 0.0), 4)
+            self.outcome.notices.append(
+                f"{queued:,} of {self.chunks:,} passages still wait for their meaning to be read; they are found by "
+                "word."
+            )
+
+    # ------------------------------------------------------------ the page
+
+    def _page(self, ranked: list[Candidate]) -> None:
+        """Put the page that was asked for into the outcome, each passage of identical documents once."""
+        request, outcome = self.request, self.outcome
+        start, stop = request.offset, request.offset + request.limit
+        places = max(stop, LOOKED_AT, ARM_DEPTH if request.by_date else 0)
+        read, passages = 0, dict[int, Passage]()
+        distinct: dict[Hashable, list[int]] = {}
+        last: list[int] = []
+        # More copies follow where the last is one: they have the same score.
+        while read < len(ranked) and (len(distinct) < places or len(last) > 1):
+            part = [candidate.id for candidate in ranked[read : read + 2 * places]]
+            passages |= load_passages(self.connection, part)
+            read += len(part)
+            for chunk_id in part:
+                if passage := passages.get(chunk_id):
+                    last = distinct.setdefault(passage.identity, [])
+                    last.append(chunk_id)
+        copies = {first: others for first, *others in distinct.values()}
+        ordered = [candidate for candidate in ranked[:read] if candidate.id in copies] + ranked[read:]
+        outcome.total = len(ordered)
+        first = ordered[:LOOKED_AT]
+        if request.by_date:
+            near = ordered[:ARM_DEPTH]
+            dated = [Dated(each.combined, passages[each.id].date or "", passages[each.id].title) for each in near]
+            ordered[:ARM_DEPTH] = [near[place] for place in ordered_by_date(request, dated, outcome)]
+        nearest = [self.arms.cosines.get(chunk_id, 0.0) for chunk_id in islice(self.arms.semantic_ranks, ARM_DEPTH)]
+        judged = judge(None if self.mode == "semantic" else outcome.query, nearest, self.signals)
+        hits = {
+            each.id: self._hit(judged, each, [passages[row] for row in (each.id, *copies[each.id])])
+            for each in (*ordered[start:stop], *first)
+        }
+        outcome.doubtful = is_doubtful(hits[candidate.id] for candidate in first)
+        outcome.hits = [hits[candidate.id] for candidate in ordered[start:stop]]
+
+    def _hit(self, judged: Judge, candidate: Candidate, passages: Sequence[Passage]) -> Hit:
+        """Return a candidate with its passage, and the same passage in copies of the document."""
+        arms, query, (passage, *copies) = self.arms, self.outcome.query, passages
+        matched: list[str] = []
+        if query is not None:
+            name = file_name(passage.uri or "")
+            in_name = [*words_of(name)]
+            text = f"{heading_of(passage.title, passage.headings)}\n{name} {' '.join(in_name)}\n{passage.text}"
+            # A word that no passage holds may still be in the name of a file.
+            absent = [word for word, reason in query.dropped if reason == ABSENT and word in in_name]
+            matched = matched_words(query, text, passage.language) + absent
+        cosine, is_foreign = arms.cosines.get(candidate.id), candidate.id in arms.other_language
+        relevance = judged.relevance(cosine, matched, other_language=is_foreign)
+        if candidate.named and arms.only_names:
+            relevance = max(relevance, ASKED_FOR)
+        return Hit(
+            passage=passage,
+            scores=candidate,
+            semantic=ArmScore(arms.semantic_ranks.get(candidate.id), cosine or 0.0),
+            keyword=ArmScore(arms.keyword_ranks.get(candidate.id), arms.bm25.get(candidate.id, 0.0)),
+            query=query,
+            matched=matched,
+            weights=self.outcome.weights,
+            relevance=relevance,
+            copies=tuple(copies),
+        )
+
+
+def _ranked(ranks: Mapping[int, int], scores: Mapping[int, float]) -> dict[int, int]:
+    """Return the ranks by changed scores, best first, in which the first hundred stay the first."""
+    ids = list(ranks)
+    parts = (sorted(part, key=lambda row: (-scores[row], row)) for part in (ids[:ARM_DEPTH], ids[ARM_DEPTH:]))
+    return {chunk_id: place for place, chunk_id in enumerate(chain.from_iterable(parts), 1)}
