@@ -52,8 +52,9 @@ class Signals(NamedTuple):
 
 
 HYBRID = Signals(-4.77, 2.4, -14.36, 6.07, -4.41, 1.35, 1.24)
-"""Fitted by `tests/benchmarks/confidence_quality.py --fit`. The best sentence by meaning, the share of the bm25 score,
-the next passages, ranks and the agreement of both arms gained nothing on sets that were left out."""
+"""Fitted on the judged questions that `tests/benchmarks/confidence_quality.py` measures. The best sentence by meaning,
+the share of the bm25 score, the next passages, ranks and the agreement of both arms gained nothing on sets that were
+left out."""
 KEYWORD = Signals(-4.25, 0.0, 0.0, 6.19, -3.8, 0.0, 1.31)
 SEMANTIC = Signals(-2.0, 6.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
