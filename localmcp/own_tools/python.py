@@ -17,7 +17,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import redirect_stdout
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -56,8 +56,7 @@ class ForeignFunction(FunctionTool):
 class Loaded:
     """The tools of one file or entry point, and what is wrong with it."""
 
-    def __init__(self, signature: Signature | None, where: str) -> None:
-        self.signature = signature
+    def __init__(self, where: str) -> None:
         self.where = where
         self.tools: list[Tool] = []
         self.problems: list[Problem] = []
@@ -65,6 +64,7 @@ class Loaded:
     def complain(self, error: BaseException, file: Path | None = None) -> None:
         message = f"It cannot be loaded: {type(error).__name__}: {error}".rstrip(": ") + "."
         self.problems.append(Problem(self.where, _line_in(error, file) if file else None, message))
+        log.warning("%s", self.problems[-1])
 
     def note(self, message: str, line: int | None = None) -> None:
         self.problems.append(Problem(self.where, line, message, level="warning"))
@@ -81,63 +81,55 @@ class PythonTools:
         """The arguments are those of `ManifestFolder`."""
         self.switches = switches
         self._listeners = listeners
-        self._offered: list[Loaded] | None = [] if seen_empty else None
         self._lock = threading.RLock()
-        self._files: dict[Path, Loaded] = {}
-        self._packages: dict[str, Loaded] = {}
+        self._loaded: dict[str, tuple[Signature | None, Loaded]] | None = {} if seen_empty else None
+        """Path of a file, or `package:name` -> its state when it was loaded, and what it offers."""
 
     def tools(self) -> Sequence[Tool]:
-        return list(self._current().values())
-
-    def find(self, name: str) -> Tool | None:
-        return self._current().get(name)
-
-    def _current(self) -> dict[str, Tool]:
         tools_by_name: dict[str, Tool] = {}
         for loaded in self._sources():
             for tool in loaded.tools:
                 tools_by_name.setdefault(tool.name, tool)
-        return tools_by_name
+        return list(tools_by_name.values())
+
+    def find(self, name: str) -> Tool | None:
+        return next((tool for loaded in self._sources() for tool in loaded.tools if tool.name == name), None)
 
     def _sources(self) -> list[Loaded]:
         """Everything that is allowed, loaded; what has not changed is kept."""
-        if self.switches.is_off(self.name):
-            return []
         with self._lock:
-            before, offered = self._offered, [*self._refresh_files(), *self._refresh_packages()]
-            self._offered = offered
-        if before is not None and before != offered:
-            for listener in self._listeners:
-                listener()
-        return offered
+            before, old = self._loaded, self._loaded or {}
+            self._loaded = {
+                key: old[key] if key in old and old[key][0] == signature else (signature, load())
+                for key, signature, load in self._allowed()
+            }
+            changed = before is not None and before != self._loaded
+            loaded = [source for _, source in self._loaded.values()]
+        for listener in self._listeners if changed else ():
+            listener()
+        return loaded
 
-    def _refresh_files(self) -> list[Loaded]:
-        files_by_path = dict(
-            python_file for folder in self.switches.python_folders for python_file in _python_files(folder)
-        )
-        for path in self._files.keys() - files_by_path.keys():
-            del self._files[path]
-        for path, signature in files_by_path.items():
-            cached_file = self._files.get(path)
-            if cached_file is None or cached_file.signature != signature:
-                self._files[path] = load_file(path, signature)
-        return [self._files[path] for path in files_by_path]
-
-    def _refresh_packages(self) -> list[Loaded]:
-        if not self.switches.wants_entry_points:
-            return []
-        allowed = {
-            key: offered for key, offered in self._offers if self.switches.allows_entry_points(key.split(":")[0])
-        }
-        for key, value in allowed.items():
-            if key not in self._packages:
-                self._packages[key] = load_entry_point(key, value)
-        return [self._packages[key] for key in allowed]
+    def _allowed(self) -> Iterator[tuple[str, Signature | None, Callable[[], Loaded]]]:
+        if self.switches.is_off(self.name):
+            return
+        for folder in self.switches.python_folders:
+            for path, signature in _python_files(folder):
+                yield str(path), signature, partial(load_file, path)
+        if self.switches.wants_entry_points:
+            for key, entry_point in self._entry_points:
+                if self.switches.allows_entry_points(key.partition(":")[0]):
+                    yield key, None, partial(load_entry_point, key, entry_point)
 
     @cached_property
-    def _offers(self) -> list[tuple[str, EntryPoint]]:
-        """The entry points of the group, looked up once per process because that takes milliseconds."""
-        return list(_entry_points())
+    def _entry_points(self) -> list[tuple[str, EntryPoint]]:
+        """`package:name` and the entry point, for every installed package that offers tools.
+
+        They are looked up once per process because that takes milliseconds.
+        """
+        from importlib.metadata import entry_points
+
+        points = entry_points(group=GROUP)
+        return [(f"{canonical(point.dist.name if point.dist else '')}:{point.name}", point) for point in points]
 
     # ------------------------------------------------------------ what people see
 
@@ -147,13 +139,13 @@ class PythonTools:
             return ProviderState(self.name, "off", 0, where, self.switches.why_off())
         problems = tuple(self._problems())
         failing = any(problem.level == "error" for problem in problems)
-        tools = len(self._current())
+        tools = len(self.tools())
         state: State = "failing" if failing else "ready" if tools else "empty"
         return ProviderState(self.name, state, tools, where, self._tell_others(), problems)
 
     def _tell_others(self) -> str:
         """Return which installed packages offer tools that are not allowed."""
-        names = {key.split(":")[0] for key, _ in self._offers}
+        names = {key.partition(":")[0] for key, _ in self._entry_points}
         others = sorted(name for name in names if not self.switches.allows_entry_points(name))
         return f"Installed, but not allowed: {', '.join(others)}." if others else ""
 
@@ -190,23 +182,15 @@ def _python_files(folder: Path) -> Iterator[tuple[Path, Signature]]:
             yield Path(entry.path), signature_of(status)
 
 
-def _entry_points() -> Iterator[tuple[str, EntryPoint]]:
-    """`package:name` and the entry point, for every installed package that offers tools."""
-    from importlib.metadata import entry_points
-
-    for entry_point in entry_points(group=GROUP):
-        yield f"{canonical(entry_point.dist.name if entry_point.dist else '')}:{entry_point.name}", entry_point
-
-
 # ---------------------------------------------------------------- loading
 
 
-def load_file(path: Path, signature: Signature | None = None) -> Loaded:
+def load_file(path: Path) -> Loaded:
     """Run a Python file as a module and return its tools.
 
     The folder is not put on `sys.path`, so that a file in it cannot replace a module of the same name.
     """
-    loaded = Loaded(signature, str(path))
+    loaded = Loaded(str(path))
     name = f"localmcp_tools_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
     module = ModuleType(name)
     module.__file__ = str(path)
@@ -221,7 +205,6 @@ def load_file(path: Path, signature: Signature | None = None) -> Loaded:
     except (Exception, SystemExit) as error:
         del sys.modules[name]
         loaded.complain(error, path)
-        log.warning("%s", loaded.problems[-1])
         return loaded
     _take_functions(loaded, module)
     return loaded
@@ -229,14 +212,13 @@ def load_file(path: Path, signature: Signature | None = None) -> Loaded:
 
 def load_entry_point(key: str, entry_point: EntryPoint) -> Loaded:
     """Import what a package offers and return its tools."""
-    loaded = Loaded(None, f"entry point {key} = {entry_point.value}")
+    loaded = Loaded(f"entry point {key} = {entry_point.value}")
     try:
         with redirect_stdout(sys.stderr):
             offered = entry_point.load()
             _take(loaded, offered() if inspect.isclass(offered) else offered)
     except (Exception, SystemExit) as error:
         loaded.complain(error)
-        log.warning("%s", loaded.problems[-1])
     return loaded
 
 
