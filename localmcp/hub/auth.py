@@ -77,6 +77,8 @@ class TokenFile:
         self.last: Any = None
         """The tokens that were read or written last."""
         self.provider: OAuthClientProvider | None = None
+        self.refusal: Unavailable | None = None
+        """Why these tokens can no longer be used."""
 
     def read(self) -> Json:
         """Return what is kept; empty where nobody has signed in."""
@@ -148,10 +150,12 @@ def kept_login(entry: ServerEntry, url: str, on_refused: Callable[[Unavailable],
 
     async def refuse(_url: str) -> None:
         # The SDK refreshes a token that has expired, but not one that the server has revoked.
-        replaced = storage.read().get("tokens") != storage.last or storage.expire_early()
-        error = TokensReplaced(entry.name) if replaced else LoginNeeded(entry.name)
-        on_refused(error)
-        raise error
+        # Of two requests at a time, the second must not find that the first has tried it.
+        if storage.refusal is None:
+            replaced = storage.read().get("tokens") != storage.last or storage.expire_early()
+            storage.refusal = TokensReplaced(entry.name) if replaced else LoginNeeded(entry.name)
+            on_refused(storage.refusal)
+        raise storage.refusal
 
     async def never() -> AuthorizationCodeResult:
         raise LoginNeeded(entry.name)

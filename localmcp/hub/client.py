@@ -194,4 +194,5 @@ class ServerClient:
                 else:
                     self._server.learn_offers(await self._connection.list_offers())
             except LocalMCPError as error:
-                log.warning("the changed %s of '%s' cannot be listed: %s", changed, self.entry.name, error)
+                level = logging.WARNING if changed == "tools" else logging.INFO
+                log.log(level, "the changed %s of '%s' cannot be listed: %s", changed, self.entry.name, error)

@@ -94,7 +94,7 @@ NOT_TYPED = {
     "localmcp find": "needs a terminal: tests/tui/test_tui_app.py",
     "localmcp serve --http": "runs until Ctrl-C: tests/server/test_http_process.py, and the request below",
     "curl -H": "is sent below, to a server of the test's own",
-    "localmcp servers add time": "downloads a server: test_providers_cli.py adds, refreshes and calls its own",
+    "localmcp servers add time": "downloads a server: test_hub_servers.py adds, refreshes and calls its own",
     "localmcp servers refresh": "starts that server",
     "localmcp call time__get_current_time": "calls that server",
     "localmcp models add": "downloads a model: tests/cli/test_models_cli.py",

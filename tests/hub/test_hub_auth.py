@@ -132,14 +132,14 @@ async def signed_in(farm: Farm, lifetime: int) -> AsyncIterator[Signed]:
 
 
 async def test_an_expired_token_is_refreshed_in_a_later_run_and_a_dead_login_is_asked_for_again(farm: Farm) -> None:
-    async with signed_in(farm, 1) as server:
+    async with signed_in(farm, 3) as server:
         server.post("/expire")
-        time.sleep(1.1)
+        time.sleep(3.1)
         assert call(farm) == SECRET
         assert server.counts["authorized"] == 1 and server.counts["refreshed"] >= 1
         server.post("/expire")
         server.post("/forget")
-        time.sleep(1.1)
+        time.sleep(3.1)
         with pytest.raises(LoginNeeded):
             call(farm)
         assert server.counts["registered"] == 1
@@ -169,12 +169,12 @@ async def test_a_token_that_was_revoked_early_is_refreshed_too_when_only_the_too
 
 
 async def test_a_process_that_still_runs_keeps_no_tokens_after_a_sign_out(farm: Farm) -> None:
-    async with signed_in(farm, 1) as server:
+    async with signed_in(farm, 3) as server:
         registry, _ = farm.open()
         assert registry.call("vault__secret").text == SECRET
         assert forget_login(parse_entry("vault", server.entry))
         server.post("/expire")
-        time.sleep(1.1)
+        time.sleep(3.1)
         for _ in range(2):
             with pytest.raises(Unavailable):
                 registry.call("vault__secret")
@@ -257,7 +257,7 @@ def test_without_a_browser_the_address_is_only_printed(
     farm.write(vault=lasting.entry)
     launched: list[str] = []
     monkeypatch.setattr("click.launch", launched.append)
-    assert execute(Session(), ["servers", "login", "vault", "--no-browser", "--timeout", "1"]) == 3
+    assert execute(Session(), ["servers", "login", "vault", "--no-browser", "--timeout", "8"]) == 3
     printed = capsys.readouterr()
     assert not launched and f"Sign in at: {lasting.base}/" in printed.err
     assert "Nobody signed in" in printed.err
