@@ -11,7 +11,7 @@ from pathlib import Path
 import apsw
 
 from localmcp.doctor.check import Check, fail, ok, warn
-from localmcp.errors import FileTooNew, LocalMCPError
+from localmcp.errors import AlteredSchema, FileTooNew, LocalMCPError
 from localmcp.files import is_filled
 from localmcp.humanize import command_line, size
 from localmcp.storage.database import Database, fetch_all, fetch_column
@@ -36,6 +36,8 @@ def check_file(path: Path) -> Iterator[Check]:
         yield from run_killable(path, _look_at_pages, path)
     except FileTooNew as error:
         yield fail("file", error.message, "pip install --upgrade localmcp")
+    except AlteredSchema as error:
+        yield fail("file", error.message, command_line("localmcp", "adopt", path))
     except LocalMCPError as error:
         yield fail("file", error.message, _restore_command(path))
 

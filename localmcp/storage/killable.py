@@ -58,6 +58,7 @@ def run() -> None:
     if sys.platform != "win32":
         import resource
 
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
     try:
         outcome = work(*args, **kwargs)
