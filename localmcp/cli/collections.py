@@ -10,7 +10,7 @@ import click
 
 from localmcp.cli.session import Group, Session, command, group, pass_session
 from localmcp.cli.tool_commands import tool_command, tool_options
-from localmcp.cli.values import json_or_text, parse_json, read_bytes
+from localmcp.cli.values import json_or_text, parse_json, parse_object, read_bytes
 from localmcp.errors import InvalidInput
 from localmcp.humanize import counted
 from localmcp.records.collections import Collections
@@ -79,10 +79,7 @@ def _read_filter(text: str) -> Json:
 
 
 def _read_object(text: str, name: str, example: str) -> Json:
-    value = parse_json(text, f"{name}: {text!r} is", f"Write an object {example}.")
-    if not isinstance(value, dict):
-        raise InvalidInput(f"{name}: {text!r} is not an object.", hint=f"Write one {example}.")
-    return value  # pyright: ignore[reportUnknownVariableType]
+    return parse_object(text, f"{name}: {text!r} is", f"Write an object {example}.")
 
 
 # ---------------------------------------------------------------- collections

@@ -185,14 +185,10 @@ class Session:
         for notice in notices:
             self.note(render.warned(notice))
 
-    def print_table(
-        self, head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = (), *, empty: str = ""
-    ) -> None:
-        """Print a table, or say that it is empty; the columns in `right` are numbers."""
+    def print_table(self, head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> None:
+        """Print a table, if it has rows; the columns in `right` are numbers."""
         if rows:
             render.echo(render.table(head, rows, right))
-        elif empty:
-            self.note(empty)
 
     @property
     def can_ask(self) -> bool:

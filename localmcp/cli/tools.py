@@ -11,15 +11,14 @@ import click
 
 from localmcp.cli import render
 from localmcp.cli.session import Session, command, group, pass_session
-from localmcp.cli.values import json_or_text, parse_json, read_bytes, split_pair
+from localmcp.cli.values import json_or_text, parse_object, read_bytes, split_pair
 from localmcp.config import config_directory
-from localmcp.errors import InvalidInput
 from localmcp.humanize import counted, short_path
 from localmcp.own_tools.problems import Problem, inspected_providers
 from localmcp.schemas import Json, describe_parameters, mapping_of
 from localmcp.tool_search.discovery import NOTHING_FOUND, Profile, rank_tools, required_parameters
 from localmcp.tool_search.query import ToolDescription
-from localmcp.tools import Answer, Tool
+from localmcp.tools import Tool
 
 if TYPE_CHECKING:
     from localmcp.workspace import Workspace
@@ -149,8 +148,6 @@ def _hit(tool: ToolDescription, score: float, detail: bool) -> Json:
 
 # ---------------------------------------------------------------- call
 
-_text = click.option("--text", is_flag=True, help="Print the text that a model reads instead of the structured result.")
-
 
 @command()
 @click.argument("tool")
@@ -169,10 +166,22 @@ def call(session: Session, tool: str, arguments: tuple[str, ...], text: bool) ->
     if not arguments:
         values: Json = {}
     elif len(arguments) == 1 and (arguments[0] == "-" or arguments[0][:1] in ("{", "[", "@")):
-        values = read_arguments(arguments[0])
+        source = arguments[0]
+        text_of_it = read_bytes(source.removeprefix("@")) if source[0] in "-@" else source
+        values = parse_object(text_of_it, "The arguments are", """Write an object in quotes: '{"query": "..."}'""")
     else:
         values = read_pairs(arguments, _tool(session, tool).input_schema)
-    return call_tool(session, tool, values, text)
+    session.workspace.database.may_create = not _tool(session, tool).mark.read_only
+    answer = session.call_in(session.workspace, tool, values)
+    if text and not session.as_json:
+        render.write(answer.text)
+    elif answer.content is None:
+        session.print_json(answer.value)
+    else:
+        # Of another MCP server: whole, pictures too.
+        content = list(answer.content)
+        session.print_json({"content": content, "structuredContent": answer.value or None, "isError": answer.is_error})
+    return int(answer.is_error)
 
 
 tools.add_command(call)
@@ -196,18 +205,6 @@ def read_pairs(pairs: tuple[str, ...], schema: Json) -> Json:
     return values
 
 
-def call_tool(session: Session, tool: str, arguments: dict[str, Any], text: bool) -> int:
-    """Call a tool and print its result, or the text that a model reads; the exit code."""
-    reads = _tool(session, tool).mark.read_only
-    session.workspace.database.may_create = not reads
-    answer = session.call_in(session.workspace, tool, arguments)
-    if text and not session.as_json:
-        render.write(answer.text)
-    else:
-        session.print_json(_whole(answer))
-    return int(answer.is_error)
-
-
 def _tool(session: Session, name: str) -> Tool:
     """Return the tool of that name.
 
@@ -217,27 +214,6 @@ def _tool(session: Session, name: str) -> Tool:
     """
     registry = session.reading().registry
     return registry.find(name) or registry.get(name)
-
-
-def _whole(answer: Answer) -> Any:
-    """Return the structured result; the answer of another MCP server whole, pictures too."""
-    if answer.content is None:
-        return answer.value
-    return {"content": list(answer.content), "structuredContent": answer.value or None, "isError": answer.is_error}
-
-
-def read_arguments(source: str) -> Json:
-    """Return the arguments as an object.
-
-    Raises:
-        InvalidInput: the file cannot be read, or its text is not a JSON object.
-        NotFound: there is no such file.
-    """
-    text = read_bytes(source.removeprefix("@")) if source == "-" or source.startswith("@") else source
-    value = parse_json(text, "The arguments are", """Write an object in quotes: '{"query": "..."}'""")
-    if not isinstance(value, dict):
-        raise InvalidInput(f"The arguments must be a JSON object, not {type(value).__name__}.")
-    return value  # pyright: ignore[reportUnknownVariableType]
 
 
 # ---------------------------------------------------------------- the person's own tools

@@ -8,12 +8,13 @@ import sys
 from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import click
 
 from localmcp.errors import InvalidInput, NotFound
 from localmcp.files import expand_home, unicode_path
+from localmcp.schemas import Json
 from localmcp.storage.times import days_ago, parse_span, utc_text
 
 Option = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -81,6 +82,18 @@ def parse_json(text: str | bytes, subject: str, hint: str | None = None) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise InvalidInput(f"{subject} not JSON: {error}.", hint=hint) from error
+
+
+def parse_object(text: str | bytes, subject: str, hint: str) -> Json:
+    """Return the object of a JSON text.
+
+    Raises:
+        InvalidInput: it is not JSON, or no object; the message begins with `subject`, such as `The arguments are`.
+    """
+    value = parse_json(text, subject, hint)
+    if not isinstance(value, dict):
+        raise InvalidInput(f"{subject} not an object.", hint=hint)
+    return cast("Json", value)
 
 
 def split_pair(pair: str, message: str, hint: str | None = None) -> tuple[str, str]:
