@@ -175,9 +175,6 @@ class Settings:
     http_origins: str = _setting(
         "", "Web pages, besides this machine's own, that may call: https://NAME, ...", items=_ORIGINS
     )
-    http_max_body_mb: int = _setting(4, "Larger requests over HTTP are refused.", between=(1, 64))
-    http_key_requests: int = _setting(60_000, "Requests a minute of one key; 0 = any.", between=(0, 10**9))
-    http_address_requests: int = _setting(120_000, "Requests a minute from one address; 0 = any.", between=(0, 10**9))
     log_format: str = _setting("text", "Log lines of `serve --http`.", choices=("text", "json"))
     show_all_tools: bool = _setting(False, "List the discoverable tools too.")
     theme: str = _setting("localmcp", "Colors of the TUI; `terminal` takes those of your terminal.")

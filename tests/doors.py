@@ -15,7 +15,7 @@ from typing import Any
 
 from localmcp.server.http.app import HttpApp
 from localmcp.server.http.serving import Address, HttpServer, listen, uvicorn_config
-from localmcp.server.wire_values import OpenOnce
+from localmcp.server.opening import OpenOnce
 from localmcp.workspace import Workspace, open_workspace
 
 

@@ -58,6 +58,11 @@ class KeyInfo:
             expires_at=self.expires_at,
         )
 
+    @property
+    def rag(self) -> str:
+        """The collections as the original's log has them: `*` for all."""
+        return "*" if self.collections is None else ",".join(self.collections)
+
     def as_json(self) -> Json:
         """Return the original's field names (`requirements.md` section 5), and ours beside them."""
         return {**asdict(self), "status": self.status}

@@ -201,9 +201,9 @@ class ApiKeys:
         """Return whether `verify` has seen this key before, so that it needs no bcrypt check now."""
         return self._digest(key) in self._verified
 
-    def opens(self, key_id: str) -> bool:
-        """Return whether the key of that id is active now; asking is no use of it."""
-        return any(info.status == "active" for info, _ in self._trusted_rows("id = ?", key_id))
+    def read(self, key_id: str) -> KeyInfo | None:
+        """Return what the key of that id opens now; asking is no use of it. None if it is gone."""
+        return next((info for info, _ in self._trusted_rows("id = ?", key_id)), None)
 
     def _digest(self, key: str) -> bytes:
         return hashlib.sha256(self._salt + key.encode()).digest()

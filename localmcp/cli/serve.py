@@ -70,6 +70,6 @@ def serve_http(
     if not allow_remote and not is_loopback(address):
         raise click.UsageError(f"--host {address} can be reached from other machines; add --allow-remote to mean it.")
     form = "json" if (log_format or settings.log_format) == "json" else "text"
-    set_up_logging(form, session.log_level, quiet=session.quiet)
+    lines = set_up_logging(form, session.log_level, quiet=session.quiet)
     chosen = settings.http_port if port is None else port
-    run(Address(address, chosen), settings, lambda: Workspace(settings))
+    run(Address(address, chosen), settings, lambda: Workspace(settings), lines)

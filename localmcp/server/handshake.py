@@ -61,13 +61,16 @@ def _has_surrogates(request_id: str | int) -> bool:
     return any("\ud800" <= letter <= "\udfff" for letter in str(request_id))
 
 
-def capabilities(offers: Sequence[str]) -> dict[str, Any]:
-    """Return what is advertised: tools, and what the file has of resources and prompts."""
-    advertised: dict[str, Any] = {"tools": {"listChanged": True}}
+def capabilities(offers: Sequence[str], *, is_told: bool = True) -> dict[str, Any]:
+    """Return what is advertised: tools, and what the file has of resources and prompts.
+
+    `is_told`: whether the client can be told of changes.
+    """
+    advertised: dict[str, Any] = {"tools": {"listChanged": is_told}}
     if "resources" in offers:
-        advertised["resources"] = {"subscribe": True, "listChanged": True}
+        advertised["resources"] = {"subscribe": is_told, "listChanged": is_told}
     if "prompts" in offers:
-        advertised["prompts"] = {"listChanged": True}
+        advertised["prompts"] = {"listChanged": is_told}
     return {**advertised, "completions": {}} if offers else advertised
 
 
@@ -123,7 +126,7 @@ def serve(
     _log_to_stderr()
     import threading
 
-    from localmcp.server.wire_values import OpenOnce
+    from localmcp.server.opening import OpenOnce
 
     workspace = OpenOnce(open_workspace)
     threading.Thread(target=_prepare, args=(wire, workspace), name="localmcp-opening", daemon=True).start()

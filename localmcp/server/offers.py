@@ -105,13 +105,6 @@ class OwnOffer:
             contents.append({"uri": next_uri, "mimeType": "text/plain", "text": f"The document goes on at {next_uri}"})
         return contents
 
-    def subscribe(self, uri: str) -> bool:
-        """Return whether the resource is a document; changes of documents are found by polling the file."""
-        return uri.startswith(DOCUMENT_URI)
-
-    def unsubscribe(self, uri: str) -> None:
-        """Do nothing: the file is polled for what is watched only."""
-
     def prompts(self, offset: int) -> tuple[list[Json], int | None]:
         """Return the prompt for rules, then the quick starts by title."""
         prompts: list[Json] = []

@@ -21,9 +21,9 @@ from mcp.shared.message import SessionMessage
 from localmcp.errors import ConfigurationError, LocalMCPError
 from localmcp.schemas import without_surrogates
 from localmcp.server.handlers import ToolServer
+from localmcp.server.opening import OpenOnce, close_within, pass_on_changes
 from localmcp.server.session_cache import remember_session
 from localmcp.server.wire import Wire
-from localmcp.server.wire_values import OpenOnce, close_within, pass_on_changes
 from localmcp.tools import Scope, use_scope
 
 if TYPE_CHECKING:
@@ -70,8 +70,7 @@ class Session:
             log.error("No tool is served: %s", self._refusal)
         self._open = open_workspace
         self._workspace = OpenOnce(self._open_and_observe)
-        self._server = ToolServer(self._workspace, self._scope, instructions=wire.instructions)
-        self._server.offered = lambda: wire.offers
+        self._server = ToolServer(self._workspace, self._scope, greeting=lambda: (wire.instructions, wire.offers))
         self._repeated = wire.answered
         self._running: set[str | int] = set()
         self._called = threading.Event()

@@ -20,7 +20,7 @@ from typing import Any
 from localmcp.errors import MissingCapability
 from localmcp.server.http.app import HttpApp
 from localmcp.server.http.serving import Address, HttpServer, listen, uvicorn_config
-from localmcp.server.wire_values import OpenOnce
+from localmcp.server.opening import OpenOnce
 from localmcp.tools import INPUT_KEY, Answer, Json, Tool, ToolMark, person_asker, progress_listener
 from localmcp.workspace import open_workspace
 
@@ -233,6 +233,9 @@ class Fixtures:
 
     def subscribe(self, uri: str) -> bool:
         return uri.startswith("test://")
+
+    def unsubscribe(self, uri: str) -> None:
+        """Nothing is kept."""
 
     def complete(self, ref: Json, argument: str, value: str) -> Json | None:
         if ref.get("name") != "test_prompt_with_arguments":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import io
 import json
 import logging
 import socket
@@ -24,11 +23,10 @@ from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from typing_extensions import TypedDict
 
+from localmcp.server.http.endpoints import execution_time
 from localmcp.server.http.hosts import OwnNames, is_loopback
-from localmcp.server.http.limits import MOST_DEPTH, RateLimit, depth_of
-from localmcp.server.http.log_lines import JsonLines, QueuedLines, TextLines
-from localmcp.server.http.replies import Refused, json_bytes
-from localmcp.server.http.rest import execution_time
+from localmcp.server.http.log_lines import JsonLines, TextLines, say
+from localmcp.server.http.replies import json_bytes
 from localmcp.tools import Answer, Param, tool
 
 PARAMS_OBJECT = "Invalid params: params must be an object"
@@ -123,7 +121,9 @@ def test_the_specifications_path_keeps_results_as_the_specification_has_them(doo
         (b"", 400, -32700, "Parse error: Invalid JSON"),
         (b"\xff\xfe", 400, -32700, "Parse error: Invalid JSON"),
         (b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"x":NaN}}', 400, -32700, "Parse error: Invalid JSON"),
-        (b"[" * 100_000, 400, -32600, "Invalid Request: nested deeper than 64 levels"),
+        (b"[" * 100_000, 400, -32700, "Parse error: Invalid JSON"),
+        (b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"x":' + b"[" * 300 + b"]" * 300 + b"}}", 400, -32700,
+         "Parse error: Invalid JSON"),
         ({"jsonrpc": "1.0", "id": 1, "method": "ping"}, 400, -32600, 'Invalid JSON-RPC version: must be "2.0"'),
         ({"jsonrpc": "2.0", "id": 1}, 400, -32600, METHOD_REQUIRED),
         ({"jsonrpc": "2.0", "id": 1, "method": 5}, 400, -32600, METHOD_REQUIRED),
@@ -198,7 +198,7 @@ def test_post_with_only_event_stream_accepted_is_answered_by_a_stream(door: Open
     for path in ("/mcp", "/api/mcp"):
         reply = door.rpc("ping", path=path, headers={"Accept": "text/event-stream"})
         assert reply.headers["content-type"].startswith("text/event-stream")
-        assert reply.body.startswith(b"event: message\ndata: {")
+        assert reply.body.replace(b"\r", b"").startswith(b"event: message\ndata: {")
 
 
 def test_what_an_initialized_client_is_told_names_only_what_its_key_opens(door: OpenDoor) -> None:
@@ -251,10 +251,10 @@ def _open_stream(door: OpenDoor, key: str | None = None) -> tuple[http.client.HT
     connection.request("GET", "/api/mcp", headers=headers)
     stream = connection.getresponse()
     assert stream.getheader("content-type", "").startswith("text/event-stream")
-    assert stream.readline() == b"event: endpoint\n"
+    assert stream.readline().strip() == b"event: endpoint"
     address = stream.readline().decode().removeprefix("data: ").strip()
     assert address.startswith("/api/mcp?sessionId=")
-    assert stream.readline() == b"\n"
+    assert stream.readline().strip() == b""
     return connection, stream, address
 
 
@@ -264,7 +264,7 @@ def test_messages_to_a_stream_are_answered_on_that_stream_only(door: OpenDoor) -
         reply = door.send("POST", address, {"jsonrpc": "2.0", "id": f"from {number}", "method": "ping"})
         assert reply.status == 202
     for number, (connection, stream, _) in enumerate((one, two)):
-        assert stream.readline() == b"event: message\n"
+        assert stream.readline().strip() == b"event: message"
         assert json.loads(stream.readline().removeprefix(b"data: ")) == {
             "jsonrpc": "2.0", "id": f"from {number}", "result": {},
         }  # fmt: skip
@@ -275,7 +275,8 @@ def test_a_stream_belongs_to_the_key_that_opened_it(door: OpenDoor) -> None:
     connection, _, address = _open_stream(door)
     message = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
     assert door.send("POST", address, message, key=door.make_key()).status == 404
-    assert door.send("POST", "/api/mcp?sessionId=unknown", message).status == 404
+    assert door.send("POST", f"/api/mcp?sessionId={'0' * 32}", message).status == 404
+    assert door.send("POST", "/api/mcp?sessionId=unknown", message).status == 400
     connection.close()
 
 
@@ -310,7 +311,7 @@ def test_limit_and_distance_beside_a_sentence_are_handed_to_the_tool(door: OpenD
         ({}, "Query field cannot be empty"),
         ({"query": "  "}, "Query field cannot be empty"),
         ({"query": 5}, "Invalid request body: query must be a string, not int"),
-        (b"{", "Invalid request body: Expecting property name"),
+        (b"{", "Invalid request body: EOF while parsing"),
         ([], "Invalid request body: the body must be a JSON object"),
         ({"query": "x", "limit": "many"}, "Invalid request body: invalid limit value: many"),
     ],
@@ -368,12 +369,12 @@ def test_a_bad_body_for_a_tool_is_a_400_with_details(door: OpenDoor, body: Any) 
 def test_other_methods_are_refused_with_those_that_work(door: OpenDoor) -> None:
     for method, path, allowed in (
         ("GET", "/tools/greetUser", "POST"),
-        ("PUT", "/tools", "GET"),
+        ("PUT", "/tools/greetUser", "POST"),
         ("DELETE", "/mcp", "POST"),
         ("POST", "/api/mcp/logs", "GET"),
     ):
         reply = door.send(method, path)
-        assert (reply.status, reply.headers["allow"]) == (405, allowed)
+        assert (reply.status, allowed in reply.headers["allow"].split(", ")) == (405, True)
 
 
 def test_a_call_ends_after_the_time_it_was_given(door: OpenDoor) -> None:
@@ -500,12 +501,16 @@ def test_a_key_for_rules_that_are_not_there_is_told_how_to_begin(door: OpenDoor)
     assert (reply.status, "localmcp rules add" in reply.json["details"]) == (404, True)
 
 
-def test_a_client_that_can_be_asked_gets_an_id_whatever_it_reads(door: OpenDoor) -> None:
-    client = {"protocolVersion": "2025-11-25", "clientInfo": {"name": "x", "version": "1"}}
-    params = {**client, "capabilities": {"elicitation": {}}}
-    for accepted in ("text/event-stream", "application/json, text/event-stream"):
-        reply = door.rpc("initialize", params, path="/mcp", headers={"Accept": accepted})
-        assert reply.headers["mcp-session-id"].startswith("form.")
+def test_a_session_belongs_to_the_key_that_opened_it(door: OpenDoor) -> None:
+    client = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
+    both = {"Accept": "application/json, text/event-stream"}
+    session = door.rpc("initialize", client, path="/mcp", headers=both).headers["mcp-session-id"]
+    inside = {**both, "Mcp-Session-Id": session, "MCP-Protocol-Version": "2025-11-25"}
+    assert door.rpc("ping", path="/mcp", headers=inside).status == 200
+    assert door.rpc("ping", path="/mcp", headers=inside, key=door.make_key()).status == 404
+    assert door.send("DELETE", "/mcp", headers=inside, key=door.make_key()).status == 404
+    assert door.send("DELETE", "/mcp", headers=inside).status == 200
+    assert door.rpc("ping", path="/mcp", headers=inside).status == 404
 
 
 def test_the_log_repeats_the_beginning_of_a_long_method_only(
@@ -582,7 +587,7 @@ def test_a_page_of_this_machine_may_call_and_is_told_so(door: OpenDoor) -> None:
     assert "Authorization" in preflight.headers["access-control-allow-headers"]
     reply = door.rpc("ping", headers={"Origin": origin})
     assert reply.headers["access-control-allow-origin"] == origin
-    # Else a page cannot read the id with which it can be asked.
+    # Else a page cannot read the id of its session.
     assert reply.headers["access-control-expose-headers"] == "Mcp-Session-Id"
     assert door.send("OPTIONS", "/api/mcp", key=None, headers={**asked, "Origin": "http://evil.example"}).status == 403
 
@@ -605,11 +610,9 @@ def test_a_body_beyond_the_limit_is_a_413_declared_or_not(door: OpenDoor) -> Non
     assert door.raw(chunked + chunk * 4 + b"1\r\nx\r\n").startswith(b"HTTP/1.1 413")
 
 
-def test_what_is_no_http_gets_a_400_in_json(door: OpenDoor) -> None:
+def test_what_is_no_http_gets_a_400(door: OpenDoor) -> None:
     for data in (b"nonsense\r\n\r\n", b"GET /health HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n"):
-        reply = door.raw(data)
-        assert reply.startswith(b"HTTP/1.1 400")
-        assert json.loads(reply.partition(b"\r\n\r\n")[2])["success"] is False
+        assert door.raw(data).startswith(b"HTTP/1.1 400")
 
 
 def test_a_request_smuggled_behind_another_is_not_served(door: OpenDoor) -> None:
@@ -619,17 +622,6 @@ def test_a_request_smuggled_behind_another_is_not_served(door: OpenDoor) -> None
     two_lengths = b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nContent-Length: 45\r\n\r\n"
     reply = door.raw(two_lengths + inner)
     assert reply.startswith(b"HTTP/1.1 400") and b'"status":"ok"' not in reply
-
-
-def test_too_many_requests_of_one_key_get_a_429_that_says_when(tmp_path: Path) -> None:
-    with open_door(tmp_path / "few.localmcp", http_key_requests=3, http_address_requests=8) as few:
-        replies = [few.rpc("ping") for _ in range(4)]
-        assert [each.status for each in replies] == [200, 200, 200, 429]
-        assert int(replies[-1].headers["retry-after"]) >= 1
-        other = few.make_key()
-        assert few.rpc("ping", key=other).status == 200
-        # On a slow machine the bucket fills a little between two requests.
-        assert 429 in [few.send("GET", "/health", key=None).status for _ in range(20)]
 
 
 def test_a_file_that_cannot_be_read_is_told_and_the_door_stays_open(tmp_path: Path) -> None:
@@ -666,39 +658,6 @@ def test_a_door_open_to_others_takes_numbers_and_the_names_it_was_given() -> Non
     assert not names.allow_host("evil.example")
     assert names.allow_origin("https://app.example") and not names.allow_origin("https://evil.example")
     assert is_loopback("127.0.0.2") and not is_loopback("0.0.0.0") and not is_loopback("box.lan")
-
-
-@settings(deadline=None)
-@given(st.recursive(st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
-def test_depth_is_never_underestimated(value: Any) -> None:
-    def depth(each: Any) -> int:
-        inner = list(each.values()) if isinstance(each, dict) else each if isinstance(each, list) else None
-        return 0 if inner is None else 1 + max(map(depth, inner), default=0)
-
-    assert depth_of(json.dumps(value).encode()) >= depth(value)
-
-
-def test_many_brackets_side_by_side_are_not_deep() -> None:
-    assert depth_of(json.dumps([["]["]] * 1000).encode()) == 2
-    assert depth_of(b"[" * (MOST_DEPTH + 1)) > MOST_DEPTH
-    assert depth_of(json.dumps([[]] * 200_000).encode()) == 2
-    assert depth_of(b"[" * 1000 + b"]" * 1000) > MOST_DEPTH
-    # A string that does not end, of quotation marks that could each begin one.
-    for unended in (b'"' + b'\\"' * 1_000_000, b'\\"' * 1_000_000, b'"a\\' * 1_000_000, b'"\\'):
-        assert depth_of(b"[" * (MOST_DEPTH + 1) + unended) > MOST_DEPTH
-
-
-def test_a_bucket_refuses_when_it_is_empty_and_forgets_old_callers() -> None:
-    limit = RateLimit(2)
-    limit.take("one")
-    limit.take("one")
-    with pytest.raises(Refused) as refused:
-        limit.take("one")
-    assert refused.value.status_code == 429
-    assert refused.value.headers is not None
-    assert 25 <= int(refused.value.headers["retry-after"]) <= 30
-    limit.take("another")
-    assert RateLimit(0).take("anybody") is None
 
 
 @settings(deadline=None)
@@ -739,42 +698,24 @@ def test_a_stream_leaves_the_originals_lines(door: OpenDoor, lines: pytest.LogCa
     assert said[-2:] == ["MCP Connection authenticated", "MCP Server connected via SSE"]
 
 
-def test_lines_are_json_when_asked_and_nobody_can_forge_one() -> None:
-    fields = {"path": 'x" level=ERROR\n2026 forged', "long": "y" * 5000}
-    record = logging.makeLogRecord({"name": "localmcp.http", "levelname": "INFO", "msg": "said\nso", "fields": fields})
+def test_lines_are_json_when_asked_and_nobody_can_forge_one(lines: pytest.LogCaptureFixture) -> None:
+    path = 'x" level=ERROR\n2026 forged'
+    say("said\nso", path=path, long="y" * 5000)
+    [record] = lines.records
     assert len(TextLines().format(record).splitlines()) == 1
     [line] = JsonLines().format(record).splitlines()
-    assert json.loads(line)["path"] == fields["path"]
+    assert json.loads(line)["path"] == path
     assert len(json.loads(line)["long"]) == 200
 
 
-class Unread(io.StringIO):
-    """A stream that takes nothing until it is read."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.read_at_last = threading.Event()
-
-    def write(self, text: str) -> int:
-        self.read_at_last.wait()
-        return super().write(text)
-
-
-def test_lines_that_nobody_reads_hold_up_nobody_and_come_in_their_order() -> None:
-    stream = Unread()
-    handler = QueuedLines(stream)
-    handler.setFormatter(TextLines())
-    said: list[int] = []
-    for number in range(500):
-        handler.handle(
-            logging.makeLogRecord({"name": "localmcp.http", "levelname": "INFO", "msg": "%s", "args": (said,)})
-        )
-        said[:] = [number]
-    assert stream.getvalue() == ""
-    stream.read_at_last.set()
-    assert handler.drain()
-    ends = [line.rpartition(" INFO ")[2] for line in stream.getvalue().splitlines()]
-    assert ends == ["[]", *(f"[{number}]" for number in range(499))]
+def test_a_key_that_is_sent_in_the_wrong_place_is_masked_in_the_log(
+    door: OpenDoor, lines: pytest.LogCaptureFixture
+) -> None:
+    door.call(door.key)
+    door.send("POST", f"/tools/{door.key}", {})
+    door.rpc(door.key, path="/mcp")
+    text = "\n".join(TextLines().format(record) for record in lines.records)
+    assert "mcp_" not in text.replace("api/mcp_", "") and "***" in text
 
 
 # ---------------------------------------------------------------- several at once
@@ -806,7 +747,7 @@ def test_a_client_that_leaves_in_the_middle_does_no_harm(door: OpenDoor) -> None
 def test_subscriptions_over_http_take_no_room_since_their_session_has_ended(
     door: OpenDoor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("localmcp.server.offer_handlers.MOST_WATCHED", 2)
+    monkeypatch.setattr("localmcp.server.changes.MOST_WATCHED", 2)
     for number in range(4):
         params = {"uri": f"localmcp://document/{number}"}
         assert door.rpc("resources/subscribe", params, path="/mcp").json["result"] == {}

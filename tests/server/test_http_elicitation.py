@@ -1,38 +1,26 @@
-"""Questions to the person over HTTP, in both generations: on the call's stream, or as a result that is answered."""
+"""Questions to the person over HTTP, in both generations: in the session, or as a result that is answered."""
 
 from __future__ import annotations
 
-import json
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import anyio
 import httpx2
 import mcp_types as types
 import pytest
 from doors import OpenDoor, open_door
-from mcp import Client, MCPError
+from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
-from localmcp.server.http import streamed_calls
 from localmcp.tools import Json, person_asker, tool
 
-SCHEMA: Json = {"type": "object", "properties": {"color": {"type": "string"}}, "required": ["color"]}
 ERAS = ["legacy", "auto"]
+SCHEMA: Json = {"type": "object", "properties": {"color": {"type": "string"}}, "required": ["color"]}
 
 
 class Painter:
-    """A tool that asks, and one that takes its time."""
-
-    is_dry = threading.Event()
-
-    @tool("dry", title="Dry")
-    def dry(self) -> dict[str, str]:
-        """Wait until the paint is dry."""
-        self.is_dry.wait(60)
-        return {"painted": "dry"}
+    """A tool that asks."""
 
     @tool("paint", title="Paint")
     def paint(self, thing: str) -> dict[str, str]:
@@ -42,16 +30,6 @@ class Painter:
             return {"painted": f"{thing}: white"}
         chosen = ask({"mode": "form", "message": f"Which color for the {thing}?", "requestedSchema": SCHEMA}).result()
         return {"painted": f"{thing}: {chosen['content']['color']}" if chosen["action"] == "accept" else "declined"}
-
-    @tool("mural", title="Mural")
-    def mural(self) -> dict[str, str]:
-        """Ask for two colors at once, then wait until the paint is dry."""
-        ask = person_asker()
-        assert ask is not None
-        question: Json = {"mode": "form", "requestedSchema": SCHEMA}
-        for answer in [ask({**question, "message": when}) for when in ("now", "later")]:
-            answer.result()
-        return self.dry()
 
 
 @pytest.fixture(scope="module")
@@ -96,29 +74,3 @@ async def test_a_client_that_offers_nothing_is_not_asked(server: OpenDoor, era: 
 def test_a_reply_that_answers_no_question_is_accepted_and_dropped(server: OpenDoor) -> None:
     reply = server.send("POST", "/mcp", {"jsonrpc": "2.0", "id": "question-guessed", "result": {"action": "accept"}})
     assert reply.status == 202
-
-
-def test_a_streamed_call_that_takes_too_long_gets_its_error(server: OpenDoor, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streamed_calls, "CALL_SECONDS", 0.3)
-    params = {"name": "dry", "arguments": {}, "_meta": {"progressToken": 1}}
-    reply = server.rpc("tools/call", params, path="/mcp", headers={"Accept": "application/json, text/event-stream"})
-    Painter.is_dry.set()
-    message = json.loads(reply.body.decode().rpartition("data: ")[2])
-    assert (message["id"], message["error"]["message"]) == (1, "No answer within 0.3 s")
-
-
-async def test_the_time_of_a_call_that_asked_two_questions_at_once_ends(
-    server: OpenDoor, monkeypatch: pytest.MonkeyPatch
-) -> None:  # fmt: skip
-    async def answer(context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
-        await anyio.sleep(0.3 if params.message == "later" else 0)
-        return types.ElicitResult(action="accept", content={"color": "green"})
-
-    monkeypatch.setattr(streamed_calls, "CALL_SECONDS", 1.5)
-    Painter.is_dry.clear()
-    try:
-        with pytest.raises(BaseExceptionGroup) as caught:
-            await call(server, "legacy", answer, "mural")
-    finally:
-        Painter.is_dry.set()
-    assert caught.group_contains(MCPError, match="No answer within")

@@ -406,7 +406,7 @@ class Listening:
 def test_a_listener_hears_of_changes_in_its_collection_whoever_listens_too_and_of_no_others(
     files: TwoFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("localmcp.server.handlers.WATCH_SECONDS", 0.05)
+    monkeypatch.setattr("localmcp.server.changes.WATCH_SECONDS", 0.05)
     door = files.doors[1]
 
     def write(collection: str, text: str) -> str:

@@ -21,7 +21,8 @@ from doors import OpenDoor, open_door
 from typing_extensions import TypedDict
 
 from localmcp.errors import Unavailable
-from localmcp.server.http import exchange, serving
+from localmcp.server.http import mcp as http_mcp
+from localmcp.server.http import serving
 from localmcp.tools import tool
 
 
@@ -90,7 +91,7 @@ def test_a_stream_ends_as_a_whole_when_the_door_closes(door: OpenDoor) -> None:
     headers = {"Authorization": f"Bearer {door.key}", "Accept": "text/event-stream"}
     connection.request("GET", "/api/mcp", headers=headers)
     stream = connection.getresponse()
-    assert stream.readline() == b"event: endpoint\n"
+    assert stream.readline().strip() == b"event: endpoint"
     door.server.should_exit = True
     # An unfinished body would raise IncompleteRead.
     assert stream.read().startswith(b"data: /api/mcp?sessionId=")
@@ -128,7 +129,7 @@ def test_a_subscription_ends_when_the_door_closes(door: OpenDoor) -> None:
 
 @pytest.fixture
 def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exchange, "KEY_SECONDS", 0.05)
+    monkeypatch.setattr(http_mcp, "KEY_SECONDS", 0.05)
 
 
 def test_a_stream_ends_when_its_key_is_revoked(quick_looks: None, door: OpenDoor) -> None:
@@ -136,7 +137,7 @@ def test_a_stream_ends_when_its_key_is_revoked(quick_looks: None, door: OpenDoor
     connection = http.client.HTTPConnection("127.0.0.1", door.port, timeout=60)
     connection.request("GET", "/api/mcp", headers={"Authorization": f"Bearer {key}", "Accept": "text/event-stream"})
     stream = connection.getresponse()
-    assert stream.readline() == b"event: endpoint\n"
+    assert stream.readline().strip() == b"event: endpoint"
     door.workspace.api_keys.revoke(door.workspace.api_keys.find(key).id)
     assert stream.read().startswith(b"data: /api/mcp?sessionId=")
     connection.close()
@@ -164,7 +165,7 @@ def test_a_request_that_trickles_in_is_given_up(monkeypatch: pytest.MonkeyPatch,
             said = b""
             while part := connection.recv(65536):
                 said += part
-        assert said == b"" or said.startswith(b"HTTP/1.1 408")
+        assert said == b""
     monkeypatch.setattr(serving, "REQUEST_SECONDS", patience)
     assert door.rpc("ping").status == 200
 

@@ -26,7 +26,7 @@ from localmcp.__main__ import plain_serve
 from localmcp.errors import ConfigurationError
 from localmcp.server import handshake, session_cache
 from localmcp.server.handlers import PARALLEL_CALLS, ToolServer
-from localmcp.server.tool_results import MAX_RESULT
+from localmcp.server.results import MAX_RESULT
 from localmcp.tool_search.discovery import COMMON_CALLS
 from localmcp.tools import Answer, Registry, Scope, Tool, ToolMark
 
@@ -306,7 +306,7 @@ def workspace(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 @pytest.fixture
 def tool_server(workspace: Any) -> ToolServer:
-    return ToolServer(lambda: workspace, Scope(caller="stdio", trusted=False), instructions="Hello.")
+    return ToolServer(lambda: workspace, Scope(caller="stdio", trusted=False))
 
 
 async def checked(client: Client, name: str, /, **arguments: Any) -> types.CallToolResult:

@@ -17,7 +17,7 @@ from localmcp.tools import Scope
 
 if TYPE_CHECKING:
     from localmcp.api_keys.key_info import KeyInfo
-    from localmcp.server.wire_values import OpenOnce
+    from localmcp.server.opening import OpenOnce
 
 MISSING = "Unauthorized: Missing or invalid Authorization header"
 INVALID = "Unauthorized: Invalid API key"

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
+import queue
 import sys
-import threading
-from collections import deque
-from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any, Literal, TextIO
+from logging.handlers import QueueHandler, QueueListener
+from typing import Any, Literal
 
+from localmcp.masking import mask_text
+from localmcp.server.opening import close_within
 from localmcp.storage.times import utc_text
 from localmcp.visible_text import VisibleFormatter, visible
 
@@ -21,106 +22,39 @@ log = logging.getLogger("localmcp.http")
 
 LONGEST = 200
 """Characters of one field; some come from strangers."""
-MOST_WAITING = 10_000
-"""When more lines wait because nobody reads stderr, the oldest are dropped."""
 ENDING_SECONDS = 1.0
 """How long the end of the program waits for the last lines to be read."""
 
 
 def say(message: str, **fields: Any) -> None:
-    """Write one event. Fields are short facts: never a key, an argument or a document's text."""
-    log.info(message, extra={"fields": fields})
+    """Write one event. Fields are short facts, a key among them masked: never an argument or a document's text."""
+    log.info(mask_text(message), extra={"fields": {name: _short(value) for name, value in fields.items()}})
 
 
-def set_up_logging(form: Format, level: str, *, quiet: bool = False) -> None:
-    """Send every log line of the process to stderr in that form; `level` does not apply to the server's own lines."""
-    handler = QueuedLines(sys.stderr)
+def _short(value: Any) -> Any:
+    return mask_text(value[:LONGEST]) if isinstance(value, str) else value
+
+
+def set_up_logging(form: Format, level: str, *, quiet: bool = False) -> QueueListener:
+    """Send every log line of the process to stderr in that form; `level` does not apply to the server's own lines.
+
+    The lines are written by a thread: a reader that does not read stderr must not stop the server.
+    """
+    lines: queue.SimpleQueue[logging.LogRecord] = queue.SimpleQueue()
+    handler = QueueHandler(lines)
     handler.setFormatter(JsonLines() if form == "json" else TextLines())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel("ERROR" if quiet else level.upper())
     log.setLevel("ERROR" if quiet else min(logging.INFO, logging.getLevelNamesMapping()[level.upper()]))
+    listener = QueueListener(lines, logging.StreamHandler(sys.stderr))
+    listener.start()
+    return listener
 
 
-def finish_lines() -> bool:
-    """Write the lines that wait; False when nobody has read them within ENDING_SECONDS."""
-    return all(handler.drain() for handler in logging.getLogger().handlers if isinstance(handler, QueuedLines))
-
-
-class QueuedLines(logging.Handler):
-    """Writes lines in a thread, in their order and many at a time.
-
-    A write may block, and a reader that does not read stderr must not stop the server. It also releases Python's lock,
-    so that on a busy machine the event loop would have to wait for it after each line.
-    """
-
-    def __init__(self, stream: TextIO) -> None:
-        super().__init__()
-        self._stream = stream
-        self._waiting: deque[logging.LogRecord | threading.Event] = deque(maxlen=MOST_WAITING)
-        """Lines; an event between them is set when all lines before it are written."""
-        self._wake = threading.Event()
-        self._lost = 0
-        threading.Thread(target=self._run, name="localmcp-log-lines", daemon=True).start()
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Take a line; returns at once."""
-        if record.args:
-            # The arguments may change before the line is written.
-            record.msg, record.args = record.getMessage(), None
-        if len(self._waiting) == MOST_WAITING:
-            self._lost += 1
-        self._add(record)
-
-    def drain(self) -> bool:
-        """Wait until the lines so far are written; False when that takes longer than ENDING_SECONDS."""
-        written = threading.Event()
-        self._add(written)
-        return written.wait(ENDING_SECONDS)
-
-    def flush(self) -> None:
-        """As `drain`; called when the interpreter ends."""
-        self.drain()
-
-    def _add(self, item: logging.LogRecord | threading.Event) -> None:
-        self._waiting.append(item)
-        if not self._wake.is_set():
-            self._wake.set()
-
-    def _run(self) -> None:
-        while True:
-            self._wake.wait()
-            self._wake.clear()
-            lines, passed = self._take()
-            # The stream is gone, and there is no other place to say so.
-            with suppress(OSError, ValueError):
-                self._stream.write(lines)
-                self._stream.flush()
-            for argument in passed:
-                argument.set()
-            if self._lost:
-                lost, self._lost = self._lost, 0
-                log.warning("Log lines were lost, because nobody read them", extra={"fields": {"count": lost}})
-
-    def _take(self) -> tuple[str, list[threading.Event]]:
-        """Return the lines that wait, and what is to be set when they are written."""
-        lines: list[str] = []
-        passed: list[threading.Event] = []
-        with suppress(IndexError):
-            while True:
-                item = self._waiting.popleft()
-                if isinstance(item, threading.Event):
-                    passed.append(item)
-                else:
-                    lines.append(self._line(item))
-        return "".join(lines), passed
-
-    def _line(self, record: logging.LogRecord) -> str:
-        try:
-            return f"{self.format(record)}\n"
-        except Exception:
-            self.handleError(record)
-            return ""
+def finish_lines(listener: QueueListener) -> None:
+    """Write the lines that wait, unless nobody reads them within ENDING_SECONDS."""
+    close_within(ENDING_SECONDS, listener.stop)
 
 
 class TextLines(VisibleFormatter):
@@ -148,10 +82,7 @@ class JsonLines(logging.Formatter):
         }
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return _encode(line)
-
-
-_encode = json.JSONEncoder(default=str).encode
+        return json.dumps(line, default=str)
 
 
 def _moment(record: logging.LogRecord) -> str:
@@ -159,8 +90,7 @@ def _moment(record: logging.LogRecord) -> str:
 
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:
-    fields: dict[str, Any] = getattr(record, "fields", {})
-    return {key: value[:LONGEST] if isinstance(value, str) else value for key, value in fields.items()}
+    return getattr(record, "fields", {})
 
 
 def _bare(value: Any) -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from typing import Any, cast
 
-from mcp.types import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST
+from mcp.types import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR
+from pydantic_core import from_json, to_json
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
@@ -87,20 +87,35 @@ def refused_for(error: LocalMCPError, request_id: str | int | None = None) -> Re
 def json_bytes(value: Any) -> bytes:
     """Return UTF-8 JSON of any value: lone surrogates become U+FFFD, numbers that JSON does not allow null."""
     try:
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=str).encode()
+        return to_json(value, inf_nan_mode="null", fallback=str)
     except ValueError:
-        finite = _finite(without_surrogates(value))
-        return json.dumps(finite, ensure_ascii=False, separators=(",", ":"), default=str).encode()
+        return to_json(without_surrogates(value), inf_nan_mode="null", fallback=str)
 
 
-def _finite(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in cast("dict[Any, Any]", value).items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in cast("list[Any]", value)]
-    return value
+def parse_json(body: bytes) -> Any:
+    """Return the JSON value of a body, U+FFFD for each lone surrogate in it.
+
+    Raises:
+        Refused: 400 with -32700: not UTF-8, not JSON, nested deeper than 200, or a number that JSON does not allow.
+    """
+    try:
+        if b"\\ud" in body.lower():
+            body = json_bytes(json.loads(body))
+        return from_json(body, allow_inf_nan=False)
+    except (ValueError, RecursionError) as error:
+        raise Refused(400, "Parse error: Invalid JSON", code=PARSE_ERROR, details=str(error)[:200]) from error
+
+
+def parse_object(body: bytes) -> Json:
+    """Return the JSON object of a body.
+
+    Raises:
+        Refused: 400: it is no JSON, or something else.
+    """
+    value = parse_json(body)
+    if not isinstance(value, dict):
+        raise Refused(400, "Invalid request body", code=INVALID_REQUEST, details="the body must be a JSON object")
+    return cast(Json, value)
 
 
 def json_reply(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from logging.handlers import QueueListener
 from types import FrameType
 from typing import NoReturn
 
@@ -23,8 +24,7 @@ from localmcp.malloc_trim import keep_returning, limit_heaps
 from localmcp.server.http.app import HttpApp
 from localmcp.server.http.hosts import is_loopback
 from localmcp.server.http.log_lines import finish_lines, log, say
-from localmcp.server.http.replies import SECURITY_HEADERS, json_bytes
-from localmcp.server.wire_values import OpenOnce, close_within, pass_on_changes
+from localmcp.server.opening import OpenOnce, close_within, pass_on_changes
 from localmcp.workspace import Workspace
 
 HEAD_BYTES = 32 * 1024
@@ -50,8 +50,12 @@ class Address:
         return f"http://[{self.host}]:{self.port}" if ":" in self.host else f"http://{self.host}:{self.port}"
 
 
-def run(address: Address, settings: Settings, open_workspace: Callable[[], Workspace]) -> NoReturn:
+def run(
+    address: Address, settings: Settings, open_workspace: Callable[[], Workspace], lines: QueueListener
+) -> NoReturn:
     """Serve until SIGINT or SIGTERM; ends the process.
+
+    `lines`: writes the log.
 
     Raises:
         Unavailable: the address cannot be listened on.
@@ -74,7 +78,7 @@ def run(address: Address, settings: Settings, open_workspace: Callable[[], Works
     if workspace.opened is not None:
         close_within(CLOSING_SECONDS, workspace.opened.close)
     sys.stdout.flush()
-    finish_lines()
+    finish_lines(lines)
     # Threads of abandoned calls and of native libraries would hold up an ordinary exit.
     os._exit(0)
 
@@ -106,7 +110,7 @@ def uvicorn_config(app: HttpApp) -> uvicorn.Config:
     """Return the settings of uvicorn."""
     return uvicorn.Config(
         app,
-        http=PatientProtocol,
+        http=TimeoutProtocol,
         ws="none",
         lifespan="on",
         log_config=None,
@@ -163,55 +167,28 @@ class HttpServer(uvicorn.Server):
         self.should_exit = True
 
 
-class PatientProtocol(H11Protocol):
+class TimeoutProtocol(H11Protocol):
     """HTTP/1.1 that closes connections whose request arrives too slowly, or not at all."""
 
     _deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
-        self._expect_request()
+        self._deadline = self.loop.call_later(REQUEST_SECONDS, transport.abort)
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        if self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
+        arriving = self.conn.their_state in (h11.IDLE, h11.SEND_BODY)
+        if arriving and self._deadline is None:
+            self._deadline = self.loop.call_later(REQUEST_SECONDS, self.transport.abort)
+        elif not arriving:
             self._stop_waiting()
-        elif self._deadline is None:
-            self._expect_request()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_waiting()
         super().connection_lost(exc)
 
-    def _expect_request(self) -> None:
-        self._deadline = self.loop.call_later(REQUEST_SECONDS, self._give_up)
-
     def _stop_waiting(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
-
-    def _give_up(self) -> None:
-        self._deadline = None
-        if not self.transport.is_closing():
-            self._refuse(408, "The request did not arrive in time")
-
-    def send_400_response(self, msg: str) -> None:
-        self._refuse(400, msg)
-
-    def _refuse(self, status: int, message: str) -> None:
-        """Answer without the application and close; where a reply is under way, only close."""
-        if self.conn.our_state is h11.IDLE:
-            body = json_bytes({"success": False, "error": message, "code": status})
-            headers: list[tuple[str, str]] = [
-                ("content-type", "application/json"),
-                ("content-length", str(len(body))),
-                ("connection", "close"),
-                *SECURITY_HEADERS.items(),
-            ]
-            for event in (h11.Response(status_code=status, headers=headers), h11.Data(data=body), h11.EndOfMessage()):
-                self.transport.write(self.conn.send(event) or b"")
-        elif self.conn.our_state is h11.SEND_BODY or self.conn.our_state is h11.SEND_RESPONSE:
-            self.cycle.disconnected = True
-            self.cycle.message_event.set()
-        self.transport.close()

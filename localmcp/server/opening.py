@@ -1,19 +1,13 @@
-"""Shared by stdio and HTTP: open the workspace once, pass its changes on, log incidents."""
+"""Shared by stdio and HTTP: open the workspace once, pass its changes on, close it in time."""
 
 from __future__ import annotations
 
-import logging
-import secrets
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from localmcp.errors import LocalMCPError
-
 if TYPE_CHECKING:
     from localmcp.workspace import Workspace
-
-log = logging.getLogger(__name__)
 
 
 def pass_on_changes(workspace: Workspace, publish: Callable[[str], None]) -> None:
@@ -43,15 +37,3 @@ class OpenOnce:
             if self.opened is None:
                 self.opened = self._open()
             return self.opened
-
-
-def log_incident(name: str) -> str:
-    """Log the exception that is being handled, and return what the client is told instead."""
-    incident = secrets.token_hex(4)
-    log.exception("%s failed (incident %s)", name, incident)
-    return f"{name} failed unexpectedly (incident {incident}). The server's log tells more."
-
-
-def message_of(error: LocalMCPError) -> str:
-    """Return the error's sentence and its next step, on separate lines."""
-    return f"{error.message}\n{error.hint}" if error.hint else error.message

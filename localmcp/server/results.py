@@ -1,20 +1,26 @@
-"""Calls of tools and their results as the wire carries them, without the MCP SDK."""
+"""Tools, calls and their results as the wire carries them."""
 
 from __future__ import annotations
 
+import logging
 import re
+import secrets
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import mcp.types as types
+from mcp import MCPError
+
 from localmcp.activity import CallOrigin, call_origin
 from localmcp.errors import LocalMCPError, MissingCapability, UnknownTool
 from localmcp.schemas import without_surrogates
-from localmcp.server.wire_values import log_incident, message_of
-from localmcp.tools import Answer, Json, Registry, Scope, Tool, compact_json, use_scope
+from localmcp.tools import Answer, Json, MethodTool, Registry, Scope, Tool, ToolMark, compact_json, use_scope
 
 if TYPE_CHECKING:
     from localmcp.workspace import Workspace
+
+log = logging.getLogger(__name__)
 
 MAX_RESULT = 1_000_000
 """Bytes of one result on the wire; clients drop larger ones."""
@@ -22,6 +28,57 @@ TEXT_READERS = re.compile(r"claude-code|codex|visual studio code|vscode|copilot|
 """Names of clients that hand structured content to their model, instead of the text or beside it: Claude Code since
 2.0.21, Codex, VS Code, Copilot, opencode since June 2026, Kimi. They get the text alone, which is shorter and says the
 same; a program that calls tools gets both."""
+
+_TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_UNLISTED = ("minimum", "minLength", "maxLength")
+
+# ---------------------------------------------------------------- tools/list
+
+
+def describe_tool(tool: Tool) -> types.Tool | None:
+    """Return the tool's entry in tools/list; None for one that would make clients reject the whole list."""
+    try:
+        schema = tool.input_schema
+    except Exception:
+        log.exception("%s has no usable schema and is not listed", tool.name)
+        return None
+    if not _TOOL_NAME.fullmatch(tool.name) or schema.get("type") != "object":
+        log.warning("%r is not listed: its name or the root of its schema is not allowed", tool.name)
+        return None
+    return types.Tool(
+        name=tool.name,
+        title=tool.mark.title,
+        description=without_surrogates(tool.listed_description),
+        # Every conversation pays for this list, and 55 % of it were output schemas.
+        input_schema=_listed_schema(schema) if isinstance(tool, MethodTool) else schema,
+        annotations=_annotations(tool.mark),
+    )
+
+
+def _listed_schema(schema: Json) -> Json:
+    """Return the schema of a tool of ours as it is listed: shorter, and without the refusal of unknown arguments.
+
+    Our tools accept other spellings of arguments. A call that breaks a limit that is left out gets an error.
+    """
+    listed = {key: value for key, value in schema.items() if key != "additionalProperties"}
+    properties: dict[str, Json] = listed["properties"]
+    shown = {name: {key: spec[key] for key in spec if key not in _UNLISTED} for name, spec in properties.items()}
+    return {**listed, "properties": shown}
+
+
+def _annotations(mark: ToolMark) -> types.ToolAnnotations:
+    """Return the annotations of the tool; those of a read-only tool that the protocol ignores are left out."""
+    if mark.read_only:
+        return types.ToolAnnotations(read_only_hint=True, open_world_hint=mark.open_world)
+    return types.ToolAnnotations(
+        read_only_hint=False,
+        destructive_hint=mark.destructive,
+        idempotent_hint=mark.idempotent,
+        open_world_hint=mark.open_world,
+    )
+
+
+# ---------------------------------------------------------------- tools/call
 
 
 def note_client(name: str) -> None:
@@ -69,7 +126,7 @@ def tool_result(name: str, answer: Answer, *, structured: bool = True) -> Json:
     Where another server sent nothing structured, nothing is sent either: an empty object would hide the answer's
     blocks from some clients.
     """
-    content = [_text_block(answer.text)] if answer.content is None else list(answer.content)
+    content = [{"text": answer.text, "type": "text"}] if answer.content is None else list(answer.content)
     value = answer.value
     try:
         size = _wire_size(content, value)
@@ -94,8 +151,27 @@ def failed_result(text: str) -> Json:
     text = without_surrogates(text)
     if len(text) > 10_000:
         text = text[:10_000] + " ..."
-    return {"content": [_text_block(text)], "isError": True}
+    return {"content": [{"text": text, "type": "text"}], "isError": True}
 
 
-def _text_block(text: str) -> Json:
-    return {"text": text, "type": "text"}
+# ---------------------------------------------------------------- errors
+
+
+def log_incident(name: str) -> str:
+    """Log the exception that is being handled, and return what the client is told instead."""
+    incident = secrets.token_hex(4)
+    log.exception("%s failed (incident %s)", name, incident)
+    return f"{name} failed unexpectedly (incident {incident}). The server's log tells more."
+
+
+def message_of(error: LocalMCPError) -> str:
+    """Return the error's sentence and its next step, on separate lines."""
+    return without_surrogates(f"{error.message}\n{error.hint}" if error.hint else error.message)
+
+
+def protocol_error(error: LocalMCPError) -> MCPError:
+    """Return the error of a request that is no call; a client of 2026-07-28 learns what it does not offer."""
+    if isinstance(error, MissingCapability):
+        data: Json = {"requiredCapabilities": {error.capability: {}}}
+        return MCPError(types.MISSING_REQUIRED_CLIENT_CAPABILITY, message_of(error), data)
+    return MCPError(types.INVALID_PARAMS, message_of(error))
