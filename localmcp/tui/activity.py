@@ -16,10 +16,9 @@ from textual.widgets import ContentSwitcher, DataTable, Input, Static
 
 from localmcp.activity import LogPage, Statistics
 from localmcp.humanize import counted, local_time, size
-from localmcp.tui.answer_view import shortened
-from localmcp.tui.dialogs import TextScreen, confirm
+from localmcp.tui.answers import Table, shortened
+from localmcp.tui.forms import TextScreen, confirm
 from localmcp.tui.pane import FilterLine, Pane
-from localmcp.tui.table import Table
 
 if TYPE_CHECKING:
     from localmcp.activity import LogEntry, Usage

@@ -16,14 +16,14 @@ from textual.binding import ActiveBinding, BindingType
 from textual.getters import query_one
 from textual.notifications import SeverityLevel
 from textual.screen import Screen
-from textual.widgets import ContentSwitcher
+from textual.widgets import ContentSwitcher, Footer, Tab, Tabs
 
 from localmcp.config import write_setting
 from localmcp.errors import FileUnavailable, Interrupted, LocalMCPError, NeedsConfirmation
 from localmcp.tui import messages, theme
 from localmcp.tui.job_strip import TITLES, JobStrip, can_stop
 from localmcp.tui.keymap import bindings, is_text_key, read_keymap, take_alt_digits
-from localmcp.tui.layout import ErrorLine, KeyLine, TabBar, TopLine, first_line
+from localmcp.tui.layout import ErrorLine, TopLine, first_line
 from localmcp.tui.logs import log_file
 from localmcp.tui.pane import Asking, ErrorGuard, Pane
 from localmcp.tui.search import SearchPane
@@ -100,12 +100,14 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
 
     def compose(self) -> ComposeResult:
         yield TopLine(id="top")
-        yield TabBar(list(PANES.items()), id="tabs")
+        tabs = Tabs(*(Tab(f"{n} {title}", id=name) for n, (name, title) in enumerate(PANES.items(), 1)), id="tabs")
+        tabs.can_focus = False
+        yield tabs
         with ContentSwitcher(initial="search", id="panes"):
             yield SearchPane(id="search")
         yield JobStrip(id="job")
         yield ErrorLine(id="error")
-        yield KeyLine()
+        yield Footer(compact=True)
 
     def on_mount(self) -> None:
         self.top.where, self.top.state = str(self.session.path), "◌ opening"
@@ -125,7 +127,7 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
 
     top = query_one(TopLine)
     job_strip = query_one(JobStrip)
-    tab_bar = query_one(TabBar)
+    tabs = query_one(Tabs)
     error_line = query_one(ErrorLine)
     switcher = query_one("#panes", ContentSwitcher)
 
@@ -142,9 +144,16 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
             module = import_module(f"localmcp.tui.{name}")
             await self.switcher.mount(getattr(module, f"{name.capitalize()}Pane")(id=name))
         self.switcher.current = name
-        self.tab_bar.active = VIEWS.get(name, name)
+        with self.tabs.prevent(Tabs.TabActivated):
+            self.tabs.active = VIEWS.get(name, name)
         self.pane.come_to_front()
         return self.pane
+
+    @on(Tabs.TabActivated)
+    async def tab_clicked(self, message: Tabs.TabActivated) -> None:
+        """The mouse turns to a pane."""
+        if message.tab.id != VIEWS.get(str(self.switcher.current), self.switcher.current):
+            await self.show_pane(str(message.tab.id))
 
     # ------------------------------------------------------------ messages
 
@@ -257,7 +266,7 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
 
     def ask_removals(self, question: str) -> None:
         """Ask whether files are gone on purpose. The dialog opens unprompted, maybe while the person types."""
-        from localmcp.tui.dialogs import confirm
+        from localmcp.tui.forms import confirm
 
         def remove() -> None:
             self.error_line.clear()
@@ -267,7 +276,7 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
 
     def _ask_adoption(self) -> None:
         """Offer to allow changes to a file of another machine."""
-        from localmcp.tui.dialogs import confirm
+        from localmcp.tui.forms import confirm
 
         def adopted(text: str) -> None:
             self.notify(text)
@@ -340,7 +349,7 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
 
     async def action_turn(self, step: int) -> None:
         names = list(PANES)
-        await self.show_pane(names[(names.index(self.tab_bar.active) + step) % len(names)])
+        await self.show_pane(names[(names.index(self.tabs.active) + step) % len(names)])
 
     async def action_show(self, name: str) -> None:
         """Turn to a pane by its name."""
@@ -379,7 +388,7 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
 
     async def action_quit(self) -> None:
         """Leave; where work would stop, ask first."""
-        from localmcp.tui.dialogs import confirm
+        from localmcp.tui.forms import confirm
 
         ours = [TITLES[work.kind] for work in self.session.works if work.is_ours]
         if not self.session.job and not ours:
@@ -415,14 +424,14 @@ class LocalMcpApp(ErrorGuard, theme.ThemedApp[None]):
         super().notify(text, title=visible(title), severity=severity, timeout=timeout, markup=markup)
 
     def action_help(self) -> None:
-        from localmcp.tui.help import help_screen
+        from localmcp.tui.palette import help_screen
         from localmcp.tui.reader import ReaderScreen
 
         place = self.screen if isinstance(self.screen, ReaderScreen) else self.pane
         self.push_screen(help_screen(str(place.TITLE), place.ABOUT, place.KEY_GROUP, self))
 
     def action_show_error(self) -> None:
-        from localmcp.tui.dialogs import ErrorScreen
+        from localmcp.tui.forms import ErrorScreen
 
         error = self.error_line.error
         if isinstance(error, AdoptionOffer):

@@ -15,9 +15,8 @@ from textual.widgets import OptionList
 
 from localmcp.errors import LocalMCPError
 from localmcp.schemas import Json
-from localmcp.tui.answer_view import told
-from localmcp.tui.dialogs import ChoiceScreen, ask_screen, confirm
-from localmcp.tui.form_screen import FormScreen
+from localmcp.tui.answers import told
+from localmcp.tui.forms import ChoiceScreen, FormScreen, ask_screen, confirm
 from localmcp.tui.lists import ListPane, Row
 from localmcp.tui.session import Session, no_progress
 

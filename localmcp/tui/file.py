@@ -17,8 +17,8 @@ from localmcp.config import load_settings, setting_text, settings_in_force, writ
 from localmcp.humanize import command_line, counted, size
 from localmcp.schemas import Json
 from localmcp.tui.commands import Command, CommandPane, Run, thing
-from localmcp.tui.highlight import short
 from localmcp.tui.lists import Row
+from localmcp.tui.passages import short
 from localmcp.tui.session import Session, adopt_file
 
 if TYPE_CHECKING:

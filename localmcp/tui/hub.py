@@ -14,8 +14,8 @@ from localmcp.hub.client_configuration import client_names
 from localmcp.humanize import command_line, counted
 from localmcp.schemas import Json
 from localmcp.tui.commands import Command, CommandPane, Run, thing
-from localmcp.tui.highlight import short
 from localmcp.tui.lists import Row
+from localmcp.tui.passages import short
 from localmcp.tui.session import Session
 
 if TYPE_CHECKING:

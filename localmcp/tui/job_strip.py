@@ -10,7 +10,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from localmcp.humanize import counted, duration
-from localmcp.tui.highlight import bar
+from localmcp.tui.passages import bar
 
 if TYPE_CHECKING:
     from localmcp.library.background import Work

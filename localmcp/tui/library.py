@@ -18,9 +18,8 @@ from localmcp.errors import NotFound
 from localmcp.humanize import counted
 from localmcp.index.federation import shown_name
 from localmcp.library.inventory import Folder, FolderState, Item, PassageLine, Unread
-from localmcp.tui.dialogs import ask_for_folder, ask_for_page, confirm
 from localmcp.tui.editor import open_in_editor, real_path
-from localmcp.tui.highlight import citation_text
+from localmcp.tui.forms import ask_for_folder, ask_for_page, confirm
 from localmcp.tui.library_rows import (
     EVERYTHING,
     PAGE,
@@ -42,6 +41,7 @@ from localmcp.tui.library_rows import (
 from localmcp.tui.library_tree import LibraryTree, collection_of, origin_of
 from localmcp.tui.messages import Failed, ReadDocument
 from localmcp.tui.pane import FilterLine, Pane
+from localmcp.tui.passages import citation_text
 from localmcp.tui.reader import ReaderScreen
 from localmcp.tui.welcome import Welcome
 

@@ -13,7 +13,7 @@ from localmcp.index.collections import visible_collections
 from localmcp.index.federation import shown_name
 from localmcp.library.inventory import Folder, FolderState, Inventory, Item, PassageLine, Unread, WaitingFile
 from localmcp.library.walk import below
-from localmcp.tui.highlight import short
+from localmcp.tui.passages import short
 
 if TYPE_CHECKING:
     from localmcp.index.index import Index

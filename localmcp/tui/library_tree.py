@@ -13,7 +13,6 @@ from textual.widgets.tree import TreeNode
 
 from localmcp.humanize import counted
 from localmcp.library.inventory import Folder, FolderState, Item, PassageLine, Unread, WaitingFile
-from localmcp.tui.highlight import cut_right, short
 from localmcp.tui.keymap import bindings
 from localmcp.tui.library_rows import (
     STATE_MARKS,
@@ -27,6 +26,7 @@ from localmcp.tui.library_rows import (
     key_of,
     waits_for,
 )
+from localmcp.tui.passages import cut_right, short
 from localmcp.tui.theme import color
 
 OPENS = (CollectionRow, Folder, UnreadFiles, WaitingFiles, Trash)

@@ -16,7 +16,7 @@ from textual.widget import Widget
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
-from localmcp.tui.dialogs import PathScreen, TextScreen, ask_screen
+from localmcp.tui.forms import PathScreen, TextScreen, ask_screen
 from localmcp.tui.pane import Choices, Pane, TextLine, list_option
 
 MOST_ROWS = 300
@@ -128,6 +128,7 @@ class ListPane(Pane):
         stays = self.text in ("", self._rows_are_for)
         before = self.chosen.key if self.chosen is not None and stays else None
         index = self.list.highlighted if before is not None and self.text == self._rows_are_for else None
+        had = bool(self.rows)
         self.rows, self._rows_are_for = rows[:MOST_ROWS], self.text
         options: list[Option] = []
         group = ""
@@ -143,7 +144,8 @@ class ListPane(Pane):
         self.list.highlighted = (same or behind or places or [None])[0]
         cut = f" of {len(rows):,}" if len(rows) > len(places) else ""
         self.list.border_subtitle = f"{len(places):,}{cut}" if places else ""
-        self.refresh_bindings()
+        if had != bool(places):
+            self.refresh_bindings()
         self.say_nothing_is_here(not places)
         if not places:
             self.show_nothing()

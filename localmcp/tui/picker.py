@@ -19,11 +19,11 @@ from localmcp.humanize import counted
 from localmcp.library.query_line import parse_query_line
 from localmcp.schemas import Json
 from localmcp.tui import theme
-from localmcp.tui.highlight import HitLines, matcher_of
 from localmcp.tui.layout import first_line
 from localmcp.tui.messages import Failed, FileChanged, ModelChanged, Opened
 from localmcp.tui.pane import Asking, Choices, TextLine
-from localmcp.tui.search_arguments import search_arguments
+from localmcp.tui.passages import HitLines, matcher_of
+from localmcp.tui.search_line import search_arguments
 from localmcp.tui.session import Draft, Session
 
 if TYPE_CHECKING:

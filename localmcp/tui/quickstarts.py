@@ -16,7 +16,7 @@ from textual.widgets import Markdown, OptionList
 
 from localmcp.humanize import counted
 from localmcp.schemas import Json
-from localmcp.tui.dialogs import TextScreen, confirm
+from localmcp.tui.forms import TextScreen, confirm
 from localmcp.tui.lists import ListPane, Row, left_out
 
 MOST_LISTED = 1000

@@ -12,11 +12,10 @@ from textual.widgets import OptionList
 from localmcp.errors import InvalidInput
 from localmcp.index.federation import never_changed
 from localmcp.schemas import Json
-from localmcp.tui.dialogs import ask_screen, confirm
-from localmcp.tui.form_screen import FormScreen
-from localmcp.tui.highlight import bar
+from localmcp.tui.forms import FormScreen, ask_screen, confirm
 from localmcp.tui.lists import ListPane, Row, left_out
 from localmcp.tui.messages import Failed
+from localmcp.tui.passages import bar
 
 MOST_LISTED = 1000
 NEAR = 0.3

@@ -17,12 +17,31 @@ from localmcp.humanize import counted, headings_of
 from localmcp.library.query_line import parse_query_line
 from localmcp.readers.excerpt import Matcher
 from localmcp.schemas import Json
-from localmcp.tui.highlight import HitLines, citation_text, matcher_of
 from localmcp.tui.pane import Choices, Pane, TextLine
-from localmcp.tui.passage_view import PassageView, explanation_of
-from localmcp.tui.search_arguments import Asked, run_search
-from localmcp.tui.search_filters import STATE, Choice, chips_of, choices_for, filter_rows, notices_of, with_filter
-from localmcp.tui.search_rows import FoldedRow, HitRow, QueryRow, Row, query_rows, rows_of
+from localmcp.tui.passages import (
+    FoldedRow,
+    HitLines,
+    HitRow,
+    PassageView,
+    QueryRow,
+    Row,
+    citation_text,
+    explanation_of,
+    matcher_of,
+    query_rows,
+    rows_of,
+)
+from localmcp.tui.search_line import (
+    STATE,
+    Asked,
+    Choice,
+    chips_of,
+    choices_for,
+    filter_rows,
+    notices_of,
+    run_search,
+    with_filter,
+)
 from localmcp.tui.session import Draft
 from localmcp.tui.welcome import Welcome
 from localmcp.visible_text import visible
@@ -351,7 +370,7 @@ class SearchPane(Pane):
         self.ask("filters", lambda: self.session.look(choices_for), self._open_filters)
 
     def _open_filters(self, choices: list[Choice]) -> None:
-        from localmcp.tui.dialogs import ChoiceScreen, ask_screen
+        from localmcp.tui.forms import ChoiceScreen, ask_screen
 
         parsed = parse_query_line(self.line.value)
         active = {(name, value) for name, values in parsed.filters.items() for value in values} | {(STATE, self.state)}
@@ -440,7 +459,7 @@ class SearchPane(Pane):
         self.view.toggle_reasons()
         self.view.show_reasons(self.result, self.hit)
         if self.is_narrow and (hit := self.hit):
-            from localmcp.tui.dialogs import TextScreen
+            from localmcp.tui.forms import TextScreen
 
             self.app.push_screen(TextScreen("Why this passage", explanation_of(self.result, hit)))
 

@@ -14,11 +14,10 @@ from textual.widget import Widget
 from textual.widgets import OptionList, Static
 
 from localmcp.schemas import Json
-from localmcp.tui.answer_view import AnswerView
-from localmcp.tui.dialogs import confirm
-from localmcp.tui.highlight import bar
+from localmcp.tui.answers import AnswerView
+from localmcp.tui.forms import ToolForm, confirm
 from localmcp.tui.lists import ListPane, Row
-from localmcp.tui.tool_form import ToolForm
+from localmcp.tui.passages import bar
 
 if TYPE_CHECKING:
     from localmcp.tools import Tool, ToolMark

@@ -57,7 +57,7 @@ class Welcome(Choices):
 
     def action_samples(self) -> None:
         """Index the samples in the background; searching can begin at once."""
-        from localmcp.tui.dialogs import ChoiceScreen, ask_screen
+        from localmcp.tui.forms import ChoiceScreen, ask_screen
 
         session = session_of(self)
 
@@ -72,6 +72,6 @@ class Welcome(Choices):
         ask_screen(self, screen, lambda index: self.app.post_message(SearchFor(FIRST_QUERIES[index][0])))
 
     def action_add(self) -> None:
-        from localmcp.tui.dialogs import ask_for_folder
+        from localmcp.tui.forms import ask_for_folder
 
         ask_for_folder(self)

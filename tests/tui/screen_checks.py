@@ -9,9 +9,8 @@ from rich.cells import cell_len
 from textual.color import Color
 from textual.screen import ModalScreen
 from textual.widget import Widget
+from textual.widgets import Footer
 from textual.widgets._toast import ToastRack
-
-from localmcp.tui.layout import KeyLine
 
 LEAST_CONTRAST = 4.5
 """Between every text and what is behind it (WCAG 2, AA)."""
@@ -25,7 +24,7 @@ def segments(app: Any) -> list[tuple[str, Any]]:
     """Every piece of text on the screen with its style; of a dialog only its own, since what is behind it is dimmed."""
     strips = app.screen._compositor.render_strips()
     if isinstance(app.screen, ModalScreen):
-        boxes = [widget.region for widget in app.screen.children if not isinstance(widget, KeyLine | ToastRack)]
+        boxes = [widget.region for widget in app.screen.children if not isinstance(widget, Footer | ToastRack)]
         strips = [strips[y].crop(box.x, box.right) for box in boxes for y in box.line_range if y < len(strips)]
     return [(part.text, part.style) for strip in strips for part in strip]
 

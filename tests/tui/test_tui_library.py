@@ -82,7 +82,7 @@ async def test_refresh_finds_new_files(tui: RunningTui, tmp_path: Path) -> None:
 async def test_when_many_files_are_gone_it_is_asked_before_they_are_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, add_instead: bool
 ) -> None:
-    monkeypatch.setattr("localmcp.tui.dialogs.UNASKED_SECONDS", 0)
+    monkeypatch.setattr("localmcp.tui.forms.UNASKED_SECONDS", 0)
     file, many = make_library(tmp_path), tmp_path / "many"
     for number in range(15):
         write(many / f"{number}.md", f"# Note {number}\n\nThe zebra of note {number}.\n")
@@ -111,7 +111,7 @@ async def test_when_many_files_are_gone_it_is_asked_before_they_are_removed(
 async def test_a_question_that_comes_unasked_does_not_take_what_is_typed_for_an_answer(
     tui: RunningTui, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("localmcp.tui.dialogs.UNASKED_SECONDS", 3600)
+    monkeypatch.setattr("localmcp.tui.forms.UNASKED_SECONDS", 3600)
     tui.app.ask_removals("Many files are gone.")
     await tui.press("y", "enter", "n")
     assert "Many files are gone." in tui.text()

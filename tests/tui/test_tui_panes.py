@@ -293,7 +293,7 @@ async def test_a_form_that_is_being_saved_is_not_saved_twice(tui: RunningTui) ->
 async def test_providers_and_their_state(tui: RunningTui) -> None:
     await tui.go("tools")
     await tui.press("p")
-    assert (tui.pane.id, tui.app.tab_bar.active) == ("hub", "tools")
+    assert (tui.pane.id, tui.app.tabs.active) == ("hub", "tools")
     await tui.press("G")
     await tui.until(lambda: "queries" in tui.text() and "commands" in tui.text(), "the providers")
     await tui.press("p")

@@ -14,10 +14,8 @@ from tui_driver import RunningTui, make_library, open_tui
 
 from localmcp.readers.excerpt import Matcher
 from localmcp.tui.editor import editor_command
-from localmcp.tui.highlight import best_stretch
-from localmcp.tui.search_memory import SearchMemory
-from localmcp.tui.search_rows import FoldedRow
-from localmcp.tui.session import Draft
+from localmcp.tui.passages import FoldedRow, best_stretch
+from localmcp.tui.session import Draft, SearchMemory
 
 
 @pytest.fixture
