@@ -4,32 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from textual import on
-from textual.app import ComposeResult
-from textual.containers import VerticalScroll
 from textual.content import Content
-from textual.getters import query_one
-from textual.widgets import ContentSwitcher, DataTable, Input, Static
+from textual.widgets import OptionList
 
-from localmcp.activity import LogPage, Statistics
 from localmcp.humanize import counted, local_time, size
-from localmcp.tui.answers import Table, shortened
+from localmcp.tui.answers import shortened
 from localmcp.tui.forms import TextScreen, confirm
-from localmcp.tui.pane import FilterLine, Pane
+from localmcp.tui.lists import ListPane, Row
+from localmcp.tui.passages import cut_right
 
 if TYPE_CHECKING:
-    from localmcp.activity import LogEntry, Usage
-    from localmcp.workspace import Workspace
+    from localmcp.activity import LogEntry, Statistics, Usage
 
 SHOWN = 200
 """The latest calls that are listed."""
 LOOK_SECONDS = 1.0
-CLOCK = 8
-SHARES = {"who": 17, "tool": 15, "asked": 30, "was given": 21, "ended": 17}
-"""Column -> its share of the width that the time leaves; a cell that does not fit is cut."""
 CUT = "…"
 """Marks arguments that were not kept whole."""
 OWN = "tui"
@@ -39,148 +31,97 @@ EMPTY = (
     "[$muted]Connect one: from a shell, localmcp connect. "
     "[/][b]m[/b][$muted] shows the calls of this window too.[/]"
 )
-NONE_MATCHES = "[b]No call fits the filter[/b]\n\n[$muted]esc, or [/][b]e[/b][$muted], shows every call again.[/]"
+NONE_MATCHES = "[b]No call fits[/b]\n\n[$muted]Other words, or [/][b]e[/b][$muted] for those without an error too.[/]"
 
 
-class ActivityPane(Pane):
+class ActivityPane(ListPane):
     TITLE, KEY_GROUP = "Activity", "activity"
+    PLACEHOLDER, LIST_TITLE, VIEW_TITLE = "Only calls that hold…", "Calls", "Call"
     ABOUT = (
-        "Calls of assistants, of the command line and of this window (m), the latest first, live. enter shows one "
-        "whole, r runs it again; / and e choose among them; s shows what they add up to by tool and by key."
+        "Calls of assistants, of the command line and of this window (m), the latest first, live. r runs one again; "
+        "/ and e choose among them; s shows what they add up to by tool and by key."
     )
 
-    views = query_one("#activity-views", ContentSwitcher)
-    calls = query_one("#calls", Table)
-    usage = query_one("#usage", Table)
-    with_own = only_errors = False
-    entries: Sequence[LogEntry] = ()
-    _shown: tuple[Any, ...] = ()
+    with_own = only_errors = adds_up = False
     _latest: Sequence[LogEntry] = ()
     """The last call that is in the statistics."""
-    _statistics: Statistics | None = None
-
-    def compose(self) -> ComposeResult:
-        with ContentSwitcher(initial="calls", classes="split", id="activity-views"):
-            with VerticalScroll(classes="framed", id="no-calls"):
-                yield Static(Content.from_markup(EMPTY), id="no-calls-text")
-            yield Table(classes="framed", id="calls", cursor_type="row")
-            yield Table(classes="framed", id="usage", cursor_type="row")
-        yield Static(classes="note", id="activity-sum")
-        yield FilterLine("Only calls that hold…", id="activity-filter")
+    _added: Statistics | None = None
 
     def on_mount(self) -> None:
-        self.columns: dict[str, int] = {}
-        self.calls.border_title = "Calls"
-        self.usage.border_title = "What they add up to"
-        self.usage.add_columns("tool or key", "calls", "errors", "median", "95 %", "answers", "last")
         self.set_interval(LOOK_SECONDS, self._look)
-
-    def on_resize(self) -> None:
-        """Give the columns the width there is."""
-        row = self.calls.cursor_row
-        self.calls.clear(columns=True)
-        self.columns = column_widths(self.size.width)
-        for name, cells in self.columns.items():
-            self.calls.add_column(name, width=cells, key=name)
-        self._show_calls()
-        self.calls.move_cursor(row=row)
 
     def _look(self) -> None:
         """Read the log again while the pane is in front: a call does not count as a change of the file."""
-        if self.app.screen is self.screen and self.display and self.session.is_open and self.session.exists:
+        if self.app.screen is self.screen and self.display and self.session.exists:
             self.reload()
 
-    def reload(self) -> None:
-        if self.session.is_open:
-            self.ask("calls", self._read, self._show)
-
-    def _read(self) -> tuple[LogPage, Statistics]:
+    def find(self, text: str) -> list[Row]:
         if not self.session.exists:
-            return LogPage([], 0), Statistics([], [])
-        without, words, errors = None if self.with_own else OWN, self.words or None, self.only_errors
-
-        def read(workspace: Workspace) -> tuple[LogPage, Statistics]:
-            activity = workspace.activity
-            page = activity.logs(limit=SHOWN, without_caller=without, words=words, errors=errors)
-            latest = activity.logs(limit=1).entries
-            # Adding up tens of thousands of calls takes .4 s, and every second somebody looks.
-            if latest != self._latest or self._statistics is None:
-                self._latest, self._statistics = latest, activity.stats()
-            return page, self._statistics
-
-        return self.session.look(read)
-
-    def _show(self, read: tuple[LogPage, Statistics]) -> None:
-        page, statistics = read
-        self.entries = page.entries
-        sign = (page.total, self.with_own, self.only_errors, self.words, self.entries[0].id if self.entries else 0)
-        if sign == self._shown:
-            return
-        self._shown = sign
-        self.query_one("#no-calls-text", Static).update(
-            Content.from_markup(NONE_MATCHES if self.words or self.only_errors else EMPTY)
+            return []
+        if self.adds_up:
+            statistics = self.statistics()
+            by_key = [_usage_row(usage, "By key", f"by {usage.key_name or usage.name}") for usage in statistics.callers]
+            return [*(_usage_row(usage, "By tool", usage.name) for usage in statistics.tools), *by_key]
+        without, words, errors = None if self.with_own else OWN, text or None, self.only_errors
+        page = self.session.look(
+            lambda w: w.activity.logs(limit=SHOWN, without_caller=without, words=words, errors=errors)
         )
-        if self.views.current != "usage":
-            self.views.current = "calls" if self.entries else "no-calls"
-        self._show_calls()
-        self._show_usage(statistics)
-        words = f"{counted(statistics.calls, 'call')}, {counted(statistics.errors, 'error')} in the log"
-        chosen = f" · {page.total:,} shown here" if page.total != statistics.calls else ""
-        errors = " · errors only" if self.only_errors else ""
-        mine = " · with those of this window" if self.with_own else ""
-        self.query_one("#activity-sum", Static).update(f"{words}{chosen}{errors}{mine}")
-        self.refresh_bindings()
-        if not isinstance(self.screen.focused, Input):
-            self.keep_focus()
+        return [_row(entry) for entry in page.entries]
 
-    def _show_calls(self) -> None:
-        table = self.calls
-        follow = table.cursor_row == 0
-        before = str(table.coordinate_to_cell_key(table.cursor_coordinate).row_key.value) if table.row_count else ""
-        rows = [(_cells(entry), str(entry.id), "" if entry.success else "error") for entry in self.entries]
-        table.refill(([cells[name] for name in self.columns], key, tone) for cells, key, tone in rows)
-        if not follow and before in {key for _, key, _ in rows}:
-            table.move_cursor(row=table.get_row_index(before))
+    def statistics(self) -> Statistics:
+        """Return what the calls add up to; for a thread that may wait.
 
-    def _show_usage(self, statistics: Statistics) -> None:
-        self.usage.clear()
-        for usage in statistics.tools:
-            self.usage.put(_usage_cells(usage))
-        for usage in statistics.callers:
-            self.usage.put(_usage_cells(usage, by=True), tone="secondary")
+        Adding up tens of thousands of calls takes .4 s, and every second somebody looks: only after another call.
+        """
+        activity = self.session.workspace.activity
+        latest = self.session.look(lambda _: activity.logs(limit=1).entries)
+        if latest != self._latest or self._added is None:
+            self._latest, self._added = latest, self.session.look(lambda _: activity.stats())
+        return self._added
+
+    def show_rows(self, rows: Sequence[Row]) -> None:
+        """List the calls; while the latest is highlighted, the next one is as well."""
+        first, follows = next(iter(self.rows), None), self.chosen is not None and self.chosen == self.rows[0]
+        super().show_rows(rows)
+        chosen = [" · errors only" if self.only_errors else "", " · with those of this window" if self.with_own else ""]
+        self.list.border_title = "What they add up to" if self.adds_up else f"Calls{''.join(chosen)}"
+        if follows and self.rows and self.rows[0] != first:
+            self.list.action_first()
+
+    def show_nothing(self) -> None:
+        text = NONE_MATCHES if self.text or self.only_errors else EMPTY
+        self.show(self.VIEW_TITLE, Content.from_markup(text))
+
+    @property
+    def call(self) -> LogEntry | None:
+        """The call that is highlighted; None where it is a total."""
+        return self.chosen.record if self.chosen is not None else None
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        return self.call is not None if action in ("again", "copy") else super().check_action(action, parameters)
+
+    @on(OptionList.OptionSelected, "#list")
+    def show_call(self) -> None:
+        """Show everything that the log has of a call over the whole screen."""
+        if row := self.chosen:
+            copy = json.dumps(row.record.as_json(), ensure_ascii=False, indent=2) if row.record else None
+            self.read_over("Call", row.about, copy)
 
     def action_statistics(self) -> None:
-        calls = "calls" if self.entries else "no-calls"
-        self.views.current = "usage" if self.views.current != "usage" else calls
-        self.focus_first()
+        self.adds_up = not self.adds_up
+        self.reload()
 
     def action_mine(self) -> None:
         self.with_own = not self.with_own
         self.reload()
 
-    @property
-    def chosen(self) -> LogEntry | None:
-        """The call that is highlighted."""
-        return self.calls.chosen(self.entries)
-
     def action_errors(self) -> None:
         self.only_errors = not self.only_errors
         self.reload()
 
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        return bool(self.entries) if action in ("again", "copy") else super().check_action(action, parameters)
-
-    @on(DataTable.RowSelected, "#calls")
-    def show_call(self) -> None:
-        """Show everything that the log has of a call."""
-        if entry := self.chosen:
-            record = json.dumps(entry.as_json(), ensure_ascii=False, indent=2)
-            self.app.push_screen(TextScreen(f"Call {entry.id}", story_of(entry), copy=record))
-
     def action_again(self) -> None:
         """Run the call once more; if it changes something, ask first."""
-        entry = self.chosen
-        if entry is None:
+        if (entry := self.call) is None:
             return
         if entry.arguments is None or CUT in json.dumps(entry.arguments, ensure_ascii=False):
             self.app.notify("Its arguments were not kept whole, so it cannot run again.", severity="warning")
@@ -199,23 +140,20 @@ class ActivityPane(Pane):
         self.ask("again", lambda: self.session.answer(entry.tool, **(entry.arguments or {})), show)
 
     def action_copy(self) -> None:
-        if entry := self.chosen:
+        if entry := self.call:
             self.copy(json.dumps(entry.as_json(), ensure_ascii=False), "The call is copied as JSON.")
 
 
-def column_widths(width: int) -> dict[str, int]:
-    """Return the columns that fit a screen, with their widths."""
-    names = [name for name in SHARES if width >= 100 or name != "was given"]
-    columns, shares = width - CLOCK - 2 * len(names) - 5, sum(SHARES[name] for name in names)
-    return {"time": CLOCK, **{name: columns * SHARES[name] // shares for name in names}}
-
-
-def _cells(entry: LogEntry) -> dict[str, str]:
+def _row(entry: LogEntry) -> Row:
+    """Return a call in two lines: when, the tool and what was asked; who, and how it ended."""
+    clock = local_time(entry.started_at)[-8:]
     end = took(entry.seconds) if entry.success else f"✗ {entry.error_message or entry.error_class or 'error'}"
-    titles = ", ".join(entry.documents)
-    asked = asked_words(entry.arguments)
-    shown = (local_time(entry.started_at)[-CLOCK:], entry.client, entry.tool, asked, titles, end)
-    return dict(zip(("time", "who", "tool", "asked", "was given", "ended"), shown, strict=True))
+    tone = "$muted" if entry.success else "$error"
+    title = Content.assemble(
+        (f"{clock} ", "$muted"), (entry.tool, "bold"), f" {cut_right(asked_words(entry.arguments), 200)}\n",
+        (f"         {entry.client} · ", "$muted"), (" ".join(end.split()), tone),
+    )  # fmt: skip
+    return Row(str(entry.id), title, story_of(entry), record=entry)
 
 
 def story_of(entry: LogEntry) -> Content:
@@ -237,17 +175,15 @@ def story_of(entry: LogEntry) -> Content:
     return Content("\n").join([*lines, Content(""), end])
 
 
-def _usage_cells(usage: Usage, *, by: bool = False) -> list[str]:
-    name = f"by {usage.key_name or usage.name}" if by else usage.name
-    errors = f"{usage.errors:,} ({usage.error_rate:.0%})" if usage.errors else ""
-    times = [took(usage.median_seconds), took(usage.p95_seconds)]
-    return [name, f"{usage.calls:,}", errors, *times, size(usage.result_bytes), _short_time(usage.last_at)]
-
-
-def _short_time(moment: str) -> str:
-    """Return the clock of a call of today, else its day: the last of many columns has no space for both."""
-    day, _, clock = local_time(moment).partition(" ")
-    return clock if day == f"{datetime.now():%Y-%m-%d}" else day
+def _usage_row(usage: Usage, group: str, name: str) -> Row:
+    errors = f"{usage.errors:,} ({usage.error_rate:.0%})" if usage.errors else "none"
+    facts = {
+        "calls": f"{usage.calls:,}", "errors": errors, "half below": took(usage.median_seconds),
+        "95 % below": took(usage.p95_seconds), "answers": size(usage.result_bytes), "last": local_time(usage.last_at),
+    }  # fmt: skip
+    lines = [Content.assemble((f"{fact:<11}", "$muted"), text) for fact, text in facts.items()]
+    title = Content.assemble(("  " + name, "bold"), (f"  {counted(usage.calls, 'call')}, {errors} failed", "$muted"))
+    return Row(f"{group}/{name}", title, Content("\n").join(lines), group)
 
 
 def asked_words(arguments: dict[str, Any] | None) -> str:
@@ -256,7 +192,7 @@ def asked_words(arguments: dict[str, Any] | None) -> str:
         value if isinstance(value, str) else f"{name} {json.dumps(value, ensure_ascii=False)}"
         for name, value in (arguments or {}).items()
     ]
-    return " · ".join(" ".join(value.split()) for value in values)[:200]
+    return " · ".join(" ".join(value.split()) for value in values)
 
 
 def took(seconds: float) -> str:

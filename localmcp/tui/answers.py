@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from typing import Any, TypeVar, cast
 
@@ -38,18 +38,6 @@ class Table(DataTable[Any]):
         # Rows that take the place of others are not always measured when the table is idle.
         for column, cell in zip(self.ordered_columns, row, strict=False):
             column.content_width = max(column.content_width, cell_len(cell))
-
-    def refill(self, rows: Iterable[tuple[Sequence[str], str, str]]) -> None:
-        """Replace the rows, (cells, key, tone) each; the cursor stays on its line, or goes to the last."""
-        line = self.cursor_row
-        self.clear()
-        for cells, key, tone in rows:
-            self.put(cells, key, tone)
-        self.move_cursor(row=min(line, max(self.row_count - 1, 0)))
-
-    def chosen(self, rows: Sequence[T]) -> T | None:
-        """Return what the highlighted row represents, of what the table shows."""
-        return rows[self.cursor_row] if 0 <= self.cursor_row < len(rows) else None
 
     def action_first(self) -> None:
         self.move_cursor(row=0)

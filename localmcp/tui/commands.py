@@ -115,10 +115,6 @@ class CommandPane(ListPane):
         self._answers = {key: answer for key, answer in self._answers.items() if key == self._last_run}
         super().file_changed(counters)
 
-    def show_rows(self, rows: Sequence[Row]) -> None:
-        if list(rows) != list(self.rows):
-            super().show_rows(rows)
-
     def show_nothing(self) -> None:
         self.show("", Content.from_markup(NOTHING_FITS))
 

@@ -123,6 +123,7 @@ KEYS: dict[str, dict[str, Binding]] = {
         "hub": Binding("p", "app.show('hub')", "Assistants and servers"),
     },
     "activity": {
+        "list": Binding("down,escape", "list", "List"),
         "again": Binding("r", "again", "Run again"),
         "errors": Binding("e", "errors", "Errors only"),
         "statistics": Binding("s", "statistics", "Statistics"),

@@ -38,7 +38,7 @@ class Row:
 
 
 class ListPane(Pane):
-    """The base of the panes Quick starts, Rules, Tools, Hub and File."""
+    """The base of every pane but Search and Library."""
 
     PLACEHOLDER: ClassVar[str] = ""
     LIST_TITLE: ClassVar[str] = ""
@@ -47,8 +47,8 @@ class ListPane(Pane):
     """Actions on the highlighted row."""
 
     rows: Sequence[Row] = ()
-    _rows_are_for = ""
-    """The text that they answer."""
+    _rows_are_for: str | None = None
+    """The text that they answer; None at first."""
     line = query_one("#line", Input)
     list = query_one("#list", Choices)
 
@@ -125,6 +125,8 @@ class ListPane(Pane):
 
         If it was removed, the one in its place is highlighted; after other words the first.
         """
+        if (list(rows[:MOST_ROWS]), self.text) == (list(self.rows), self._rows_are_for):
+            return
         stays = self.text in ("", self._rows_are_for)
         before = self.chosen.key if self.chosen is not None and stays else None
         index = self.list.highlighted if before is not None and self.text == self._rows_are_for else None

@@ -65,7 +65,7 @@ def tasks(home: Path) -> list[Task]:
              lambda t: not t.app.session.workspace.library.trashed() and not t.pane.undoable),
         Task("See why a file was not read, and read it again", ("alt+2", "right", "down", "right", "down", "r"),
              see("could not be read")),
-        Task("See what the assistant read", ("alt+6", "enter"), see("was given")),
+        Task("See what the assistant read", ("alt+6",), see("was given")),
         Task("Connect an assistant", ("alt+5", "p", "down", "enter", "ctrl+r", "y"),
              lambda _: "localmcp" in (home / ".config/Claude/claude_desktop_config.json").read_text()),
         Task("Add a rule", ("alt+4", "a", "+Write short commit messages.", "ctrl+r"),

@@ -305,12 +305,12 @@ async def test_providers_and_their_state(tui: RunningTui) -> None:
 
 async def test_calls_are_added_up_again_only_after_another_call(tui: RunningTui) -> None:
     pane = await tui.go("activity")
-    add_up = pane._read  # type: ignore[attr-defined]
-    first = add_up()[1]
-    assert add_up()[1] is first
+    add_up = pane.statistics  # type: ignore[attr-defined]
+    first = add_up()
+    assert add_up() is first
     tui.app.session.call("get_stats")
-    await tui.until(lambda: add_up()[1].calls > first.calls, "the call in the log")
-    assert add_up()[1].calls == first.calls + 1
+    await tui.until(lambda: add_up().calls > first.calls, "the call in the log")
+    assert add_up().calls == first.calls + 1
 
 
 async def test_calls_of_an_assistant_appear_by_themselves(tui: RunningTui) -> None:
@@ -318,11 +318,10 @@ async def test_calls_of_an_assistant_appear_by_themselves(tui: RunningTui) -> No
     registry = tui.app.session.workspace.registry
     registry.call("search", {"query": "bees"}, Scope(caller="stdio"))
     await tui.until(lambda: "stdio" in tui.text() and "bees" in tui.text(), "the call")
-    await tui.press("enter")
     await tui.until(lambda: "stdio called search on" in tui.text())
     assert "was given" in tui.text()
     assert "Roses" in tui.text()
-    await tui.press("escape", "r")
+    await tui.press("r")
     await tui.until(lambda: "search, run again" in tui.text())
     await tui.press("escape", "s")
     assert "by stdio" in tui.text()
