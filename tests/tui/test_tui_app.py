@@ -132,20 +132,21 @@ async def test_a_file_that_goes_away_is_told_and_its_return_too(tmp_path: Path) 
         assert tui.pane.hits
 
 
-async def test_the_file_is_still_watched_after_its_work_could_not_be_read_once(
+async def test_the_file_is_still_watched_after_its_work_could_not_be_read_for_a_while(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = make_library(tmp_path)
-    work_on, failures = background.work_on, iter([True])
+    work_on, is_locked = background.work_on, True
 
-    def fails_once(connection: Any) -> Any:
-        if next(failures, False):
+    def fails_while_locked(connection: Any) -> Any:
+        if is_locked:
             raise FileUnavailable("The file is locked.")
         return work_on(connection)
 
-    monkeypatch.setattr(background, "work_on", fails_once)
+    monkeypatch.setattr(background, "work_on", fails_while_locked)
     async with open_tui(file) as tui:
         await tui.until(tui.error, "the error")
+        is_locked = False
         with Workspace(settings_of(tmp_path)) as workspace:
             workspace.library.add_text("Zebras.", title="A zebra")
         await tui.until(lambda: "6 documents" in tui.text(), "the new document")
