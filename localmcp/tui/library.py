@@ -62,6 +62,10 @@ class LibraryPane(Pane):
     """Ids of what the last removal took."""
     _branches: Sequence[Branch] = ()
     """What the tree was filled with; none after a branch was added to it."""
+    _is_due = True
+    """Whether files may have changed, so that they are looked at for the marks of their folders."""
+    _generation: int | None = None
+    """Of the documents, when the file changed last."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -97,6 +101,16 @@ class LibraryPane(Pane):
 
     # ------------------------------------------------------------ the tree
 
+    def come_to_front(self) -> None:
+        self._is_due = self._is_due or self.stale
+        super().come_to_front()
+
+    def file_changed(self, counters: dict[str, int]) -> None:
+        """Read the tree again; while vectors are made, the files are not looked at each time."""
+        self._is_due = self._is_due or counters.get("content") != self._generation
+        self._generation = counters.get("content")
+        self.reload()
+
     def reload(self) -> None:
         """Read what is open of the tree again; where changes come fast, once the reading before has ended."""
         if "contents" in self.questions:
@@ -110,21 +124,25 @@ class LibraryPane(Pane):
             )  # fmt: skip
 
     def _show(self, branches: Sequence[Branch], opened: dict[str, int], words: str) -> None:
-        """Fill the tree, unless branches were opened or words were typed meanwhile."""
+        """Fill the tree, unless branches were opened or words were typed meanwhile; a later change is read after it."""
         only = branches[0] if len(branches) == 1 else None
         if only is not None and not self._open and not self._branches and not words:
             self._open = {key_of(only.row): PAGE}
-        if self.stale or (self._open, self.words) != (opened, words):
-            self.stale = False
+        if (self._open, self.words) != (opened, words):
             self.reload()
             return
         self.stock.current = "collections" if branches or self.session.job else "nothing"
         if branches != self._branches:
             self._branches = branches
             self.tree_view.fill(branches)
-        self.forget("new states")
-        self._ask_states("states", [node for node in self.tree_view.nodes() if node.is_expanded])
+        if self._is_due:
+            self._is_due = False
+            self.forget("new states")
+            self._ask_states("states", [node for node in self.tree_view.nodes() if node.is_expanded])
         self.keep_focus()
+        if self.stale:
+            self.stale = False
+            self.reload()
 
     def _ask_states(self, group: str, nodes: Sequence[TreeNode[Any]]) -> None:
         """Ask how the files of the folders right below these rows are, which takes a look at each file."""
