@@ -189,8 +189,8 @@ class Workspace:
         self.configured_tools.listeners.append(listener)
 
     def on_offers_changed(self, listener: Callable[[str], None]) -> None:
-        """Call `listener`, from another thread, when resources or prompts of another server have changed: with
-        `resources`, `prompts`, or the address of one resource."""
+        """Call `listener`, from another thread, when the lists of another server have changed: with `resources` or
+        `prompts`."""
         self.mcp_servers.offer_listeners.append(listener)
 
     def start_background(self) -> None:

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 from doors import OpenDoor, open_door
+from library import Library
 from typing_extensions import TypedDict
 
 from localmcp.errors import Unavailable
@@ -140,6 +141,16 @@ def test_a_stream_ends_when_its_key_is_revoked(quick_looks: None, door: OpenDoor
     assert stream.readline().strip() == b"event: endpoint"
     door.workspace.api_keys.revoke(door.workspace.api_keys.find(key).id)
     assert stream.read().startswith(b"data: /api/mcp?sessionId=")
+    connection.close()
+
+
+def test_a_stream_ends_when_its_key_opens_less_than_before(quick_looks: None, door: OpenDoor) -> None:
+    Library(door.workspace.database, None).put("Soon gone.", collection="fleeting")
+    connection, stream = open_subscription(door, door.make_key(collections=["fleeting"]))
+    first = stream.readline()
+    with door.workspace.database.write() as rows:
+        rows.execute("update collections set name = 'other' where name = 'fleeting'")
+    assert first + stream.read()
     connection.close()
 
 
