@@ -12,7 +12,7 @@ from typing_extensions import TypedDict
 
 from localmcp.errors import InvalidInput, LocalMCPError, ModelUnavailable
 from localmcp.models import Embedder
-from localmcp.models.language_model import LanguageModel, ToolCall
+from localmcp.models.language_model import LanguageModel
 from localmcp.rules.catalog import LONGEST_CONTEXT, LONGEST_RULE, RuleCatalog
 from localmcp.rules.rulebook import CATEGORIES, RuleDraft
 from localmcp.tools import Json, Param, hidden_change, tool, tools_of
@@ -59,21 +59,19 @@ LocalMCPError, the patterns decide."""
 
 
 class _Choices:
-    """The two functions that the model may call."""
+    """The two functions that the model may call: it is shown their schemas, and what it answers is read, not run."""
 
     @tool("keepRule", title="Keep a rule", read_only=False)
     def keep(
         self,
         rule: Annotated[str, Param("The instruction as a general rule: abstract, imperative, one sentence")],
         category: Annotated[str, Param(f"One of {', '.join(CATEGORIES)}")],
-    ) -> Generalized:
+    ) -> None:
         """Keep what the developer said as a rule, because it holds beyond the present case."""
-        return Generalized(rule, "", category if category in CATEGORIES else "")
 
     @tool("refuseInstruction", title="Refuse an instruction")
-    def refuse(self, reason: Annotated[str, Param("Why, in a few words")]) -> Generalized:
+    def refuse(self, reason: Annotated[str, Param("Why, in a few words")]) -> None:
         """Refuse to make a rule, because what the developer said is about one case only."""
-        return Generalized(None, reason)
 
 
 def generalize_by_model(
@@ -92,21 +90,14 @@ def generalize_by_model(
     reply = model.choose(QUESTION.format(instruction, about), tools_of(_Choices()))
     if reply.call is None:
         raise ModelUnavailable(NO_RULE.format(repr(reply.text[:80])))
-    return _read_choice(reply.call)
-
-
-def _read_choice(call: ToolCall) -> Generalized:
-    """Return what the called function decides; neither its name nor its arguments were checked.
-
-    Raises:
-        ModelUnavailable: it is none of the two functions, or has not their arguments.
-    """
-    rule, category, reason = (call.arguments.get(name) for name in ("rule", "category", "reason"))
-    if call.name == "refuseInstruction" and isinstance(reason, str):
-        return _Choices().refuse(reason)
-    if call.name != "keepRule" or not isinstance(rule, str) or not rule.strip():
-        raise ModelUnavailable(NO_RULE.format(f"{call.name}({call.arguments!r})"[:120]))
-    return _Choices().keep(rule.strip(), category if isinstance(category, str) else "")
+    # Neither the name of the called function nor its arguments were checked.
+    arguments = reply.call.arguments
+    rule, category, reason = (arguments.get(name) for name in ("rule", "category", "reason"))
+    if reply.call.name == "refuseInstruction" and isinstance(reason, str):
+        return Generalized(None, reason)
+    if reply.call.name != "keepRule" or not isinstance(rule, str) or not rule.strip():
+        raise ModelUnavailable(NO_RULE.format(f"{reply.call.name}({arguments!r})"[:120]))
+    return Generalized(rule.strip(), "", category if category in CATEGORIES else "")
 
 
 _ALWAYS_ABROAD = (
@@ -277,29 +268,9 @@ class RuleLearner:
             answer = self._catalog.add(draft, "count")
         except LocalMCPError as error:
             raise ModelUnavailable(f"Failed to create rule with embedding: {error.message}", hint=error.hint) from error
-        return self._stored_answer(answer.get("rule", {}), "similarity" in answer)
-
-    def _generalized(self, instruction: str, context: str) -> Generalized:
-        try:
-            nearest_rule = self._generalize(instruction, context) if self._generalize else None
-        except LocalMCPError as error:
-            log.warning("the patterns decide on an instruction: %s", error)
-            nearest_rule = None
-        return nearest_rule or self.generalize(instruction)
-
-    def generalize(self, instruction: str) -> Generalized:
-        """Return what the patterns and the embedding model say."""
-        score, reason = weigh(instruction, self._catalog.model())
-        rule = normalize(instruction)
-        if score <= 0:
-            return Generalized(None, reason)
-        if len(runs(rule)) < 2:
-            return Generalized(None, "it says too little")
-        return Generalized(rule, reason)
-
-    def _stored_answer(self, rule: Any, counted: bool) -> RememberAnswer:
+        rule: Any = answer.get("rule", {})
         instruction_id = self._catalog.latest_instruction(rule["id"])
-        answer: RememberAnswer = {
+        stored: RememberAnswer = {
             "success": True,
             "stored": True,
             "message": STORED.format(rule["rule_text"], rule["category"], rule["id"], instruction_id),
@@ -308,4 +279,17 @@ class RuleLearner:
             "ruleId": rule["id"],
             "instructionId": instruction_id,
         }
-        return {**answer, "counted": True} if counted else answer
+        return {**stored, "counted": True} if "similarity" in answer else stored
+
+    def _generalized(self, instruction: str, context: str) -> Generalized:
+        """Return what the language model says, else what the patterns and the embedding model say."""
+        try:
+            if self._generalize and (generalized := self._generalize(instruction, context)):
+                return generalized
+        except LocalMCPError as error:
+            log.warning("the patterns decide on an instruction: %s", error)
+        score, reason = weigh(instruction, self._catalog.model())
+        rule = normalize(instruction)
+        if score <= 0:
+            return Generalized(None, reason)
+        return Generalized(rule, reason) if len(runs(rule)) >= 2 else Generalized(None, "it says too little")
