@@ -239,10 +239,10 @@ async def _tree(app: LocalMcpApp, pilot: Any) -> Any:
     tree.root.children[0].expand()
     while not any(node.children for node in tree.root.children):
         await pilot.pause(0.02)
-    if not hasattr(tree.root.children[0].children[-1].data, "offset"):
+    if not hasattr(tree.root.children[0].children[-1].data, "left"):
         # What is filtered is one list, without folders.
         app.pane.apply_filter("/")
-        while not hasattr((tree.root.children[0].children or [tree.root])[-1].data, "offset"):
+        while not hasattr((tree.root.children[0].children or [tree.root])[-1].data, "left"):
             await pilot.pause(0.02)
     tree.focus()
     return tree
