@@ -75,9 +75,6 @@ class ServerOffers:
             f"Changes of {uri} cannot be watched: it belongs to a connected server.", hint="Read it again instead."
         )
 
-    def unsubscribe(self, uri: str) -> None:
-        """Do nothing: nobody is subscribed."""
-
     def _locate(self, uri: str) -> tuple[McpServer | None, str]:
         """Return the server that has the resource, and the server's own address of it."""
         if not uri.startswith(SERVER_ADDRESS):
