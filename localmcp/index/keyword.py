@@ -7,7 +7,7 @@ import re
 import threading
 from array import array
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -105,10 +105,6 @@ class KeywordQuery:
         return list({term.repair.word: term.repair for term in self.terms if term.repair}.values())
 
 
-_Counts = tuple[Counter[str], Counter[str]]
-"""How many chunks hold each stem: in the whole file (for idf, as bm25 counts), and where the caller may look."""
-
-
 class Vocabulary:
     """The surface words of each collection, in memory from the first correction on, and how long passages are.
 
@@ -158,35 +154,38 @@ def build_query(
 
     `unrepaired` are words that are spelt right, though they are in no passage in these collections.
     """
-    units = [*_few_times(phrases(text)[:MOST_UNITS])]
-    sizes = _language_sizes(connection, collection_ids)
-    languages = _languages(text, sizes)
-    others = [language for language in sizes if language not in languages]
+    units, seen = list[tuple[str, ...]](), Counter[tuple[str, ...]]()
+    for unit in phrases(text)[:MOST_UNITS]:
+        seen[unit] += 1
+        if seen[unit] <= MOST_REPEATS:
+            units.append(unit)
+    languages, others = _languages(connection, text, collection_ids)
     total = fetch_one(connection, "select coalesce(sum(chunks), 0) from groups")
     words = _Words(connection, collection_ids, vocabulary, generation, total)
-    typed_right = {*unrepaired, *_names(text, languages)}
+    typed_right = {*unrepaired}
+    if "german" not in languages and not text.isupper():
+        # A capital inside a sentence begins a name. German writes every noun so; in capitals alone they say nothing.
+        typed_right.update(map(fold, _NAME.findall(text)))
     terms = [
-        term if term.chunks else words.looked_up_otherwise(unit, term, languages, others, typed_right)
+        term if term.chunks else words.expand(unit, languages, others, typed_right)
         for unit, term in zip(units, words.terms(units, languages), strict=True)
     ]
     stops = frozenset[str]().union(*map(stop_words, languages))
-    searched, dropped = _without_stop_words(terms, stops)
-    absent = [term.word for term in searched if not term.chunks and term.word not in stops]
-    searched = [term for term in searched if term.chunks]
+    dropped: list[tuple[str, str]] = []
+    # A query of nothing but stop words, or of those and words that no text holds, is searched by them.
+    if any(term.chunks for term in terms if term.word not in stops):
+        dropped = [(term.word, "stop word") for term in terms if term.word in stops]
+        terms = [term for term in terms if term.word not in stops]
+    absent = dict.fromkeys(term.word for term in terms if not term.chunks and term.word not in stops)
     compounding = not COMPOUNDING.isdisjoint(languages)
-    unmatched = [
-        (word, WITHIN if compounding and words.hold_within(word) else ABSENT) for word in dict.fromkeys(absent)
-    ]
-    mean_length = vocabulary.mean_length(connection, total)
-    return KeywordQuery(tuple(searched), languages, (*dropped, *unmatched), inverse_frequency(0, total), mean_length)
-
-
-def _few_times(units: Iterable[tuple[str, ...]]) -> Iterator[tuple[str, ...]]:
-    counts = Counter[tuple[str, ...]]()
-    for unit in units:
-        counts[unit] += 1
-        if counts[unit] <= MOST_REPEATS:
-            yield unit
+    dropped += [(word, WITHIN if compounding and words.hold_within(word) else ABSENT) for word in absent]
+    return KeywordQuery(
+        terms=tuple(term for term in terms if term.chunks),
+        languages=languages,
+        dropped=tuple(dropped),
+        missing_idf=inverse_frequency(0, total),
+        mean_length=vocabulary.mean_length(connection, total),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,141 +201,106 @@ class _Words:
 
     def terms(self, units: Sequence[tuple[str, ...]], languages: Sequence[str]) -> list[Term]:
         """Return units of a query as words of these languages."""
-        stems = {part for unit in units for phrase in _alternatives(unit, languages) for part in phrase}
-        counts = _count(self.connection, stems, self.collection_ids)
-        return [_term(unit, languages, counts, self.total) for unit in units]
+        alternatives = [_alternatives(unit, languages) for unit in units]
+        stems = {part for spellings in alternatives for phrase in spellings for part in phrase}
+        # How many chunks hold each stem: in the whole file (for idf, as bm25 counts), and where the caller may look.
+        everywhere, visible = Counter[str](), Counter[str]()
+        sql = """
+            select collections.id, pattern.value, chunks from collections
+            cross join carray(?) as pattern  -- in this order: else every term of the file is read
+            cross join terms on terms.collection_id = collections.id and term >= rtrim(pattern.value, '*')
+                and term <= replace(pattern.value, '*', char(0x10ffff))
+        """
+        rows = fetch_all(self.connection, sql, (apsw.carray(tuple(stems)),)) if stems else []
+        for collection_id, term, chunks in rows:
+            everywhere[term] += chunks
+            if collection_id in self.collection_ids:
+                visible[term] += chunks
+        terms: list[Term] = []
+        for unit, spellings in zip(units, alternatives, strict=True):
+            # Of a phrase, its rarest part.
+            held = {phrase: chunks for phrase in spellings if (chunks := min(visible[part] for part in phrase))}
+            in_file = sum(min(everywhere[part] for part in phrase) for phrase in held)
+            idf = inverse_frequency(in_file, self.total)
+            terms.append(Term(" ".join(unit), tuple(held), sum(held.values()), idf))
+        return terms
 
-    def looked_up_otherwise(
-        self, unit: tuple[str, ...], term: Term, languages: Sequence[str], others: Sequence[str],
-        typed_right: Collection[str],
-    ) -> Term:  # fmt: skip
+    def expand(
+        self, unit: tuple[str, ...], languages: Sequence[str], others: Sequence[str], typed_right: Collection[str]
+    ) -> Term:
         """Return a unit that no passage holds as it may be meant: in another language or spelling, or corrected."""
-        if others:
-            # A word of another language of the file, in a question that mixes them or that is too short to tell.
-            [term] = self.terms([unit], others)
+        # A word of another language of the file, in a question that mixes them or that is too short to tell.
+        [term] = self.terms([unit], others) if others else [Term(" ".join(unit), (), 0, 0.0)]
         if not term.chunks and (plain := tuple(map(plain_letters, unit))) != unit:
             [term] = self.terms([plain], languages)
-        if not term.chunks and len(unit) == 1 and term.word not in typed_right:
-            return self.corrected(term, languages)
-        return term
-
-    def corrected(self, term: Term, languages: Sequence[str]) -> Term:
-        """Return the term as it was probably meant, or as it is; corrections are from texts in its language."""
-        for correction in correct(term.word, *self._lists())[:MOST_CORRECTIONS]:
+        if term.chunks or len(unit) > 1 or term.word in typed_right:
+            return term
+        lists = self.vocabulary.lists(self.connection, self.generation, self.collection_ids)
+        for correction in correct(term.word, *lists)[:MOST_CORRECTIONS]:
             [meant] = self.terms([(correction.replacement,)], languages)
-            if meant.chunks and _is_in_language(self.connection, meant, languages, self.collection_ids):
+            if meant.chunks and self._is_in_language(meant, languages):
                 return Term(term.word, meant.alternatives, meant.chunks, meant.idf, correction)
         return term
 
+    def _is_in_language(self, term: Term, languages: Sequence[str]) -> bool:
+        """Return whether one of the first passages with the term is in one of the languages."""
+        sql = """
+            with hits as materialized (select rowid as id from chunks_fts where chunks_fts match ? limit 100)
+            select 1 from hits join chunks on chunks.id = hits.id join groups on groups.id = group_id
+            where language in (select value from carray(?)) and collection_id in (select value from carray(?)) limit 1
+        """
+        ids = apsw.carray(array("q", self.collection_ids))
+        bindings = (match_expression([term]), apsw.carray(tuple(languages)), ids)
+        return fetch_one(self.connection, sql, bindings) is not None
+
     def hold_within(self, part: str) -> bool:
         """Return whether a word contains `part`, which is long enough to be one."""
-        is_long = len(part) >= LEAST_PART and part.isalpha()
-        return is_long and any(part in word for words in self._lists() for word in words.counts)
+        if len(part) < LEAST_PART or not part.isalpha():
+            return False
+        lists = self.vocabulary.lists(self.connection, self.generation, self.collection_ids)
+        return any(part in word for words in lists for word in words.counts)
 
-    def _lists(self) -> list[WordList]:
-        return self.vocabulary.lists(self.connection, self.generation, self.collection_ids)
 
-
-def _languages(text: str, sizes: dict[str, int]) -> tuple[str, ...]:
+def _languages(
+    connection: apsw.Connection, text: str, collection_ids: Sequence[int]
+) -> tuple[tuple[str, ...], list[str]]:
+    """Return the languages that a query may be in, and the others of the collections, the most frequent first."""
+    sql = """
+        select language, sum(chunks) from groups where collection_id in (select value from carray(?)) and chunks > 0
+        group by language order by 2 desc, 1
+    """
+    rows = fetch_all(connection, sql, (apsw.carray(array("q", collection_ids)),)) if collection_ids else []
+    sizes: dict[str, int] = dict(rows)
     detected = detect_language(text)
-    if detected in sizes:
-        return (detected,)
-    total = sum(sizes.values())
-    spoken = [language for language, chunks in sizes.items() if chunks >= MIXED_SHARE * total]
-    return tuple(spoken[:3]) or ("english",)
-
-
-def _language_sizes(connection: apsw.Connection, collection_ids: Sequence[int]) -> dict[str, int]:
-    """Return language -> chunks, largest first."""
-    marks = ",".join("?" * len(collection_ids))
-    sql = f"select language, sum(chunks) from groups where collection_id in ({marks}) and chunks > 0"
-    return dict(fetch_all(connection, f"{sql} group by language order by 2 desc, 1", tuple(collection_ids)))
+    if detected and detected in sizes:
+        languages = (detected,)
+    else:
+        least = MIXED_SHARE * sum(sizes.values())
+        languages = tuple(language for language, chunks in sizes.items() if chunks >= least)[:3] or ("english",)
+    return languages, [language for language in sizes if language not in languages]
 
 
 def _alternatives(unit: tuple[str, ...], languages: Sequence[str]) -> tuple[Stems, ...]:
-    spellings = (unit, *_other_version(unit))
-    return tuple(dict.fromkeys(_stemmed(words, language) for words in spellings for language in languages))
-
-
-def _stemmed(words: tuple[str, ...], language: str) -> Stems:
-    phrase = tuple(stem(word, language) for word in words)
-    is_long = len(phrase) == 1 and len(phrase[0]) >= COMPOUND_LETTERS and phrase[0].isalpha()
-    return (f"{phrase[0]}*",) if is_long and language in COMPOUNDING else phrase
-
-
-def _other_version(unit: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """Yield the version with a leading v for one without, and the reverse: `1.5.4` is often written `v1.5.4`."""
-    first, *others = unit
+    """Return the stems by which a unit is searched, in each language; a version with and without its leading v."""
+    spellings, (first, *others) = [unit], unit
     if others and first.isdigit():
-        yield (f"v{first}", *others)
+        # `1.5.4` is often written `v1.5.4`.
+        spellings.append((f"v{first}", *others))
     elif others and first[0] == "v" and first[1:].isdigit():
-        yield (first[1:], *others)
-
-
-def _count(connection: apsw.Connection, terms: set[str], collection_ids: Sequence[int]) -> _Counts:
-    everywhere, visible = Counter[str](), Counter[str]()
-    if not terms:
-        return everywhere, visible
-    sql = """
-        select collections.id, pattern.value, chunks from collections
-        cross join carray(?) as pattern  -- in this order: else every term of the file is read
-        cross join terms on terms.collection_id = collections.id and term >= rtrim(pattern.value, '*')
-            and term <= replace(pattern.value, '*', char(0x10ffff))
-    """
-    for collection_id, term, chunks in fetch_all(connection, sql, (apsw.carray(tuple(terms)),)):
-        everywhere[term] += chunks
-        if collection_id in collection_ids:
-            visible[term] += chunks
-    return everywhere, visible
-
-
-def _term(unit: tuple[str, ...], languages: Sequence[str], counts: _Counts, total: int) -> Term:
-    stem_lists: list[Stems] = []
-    in_file = in_sight = 0
-    everywhere, visible = counts
-    for alternative in _alternatives(unit, languages):
-        if rarest := min(visible[part] for part in alternative):
-            stem_lists.append(alternative)
-            in_sight += rarest
-            in_file += min(everywhere[part] for part in alternative)
-    return Term(" ".join(unit), tuple(stem_lists), in_sight, inverse_frequency(in_file, total))
+        spellings.append((first[1:], *others))
+    stemmed: dict[Stems, None] = {}
+    for words in spellings:
+        for language in languages:
+            phrase = tuple(stem(word, language) for word in words)
+            is_long = len(phrase) == 1 and len(phrase[0]) >= COMPOUND_LETTERS and phrase[0].isalpha()
+            stemmed[(f"{phrase[0]}*",) if is_long and language in COMPOUNDING else phrase] = None
+    return tuple(stemmed)
 
 
 def inverse_frequency(chunks: int, total: int) -> float:
     """Return the idf as FTS5 counts it: ln((N - n + 0.5) / (n + 0.5)), never below 1e-6."""
     ratio = (total - chunks + 0.5) / (chunks + 0.5)
     return max(math.log(ratio), 1e-6) if ratio > 0 else 1e-6
-
-
-def _names(text: str, languages: Sequence[str]) -> set[str]:
-    """Return the folded words with a capital inside a sentence: names, which are not corrected.
-
-    German writes every noun with a capital, and in a query of capitals they say nothing.
-    """
-    if "german" in languages or text.isupper():
-        return set()
-    return {fold(word) for word in _NAME.findall(text)}
-
-
-def _is_in_language(
-    connection: apsw.Connection, term: Term, languages: Sequence[str], collection_ids: Sequence[int]
-) -> bool:
-    """Return whether one of the first passages with the term is in one of the languages."""
-    sql = """
-        with hits as materialized (select rowid as id from chunks_fts where chunks_fts match ? limit 100)
-        select 1 from hits join chunks on chunks.id = hits.id join groups on groups.id = group_id
-        where language in (select value from carray(?)) and collection_id in (select value from carray(?)) limit 1
-    """
-    bindings = (match_expression([term]), apsw.carray(tuple(languages)), apsw.carray(array("q", collection_ids)))
-    return fetch_one(connection, sql, bindings) is not None
-
-
-def _without_stop_words(terms: list[Term], stops: Collection[str]) -> tuple[list[Term], list[tuple[str, str]]]:
-    """Return the terms without stop words, unless nothing else is left, and what was dropped."""
-    content_terms = [term for term in terms if term.word not in stops]
-    if not any(term.chunks for term in content_terms):
-        return terms, []
-    return content_terms, [(term.word, "stop word") for term in terms if term.word in stops]
 
 
 def _within_budget(terms: Sequence[Term]) -> tuple[list[Term], list[Term]]:

@@ -55,6 +55,8 @@ languages: the best hit by chance on one word of six is none (nDCG@10 of hybrid 
 no set loses .001)."""
 ASKED_FOR = 90.0
 """The least relevance of a passage from the document that the query names, if it says nothing else."""
+MOST_COPIES = 20
+"""Passages read beyond a page for those of them that are copies."""
 QUESTION_CHARACTERS = 200
 """A longer text is no question for the latest of something."""
 
@@ -394,7 +396,7 @@ class Search:
         last: list[int] = []
         # More copies follow where the last is one: they have the same score.
         while read < len(ranked) and (len(distinct) < places or len(last) > 1):
-            part = [candidate.id for candidate in ranked[read : read + 2 * places]]
+            part = [candidate.id for candidate in ranked[read : read + places + min(places, MOST_COPIES)]]
             passages |= load_passages(self.connection, part)
             read += len(part)
             for chunk_id in part:
