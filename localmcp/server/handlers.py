@@ -24,7 +24,6 @@ from localmcp.humanize import quoted
 from localmcp.schemas import without_surrogates
 from localmcp.server.changes import Changes
 from localmcp.server.elicitation import RetriedCalls, ask_by_request, refuse_question
-from localmcp.server.handshake import capabilities
 from localmcp.server.progress_reporter import ProgressReporter
 from localmcp.server.resources import OfferHandlers
 from localmcp.server.results import (
@@ -37,7 +36,7 @@ from localmcp.server.results import (
     note_client,
     protocol_error,
 )
-from localmcp.server.session_cache import FALLBACK_INSTRUCTIONS
+from localmcp.server.session_cache import FALLBACK_INSTRUCTIONS, capabilities
 from localmcp.tools import (
     AskPerson,
     CallCancellation,

@@ -10,7 +10,7 @@ import json
 import os
 import sys
 
-from localmcp.server.session_cache import cached_instructions, cached_offers
+from localmcp.server.session_cache import cached_instructions, cached_offers, capabilities
 from localmcp.server.wire import Wire, claim_wire
 from localmcp.version import __version__
 
@@ -59,19 +59,6 @@ def first_reply(line: bytes, instructions: str, offers: Sequence[str] = ()) -> d
 
 def _has_surrogates(request_id: str | int) -> bool:
     return any("\ud800" <= letter <= "\udfff" for letter in str(request_id))
-
-
-def capabilities(offers: Sequence[str], *, is_told: bool = True) -> dict[str, Any]:
-    """Return what is advertised: tools, and what the file has of resources and prompts.
-
-    `is_told`: whether the client can be told of changes.
-    """
-    advertised: dict[str, Any] = {"tools": {"listChanged": is_told}}
-    if "resources" in offers:
-        advertised["resources"] = {"subscribe": is_told, "listChanged": is_told}
-    if "prompts" in offers:
-        advertised["prompts"] = {"listChanged": is_told}
-    return {**advertised, "completions": {}} if offers else advertised
 
 
 def _initialize(params: dict[str, Any], instructions: str, advertised: dict[str, Any]) -> dict[str, Any] | None:

@@ -1,4 +1,4 @@
-"""Instructions and offers of the last session with a file, kept for the first reply of the next one."""
+"""What the first reply says: instructions and offers of the last session with a file, kept for the next one."""
 
 from __future__ import annotations
 
@@ -29,6 +29,19 @@ INSTRUCTIONS_OF_PROFILE = (
     "instructions."
 )
 """A profile may lack any of the tools."""
+
+
+def capabilities(offers: Sequence[str], *, is_told: bool = True) -> dict[str, Any]:
+    """Return what is advertised: tools, and what the file has of resources and prompts.
+
+    `is_told`: whether the client can be told of changes.
+    """
+    advertised: dict[str, Any] = {"tools": {"listChanged": is_told}}
+    if "resources" in offers:
+        advertised["resources"] = {"subscribe": is_told, "listChanged": is_told}
+    if "prompts" in offers:
+        advertised["prompts"] = {"listChanged": is_told}
+    return {**advertised, "completions": {}} if offers else advertised
 
 
 def cached_instructions(database: str | None = None, profile: str | None = None) -> str:
