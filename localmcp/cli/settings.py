@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import click
@@ -10,6 +9,7 @@ import click
 from localmcp import config as configuration
 from localmcp.cli import render
 from localmcp.cli.session import Session, group, pass_session
+from localmcp.doctor.settings import change_setting
 from localmcp.errors import ConfigurationError
 from localmcp.humanize import choices
 from localmcp.schemas import did_you_mean
@@ -53,30 +53,11 @@ def get_setting(session: Session, name: str) -> None:
 @pass_session
 def set_setting(session: Session, name: str, value: str) -> None:
     """Write one setting to config.toml; its comments and order are kept."""
-    _check_value(_checked_name(name), value)
-    path = configuration.write_setting(name, value)
+    path = change_setting(_checked_name(name), value)
     session.answer({name: _value(session, name), "file": str(path)}, lambda _: session.note(f"Written to {path}"))
     where = _origin(session, name)
     if where not in ("config.toml", "default"):
         session.warn(f"{where} is set as well, and wins.")
-
-
-def _check_value(name: str, value: str) -> None:
-    """Refuse a name that no model or collection can have, as every other setting is checked; no model is opened."""
-    if name == "model":
-        from localmcp.models import parse_spec
-
-        spec = parse_spec(value)
-        if spec.kind == "folder" and not os.path.isdir(spec.target):
-            raise ConfigurationError(f"model is '{value}', but there is no folder {spec.target}.")
-    elif name == "collection":
-        from localmcp.index.collections import checked_collection_name
-
-        checked_collection_name(value)
-    elif name == "language_model" and value:
-        from localmcp.models.language_model import parse_address
-
-        parse_address(value)
 
 
 @config.command("unset")

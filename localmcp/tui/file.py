@@ -280,7 +280,9 @@ def _setting(setting: Json) -> Row:
     schema = {"type": "string", "title": name, "description": says, "default": value}
 
     def set_value(run: Run) -> str:
-        return f"Written to {write_setting(name, run.values['value'])}"
+        from localmcp.doctor.settings import change_setting
+
+        return f"Written to {change_setting(name, run.values['value'])}"
 
     def unset(run: Run) -> str:
         return f"Removed from {write_setting(name, None)}"

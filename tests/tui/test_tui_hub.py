@@ -50,6 +50,25 @@ async def test_a_setting_is_shown_with_its_help_and_changed(tmp_path: Path) -> N
         assert "0.55" in (config_directory() / "config.toml").read_text()
 
 
+@pytest.mark.parametrize(
+    ("setting", "value", "reason"),
+    [("model", "multilingul", "Did you mean multilingual?"), ("model", "folder:/none", "there is no folder /none"),
+     ("collection", "mount:x", "cannot be a name"), ("language_model", "gpt", "names no language model")],
+)  # fmt: skip
+async def test_a_setting_that_cannot_be_used_is_refused(tmp_path: Path, setting: str, value: str, reason: str) -> None:
+    async with open_tui(make_library(tmp_path), (140, 40)) as tui:
+        await tui.go("file")
+        await tui.until(lambda: things(tui, "Settings"), "the settings")
+        await find(tui, f"{setting} LOCALMCP_{setting.upper()}")
+        await tui.until(lambda: things(tui, "Settings") and len(tui.pane.rows) <= 3, "the setting")
+        await tui.press("enter")
+        await tui.until(lambda: tui.app.screen.query("ToolForm"), "the form")
+        tui.app.screen.query_one("#field-0").value = value  # type: ignore[attr-defined]
+        await tui.press("ctrl+r")
+        await tui.until(lambda: reason in tui.error(), "the reason")
+        assert not (config_directory() / "config.toml").exists()
+
+
 @pytest.mark.skipif(os.name != "posix", reason="single quotes are those of a POSIX shell")
 def test_a_command_keeps_its_quotations() -> None:
     assert split_command("run '/my files/server.py' --log x") == ["run", "/my files/server.py", "--log", "x"]
