@@ -167,8 +167,8 @@ class DocumentLists:
         total, changed = 0, list[str]()
 
         def look(index: Index, origin: str | None) -> tuple[list[Any], int, bool, str | None] | None:
-            adopted = index.database.adopted
             with index.database.read() as connection:
+                adopted = index.database.adopted
                 try:
                     chosen = choose_collections(connection, [name] if name else None)
                 except NotFound as error:

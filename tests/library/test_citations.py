@@ -22,6 +22,7 @@ from localmcp.library.ingest import Library as FileLibrary
 from localmcp.models import HashEmbedder, LazyEmbedder
 from localmcp.storage.database import Database, fetch_all
 from localmcp.tools import Registry, Scope, use_scope
+from localmcp.workspace import Workspace
 
 TEXT = """The valve is on the left.
 
@@ -207,3 +208,14 @@ def test_a_sentence_that_begins_in_a_heading_is_cited_under_the_whole_heading(
     start = body.index("15 – Pensions")
     assert cite(passage, (start, start + 13))["heading"] == "Fund › Part V › Art. 15 – Pensions"
     assert cite(passage, (body.index("Five"), len(body)))["heading"] == "Fund › Part V › Art. 15 – Pensions"
+
+
+def test_the_first_list_of_a_program_says_whether_files_are_fresh(tmp_path: Path) -> None:
+    settings = Settings(database=tmp_path / "a.localmcp", model="hash")
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "bees.md").write_text("# Bees", encoding="utf-8")
+    with Workspace(settings) as workspace:
+        workspace.library.add_paths([tmp_path / "docs"])
+    with Workspace(settings) as workspace:
+        (listed,) = workspace.registry.call("list_sources", {}).value["sources"]
+    assert listed["freshness"] == "fresh"
