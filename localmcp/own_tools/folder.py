@@ -159,7 +159,7 @@ def _parse(table: Json, stem: str) -> tuple[str, Manifest | None, list[Mistake]]
     kind, name = table.get("kind"), table.get("name", stem)
     if kind is None:
         return "", None, [Mistake(("kind",), f"kind is missing; it must be one of {', '.join(MODELS)}.")]
-    if kind not in MODELS:
+    if not isinstance(kind, str) or kind not in MODELS:
         return "", None, [unknown_choice(("kind",), str(kind), MODELS)]
     if isinstance(name, str) and not _NAME.fullmatch(name):
         says = f"'{name}' is no name for a tool: letters, digits, _ and -, at most 64."

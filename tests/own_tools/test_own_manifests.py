@@ -96,6 +96,7 @@ def test_manifests_may_lie_in_folders_and_hidden_files_are_left_out(workspace: W
     [
         ("kind = ", ":1: error: Not TOML"),
         ('kind = "comand"\n', ":1: error: kind = 'comand' is not known. Did you mean 'command'?"),
+        ('kind = ["command"]', ":1: error: kind = '['command']' is not known."),
         ('program = "x"', ": error: kind is missing; it must be one of command, query, http."),
         (GREET + 'descripton = "x"', ":8: error: parameters.name.descripton is not a known key. Did you mean"),
         (GREET.replace("program", "programm"), ":4: error: programm is not a known key. Did you mean 'program'?"),
