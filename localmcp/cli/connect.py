@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from localmcp.cli import render
-from localmcp.cli.servers import read_source, take_over
+from localmcp.cli.servers import read_source
 from localmcp.cli.session import Session, command, pass_session
-from localmcp.connect.configuration import Change, connected_as, plan_connection, plan_removal, write_change
+from localmcp.connect.configuration import describe_client, plan_connection, plan_removal, write_changes
 from localmcp.connect.entry import Launch, block_for, make_launch
-from localmcp.connect.targets import FILE, find_targets, is_present, present_clients
-from localmcp.errors import LocalMCPError
+from localmcp.connect.targets import FILE, find_targets, is_present, present_clients, read_present_clients
+from localmcp.hub.adoption import take_over
 from localmcp.hub.client_configuration import ClientFile, client_names
 from localmcp.schemas import Json
 
@@ -83,7 +81,7 @@ def connect_client(session: Session, client: str, name: str, launch: Launch, dry
     if start:
         session.remark("Starting the server once, as the client will …")
     tools = ask_for_tools(name, launch.entry) if start else None
-    files = _written(changes, dry_run)
+    files = write_changes(changes, dry_run=dry_run)
     answer = {
         "client": targets[0].client,
         "name": name,
@@ -95,15 +93,6 @@ def connect_client(session: Session, client: str, name: str, launch: Launch, dry
         "withheld": list(launch.withheld),
     }
     session.answer(answer, lambda value: _print_connected(session, value, targets, absence))
-
-
-def _written(changes: list[Change], dry_run: bool) -> list[Json]:
-    files: list[Json] = []
-    for change in changes:
-        backup = write_change(change) if change.is_needed and not dry_run else None
-        path = str(change.target.path)
-        files.append({"path": path, "action": change.action, "backup": str(backup) if backup else None})
-    return files
 
 
 def _print_connected(session: Session, report: Json, targets: list[ClientFile], absence: str) -> None:
@@ -140,41 +129,21 @@ def print_block(session: Session, client: str | None, name: str, launch: Launch)
 def disconnect(session: Session, client: str, name: str, dry_run: bool) -> None:
     """Take the entry out of every file of the client."""
     targets = find_targets(client)
-    files = _written([plan_removal(target, name) for target in targets], dry_run)
+    files = write_changes([plan_removal(target, name) for target in targets], dry_run=dry_run)
     answer = {"client": targets[0].client, "name": name, "dryRun": dry_run, "files": files}
     session.answer(answer, session.show)
 
 
 def list_clients(session: Session) -> None:
     """The clients that seem to be installed, and which of them start localmcp."""
-    clients = [_described(client) for client in present_clients()]
+    clients = [describe_client(client) for client in present_clients()]
     session.answer({"clients": clients, "known": client_names()}, lambda _: session.show({"clients": clients}))
     session.note(f"Connect one with: localmcp connect CLIENT   ({', '.join(client_names())}, or a FILE)")
 
 
-def _described(target: ClientFile) -> Json:
-    client: Json = {"client": target.client, "title": target.title, "path": str(target.path), "error": None}
-    try:
-        return {**client, "connectedAs": connected_as(target)}
-    except LocalMCPError as error:
-        return {**client, "connectedAs": [], "error": error.message}
-
-
 def import_from(session: Session, client: str | None, dry_run: bool) -> None:
     """Read the servers of one client, or of all that are found, into localmcp's own mcp.json."""
-    theirs, problems = (read_source(client), []) if client else _read_every_client()
-    answer = {**take_over(session, theirs, dry_run=dry_run), "problems": problems}
+    theirs, problems = (read_source(client), []) if client else read_present_clients()
+    answer = {**take_over(theirs, dry_run=dry_run), "problems": problems}
     session.warn(*problems)
     session.answer(answer, session.show)
-
-
-def _read_every_client() -> tuple[dict[Path, Json], list[str]]:
-    """Return file -> servers of every client on this machine, and the errors of unreadable files."""
-    theirs: dict[Path, Json] = {}
-    problems: list[str] = []
-    for path in (client.path for client in present_clients() if client.path.is_file()):
-        try:
-            theirs |= read_source(str(path))
-        except LocalMCPError as error:
-            problems.append(error.message)
-    return theirs, problems

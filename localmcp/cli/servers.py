@@ -18,10 +18,10 @@ from localmcp.cli.values import split_pair
 from localmcp.config import cache_directory, servers_file, state_directory
 from localmcp.errors import InvalidInput, NotFound
 from localmcp.files import expand_home
-from localmcp.hub.adoption import plan_adoption
+from localmcp.hub.adoption import take_over
 from localmcp.hub.catalog import describe_left_out
 from localmcp.hub.client_configuration import client_names, read_client, read_document, servers_in
-from localmcp.hub.entries import parse_entry, write_entries
+from localmcp.hub.entries import entry_of, parse_entry, write_entries
 from localmcp.hub.server import McpServer
 from localmcp.hub.servers import McpServers
 from localmcp.humanize import counted
@@ -144,11 +144,7 @@ def make_entry(command: tuple[str, ...], options: Json) -> Json:
     Raises:
         InvalidInput: a NAME=VALUE without `=`.
     """
-    entry: Json = {}
-    if len(command) == 1 and command[0].startswith(("http://", "https://")):
-        command, options = (), {**options, "url": options["url"] or command[0]}
-    if command:
-        entry = {"command": command[0], "args": list(command[1:])}
+    entry = entry_of(command)
     if options["url"]:
         entry |= {"type": "http", "url": options["url"]}
     for key, option in (("env", "env"), ("headers", "header")):
@@ -156,17 +152,10 @@ def make_entry(command: tuple[str, ...], options: Json) -> Json:
             # What was typed may be a secret and is not repeated.
             entry[key] = dict(split_pair(pair, f"--{option} takes NAME=VALUE.") for pair in options[key])
     filters = {key: list(options[key]) for key in ("include", "exclude") if options[key]}
-    plain = {"cwd": _folder_of(command, options["cwd"]), "tools": filters, "timeout": options["timeout"]}
-    plain["startTimeout"] = options["start_timeout"]
+    cwd = options["cwd"]
+    folder = os.path.abspath(os.path.expanduser(cwd)) if cwd and "${" not in cwd else cwd
+    plain = {"cwd": folder, "tools": filters, "timeout": options["timeout"], "startTimeout": options["start_timeout"]}
     return {**entry, **{key: value for key, value in plain.items() if value}}
-
-
-def _folder_of(command: Sequence[str], cwd: str | None) -> str | None:
-    """Return where the program runs: here, if its command line names a file from here. Assistants run elsewhere."""
-    if cwd:
-        return cwd if "${" in cwd else os.path.abspath(os.path.expanduser(cwd))
-    names = [word.rpartition("=")[2] for word in command]
-    return os.getcwd() if any(name and not os.path.isabs(name) and os.path.exists(name) for name in names) else None
 
 
 @servers.command("remove")
@@ -174,11 +163,7 @@ def _folder_of(command: Sequence[str], cwd: str | None) -> str | None:
 @pass_session
 def remove(session: Session, names: tuple[str, ...]) -> None:
     """Remove servers from mcp.json, and what is remembered of their tools."""
-    servers = open_servers(session)
-    removed = [servers.server(name) for name in names]
-    path = write_entries(dict.fromkeys(names))
-    for server in removed:
-        servers.forget(server.entry)
+    path = open_servers(session).remove(names)
     session.answer({"removed": list(names), "file": str(path)}, lambda _: render.echo(f"Removed {', '.join(names)}."))
 
 
@@ -197,30 +182,8 @@ def import_servers(session: Session, source: str, names: tuple[str, ...], dry_ru
     CLIENT is claude-desktop, claude-code, cursor, vscode, windsurf, zed, gemini or codex. That client's file is only
     read. localmcp itself is left out. Variables such as ${TOKEN} stay as they are and are filled in at the start.
     """
-    report = take_over(session, read_source(source), names, replace=replace, dry_run=dry_run)
+    report = take_over(read_source(source), names, replace=replace, dry_run=dry_run)
     session.answer(report, session.show)
-
-
-def take_over(
-    session: Session, theirs: dict[Path, Json], names: Sequence[str] = (), *, replace: bool = False, dry_run: bool
-) -> Json:
-    """Write servers of other files into the user's, and return what was done.
-
-    Of servers with the same name, the first file's counts.
-    """
-    ours = {name: server.entry.raw for name, server in open_servers(session).servers.items()}
-    merged = {name: entry for table in reversed(theirs.values()) for name, entry in table.items()}
-    plan = plan_adoption(merged, ours, only=names, replace=replace)
-    changes: dict[str, Json | None] = {step.name: step.entry for step in plan if step.is_change}
-    if changes and not dry_run:
-        write_entries(changes)
-    return {
-        "from": [str(path) for path in theirs],
-        "file": str(servers_file()),
-        "dryRun": dry_run,
-        "changed": len(changes),
-        "servers": [{"name": step.name, "action": step.action, "why": step.why or None} for step in plan],
-    }
 
 
 def read_source(source: str) -> dict[Path, dict[str, Any]]:

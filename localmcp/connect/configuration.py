@@ -6,14 +6,14 @@ import json
 import re
 import shutil
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, cast
 
 from localmcp.connect.entry import block_for, entry_for
-from localmcp.errors import ConfigurationError, InvalidInput
+from localmcp.errors import ConfigurationError, InvalidInput, LocalMCPError
 from localmcp.files import write_atomically
 from localmcp.hub.adoption import is_localmcp
 from localmcp.hub.client_configuration import ClientFile, read_document
@@ -84,6 +84,15 @@ def connected_as(target: ClientFile) -> list[str]:
     """
     table = _table(_read(target.path)[0], target)
     return [name for name, entry in table.items() if isinstance(entry, dict) and is_localmcp(cast(Json, entry))]
+
+
+def describe_client(target: ClientFile) -> Json:
+    """Return a client, the names under which it starts localmcp, and why its file cannot be read."""
+    client: Json = {"client": target.client, "title": target.title, "path": str(target.path), "error": None}
+    try:
+        return {**client, "connectedAs": connected_as(target)}
+    except LocalMCPError as error:
+        return {**client, "connectedAs": [], "error": error.message}
 
 
 def _read(path: Path) -> tuple[Json, bytes | None]:
@@ -176,6 +185,16 @@ def write_change(change: Change) -> Path | None:
             f"{path} cannot be written: {error.strerror or error}.", hint="Show the block with --print."
         ) from error
     return backup
+
+
+def write_changes(changes: Iterable[Change], *, dry_run: bool) -> list[Json]:
+    """Write the changes that are needed, none in a dry run; return of each file its path, the action and the copy."""
+    written: list[Json] = []
+    for change in changes:
+        backup = write_change(change) if change.is_needed and not dry_run else None
+        path = str(change.target.path)
+        written.append({"path": path, "action": change.action, "backup": str(backup) if backup else None})
+    return written
 
 
 def _free_name(path: Path) -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from localmcp.errors import ConfigurationError, InvalidInput
+from localmcp.errors import ConfigurationError, InvalidInput, LocalMCPError
 from localmcp.files import expand_home
 from localmcp.hub.client_configuration import (
     CODEX_SERVERS,
@@ -17,8 +17,9 @@ from localmcp.hub.client_configuration import (
     client_files,
     client_names,
     read_document,
+    servers_in,
 )
-from localmcp.schemas import json_kind, nearest
+from localmcp.schemas import Json, json_kind, nearest
 
 FILE = "file"
 """The client of a file that belongs to no known client."""
@@ -59,6 +60,18 @@ def is_present(target: ClientFile) -> bool:
 def present_clients() -> list[ClientFile]:
     """Return the files of every client that seems to be installed here."""
     return [client_file for client_file in client_files() if is_present(client_file)]
+
+
+def read_present_clients() -> tuple[dict[Path, Json], list[str]]:
+    """Return file -> servers of every client on this machine, and the errors of unreadable files."""
+    theirs: dict[Path, Json] = {}
+    problems: list[str] = []
+    for path in (client.path for client in present_clients() if client.path.is_file()):
+        try:
+            theirs[path] = servers_in(read_document(path), path)
+        except LocalMCPError as error:
+            problems.append(error.message)
+    return theirs, problems
 
 
 def file_target(path: Path) -> ClientFile:

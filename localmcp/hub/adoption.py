@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any, Literal
 
+from localmcp.config import servers_file
 from localmcp.errors import InvalidInput
-from localmcp.hub.entries import parse_entry
+from localmcp.hub.entries import parse_entry, read_entries, write_entries
 from localmcp.humanize import choices
 from localmcp.schemas import Json, did_you_mean, list_of
 
@@ -31,6 +32,32 @@ class Adoption:
     @property
     def is_change(self) -> bool:
         return self.action in ("added", "replaced")
+
+
+def take_over(
+    theirs: dict[Path, Json], names: Collection[str] = (), *, replace: bool = False, dry_run: bool = False
+) -> Json:
+    """Write servers of other files (file -> its servers) into the user's, and return what was done.
+
+    Of servers with the same name, the first file's counts.
+
+    Raises:
+        InvalidInput: `names` has a server that they do not have.
+        ConfigurationError: the user's file cannot be read.
+    """
+    ours = {entry.name: entry.raw for entry in read_entries()}
+    merged = {name: entry for table in reversed(theirs.values()) for name, entry in table.items()}
+    plan = plan_adoption(merged, ours, only=names, replace=replace)
+    changes: dict[str, Json | None] = {step.name: step.entry for step in plan if step.is_change}
+    if changes and not dry_run:
+        write_entries(changes)
+    return {
+        "from": [str(path) for path in theirs],
+        "file": str(servers_file()),
+        "dryRun": dry_run,
+        "changed": len(changes),
+        "servers": [{"name": step.name, "action": step.action, "why": step.why or None} for step in plan],
+    }
 
 
 def plan_adoption(

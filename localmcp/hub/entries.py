@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
@@ -304,6 +304,20 @@ def _variable(server: str, key: str, match: re.Match[str]) -> str:
             hint=f"Set {name} where localmcp is started, or write the value into the file.",
         )
     return value
+
+
+def entry_of(command: Sequence[str]) -> Json:
+    """Return the entry of an address, or of a command and its arguments; an empty one for no words.
+
+    A command line that names a file from here runs here: assistants run elsewhere.
+    """
+    if not command:
+        return {}
+    if len(command) == 1 and command[0].startswith(("http://", "https://")):
+        return {"type": "http", "url": command[0]}
+    names = [word.rpartition("=")[2] for word in command]
+    is_from_here = any(name and not os.path.isabs(name) and os.path.exists(name) for name in names)
+    return {"command": command[0], "args": list(command[1:]), **({"cwd": os.getcwd()} if is_from_here else {})}
 
 
 def read_entries() -> list[ServerEntry]:

@@ -6,7 +6,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -192,13 +192,22 @@ class McpServers:
         with ThreadPoolExecutor(max_workers=max(1, len(names)), thread_name_prefix="localmcp-refresh") as pool:
             return dict(zip(names, pool.map(refresh_server, names), strict=True))
 
-    def forget(self, entry: ServerEntry) -> None:
-        """Delete what is kept of a server: its tools, their approved definitions, and the login."""
-        self.cache.forget(entry.digest)
-        self.approved.forget(entry.digest)
-        from localmcp.hub.auth import forget_login
+    def remove(self, names: Sequence[str]) -> Path:
+        """Remove servers from the file, and what is kept of them: tools, approved definitions, login; return the file.
 
-        forget_login(entry)
+        Raises:
+            NotFound: there is no server of such a name; none is removed then.
+        """
+        from localmcp.hub.auth import forget_login
+        from localmcp.hub.entries import write_entries
+
+        removed = [self.server(name).entry for name in names]
+        path = write_entries(dict.fromkeys(names))
+        for entry in removed:
+            self.cache.forget(entry.digest)
+            self.approved.forget(entry.digest)
+            forget_login(entry)
+        return path
 
     def log_end(self, server: McpServer) -> list[str]:
         """Return the last 12 lines that a server wrote to its log, in any process; none if it wrote nothing."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from textual.content import Content
 
-from localmcp.errors import InvalidInput, LocalMCPError
+from localmcp.errors import InvalidInput
 from localmcp.hub.client_configuration import client_names
 from localmcp.humanize import command_line, counted
 from localmcp.schemas import Json
@@ -32,60 +32,55 @@ NAME = "localmcp"
 
 
 def _assistants(_run: Run) -> Json | str:
-    from localmcp.connect.configuration import connected_as
+    from localmcp.connect.configuration import describe_client
     from localmcp.connect.targets import present_clients
 
-    clients: list[Json] = []
-    for client in present_clients():
-        try:
-            connected, error = ", ".join(connected_as(client)), ""
-        except LocalMCPError as problem:
-            connected, error = "", problem.message
-        clients.append({"assistant": client.title, "connected as": connected, "file": client.path, "error": error})
+    clients: list[Json] = [
+        {"assistant": client["title"], "connected as": ", ".join(client["connectedAs"]), "file": client["path"],
+         "error": client["error"]}
+        for client in map(describe_client, present_clients())
+    ]  # fmt: skip
     return {"clients": clients} if clients else "None was found on this machine."
 
 
 def _connect(run: Run) -> Json:
     """Start the server once as the assistant will, then write its configuration."""
-    from localmcp.connect.configuration import plan_connection, write_change
+    from localmcp.connect.configuration import plan_connection, write_changes
     from localmcp.connect.entry import make_launch
     from localmcp.connect.targets import find_targets
     from localmcp.connect.trial import ask_for_tools
 
     launch = make_launch(str(run.session.path))
     changes = [plan_connection(target, NAME, launch.entry) for target in find_targets(run.values["client"])]
-    shown: Json = {"files": [{"file": change.target.path, "entry": change.action} for change in changes]}
-    shown |= {"command": command_line(launch.entry["command"], *launch.entry["args"]), "variables": launch.carried}
+    tools = [] if run.dry_run else ask_for_tools(NAME, launch.entry)
+    files = write_changes(changes, dry_run=run.dry_run)
+    command = command_line(launch.entry["command"], *launch.entry["args"])
+    shown = {"files": _files(files), "command": command, "variables": launch.carried}
     if run.dry_run:
         return shown
-    shown["tools"] = ask_for_tools(NAME, launch.entry)
-    copies = [copy for change in changes if change.is_needed and (copy := write_change(change))]
-    return {**shown, "copies": copies, "next": "Quit the assistant completely, and start it again."}
+    copies = [file["backup"] for file in files if file["backup"]]
+    return {**shown, "tools": tools, "copies": copies, "next": "Quit the assistant completely, and start it again."}
+
+
+def _files(files: list[Json]) -> list[Json]:
+    return [{"file": file["path"], "entry": file["action"]} for file in files]
 
 
 def _disconnect(run: Run) -> Json:
-    from localmcp.connect.configuration import plan_removal, write_change
+    from localmcp.connect.configuration import plan_removal, write_changes
     from localmcp.connect.targets import find_targets
 
     changes = [plan_removal(target, NAME) for target in find_targets(run.values["client"])]
-    for change in changes:
-        if change.is_needed and not run.dry_run:
-            write_change(change)
-    return {"files": [{"file": change.target.path, "entry": change.action} for change in changes]}
+    return {"files": _files(write_changes(changes, dry_run=run.dry_run))}
 
 
 # ---------------------------------------------------------------- servers
 
 
 def _add_server(run: Run) -> str:
-    from localmcp.hub.entries import parse_entry, write_entries
+    from localmcp.hub.entries import entry_of, parse_entry, write_entries
 
-    name, words = run.values["name"], split_command(run.values["command"])
-    is_address = len(words) == 1 and words[0].startswith(("http://", "https://"))
-    entry = {"type": "http", "url": words[0]} if is_address else {"command": words[0], "args": words[1:]}
-    if any(word and not os.path.isabs(word) and os.path.exists(word) for word in words):
-        # The command names a file from here; assistants run elsewhere.
-        entry["cwd"] = os.getcwd()
+    name, entry = run.values["name"], entry_of(split_command(run.values["command"]))
     if problem := parse_entry(name, entry).problem:
         raise InvalidInput(f"This server {problem}.")
     if name in run.session.workspace.mcp_servers.servers:
@@ -96,25 +91,12 @@ def _add_server(run: Run) -> str:
 
 def _import_servers(run: Run) -> Json:
     """Take over the servers of every assistant on this machine; of one name, the first file's counts."""
-    from localmcp.connect.targets import present_clients
-    from localmcp.hub.adoption import plan_adoption
-    from localmcp.hub.client_configuration import read_document, servers_in
-    from localmcp.hub.entries import write_entries
+    from localmcp.connect.targets import read_present_clients
+    from localmcp.hub.adoption import take_over
 
-    theirs: Json = {}
-    problems: list[str] = []
-    for path in (client.path for client in present_clients() if client.path.is_file()):
-        try:
-            theirs = {**servers_in(read_document(path), path), **theirs}
-        except LocalMCPError as error:
-            problems.append(error.message)
-    ours = {name: server.entry.raw for name, server in run.session.workspace.mcp_servers.servers.items()}
-    plan = plan_adoption(theirs, ours)
-    changes: dict[str, Json | None] = {step.name: step.entry for step in plan if step.is_change}
-    if changes and not run.dry_run:
-        write_entries(changes)
-    servers = [{"server": step.name, "action": step.action, "why": step.why} for step in plan]
-    return {"changed": len(changes), "problems": problems, "servers": servers}
+    theirs, problems = read_present_clients()
+    report = take_over(theirs, dry_run=run.dry_run)
+    return {"changed": report["changed"], "problems": problems, "servers": report["servers"]}
 
 
 def _providers(run: Run) -> Json:
@@ -183,12 +165,8 @@ def _read_again(session: Session, name: str) -> str:
 
 
 def _remove(session: Session, name: str) -> str:
-    from localmcp.hub.entries import write_entries
-
     servers = session.workspace.mcp_servers
-    entry = servers.server(name).entry
-    write_entries({name: None})
-    servers.forget(entry)
+    servers.remove([name])
     servers.follow_file()
     return f"Removed {name}."
 
