@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import os
 import subprocess
 import sys
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING
 
 import click
 
@@ -16,19 +14,15 @@ from localmcp.cli import render
 from localmcp.cli.progress import shown_counts
 from localmcp.cli.session import Session, command, group, pass_session
 from localmcp.cli.values import collection_option, no_wait
-from localmcp.errors import InvalidInput, ModelUnavailable, NotFound
+from localmcp.doctor.settings import filled_collections, reembed_file
+from localmcp.errors import InvalidInput, NotFound
 from localmcp.files import make_private_folder, open_private
 from localmcp.humanize import command_line, counted
 from localmcp.index import reembedding
-from localmcp.index.adaptation import adapt_weights
-from localmcp.index.collections import Collection, choose_collections, spec_of
+from localmcp.index.collections import spec_of
 from localmcp.index.reembedding import Reembedded
-from localmcp.models import Embedder, ModelIdentity, open_embedder, parse_spec
-from localmcp.models.available import available_models
-from localmcp.schemas import Json
-
-if TYPE_CHECKING:
-    from localmcp.workspace import Workspace
+from localmcp.models import Embedder, open_embedder, parse_spec
+from localmcp.models.available import available_models, describe_model, try_model
 
 
 @group()
@@ -72,10 +66,10 @@ def use_model(session: Session, spec: str | None, rollback: bool, no_wait: bool)
         done = _roll_back(session, None)
         workspace = session.existing()
         with workspace.database.read() as connection:
-            spec = reembedding.spec_in_use(connection, _collections(workspace, None)[0])
+            spec = reembedding.spec_in_use(connection, filled_collections(workspace, None)[0])
         session.answer({"collections": list(map(asdict, done))})
     else:
-        verified = _verified(session, spec)
+        verified = try_model(spec, _open(session, spec))
         if no_wait:
             _read_behind(session, spec)
             return
@@ -118,7 +112,7 @@ def add_model(session: Session, spec: str) -> None:
     embedder = _open(session, spec, download=True)
     identity = embedder.identity
     words = f"{identity.name} works: {identity.dimension} dimensions."
-    session.answer(_described(spec, identity), lambda _: render.echo(words))
+    session.answer(describe_model(spec, identity), lambda _: render.echo(words))
     session.note(f"Use it with: localmcp models use {spec}")
 
 
@@ -127,30 +121,11 @@ def add_model(session: Session, spec: str) -> None:
 @pass_session
 def verify_model(session: Session, spec: str | None) -> None:
     """Open a model (the one in use without SPEC), compare its weights where they are known, and embed a sentence."""
-    verified = _verified(session, spec or session.settings.model)
+    spec = spec or session.settings.model
+    verified = try_model(spec, _open(session, spec))
     weights = verified["sha256"][:16] or "unknown"
     words = f"{verified['name']} works: {verified['dimension']} dimensions, weights {weights}"
     session.answer(verified, lambda _: render.echo(words))
-
-
-def _verified(session: Session, spec: str) -> Json:
-    """Return a model opened and tried; never downloads.
-
-    Raises:
-        ModelUnavailable: it is not here, is damaged, or answers with something that is not a vector.
-    """
-    embedder = _open(session, spec)
-    identity = embedder.identity
-    tried = embedder.embed_passages(["The quick brown fox jumps over the lazy dog.", "Tax returns are due in May."])
-    near = float(embedder.embed_query("a fox leaps across a dog") @ tried[0])
-    if tried.shape != (2, identity.dimension) or not math.isfinite(near):
-        raise ModelUnavailable(f"{spec} opens, but what it makes of a sentence is not a vector.")
-    return {**_described(spec, identity), "fingerprint": identity.fingerprint, "similarity": round(near, 4)}
-
-
-def _described(spec: str, identity: ModelIdentity) -> Json:
-    sizes = {"dimension": identity.dimension, "maxTokens": identity.max_tokens}
-    return {"spec": spec, "name": identity.name, **sizes, "sha256": identity.sha256}
 
 
 def _open(session: Session, spec: str, *, download: bool = False) -> Embedder:
@@ -197,29 +172,16 @@ def reembed(session: Session, collection: str | None, model: str | None, rollbac
             session.remark("Back: localmcp reembed --rollback   Delete the old vectors: localmcp reembed --clean")
 
 
-def _collections(workspace: Workspace, name: str | None) -> list[Collection]:
-    with workspace.database.read() as connection:
-        return choose_collections(connection, [name]) if name else reembedding.collections_to_reembed(connection)
-
-
 def _read_all(session: Session, spec: str, name: str | None) -> list[Reembedded]:
     """Let a model read one collection, or all of them and the rules; print what was done."""
     from localmcp.workspace import Workspace
 
-    collections = _collections(session.existing(), name)
+    session.existing()
     session.if_stopped = GOES_ON
     # Only this workspace uses the other model; the settings keep theirs.
     with Workspace(replace(session.settings, model=spec)) as workspace:
-        workspace.database.ensure_writable()
-        embedder = workspace.embedder.get()
-        done: list[Reembedded] = []
-        for collection in collections:
-            with shown_counts(session, f"embedding {collection.name}") as show:
-                done.append(reembedding.reembed(workspace.database, collection, embedder, show))
-            if done[-1].switched and session.settings.adaptive_weight:
-                adapt_weights(workspace.database, embedder)
-        rules = 0 if name else workspace.rules.embed_missing()
-        model = {"spec": spec, "name": embedder.identity.name}
+        done, rules = reembed_file(workspace, name, lambda one: shown_counts(session, f"embedding {one.name}"))
+        model = {"spec": spec, "name": workspace.embedder.get().identity.name}
     collections_done = list(map(asdict, done))
     session.answer({"model": model, "collections": collections_done, "rules": rules, "setting": session.settings.model})
     for copy in done:
@@ -245,7 +207,7 @@ def _roll_back(session: Session, name: str | None) -> list[Reembedded]:
         NotFound: none has.
     """
     workspace, done, failure = session.existing(), list[Reembedded](), NotFound("There is nothing to go back to.")
-    for collection in reversed(_collections(workspace, name)):
+    for collection in reversed(filled_collections(workspace, name)):
         try:
             done.insert(0, reembedding.roll_back(workspace.database, collection))
         except NotFound as error:
@@ -260,7 +222,7 @@ def _roll_back(session: Session, name: str | None) -> list[Reembedded]:
 
 def _clean(session: Session, name: str | None) -> None:
     workspace = session.existing()
-    removed = {one.name: reembedding.clean(workspace.database, one) for one in _collections(workspace, name)}
+    removed = {one.name: reembedding.clean(workspace.database, one) for one in filled_collections(workspace, name)}
     total = sum(removed.values())
     session.answer({"removed": removed}, lambda _: session.note(f"{counted(total, 'old vector')} deleted."))
     if total:

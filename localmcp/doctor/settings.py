@@ -1,12 +1,20 @@
-"""Writing a setting that can be used."""
+"""Changing settings: a value is checked before it is written, and a model reads the file before it is used."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from localmcp.config import write_setting
 from localmcp.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from localmcp.index.collections import Collection
+    from localmcp.index.reembedding import Reembedded, Tell
+    from localmcp.workspace import Workspace
 
 
 def change_setting(name: str, value: str) -> Path:
@@ -31,3 +39,42 @@ def change_setting(name: str, value: str) -> Path:
 
         parse_address(value)
     return write_setting(name, value)
+
+
+def reembed_file(
+    workspace: Workspace, name: str | None, watch: Callable[[Collection], AbstractContextManager[Tell]]
+) -> tuple[list[Reembedded], int]:
+    """Let the model of a workspace read one collection, or (for None) all and the rules; return what was done.
+
+    `watch` gives what takes the progress of a collection. Stopped, the same call goes on.
+
+    Raises:
+        ModelUnavailable: it cannot be opened, or failed; what it made is kept.
+        FileUnavailable: the file cannot be written.
+    """
+    from localmcp.index.adaptation import adapt_weights
+    from localmcp.index.reembedding import reembed
+
+    collections = filled_collections(workspace, name)
+    workspace.database.ensure_writable()
+    embedder = workspace.embedder.get()
+    done: list[Reembedded] = []
+    for collection in collections:
+        with watch(collection) as tell:
+            done.append(reembed(workspace.database, collection, embedder, tell))
+        if done[-1].switched and workspace.settings.adaptive_weight:
+            adapt_weights(workspace.database, embedder)
+    return done, 0 if name else workspace.rules.embed_missing()
+
+
+def filled_collections(workspace: Workspace, name: str | None) -> list[Collection]:
+    """Return the collection of that name, or (for None) those with passages.
+
+    Raises:
+        NotFound: there is no such collection.
+    """
+    from localmcp.index.collections import choose_collections
+    from localmcp.index.reembedding import collections_to_reembed
+
+    with workspace.database.read() as connection:
+        return choose_collections(connection, [name]) if name else collections_to_reembed(connection)

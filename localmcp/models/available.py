@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 from localmcp.config import models_directory
 from localmcp.errors import ModelUnavailable
+from localmcp.models.embedder import Embedder, ModelIdentity
 from localmcp.models.fastembed_models import list_fastembed_models
 from localmcp.models.multilingual_model import find_e5_file
 from localmcp.schemas import Json
@@ -22,6 +25,26 @@ def available_models(chosen: str, *, everything: bool = False) -> list[Json]:
     if chosen not in {model["spec"] for model in listed}:
         listed.insert(0, {"spec": chosen, "state": "chosen", "says": "Your setting"})
     return [{**model, "inUse": model["spec"] == chosen} for model in listed]
+
+
+def try_model(spec: str, embedder: Embedder) -> Json:
+    """Return what an opened model is, and how near it finds two sentences that say the same.
+
+    Raises:
+        ModelUnavailable: what it makes of a sentence is not a vector.
+    """
+    identity = embedder.identity
+    tried = embedder.embed_passages(["The quick brown fox jumps over the lazy dog.", "Tax returns are due in May."])
+    near = float(embedder.embed_query("a fox leaps across a dog") @ tried[0])
+    if tried.shape != (2, identity.dimension) or not math.isfinite(near):
+        raise ModelUnavailable(f"{spec} opens, but what it makes of a sentence is not a vector.")
+    return {**describe_model(spec, identity), "fingerprint": identity.fingerprint, "similarity": round(near, 4)}
+
+
+def describe_model(spec: str, identity: ModelIdentity) -> Json:
+    """Return what an opened model is."""
+    sizes = {"dimension": identity.dimension, "maxTokens": identity.max_tokens}
+    return {"spec": spec, "name": identity.name, **sizes, "sha256": identity.sha256}
 
 
 def _is_multilingual_here() -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 from datetime import datetime
 from glob import escape
@@ -207,23 +208,16 @@ def _models(run: Run) -> Json:
 
 def _use_model(run: Run) -> str:
     """Let another model read everything, then set it; the old vectors answer meanwhile."""
-    from localmcp.index.adaptation import adapt_weights
-    from localmcp.index.reembedding import collections_to_reembed, reembed
+    from localmcp.doctor.settings import reembed_file
+    from localmcp.models.available import try_model
     from localmcp.workspace import Workspace
 
     spec = run.values["model"]
     # Only this workspace uses the other model; the open one keeps its own.
     with Workspace(replace(run.session.workspace.settings, model=spec)) as other:
-        embedder = other.embedder.get()
+        try_model(spec, other.embedder.get())
         if run.session.exists:
-            other.database.ensure_writable()
-            with other.database.read() as connection:
-                collections = collections_to_reembed(connection)
-            for collection in collections:
-                done = reembed(other.database, collection, embedder, lambda _done, _total: run.tell(None))
-                if done.switched and other.settings.adaptive_weight:
-                    adapt_weights(other.database, embedder)
-            other.rules.embed_missing()
+            reembed_file(other, None, lambda _: nullcontext(lambda _done, _total: run.tell(None)))
     path = write_setting("model", spec)
     return f"The model in use is {spec} ({path}). Restart what has localmcp open."
 

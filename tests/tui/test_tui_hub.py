@@ -17,6 +17,7 @@ from localmcp.errors import InvalidInput
 from localmcp.hub.catalog import ToolList
 from localmcp.index.vector_queue import BEHIND, Lease, is_alive
 from localmcp.library.background import Work
+from localmcp.storage.database import fetch_column
 from localmcp.tui.hub import difference_lines, split_command
 from localmcp.tui.job_strip import Pace, work_words
 from localmcp.workspace import Workspace
@@ -86,6 +87,29 @@ async def test_the_languages_of_the_library_are_a_row_that_leads_to_another_mode
         await tui.press("enter")
         await tui.until(lambda: "multilingual" in tui.text(), "the model that helps")
         assert tui.app.screen.query("ToolForm")
+
+
+async def test_another_model_reads_the_file_and_is_set_one_that_cannot_be_opened_is_not(tmp_path: Path) -> None:
+    async with open_tui(make_library(tmp_path), (140, 40)) as tui:
+        await tui.go("file")
+        for model, outcome in (("folder:/none", lambda: tui.error()), ("hash:128", lambda: "hash:128" in written())):
+            await find(tui, "use another model answers")
+            await tui.press("enter")
+            await tui.until(lambda: tui.app.screen.query("ToolForm"), "the form")
+            tui.app.screen.query_one("#field-0").value = model  # type: ignore[attr-defined]
+            await tui.press("ctrl+r")
+            await tui.until(lambda: "Use another model?" in tui.text(), "the question")
+            await tui.press("y")
+            await tui.until(outcome, model)
+        with tui.app.session.workspace.database.read() as connection:
+            sql = "select distinct models.dimension from models join collections on models.id = collections.model_id"
+            assert fetch_column(connection, sql) == [128]
+
+
+def written() -> str:
+    """What config.toml holds; empty when there is none."""
+    path = config_directory() / "config.toml"
+    return path.read_text() if path.exists() else ""
 
 
 async def test_a_backup_is_made_listed_and_checked(tmp_path: Path) -> None:
