@@ -22,7 +22,7 @@ from localmcp.files import is_filled
 from localmcp.humanize import command_line, counted
 from localmcp.schemas import Json
 from localmcp.storage import adoption
-from localmcp.storage.adoption import Dropped, KeptPowers
+from localmcp.storage.adoption import KeptPowers
 from localmcp.storage.database import Database
 
 MARKS = {"ok": ("ok", "green"), "warn": ("warn", "yellow"), "fail": ("FAIL", "red")}
@@ -112,12 +112,6 @@ def _powers(keep: dict[str, bool]) -> KeptPowers:
     return KeptPowers(**{name.removeprefix("keep_"): value for name, value in keep.items()})
 
 
-def _dropped_lines(dropped: Dropped) -> list[str]:
-    """Return which powers of a file from elsewhere were dropped, in a line; none if all stayed."""
-    phrases = dropped.summary()
-    return [f"Not taken over: {', '.join(phrases)}."] if phrases else []
-
-
 @command()
 @click.argument("target", required=False, type=click.Path(path_type=Path), metavar="[FILE]")
 @pass_session
@@ -152,8 +146,8 @@ def restore(session: Session, file: Path, other: bool, yes: bool, **keep: bool) 
     if path.exists():
         session.confirm(f"Replace what is in {path}?", yes)
     restored = backups.restore(path, file, other=other, powers=_powers(keep))
-    lines = [f"{path} holds what {file} holds.", *_dropped_lines(restored.dropped)]
-    session.answer(asdict(restored), lambda _: render.echo("\n".join(lines)))
+    words = f"{path} holds what {file} holds.\n{restored.dropped.sentence()}".rstrip()
+    session.answer(asdict(restored), lambda _: render.echo(words))
     if restored.previous:
         session.note(f"What was in it is kept in {restored.previous}")
 
@@ -199,5 +193,5 @@ def adopt(session: Session, file: Path, **keep: bool) -> None:
     """
     file = existing_file(file).absolute()
     dropped = adoption.adopt(file, _powers(keep))
-    lines = [f"Adopted {file}", *_dropped_lines(dropped)]
-    session.answer({"adopted": str(file), "dropped": asdict(dropped)}, lambda _: render.echo("\n".join(lines)))
+    words = f"Adopted {file}\n{dropped.sentence()}".rstrip()
+    session.answer({"adopted": str(file), "dropped": asdict(dropped)}, lambda _: render.echo(words))

@@ -45,13 +45,14 @@ class Dropped:
     keys: int = 0
     watched_folders: int = 0
 
-    def summary(self) -> list[str]:
-        """One phrase for each power that was dropped, with the option that keeps it."""
-        return [
+    def sentence(self) -> str:
+        """Return a sentence with each power that was dropped, and the option that keeps it; empty if all stayed."""
+        phrases = [
             f"{count} {label if count > 1 else label.removesuffix('s')} (--keep-{field.name.replace('_', '-')})"
             for field in fields(self)
             if (count := int(getattr(self, field.name))) and (label := _POWERS[field.name][0])
         ]
+        return f"Not taken over: {', '.join(phrases)}." if phrases else ""
 
 
 _POWERS = {

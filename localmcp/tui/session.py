@@ -347,10 +347,10 @@ def adopt_file(session: Session, path: str) -> str:
     """
     from localmcp.storage.adoption import adopt
 
-    dropped = adopt(path).summary()
+    dropped = adopt(path)
     # The next connection looks again whether the file may be changed.
     session.workspace.database.close()
-    return f"Adopted {path}." + (f" Not taken over: {', '.join(dropped)}." if dropped else "")
+    return f"Adopted {path}. {dropped.sentence()}".rstrip()
 
 
 def session_of(widget: Widget) -> Session:
