@@ -48,7 +48,7 @@ OF_THE_FILE = {
 }
 """Tables that go into a pack, in order -> which of their rows; those of the file stay out where collections are named.
 
-All others are private: API keys, calls, the trash, paths of this machine, jobs, the progress of the person."""
+All others are private: API keys, calls, the trash, paths of this machine, jobs."""
 VECTORS = {
     "vectors": """
         id in (

@@ -15,6 +15,7 @@ import anyio
 import httpx2
 import pytest
 from doors import OpenDoor, open_door
+from federation import wait_until
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from library import Library
@@ -682,6 +683,8 @@ def lines(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
 def test_a_call_leaves_the_originals_lines(door: OpenDoor, lines: pytest.LogCaptureFixture) -> None:
     key = door.make_key(collections=["default"])
     door.call("search", {"query": "unspeakable"}, key=key)
+    # The last line is written behind the answer.
+    assert wait_until(lambda: len(lines.records) == 5)
     said = [TextLines().format(each).partition(" INFO ")[2] for each in lines.records]
     assert said[0] == "HTTP Transport request received: method=POST path=/api/mcp"
     assert said[1].startswith("HTTP Transport authenticated: userId=") and said[1].endswith(" ragId=default")
