@@ -70,9 +70,14 @@ class ServerClient:
         A call that broke off is not repeated, since it may have done its work.
 
         Raises:
-            LocalMCPError: as `connect` and `Connection.call_tool`.
+            LocalMCPError: as `connect`, `McpServer.check_approved` and `Connection.call_tool`.
         """
-        result = await self._use(lambda connection: connection.call_tool(tool, arguments, seconds, progress))
+
+        async def call_approved(connection: Connection) -> Json:
+            self._server.check_approved(tool)
+            return await connection.call_tool(tool, arguments, seconds, progress)
+
+        result = await self._use(call_approved)
         self._failures = 0
         return result
 

@@ -71,7 +71,7 @@ class RemoteTool(Tool):
             InvalidInput: the arguments do not fit, or the server refuses the call's form.
             Unavailable: the server does not start, ends in the middle, or does not answer in time.
         """
-        self._server.check_approved(self)
+        self._server.check_approved(self.raw["name"])
         began, seconds = time.monotonic(), self._server.entry.call_seconds
         arguments = numbers_from_texts(arguments, self.input_schema)
         check_arguments(self.name, self.input_schema, arguments, seconds=seconds)
@@ -362,17 +362,19 @@ class McpServer:
         tools = (self._known() or {}) if self.usable else {}
         return [tool for tool in tools.values() if tool.approved is not None]
 
-    def check_approved(self, tool: RemoteTool) -> None:
+    def check_approved(self, raw_name: str) -> None:
         """Refuse a tool that is not as the person approved it; the approval may have come from another process.
+
+        Asked before a start, and again when the server has listed its tools: it may be another version than last time.
 
         Raises:
             AccessDenied: it is not.
         """
-        was_unapproved = tool.approved is not None
-        if was_unapproved:
+        tool = next((tool for tool in (self._known() or {}).values() if tool.raw["name"] == raw_name), None)
+        if tool is not None and tool.approved is not None:
             with self._lock:
                 self._mark_unapproved()
-        if tool.approved is None:
+        if tool is None or tool.approved is None:
             return
         what = "has changed" if tool.approved else "was added"
         raise AccessDenied(
