@@ -14,7 +14,7 @@ from localmcp.cli import render
 from localmcp.cli.progress import shown_counts
 from localmcp.cli.session import Session, command, group, pass_session
 from localmcp.cli.values import collection_option, no_wait
-from localmcp.doctor.settings import filled_collections, reembed_file
+from localmcp.doctor.settings import reembed_file
 from localmcp.errors import InvalidInput, NotFound
 from localmcp.files import make_private_folder, open_private
 from localmcp.humanize import command_line, counted
@@ -66,7 +66,7 @@ def use_model(session: Session, spec: str | None, rollback: bool, no_wait: bool)
         done = _roll_back(session, None)
         workspace = session.existing()
         with workspace.database.read() as connection:
-            spec = reembedding.spec_in_use(connection, filled_collections(workspace, None)[0])
+            spec = reembedding.spec_in_use(connection, reembedding.collections_to_reembed(connection)[0])
         session.answer({"collections": list(map(asdict, done))})
     else:
         verified = try_model(spec, _open(session, spec))
@@ -207,7 +207,9 @@ def _roll_back(session: Session, name: str | None) -> list[Reembedded]:
         NotFound: none has.
     """
     workspace, done, failure = session.existing(), list[Reembedded](), NotFound("There is nothing to go back to.")
-    for collection in reversed(filled_collections(workspace, name)):
+    with workspace.database.read() as connection:
+        collections = reembedding.collections_to_reembed(connection, name)
+    for collection in reversed(collections):
         try:
             done.insert(0, reembedding.roll_back(workspace.database, collection))
         except NotFound as error:
@@ -222,7 +224,9 @@ def _roll_back(session: Session, name: str | None) -> list[Reembedded]:
 
 def _clean(session: Session, name: str | None) -> None:
     workspace = session.existing()
-    removed = {one.name: reembedding.clean(workspace.database, one) for one in filled_collections(workspace, name)}
+    with workspace.database.read() as connection:
+        collections = reembedding.collections_to_reembed(connection, name)
+    removed = {one.name: reembedding.clean(workspace.database, one) for one in collections}
     total = sum(removed.values())
     session.answer({"removed": removed}, lambda _: session.note(f"{counted(total, 'old vector')} deleted."))
     if total:

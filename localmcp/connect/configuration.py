@@ -76,23 +76,15 @@ def plan_removal(target: ClientFile, name: str) -> Change:
     return Change(target, "removed", before, _edited(target, before, name, None, by_hand))
 
 
-def connected_as(target: ClientFile) -> list[str]:
-    """Return the names under which the file starts localmcp.
-
-    Raises:
-        ConfigurationError: the file cannot be read.
-    """
-    table = _table(_read(target.path)[0], target)
-    return [name for name, entry in table.items() if isinstance(entry, dict) and is_localmcp(cast(Json, entry))]
-
-
 def describe_client(target: ClientFile) -> Json:
     """Return a client, the names under which it starts localmcp, and why its file cannot be read."""
     client: Json = {"client": target.client, "title": target.title, "path": str(target.path), "error": None}
     try:
-        return {**client, "connectedAs": connected_as(target)}
+        table = _table(_read(target.path)[0], target)
     except LocalMCPError as error:
         return {**client, "connectedAs": [], "error": error.message}
+    names = [name for name, entry in table.items() if isinstance(entry, dict) and is_localmcp(cast(Json, entry))]
+    return {**client, "connectedAs": names}
 
 
 def _read(path: Path) -> tuple[Json, bytes | None]:

@@ -53,9 +53,10 @@ def reembed_file(
         FileUnavailable: the file cannot be written.
     """
     from localmcp.index.adaptation import adapt_weights
-    from localmcp.index.reembedding import reembed
+    from localmcp.index.reembedding import collections_to_reembed, reembed
 
-    collections = filled_collections(workspace, name)
+    with workspace.database.read() as connection:
+        collections = collections_to_reembed(connection, name)
     workspace.database.ensure_writable()
     embedder = workspace.embedder.get()
     done: list[Reembedded] = []
@@ -65,16 +66,3 @@ def reembed_file(
         if done[-1].switched and workspace.settings.adaptive_weight:
             adapt_weights(workspace.database, embedder)
     return done, 0 if name else workspace.rules.embed_missing()
-
-
-def filled_collections(workspace: Workspace, name: str | None) -> list[Collection]:
-    """Return the collection of that name, or (for None) those with passages.
-
-    Raises:
-        NotFound: there is no such collection.
-    """
-    from localmcp.index.collections import choose_collections
-    from localmcp.index.reembedding import collections_to_reembed
-
-    with workspace.database.read() as connection:
-        return choose_collections(connection, [name]) if name else collections_to_reembed(connection)

@@ -16,6 +16,7 @@ from localmcp.errors import NotFound
 from localmcp.humanize import command_line, counted
 from localmcp.index.collections import (
     Collection,
+    choose_collections,
     ensure_model,
     find_model,
     set_model_command,
@@ -363,8 +364,14 @@ def _model_name(connection: apsw.Connection, model_id: int | None) -> str | None
     return fetch_one(connection, "select name from models where id = ?", (model_id,))
 
 
-def collections_to_reembed(connection: apsw.Connection) -> list[Collection]:
-    """Return the collections of documents that have passages, as the caller sees them."""
+def collections_to_reembed(connection: apsw.Connection, name: str | None = None) -> list[Collection]:
+    """Return the collection of that name, or (for None) those of documents that have passages, as the caller sees them.
+
+    Raises:
+        NotFound: there is no such collection.
+    """
+    if name:
+        return choose_collections(connection, [name])
     sql = "select distinct collection_id from sources where chunk_count > 0"
     filled = set(fetch_column(connection, sql))
     return [collection for collection in visible_collections(connection) if collection.id in filled]
