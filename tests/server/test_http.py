@@ -602,13 +602,13 @@ def test_every_reply_has_security_headers_and_names_no_server(door: OpenDoor) ->
 
 
 def test_a_body_beyond_the_limit_is_a_413_declared_or_not(door: OpenDoor) -> None:
-    assert door.send("POST", "/mcp", b"x" * (4 * 2**20 + 1)).status == 413
+    assert door.send("POST", "/mcp", b"x" * (2**20 + 1)).status == 413
     head = f"POST /api/mcp HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {door.key}\r\n"
     declared = door.raw(f"{head}Content-Length: 99999999999\r\nConnection: close\r\n\r\n".encode())
     assert declared.startswith(b"HTTP/1.1 413")
     chunk = b"100000\r\n" + b"x" * 0x100000 + b"\r\n"
     chunked = f"{head}Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n".encode()
-    assert door.raw(chunked + chunk * 4 + b"1\r\nx\r\n").startswith(b"HTTP/1.1 413")
+    assert door.raw(chunked + chunk + b"1\r\nx\r\n").startswith(b"HTTP/1.1 413")
 
 
 def test_what_is_no_http_gets_a_400(door: OpenDoor) -> None:

@@ -33,8 +33,8 @@ from localmcp.server.opening import OpenOnce
 from localmcp.server.results import log_incident
 
 HEALTH = "/health"
-MOST_BODY = 4 << 20
-"""Bytes of a request."""
+MOST_BODY = 1 << 20
+"""Bytes of a request: while one is parsed, no other is answered."""
 NOTHING_LEFT = "RAG configuration is incomplete: the collection of this API key no longer exists"
 """S3-12: what the key was bound to has been dropped or renamed."""
 PREFLIGHT = {
