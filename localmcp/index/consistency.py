@@ -9,9 +9,10 @@ from collections.abc import Iterator
 import apsw
 
 from localmcp.arrays import np
-from localmcp.index.vector import SEGMENT_FITS, pack_signs
+from localmcp.index.vector import pack_signs
 from localmcp.index.vector_queue import miscounted
 from localmcp.storage.database import fetch_all, fetch_one
+from localmcp.storage.schema import SEGMENT_FITS
 
 _LIVE = "select chunks.id from chunks join sources on sources.id = source_id where trashed_at is null"
 _SEGMENTS = """

@@ -18,7 +18,7 @@ from localmcp.arrays import Ids, NDArray, Vector, Vectors, np
 from localmcp.errors import ModelMismatch
 from localmcp.storage.connections import has_sqlite_vec
 from localmcp.storage.database import fetch_all, fetch_one
-from localmcp.storage.schema import VECTOR_ID_BITS
+from localmcp.storage.schema import SEGMENT_FITS, VECTOR_ID_BITS
 
 if TYPE_CHECKING:
     from localmcp.models.word_outputs import WordCode
@@ -189,7 +189,10 @@ class SignIndex:
     def _refreshed(self, connection: apsw.Connection) -> dict[int, tuple[Block, ...]]:
         blocks_by_segments = {block.segments: block for blocks in self._blocks.values() for block in blocks}
         segments: dict[int, list[int]] = {}
-        sql = "select collection_id, id from signs where model_id = ? order by id"
+        sql = f"""
+            select collection_id, signs.id from signs join models on models.id = model_id
+            where model_id = ? and {SEGMENT_FITS} order by signs.id
+        """
         for collection_id, segment_id in fetch_all(connection, sql, (self.model_id,)):
             segments.setdefault(collection_id, []).append(segment_id)
         return {
@@ -202,19 +205,9 @@ class SignIndex:
         }
 
 
-SEGMENT_FITS = f"""
-    count between 1 and {SEGMENT_SIZE} and length(ids) = 8 * count and length(sources) = 8 * count
-    and length(bits) = count * ((dimension + 63) / 64 * 8)
-"""
-"""SQL of what has to hold for a row of `signs` and its model; a file from somewhere else may hold anything there."""
-
-
 def _read_block(connection: apsw.Connection, segments: tuple[int, ...]) -> Block:
     marks = ",".join("?" * len(segments))
-    sql = f"""
-        select ids, sources, bits from signs join models on models.id = model_id
-        where signs.id in ({marks}) and {SEGMENT_FITS} order by signs.id
-    """
+    sql = f"select ids, sources, bits from signs where id in ({marks}) order by id"
     rows = fetch_all(connection, sql, segments)
     ids = np.frombuffer(b"".join(row[0] for row in rows), dtype=np.int64)
     sources = np.frombuffer(b"".join(row[1] for row in rows), dtype=np.int64)

@@ -21,7 +21,7 @@ from localmcp.storage.database import MAX_FOREIGN_VALUE_BYTES, PAGE_SIZE, Databa
 from localmcp.storage.failures import translate_error
 from localmcp.storage.killable import run_killable
 from localmcp.storage.provenance import JOURNAL_MAGIC, adopt_file, check_version, is_adopted, read_file_id
-from localmcp.storage.schema import VECTOR_ID_BITS, create_schema
+from localmcp.storage.schema import SEGMENT_FITS, VECTOR_ID_BITS, create_schema
 
 HIGHEST_ID = 1 << (VECTOR_ID_BITS - 2)
 """Rows with higher ids, and counters that are higher, would leave no room for new ones; of an id's bits in `vectors`
@@ -182,7 +182,8 @@ def _copy(given: Path, bytes_: Path, target: Path, keep: KeptPowers) -> Dropped 
 
 
 def _check_copy(connection: apsw.Connection, given: Path) -> None:
-    """Refuse rows that point at nothing, or whose ids leave no room for others; lower counters that are too high."""
+    """Refuse rows that point at nothing, or whose ids leave no room for others; lower counters that are too high, and
+    leave out sign codes of another length than the vectors have, which `doctor --fix` makes anew."""
     if broken := fetch_all(connection, "select * from main.pragma_foreign_key_check limit 1000"):
         raise FileUnavailable(f"{given} is damaged: {len(broken)} rows point at something that is not there.")
     for table in fetch_column(connection, "select name from main.sqlite_sequence"):
@@ -191,6 +192,10 @@ def _check_copy(connection: apsw.Connection, given: Path) -> None:
     connection.execute("update main.sqlite_sequence set seq = min(seq, ?)", (HIGHEST_ID,))
     for name in fetch_column(connection, "select name from main.pragma_table_info('state') where pk = 0"):
         connection.execute(f"update main.state set {name} = min({name}, ?)", (HIGHEST_ID,))
+    connection.execute(f"""
+        delete from main.signs where id not in (
+            select signs.id from main.signs join main.models on models.id = model_id where {SEGMENT_FITS})
+    """)
 
 
 _OUR_TABLES = """

@@ -19,6 +19,11 @@ SCHEMA_VERSION = 1
 """`user_version` of the files this program writes."""
 VECTOR_ID_BITS = 40
 """`vectors.id` is model << 40 | chunk: one lookup by rowid, and one model's vectors are adjacent."""
+SEGMENT_FITS = """
+    count between 1 and 4096 and length(ids) = 8 * count and length(sources) = 8 * count
+    and length(bits) = count * ((dimension + 63) / 64 * 8)
+"""
+"""SQL of what has to hold for a row of `signs` and its model; a file from somewhere else may hold anything there."""
 
 SCHEMA = """
     create table file (

@@ -106,6 +106,7 @@ SQL = {
     "a table of ours less": "drop table calls",
     "statistics that lie": "analyze; update sqlite_stat1 set stat = '1 1 1 1 1 1 1 1'; "
     "insert into sqlite_stat1 values ('chunks', 'nothing', '9999999999999999999 0 0')",
+    "sign codes of another length": "update signs set bits = zeroblob(2 * length(bits))",
     "another encoding": "pragma encoding",
     "the highest ids": "update sqlite_sequence set seq = 9223372036854775807",
     "the highest id": "update sources set id = 9223372036854775807 where id = (select max(id) from sources where "
@@ -168,7 +169,7 @@ def make_given(base: Path, target: Path, name: str) -> Path:
 
 
 def use(path: Path) -> None:
-    """Add, remove, teach and empty, as a person would."""
+    """Add, remove, teach, empty and search, as a person would."""
     person = Scope(caller="cli")
     with Workspace(Settings(database=path, model="hash")) as workspace:
         workspace.library.add_text("Wasps have one too, and no honey.", "Wasps")
@@ -176,3 +177,4 @@ def use(path: Path) -> None:
         workspace.registry.call("addRule", rule, person)
         workspace.library.remove(["Wasps", "Bees 1"])
         workspace.library.empty_trash(0)
+        assert workspace.registry.call("search", {"query": "a hive has one queen"}, person).value["results"]

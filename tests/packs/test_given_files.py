@@ -30,7 +30,7 @@ REFUSED = {
 """What adopt, merge and restore refuse; of all others the rows are taken over."""
 ROWS_ALONE = {
     "statistics that lie", "rows of other types", "another encoding", "the highest ids", "the highest id",
-    "the highest generations",
+    "the highest generations", "sign codes of another length",
 }  # fmt: skip
 """What is in the rows, and may be mounted; all else is no file of ours."""
 
@@ -55,6 +55,10 @@ def test_a_given_file_is_refused_or_taken_over_clean(base: Path, ours: Workspace
         assert not verify(given).sound
         with pytest.raises(LocalMCPError):
             ours.mounts.mount(given)
+    elif name not in REFUSED:
+        ours.mounts.mount(given)
+        assert ours.registry.call("search", {"query": "a hive has one queen"}).value["results"]
+        ours.mounts.unmount("given")
     ways: dict[Path, Callable[[], object]] = {
         ours.database.path: lambda: ours.merging(partial(ours.registry.call, scope=Scope(caller="cli"))).run(given),
         restored: lambda: restore(restored, given),
