@@ -1,19 +1,22 @@
-"""The manifest of a pack: what it says of itself, and the checks before that is believed."""
+"""The manifest of a pack: what it says of itself, the digest of all it holds, and the seal over both."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import struct
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import apsw
 
-from localmcp.storage.database import fetch_one
+from localmcp.storage.database import fetch_all, fetch_column, fetch_one
 
 LONGEST = 1_000_000
 """Characters of a manifest; ours have a few hundred a collection."""
+NOT_COUNTED = ("manifest", "sqlite_stat1", "sqlite_stat4")
+"""The manifest holds the digest; statistics change with `pragma optimize` and answer nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +37,7 @@ class Manifest:
     digest: str = ""
     """sha256 over every row (`digest_content`)."""
     seal: str = ""
-    """sha256 over the other fields (`seal_of`); empty in packs that were made without one."""
+    """sha256 over the other fields (`seal_of`)."""
 
 
 def seal_of(manifest: Manifest) -> str:
@@ -56,22 +59,52 @@ def read_manifest(connection: apsw.Connection) -> Manifest | None:
         return None
 
 
-def has_manifest(connection: apsw.Connection) -> bool:
-    """Return whether the file says anything of itself, readable or not."""
-    return bool(fetch_one(connection, "select count(*) from manifest"))
-
-
 def count_contents(connection: apsw.Connection) -> dict[str, int]:
     """Return table -> rows, of what a person would count."""
     tables = ("sources", "chunks", "vectors", "quickstarts", "rules")
     return {table: fetch_one(connection, f"select count(*) from {table}") for table in tables}
 
 
-def list_sources(connection: apsw.Connection) -> Iterator[dict[str, Any]]:
-    """Yield title, place, collection, sha256 and number of passages of each document, by collection and place."""
-    sql = """
-        select title, uri, name, sha256, chunk_count from sources join collections on collections.id = collection_id
-        where trashed_at is null order by name, uri, title
+def digest_content(connection: apsw.Connection) -> str:
+    """Return sha256 over every row of every table, shadow tables of full-text indexes included; 64 hex digits.
+
+    Two files with the same rows have the same digest, however SQLite laid out their pages.
     """
-    for row in connection.execute(sql):
-        yield dict(zip(("title", "place", "collection", "sha256", "passages"), row, strict=True))
+    whole = hashlib.sha256()
+    # A virtual table's rows are in its shadow tables.
+    sql = "select name from sqlite_schema where type = 'table' and sql not like 'create virtual%' order by name"
+    for table in fetch_column(connection, sql):
+        if table not in NOT_COUNTED:
+            whole.update(f"table {table}\n".encode())
+            for part in _rows(connection, table):
+                whole.update(part)
+    return whole.hexdigest()
+
+
+def _rows(connection: apsw.Connection, table: str) -> Iterator[bytes]:
+    """Yield the rows; whole numbers and text are read as one JSON array that SQLite makes, others as they are."""
+    columns = fetch_all(connection, "select name, type, pk from pragma_table_info(?)", (table,))
+    together = [_quoted(name) for name, kind, _ in columns if kind.upper() in ("INTEGER", "TEXT", "INT")]
+    alone = [quoted for name, _, _ in columns if (quoted := _quoted(name)) not in together]
+    keys = [_quoted(name) for name, _, key_position in sorted(columns, key=lambda column: column[2]) if key_position]
+    names = ", ".join([f"json_array({', '.join(together)})" if together else "''", *alone])
+    order = ", ".join(keys) or "rowid"
+    for first, *others in connection.execute(f"select {names} from {_quoted(table)} order by {order}"):
+        yield str(first).encode("utf-8", "surrogatepass") + b"\n"
+        for value in others:
+            yield from _encoded(value)
+
+
+def _encoded(value: Any) -> Iterator[bytes]:
+    """Yield a value of any type behind its length, which separates it from its neighbors."""
+    if isinstance(value, bytes):
+        yield f"blob {len(value)}\n".encode()
+        yield value
+    elif isinstance(value, float):
+        yield b"real " + struct.pack("<d", value)
+    else:
+        yield f"{type(value).__name__} {value!r}\n".encode("utf-8", "surrogatepass")
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,7 +23,8 @@ from localmcp.index.collections import (
     ensure_model,
     ensure_partition,
 )
-from localmcp.index.drafts import WORD_ONLY, SourceDraft
+from localmcp.index.drafts import WORD_ONLY, ChunkDraft, SourceDraft
+from localmcp.index.passages import read_metadata, read_texts
 from localmcp.index.records import FORMAT
 from localmcp.index.sentence_codes import read_sentences
 from localmcp.index.sources import put_source
@@ -30,17 +32,18 @@ from localmcp.index.vector import Made
 from localmcp.index.vector_queue import QueueWorker, waiting
 from localmcp.index.word_vectors import keep_words, read_words
 from localmcp.models import LazyEmbedder, is_unit_vector
-from localmcp.packs.incoming import MOST_SKIPPED, Incoming, read_incoming
 from localmcp.storage.adoption import KeptPowers, copy_rows
 from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one
 from localmcp.storage.schema import VECTOR_ID_BITS
 from localmcp.tools import Answer
+from localmcp.wording.languages import LANGUAGES
 
 CHUNKS_TOGETHER = 200
 """Chunks of one transaction, a longer document excepted."""
 ROWS_TOGETHER = 100
-LONGEST_RULE, LONGEST_QUICKSTART = 20_000, 1_000_000
-MOST_CONFLICTS = 200
+LONGEST_RULE, LONGEST_QUICKSTART, LONGEST_TEXT = 20_000, 1_000_000, 1_000_000
+MOST_TOLD = 200
+"""Conflicts, and documents that were left out, that a report names."""
 
 Call = Callable[[str, dict[str, Any]], Answer]
 """Runs a tool of your file."""
@@ -74,7 +77,7 @@ class MergeReport:
     rules_known: int = 0
     conflicts: list[Conflict] = field(default_factory=list[Conflict])
     skipped: list[str] = field(default_factory=list[str])
-    """Documents that cannot be taken over, and why."""
+    """What cannot be taken over, and why."""
     notices: list[str] = field(default_factory=list[str])
 
     def note(self, notice: str) -> None:
@@ -82,12 +85,23 @@ class MergeReport:
             self.notices.append(notice)
 
     def skip(self, why: str) -> None:
-        if len(self.skipped) < MOST_SKIPPED:
+        if len(self.skipped) < MOST_TOLD:
             self.skipped.append(why)
 
-    def add_conflict(self, conflict: Conflict) -> None:
-        if len(self.conflicts) < MOST_CONFLICTS:
-            self.conflicts.append(conflict)
+    def add_conflict(self, kind: str, name: str, outcome: str) -> None:
+        if len(self.conflicts) < MOST_TOLD:
+            self.conflicts.append(Conflict(kind, name[:100], outcome))
+
+
+@dataclass(frozen=True, slots=True)
+class Incoming:
+    """A document of the other file."""
+
+    draft: SourceDraft
+    """Not yet in a collection or partition of yours; its path is that in the other file."""
+    partition: str | None
+    vectors: dict[bytes, Made]
+    """By digest of the chunk: those that can be used here."""
 
 
 class Merge:
@@ -97,6 +111,8 @@ class Merge:
         self._database = database
         self._embedder = embedder
         self._call = call
+        self._report = MergeReport()
+        self._dry_run = False
 
     def run(
         self, path: Path, collections: Sequence[str] | None = None, *, dry_run: bool = False, wait: bool = True,
@@ -114,48 +130,57 @@ class Merge:
         path = expand_home(path).absolute()
         if path.exists() and self._database.path.exists() and path.samefile(self._database.path):
             raise InvalidInput(f"{path} is the file that is open.")
-        report = MergeReport()
+        report, self._dry_run = self._report, dry_run
         if not dry_run:
             self._database.ensure_writable()
         with scratch_folder(self._database.path.parent) as scratch:
+            # In a copy of ours types are right, and nothing of another schema is evaluated.
             copy_rows(path, scratch / "theirs", KeptPowers())
             other = Database(scratch / "theirs", read_only=True, foreign=True)
             with closing(other), other.read() as theirs:
                 chosen = choose_collections(theirs, list(collections) if collections else None)
                 for collection in chosen:
-                    self._merge_collection(theirs, collection, report, dry_run, say)
+                    for group in self._new_documents(theirs, collection):
+                        self._store(collection, group)
+                        say(report)
+                    self._keep_words(theirs, collection)
                 if not collections:
-                    self._merge_quickstarts(theirs, report, dry_run)
-                    self._merge_rules(theirs, report, dry_run)
+                    self._merge_quickstarts(theirs)
+                    self._merge_rules(theirs)
         if wait and not dry_run and report.vectors_missing + report.vectors_reused:
-            self._make_vectors([collection.name for collection in chosen], report)
+            self._make_vectors([collection.name for collection in chosen])
         return report
 
     # ------------------------------------------------------------ documents
 
-    def _merge_collection(
-        self, theirs: apsw.Connection, collection: Collection, report: MergeReport, dry_run: bool,
-        say: Callable[[MergeReport], None],
-    ) -> None:  # fmt: skip
+    def _new_documents(self, theirs: apsw.Connection, collection: Collection) -> Iterator[list[Incoming]]:
+        """Yield the documents whose content is not here yet, in groups that are one transaction each."""
         with self._database.read() as connection:
             own = _OwnContents(connection, collection.name)
-        dimension, group, added = self._reused_dimension(theirs, collection, report), list[Incoming](), report.added
-        for incoming in read_incoming(theirs, collection.id, report.skipped):
-            if not own.add(incoming.draft, report):
+        dimension = self._reused_dimension(theirs, collection)
+        group: list[Incoming] = []
+        sql = "select id from sources where collection_id = ? and trashed_at is null order by id"
+        for source_id in fetch_column(theirs, sql, (collection.id,)):
+            try:
+                incoming = _read_document(theirs, source_id, collection.model_id or 0, dimension)
+            except ValueError as error:
+                self._report.skip(f"document {source_id}: {error}")
                 continue
+            if own.holds(incoming.draft):
+                self._report.known += 1
+                continue
+            if same := own.namesake(incoming.draft):
+                outcome = f"other content than {same}; both are kept"
+                self._report.add_conflict("document", incoming.draft.uri or incoming.draft.title, outcome)
+            own.note(incoming.draft)
             group.append(incoming)
-            if sum(len(document.chunk_ids) for document in group) >= CHUNKS_TOGETHER:
-                self._store(theirs, collection, dimension, group, report, dry_run)
+            if sum(len(document.draft.chunks) for document in group) >= CHUNKS_TOGETHER:
+                yield group
                 group = []
-                say(report)
-        self._store(theirs, collection, dimension, group, report, dry_run)
-        if dimension and report.added > added and not dry_run:
-            with self._database.write() as connection:
-                model_id = fetch_one(connection, "select model_id from collections where name = ?", (collection.name,))
-                if model_id is not None:
-                    keep_words(connection, model_id, dict(read_words(theirs, collection.model_id or 0)))
+        if group:
+            yield group
 
-    def _reused_dimension(self, theirs: apsw.Connection, collection: Collection, report: MergeReport) -> int:
+    def _reused_dimension(self, theirs: apsw.Connection, collection: Collection) -> int:
         """Return the length of their vectors if those are of the model that is used here; 0 if others are made."""
         sql = "select fingerprint, name, dimension from models where id = ?"
         fingerprint, model_name, dimension = fetch_one(theirs, sql, (collection.model_id,)) or (None, "", 0)
@@ -168,36 +193,29 @@ class Merge:
         try:
             ours = ours or self._embedder.get().identity.fingerprint
         except LocalMCPError as error:
-            report.note(f"Without vectors for now: {error.message}")
+            self._report.note(f"Without vectors for now: {error.message}")
         if fingerprint == ours:
             return dimension
         if fingerprint is not None and ours is not None:
             text = f"Vectors of '{model_name}' are not those of the model of '{collection.name}' here"
-            report.note(f"{text}; that model makes others.")
+            self._report.note(f"{text}; that model makes others.")
         return 0
 
-    def _store(
-        self, theirs: apsw.Connection, collection: Collection, dimension: int, group: Sequence[Incoming],
-        report: MergeReport, dry_run: bool,
-    ) -> None:  # fmt: skip
+    def _store(self, collection: Collection, group: Sequence[Incoming]) -> None:
         """Store documents in one transaction, with the vectors that they bring and that can be used here."""
-        brought = [_vectors(theirs, collection.model_id or 0, dimension, incoming) for incoming in group]
-        if group and not dry_run:
+        if not self._dry_run:
             with self._database.write() as connection:
-                for document, vectors in zip(group, brought, strict=True):
-                    self._put(connection, collection, document, vectors, report)
-        report.added += len(group)
-        for document, vectors in zip(group, brought, strict=True):
-            without = [chunk for chunk in document.draft.chunks if chunk.digest not in vectors]
-            report.chunks += len(document.chunk_ids)
-            report.vectors_reused += len(document.chunk_ids) - len(without)
-            report.vectors_missing += sum(chunk.kind != WORD_ONLY for chunk in without)
+                for document in group:
+                    self._put(connection, collection, document)
+        self._report.added += len(group)
+        for document in group:
+            without = [chunk for chunk in document.draft.chunks if chunk.digest not in document.vectors]
+            self._report.chunks += len(document.draft.chunks)
+            self._report.vectors_reused += len(document.draft.chunks) - len(without)
+            self._report.vectors_missing += sum(chunk.kind != WORD_ONLY for chunk in without)
 
-    def _put(
-        self, connection: apsw.Connection, theirs: Collection, incoming: Incoming, vectors: dict[bytes, Made],
-        report: MergeReport,
-    ) -> None:  # fmt: skip
-        collection, model_id = ensure_collection(connection, theirs.name), None
+    def _put(self, connection: apsw.Connection, theirs: Collection, incoming: Incoming) -> None:
+        collection, model_id, vectors = ensure_collection(connection, theirs.name), None, incoming.vectors
         if theirs.description and not collection.description:
             sql = "update collections set description = ? where id = ?"
             connection.execute(sql, (theirs.description, collection.id))
@@ -206,7 +224,7 @@ class Merge:
                 model_id = collection.model_id or ensure_model(connection, self._embedder.get().identity)
                 claim_collection(connection, collection, model_id)
             except ModelMismatch as error:
-                report.note(error.message)
+                self._report.note(error.message)
                 vectors = {}
         draft = replace(
             incoming.draft,
@@ -216,12 +234,21 @@ class Merge:
         )
         put_source(connection, draft, vectors, model_id)
 
-    def _make_vectors(self, collections: Sequence[str], report: MergeReport) -> None:
+    def _keep_words(self, theirs: apsw.Connection, collection: Collection) -> None:
+        """Take over what their model made of single words, where vectors of it were taken over."""
+        if self._dry_run or not self._report.vectors_reused:
+            return
+        with self._database.write() as connection:
+            model_id = fetch_one(connection, "select model_id from collections where name = ?", (collection.name,))
+            if model_id is not None:
+                keep_words(connection, model_id, dict(read_words(theirs, collection.model_id or 0)))
+
+    def _make_vectors(self, collections: Sequence[str]) -> None:
         """Make the vectors that the other file did not bring, and weigh all."""
+        report = self._report
         with self._database.read() as connection:
-            names = json.dumps(collections)
             sql = "select id from collections where name collate nocase in (select value from json_each(?))"
-            ids = fetch_column(connection, sql, (names,))
+            ids = fetch_column(connection, sql, (json.dumps(collections),))
             queued = waiting(connection, ids).passages
         try:
             if queued:
@@ -235,79 +262,117 @@ class Merge:
 
     # ------------------------------------------------------------ quick starts and rules
 
-    def _merge_quickstarts(self, theirs: apsw.Connection, report: MergeReport, dry_run: bool) -> None:
+    def _merge_quickstarts(self, theirs: apsw.Connection) -> None:
         missing: list[dict[str, Any]] = []
-        sql = "select name, content from quickstarts where deleted_at is null order by id"
-        for name, content in theirs.execute(sql):
+        for name, content in theirs.execute("select name, content from quickstarts where deleted_at is null"):
             if len(content) > LONGEST_QUICKSTART:
-                report.skip(f"quick start {name[:80]} is too long")
+                self._report.skip(f"quick start {name[:80]} is too long")
                 continue
-            with self._database.read() as connection:
-                own = fetch_one(
-                    connection, "select content from quickstarts where name = ? and deleted_at is null", (name,)
-                )
+            own = self._own("select content from quickstarts where name = ? and deleted_at is null", name)
             if own is None:
                 missing.append({"name": name, "content": _json(content)})
             elif _json(own) == _json(content):
-                report.quickstarts_known += 1
+                self._report.quickstarts_known += 1
             else:
-                report.add_conflict(Conflict("quick start", str(name)[:100], "yours differs and is kept"))
-        report.quickstarts_added += len(missing)
-        self._import("importQuickstarts", [] if dry_run else missing, report)
+                self._report.add_conflict("quick start", name, "yours differs and is kept")
+        self._report.quickstarts_added += len(missing)
+        self._import("importQuickstarts", missing)
 
-    def _merge_rules(self, theirs: apsw.Connection, report: MergeReport, dry_run: bool) -> None:
+    def _merge_rules(self, theirs: apsw.Connection) -> None:
+        missing: list[dict[str, Any]] = []
         columns = ("rule_text", "category", "context", "project", "globs", "always_apply", "weight")
         sql = """
             select rule_text, category, context, project, globs, always_apply, relevance_score from rules
             where retired_at is null order by id
         """
-        missing: list[dict[str, Any]] = []
         for row in theirs.execute(sql):
             rule: dict[str, Any] = dict(zip(columns, row, strict=True))
-            rule |= {"globs": _json(rule["globs"]), "always_apply": bool(rule["always_apply"])}
-            if any(
-                len(str(rule[name] or "")) > LONGEST_RULE for name in ("rule_text", "context", "project", "category")
-            ):
-                report.skip("a rule is too long to be one")
+            if any(len(str(rule[name] or "")) > LONGEST_RULE for name in columns[:4]):
+                self._report.skip("a rule is too long to be one")
                 continue
-            own = self._own_rule(rule)
+            rule |= {"globs": _json(rule["globs"]), "always_apply": bool(rule["always_apply"])}
+            sql = "select category, context from rules where rule_text = ? and project is ? and retired_at is null"
+            own = self._own(sql, rule["rule_text"], rule["project"])
             if own is None:
                 missing.append(rule)
                 continue
-            report.rules_known += 1
+            self._report.rules_known += 1
             if own != (rule["category"], rule["context"]):
                 outcome = "yours has another category or context, and is kept"
-                report.add_conflict(Conflict("rule", str(rule["rule_text"])[:80], outcome))
-        report.rules_added += len(missing)
-        self._import("importRules", [] if dry_run else missing, report)
+                self._report.add_conflict("rule", rule["rule_text"], outcome)
+        self._report.rules_added += len(missing)
+        self._import("importRules", missing)
 
-    def _own_rule(self, rule: dict[str, Any]) -> tuple[str, str] | None:
-        sql = "select category, context from rules where rule_text = ? and project is ? and retired_at is null limit 1"
+    def _own(self, sql: str, *values: Any) -> Any:
         with self._database.read() as connection:
-            return fetch_one(connection, sql, (rule["rule_text"], rule["project"]))
+            return fetch_one(connection, f"{sql} limit 1", values)
 
-    def _import(self, tool: str, rows: Sequence[dict[str, Any]], report: MergeReport) -> None:
+    def _import(self, tool: str, rows: Sequence[dict[str, Any]]) -> None:
         """Hand rows to the tool that checks and stores them."""
-        for start in range(0, len(rows), ROWS_TOGETHER):
+        for start in range(0, 0 if self._dry_run else len(rows), ROWS_TOGETHER):
             lines = [json.dumps(row, ensure_ascii=False, default=str) for row in rows[start : start + ROWS_TOGETHER]]
             answer = self._call(tool, {"text": "\n".join(lines), "format": "jsonl"}).value
             for skipped in answer.get("skipped", ()):
-                report.skip(f"{tool}: {skipped['problem']}")
+                self._report.skip(f"{tool}: {skipped['problem']}")
 
 
-# ---------------------------------------------------------------- helpers of one document
+# ---------------------------------------------------------------- a document of the other file
 
 
-def _vectors(theirs: apsw.Connection, model_id: int, dimension: int, incoming: Incoming) -> dict[bytes, Made]:
-    """Return digest -> what their model made of the chunk, where it can be used here; nothing with dimension 0."""
+def _read_document(theirs: apsw.Connection, source_id: int, model_id: int, dimension: int) -> Incoming:
+    """Read a document with the vectors of `model_id`, none if `dimension` is 0.
+
+    Raises:
+        ValueError: it cannot be right.
+    """
+    sql = """
+        select title, source_type, format, uri, sha256, size, language, sources.metadata, partitions.name from sources
+        left join partitions on partitions.id = partition_id where sources.id = ?
+    """
+    title, source_type, kind, uri, sha256, size, language, metadata, partition = fetch_one(theirs, sql, (source_id,))
+    if not re.fullmatch("[0-9a-f]{64}", sha256):
+        raise ValueError("its hash is none")
+    chunks = dict(_read_chunks(theirs, source_id))
+    if max(map(len, (title, source_type, kind, uri or "", metadata, *(chunk.text for chunk in chunks.values())))) > (
+        LONGEST_TEXT
+    ):
+        raise ValueError(f"a text in it has more than {LONGEST_TEXT:,} characters")
+    draft = SourceDraft(
+        0, None, title, source_type, kind, uri, sha256, max(size, 0), None, _known(language), read_metadata(metadata),
+        list(chunks.values()),
+    )  # fmt: skip
     vectors: dict[bytes, Made] = {}
-    sentences = read_sentences(theirs, model_id, dimension, incoming.chunk_ids) if dimension else {}
-    for chunk_id, chunk in zip(incoming.chunk_ids, incoming.draft.chunks, strict=True) if dimension else ():
+    sentences = read_sentences(theirs, model_id, dimension, list(chunks)) if dimension else {}
+    for chunk_id, chunk in chunks.items() if dimension else ():
         sql = "select embedding from vectors where id = ?"
         vector = fetch_one(theirs, sql, (model_id << VECTOR_ID_BITS | chunk_id,))
         if is_unit_vector(vector, dimension):
             vectors[chunk.digest] = Made(vector, sentences.get(chunk_id, b""))
-    return vectors
+    return Incoming(draft, partition and partition[:100], vectors)
+
+
+def _read_chunks(theirs: apsw.Connection, source_id: int) -> Iterator[tuple[int, ChunkDraft]]:
+    """Yield (id there, chunk) in order; their spans are counted again, so that they partition the text."""
+    sql = """
+        select chunks.id, text, headings, first_line, last_line, first_page, last_page, language, kind, digest
+        from chunks join groups on groups.id = group_id where source_id = ? order by position
+    """
+    start = 0
+    for chunk_id, text, headings, first_line, last_line, first_page, last_page, language, kind, digest in fetch_all(
+        theirs, sql, (source_id,)
+    ):
+        # Chunks of one digest are equal; one that is none is made unique.
+        key = digest if len(digest) == 16 else chunk_id.to_bytes(16, "big")
+        stop = start + len(text)
+        yield chunk_id, ChunkDraft(
+            start, stop, text, tuple(read_texts(headings)), first_line, last_line, first_page, last_page,
+            _known(language), "code" if kind == "code" else "prose", key,
+        )  # fmt: skip
+        start = stop
+
+
+def _known(language: str | None) -> str:
+    return language if language in LANGUAGES else "english"
 
 
 def _free_uri(connection: apsw.Connection, collection_id: int, uri: str | None) -> str | None:
@@ -330,45 +395,42 @@ class _OwnContents:
     """Contents, places and titles of your collection, with which incoming documents are compared."""
 
     def __init__(self, connection: apsw.Connection, collection: str) -> None:
-        self._contents: set[tuple[str, str]] = set()
-        self._places: dict[str, list[str]] = {}
-        """File name -> places, with slashes."""
-        self._titles: dict[str, bool] = {}
-        """Title -> whether a document of that title has no place."""
         sql = """
             select sha256, iif(format = ?, sources.metadata, ''), uri, title
             from sources join collections on collections.id = collection_id where name = ? and trashed_at is null
         """
-        for row in fetch_all(connection, sql, (FORMAT, collection)):
-            self._note(*row)
+        rows = fetch_all(connection, sql, (FORMAT, collection))
+        self._contents = {(sha256, metadata) for sha256, metadata, _, _ in rows}
+        self._places: dict[str, list[str]] = {}
+        """File name -> places, with slashes."""
+        self._titles: dict[str, bool] = {}
+        """Title -> whether its document has a place."""
+        for _, _, uri, title in rows:
+            self._note_place(uri, title)
 
-    def add(self, draft: SourceDraft, report: MergeReport) -> bool:
-        """Return whether the content is not here yet; another of the same place or title is a conflict."""
-        # Records share texts: those with the same metadata are the same.
-        metadata = json.dumps(draft.metadata, ensure_ascii=False) if draft.format == FORMAT else ""
-        if (draft.sha256, metadata) in self._contents:
-            report.known += 1
-            return False
-        if same := self._namesake(draft):
-            outcome = f"other content than {same}; both are kept"
-            report.add_conflict(Conflict("document", draft.uri or draft.title, outcome))
-        self._note(draft.sha256, metadata, draft.uri, draft.title)
-        return True
+    def holds(self, draft: SourceDraft) -> bool:
+        return self._content(draft) in self._contents
 
-    def _namesake(self, draft: SourceDraft) -> str | None:
+    def namesake(self, draft: SourceDraft) -> str | None:
         """Return a document of the same place, or of the same title where one of the two has no place."""
         if draft.uri is not None:
-            incoming_place = draft.uri.replace("\\", "/")
-            for place in self._places.get(incoming_place.rpartition("/")[2], ()):
-                if place == incoming_place or place.endswith(f"/{incoming_place}"):
-                    return place
-        if draft.title in self._titles and (draft.uri is None or self._titles[draft.title]):
-            return f"'{draft.title}'"
-        return None
+            incoming = draft.uri.replace("\\", "/")
+            places = self._places.get(incoming.rpartition("/")[2], ())
+            if same := next((place for place in places if f"/{place}".endswith(f"/{incoming}")), None):
+                return same
+        has_place = self._titles.get(draft.title)
+        return f"'{draft.title}'" if has_place is not None and not (has_place and draft.uri) else None
 
-    def _note(self, sha256: str, metadata: str, uri: str | None, title: str) -> None:
-        self._contents.add((sha256, metadata))
-        self._titles[title] = self._titles.get(title, False) or uri is None
+    def note(self, draft: SourceDraft) -> None:
+        self._contents.add(self._content(draft))
+        self._note_place(draft.uri, draft.title)
+
+    def _note_place(self, uri: str | None, title: str) -> None:
+        self._titles[title] = uri is not None
         if uri is not None:
             place = uri.replace("\\", "/")
             self._places.setdefault(place.rpartition("/")[2], []).append(place)
+
+    def _content(self, draft: SourceDraft) -> tuple[str, str]:
+        # Records share texts: those with the same metadata are the same.
+        return draft.sha256, json.dumps(draft.metadata, ensure_ascii=False) if draft.format == FORMAT else ""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +11,23 @@ import apsw
 
 from localmcp.errors import FileUnavailable, LocalMCPError, NotFound
 from localmcp.index.consistency import disagreements
-from localmcp.packs.digest import digest_content
-from localmcp.packs.manifest import Manifest, count_contents, has_manifest, list_sources, read_manifest, seal_of
-from localmcp.storage.database import MAX_FOREIGN_VALUE_BYTES, UNREADABLE_ROWS, Database, fetch_all, fetch_column
+from localmcp.packs.manifest import Manifest, count_contents, digest_content, read_manifest, seal_of
+from localmcp.storage.database import (
+    MAX_FOREIGN_VALUE_BYTES,
+    UNREADABLE_ROWS,
+    Database,
+    fetch_all,
+    fetch_column,
+    fetch_one,
+)
 from localmcp.storage.killable import run_killable
 from localmcp.storage.provenance import foreign_objects
 
 MOST_PROBLEMS = 20
-MOST_SOURCES = 100_000
+_SOURCES = """
+    select title, uri, name, sha256, chunk_count from sources join collections on collections.id = collection_id
+    where trashed_at is null order by name, uri, title limit 100000
+"""
 
 
 @dataclass(slots=True)
@@ -63,7 +71,10 @@ def _verify(path: Path) -> Verification:
     with closing(Database(path, read_only=True)) as database:
         try:
             with database.read() as connection:
-                _look(connection, verification)
+                connection.limit(apsw.SQLITE_LIMIT_LENGTH, MAX_FOREIGN_VALUE_BYTES)
+                verification.problems += _find_damage(connection)
+                if verification.sound:
+                    _compare(connection, verification)
         except LocalMCPError as error:
             verification.problems.append(error.message)
         except (apsw.Error, *UNREADABLE_ROWS) as error:
@@ -71,14 +82,7 @@ def _verify(path: Path) -> Verification:
     return verification
 
 
-def _look(connection: apsw.Connection, verification: Verification) -> None:
-    connection.limit(apsw.SQLITE_LIMIT_LENGTH, MAX_FOREIGN_VALUE_BYTES)
-    verification.problems += _damage(connection)
-    if verification.sound:
-        _compare(connection, verification)
-
-
-def _damage(connection: apsw.Connection) -> list[str]:
+def _find_damage(connection: apsw.Connection) -> list[str]:
     messages = fetch_column(connection, f"pragma integrity_check({MOST_PROBLEMS})")
     if messages != ["ok"]:
         return [f"damaged: {message}" for message in messages]
@@ -87,23 +91,23 @@ def _damage(connection: apsw.Connection) -> list[str]:
 
 
 def _compare(connection: apsw.Connection, verification: Verification) -> None:
+    problems = verification.problems
     verification.counts = count_contents(connection)
     # Only a file of this machine can have them; every other is refused.
     verification.notes += [f"It holds what is not ours: {name}" for name in foreign_objects(connection)[:MOST_PROBLEMS]]
-    verification.problems += disagreements(connection)
-    verification.sources = list(islice(list_sources(connection), MOST_SOURCES))
-    verification.manifest = read_manifest(connection)
-    if not has_manifest(connection):
+    problems += disagreements(connection)
+    names = ("title", "place", "collection", "sha256", "passages")
+    verification.sources = [dict(zip(names, row, strict=True)) for row in connection.execute(_SOURCES)]
+    if not fetch_one(connection, "select count(*) from manifest"):
         verification.notes.append("It has no manifest: it is no pack, so nobody says what should be in it.")
         return
-    if verification.manifest is None:
-        verification.problems.append("its manifest is not one that localmcp writes")
+    manifest = verification.manifest = read_manifest(connection)
+    if manifest is None:
+        problems.append("its manifest is not one that localmcp writes")
         return
-    if verification.manifest.seal and verification.manifest.seal != seal_of(verification.manifest):
-        verification.problems.append("its manifest is not the one that was written: its seal does not fit it")
-    if verification.manifest.counts != verification.counts:
-        verification.problems.append(
-            f"the manifest counts {verification.manifest.counts}, the file holds {verification.counts}"
-        )
-    if digest_content(connection) != verification.manifest.digest:
-        verification.problems.append("the content is not what was packed: its digest differs from the manifest's")
+    if manifest.seal != seal_of(manifest):
+        problems.append("its manifest is not the one that was written: its seal does not fit it")
+    if manifest.counts != verification.counts:
+        problems.append(f"the manifest counts {manifest.counts}, the file holds {verification.counts}")
+    if digest_content(connection) != manifest.digest:
+        problems.append("the content is not what was packed: its digest differs from the manifest's")

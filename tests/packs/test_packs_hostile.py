@@ -11,7 +11,7 @@ import pytest
 
 from localmcp.config import Settings
 from localmcp.errors import FileUnavailable, LocalMCPError, NotOurFile
-from localmcp.packs.digest import digest_content
+from localmcp.packs.manifest import digest_content
 from localmcp.packs.verify import verify
 from localmcp.storage.adoption import adopt
 from localmcp.storage.database import Database
