@@ -17,7 +17,7 @@ from localmcp.errors import AlteredSchema, FileUnavailable, InvalidInput, LocalM
 from localmcp.files import expand_home
 from localmcp.packs.verify import Verification, verify
 from localmcp.storage.adoption import Dropped, KeptPowers, copy_rows, free_name, keep_bytes, replace_file
-from localmcp.storage.connections import open_copy, truncate_log
+from localmcp.storage.connections import connect, truncate_log
 from localmcp.storage.database import Database, fetch_all, fetch_one
 from localmcp.storage.provenance import adopt_file
 
@@ -109,7 +109,7 @@ def restore(path: Path, backup: Path, *, other: bool = False, powers: KeptPowers
         prepared = scratch / "prepared"
         dropped = copy_rows(backup, prepared, powers or KeptPowers()) or Dropped()
         counts = _read_to_its_end(prepared, f"{backup} cannot be used", "Nothing was changed.").counts
-        with closing(open_copy(prepared)) as connection:
+        with closing(connect(prepared)) as connection:
             file_id = str(fetch_one(connection, "select id from file"))
         previous = free_name(path, "before-restore")
         current = _open_current(path) if path.exists() else None
@@ -172,7 +172,7 @@ def _advance_counters(prepared: Path, current: Database) -> None:
     counters = current.counters()
     with current.read() as connection:
         numbers = fetch_all(connection, "select seq, name from sqlite_sequence")
-    with closing(open_copy(prepared)) as connection:
+    with closing(connect(prepared)) as connection:
         connection.execute("begin immediate")
         for name in counters.keys() - {"one"}:
             connection.execute(f"update state set {name} = max({name}, ?) + ?", (counters[name], FAR_AHEAD))
@@ -189,8 +189,8 @@ def _replace_content(prepared: Path, path: Path, copy_current: Callable[[], None
     """
     try:
         with (
-            closing(open_copy(path)) as target,
-            closing(open_copy(prepared)) as source,
+            closing(connect(path)) as target,
+            closing(connect(prepared)) as source,
             target.backup("main", source, "main") as pages,
         ):
             pages.step(1)

@@ -12,7 +12,7 @@ import apsw
 from localmcp import __version__
 from localmcp.config import Settings
 from localmcp.doctor.check import Check, fail, ok, warn
-from localmcp.storage.connections import check_levenshtein, has_sqlite_vec, load_sqlite_vec, register_levenshtein
+from localmcp.storage.connections import check_levenshtein, connect, has_sqlite_vec
 
 OLDEST_SQLITE = (3, 47, 0)
 """Contentless FTS5 tables whose rows can be deleted, and the JSON functions that are used."""
@@ -33,9 +33,7 @@ def check_installation(settings: Settings | None) -> Iterator[Check]:
         system = f"{platform.system()} {platform.machine()}"
         yield ok("python", f"localmcp {__version__}, Python {platform.python_version()}, {system}")
     version = apsw.sqlite_lib_version()
-    with closing(apsw.Connection(":memory:")) as connection:
-        register_levenshtein(connection)
-        load_sqlite_vec(connection)
+    with closing(connect("")) as connection:
         if tuple(int(part) for part in version.split(".")) < OLDEST_SQLITE:
             yield fail("sqlite", f"SQLite {version} is too old", "pip install --upgrade apsw")
         elif not check_levenshtein(connection):

@@ -12,7 +12,7 @@ import apsw
 from localmcp.index.reembedding import KIND as REEMBED
 from localmcp.index.reembedding import forget_unused_models
 from localmcp.index.word_vectors import UNUSED_WORDS
-from localmcp.storage.connections import open_copy, truncate_log
+from localmcp.storage.connections import connect, truncate_log
 from localmcp.storage.database import Database, fetch_one
 
 INDEXES = ("chunks_fts", "quickstarts_fts")
@@ -129,7 +129,7 @@ def _vacuum(database: Database, done: Optimized) -> None:
         done.notes.append("There is not enough room to write the file anew; it needs twice its size for a moment.")
         return
     try:
-        with closing(open_copy(database.path)) as connection:
+        with closing(connect(database.path)) as connection:
             connection.set_busy_timeout(5000)
             connection.execute("vacuum")
             done.vacuumed = True

@@ -22,7 +22,7 @@ from localmcp.index.lexicon import add_to_index
 from localmcp.index.reembedding import rebuild_signs
 from localmcp.index.vector_queue import requeue_collection
 from localmcp.quickstarts.store import rebuild_index
-from localmcp.storage.connections import open_copy, truncate_log
+from localmcp.storage.connections import connect, truncate_log
 from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_column, fetch_one
 
 AT_ONCE = 2000
@@ -90,7 +90,7 @@ def _find_damage(path: Path) -> tuple[frozenset[str], list[str]]:
 def _empty_tables(database: Database, tables: frozenset[str]) -> None:
     """Make tables anew. SQLite cannot delete pages that it cannot read; rewriting the file leaves them behind."""
     sql = "select tbl_name, sql from sqlite_schema order by type = 'index'"
-    with closing(open_copy(database.path)) as connection:
+    with closing(connect(database.path)) as connection:
         connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 0)
         connection.execute("begin immediate")
         parts = [(table, made_by) for table, made_by in fetch_all(connection, sql) if owner_of(table) in tables]
@@ -159,7 +159,7 @@ def _rebuild_words(database: Database) -> int:
             )
         """)
         rebuild_index(connection)
-        bump_generations(connection, "content", "words")
+        bump_generations(connection, "content")
     return total
 
 

@@ -92,8 +92,7 @@ def adapt_weights(database: Database, embedder: Embedder) -> int:
 
     Costs 0.2 to 0.6 s a group: 32 to 96 short texts are embedded and looked up. Reading, then one short transaction.
     """
-    trust = trust_of(embedder.identity.name)
-    if trust is None:
+    if trust_of(embedder.identity.name) is None:
         return 0
     with database.read() as connection:
         model_id = find_model(connection, embedder.identity)
@@ -102,8 +101,8 @@ def adapt_weights(database: Database, embedder: Embedder) -> int:
     if measured:
         with database.write() as connection:
             connection.executemany(
-                "update groups set gap = ?, semantic_weight = ?, measured_chunks = ? where id = ?",
-                ((gap, weight_of(gap, group.language, trust), group.chunks, group.id) for group, gap in measured),
+                "update groups set gap = ?, measured_chunks = ? where id = ?",
+                ((gap, group.chunks, group.id) for group, gap in measured),
             )
     return len(measured)
 

@@ -290,7 +290,7 @@ def _let_answer(connection: apsw.Connection, collection: Collection, model_id: i
     requeue_collection(connection, collection.id)
     # How much meaning counts was measured with the other model.
     connection.execute(
-        "update groups set gap = null, semantic_weight = null, measured_chunks = 0 where collection_id = ?",
+        "update groups set gap = null, measured_chunks = 0 where collection_id = ?",
         (collection.id,),
     )
     bump_generations(connection, "content")

@@ -233,7 +233,7 @@ class Search:
     def _search_words(self) -> None:
         ids, arms, text = [place.id for place in self.collections], self.arms, self.request.text
         query = build_query(
-            self.connection, text, ids, self.index.vocabulary, self.generations.words, self.request.unrepaired
+            self.connection, text, ids, self.index.vocabulary, self.generations.content, self.request.unrepaired
         )
         self.outcome.query = query
         arms.bm25 = search_words(self.connection, query, DEEPEST, self.allowed)

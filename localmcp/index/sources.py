@@ -58,7 +58,7 @@ class Pending:
             write_words(connection, collection_id, rows)
         _shift_groups(connection, self.grouped, 1)
         requeue(connection, self.source_ids)
-        bump_generations(connection, "content", "words", "signs")
+        bump_generations(connection, "content", "signs")
         for written in (self.words, self.source_ids, self.grouped):
             written.clear()
 
@@ -276,7 +276,7 @@ def trash_sources(connection: apsw.Connection, source_ids: Iterable[int]) -> int
     # Together, because each look for chunks reads every segment of the collection.
     for collection_id, chunk_ids in chunks.items():
         _hide_chunks(connection, collection_id, chunk_ids)
-    bump_generations(connection, "content", "words", "signs")
+    bump_generations(connection, "content", "signs")
     return len(moved)
 
 
@@ -298,7 +298,7 @@ def restore_source(connection: apsw.Connection, source_id: int) -> bool:
         vector.add_signs(connection, model_id, collection_id, dict.fromkeys(chunk_ids, source_id))
     connection.execute("update sources set trashed_at = null where id = ?", (source_id,))
     requeue(connection, [source_id])
-    bump_generations(connection, "content", "words", "signs")
+    bump_generations(connection, "content", "signs")
     return True
 
 
@@ -336,7 +336,7 @@ def clear_collection(database: Database, collection_id: int) -> None:
                 connection.execute(f"delete from {table} where collection_id = ?", (collection_id,))
             connection.execute("delete from collections where id = ?", (collection_id,))
             connection.execute(UNUSED_WORDS)
-            bump_generations(connection, "content", "words", "signs")
+            bump_generations(connection, "content", "signs")
             return
 
 

@@ -102,7 +102,7 @@ def drop_collection(connection: apsw.Connection, collection: Collection) -> None
     connection.execute("update collections set kind = ?, name = ? where id = ?", (DROPPED, name, collection.id))
     requeue_collection(connection, collection.id)
     put_into_trash(connection, "collection", collection.name, {"id": collection.id}, collection.name)
-    bump_generations(connection, "content", "words", "signs")
+    bump_generations(connection, "content", "signs")
 
 
 def restore_collection(connection: apsw.Connection, entry: TrashEntry) -> None:
@@ -117,7 +117,7 @@ def restore_collection(connection: apsw.Connection, entry: TrashEntry) -> None:
     sql = "update collections set kind = 'documents', name = ? where id = ?"
     connection.execute(sql, (name, collection_id))
     requeue_collection(connection, collection_id)
-    bump_generations(connection, "content", "words", "signs")
+    bump_generations(connection, "content", "signs")
 
 
 def drop_partition(connection: apsw.Connection, collection: Collection, partition_id: int) -> None:

@@ -18,12 +18,11 @@ from localmcp.arrays import Ids, NDArray, Vector, Vectors, np
 from localmcp.errors import ModelMismatch
 from localmcp.storage.connections import has_sqlite_vec
 from localmcp.storage.database import fetch_all, fetch_one
-from localmcp.storage.schema import SEGMENT_FITS, VECTOR_ID_BITS
+from localmcp.storage.schema import SEGMENT_FITS, SEGMENT_SIZE, VECTOR_ID_BITS
 
 if TYPE_CHECKING:
     from localmcp.models.word_outputs import WordCode
 
-SEGMENT_SIZE = 4096
 SEGMENTS_IN_BLOCK = 16
 """65,536 codes are scanned at a time: their distances stay in the processor's cache."""
 RESCORED, RESCORED_SHARE, MOST_RESCORED = 1000, 250, 4000

@@ -30,7 +30,7 @@ from localmcp.index.word_vectors import index_words, keep_words, words_of
 from localmcp.models import Embedder
 from localmcp.readers.chunking import put_below, shorten_prefix, without_addresses
 from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_one
-from localmcp.storage.times import is_recent, utc_now
+from localmcp.storage.times import recent_bounds, utc_now
 
 ROUND = 512
 """Passages that are looked up together; what was added meanwhile comes after them."""
@@ -374,7 +374,8 @@ def front_lease(database: Database) -> Generator[Lease]:
 
 def is_alive(holder: str, beat_at: str, seconds: float = LEASE_SECONDS) -> bool:
     """Return whether a holder has renewed its lease in time, and its process is there, as far as one can see."""
-    if holder in Lease.ended or not is_recent(beat_at, seconds):
+    earliest, latest = recent_bounds(seconds)
+    if holder in Lease.ended or not earliest <= beat_at <= latest:
         return False
     process = process_of(holder)
     # Asking Windows for a process in this way would end it.

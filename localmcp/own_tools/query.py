@@ -23,7 +23,7 @@ from localmcp.own_tools.manifest import Manifest, Surroundings
 from localmcp.own_tools.problems import Mistake
 from localmcp.own_tools.tables import Filled
 from localmcp.schemas import Json, compact_json, nearest
-from localmcp.storage.connections import PRACTICES
+from localmcp.storage.connections import harden
 from localmcp.storage.schema import APPLICATION_ID
 from localmcp.tools import Answer, current_scope
 
@@ -112,8 +112,7 @@ class QueryManifest(Manifest):
             raise Unavailable(f"The database {path} does not exist.", hint=hint)
         try:
             with closing(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)) as connection:
-                for practice in PRACTICES:
-                    practice(connection)
+                harden(connection)
                 connection.set_busy_timeout(int(self.timeout * 1000))
                 connection.limit(apsw.SQLITE_LIMIT_LENGTH, MOST_VALUE)
                 is_ours = connection.pragma("application_id") == APPLICATION_ID

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import uuid
-from contextlib import closing
-from dataclasses import dataclass, fields
+from contextlib import closing, suppress
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,17 @@ import apsw
 from localmcp import files
 from localmcp.errors import AlteredSchema, FileUnavailable
 from localmcp.files import expand_home, make_private_file
-from localmcp.storage.connections import open_copy, truncate_log
-from localmcp.storage.database import MAX_FOREIGN_VALUE_BYTES, PAGE_SIZE, Database, fetch_all, fetch_column, fetch_one
-from localmcp.storage.failures import translate_error
+from localmcp.humanize import counted
+from localmcp.storage.connections import connect, truncate_log
+from localmcp.storage.database import (
+    MAX_FOREIGN_VALUE_BYTES,
+    PAGE_SIZE,
+    Database,
+    fetch_all,
+    fetch_column,
+    fetch_one,
+    translate_error,
+)
 from localmcp.storage.killable import run_killable
 from localmcp.storage.provenance import JOURNAL_MAGIC, adopt_file, check_version, is_adopted, read_file_id
 from localmcp.storage.schema import SEGMENT_FITS, VECTOR_ID_BITS, create_schema
@@ -47,19 +55,10 @@ class Dropped:
 
     def sentence(self) -> str:
         """Return a sentence with each power that was dropped, and the option that keeps it; empty if all stayed."""
-        phrases = [
-            f"{count} {label if count > 1 else label.removesuffix('s')} (--keep-{field.name.replace('_', '-')})"
-            for field in fields(self)
-            if (count := int(getattr(self, field.name))) and (label := _POWERS[field.name][0])
-        ]
+        keys, folders = counted(self.keys, "API key"), counted(self.watched_folders, "watched folder")
+        phrases = [f"{keys} (--keep-keys)"] if self.keys else []
+        phrases += [f"{folders} (--keep-watched-folders)"] if self.watched_folders else []
         return f"Not taken over: {', '.join(phrases)}." if phrases else ""
-
-
-_POWERS = {
-    "keys": ("API keys", "api_keys", ""),
-    "watched_folders": ("watched folders", "roots", "where kind not like 'removed %'"),
-}
-"""Power -> what it is called, its table, and which rows of it count."""
 
 
 def adopt(path: str | os.PathLike[str], keep: KeptPowers | None = None) -> Dropped:
@@ -77,9 +76,12 @@ def adopt(path: str | os.PathLike[str], keep: KeptPowers | None = None) -> Dropp
         with files.scratch_folder(path.parent) as scratch:
             copy = scratch / "copy"
             dropped = copy_rows(path, copy, keep or KeptPowers())
-            if dropped is None and _is_as_we_made_it(path):
-                return Dropped()
-            with closing(open_copy(copy)) as connection:
+            if dropped is None:
+                # This machine made it: unless its schema was changed, it stays as it is.
+                with closing(Database(path, read_only=True)) as database, suppress(AlteredSchema):
+                    database.size()
+                    return Dropped()
+            with closing(connect(copy)) as connection:
                 # What a pack says of itself is no longer true once the file changes.
                 connection.execute("delete from manifest")
                 adopt_file(fetch_one(connection, "select id from file"))
@@ -117,14 +119,6 @@ def replace_file(path: Path, copy: Path) -> None:
     copy.replace(path)
 
 
-def _is_as_we_made_it(path: Path) -> bool:
-    with closing(Database(path, read_only=True)) as database:
-        try:
-            return bool(database.file_id)
-        except AlteredSchema:
-            return False
-
-
 def copy_rows(given: Path, target: Path, keep: KeptPowers) -> Dropped | None:
     """Copy the rows of a given file, table by table and column by column, into a new file of our own schema.
 
@@ -156,11 +150,11 @@ def copy_rows(given: Path, target: Path, keep: KeptPowers) -> Dropped | None:
 
 def _copy(given: Path, bytes_: Path, target: Path, keep: KeptPowers) -> Dropped | None:
     try:
-        with closing(open_copy(bytes_)) as connection:
+        with closing(connect(bytes_)) as connection:
             check_version(connection, given)
             mine = is_adopted(read_file_id(connection, given))
         make_private_file(target)
-        with closing(open_copy(target)) as connection:
+        with closing(connect(target)) as connection:
             connection.pragma("page_size", PAGE_SIZE)
             connection.pragma("foreign_keys", False)
             connection.limit(apsw.SQLITE_LIMIT_LENGTH, MAX_FOREIGN_VALUE_BYTES)
@@ -169,8 +163,16 @@ def _copy(given: Path, bytes_: Path, target: Path, keep: KeptPowers) -> Dropped 
             connection.execute("attach ? as given", (str(bytes_),))
             connection.execute("begin immediate")
             create_schema(connection)
-            for table in fetch_column(connection, _OUR_TABLES):
-                _copy_table(connection, table)
+            # Last the highest ids: inserting writes them too.
+            is_table = "type = 'table' and rootpage > 0"
+            sql = f"select name from main.sqlite_schema where {is_table} order by name = 'sqlite_sequence'"
+            given_tables = set(fetch_column(connection, f"select name from given.sqlite_schema where {is_table}"))
+            for table in fetch_column(connection, sql):
+                if table not in given_tables:
+                    raise apsw.SQLError(f"it has no table '{table}'")
+                connection.execute(f'delete from main."{table}"')
+                is_ours = "name in (select name from main.sqlite_schema)"
+                copy_table(connection, table, "given", is_ours if table == "sqlite_sequence" else "true")
             _check_copy(connection, given)
             connection.execute("commit")
             connection.pragma("foreign_keys", True)
@@ -198,21 +200,6 @@ def _check_copy(connection: apsw.Connection, given: Path) -> None:
     """)
 
 
-_OUR_TABLES = """
-    select name from main.sqlite_schema where type = 'table' and rootpage > 0 order by name = 'sqlite_sequence'
-"""
-"""Last the highest ids: inserting writes them too."""
-
-
-def _copy_table(connection: apsw.Connection, table: str) -> None:
-    is_table = "select 1 from given.sqlite_schema where type = 'table' and rootpage > 0 and name = ?"
-    if not fetch_one(connection, is_table, (table,)):
-        raise apsw.SQLError(f"it has no table '{table}'")
-    connection.execute(f'delete from main."{table}"')
-    is_ours = "name in (select name from main.sqlite_schema)"
-    copy_table(connection, table, "given", is_ours if table == "sqlite_sequence" else "true")
-
-
 def copy_table(
     connection: apsw.Connection, table: str, given: str, which: str, bindings: dict[str, Any] | None = None
 ) -> None:
@@ -230,16 +217,17 @@ def copy_table(
 
 
 def _drop_powers(connection: apsw.Connection, keep: KeptPowers) -> Dropped:
-    counts: dict[str, int] = {}
+    keys, folders = 0, 0
     connection.execute("begin immediate")
     connection.execute("update file set id = ?", (uuid.uuid4().hex,))
     connection.execute("delete from jobs")
-    for power, (_, table, which) in _POWERS.items():
-        if not getattr(keep, power):
-            counts[power] = int(fetch_one(connection, f"select count(*) from main.{table} {which}"))
-            connection.execute(f"delete from main.{table}")
+    if not keep.keys:
+        keys = fetch_one(connection, "select count(*) from api_keys")
+        connection.execute("delete from api_keys")
     if not keep.watched_folders:
+        folders = fetch_one(connection, "select count(*) from roots where kind not like 'removed %'")
+        connection.execute("delete from roots")
         # Text recognition reads every file that waits here, in a watched folder or not.
-        connection.execute("delete from main.ledger where status in ('skipped', 'failed')")
+        connection.execute("delete from ledger where status in ('skipped', 'failed')")
     connection.execute("commit")
-    return Dropped(**counts)
+    return Dropped(keys, folders)

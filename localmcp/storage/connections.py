@@ -1,4 +1,4 @@
-"""Set up every connection: limits, a cache, sqlite-vec and `levenshtein`."""
+"""One way to open a connection: limits, a cache, sqlite-vec and SQL functions of ours."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ import importlib.util
 import logging
 import os
 import time
-from collections.abc import Callable
 from contextlib import closing, suppress
-from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import apsw
 
@@ -19,47 +17,47 @@ from localmcp.wording.normalize import fold
 
 log = logging.getLogger(__name__)
 
+READ, READ_WRITE = apsw.SQLITE_OPEN_READONLY, apsw.SQLITE_OPEN_READWRITE
 BUSY_MILLISECONDS = 30_000
 LEAST_CACHE, MOST_CACHE = 16_000, 48_000
+"""Kilobytes of the file that a connection keeps in memory: an eightieth, between these. With 16 MB a search in a
+million passages (4.2 GB) took 32 ms, with 64 MB 24; at 100,000 there is no difference."""
 LOG_SECONDS = 2.0
 """How long readers of the write-ahead log are waited for."""
 MAX_VALUE_BYTES = 256_000_000
 """No text or blob in the file may be larger: bounds what a hostile file can make us hold."""
 
 
-def _wait_when_busy(connection: apsw.Connection) -> None:
+def connect(name: str | Path, flags: int = READ_WRITE) -> apsw.Connection:
+    """Open a file, hardened, with sqlite-vec and `levenshtein`; "" is a temporary file without a name."""
+    flags |= 0 if name else apsw.SQLITE_OPEN_CREATE | apsw.SQLITE_OPEN_URI
+    connection = apsw.Connection(str(name), flags=flags)
+    harden(connection)
+    load_sqlite_vec(connection)
+    register_levenshtein(connection)
+    return connection
+
+
+def harden(connection: apsw.Connection) -> None:
+    """Run no code from the schema and bound every value, since the file may come from anybody; wait for others."""
     connection.set_busy_timeout(BUSY_MILLISECONDS)
-
-
-def _trust_nothing(connection: apsw.Connection) -> None:
-    """Run no code from the schema and bound every value, since the file may come from anybody."""
-    connection.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
+    for switch in (
+        apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA,
+        apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER,
+        apsw.SQLITE_DBCONFIG_DQS_DML,
+        apsw.SQLITE_DBCONFIG_DQS_DDL,
+    ):
+        connection.config(switch, 0)
     connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
-    connection.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 0)
-    connection.config(apsw.SQLITE_DBCONFIG_DQS_DML, 0)
-    connection.config(apsw.SQLITE_DBCONFIG_DQS_DDL, 0)
     connection.pragma("cell_size_check", True)
     connection.limit(apsw.SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)
-
-
-def _cache_kilobytes(path: str) -> int:
-    """Kilobytes of the file that a connection keeps in memory: an eightieth, between 16 and 48 MB.
-
-    With 16 MB a search in a million passages (4.2 GB) took 32 ms, with 64 MB 24; at 100,000 there is no difference.
-    """
-    with suppress(OSError):
-        return min(max(os.stat(path).st_size // 80_000, LEAST_CACHE), MOST_CACHE)
-    return LEAST_CACHE
-
-
-def _set_pragmas(connection: apsw.Connection) -> None:
     connection.pragma("foreign_keys", True)
     connection.pragma("synchronous", "normal")
-    connection.pragma("cache_size", -_cache_kilobytes(connection.filename))
-
-
-def _register_folded(connection: apsw.Connection) -> None:
-    """Register `folded(text)`, a text without case and accents: of case SQLite knows that of ASCII letters only."""
+    cache = LEAST_CACHE
+    with suppress(OSError):
+        cache = min(max(os.stat(connection.filename).st_size // 80_000, LEAST_CACHE), MOST_CACHE)
+    connection.pragma("cache_size", -cache)
+    # A text without case and accents: of case SQLite knows that of ASCII letters only.
     connection.create_scalar_function("folded", _folded, 1, deterministic=True, flags=apsw.SQLITE_DIRECTONLY)
 
 
@@ -67,9 +65,15 @@ def _folded(*values: Any) -> str:
     return fold(str(values[0]))
 
 
-PRACTICES: tuple[Callable[[apsw.Connection], None], ...] = (
-    _wait_when_busy, _trust_nothing, _set_pragmas, _register_folded
-)  # fmt: skip
+def register_levenshtein(connection: apsw.Connection) -> None:
+    """Register `levenshtein(a, b)`; what counts is imported at the first call (12 ms)."""
+    connection.create_scalar_function("levenshtein", _levenshtein, 2, deterministic=True, flags=apsw.SQLITE_DIRECTONLY)
+
+
+def _levenshtein(*texts: Any) -> int | None:
+    from rapidfuzz.distance.Levenshtein import distance
+
+    return None if None in texts else distance(str(texts[0]), str(texts[1]))
 
 
 def load_sqlite_vec(connection: apsw.Connection) -> None:
@@ -94,23 +98,6 @@ def has_sqlite_vec(connection: apsw.Connection) -> bool:
         return False
 
 
-def register_levenshtein(connection: apsw.Connection) -> None:
-    """Register `levenshtein(a, b)`; what counts is imported at the first call (12 ms)."""
-    connection.create_scalar_function("levenshtein", _levenshtein, 2, deterministic=True, flags=apsw.SQLITE_DIRECTONLY)
-
-
-def _levenshtein(*texts: Any) -> int | None:
-    first, second = texts
-    return None if first is None or second is None else _distance()(str(first), str(second))
-
-
-@cache
-def _distance() -> Callable[[str, str], int]:
-    from rapidfuzz.distance.Levenshtein import distance
-
-    return distance
-
-
 def check_levenshtein(connection: apsw.Connection) -> bool:
     """Return whether `levenshtein` is there and right (S0-18): ('test','test') = 0, ('API','APIs') = 1."""
     with suppress(apsw.SQLError):
@@ -130,20 +117,10 @@ def switch_to_wal(connection: apsw.Connection, path: Path) -> None:
     raise FileUnavailable(f"{path} is locked by another program.", hint="Try again when it has finished.")
 
 
-def open_copy(path: Path | Literal[""]) -> apsw.Connection:
-    """Open a copy that nobody else knows of, hardened like all others; "" is a temporary file without a name."""
-    flags = apsw.SQLITE_OPEN_READWRITE | (0 if path else apsw.SQLITE_OPEN_CREATE | apsw.SQLITE_OPEN_URI)
-    connection = apsw.Connection(str(path), flags=flags)
-    for practice in PRACTICES:
-        practice(connection)
-    load_sqlite_vec(connection)
-    return connection
-
-
 def truncate_log(path: Path) -> bool:
     """Write the log back into the file and empty it; return False while others read, or when the disk is full."""
     until = time.monotonic() + LOG_SECONDS
-    with closing(open_copy(path)) as connection:
+    with closing(connect(path)) as connection:
         connection.set_busy_timeout(200)
         # A journal that a kill left is played back.
         connection.pragma("application_id")

@@ -5,20 +5,19 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 import apsw
 
-from localmcp.errors import FileTooNew, FileUnavailable, LocalMCPError
+from localmcp.errors import FileTooNew, FileUnavailable, Interrupted, LocalMCPError, NotOurFile
 from localmcp.files import expand_home, make_private_file, make_private_folder
 from localmcp.humanize import command_line
 from localmcp.storage import connections
-from localmcp.storage.connections import PRACTICES, load_sqlite_vec, open_copy, register_levenshtein, switch_to_wal
-from localmcp.storage.failures import translate_error
-from localmcp.storage.interruption import interruptible
+from localmcp.storage.connections import READ, READ_WRITE, connect, switch_to_wal
+from localmcp.storage.interruption import current_interruption
 from localmcp.storage.provenance import (
     JOURNAL_MAGIC,
     adopt_file,
@@ -41,6 +40,8 @@ MAX_FOREIGN_VALUE_BYTES = 8_000_000
 A passage of 3 MB costs a search 5 s."""
 UNREADABLE_ROWS = (ValueError, TypeError, AttributeError, LookupError, ArithmeticError, RecursionError)
 """What reading raises for rows that break the promises of the schema; only a foreign file can have them."""
+_IDLE_READERS = 8
+_WRITE_FAILURES = (apsw.SQLITE_IOERR_WRITE, apsw.SQLITE_IOERR_TRUNCATE, apsw.SQLITE_IOERR_FSYNC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +49,7 @@ class Generations:
     """Counters that only grow when what is searched changes; caches compare them."""
 
     content: int
-    words: int
     signs: int
-    tools: int
 
 
 class Database:
@@ -72,6 +71,7 @@ class Database:
         """Whether the first use makes the file if it is missing or empty; False for programs that only read."""
         self._open = False
         self._immutable = False
+        """In WAL mode in a write-protected folder, and all of it is in the file itself."""
         self._identity: tuple[int, int] | None = None
         """Device and inode of the file that was opened."""
         self._inspected = False
@@ -103,24 +103,42 @@ class Database:
             NotOurFile, FileTooNew: the file does not belong to this program.
         """
         with self._translated():
-            connection, idle = self._take_reader()
+            with self._lock:
+                self._ensure_open()
+                idle = self._idle
+                connection = idle.pop() if idle else None
+            if connection is None:
+                connection = self._connect(READ if self._why_read_only else READ_WRITE)
+                connection.pragma("query_only", True)
+            interruption = current_interruption()
             try:
-                with interruptible(connection):
+                with interruption.reach(connection) if interruption else nullcontext():
                     connection.execute("begin deferred")
                     yield connection
             finally:
-                self._give_back(connection, idle)
+                if connection.in_transaction:
+                    connection.execute("rollback")
+                with self._lock:
+                    # After `close` there is another list: what was lent before reads a file that may be replaced.
+                    keep = idle is self._idle and self._open and len(idle) < _IDLE_READERS
+                    if keep:
+                        idle.append(connection)
+                if not keep:
+                    connection.close()
 
     @contextmanager
     def write(self, patience: int | None = None) -> Generator[apsw.Connection]:
         """Yield a transaction: all of the block or none of it; one at a time in this process, others wait.
 
         Raises:
-            FileUnavailable: read-only, locked for 30 s or `patience` in milliseconds, or the disk is full.
+            FileUnavailable: read-only, locked for 30 s or `patience` in milliseconds, gone or replaced, or the disk is
+                full.
             FileTooNew: a newer program changed the file meanwhile.
         """
         with self._writing, self._translated():
-            connection = self._take_writer()
+            self.ensure_writable()
+            self._ensure_same_file()
+            connection = self._writer = self._writer or self._connect(READ_WRITE)
             connection.set_busy_timeout(patience or connections.BUSY_MILLISECONDS)
             connection.execute("begin immediate")
             try:
@@ -141,7 +159,7 @@ class Database:
             FileUnavailable: the file cannot be opened, or is no longer where it was.
         """
         if self._open and not self.path.exists():
-            raise FileUnavailable(f"{self.path} is no longer there.", hint="Was it moved, or its disk taken away?")
+            raise self._gone()
         with self.read() as connection:
             row = connection.execute("select * from state")
             return dict(zip([column[0] for column in row.description], next(row), strict=True))
@@ -162,7 +180,10 @@ class Database:
         """
         with self._translated():
             self._ensure_open()
-            self._vacuum_into(target)
+            with closing(self._connect(READ)) as reader:
+                if target.parent.is_dir() and not target.exists():
+                    make_private_file(target)
+                reader.execute("vacuum into ?", (str(target),))
 
     def attached(self) -> apsw.Connection:
         """Return a connection to a new temporary file without a name, with this file read-only beside it as `live`.
@@ -174,7 +195,7 @@ class Database:
         """
         with self._translated():
             self._ensure_open()
-            connection = open_copy("")
+            connection = connect("")
             mode = "immutable=1" if self._immutable else "mode=ro"
             connection.execute("attach ? as live", (f"{self.path.as_uri()}?{mode}",))
             return connection
@@ -197,59 +218,35 @@ class Database:
             if self._why_read_only and self._identity != _identity_of(self.path):
                 self.close()  # It has been adopted meanwhile.
                 self._ensure_open()
-        if self._why_read_only:
-            raise FileUnavailable(f"{self.path} cannot be changed: {self._why_read_only}.", hint=self._how_to_write())
-
-    # ------------------------------------------------------------ connections
-
-    def _take_reader(self) -> tuple[apsw.Connection, list[apsw.Connection]]:
-        """Return a connection, and the list of idle ones that it may come back to."""
-        with self._lock:
-            self._ensure_open()
-            idle = self._idle
-            if idle:
-                return idle.pop(), idle
-        connection = self._connect(apsw.SQLITE_OPEN_READONLY if self._why_read_only else apsw.SQLITE_OPEN_READWRITE)
-        connection.pragma("query_only", True)
-        return connection, idle
-
-    def _give_back(self, connection: apsw.Connection, idle: list[apsw.Connection]) -> None:
-        if connection.in_transaction:
-            connection.execute("rollback")
-        with self._lock:
-            # After `close` there is another list: what was lent before reads a file that may have been replaced.
-            if idle is self._idle and self._open and len(idle) < 8:
-                idle.append(connection)
-                return
-        connection.close()
-
-    def _take_writer(self) -> apsw.Connection:
-        self.ensure_writable()
-        self._ensure_same_file()
-        self._writer = self._writer or self._connect(apsw.SQLITE_OPEN_READWRITE)
-        return self._writer
+        if not self._why_read_only:
+            return
+        how = "Copy the file to a folder you may write."
+        if "adopted" in self._why_read_only:
+            how = f"To change it, run: {command_line('localmcp', 'adopt', self.path)}"
+        raise FileUnavailable(f"{self.path} cannot be changed: {self._why_read_only}.", hint=f"Searching works. {how}")
 
     def _ensure_same_file(self) -> None:
         """Refuse to write where nobody would find it again: into a file that is gone, or has another in its place."""
         identity = _identity_of(self.path)
         if identity is None:
-            raise FileUnavailable(f"{self.path} is no longer there.", hint="Was it moved, or its disk taken away?")
+            raise self._gone()
         if identity != self._identity:
             self.close()
             raise FileUnavailable(f"{self.path} was replaced by another file; nothing was changed.", hint="Try again.")
 
-    def _connect(self, flags: int) -> apsw.Connection:
-        name = f"{self.path.as_uri()}?immutable=1" if self._immutable else str(self.path)
-        connection = apsw.Connection(name, flags=flags | (apsw.SQLITE_OPEN_URI if self._immutable else 0))
-        for practice in PRACTICES:
-            practice(connection)
-        load_sqlite_vec(connection)
-        register_levenshtein(connection)
-        if self._foreign or (self._inspected and not self.adopted):
-            connection.limit(apsw.SQLITE_LIMIT_LENGTH, MAX_FOREIGN_VALUE_BYTES)
-        return connection
+    def _gone(self) -> FileUnavailable:
+        return FileUnavailable(f"{self.path} is no longer there.", hint="Was it moved, or its disk taken away?")
 
     # ------------------------------------------------------------ opening
+
+    def _connect(self, flags: int) -> apsw.Connection:
+        if self._immutable:
+            connection = connect(f"{self.path.as_uri()}?immutable=1", flags | apsw.SQLITE_OPEN_URI)
+        else:
+            connection = connect(self.path, flags)
+        if self._foreign or self._is_suspect:
+            connection.limit(apsw.SQLITE_LIMIT_LENGTH, MAX_FOREIGN_VALUE_BYTES)
+        return connection
 
     def _ensure_open(self) -> None:
         with self._lock:
@@ -276,7 +273,7 @@ class Database:
         except OSError as error:
             message = f"{self.path} cannot be made: {error.strerror}."
             raise FileUnavailable(message, hint="Name a file elsewhere with --db.") from error
-        with closing(self._connect(apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)) as connection:
+        with closing(self._connect(READ_WRITE)) as connection:
             connection.pragma("page_size", PAGE_SIZE)
             switch_to_wal(connection, self.path)
             connection.execute("begin exclusive")
@@ -301,60 +298,42 @@ class Database:
             if not self.adopted:
                 refuse_foreign_objects(connection, self.path)
             in_wal = connection.pragma("journal_mode") == "wal"
-        self._why_read_only = self._find_why_read_only(file_id)
-        if not self._why_read_only and not in_wal:
+        self._why_read_only = ""
+        if self.read_only:
+            self._why_read_only = "it was opened read-only"
+        elif not is_adopted(file_id):
+            self._why_read_only = "it comes from somewhere else and has not been adopted"
+        elif self._immutable or not os.access(self.path, os.W_OK) or not os.access(self.path.parent, os.W_OK):
+            self._why_read_only = "the file or its folder is write-protected"
+        elif not in_wal:
             # An exported copy or a restored backup.
-            with closing(self._connect(apsw.SQLITE_OPEN_READWRITE)) as connection:
+            with closing(self._connect(READ_WRITE)) as connection:
                 switch_to_wal(connection, self.path)
         self._inspected = True
         return True
 
-    def _find_why_read_only(self, file_id: str) -> str:
-        if self.read_only:
-            return "it was opened read-only"
-        if not is_adopted(file_id):
-            return "it comes from somewhere else and has not been adopted"
-        if self._immutable or not os.access(self.path, os.W_OK) or not os.access(self.path.parent, os.W_OK):
-            return "the file or its folder is write-protected"
-        return ""
-
     def _first_connection(self) -> apsw.Connection:
+        """Return a connection that has read of the file; a journal that a kill left is played back."""
         try:
-            return self._read_only_connection()
+            return self._readable(READ)
         except (apsw.CantOpenError, apsw.ReadOnlyError) as error:
-            logs = [self.path.with_name(f"{self.path.name}-{log}") for log in ("wal", "journal")]
-            if self.path.is_file() and not os.access(self.path.parent, os.W_OK):
-                if any(log.exists() for log in logs):
-                    raise
-                # In WAL mode in a write-protected folder, and all of it is in the file itself.
+            log, journal = (self.path.with_name(f"{self.path.name}-{ending}") for ending in ("wal", "journal"))
+            is_protected = self.path.is_file() and not os.access(self.path.parent, os.W_OK)
+            if is_protected and not log.exists() and not journal.exists():
                 self._immutable = True
-                return self._connect(apsw.SQLITE_OPEN_READONLY)
-            if isinstance(error, apsw.CantOpenError) or self.read_only or self._foreign:
+                return self._connect(READ)
+            if is_protected or isinstance(error, apsw.CantOpenError) or self.read_only or self._foreign:
                 raise
-            # What a kill left from before WAL mode is rolled back, unless SQLite would delete the file that is named
-            # at the end of the journal.
-            with suppress(FileNotFoundError):
-                if logs[1].read_bytes().endswith(JOURNAL_MAGIC):
-                    raise
-            with closing(self._connect(apsw.SQLITE_OPEN_READWRITE)) as connection:
-                connection.pragma("application_id")
-            return self._read_only_connection()
+            # SQLite would delete the file that is named at the end of a journal.
+            if journal.is_file() and journal.read_bytes().endswith(JOURNAL_MAGIC):
+                raise
+            self._readable(READ_WRITE).close()
+            return self._readable(READ)
 
-    def _read_only_connection(self) -> apsw.Connection:
-        connection = self._connect(apsw.SQLITE_OPEN_READONLY)
+    def _readable(self, flags: int) -> apsw.Connection:
+        connection = self._connect(flags)
         connection.pragma("application_id")
         return connection
-
-    def _vacuum_into(self, target: Path) -> None:
-        with closing(self._connect(apsw.SQLITE_OPEN_READONLY)) as reader:
-            if target.parent.is_dir() and not target.exists():
-                make_private_file(target)
-            reader.execute("vacuum into ?", (str(target),))
-
-    def _how_to_write(self) -> str:
-        if "adopted" in self._why_read_only:
-            return f"Searching works. To change it, run: {command_line('localmcp', 'adopt', self.path)}"
-        return "Searching works. Copy the file to a folder you may write."
 
     # ------------------------------------------------------------ errors
 
@@ -362,17 +341,13 @@ class Database:
     def _translated(self) -> Generator[None]:
         try:
             yield
-        except apsw.Error as error:
-            translated = translate_error(error, self.path)
+        except (apsw.Error, *UNREADABLE_ROWS) as error:
+            translated = translate_error(error, self.path) if isinstance(error, apsw.Error) else None
             if translated is None and (self._is_suspect or not self._open):
                 translated = self._unreadable(error)
             if translated is None:
                 raise
             raise translated from error
-        except UNREADABLE_ROWS as error:
-            if self._open and not self._is_suspect:
-                raise
-            raise self._unreadable(error) from error
 
     def explain(self, error: Exception) -> LocalMCPError | None:
         """Return what an unexpected error means: the rows of a foreign file need not be what the schema promises."""
@@ -389,6 +364,35 @@ class Database:
         )
 
 
+def translate_error(error: apsw.Error, path: Path) -> LocalMCPError | None:
+    """Return what happened, for the person; None for what only a mistake in our SQL can cause."""
+    match error:
+        case apsw.BusyError() | apsw.LockedError():
+            return FileUnavailable(f"{path} is locked by another program.", hint="Try again when it has finished.")
+        case apsw.FullError():
+            hint = "Free some space and run it again."
+            return FileUnavailable("The disk is full; what was done before is kept.", hint=hint)
+        case apsw.ReadOnlyError():
+            return FileUnavailable(f"{path} is write-protected.", hint="Copy it to a folder you may write.")
+        case apsw.CantOpenError() | apsw.AuthError() | apsw.PermissionsError():
+            return FileUnavailable(f"{path} cannot be opened: {error}.", hint="Check that it exists and may be read.")
+        case apsw.NotADBError():
+            return NotOurFile(f"{path} is not a SQLite database.", hint="Name a file that localmcp made.")
+        case apsw.IOError() if getattr(error, "extendedresult", 0) in _WRITE_FAILURES:
+            message = f"{path} cannot be written any further; nothing of this change was kept."
+            hint = "Is there a limit on the size of files (ulimit -f), a quota, or a fault of the disk?"
+            return FileUnavailable(message, hint=hint)
+        case apsw.CorruptError() | apsw.IOError():
+            hint = "See what helps: localmcp doctor   (if the file was given to you: ask for it again)"
+            return FileUnavailable(f"{path} is damaged or unreadable: {error}.", hint=hint)
+        case apsw.TooBigError() | apsw.NoMemError():
+            return FileUnavailable(f"{path} holds, or would get, a value that is too large.")
+        case apsw.InterruptError():
+            return Interrupted("The search was interrupted.")
+        case _:
+            return None
+
+
 def _identity_of(path: Path) -> tuple[int, int] | None:
     try:
         status = path.stat()
@@ -397,9 +401,12 @@ def _identity_of(path: Path) -> tuple[int, int] | None:
     return status.st_dev, status.st_ino
 
 
+# ---------------------------------------------------------------- rows
+
+
 def read_generations(connection: apsw.Connection) -> Generations:
     """Return the generations in this snapshot."""
-    return Generations(*fetch_one(connection, "select content, words, signs, tools from state"))
+    return Generations(*fetch_one(connection, "select content, signs from state"))
 
 
 def bump_generations(connection: apsw.Connection, *names: str) -> None:

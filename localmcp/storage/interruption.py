@@ -39,30 +39,27 @@ class Interruption:
             if self._connection is not None:
                 self._connection.interrupt()
 
-    def hold(self, connection: apsw.Connection | None) -> None:
-        """Name the connection that reads for this caller; None when it is done.
+    @contextmanager
+    def reach(self, connection: apsw.Connection) -> Generator[None]:
+        """Let `stop` end what this connection reads.
 
         Raises:
-            Interrupted: it was stopped meanwhile.
+            Interrupted: it was stopped already.
         """
         with self._lock:
-            if self.stopped and connection is not None:
+            if self.stopped:
                 raise Interrupted("The search was interrupted.")
             self._connection = connection
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._connection = None
 
 
 _current: ContextVar[Interruption | None] = ContextVar("localmcp_interruption", default=None)
 
 
-@contextmanager
-def interruptible(connection: apsw.Connection) -> Generator[None]:
-    """Let the caller's `Interruption`, if there is one, reach this connection."""
-    interruption = _current.get()
-    if interruption is None:
-        yield
-        return
-    interruption.hold(connection)
-    try:
-        yield
-    finally:
-        interruption.hold(None)
+def current_interruption() -> Interruption | None:
+    """Return the block that the caller is in."""
+    return _current.get()

@@ -19,7 +19,6 @@ LEAST_SECONDS, BYTES_A_SECOND = 6.0, 5_000_000
 """Processor time that a file may take, and more by its size; ours take a tenth."""
 WAITED_SECONDS = 60.0
 """How much longer it may take on a busy machine, or where processor time is not limited (Windows)."""
-
 _ENTRY = "import sys, json; sys.path[:] = json.loads(sys.argv[1]); from localmcp.storage.killable import run; run()"
 
 P = ParamSpec("P")
@@ -38,18 +37,17 @@ def run_killable(path: Path, work: Callable[P, Result], *args: P.args, **kwargs:
     task = pickle.dumps((int(seconds), work, args, kwargs))
     try:
         done = subprocess.run(command, input=task, capture_output=True, timeout=seconds + WAITED_SECONDS, check=False)
-    except subprocess.TimeoutExpired as error:
-        raise _takes_too_long(path) from error
-    if done.returncode or not done.stdout:
-        raise _takes_too_long(path) if done.returncode < 0 else FileUnavailable(f"{path} cannot be read.")
+        was_killed = done.returncode < 0
+    except subprocess.TimeoutExpired:
+        done, was_killed = None, True
+    if was_killed:
+        raise FileUnavailable(f"{path} takes too long to read.", hint="Ask for the file again.")
+    if done is None or done.returncode or not done.stdout:
+        raise FileUnavailable(f"{path} cannot be read.")
     outcome: Any = pickle.loads(done.stdout)
     if isinstance(outcome, LocalMCPError):
         raise outcome
     return outcome
-
-
-def _takes_too_long(path: Path) -> FileUnavailable:
-    return FileUnavailable(f"{path} takes too long to read.", hint="Ask for the file again.")
 
 
 def run() -> None:

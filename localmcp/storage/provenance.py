@@ -58,15 +58,18 @@ def compare_schema(connection: apsw.Connection, path: Path) -> None:
         if actual.get((kind, name)) != sql:
             raise _altered(path, f"does not have the schema of a localmcp file: '{name}' differs")
     for (kind, name), sql in actual.items():
-        if (kind, name) not in expected and (kind not in ("table", "index") or _is_virtual(sql)):
+        # A hand-made schema may hold comments where SQLite itself writes one space.
+        bare = re.sub(r"/\*.*?\*/|--[^\n]*", " ", sql, flags=re.DOTALL)
+        is_virtual = re.match(r"\s*create\s+virtual\b", bare, re.IGNORECASE)
+        if (kind, name) not in expected and (kind not in ("table", "index") or is_virtual):
             raise _altered(path, f"holds a {kind} that is not ours: '{name}'")
 
 
 def refuse_foreign_objects(connection: apsw.Connection, path: Path) -> None:
-    """Refuse plain tables and indexes that are not ours, as a person may add them to a file of this machine.
+    """Refuse tables and indexes that are not ours: SQLite would evaluate their checks and expressions.
 
     Raises:
-        AlteredSchema: there is one; SQLite would evaluate its checks and expressions.
+        AlteredSchema: there is one. In a file of this machine a person may have added it.
     """
     if foreign := foreign_objects(connection):
         raise _altered(path, f"holds what is not ours: {foreign[0]}")
@@ -82,12 +85,6 @@ def foreign_objects(connection: apsw.Connection) -> list[str]:
     """Return the tables and indexes that are not ours, such as those that a person added."""
     foreign = [f"{kind} '{name[:80]}'" for kind, name in schema_of(connection).keys() - expected_schema().keys()]
     return sorted(text for text in foreign if "'sqlite_" not in text)
-
-
-def _is_virtual(sql: str) -> bool:
-    # A hand-made schema may hold comments where SQLite itself writes one space.
-    bare = re.sub(r"/\*.*?\*/|--[^\n]*", " ", sql, flags=re.DOTALL)
-    return re.match(r"\s*create\s+virtual\b", bare, re.IGNORECASE) is not None
 
 
 def read_file_id(connection: apsw.Connection, path: Path) -> str:
@@ -115,11 +112,7 @@ def adopt_file(file_id: str) -> None:
     """
     if not _is_file_id(file_id):
         raise NotOurFile("The file has no valid id.")
-    folder = adoption_folder()
-    try:
-        (folder / file_id).touch()
-    except OSError as error:
-        raise _cannot_be_written(folder, error) from error
+    (adoption_folder() / file_id).touch()
 
 
 def adoption_folder() -> Path:
@@ -134,13 +127,9 @@ def adoption_folder() -> Path:
         if not os.access(folder, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except OSError as error:
-        raise _cannot_be_written(folder, error) from error
+        message = f"{folder} cannot be written: {error.strerror}."
+        raise FileUnavailable(message, hint="Name another folder with LOCALMCP_STATE_DIR.") from error
     return folder
-
-
-def _cannot_be_written(folder: Path, error: OSError) -> FileUnavailable:
-    message = f"{folder} cannot be written: {error.strerror}."
-    return FileUnavailable(message, hint="Name another folder with LOCALMCP_STATE_DIR.")
 
 
 def _is_file_id(value: Any) -> bool:

@@ -19,8 +19,10 @@ SCHEMA_VERSION = 1
 """`user_version` of the files this program writes."""
 VECTOR_ID_BITS = 40
 """`vectors.id` is model << 40 | chunk: one lookup by rowid, and one model's vectors are adjacent."""
-SEGMENT_FITS = """
-    count between 1 and 4096 and length(ids) = 8 * count and length(sources) = 8 * count
+SEGMENT_SIZE = 4096
+"""Sign codes of a row of `signs`, at most."""
+SEGMENT_FITS = f"""
+    count between 1 and {SEGMENT_SIZE} and length(ids) = 8 * count and length(sources) = 8 * count
     and length(bits) = count * ((dimension + 63) / 64 * 8)
 """
 """SQL of what has to hold for a row of `signs` and its model; a file from somewhere else may hold anything there."""
@@ -34,9 +36,7 @@ SCHEMA = """
     create table state (           -- generations: what changed, for caches of every process
         one integer primary key check (one = 1),
         content integer not null default 0,
-        words integer not null default 0,
         signs integer not null default 0,
-        tools integer not null default 0,
         quickstarts integer not null default 0
     ) strict;
 
@@ -101,8 +101,7 @@ SCHEMA = """
         language text not null,
         kind text not null,
         chunks integer not null default 0,
-        gap real,
-        semantic_weight real,
+        gap real,                  -- how sharply the model tells its passages apart
         measured_chunks integer not null default 0,
         unique (collection_id, language, kind)
     ) strict;
@@ -165,7 +164,7 @@ SCHEMA = """
         codes blob not null
     ) strict;
 
-    create table signs (           -- segments of at most 4096 sign codes
+    create table signs (           -- segments of sign codes
         id integer primary key autoincrement,
         model_id integer not null,
         collection_id integer not null,

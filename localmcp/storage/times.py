@@ -1,4 +1,4 @@
-"""Times as the file holds them: ISO 8601 in UTC, with milliseconds."""
+"""Times as the file holds them: ISO 8601 in UTC, with milliseconds; and spans as people type them."""
 
 from __future__ import annotations
 
@@ -27,14 +27,11 @@ def utc_now(ago: float = 0.0) -> str:
     return utc_text(datetime.now(UTC) - timedelta(seconds=ago))
 
 
-def is_recent(moment: str, seconds: float) -> bool:
-    """Return whether a time is within so many seconds of now; later ones were written before a clock was set back."""
-    earliest, latest = recent_bounds(seconds)
-    return earliest <= moment <= latest
-
-
 def recent_bounds(seconds: float) -> tuple[str, str]:
-    """Return the earliest and the latest time that is within so many seconds of now, for queries."""
+    """Return the earliest and the latest time that is within so many seconds of now.
+
+    Later times were written before a clock was set back.
+    """
     return utc_now(seconds), utc_now(-seconds)
 
 

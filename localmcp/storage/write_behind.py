@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
@@ -39,27 +40,21 @@ class WriteBehind(Generic[Item]):
         self._database = database
         self._write = write
         self._items = items
-        self._waiting: list[Item] = []
-        self._in_hand: list[Item] = []
+        self._waiting: deque[Item] = deque(maxlen=MOST_WAITING)
         self._lock = threading.Lock()
         """Held while the list changes hands, never while it is written."""
         self._writing = threading.Lock()
-        self._wake = threading.Event()
-        self._ended = threading.Event()
+        self._wake, self._ended = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
         self._refused = False
-        self._why = f"{database.path} is locked by another program"
-        """Why what waits could not be written."""
-        self.lost = 0
-        """Items given up so far, on files that may be changed."""
+        self._trouble = f"{database.path} is locked by another program"
 
     def add(self, item: Item) -> None:
         """Take an item; returns at once. Nothing is taken after `close`, or for a file that may not be changed."""
+        if self._refused or self._ended.is_set():
+            return
         with self._lock:
-            if self._refused or self._ended.is_set():
-                return
             self._waiting.append(item)
-            self._drop_oldest()
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name=f"localmcp-{self._items}", daemon=True)
                 self._thread.start()
@@ -69,27 +64,22 @@ class WriteBehind(Generic[Item]):
         """Write now what waits; what cannot be written now goes on waiting."""
         with self._writing:
             with self._lock:
-                self._in_hand, self._waiting = self._waiting, []
-            done = not self._in_hand or self._is_done_with(self._in_hand)
-            with self._lock:
-                if not done:
-                    self._waiting[:0] = self._in_hand
-                    self._drop_oldest()
-                self._in_hand = []
+                batch = list(self._waiting)
+                self._waiting.clear()
+            if batch and not self._is_done_with(batch):
+                with self._lock:
+                    self._waiting = deque((*batch, *self._waiting), MOST_WAITING)
 
     def close(self) -> None:
         """Write what waits, for at most about CLOSING_SECONDS, and end; what is left is given up."""
-        with self._lock:
-            self._ended.set()
-            thread = self._thread
+        self._ended.set()
         self._wake.set()
-        if thread is not None and thread is not threading.current_thread():
-            thread.join(CLOSING_SECONDS)
-        with self._lock:
-            # What nobody has begun to use keeps no record.
-            if is_filled(self._database.path):
-                self._lose(len(self._waiting) + len(self._in_hand), self._why)
-            self._waiting = []
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(CLOSING_SECONDS)
+        # What nobody has begun to use keeps no record.
+        if (self._waiting or self._writing.locked()) and is_filled(self._database.path):
+            log.warning("part of the %s is lost: %s", self._items, self._trouble)
+        self._waiting.clear()
 
     def _run(self) -> None:
         while not self._ended.is_set():
@@ -109,29 +99,14 @@ class WriteBehind(Generic[Item]):
                 with self._database.write(BUSY_MILLISECONDS) as connection:
                     self._write(connection, items)
                 return True
-            self._refuse("it may not be changed")
-        except ConfigurationError as error:
-            self._refuse(str(error))
+            # Searching such a file works, and it keeps no record.
+            self._refused = True
+        except ConfigurationError:
+            self._refused = True
         except FileUnavailable as error:
-            self._why = error.message
+            self._trouble = error.message
             return False
         except Exception:
             # One odd item must not end the thread, and with it all later writing.
             log.exception("a batch of the %s could not be written", self._items)
-            self._lose(len(items), "see above")
         return True
-
-    def _drop_oldest(self) -> None:
-        if (spare := len(self._waiting) - MOST_WAITING) > 0:
-            del self._waiting[:spare]
-            self._lose(spare, "too many wait")
-
-    def _refuse(self, why: str) -> None:
-        """A file that may not be changed is no fault: searching it works, and it keeps no record."""
-        self._refused = True
-        log.info("%s: no %s is kept: %s", self._database.path, self._items, why)
-
-    def _lose(self, count: int, why: str) -> None:
-        if count and not self.lost:
-            log.warning("part of the %s is lost: %s", self._items, why)
-        self.lost += count

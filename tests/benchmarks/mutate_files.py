@@ -216,7 +216,7 @@ ROWS = (
     "update groups set language = 'klingon'",
     "update groups set chunks = -1",
     "update groups set chunks = 9223372036854775807",
-    "update groups set semantic_weight = 1e300, gap = -1e300, measured_chunks = -1",
+    "update groups set gap = -1e300, measured_chunks = -1",
     "delete from groups",
     "update chunks set text = '' where id % 2",
     "update chunks set text = text || text where id % 3 = 0",

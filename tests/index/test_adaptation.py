@@ -40,18 +40,15 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workspace]:
         yield opened
 
 
-def groups(workspace: Workspace) -> list[tuple[str, int, float | None, float | None]]:
+def groups(workspace: Workspace) -> list[tuple[str, int, float | None]]:
     with workspace.database.read() as connection:
-        return fetch_all(
-            connection, "select language, measured_chunks, gap, semantic_weight from groups where chunks > 0"
-        )
+        return fetch_all(connection, "select language, measured_chunks, gap from groups where chunks > 0")
 
 
 def test_ingest_measures_what_it_indexed(workspace: Workspace) -> None:
-    [(language, measured, gap, weight)] = groups(workspace)
+    [(language, measured, gap)] = groups(workspace)
     assert (language, measured) == ("english", 60)
     assert gap is not None and 0 < gap < 1
-    assert weight == pytest.approx(weight_of(gap, "english"))
 
 
 def test_what_was_measured_is_not_measured_again(workspace: Workspace) -> None:
@@ -59,9 +56,9 @@ def test_what_was_measured_is_not_measured_again(workspace: Workspace) -> None:
 
 
 def test_a_search_uses_and_tells_the_weight_of_what_it_found(workspace: Workspace) -> None:
-    [(_, _, _, weight)] = groups(workspace)
+    [(_, _, gap)] = groups(workspace)
     outcome = workspace.index.search(SearchRequest("why was the bicycle put beside the river"))
-    assert outcome.weights.semantic == pytest.approx(weight, abs=1e-4)
+    assert outcome.weights.semantic == pytest.approx(weight_of(gap or 0.0, "english"), abs=1e-4)
     for hit in outcome.hits:
         scores = hit.scores
         expected = outcome.weights.semantic * scores.semantic + outcome.weights.keyword * scores.keyword
@@ -78,7 +75,7 @@ def test_few_passages_keep_the_weight_of_the_settings(tmp_path: Path) -> None:
     with Workspace(Settings(database=tmp_path / "small.localmcp")) as small:
         for number in range(3):
             small.library.add_text(article(number), f"Article {number}")
-        assert groups(small)[0][1:] == (0, None, None)
+        assert groups(small)[0][1:] == (0, None)
         assert small.index.search(SearchRequest("bicycle")).weights.semantic == 0.7
 
 

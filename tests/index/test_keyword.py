@@ -82,7 +82,7 @@ def test_a_text_is_found_by_its_own_words(library: Library, text: str) -> None:
     stored = library.put(text, title="t", language="english", paragraphs=True)
     with library.database.read() as connection:
         place = choose_collections(connection, None)[0]
-        query = build_query(connection, text, [place.id], Vocabulary(), read_generations(connection).words)
+        query = build_query(connection, text, [place.id], Vocabulary(), read_generations(connection).content)
         if not query.terms:
             return
         sql = """
@@ -96,7 +96,7 @@ def test_a_word_that_is_repeated_hundreds_of_times_costs_no_more_than_a_few(libr
     library.put("A row of 0 and 0.", language="english")
     with library.database.read() as connection:
         place = choose_collections(connection, None)[0]
-        query = build_query(connection, "0 " * 500, [place.id], Vocabulary(), read_generations(connection).words)
+        query = build_query(connection, "0 " * 500, [place.id], Vocabulary(), read_generations(connection).content)
     assert [term.word for term in query.terms] == ["0"] * 8
 
 

@@ -24,7 +24,7 @@ from localmcp.index.vector import (
     write_vectors,
 )
 from localmcp.models import ModelIdentity
-from localmcp.storage import database as database_module
+from localmcp.storage import connections
 from localmcp.storage.connections import has_sqlite_vec
 from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_one, read_generations
 
@@ -90,7 +90,7 @@ def recall(shelf: Shelf, queries: Any) -> float:
 def either_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Runs a test with sqlite-vec, and as on a machine that has no wheel of it."""
     if request.param == "numpy":
-        monkeypatch.setattr(database_module, "load_sqlite_vec", lambda connection: None)
+        monkeypatch.setattr(connections, "load_sqlite_vec", lambda connection: None)
     return request.param
 
 
@@ -122,7 +122,7 @@ def test_with_and_without_the_extension_the_file_and_the_answers_are_the_same(
 ) -> None:
     vectors = clustered(900, dimension)
     with monkeypatch.context() as patched:
-        patched.setattr(database_module, "load_sqlite_vec", lambda connection: None)
+        patched.setattr(connections, "load_sqlite_vec", lambda connection: None)
         shelf = Shelf(database, dimension)
         shelf.add(vectors[:400])
         alone = [shelf.scored(query, 20, (1,)) for query in vectors[800:820]]

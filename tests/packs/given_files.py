@@ -113,8 +113,8 @@ SQL = {
     "id not in (select source_id from chunks)); insert into sources select 9223372036854775807, 'u', collection_id, "
     "partition_id, title, source_type, format, null, sha256, size, mtime_ns, language, metadata, 0, created_at, "
     "updated_at, trashed_at from sources limit 1",
-    "the highest generations": "update state set content = 9223372036854775807, words = 9223372036854775807, "
-    "signs = 9223372036854775807, tools = 9223372036854775807, quickstarts = 9223372036854775807",
+    "the highest generations": "update state set content = 9223372036854775807, "
+    "signs = 9223372036854775807, quickstarts = 9223372036854775807",
     "rows of other types": "pragma ignore_check_constraints = on; update rules set globs = '{', category = char(27)",
     "another program's id": "pragma application_id = 7",
     "a later version": "pragma user_version = 99",

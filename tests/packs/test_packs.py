@@ -17,7 +17,7 @@ from localmcp.config import Settings, state_directory
 from localmcp.errors import InvalidInput, NotFound
 from localmcp.packs.pack import OF_COLLECTIONS, OF_THE_FILE, VECTORS, PackOptions, write_pack
 from localmcp.packs.verify import verify
-from localmcp.storage.connections import open_copy
+from localmcp.storage.connections import connect
 from localmcp.storage.database import Database, fetch_all, fetch_one
 from localmcp.storage.schema import expected_schema
 from localmcp.tools import Scope
@@ -109,7 +109,7 @@ def test_a_whole_pack_holds_every_collection_but_nothing_private(full: Path, tmp
 
 
 def test_private_tables_are_empty_and_no_table_of_a_person_is_in_it(full: Path, tmp_path: Path) -> None:
-    connection = open_copy(pack(full, tmp_path / "out.localmcp"))
+    connection = connect(pack(full, tmp_path / "out.localmcp"))
     private = ("api_keys", "calls", "jobs", "ledger", "roots", "rule_uses")  # fmt: skip
     assert {name: fetch_one(connection, f"select count(*) from {name}") for name in private} == dict.fromkeys(
         private, 0
@@ -129,7 +129,7 @@ def test_every_table_is_known_as_one_to_give_away_or_as_a_private_one() -> None:
 
 
 def test_places_are_told_below_the_folder_that_was_added(full: Path, tmp_path: Path) -> None:
-    connection = open_copy(pack(full, tmp_path / "out.localmcp"))
+    connection = connect(pack(full, tmp_path / "out.localmcp"))
     places = {row[0] for row in fetch_all(connection, "select uri from sources where uri is not null")}
     assert places == {"notes/bees.md", "notes/deep/bees.md"}
     metadata = fetch_one(connection, "select metadata from sources where title = 'Placed'")

@@ -321,7 +321,7 @@ def test_the_files_own_levenshtein_decides(
         connection.create_scalar_function("levenshtein", lambda *_: 50, 2)
         return True
 
-    monkeypatch.setattr("localmcp.storage.database.register_levenshtein", far_off)
+    monkeypatch.setattr("localmcp.storage.connections.register_levenshtein", far_off)
     database.close()
     assert names(catalog_of(database).search(displayName="wshing machine")) == []
 
@@ -335,7 +335,7 @@ def test_one_to_three_letters_are_found_anywhere_in_a_field(
 ) -> None:
     fill(quickstarts, row("apis", "APIs"), row("graph", "GraphAPI"), row("robot", "Robot"))
     if not works:
-        monkeypatch.setattr("localmcp.storage.database.register_levenshtein", lambda connection: False)
+        monkeypatch.setattr("localmcp.storage.connections.register_levenshtein", lambda connection: False)
     answer = quickstarts.search(displayName=query)
     results = answer.get("results") or ([answer["result"]["quickstart"]] if "result" in answer else [])
     assert {row["name"] for row in results} <= set(names) and results[0]["name"] == names[0]
@@ -348,7 +348,7 @@ def test_without_levenshtein_only_substrings_match_and_a_warning_is_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     fill(quickstarts, *GUIDES, row("percent", "Save 100% of it"), row("upper", "ÜBERBLICK der Heizung"))
-    monkeypatch.setattr("localmcp.storage.database.register_levenshtein", lambda _: False)
+    monkeypatch.setattr("localmcp.storage.connections.register_levenshtein", lambda _: False)
     database.close()
     with caplog.at_level(logging.WARNING):
         answer: Any = quickstarts.search(displayName="Washing machine")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from contextlib import closing
 from pathlib import Path
@@ -164,9 +163,3 @@ def test_the_command_line_says_what_was_dropped_and_how_to_keep_it(
     assert execute(Session(), ["adopt", str(trojan), "--keep-keys"]) == 0
     captured = capsys.readouterr().out
     assert "Not taken over: 1 watched folder (--keep-watched-folders)." in captured
-
-
-def test_the_answer_as_json_counts_what_was_dropped(trojan: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert execute(Session(), ["adopt", str(trojan), "--keep-keys", "--json"]) == 0
-    dropped = json.loads(capsys.readouterr().out)["dropped"]
-    assert dropped == {"keys": 0, "watched_folders": 1}
