@@ -295,18 +295,15 @@ def read_config_file() -> Mapping[str, Any]:
     """Return the raw table of `config.toml`; empty when there is none.
 
     Raises:
-        ConfigurationError: not TOML (with the line), or an unknown key (with the nearest valid one).
+        ConfigurationError: not TOML (with the line).
     """
     path = config_file()
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigurationError(f"{path} cannot be read: {error}.", hint="Fix or remove the file.") from error
-    for name in table:
-        _check_name(name, str(path))
-    return table
 
 
 def setting_text(value: Any) -> str:
@@ -354,8 +351,10 @@ def parse_setting(name: str, raw: Any, where: str) -> Any:
     """Return `raw` (text, or a TOML value) as the type of the setting `name`.
 
     Raises:
-        ConfigurationError: names the setting, the value, the place and what would be accepted.
+        ConfigurationError: names the setting, the value, the place and what would be accepted; or no such setting, with
+            the nearest.
     """
+    _check_name(name, where)
     spec = _FIELDS[name]
     try:
         value = _PARSERS[str(spec.type)](raw)

@@ -14,9 +14,9 @@ from localmcp.cli import render
 from localmcp.cli.session import Session, command, pass_session
 from localmcp.cli.values import YES, existing_file
 from localmcp.config import config_directory
-from localmcp.doctor import backups, optimization
+from localmcp.doctor import backups, rebuild
 from localmcp.doctor.check import Check, fail, ok
-from localmcp.doctor.repair import Repaired, repair
+from localmcp.doctor.rebuild import Repaired, repair
 from localmcp.errors import AlteredSchema, ConfigurationError, NotOurFile
 from localmcp.files import is_filled
 from localmcp.humanize import command_line, counted
@@ -176,7 +176,7 @@ def optimize(session: Session) -> None:
     What belongs to nothing is deleted; the file is rewritten when a fifth of it is empty and the disk has space.
     Others may use the file meanwhile, and it may be stopped at any time.
     """
-    done = optimization.optimize(session.existing().database, session.note_step)
+    done = rebuild.optimize(session.existing().database, session.note_step)
     session.answer(asdict(done), session.show)
 
 

@@ -18,8 +18,8 @@ from localmcp.hub.catalog import describe_left_out
 from localmcp.hub.client_configuration import client_files, read_document, servers_in
 from localmcp.hub.servers import McpServers
 from localmcp.own_tools.problems import inspected_providers, line_of
-from localmcp.schemas import did_you_mean, list_of
-from localmcp.tools.profiles import Profile, profiles_file, read_profile
+from localmcp.schemas import list_of
+from localmcp.tools.profiles import profiles_file, read_profile
 
 if TYPE_CHECKING:
     from localmcp.workspace import Workspace
@@ -28,43 +28,36 @@ if TYPE_CHECKING:
 def check_settings() -> Iterator[Check]:
     """Yield every mistake in `config.toml` and the environment."""
     path = config.config_file()
-    wrong = 0
-    for says, fix in (*_file_problems(path), *_variable_problems()):
-        wrong += 1
+    problems = [*_file_problems(path), *_variable_problems()]
+    for says, fix in problems:
         yield fail("config", says, fix)
-    if not wrong:
+    if not problems:
         yield ok("config", f"{path}" if path.exists() else f"no {path}; defaults are used")
 
 
 def _file_problems(path: Path) -> Iterator[tuple[str, str]]:
     fix = f"edit {path}"
     try:
-        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        text = path.read_text(encoding="utf-8-sig") if path.exists() else ""
         table = tomllib.loads(text)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         yield f"{path}: {error}", fix
         return
     for name, raw in table.items():
         where = f"{path}:{line_of(text, (name,)) or 1}"
-        if name not in config.setting_names():
-            yield f"{where}: unknown setting '{name}'. {did_you_mean(name, config.setting_names())}".rstrip(), fix
-        elif says := _value_problem(name, raw, where):
-            yield says, fix
+        try:
+            config.parse_setting(name, raw, where)
+        except ConfigurationError as error:
+            yield str(error), fix
 
 
 def _variable_problems() -> Iterator[tuple[str, str]]:
     for setting in config.describe_settings():
-        raw = os.environ.get(setting["env"], "").strip()
-        if raw and not raw.startswith("${") and (says := _value_problem(setting["name"], raw, setting["env"])):
-            yield says, "correct the variable, or unset it"
-
-
-def _value_problem(name: str, raw: Any, where: str) -> str:
-    try:
-        config.parse_setting(name, raw, where)
-    except ConfigurationError as error:
-        return error.message
-    return ""
+        raw = config.read_variable(setting["env"])
+        try:
+            _ = raw and config.parse_setting(setting["name"], raw, setting["env"])
+        except ConfigurationError as error:
+            yield str(error), "correct the variable, or unset it"
 
 
 def check_profiles(workspace: Workspace | None = None) -> Iterator[Check]:
@@ -87,19 +80,14 @@ def check_profiles(workspace: Workspace | None = None) -> Iterator[Check]:
             wrong += 1
             yield fail("config", f"{where}: {error}")
             continue
-        for says in _unknown_tools(workspace, profile) if workspace else ():
-            wrong += 1
-            yield warn("config", f"{where}: {says}", f"edit {path}")
+        for tool in sorted(profile.tools or ()):
+            try:
+                _ = workspace and workspace.registry.get(tool)
+            except UnknownTool as error:
+                wrong += 1
+                yield warn("config", f"{where}: {error}", f"edit {path}")
     if not wrong:
         yield ok("config", f"{len(names)} in {path}")
-
-
-def _unknown_tools(workspace: Workspace, profile: Profile) -> Iterator[str]:
-    for tool in sorted(profile.tools or ()):
-        try:
-            workspace.registry.get(tool)
-        except UnknownTool as error:
-            yield str(error)
 
 
 def check_servers() -> Iterator[Check]:

@@ -25,53 +25,45 @@ from localmcp.models import describe_arithmetic
 from localmcp.storage.database import fetch_all, fetch_column, fetch_one
 
 if TYPE_CHECKING:
-    from localmcp.models import ModelIdentity
     from localmcp.workspace import Workspace
 
 MOST_FILES = 50_000
 """Files whose size and time are compared with the disk."""
 FIX = "localmcp doctor --fix"
+LOST_PASSAGES = ("another number of passages", "do not continue")
+"""In what is said of passages that are torn or lost, which cannot be made again from the file itself."""
 
 
 def check_contents(workspace: Workspace) -> Iterator[Check]:
     """Check everything that is read from tables. Needs a file that opens."""
-    checks = _check_tables(workspace)
+    with workspace.database.read() as connection:
+        checks = list(_check_tables(connection, workspace.settings.model))
     if check_writable(workspace.database).status != "ok":
         # No command changes the file before it is writable, of which a check of its own tells.
-        checks = (replace(check, fix="") for check in checks)
+        checks = [replace(check, fix="") for check in checks]
     yield from checks
-    yield from _mounts(workspace)
-    yield from check_model(workspace)
-
-
-def _check_tables(workspace: Workspace) -> Iterator[Check]:
-    with workspace.database.read() as connection:
-        yield _totals(connection)
-        yield from _indexes(connection)
-        yield from _missing_vectors(connection, workspace.settings.model)
-        yield from _documents(connection)
-        if unread := unread_languages(connection):
-            yield warn("model", unread.sentence, unread.command)
-
-
-def _mounts(workspace: Workspace) -> Iterator[Check]:
     for mount in workspace.mounts.described():
         if mount["problem"]:
             says = f"'{mount['name']}' ({mount['path']}) is not searched: {mount['problem']}"
             yield warn("mounted", says, command_line("localmcp", "unmount", mount["name"]))
+    yield from check_model(workspace)
 
 
-def _totals(connection: apsw.Connection) -> Check:
+def _check_tables(connection: apsw.Connection, model: str) -> Iterator[Check]:
     sql = "select count(*), coalesce(sum(chunk_count), 0) from sources where trashed_at is null"
     sources, chunks = fetch_one(connection, sql)
-    return ok("holds", f"{counted(sources, 'document')} in {counted(chunks, 'passage')}")
+    yield ok("holds", f"{counted(sources, 'document')} in {counted(chunks, 'passage')}")
+    yield from _indexes(connection)
+    yield from _missing_vectors(connection, model)
+    yield from _documents(connection)
+    if unread := unread_languages(connection):
+        yield warn("model", unread.sentence, unread.command)
 
 
 def _indexes(connection: apsw.Connection) -> Iterator[Check]:
     wrong = disagreements(connection)
     for problem in wrong:
-        # Passages that are torn or lost cannot be made again from the file itself.
-        lost = "passages do not continue" in problem or "another number of passages" in problem
+        lost = any(part in problem for part in LOST_PASSAGES)
         yield fail("indexes", problem, "localmcp restore BACKUP" if lost else FIX)
     if counts := count_wrong_counts(connection):
         yield fail("indexes", f"{counts} counts of words or kinds of text are wrong", FIX)
@@ -133,28 +125,10 @@ def _state(path: str, bytes_: int, mtime_ns: int) -> str:
 
 
 def _missing_folders(connection: apsw.Connection) -> Iterator[Check]:
-    roots = fetch_column(connection, "select distinct path from roots where kind = 'folder'")
-    for path in roots:
+    for path in fetch_column(connection, "select distinct path from roots where kind = 'folder'"):
         if not os.path.isdir(path):
-            says = (
-                _moved_to(connection, path) or "is not there; if its disk is only not mounted, nothing has to be done"
-            )
-            yield warn("freshness", f"{path} {says}", command_line("localmcp", "remove", path))
-
-
-def _moved_to(connection: apsw.Connection, folder: str) -> str:
-    """Return where all documents of a folder that is gone are watched now; empty if some are still expected in it."""
-    prefix = os.path.join(folder, "")
-    sql = """
-        select status, reason from ledger
-        where substr(path, 1, length(?1)) = ?1 and (source_id is not null or status = 'moved')
-    """
-    rows = fetch_all(connection, sql, (prefix,))
-    if not rows or any(status != "moved" for status, _ in rows):
-        return ""
-    places = [os.path.dirname(reason.removeprefix("moved to ")) for _, reason in rows]
-    where = os.path.commonpath(places)
-    return f"was moved: what was in it ({counted(len(rows), 'document')}) is watched in {where}"
+            says = f"{path} is not there; if its disk is only not mounted, or it was moved, nothing has to be done"
+            yield warn("freshness", says, command_line("localmcp", "remove", path))
 
 
 def check_model(workspace: Workspace) -> Iterator[Check]:
@@ -169,16 +143,13 @@ def check_model(workspace: Workspace) -> Iterator[Check]:
     identity = embedder.identity
     size = f"{identity.dimension} dimensions, {identity.max_tokens} tokens"
     yield ok("model", f"{setting}: {identity.name}, {size}{describe_arithmetic(embedder)}")
-    with workspace.database.read() as connection:
-        yield from _foreign_collections(connection, identity)
-
-
-def _foreign_collections(connection: apsw.Connection, identity: ModelIdentity) -> Iterator[Check]:
     sql = """
         select collections.name, kind, models.name, dimension from collections join models on models.id = model_id
         where fingerprint <> ? and kind <> 'dropped' order by 1
     """
-    for name, kind, model, dimension in fetch_all(connection, sql, (identity.fingerprint,)):
+    with workspace.database.read() as connection:
+        foreign = fetch_all(connection, sql, (identity.fingerprint,))
+    for name, kind, model, dimension in foreign:
         says = f"come from {model}, not from {identity.name}: not found by meaning"
         if kind == "rules":
             yield warn("model", f"the vectors of rules {says}", "localmcp rules reembed")

@@ -13,8 +13,7 @@ from localmcp.doctor import configuration
 from localmcp.doctor.check import Check, looked
 from localmcp.doctor.contents import check_contents, check_model
 from localmcp.doctor.file import check_file, check_writable
-from localmcp.doctor.installation import check_installation
-from localmcp.doctor.location import check_place
+from localmcp.doctor.machine import check_installation, check_place
 from localmcp.errors import LocalMCPError
 from localmcp.files import is_filled
 from localmcp.storage.database import fetch_all
@@ -44,8 +43,22 @@ def run_checks(target: Workspace | Settings, more: Iterable[Look] = ()) -> list[
 
 
 def examine(workspace: Workspace) -> Examination:
-    """Return the checks and the sizes of the tables."""
-    return Examination(run_checks(workspace), table_sizes(workspace))
+    """Return the checks, and the sizes of the tables with their indexes where SQLite can measure them."""
+    sql = """
+        select tbl_name, sum(pgsize) from dbstat join sqlite_schema on sqlite_schema.name = dbstat.name
+        where aggregate = 1 group by 1 order by 2 desc limit 8
+    """
+    checks = run_checks(workspace)
+    try:
+        with workspace.database.read() as connection:
+            return Examination(checks, fetch_all(connection, sql))
+    except (LocalMCPError, apsw.Error):
+        return Examination(checks)
+
+
+def check_configuration(more: Iterable[Look] = ()) -> list[Check]:
+    """Return what can be looked at when the settings themselves cannot be used: there is no file to open then."""
+    return [*looked("installation", lambda: check_installation(None)), *_configuration(None, more)]
 
 
 def _checks(workspace: Workspace, more: Iterable[Look]) -> Iterator[Check]:
@@ -54,18 +67,13 @@ def _checks(workspace: Workspace, more: Iterable[Look]) -> Iterator[Check]:
     yield from looked("place", lambda: check_place(path))
     file = list(looked("file", lambda: check_file(path)))
     yield from file
-    if is_filled(path) and all(check.status != "fail" for check in file):
-        yield from looked("writing", lambda: [check_writable(workspace.database)])
-        yield from looked("contents", lambda: check_contents(workspace))
-    elif not is_filled(path):
+    if not is_filled(path):
         # Only whether the model opens: what it is compared with needs a file.
         yield from looked("model", lambda: islice(check_model(workspace), 1))
+    elif all(check.status != "fail" for check in file):
+        yield from looked("writing", lambda: [check_writable(workspace.database)])
+        yield from looked("contents", lambda: check_contents(workspace))
     yield from _configuration(workspace, more)
-
-
-def check_configuration(more: Iterable[Look] = ()) -> list[Check]:
-    """Return what can be looked at when the settings themselves cannot be used: there is no file to open then."""
-    return [*looked("installation", lambda: check_installation(None)), *_configuration(None, more)]
 
 
 def _configuration(workspace: Workspace | None, more: Iterable[Look]) -> Iterator[Check]:
@@ -77,16 +85,3 @@ def _configuration(workspace: Workspace | None, more: Iterable[Look]) -> Iterato
         yield from looked("tools", lambda: configuration.check_tools(workspace))
     for look in more:
         yield from looked("configuration", look)
-
-
-def table_sizes(workspace: Workspace) -> list[tuple[str, int]]:
-    """Return (table with its indexes, bytes), the largest first; empty when SQLite cannot measure them."""
-    sql = """
-        select tbl_name, sum(pgsize) from dbstat join sqlite_schema on sqlite_schema.name = dbstat.name
-        where aggregate = 1 group by 1 order by 2 desc limit 8
-    """
-    try:
-        with workspace.database.read() as connection:
-            return [(name, bytes_) for name, bytes_ in fetch_all(connection, sql)]
-    except (LocalMCPError, apsw.Error):
-        return []

@@ -42,7 +42,7 @@ def _status(run: Run) -> Json | str:
 
 
 def _optimize(run: Run) -> Any:
-    from localmcp.doctor.optimization import optimize
+    from localmcp.doctor.rebuild import optimize
 
     return optimize(run.session.workspace.database, lambda _step: run.tell(None))
 

@@ -14,7 +14,7 @@ from folders import many_sections, titles, write
 from full_disk import full_disk
 
 from localmcp.doctor.backups import back_up
-from localmcp.doctor.optimization import optimize
+from localmcp.doctor.rebuild import optimize
 from localmcp.errors import FileUnavailable
 from localmcp.index.collections import choose_collections
 from localmcp.index.reembedding import reembed

@@ -15,7 +15,7 @@ from consistency import disagreements
 from folders import many_sections, titles, write
 
 from localmcp.doctor.backups import back_up, restore
-from localmcp.doctor.optimization import optimize
+from localmcp.doctor.rebuild import optimize
 from localmcp.errors import FileUnavailable, InvalidInput, NotOurFile
 from localmcp.index.collections import choose_collections
 from localmcp.index.reembedding import clean, reembed

@@ -18,10 +18,10 @@ from folders import many_sections, write
 
 from localmcp import config
 from localmcp.config import load_settings
-from localmcp.doctor import location
+from localmcp.doctor import machine
 from localmcp.doctor.check import Check
 from localmcp.doctor.examination import examine, run_checks
-from localmcp.doctor.repair import repair
+from localmcp.doctor.rebuild import repair
 from localmcp.errors import FileUnavailable, ModelUnavailable
 from localmcp.files import scratch_folder
 from localmcp.index.collections import choose_collections
@@ -194,14 +194,6 @@ def test_mending_a_sound_file_changes_nothing_and_makes_no_copy(workspace: Works
     assert not list(workspace.database.path.parent.glob("*before-repair*"))
 
 
-def test_scraps_are_deleted(workspace: Workspace) -> None:
-    scrap = write(workspace.database.path.with_name("library-before-repair-1.localmcp.part"), "half")
-    os.utime(scrap, (1, 1))
-    assert "left behind" in problems(workspace)
-    repair(workspace.database)
-    assert problems(workspace) == {} and not scrap.exists()
-
-
 def test_a_scratch_folder_stays_as_long_as_its_process_works_in_it(workspace: Workspace) -> None:
     place = workspace.database.path.parent
     with scratch_folder(place) as scratch:
@@ -211,8 +203,9 @@ def test_a_scratch_folder_stays_as_long_as_its_process_works_in_it(workspace: Wo
     left_behind = place / scratch.name
     left_behind.mkdir()
     os.utime(left_behind, (1, 1))
+    assert "left behind" in problems(workspace)
     repair(workspace.database)
-    assert not left_behind.exists()
+    assert problems(workspace) == {} and not left_behind.exists()
 
 
 # ---------------------------------------------------------------- what it cannot mend, but names
@@ -271,7 +264,7 @@ def test_a_model_that_is_not_there_is_told(workspace: Workspace, tmp_path: Path)
     ],
 )
 def test_a_synchronised_folder_is_known_by_its_name(tmp_path: Path, folder: str, who: str | None) -> None:
-    assert location.synced_by(tmp_path / folder / "main.localmcp") == who
+    assert machine.synced_by(tmp_path / folder / "main.localmcp") == who
 
 
 @pytest.mark.skipif(sys.platform == "win32" or os.geteuid() == 0, reason="needs a folder that may not be written")

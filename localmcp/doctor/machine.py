@@ -1,16 +1,22 @@
-"""The file's location: synchronized folders, free space, and what is beside the file."""
+"""Checks of this machine: Python and SQLite, and where the file lies."""
 
 from __future__ import annotations
 
-import glob
+import importlib.util
+import platform
 import shutil
-import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
+import apsw
+
+from localmcp import __version__
+from localmcp.config import Settings
 from localmcp.doctor.check import Check, fail, ok, warn
 from localmcp.files import abandoned_folders
 from localmcp.humanize import size
+from localmcp.storage.connections import check_levenshtein, connect, has_sqlite_vec
 
 SYNCED = {
     "dropbox": "Dropbox", "onedrive": "OneDrive", "google drive": "Google Drive", "googledrive": "Google Drive",
@@ -20,12 +26,26 @@ SYNCED = {
     "proton drive": "Proton Drive", "megasync": "MEGA", "syncthing": "Syncthing",
 }  # fmt: skip
 """Beginning of a folder's name, folded -> who synchronizes it."""
-SYNC_MARKS = {".stfolder": "Syncthing", ".dropbox": "Dropbox", ".sync": "Resilio Sync"}
-"""What programs leave in the folders that they synchronize."""
 LEAST_FREE = 100_000_000
 LARGE_LOG = 64_000_000
-FORGOTTEN_SECONDS = 3600
-"""What is unfinished and older belongs to a process that was killed."""
+
+
+def check_installation(settings: Settings | None) -> Iterator[Check]:
+    """Check Python, SQLite, and what SQLite is extended by."""
+    if settings is not None and settings.milvus_address and importlib.util.find_spec("pymilvus") is None:
+        yield fail("python", "not installed: pymilvus", "pip install localmcp[milvus]")
+    else:
+        system = f"{platform.system()} {platform.machine()}"
+        yield ok("python", f"localmcp {__version__}, Python {platform.python_version()}, {system}")
+    version = apsw.sqlite_lib_version()
+    with closing(connect("")) as connection:
+        if not check_levenshtein(connection):
+            yield warn("sqlite", f"SQLite {version}; its levenshtein function is wrong: quick starts use fallback")
+        elif not has_sqlite_vec(connection):
+            says = "sqlite-vec is not loaded (there is no wheel for Windows arm64 and musl); numpy compares the vectors"
+            yield warn("sqlite", says, "pip install --force-reinstall 'sqlite-vec>=0.1.9,<0.1.10'")
+        else:
+            yield ok("sqlite", f"SQLite {version}, brought by apsw, with sqlite-vec")
 
 
 def check_place(path: Path) -> Iterator[Check]:
@@ -43,8 +63,13 @@ def check_place(path: Path) -> Iterator[Check]:
         yield warn("disk", f"{size(free)} left, less than the file has ({size(used)}): no room for a backup")
     else:
         yield ok("disk", f"{size(free)} left")
-    if path.is_file():
-        yield from _beside(path)
+    log = path.with_name(f"{path.name}-wal")
+    if log.exists() and (bytes_ := log.stat().st_size) > LARGE_LOG:
+        says = f"{size(bytes_)} of changes are not yet in the file itself: somebody has been reading for long"
+        yield warn("left behind", says, "localmcp doctor --fix")
+    if scraps := abandoned_folders(path.parent):
+        says = "unfinished copies were left behind by a program that was killed"
+        yield warn("left behind", f"{says}: {', '.join(scrap.name for scrap in scraps[:3])}", "localmcp doctor --fix")
 
 
 def synced_by(path: Path) -> str | None:
@@ -54,26 +79,4 @@ def synced_by(path: Path) -> str | None:
         for beginning, who in SYNCED.items():
             if name == beginning or name.startswith((f"{beginning} ", f"{beginning}-", f"{beginning.rstrip('~')}~")):
                 return who
-        for mark, who in SYNC_MARKS.items():
-            if (folder / mark).exists() and folder != Path.home():
-                return who
     return None
-
-
-def _beside(path: Path) -> Iterator[Check]:
-    log = path.with_name(f"{path.name}-wal")
-    bytes_ = log.stat().st_size if log.exists() else 0
-    if bytes_ > LARGE_LOG:
-        says = f"{size(bytes_)} of changes are not yet in the file itself: somebody has been reading for long"
-        yield warn("left behind", says, "localmcp doctor --fix")
-    if scraps := unfinished_beside(path):
-        names = ", ".join(scrap.name for scrap in scraps[:3]) + (", …" if len(scraps) > 3 else "")
-        says = f"unfinished copies were left behind by a program that was killed: {names}"
-        yield warn("left behind", says, "localmcp doctor --fix")
-
-
-def unfinished_beside(path: Path) -> list[Path]:
-    """Parts of copies that nobody works on any more."""
-    before = time.time() - FORGOTTEN_SECONDS
-    parts = path.parent.glob(f"{glob.escape(path.stem)}-before-repair-*{glob.escape(path.suffix)}.part")
-    return [part for part in sorted(parts) if part.stat().st_mtime < before] + abandoned_folders(path.parent)
