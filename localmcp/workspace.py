@@ -24,7 +24,7 @@ from localmcp.library.inventory import Inventory
 from localmcp.library.library_tools import LibraryTools
 from localmcp.library.read import KnowledgeBase
 from localmcp.library.upkeep import Upkeep
-from localmcp.milvus.backend import open_milvus
+from localmcp.milvus.collection import open_milvus
 from localmcp.models import Embedder, LazyEmbedder, configured_embedder, open_local_model
 from localmcp.models.language_model import LanguageModel
 from localmcp.own_tools.configured import ConfiguredTools
@@ -33,9 +33,9 @@ from localmcp.packs.mounts import Mounts
 from localmcp.quickstarts import store
 from localmcp.quickstarts.catalog import Quickstarts
 from localmcp.records.collections import Collections
-from localmcp.records.milvus_copies import MilvusCopies
+from localmcp.records.copies import MilvusCopies
 from localmcp.records.records import Records
-from localmcp.records.search import Retriever
+from localmcp.records.retriever import Retriever
 from localmcp.rules import rulebook
 from localmcp.rules.catalog import RuleCatalog
 from localmcp.rules.editing import RuleEditor
@@ -95,7 +95,7 @@ class Workspace:
         self.citations = Citations(self.federation)
         self.inventory = Inventory(self.database)
         self.milvus = open_milvus(self.settings)
-        self.milvus_copies = MilvusCopies(self.database, self.milvus, self.embedder)
+        self.milvus_copies = MilvusCopies(self.database, self.milvus, self.embedder, self.library_tools.jobs)
         self.quickstarts = Quickstarts(self.database, self.federation)
         self.rule_finder = RuleFinder(
             self.database, self.index, self.settings.rules_max_results, self.settings.rules_threshold, self.federation
@@ -106,9 +106,9 @@ class Workspace:
         self.library.restorers = {"rule": rulebook.restore_version, "quick start": store.restore_version}
         self.library.after_restoring = {"rule": self.rules.embed_missing_or_say}
         self.rule_memory = RuleLearner(self.rules, partial(generalize_by_model, self._open_language_model))
-        self.retriever = Retriever(self.database, self.index, self.embedder, self.milvus_copies)
-        self.collections = Collections(self.database, self.milvus_copies)
-        self.records = Records(self.database, self.embedder, self.milvus_copies, self.library.remove)
+        self.retriever = Retriever(self.database, self.index, self.embedder, self.milvus)
+        self.collections = Collections(self.database, self.milvus)
+        self.records = Records(self.database, self.embedder, self.milvus, self.library.remove)
 
     def _add_tools(self) -> None:
         """Open the registry with the tools of every feature, and what finds them."""

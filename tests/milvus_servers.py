@@ -16,15 +16,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
 import pytest
 
-from localmcp.milvus.backend import MilvusBackend
 from localmcp.milvus.client import Server
+from localmcp.milvus.collection import Milvus
 
 TIMEOUT = 30.0
 
@@ -132,50 +132,33 @@ def real_server(mode: str = "open") -> str:
     return RealServer.running.uri
 
 
-def open_backend(uri: str, timeout: float = TIMEOUT, token: str = "") -> MilvusBackend:
-    """A backend on that server, with nothing in it."""
-    backend = MilvusBackend(Server(uri, token=token, timeout=timeout))
-    for name in backend.collections():
-        backend.drop(name)
-    return backend
+def open_empty(uri: str, timeout: float = TIMEOUT, token: str = "") -> Milvus:
+    """That server, with nothing in it."""
+    milvus = Milvus(Server(uri, token=token, timeout=timeout))
+    for name in milvus.names():
+        milvus.drop(name)
+    return milvus
 
 
 @contextmanager
-def on_lite_file(folder: Path) -> Iterator[MilvusBackend]:
-    backend = open_backend(str(folder / "milvus.db"))
+def opened(kind: str, folder: Path) -> Iterator[Milvus]:
+    """An empty Milvus of that kind."""
+    uri = {
+        "milvus-lite": lambda: str(folder / "milvus.db"),
+        "milvus-server": lambda: shared_server().uri,
+        "milvus-real": real_server,
+    }[kind]()
+    milvus = open_empty(uri, timeout=60)
     try:
-        yield backend
+        yield milvus
     finally:
-        backend.close()
+        milvus.close()
 
 
-@contextmanager
-def on_lite_server(_folder: Path) -> Iterator[MilvusBackend]:
-    backend = open_backend(shared_server().uri)
-    try:
-        yield backend
-    finally:
-        backend.close()
-
-
-@contextmanager
-def on_real_server(_folder: Path) -> Iterator[MilvusBackend]:
-    backend = open_backend(real_server(), timeout=60)
-    try:
-        yield backend
-    finally:
-        backend.close()
-
-
-backends: dict[str, Callable[[Path], AbstractContextManager[MilvusBackend]]] = {
-    "milvus-lite": on_lite_file,
-    "milvus-server": on_lite_server,
-    "milvus-real": on_real_server,
-}
 marks: dict[str, pytest.MarkDecorator] = {
     "milvus-lite": needs_lite,
     "milvus-server": needs_lite,
     "milvus-real": needs_real,
 }
-backend_params = [pytest.param(name, marks=marks[name]) for name in backends]
-"""For `pytest.fixture(params=...)`: a name of `backends`, skipped where it cannot run."""
+milvus_kinds = [pytest.param(name, marks=marks[name]) for name in marks]
+"""For `pytest.fixture(params=...)`: what `opened` takes, skipped where it cannot run."""

@@ -14,9 +14,8 @@ from localmcp.cli.values import json_or_text, parse_json, parse_object, read_byt
 from localmcp.errors import InvalidInput
 from localmcp.humanize import counted
 from localmcp.records.collections import Collections
-from localmcp.records.record_input import NewRecord, parse_change, parse_record
-from localmcp.records.records import Records
-from localmcp.records.search import Retriever
+from localmcp.records.records import GivenRecord, Records, parse_record
+from localmcp.records.retriever import Retriever
 from localmcp.schemas import Json, without_none
 
 AT_ONCE = 200
@@ -174,7 +173,7 @@ def insert(
         raise InvalidInput("Give either texts or --file.")
     common = _read_object(metadata, "--metadata", 'such as {"year": 2024}') if metadata else {}
     records = [parse_record(value, place) for place, value in read_lines(file)] if file else []
-    records += [NewRecord(text, place=f"text {number}") for number, text in enumerate(texts, 1)]
+    records += [GivenRecord(text, place=f"text {number}") for number, text in enumerate(texts, 1)]
     session.workspace.records.check(name, records, split=split)
     shared = {"collection_name": name, "partition_name": partition, "metadata": common or None, "split": split or None}
     ids = _insert(session, records, shared)
@@ -183,7 +182,7 @@ def insert(
     session.answer(result, lambda _: session.note(message))
 
 
-def _insert(session: Session, records: Sequence[NewRecord], shared: Json) -> list[int]:
+def _insert(session: Session, records: Sequence[GivenRecord], shared: Json) -> list[int]:
     ids: list[int] = []
     for start in range(0, len(records), AT_ONCE):
         part = [
@@ -234,11 +233,11 @@ def update(
     if (record_id is None) == (file is None):
         raise InvalidInput("Give either an ID or --file.")
     if file is not None:
-        changes = [parse_change(value, place) for place, value in read_lines(file)]
+        changes = [parse_record(value, place, is_change=True) for place, value in read_lines(file)]
     else:
         change: Json = {"id": record_id, "text": text, "partition_name": partition}
         change["metadata"] = _read_object(metadata, "--metadata", 'such as {"year": 2024}') if metadata else None
-        changes = [parse_change(without_none(change), f"record {record_id}")]
+        changes = [parse_record(without_none(change), f"record {record_id}", is_change=True)]
     updated = session.existing().records.update(name, changes)
     words = f"{counted(updated['updated'], 'record')} changed."
     session.answer(dict(updated), lambda _: session.note(words))

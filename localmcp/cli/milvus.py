@@ -33,8 +33,8 @@ def push(session: Session, collection: str, name: str | None, no_wait: bool) -> 
     finish_vectors(session, (collection,), wait=not no_wait)
     with shown_counts(session, f"copying {collection} to Milvus") as show:
         pushed = session.existing().milvus_copies.push(collection, name, show)
-    session.answer(dict(pushed), session.show)
-    if not pushed.get("indexed"):
+    session.answer(pushed, session.show)
+    if not pushed["indexed"]:
         session.warn("Milvus has not indexed all of it yet; until it has, searches find less.")
 
 

@@ -1,40 +1,11 @@
-"""Vectors outside the file, as Milvus holds them."""
+"""A collection as a place that holds vectors describes it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
-
-from localmcp.arrays import Vectors
-from localmcp.schemas import Json
+from dataclasses import dataclass
 
 DEFAULT_PARTITION = "_default"
 """The partition of chunks whose source names none (Milvus' own word)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Neighbor:
-    """A vector near a query."""
-
-    id: int
-    """The chunk's id."""
-    score: float
-    """Cosine similarity, -1..1; higher is nearer."""
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """One vector with its text and metadata."""
-
-    id: int
-    vector: Vectors
-    """float32 unit vector, shape (dimension,)."""
-    text: str
-    metadata: Json = field(default_factory=dict[str, Any])
-    """The source's own metadata plus path, title and page."""
-    partition: str = DEFAULT_PARTITION
-    origin: Json | None = None
-    """What localmcp needs to make the document of it again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,1 +1,1 @@
-"""The second backend of the index: collections on a Milvus server."""
+"""Collections on a Milvus server."""

@@ -1,7 +1,7 @@
-"""The only module that imports pymilvus: where the server is, one client per server, and a time-out on every call.
+"""The only module that imports pymilvus: where the server is, a time limit on every call, what its errors mean.
 
-pymilvus takes half a second to import, loads a `.env` file of a folder above, and writes tracebacks to stderr by a
-separate handler; none of that happens before the first call, and the last two never.
+pymilvus takes half a second to import, loads a `.env` file of a folder above, and writes tracebacks to stderr. None of
+that happens before the first call, and the last two never.
 """
 
 from __future__ import annotations
@@ -13,20 +13,31 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 from urllib.parse import urlsplit
 
 from localmcp.config import Settings
-from localmcp.errors import ConfigurationError, LocalMCPError, MissingExtra
+from localmcp.errors import (
+    AccessDenied,
+    ConfigurationError,
+    InvalidInput,
+    LocalMCPError,
+    MissingExtra,
+    ModelMismatch,
+    NotFound,
+    Unavailable,
+)
 from localmcp.files import expand_home
-from localmcp.milvus.failures import translate_error
 
-SCHEMES = ("http", "https", "tcp", "unix")
 NO_KEEPALIVE_MS = 2**31 - 1
 """Never, as gRPC has it: pymilvus pings every 10 s, and a Milvus Lite server closes a connection that is pinged more
 often than every 5 minutes, with the call that is just on it. Each call has a time limit anyway."""
+NOT_LOADED = 101
+_CONNECTING = 2
+"""Milvus' one code for refused, unresolvable, silent and bad credentials; the gRPC status below says which."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +54,8 @@ class Server:
 
     @property
     def is_file(self) -> bool:
-        """A Milvus Lite file, served inside this process."""
-        return self.uri.endswith(".db")
+        """Whether it is a Milvus Lite file, served inside this process."""
+        return self.uri.endswith(".db") and "://" not in self.uri
 
 
 def read_server(settings: Settings) -> Server | None:
@@ -53,14 +64,13 @@ def read_server(settings: Settings) -> Server | None:
     Raises:
         ConfigurationError: an address that cannot be one, or that holds a password.
     """
-    address = settings.milvus_address.strip()
+    address, token = settings.milvus_address.strip(), settings.milvus_token
     if not address:
         return None
-    token = settings.milvus_token
     if not token and settings.milvus_username:
         token = f"{settings.milvus_username}:{settings.milvus_password}"
-    uri = _parse_address(address, settings.milvus_tls)
     ca_file = str(expand_home(settings.milvus_ca_file)) if settings.milvus_ca_file else ""
+    uri = _parse_address(address, settings.milvus_tls)
     return Server(uri, token, settings.milvus_database, ca_file, settings.milvus_timeout)
 
 
@@ -70,29 +80,32 @@ def _parse_address(address: str, tls: bool) -> str:
     if address.startswith("unix:"):
         return address
     if "://" not in address:
-        address = f"{'https' if tls else 'http'}://{address}"
+        address = f"http://{address}"
+    if tls:
+        address = re.sub("^http:", "https:", address)
     try:
         parts = urlsplit(address)
-        port_is_valid = parts.port != 0
+        is_address = parts.scheme in ("http", "https", "tcp") and bool(parts.hostname) and parts.port != 0
+        has_password = bool(parts.username or parts.password)
     except ValueError:
-        parts, port_is_valid = urlsplit("http://"), False
-    if parts.username or parts.password:
+        is_address = has_password = False
+    if has_password:
         raise ConfigurationError(
             "milvus_address must not hold a user or password.", hint="Use milvus_username and milvus_password."
         )
-    if parts.scheme not in SCHEMES or not parts.hostname or not port_is_valid:
+    if not is_address:
         raise ConfigurationError(
             f"milvus_address = {address!r} is not the address of a server.",
             hint="Write http://HOST:19530, https://HOST:PORT, or the path of a Milvus Lite file that ends with .db.",
         )
-    return re.sub("^http:", "https:", address) if tls else address
+    return address
 
 
 _importing = threading.Lock()
 
 
 def load_library() -> ModuleType:
-    """pymilvus, imported once.
+    """Return pymilvus, imported once.
 
     Raises:
         MissingExtra: it is not installed.
@@ -107,22 +120,20 @@ def load_library() -> ModuleType:
 def _import_quietly() -> ModuleType:
     import sys
 
-    loaded = sys.modules.get("pymilvus")
-    if loaded is not None:
+    if (loaded := sys.modules.get("pymilvus")) is not None:
         return loaded
     import dotenv
 
-    load_dotenv = dotenv.load_dotenv
     # gRPC's own log goes to stderr, too.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     # pymilvus would put a project's `.env` into the environment of this process.
-    setattr(dotenv, "load_dotenv", _load_nothing)  # noqa: B010
+    load_dotenv, dotenv.load_dotenv = dotenv.load_dotenv, _load_nothing
     try:
         import pymilvus
     finally:
-        setattr(dotenv, "load_dotenv", load_dotenv)  # noqa: B010
+        dotenv.load_dotenv = load_dotenv
     # After the import, which sets levels and a handler on stderr.
-    for name in ("pymilvus", "pymilvus.milvus_client", "pymilvus.bulk_writer", "milvus_lite", "grpc._server"):
+    for name in ("pymilvus", "pymilvus.milvus_client", "milvus_lite", "grpc._server"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     return pymilvus
 
@@ -136,7 +147,6 @@ class Client:
 
     def __init__(self, server: Server) -> None:
         self.server = server
-        self.users = 0
         self._lock = threading.Lock()
         self._client: Any = None
         self._failure: tuple[float, LocalMCPError] | None = None
@@ -159,9 +169,9 @@ class Client:
             return work()
         except (milvus_error, RpcError) as error:
             translated = translate_error(error, self.server.uri, self.server.timeout)
-            if translated.code == "unavailable":
+            if isinstance(translated, Unavailable):
                 # The next call begins with a new connection, so that a server that is back is found at once.
-                self.close()
+                self._disconnect()
             raise translated from error
 
     def _connected(self) -> Any:
@@ -172,86 +182,133 @@ class Client:
             if self._failure and self._failure[0] >= asked:
                 # Another thread has just waited for the same server: this one need not wait again.
                 raise self._failure[1]
+            _check(self.server)
+            library, options = load_library(), dict[str, Any]()
+            if self.server.ca_file:
+                options["server_pem_path"] = self.server.ca_file
+            if self.server.uri.startswith("https:"):
+                options["secure"] = True
+            from grpc import RpcError
+
             try:
-                self._client = self._connect()
-            except LocalMCPError as error:
-                self._failure = (time.monotonic(), error)
-                raise
+                self._client = library.MilvusClient(
+                    self.server.uri,
+                    token=self.server.token,
+                    db_name=self.server.database,
+                    timeout=self.server.timeout,
+                    dedicated=True,
+                    grpc_options={"grpc.keepalive_time_ms": NO_KEEPALIVE_MS},
+                    **options,
+                )
+            except (library.MilvusException, RpcError) as error:
+                self._failure = time.monotonic(), translate_error(error, self.server.uri, self.server.timeout)
+                raise self._failure[1] from error
             return self._client
 
-    def _connect(self) -> Any:
-        library = load_library()
-        server = self.server
-        if server.is_file:
-            _check_file(Path(server.uri))
-        if server.ca_file and not Path(server.ca_file).is_file():
-            raise ConfigurationError(f"milvus_ca_file = {server.ca_file!r}: there is no such file.")
-        options: dict[str, Any] = {"grpc_options": {"grpc.keepalive_time_ms": NO_KEEPALIVE_MS}}
-        if server.ca_file:
-            options["server_pem_path"] = server.ca_file
-        if server.uri.startswith("https:"):
-            options["secure"] = True
-        from grpc import RpcError
-
-        try:
-            return library.MilvusClient(
-                server.uri,
-                token=server.token,
-                db_name=server.database,
-                timeout=server.timeout,
-                dedicated=True,
-                **options,
-            )
-        except (library.MilvusException, RpcError) as error:
-            raise translate_error(error, server.uri, server.timeout) from error
-
-    def close(self) -> None:
-        """End the connection; a later call makes a new one."""
+    def _disconnect(self) -> None:
         with self._lock:
             client, self._client = self._client, None
         if client is not None:
             client.close()
 
+    def close(self) -> None:
+        """End the connection, and with a Milvus Lite file its server, which holds the file's lock."""
+        import sys
 
-def _check_file(path: Path) -> None:
-    from importlib.util import find_spec
+        self._disconnect()
+        manager: Any = sys.modules.get("milvus_lite.server_manager")
+        if self.server.is_file and manager is not None:
+            manager.server_manager_instance.release_server(self.server.uri)
 
+
+def _check(server: Server) -> None:
+    if server.ca_file and not Path(server.ca_file).is_file():
+        raise ConfigurationError(f"milvus_ca_file = {server.ca_file!r}: there is no such file.")
+    path = Path(server.uri)
+    if not server.is_file:
+        return
     if find_spec("milvus_lite") is None:
         raise MissingExtra(f"Milvus Lite ({path})", "milvus-lite")
-    if path.is_file():
-        raise ConfigurationError(f"milvus_address = {str(path)!r} is a file of another program.")
-    if not path.parent.is_dir():
-        raise ConfigurationError(f"milvus_address = {str(path)!r}: its folder does not exist.", hint="Make it first.")
+    if path.is_file() or not path.parent.is_dir():
+        wrong = "it is a file of another program" if path.is_file() else "its folder does not exist"
+        raise ConfigurationError(f"milvus_address = {str(path)!r}: {wrong}.")
 
 
-_clients: dict[Server, Client] = {}
-_sharing = threading.Lock()
+# ---------------------------------------------------------------- what Milvus' errors mean
 
 
-def share_client(server: Server) -> Client:
-    """Return the client of that server: one for all who have the same address, credentials and database."""
-    with _sharing:
-        client = _clients.setdefault(server, Client(server))
-        client.users += 1
-        return client
+def translate_error(error: Exception, server: str, timeout: float) -> LocalMCPError:
+    """Return the error of localmcp that Milvus' error means; servers differ in codes and messages, and some mislead.
+
+    Args:
+        server: the address, without credentials.
+        timeout: seconds that the call could take.
+    """
+    (status, details), code, message = _grpc_status(error), _milvus_code(error), _milvus_message(error)
+    if status in ("UNAUTHENTICATED", "PERMISSION_DENIED") or "auth check failure" in message:
+        return AccessDenied(
+            f"Milvus at {server} refused the credentials: {details or message}.",
+            hint="Check milvus_username and milvus_password, or milvus_token.",
+        )
+    if status == "DEADLINE_EXCEEDED" or (status != "UNAVAILABLE" and "Retry timeout" in message):
+        return Unavailable(
+            f"Milvus at {server} did not answer within {timeout:g} s.",
+            hint="Check that the address and port are those of Milvus, that the server is healthy and that no "
+            "firewall is between; milvus_timeout sets how long to wait.",
+        )
+    if "Open local milvus failed" in message:
+        return Unavailable(
+            f"{server} cannot be opened by Milvus Lite.",
+            hint="Only one process at a time may have it open; and it must have been made by milvus-lite 3 or later.",
+        )
+    if status == "UNAVAILABLE" or code == _CONNECTING:
+        return Unavailable(
+            f"Milvus at {server} cannot be reached.",
+            hint="Check that the server runs, and milvus_address: its host, port and http or https.",
+        )
+    message = message or details
+    missing = {800: "database", 100: "collection", 200: "partition"}.get(code) or _missing(message)
+    if missing:
+        no_such = f"Milvus at {server} has no such database" if missing == "database" else f"{missing} not found"
+        return NotFound(no_such, hint=f"Milvus at {server} says: {message}.")
+    if re.search(r"dimension|expected dim|divide the dim|get_sizeof", message):
+        return ModelMismatch(f"The vectors are not of the length that the collection holds: {message}.")
+    if code in (1100, 6):
+        return InvalidInput(f"Milvus at {server} cannot use the request: {message}.")
+    return LocalMCPError(f"Milvus at {server} failed: {message or f'error {code}'}.")
 
 
-def release_client(client: Client) -> None:
-    """Give a shared client back; the last one closes it."""
-    with _sharing:
-        client.users -= 1
-        if client.users > 0:
-            return
-        del _clients[client.server]
-        client.close()
-        if client.server.is_file and all(other.server.uri != client.server.uri for other in _clients.values()):
-            _stop_lite(client.server.uri)
+def _missing(message: str) -> str:
+    found = re.search(r"(database|collection|partition)\b.*(?:not found|not exist)", message)
+    return found[1] if found else ""
 
 
-def _stop_lite(path: str) -> None:
-    """End the server of a Milvus Lite file, which holds the file's lock."""
-    import sys
+def is_not_loaded(error: BaseException | None) -> bool:
+    """Return whether the collection has to be loaded into memory first."""
+    return isinstance(error, Exception) and (
+        _milvus_code(error) == NOT_LOADED or "not loaded" in _milvus_message(error)
+    )
 
-    manager: Any = sys.modules.get("milvus_lite.server_manager")
-    if manager is not None:
-        manager.server_manager_instance.release_server(path)
+
+def _grpc_status(error: Exception) -> tuple[str, str]:
+    """Return name of the gRPC status, and its details. Some errors are their own cause, with a number as code."""
+    for cause in (error, error.__cause__):
+        code: Any = getattr(cause, "code", None)
+        if callable(code):
+            details: Any = getattr(cause, "details", None)
+            return str(getattr(code(), "name", "")), str(details() if callable(details) else "")
+    return "", ""
+
+
+def _milvus_code(error: Exception) -> int:
+    code: Any = getattr(error, "code", 0)
+    return int(code) if isinstance(code, int) else 0
+
+
+def _milvus_message(error: Exception) -> str:
+    """Return the first line, without the server's stack trace."""
+    text = str(getattr(error, "message", "") or "")
+    if not text and not callable(getattr(error, "code", None)):
+        text = str(error)
+    first = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    return first[:300].rstrip(".")

@@ -20,7 +20,8 @@ from localmcp.index.collections import (
     visible_collections,
 )
 from localmcp.index.trash import drop_collection, drop_partition
-from localmcp.records.milvus_copies import MilvusCopies
+from localmcp.milvus.collection import Milvus
+from localmcp.records.retriever import find_on_server
 from localmcp.storage.database import Database, fetch_one
 from localmcp.tools import Param, current_scope, hidden_change, hidden_tool, without_none
 
@@ -80,9 +81,9 @@ class Dropped(TypedDict):
 class Collections:
     """Makes, describes and drops collections."""
 
-    def __init__(self, database: Database, copies: MilvusCopies) -> None:
+    def __init__(self, database: Database, milvus: Milvus | None) -> None:
         self.database = database
-        self.copies = copies
+        self.milvus = milvus
 
     @hidden_change(
         "create_collection",
@@ -134,10 +135,10 @@ class Collections:
         with self.database.read() as connection:
             listed = [self._listed(connection, collection) for collection in visible_collections(connection)]
         result: CollectionList = {"count": len(listed), "collections": listed}
-        if self.copies.milvus is None:
+        if self.milvus is None:
             return result
         try:
-            there = self.copies.milvus.collections()
+            there = self.milvus.names()
         except LocalMCPError as error:
             result["notices"] = [f"Milvus was not asked: {error}"]
             return result
@@ -195,20 +196,19 @@ class Collections:
         return without_none(description)
 
     def _describe_foreign(self, name: str) -> DescribedCollection:
-        milvus = self.copies.milvus
-        if milvus is None or not self.copies.has(name):
+        collection = find_on_server(self.milvus, name)
+        if collection is None:
             with self.database.read() as connection:
                 # Says which are there.
                 choose_collections(connection, [name])
             raise NotFound(f"No collection '{name}'.")
-        space = milvus.describe(name)
         return {
             "name": name,
             "description": "",
-            "vectors": space.count,
-            "model": space.model.rpartition("#")[0],
-            "dimension": space.dimension,
-            "partitions": space.partitions,
+            "vectors": collection.count(),
+            "model": collection.model,
+            "dimension": collection.dimension,
+            "partitions": collection.partitions(),
             "searchedIn": "milvus",
         }
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Annotated, Any, NotRequired
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, NotRequired, cast
 
 import apsw
 from typing_extensions import TypedDict
@@ -38,19 +38,60 @@ from localmcp.index.records import (
 from localmcp.index.sources import put_source, trash_sources
 from localmcp.index.trash import keep_version
 from localmcp.index.vector import Made
+from localmcp.milvus.collection import Milvus
 from localmcp.models import Embedder, LazyEmbedder
-from localmcp.records.filter_fields import explain_misses
-from localmcp.records.milvus_copies import MilvusCopies
-from localmcp.records.record_input import Change, NewRecord, parse_change, parse_record
-from localmcp.records.search import require_our_model
+from localmcp.records.retriever import explain_misses, find_on_server, require_our_model
+from localmcp.schemas import Json, did_you_mean, without_none
 from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_column, fetch_one
-from localmcp.tools import Json, Param, current_scope, hidden_change, without_none
+from localmcp.tools import Param, current_scope, hidden_change
 
 MOST_RECORDS = 200
 """A call with more would take longer than a client waits; the command line has no such bound."""
 EMBEDDED_AT_ONCE = 96
 FILES_AT_ONCE = 5
 """Documents from files that an assistant removes without asking."""
+
+
+@dataclass(frozen=True, slots=True)
+class GivenRecord:
+    """A text that is to be stored, or how a record is to change: None = stays."""
+
+    text: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    partition: str | None = None
+    id: int = 0
+    """Of the record that is to change."""
+    place: str = "text"
+    """How messages call it: `texts[2]`, `line 7`."""
+
+
+def parse_record(raw: Any, place: str, *, is_change: bool = False) -> GivenRecord:
+    """Return a record from JSON: {text, metadata?, partition_name?}; or a change: {id, text?, metadata?, …}.
+
+    Raises:
+        InvalidInput: names the place and the field.
+    """
+    kinds = {"id": (int, "an integer"), "text": (str, "text"), "metadata": (dict, "an object")}
+    kinds["partition_name"] = (str, "text")
+    names, needed = (list(kinds), "id") if is_change else (list(kinds)[1:], "text")
+    if not isinstance(raw, dict):
+        raise InvalidInput(f"{place}: must be an object with {', '.join(names)}")
+    entries = cast(Json, raw)
+    for name, value in entries.items():
+        if name not in names:
+            guess = did_you_mean(name, names, f"There are {', '.join(names)}.")
+            raise InvalidInput(f"{place}: {name}: not a field. {guess}")
+        kind, called = kinds[name]
+        if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
+            raise InvalidInput(f"{place}: {name}: must be {called}")
+    if entries.get(needed) is None:
+        raise InvalidInput(f"{place}: {needed}: required")
+    text, metadata, partition = (entries.get(name) for name in list(kinds)[1:])
+    if text is None and metadata is None and partition is None:
+        raise InvalidInput(f"{place}: nothing to change; give text, metadata or partition_name.")
+    cleaned = None if text is None else clean_text(text, f"{place}: text")
+    checked = check_metadata(metadata or {}, f"{place}: metadata")
+    return GivenRecord(cleaned, checked, partition or None, entries.get("id", 0), place)
 
 
 class InsertedRecords(TypedDict):
@@ -86,13 +127,13 @@ class Records:
         self,
         database: Database,
         embedder: LazyEmbedder,
-        copies: MilvusCopies,
+        milvus: Milvus | None,
         remove_documents: Callable[[list[str]], Any],
     ) -> None:
         """`remove_documents` puts documents that came from files into the trash, by their UUIDs."""
         self.database = database
         self.embedder = embedder
-        self.copies = copies
+        self.milvus = milvus
         self._remove_documents = remove_documents
 
     # ------------------------------------------------------------ inserting
@@ -123,20 +164,19 @@ class Records:
         """Put texts or records with metadata into a collection, one chunk each; retriever and search find them."""
         if (texts is None) == (records is None):
             raise InvalidInput("Give either texts or records.")
-        new = [NewRecord(text, place=f"texts[{number}]") for number, text in enumerate(texts or ())] + [
+        given = [GivenRecord(text, place=f"texts[{number}]") for number, text in enumerate(texts or ())] + [
             parse_record(record, f"records[{number}]") for number, record in enumerate(records or ())
         ]
         common = check_metadata(metadata or {})
-        new = [
-            NewRecord(record.text, {**common, **record.metadata}, record.partition or partition_name, record.place)
-            for record in new
+        given = [
+            replace(record, metadata={**common, **record.metadata}, partition=record.partition or partition_name)
+            for record in given
         ]
-        ids = self.insert(collection_name, new, split=split)
-        chunk_ids = [row_id for group in ids for row_id in group]
-        return {"ids": chunk_ids, "count": len(ids), "collection_name": collection_name}
+        ids = self._insert(collection_name, given, split)
+        return {"ids": ids, "count": len(given), "collection_name": collection_name}
 
-    def insert(self, collection: str, records: Sequence[NewRecord], *, split: bool = False) -> list[list[int]]:
-        """Store records, all or none; returns the chunk ids of each.
+    def _insert(self, collection: str, records: Sequence[GivenRecord], split: bool) -> list[int]:
+        """Store records, all or none; returns the ids of their chunks.
 
         Raises:
             InvalidInput: a text is empty, or too long for one vector while `split` is false; a name cannot be used.
@@ -146,16 +186,20 @@ class Records:
         embedder = self._model_for(collection)
         drafts = [_draft_new(record, embedder, split) for record in records]
         embeddings = _embed_texts(embedder, {digest: text for _, texts in drafts for digest, text in texts.items()})
+        chunk_ids: list[int] = []
         with self.database.write() as connection:
             target = ensure_collection(connection, collection)
             target = claim_collection(connection, target, ensure_model(connection, embedder.identity))
-            return [
-                _store_record(connection, target, record, draft, embeddings)
-                for record, (draft, _) in zip(records, drafts, strict=True)
-            ]
+            for record, (draft, _) in zip(records, drafts, strict=True):
+                partition_id = _partition_id(connection, target, record.partition)
+                placed = replace(draft, collection_id=target.id, partition_id=partition_id)
+                source_id = put_source(connection, placed, embeddings, target.model_id).source_id
+                sql = "select id from chunks where source_id = ? order by position"
+                chunk_ids += fetch_column(connection, sql, (source_id,))
+        return chunk_ids
 
-    def check(self, collection: str, records: Iterable[NewRecord], *, split: bool = False) -> None:
-        """Raise now what `insert` would raise because of the texts."""
+    def check(self, collection: str, records: Iterable[GivenRecord], *, split: bool = False) -> None:
+        """Raise now what inserting the records would raise because of their texts."""
         embedder = self._model_for(collection)
         for record in records:
             _draft_new(record, embedder, split)
@@ -164,7 +208,7 @@ class Records:
         """Return the model, if the collection is in the file or can be made there, without vectors of another model."""
         with self.database.read() as connection:
             visible = visible_collections(connection)
-        own = next((item for item in visible if item.name.casefold() == collection.casefold()), None)
+            own = next((item for item in visible if item.name.casefold() == collection.casefold()), None)
         if own is None and self._is_foreign(collection):
             raise InvalidInput(
                 f"Collection '{collection}' is on the Milvus server only.",
@@ -178,10 +222,12 @@ class Records:
 
     def _is_foreign(self, collection: str) -> bool:
         try:
-            return self.copies.has(collection)
+            return find_on_server(self.milvus, collection) is not None
         except Unavailable:
             # The file can be written to although the server is down.
             return False
+
+    # ------------------------------------------------------------ changing
 
     @hidden_change(
         "update_records",
@@ -205,10 +251,10 @@ class Records:
 
         What they were is in the trash; restore_source brings it back.
         """
-        changes = [parse_change(record, f"records[{number}]") for number, record in enumerate(records)]
+        changes = [parse_record(record, f"records[{n}]", is_change=True) for n, record in enumerate(records)]
         return self.update(collection_name, changes)
 
-    def update(self, collection: str, changes: Sequence[Change]) -> UpdatedRecords:
+    def update(self, collection: str, changes: Sequence[GivenRecord]) -> UpdatedRecords:
         """Change records, all or none.
 
         Raises:
@@ -219,28 +265,40 @@ class Records:
         with self.database.read() as connection:
             [target] = choose_collections(connection, [collection])
             stored = [_find_record(connection, target, change) for change in changes]
-        drafts = [_redraft(target, record, change) for record, change in zip(stored, changes, strict=True)]
-        embedder = self._model_for(collection)
-        window, places = _window_of(embedder), dict[int, str]()
-        for change, (draft, texts) in zip(changes, drafts, strict=True):
-            if draft is not None:
-                _check_length(next(iter(texts.values())), change.place, window)
+        embedder, places = self._model_for(collection), dict[int, str]()
+        drafts: list[SourceDraft | None] = []
+        fresh: dict[bytes, str] = {}
+        for change, record in zip(changes, stored, strict=True):
             if (first := places.setdefault(change.id, change.place)) != change.place:
                 raise InvalidInput(f"{change.place}: record {change.id} is in {first} too; put its changes together.")
-        fresh = {
-            digest: text
-            for record, (_, texts) in zip(stored, drafts, strict=True)
-            for digest, text in texts.items()
-            if digest != record.digest
-        }
+            if record.chunks > 1:
+                # Of a split one only metadata and partition change.
+                drafts.append(None)
+                continue
+            text = RecordText(record.text if change.text is None else change.text, _merged(record, change))
+            _check_length(text.embedded, change.place, _window_of(embedder))
+            draft, texts = draft_whole(text, target.id, (change.id, record.uuid))
+            drafts.append(draft)
+            fresh |= {digest: text for digest, text in texts.items() if digest != record.digest}
         embeddings = _embed_texts(embedder, fresh)
         with self.database.write() as connection:
             model_id = ensure_model(connection, embedder.identity)
-            for change, stored_record, (draft, _) in zip(changes, stored, drafts, strict=True):
-                if _find_record(connection, target, change) != stored_record:
+            for change, record, draft in zip(changes, stored, drafts, strict=True):
+                if _find_record(connection, target, change) != record:
                     raise InvalidInput(f"{change.place}: record {change.id} was changed by someone else; try again.")
-                _rewrite_record(connection, target, stored_record, change, draft, embeddings, model_id)
+                keep_version(connection, record.source_id)
+                partition_id = _partition_id(connection, target, change.partition or record.partition)
+                if draft is not None:
+                    placed = replace(draft, partition_id=partition_id)
+                    put_source(connection, placed, embeddings, model_id, replaces=record.source_id)
+                    continue
+                metadata = json.dumps(_merged(record, change), ensure_ascii=False)
+                sql = "update sources set metadata = ?, partition_id = ? where id = ?"
+                connection.execute(sql, (metadata, partition_id, record.source_id))
+                bump_generations(connection, "content")
         return {"updated": len(changes), "reembedded": len(embeddings)}
+
+    # ------------------------------------------------------------ deleting
 
     @hidden_change(
         "delete_records",
@@ -269,28 +327,32 @@ class Records:
             raise InvalidInput("Give either ids or a filter that is not empty.")
         with self.database.read() as connection:
             [target] = choose_collections(connection, [collection_name])
-            named = list(dict.fromkeys(ids or ())) if condition is None else []
-            chunk_ids = named if condition is None else chunks_fulfilling(connection, target.id, condition)
-            sources = _sources_of(connection, whole_sources(connection, target, chunk_ids), partition_name)
-            stored_ids = {chunk for source in sources for chunk in source.chunks}
-            notices = explain_misses(connection, target, condition) if condition and not chunk_ids else []
-        files = [source.uuid for source in sources if source.uri is not None]
+            named = chunks_fulfilling(connection, target.id, condition) if condition else list(dict.fromkeys(ids or ()))
+            notices = explain_misses(connection, target, condition) if condition and not named else []
+            sql = f"""
+                select sources.id, sources.uuid, uri from sources left join partitions on partitions.id = partition_id
+                where sources.id in (select value from carray(:ids))
+                    and :partition in ('', coalesce(partitions.name, '{DEFAULT_PARTITION}')) order by sources.id
+            """
+            source_ids = apsw.carray(array("q", whole_sources(connection, target, named) or [-1]))
+            sources = fetch_all(connection, sql, {"ids": source_ids, "partition": partition_name or ""})
+            sql = "select id from chunks where source_id in (select value from carray(?))"
+            ids_of_sources = apsw.carray(array("q", [source_id for source_id, *_ in sources] or [-1]))
+            deleted = set(fetch_column(connection, sql, (ids_of_sources,)))
+        files = [source_uuid for _, source_uuid, uri in sources if uri is not None]
         if len(files) > FILES_AT_ONCE and not confirm and not current_scope().trusted:
             message = f"This would put {len(files)} documents that come from files into the trash. Nothing was removed."
             raise NeedsConfirmation(message, hint="If the person wants this, call again with confirm: true.")
         with self.database.write() as connection:
-            trash_sources(connection, [source.id for source in sources if source.uri is None])
+            trash_sources(connection, [source_id for source_id, _, uri in sources if uri is None])
         if files:
             self._remove_documents(files)
-        result: DeletedRecords = {"deleted": len(stored_ids), "documents": len(sources)}
-        if missing := [chunk_id for chunk_id in named if chunk_id not in stored_ids]:
-            result["notFound"] = missing
-        if notices:
-            result["notices"] = notices
-        return result
+        missing = [chunk_id for chunk_id in named if chunk_id not in deleted] if condition is None else []
+        counts = {"deleted": len(deleted), "documents": len(sources)}
+        return without_none({**counts, "notFound": missing or None, "notices": notices or None})
 
 
-# ---------------------------------------------------------------- rows
+# ---------------------------------------------------------------- rows and drafts
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,14 +368,50 @@ class _RecordRow:
     chunks: int
 
 
+def _find_record(connection: apsw.Connection, target: Collection, change: GivenRecord) -> _RecordRow:
+    row = fetch_one(
+        connection,
+        """
+        select sources.id, chunks.uuid, chunks.text, metadata, partitions.name, chunks.digest, chunk_count, format,
+            title
+        from chunks join sources on sources.id = source_id left join partitions on partitions.id = partition_id
+        where chunks.id = ? and sources.collection_id = ? and trashed_at is null
+        """,
+        (change.id, target.id),
+    )
+    if row is None:
+        raise NotFound(f"{change.place}: no record {change.id} in collection '{target.name}'.")
+    source_id, uuid, text, metadata, partition, digest, chunks, kind, title = row
+    if kind != FORMAT:
+        raise InvalidInput(
+            f"{change.place}: {change.id} belongs to the document '{title}', not to a record.",
+            hint="Change the file and refresh, or use add_document with replace.",
+        )
+    if chunks > 1 and (change.text is not None or "title" in change.metadata):
+        raise InvalidInput(
+            f"{change.place}: {change.id} is one of {chunks} chunks of a text that was split; its text and title stay.",
+            hint="Delete it and insert it again.",
+        )
+    return _RecordRow(source_id, uuid, text, json.loads(metadata), partition, digest, chunks)
+
+
+def _merged(record: _RecordRow, change: GivenRecord) -> Json:
+    """Return the metadata with the changes; null takes a key away."""
+    return without_none({**record.metadata, **change.metadata})
+
+
+def _partition_id(connection: apsw.Connection, target: Collection, name: str | None) -> int | None:
+    return ensure_partition(connection, target, None if name == DEFAULT_PARTITION else name)
+
+
 def _window_of(embedder: Embedder) -> Window:
     return Window(embedder.count_tokens, min(embedder.identity.max_tokens, LONGEST_RECORD))
 
 
-def _draft_new(record: NewRecord, embedder: Embedder, split: bool) -> tuple[SourceDraft, dict[bytes, str]]:
-    """Return the source to be, not yet in a collection or partition."""
+def _draft_new(record: GivenRecord, embedder: Embedder, split: bool) -> tuple[SourceDraft, dict[bytes, str]]:
+    """Return the source to be, not yet in a collection or partition, and digest -> text to embed."""
     window = _window_of(embedder)
-    text = RecordText(clean_text(record.text, record.place), check_metadata(record.metadata, record.place))
+    text = RecordText(clean_text(record.text or "", record.place), check_metadata(record.metadata, record.place))
     if split and window.count_tokens(text.embedded) > window.limit:
         return draft_split(text, 0, window)
     _check_length(text.embedded, record.place, window)
@@ -337,98 +435,3 @@ def _embed_texts(embedder: Embedder, texts: Mapping[bytes, str]) -> dict[bytes, 
         vectors = embedder.embed_passages([text for _, text in part]).astype("<f4", copy=False)
         vectors_by_digest |= {digest: Made(row.tobytes()) for (digest, _), row in zip(part, vectors, strict=True)}
     return vectors_by_digest
-
-
-def _store_record(
-    connection: apsw.Connection, target: Collection, record: NewRecord, draft: SourceDraft,
-    embeddings: Mapping[bytes, Made],
-) -> list[int]:  # fmt: skip
-    name = None if record.partition == DEFAULT_PARTITION else record.partition
-    partition_id = ensure_partition(connection, target, name)
-    placed = replace(draft, collection_id=target.id, partition_id=partition_id)
-    source_id = put_source(connection, placed, embeddings, target.model_id).source_id
-    return fetch_column(connection, "select id from chunks where source_id = ? order by position", (source_id,))
-
-
-def _find_record(connection: apsw.Connection, target: Collection, change: Change) -> _RecordRow:
-    row = fetch_one(
-        connection,
-        """
-        select sources.id, chunks.uuid, chunks.text, metadata, partitions.name, chunks.digest, chunk_count, format,
-            title
-        from chunks join sources on sources.id = source_id left join partitions on partitions.id = partition_id
-        where chunks.id = ? and sources.collection_id = ? and trashed_at is null
-        """,
-        (change.id, target.id),
-    )
-    if row is None:
-        raise NotFound(f"{change.place}: no record {change.id} in collection '{target.name}'.")
-    source_id, uuid, text, metadata, partition, digest, chunks, kind, title = row
-    if kind != FORMAT:
-        raise InvalidInput(
-            f"{change.place}: {change.id} belongs to the document '{title}', not to a record.",
-            hint="Change the file and refresh, or use add_document with replace.",
-        )
-    if chunks > 1 and (change.text is not None or "title" in (change.metadata or {})):
-        raise InvalidInput(
-            f"{change.place}: {change.id} is one of {chunks} chunks of a text that was split; its text and title stay.",
-            hint="Delete it and insert it again.",
-        )
-    return _RecordRow(source_id, uuid, text, json.loads(metadata), partition, digest, chunks)
-
-
-def _merged(stored: _RecordRow, change: Change) -> Json:
-    """Return the metadata with the changes; null takes a key away."""
-    return without_none({**stored.metadata, **(change.metadata or {})})
-
-
-def _redraft(target: Collection, stored: _RecordRow, change: Change) -> tuple[SourceDraft | None, dict[bytes, str]]:
-    """Return the record as it is to be; None for a split one, of which only metadata and partition change."""
-    if stored.chunks > 1:
-        return None, {}
-    text = RecordText(stored.text if change.text is None else change.text, _merged(stored, change))
-    return draft_whole(text, target.id, (change.id, stored.uuid))
-
-
-def _rewrite_record(
-    connection: apsw.Connection, target: Collection, stored: _RecordRow, change: Change, draft: SourceDraft | None,
-    embeddings: Mapping[bytes, Made], model_id: int,
-) -> None:  # fmt: skip
-    keep_version(connection, stored.source_id)
-    name = change.partition or stored.partition
-    partition_id = ensure_partition(connection, target, None if name == DEFAULT_PARTITION else name)
-    if draft is not None:
-        placed = replace(draft, partition_id=partition_id)
-        put_source(connection, placed, embeddings, model_id, replaces=stored.source_id)
-        return
-    metadata = json.dumps(_merged(stored, change), ensure_ascii=False)
-    connection.execute(
-        "update sources set metadata = ?, partition_id = ? where id = ?", (metadata, partition_id, stored.source_id)
-    )
-    bump_generations(connection, "content")
-
-
-@dataclass(frozen=True, slots=True)
-class _Source:
-    id: int
-    uuid: str
-    uri: str | None
-    chunks: tuple[int, ...]
-
-
-def _sources_of(connection: apsw.Connection, source_ids: Sequence[int], partition: str | None) -> list[_Source]:
-    """Return the sources of those ids, in that partition if one is named."""
-    if not source_ids:
-        return []
-    sql = """
-        select sources.id, sources.uuid, uri, coalesce(partitions.name, :default) from sources
-        left join partitions on partitions.id = partition_id
-        where sources.id in (select value from carray(:ids)) order by sources.id
-    """
-    rows = fetch_all(connection, sql, {"ids": apsw.carray(array("q", source_ids)), "default": DEFAULT_PARTITION})
-    sql = "select id from chunks where source_id = ?"
-    return [
-        _Source(source_id, uuid, uri, tuple(row[0] for row in fetch_all(connection, sql, (source_id,))))
-        for source_id, uuid, uri, name in rows
-        if partition is None or name == partition
-    ]

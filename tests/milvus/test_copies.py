@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from folders import write
 from milvus_program import connect_program
-from milvus_servers import LiteServer, needs_lite, open_backend, shared_server
+from milvus_servers import LiteServer, needs_lite, open_empty, shared_server
 
 from localmcp.cli.program import execute
 from localmcp.cli.session import Session
 from localmcp.errors import ConfigurationError, InvalidInput, ModelMismatch, NotFound, Unavailable
-from localmcp.milvus.backend import MilvusBackend
+from localmcp.milvus.collection import Milvus
 from localmcp.models import HashEmbedder
-from localmcp.records import milvus_copies
+from localmcp.records import copies
 from localmcp.storage.database import fetch_all
 from localmcp.tools import Scope
 from localmcp.workspace import Workspace, open_workspace
@@ -27,15 +27,15 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
-def milvus() -> Iterator[MilvusBackend]:
+def milvus() -> Iterator[Milvus]:
     """The shared server, empty."""
-    backend = open_backend(shared_server().uri)
+    backend = open_empty(shared_server().uri)
     yield backend
     backend.close()
 
 
 @pytest.fixture
-def workspace(tmp_path: Path, milvus: MilvusBackend) -> Iterator[Workspace]:
+def workspace(tmp_path: Path, milvus: Milvus) -> Iterator[Workspace]:
     """A file with three documents, and Milvus set."""
     docs = tmp_path / "docs"
     write(docs / "bees.md", "# Bees\n\nA hive has one queen.\n")
@@ -66,31 +66,35 @@ def live_chunks(workspace: Workspace, collection: str = "default") -> dict[int, 
         return dict(fetch_all(connection, sql, (collection,)))
 
 
-def assert_same(workspace: Workspace, milvus: MilvusBackend, collection: str = "default", name: str = "") -> None:
+def assert_same(workspace: Workspace, milvus: Milvus, collection: str = "default", name: str = "") -> None:
     """Milvus holds each chunk that the file finds, once, with its text and vector, and nothing else."""
-    found = [record for batch in milvus.records(name or collection) for record in batch]
-    assert {each.id: each.text for each in found} == live_chunks(workspace, collection)
-    assert len(found) == len({each.id for each in found}) == milvus.count(name or collection)
+    stored = milvus.open(name or collection)
+    found = [pair for batch in stored.rows() for pair in batch]
+    assert {number: row.text for number, row in found} == live_chunks(workspace, collection)
+    assert len(found) == len({number for number, _ in found}) == stored.count()
     with workspace.database.read() as connection:
         vectors = dict(fetch_all(connection, "select chunk_id, embedding from embeddings"))
-    for record in found:
-        assert np.allclose(record.vector, np.frombuffer(vectors[record.id], dtype="<f4"), atol=1e-6)
+    for number, row in found:
+        assert np.allclose(row.fields["vector"], np.frombuffer(vectors[number], dtype="<f4"), atol=1e-6)
 
 
 # ---------------------------------------------------------------- push
 
 
 def test_a_push_copies_everything_and_another_one_only_what_has_changed(
-    workspace: Workspace, milvus: MilvusBackend, tmp_path: Path
+    workspace: Workspace, milvus: Milvus, tmp_path: Path
 ) -> None:
     seen: list[tuple[int, int]] = []
     pushed = workspace.milvus_copies.push("default", progress=lambda done, total: seen.append((done, total)))
     chunks = live_chunks(workspace)
     assert pushed["vectors"] == pushed["sent"] == len(chunks) and seen[-1] == (len(chunks), len(chunks))
     assert_same(workspace, milvus)
-    assert milvus.describe("default").model.endswith(HashEmbedder().identity.fingerprint)
-    [record] = milvus.fetch("default", [min(chunks)]).values()
-    assert record.metadata["topic"] == "garden" and record.metadata["path"].endswith((".md", ".txt"))
+    stored = milvus.open("default")
+    assert (stored.model, stored.about["fingerprint"]) == ("hash", HashEmbedder().identity.fingerprint)
+    [row] = stored.read([min(chunks)]).values()
+    assert row.metadata["topic"] == "garden" and row.metadata["path"].endswith((".md", ".txt"))
+    assert row.fields["title"] in ("Bees", "Roses", "soil") and row.fields["path"] == row.metadata["path"]
+    assert row.fields["language"] == "english" and row.fields["date"]
     assert workspace.milvus_copies.push("default")["sent"] == 0
     workspace.library.add_text("Wax is made by bees.", title="Wax")
     workspace.library.remove([str(tmp_path / "docs" / "bees.md")])
@@ -98,23 +102,22 @@ def test_a_push_copies_everything_and_another_one_only_what_has_changed(
     assert_same(workspace, milvus)
 
 
-def test_a_copy_that_somebody_damaged_is_put_right_by_the_next_push(
-    workspace: Workspace, milvus: MilvusBackend
-) -> None:
+def test_a_copy_that_somebody_damaged_is_put_right_by_the_next_push(workspace: Workspace, milvus: Milvus) -> None:
     workspace.milvus_copies.push("default")
     ids = sorted(live_chunks(workspace))
-    [record] = milvus.fetch("default", ids[:1]).values()
-    milvus.delete("default", ids[1:2])
-    milvus.upsert("default", [type(record)(999_999, record.vector, "not ours")])
+    stored = milvus.open("default")
+    [row] = stored.read(ids[:1]).values()
+    stored.delete(ids[1:2])
+    stored.upsert([{name: row.fields[name] for name in row.fields if name != "sparse"} | {"id": 999_999}])
     assert workspace.milvus_copies.push("default")["sent"] == 2, "one was sent, one deleted"
-    assert milvus.fetch("default", [999_999]) == {}
+    assert stored.read([999_999]) == {}
     assert_same(workspace, milvus)
 
 
 def test_a_push_that_stops_anywhere_is_completed_by_the_next(
-    workspace: Workspace, milvus: MilvusBackend, monkeypatch: pytest.MonkeyPatch
+    workspace: Workspace, milvus: Milvus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(milvus_copies, "BATCH", 10)
+    monkeypatch.setattr(copies, "BATCH", 10)
     add_many(workspace, 35)
 
     def stop(done: int, total: int) -> None:
@@ -130,8 +133,9 @@ def test_a_push_that_stops_anywhere_is_completed_by_the_next(
 def test_the_tools_push_and_pull_what_the_caller_may_see(workspace: Workspace) -> None:
     call = workspace.registry.call
     pushed = call("push_collection", {"collection": "default", "name": "garden"}).value
-    assert (pushed["status"], pushed["name"]) == ("done", "garden")
-    assert call("pull_collection", {"collection": "garden", "name": "again"}).value["added"] == 3
+    assert (pushed["status"], pushed["result"]["name"]) == ("done", "garden")
+    assert call("job_status", {"jobId": pushed["jobId"]}).value["result"] == pushed["result"]
+    assert call("pull_collection", {"collection": "garden", "name": "again"}).value["result"]["added"] == 3
     add_many(workspace, 2, "secret")
     scope = Scope(caller="key", collections=frozenset({"default"}))
     for name in ("push_collection", "pull_collection"):
@@ -141,26 +145,17 @@ def test_the_tools_push_and_pull_what_the_caller_may_see(workspace: Workspace) -
 
 def test_the_commands_push_and_pull(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCALMCP_MODEL", "hash")
-    monkeypatch.setenv("MILVUS_ADDRESS", workspace.milvus_copies.milvus.server.uri)
+    monkeypatch.setenv("MILVUS_ADDRESS", workspace.settings.milvus_address)
     file = str(workspace.database.path)
     assert execute(Session(), ["--db", file, "push", "default", "--as", "cli", "--json"]) == 0
     assert execute(Session(), ["--db", file, "pull", "cli", "--as", "back", "--json"]) == 0
     assert set(live_chunks(workspace, "back").values()) == set(live_chunks(workspace).values())
 
 
-def sources(workspace: Workspace, collection: str) -> list[dict[str, Any]]:
-    sql = """
-        select uuid, title from sources join collections on collections.id = collection_id
-        where collections.name = ? and trashed_at is null
-    """
-    with workspace.database.read() as connection:
-        return [{"id": row[0], "title": row[1]} for row in fetch_all(connection, sql, (collection,))]
-
-
 def test_a_server_killed_in_the_middle_of_a_push_loses_and_doubles_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(milvus_copies, "BATCH", 10)
+    monkeypatch.setattr(copies, "BATCH", 10)
     server = LiteServer(tmp_path / "data")
     try:
         with open_at(tmp_path / "a.localmcp", server.uri) as workspace:
@@ -174,15 +169,13 @@ def test_a_server_killed_in_the_middle_of_a_push_loses_and_doubles_nothing(
                 workspace.milvus_copies.push("many", progress=kill)
             server.start()
             assert 0 < workspace.milvus_copies.push("many")["sent"] < 50
-            backend = MilvusBackend(workspace.milvus.server) if workspace.milvus else None
-            assert backend is not None
-            assert_same(workspace, backend, "many")
-            backend.close()
+            assert workspace.milvus is not None
+            assert_same(workspace, workspace.milvus, "many")
     finally:
         server.kill()
 
 
-def test_what_cannot_be_pushed_is_told(workspace: Workspace, milvus: MilvusBackend, tmp_path: Path) -> None:
+def test_what_cannot_be_pushed_is_told(workspace: Workspace, milvus: Milvus, tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="No collection 'nowhere'"):
         workspace.milvus_copies.push("nowhere")
     with workspace.database.write() as connection:
@@ -195,7 +188,7 @@ def test_what_cannot_be_pushed_is_told(workspace: Workspace, milvus: MilvusBacke
         with pytest.raises(InvalidInput, match="made by another localmcp file.*--as"):
             other.milvus_copies.push("default")
         assert other.milvus_copies.push("default", "default of b")["vectors"] == 1
-    assert milvus.collections() == ["default", "default of b"]
+    assert milvus.names() == ["default", "default of b"]
     with open_workspace(tmp_path / "c.localmcp", model="hash") as unset:
         unset.library.add_text("Something.", title="T")
         with pytest.raises(ConfigurationError, match="No Milvus is set.*milvus_address"):
@@ -207,12 +200,12 @@ def query(workspace: Workspace, sql: str) -> list[Any]:
         return fetch_all(connection, sql)
 
 
-def test_vectors_of_another_model_replace_the_copy(workspace: Workspace, milvus: MilvusBackend) -> None:
+def test_vectors_of_another_model_replace_the_copy(workspace: Workspace, milvus: Milvus) -> None:
     workspace.milvus_copies.push("default")
     embed_anew(workspace)
     workspace.milvus_copies.push("default")
-    assert milvus.describe("default").model.startswith("another#")
-    assert milvus.count("default") == len(live_chunks(workspace))
+    stored = milvus.open("default", fresh=True)
+    assert stored.model == "another" and stored.count() == len(live_chunks(workspace))
 
 
 def embed_anew(workspace: Workspace) -> None:
@@ -233,7 +226,7 @@ def embed_anew(workspace: Workspace) -> None:
 
 
 def test_a_pulled_collection_is_the_documents_it_was_made_of(
-    workspace: Workspace, milvus: MilvusBackend, tmp_path: Path
+    workspace: Workspace, milvus: Milvus, tmp_path: Path
 ) -> None:
     workspace.library.add_text("# Wax\n\nMade by bees.", title="Wax", partition="2024-01", metadata={"year": 2024})
     workspace.milvus_copies.push("default")
@@ -250,7 +243,7 @@ def test_a_pulled_collection_is_the_documents_it_was_made_of(
         assert len([row for row, _ in other.library.trashed() if row.uuid.startswith("trash:")]) == 2
         assert sorted(row[:2] for row in query(other, WHOLE)) == sorted(row[:2] for row in before)
         other.library.remove(["Wax"])
-        assert other.milvus_copies.pull("default").trashed == 1
+        assert other.milvus_copies.pull("default").skipped == 1
 
 
 WHOLE = """
@@ -261,7 +254,7 @@ WHOLE = """
 """
 
 
-def test_a_collection_of_another_program_becomes_short_documents(milvus: MilvusBackend, tmp_path: Path) -> None:
+def test_a_collection_of_another_program_becomes_short_documents(milvus: Milvus, tmp_path: Path) -> None:
     embedder = HashEmbedder()
     texts = ["Bees make honey.", "Roses need water.", ""]
     vectors = embedder.embed_passages([*texts[:2], "nothing"])
@@ -274,7 +267,7 @@ def test_a_collection_of_another_program_becomes_short_documents(milvus: MilvusB
         with pytest.raises(ModelMismatch, match="does not say which model.*--assume-model"):
             workspace.milvus_copies.pull("theirs")
         pulled = workspace.milvus_copies.pull("theirs", "here", assume_model=True)
-        assert (pulled.added, pulled.empty) == (2, 1)
+        assert (pulled.added, pulled.skipped) == (2, 1)
         [hit] = workspace.registry.call("search", {"query": "honey bees", "collection": "here", "limit": 1}).value[
             "results"
         ]
@@ -282,9 +275,7 @@ def test_a_collection_of_another_program_becomes_short_documents(milvus: MilvusB
         assert workspace.milvus_copies.pull("theirs", "here", assume_model=True).unchanged == 2
 
 
-def test_vectors_of_two_models_are_not_mixed_by_a_pull(
-    workspace: Workspace, milvus: MilvusBackend, tmp_path: Path
-) -> None:
+def test_vectors_of_two_models_are_not_mixed_by_a_pull(workspace: Workspace, milvus: Milvus, tmp_path: Path) -> None:
     workspace.milvus_copies.push("default")
     with open_at(tmp_path / "b.localmcp", milvus.server.uri) as other:
         other.library.add_text("Something.", title="T")
@@ -294,6 +285,3 @@ def test_vectors_of_two_models_are_not_mixed_by_a_pull(
             other.milvus_copies.pull("default")
         with pytest.raises(NotFound, match="collection not found"):
             other.milvus_copies.pull("nowhere")
-
-
-# ---------------------------------------------------------------- tools and commands

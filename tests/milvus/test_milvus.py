@@ -20,11 +20,11 @@ from hypothesis import strategies as st
 from milvus_program import connect_program
 from milvus_servers import (
     LiteServer,
-    backend_params,
-    backends,
+    milvus_kinds,
     needs_lite,
     needs_real,
-    open_backend,
+    open_empty,
+    opened,
     real_server,
     shared_server,
 )
@@ -39,15 +39,36 @@ from localmcp.errors import (
     NotFound,
     Unavailable,
 )
-from localmcp.index.backend import Record
 from localmcp.index.conditions import evaluate, parse_condition
 from localmcp.milvus import client as milvus_client
-from localmcp.milvus.backend import MilvusBackend, open_milvus
 from localmcp.milvus.client import Server
-from localmcp.milvus.schema import decode_name, encode_name, fit_metadata, fit_text
+from localmcp.milvus.collection import Milvus, MilvusCollection, decode_name, encode_name, open_milvus
+from localmcp.wording.normalize import index_text
 
 DIMENSION = 16
-MODEL = "a-model#0123456789abcdef"
+ABOUT = {"identity": {"name": "a-model", "dimension": DIMENSION}, "fingerprint": "0123456789abcdef"}
+
+
+def row(number: int, vector: Any, text: str = "t", metadata: Any = None, partition: str = "_default") -> dict[str, Any]:
+    """A passage as it is sent."""
+    texts = dict.fromkeys(("title", "heading", "path", "date", "document"), "")
+    return {
+        **texts, "id": number, "vector": vector.tolist(), "text": text, "language": "english", "position": 0,
+        "words": index_text(text, "english"), "digest": number, "metadata": metadata or {}, "partition": partition,
+        "origin": {},
+    }  # fmt: skip
+
+
+def filled(milvus: Milvus, *rows: dict[str, Any], name: str = "docs") -> MilvusCollection:
+    collection = milvus.create(name, ABOUT)
+    collection.upsert(rows)
+    return collection
+
+
+def nearest(collection: MilvusCollection, vectors: Any, limit: int, **options: Any) -> list[list[Any]]:
+    """The ids that are nearest to each vector."""
+    found = collection.search(["?"] * len(vectors), vectors, limit, **options)
+    return [[hit.id for hit in hits] for hits in found]
 
 
 def unit_vectors(count: int, seed: int = 7) -> Any:
@@ -55,18 +76,16 @@ def unit_vectors(count: int, seed: int = 7) -> Any:
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
-@pytest.fixture(params=backend_params)
-def milvus(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MilvusBackend]:
-    with backends[request.param](tmp_path) as backend:
-        assert isinstance(backend, MilvusBackend)
-        yield backend
+@pytest.fixture(params=milvus_kinds)
+def milvus(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Milvus]:
+    with opened(request.param, tmp_path) as milvus:
+        yield milvus
 
 
 @pytest.fixture
-def lite(tmp_path: Path) -> Iterator[MilvusBackend]:
-    with backends["milvus-lite"](tmp_path) as backend:
-        assert isinstance(backend, MilvusBackend)
-        yield backend
+def lite(tmp_path: Path) -> Iterator[Milvus]:
+    with opened("milvus-lite", tmp_path) as milvus:
+        yield milvus
 
 
 @pytest.fixture
@@ -85,48 +104,51 @@ def address_of(listener: socket.socket) -> str:
 # ---------------------------------------------------------------- searching, alike everywhere
 
 
-def test_equal_scores_come_by_id_even_where_the_limit_cuts_them(milvus: MilvusBackend) -> None:
-    vectors = unit_vectors(200)
-    vectors[20:120] = vectors[3]
-    milvus.create("docs", DIMENSION, MODEL)
-    milvus.upsert("docs", [Record(each, vectors[each], "t") for each in reversed(range(200))])
-    [found] = milvus.search("docs", vectors[3:4], 10)
-    assert [each.id for each in found] == [3, *range(20, 29)]
-    assert {each.score for each in found} == {1.0}
-
-
-def test_exact_search_finds_what_comparing_everything_finds(milvus: MilvusBackend) -> None:
+def test_search_finds_what_comparing_everything_finds(milvus: Milvus) -> None:
     vectors, queries = unit_vectors(1500), unit_vectors(5, seed=8)
-    milvus.create("docs", DIMENSION, MODEL)
-    milvus.upsert("docs", [Record(each, vector, "t") for each, vector in enumerate(vectors)])
-    found = milvus.search("docs", queries, 10)
-    for query, neighbors in zip(queries, found, strict=True):
-        assert [each.id for each in neighbors] == np.argsort(-(vectors @ query), kind="stable")[:10].tolist()
-        assert [each.score for each in neighbors] == pytest.approx(np.sort(vectors @ query)[::-1][:10], abs=1e-5)
+    collection = filled(milvus, *(row(number, vector) for number, vector in enumerate(vectors)))
+    for query, hits in zip(queries, collection.search(["?"] * 5, queries, 10), strict=True):
+        assert [hit.id for hit in hits] == np.argsort(-(vectors @ query), kind="stable")[:10].tolist()
+        assert [hit.cosine for hit in hits] == pytest.approx(np.sort(vectors @ query)[::-1][:10], abs=1e-5)
 
 
-def test_a_record_that_moves_to_another_partition_is_there_once(milvus: MilvusBackend) -> None:
+def test_milvus_finds_words_itself_and_says_both_scores(milvus: Milvus) -> None:
+    vectors, texts = unit_vectors(4), ["bees make honey", "wasps make none", "roses", "pruning roses in winter"]
+    collection = filled(milvus, *(row(n, vectors[n], text) for n, text in enumerate(texts)))
+    [hits] = collection.search(["a pruned rose"], vectors[:1], 2, by_words=True)
+    if not collection.has_words:
+        assert all(hit.bm25 is None for hit in hits)
+        return
+    by_id = {hit.id: hit for hit in hits}
+    assert by_id[0].cosine == pytest.approx(1) and by_id[0].bm25 is None
+    assert by_id[3].bm25 is not None and {2, 3} <= by_id.keys()
+    [both] = collection.search(["honey"], vectors[:1], 1, by_words=True)
+    assert both[0].cosine is not None and both[0].bm25 is not None
+
+
+def test_a_passage_that_moves_to_another_partition_is_there_once(milvus: Milvus) -> None:
     [vector] = unit_vectors(1)
-    milvus.create("docs", DIMENSION, MODEL)
+    collection = milvus.create("docs", ABOUT)
     for partition in ("2024-01", "_default", "für alle"):
-        milvus.upsert("docs", [Record(1, vector, partition, partition=partition)])
-        space = milvus.describe("docs")
-        assert (space.count, space.partitions[partition]) == (1, 1)
-        assert [each.id for each in milvus.search("docs", vector[None, :], 5, partition=partition)[0]] == [1]
-        assert milvus.fetch("docs", [1])[1].text == partition
+        collection.upsert([row(1, vector, partition, partition=partition)])
+        assert collection.count() == 1 and collection.partitions()[partition] == 1
+        assert nearest(collection, vector[None, :], 5, partition=partition) == [[1]]
+        assert collection.read([1])[1].text == partition
 
 
-def test_records_come_back_whole_and_by_id(milvus: MilvusBackend) -> None:
+def test_passages_come_back_whole_and_by_id(milvus: Milvus) -> None:
     vectors = unit_vectors(30)
     metadata = {"lang": "it", "year": 2020, "tags": ["a", "b"], "deep": {"x": None, "y": 1.5}, "ok": True}
-    records = [Record(each, vectors[each], f"testo {each} à 日本", metadata, "part") for each in range(30)]
-    milvus.create("docs", DIMENSION, MODEL)
-    milvus.upsert("docs", records[::-1])
-    found = [record for batch in milvus.records("docs", 7) for record in batch]
-    assert [each.id for each in found] == list(range(30))
-    assert (found[3].text, found[3].metadata, found[3].partition) == (records[3].text, metadata, "part")
-    assert np.allclose(found[3].vector, vectors[3], atol=1e-6)
-    assert list(milvus.fetch("docs", [5, 999, 4])) in ([5, 4], [4, 5])
+    rows = [row(n, vectors[n], f"testo {n} à 日本", metadata, "part") for n in range(30)]
+    collection = filled(milvus, *rows[::-1])
+    found = [pair for batch in collection.rows(7) for pair in batch]
+    assert [number for number, _ in found] == list(range(30))
+    assert (found[3][1].text, found[3][1].metadata) == (rows[3]["text"], metadata)
+    assert found[3][1].fields["partition"] == "part"
+    assert np.allclose(found[3][1].fields["vector"], vectors[3], atol=1e-6)
+    assert {*collection.read([5, 999, 4])} == {4, 5}
+    collection.delete([4, 999])
+    assert {*collection.read([5, 999, 4])} == {5} and collection.count() == 29
 
 
 METADATA = st.dictionaries(
@@ -167,15 +189,15 @@ CONDITIONS = st.recursive(
 
 @needs_lite
 def test_conditions_mean_on_a_lite_server_what_they_mean_in_python() -> None:
-    assert_conditions_agree(open_backend(shared_server().uri), 60)
+    assert_conditions_agree(open_empty(shared_server().uri), 60)
 
 
 @needs_real
 def test_conditions_mean_on_a_real_server_what_they_mean_in_python() -> None:
-    assert_conditions_agree(open_backend(real_server(), timeout=60), 100)
+    assert_conditions_agree(open_empty(real_server(), timeout=60), 100)
 
 
-def assert_conditions_agree(milvus: MilvusBackend, examples: int) -> None:
+def assert_conditions_agree(milvus: Milvus, examples: int) -> None:
     """One collection with many kinds of metadata; every condition must find those that `evaluate` finds."""
     held: list[dict[str, Any]] = []
 
@@ -186,8 +208,8 @@ def assert_conditions_agree(milvus: MilvusBackend, examples: int) -> None:
 
     collect()
     vectors = unit_vectors(len(held))
-    milvus.create("conditions", DIMENSION, MODEL)
-    milvus.upsert("conditions", [Record(i, vectors[i], "t", metadata) for i, metadata in enumerate(held)])
+    rows = (row(i, vectors[i], metadata=metadata) for i, metadata in enumerate(held))
+    collection = filled(milvus, *rows, name="conditions")
 
     @settings(
         max_examples=examples, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck)
@@ -196,110 +218,100 @@ def assert_conditions_agree(milvus: MilvusBackend, examples: int) -> None:
     def agree(given_condition: dict[str, Any]) -> None:
         condition = parse_condition(given_condition)
         assert condition is not None
-        [found] = milvus.search("conditions", vectors[:1], len(held), condition=condition)
+        [found] = nearest(collection, vectors[:1], len(held), condition=condition)
         expected = {i for i, metadata in enumerate(held) if evaluate(condition, metadata)}
-        assert {each.id for each in found} == expected, given_condition
+        assert {*found} == expected, given_condition
 
     agree()
 
 
-def test_a_condition_that_few_fulfil_is_looked_for_deep_enough(milvus: MilvusBackend) -> None:
+def test_a_condition_that_few_fulfil_is_looked_for_deep_enough(milvus: Milvus) -> None:
     # Lite takes true for 1, so that its filter lets all of these through.
     vectors = unit_vectors(400)
-    milvus.create("docs", DIMENSION, MODEL)
-    milvus.upsert("docs", [Record(i, vectors[i], "t", {"x": 1 if i % 100 == 0 else True}) for i in range(400)])
-    [found] = milvus.search("docs", vectors[:1], 3, condition=parse_condition({"x": 1}))
-    assert {each.id for each in found} <= {0, 100, 200, 300} and len(found) == 3
+    collection = filled(milvus, *(row(i, vectors[i], metadata={"x": 1 if i % 100 == 0 else True}) for i in range(400)))
+    [found] = nearest(collection, vectors[:1], 3, condition=parse_condition({"x": 1}))
+    assert {*found} <= {0, 100, 200, 300} and len(found) == 3
 
 
 # ---------------------------------------------------------------- other people's collections
 
 
-def test_a_collection_of_another_program_is_searched_and_read_but_not_changed(milvus: MilvusBackend) -> None:
+def test_a_collection_of_another_program_is_searched_and_read_but_not_changed(milvus: Milvus) -> None:
     client = connect_program(milvus.server.uri)
     vectors = unit_vectors(4)
     client.create_collection(
-        "theirs",
-        dimension=DIMENSION,
-        metric_type="L2",
-        id_type="string",
-        max_length=40,
-        primary_field_name="pk",
+        "theirs", dimension=DIMENSION, metric_type="L2", id_type="string", max_length=40, primary_field_name="pk",
         vector_field_name="emb",
-    )
+    )  # fmt: skip
     rows = [
         {"pk": f"k{i}", "emb": vectors[i].tolist(), "body": f"body {i}", "lang": ["it", "en"][i % 2]} for i in range(4)
     ]
     client.upsert("theirs", rows)
     client.close()
-    [found] = milvus.search("theirs", vectors[2:3], 2)
-    wanted: Any = "k2"
-    assert found[0].id == wanted and found[0].score == pytest.approx(1.0)
-    assert 0 < found[1].score < 1
-    record = milvus.fetch("theirs", [wanted])[wanted]
-    assert (record.text, record.metadata) == ("body 2", {"body": "body 2", "lang": "it"})
-    [italian] = milvus.search("theirs", vectors[1:2], 4, condition=parse_condition({"lang": "it"}))
-    assert sorted(str(each.id) for each in italian) == ["k0", "k2"]
-    assert (milvus.describe("theirs").model, milvus.about("theirs")) == ("", None)
+    collection = milvus.open("theirs")
+    [hits] = collection.search(["?"], vectors[2:3], 2)
+    assert hits[0].id == "k2" and hits[0].cosine == pytest.approx(1.0) and 0 < hits[1].cosine < 1
+    stored = collection.read(["k2"])["k2"]
+    assert (stored.text, stored.metadata) == ("body 2", {"body": "body 2", "lang": "it"})
+    [italian] = nearest(collection, vectors[1:2], 4, condition=parse_condition({"lang": "it"}))
+    assert sorted(italian) == ["k0", "k2"]
+    assert (collection.model, collection.is_ours, collection.count()) == ("", False, 4)
     with pytest.raises(InvalidInput, match="made by another program"):
-        milvus.delete("theirs", [wanted])
+        collection.delete([1])
 
 
-def test_a_collection_that_was_released_is_loaded_again(milvus: MilvusBackend) -> None:
+def test_a_collection_that_was_released_is_loaded_again(milvus: Milvus) -> None:
     vectors = unit_vectors(3)
-    milvus.create("docs", DIMENSION, MODEL)
-    milvus.upsert("docs", [Record(i, vectors[i], "t") for i in range(3)])
+    collection = filled(milvus, *(row(i, vectors[i]) for i in range(3)))
     client = connect_program(milvus.server.uri)
     client.release_collection("docs")
     client.close()
-    assert [each.id for each in milvus.search("docs", vectors[1:2], 1)[0]] == [1]
+    assert nearest(collection, vectors[1:2], 1) == [[1]]
 
 
 # ---------------------------------------------------------------- what cannot be done
 
 
-def test_every_misfit_is_told_with_its_meaning(milvus: MilvusBackend) -> None:
+def test_every_misfit_is_told_with_its_meaning(milvus: Milvus) -> None:
     vectors = unit_vectors(2)
-    milvus.create("docs", DIMENSION, MODEL)
+    collection = milvus.create("docs", ABOUT)
     with pytest.raises(NotFound, match="collection not found"):
-        milvus.search("nowhere", vectors, 3)
+        milvus.open("nowhere")
     with pytest.raises(NotFound, match=r"partition 'nope' not found.*_default"):
-        milvus.search("docs", vectors, 3, partition="nope")
-    with pytest.raises(ModelMismatch, match="16 dimensions.*makes 8"):
-        milvus.search("docs", vectors[:, :8], 3)
-    with pytest.raises(ModelMismatch, match="16 dimensions.*makes 8"):
-        milvus.upsert("docs", [Record(1, vectors[0][:8], "t")])
-    with pytest.raises(ModelMismatch, match="a-model#0123456789abcdef.*other#fedcba9876543210"):
-        milvus.create("docs", DIMENSION, "other#fedcba9876543210")
-    for call in (milvus.drop, milvus.describe):
-        with pytest.raises(NotFound, match="collection not found"):
-            call("nowhere")
+        nearest(collection, vectors, 3, partition="nope")
+    with pytest.raises(ModelMismatch, match=r"16 dimensions \(a-model\).*makes 8"):
+        nearest(collection, vectors[:, :8], 3)
+    with pytest.raises(ModelMismatch, match="not of the length"):
+        collection.upsert([row(1, vectors[0][:8])])
+    milvus.drop("docs")
+    with pytest.raises(NotFound, match="collection not found"):
+        nearest(collection, vectors, 3)
 
 
-def test_a_database_that_is_not_there_is_named_as_the_reason(milvus: MilvusBackend) -> None:
-    backend = MilvusBackend(Server(milvus.server.uri, database="nowhere", timeout=20))
+def test_a_database_that_is_not_there_is_named_as_the_reason(milvus: Milvus) -> None:
+    backend = Milvus(Server(milvus.server.uri, database="nowhere", timeout=20))
     with pytest.raises(NotFound, match="no such database"):
-        backend.collections()
+        backend.names()
     backend.close()
 
 
 @needs_lite
 def test_a_silent_server_ends_the_call_at_its_time_out_and_says_what_to_check(silent: socket.socket) -> None:
-    backend = MilvusBackend(Server(address_of(silent), timeout=0.5))
+    backend = Milvus(Server(address_of(silent), timeout=0.5))
     with pytest.raises(Unavailable, match=r"did not answer within 0.5 s.*address and port"):
-        backend.search("docs", unit_vectors(1), 3)
+        backend.open("docs")
     backend.close()
 
 
 @needs_lite
 def test_calls_that_wait_for_the_same_silent_server_wait_together(silent: socket.socket) -> None:
-    backend = MilvusBackend(Server(address_of(silent), timeout=1.5))
+    backend = Milvus(Server(address_of(silent), timeout=1.5))
     milvus_client.load_library()
     failures: list[Exception] = []
 
     def call() -> None:
         try:
-            backend.collections()
+            backend.names()
         except Unavailable as error:
             failures.append(error)
 
@@ -331,27 +343,27 @@ def test_a_server_that_falls_silent_later_ends_the_call_too_and_is_found_when_it
     if not hasattr(signal, "SIGSTOP"):
         pytest.skip("no SIGSTOP here")
     server = LiteServer(tmp_path / "data")
-    backend, hasty = open_backend(server.uri), MilvusBackend(Server(server.uri, timeout=0.3))
+    backend, hasty = open_empty(server.uri), Milvus(Server(server.uri, timeout=0.3))
     vectors = unit_vectors(2)
     try:
-        backend.create("docs", DIMENSION, MODEL)
-        backend.upsert("docs", [Record(1, vectors[1], "t")])
+        collection = filled(backend, row(1, vectors[1]))
+        slow = hasty.open("docs")
         os.kill(server.process.pid, signal.SIGSTOP)
         for call in (
-            lambda: hasty.search("docs", vectors, 3),
-            lambda: hasty.upsert("docs", [Record(2, vectors[0], "t")]),
-            lambda: hasty.describe("docs"),
-            lambda: list(hasty.records("docs")),
+            lambda: nearest(slow, vectors, 3),
+            lambda: slow.upsert([row(2, vectors[0])]),
+            lambda: hasty.open("docs", fresh=True),
+            lambda: list(slow.rows()),
         ):
             with pytest.raises(Unavailable, match="did not answer within 0.3 s"):
                 call()
         os.kill(server.process.pid, signal.SIGCONT)
-        assert [each.id for each in backend.search("docs", vectors[1:], 3)[0]] == [1]
+        assert nearest(collection, vectors[1:], 3) == [[1]]
         server.kill()
         with pytest.raises(Unavailable, match="cannot be reached"):
-            backend.search("docs", vectors, 3)
+            nearest(collection, vectors, 3)
         server.start()
-        assert [each.id for each in backend.search("docs", vectors[1:], 3)[0]] == [1]
+        assert nearest(collection, vectors[1:], 3) == [[1]]
     finally:
         server.kill()
         backend.close()
@@ -360,9 +372,9 @@ def test_a_server_that_falls_silent_later_ends_the_call_too_and_is_found_when_it
 
 @needs_lite
 def test_nobody_at_the_address_is_told_at_once() -> None:
-    backend = MilvusBackend(Server("http://127.0.0.1:1", timeout=30))
+    backend = Milvus(Server("http://127.0.0.1:1", timeout=30))
     with pytest.raises(Unavailable, match="cannot be reached.*Check that the server runs"):
-        backend.collections()
+        backend.names()
     backend.close()
 
 
@@ -370,24 +382,24 @@ def test_nobody_at_the_address_is_told_at_once() -> None:
 def test_wrong_credentials_are_told_apart_from_a_server_that_is_not_there() -> None:
     uri = real_server("auth")
     for token in ("", "root:wrong", "nobody:Milvus"):
-        backend = MilvusBackend(Server(uri, token=token, timeout=20))
+        backend = Milvus(Server(uri, token=token, timeout=20))
         with pytest.raises(AccessDenied, match="refused the credentials.*milvus_username") as caught:
-            backend.collections()
+            backend.names()
         assert "wrong" not in str(caught.value)
         backend.close()
-    backend = MilvusBackend(Server(uri, token="root:Milvus", timeout=20))
-    assert backend.collections() == []
+    backend = Milvus(Server(uri, token="root:Milvus", timeout=20))
+    assert backend.names() == []
     backend.close()
 
 
-def test_a_milvus_lite_file_that_another_process_has_open_is_told_as_such(lite: MilvusBackend) -> None:
-    lite.collections()
+def test_a_milvus_lite_file_that_another_process_has_open_is_told_as_such(lite: Milvus) -> None:
+    lite.names()
     code = f"""
 from localmcp.errors import Unavailable
-from localmcp.milvus.backend import MilvusBackend
+from localmcp.milvus.collection import Milvus
 from localmcp.milvus.client import Server
 try:
-    MilvusBackend(Server({lite.server.uri!r})).collections()
+    Milvus(Server({lite.server.uri!r})).names()
 except Unavailable as error:
     print(error)
 """
@@ -425,11 +437,11 @@ def test_no_env_file_is_loaded_and_nothing_is_written_to_stderr(tmp_path: Path) 
     code = """
 import os
 from localmcp.errors import Unavailable
-from localmcp.milvus.backend import MilvusBackend
+from localmcp.milvus.collection import Milvus
 from localmcp.milvus.client import Server
 for address in ("http://127.0.0.1:1", "https://127.0.0.1:1"):
     try:
-        MilvusBackend(Server(address, timeout=1)).collections()
+        Milvus(Server(address, timeout=1)).names()
     except Unavailable:
         print("unavailable")
 print(os.environ.get("LEAKED_FROM_ENV_FILE"))
@@ -446,10 +458,10 @@ def test_without_the_extra_the_message_says_how_to_install_it(tmp_path: Path) ->
 import sys
 sys.modules["pymilvus"] = None
 from localmcp.errors import MissingExtra
-from localmcp.milvus.backend import MilvusBackend
+from localmcp.milvus.collection import Milvus
 from localmcp.milvus.client import Server
 try:
-    MilvusBackend(Server("http://127.0.0.1:1")).collections()
+    Milvus(Server("http://127.0.0.1:1")).names()
 except MissingExtra as error:
     print(error)
 """
@@ -458,22 +470,15 @@ except MissingExtra as error:
 
 
 @needs_lite
-def test_one_client_serves_everybody_with_the_same_address_and_ends_with_the_last(tmp_path: Path) -> None:
-    server = Server(str(tmp_path / "one.db"))
-    first, second = MilvusBackend(server), MilvusBackend(server)
-    other = MilvusBackend(Server(str(tmp_path / "one.db"), database="another"))
-    assert first._client is second._client
-    assert first._client is not other._client
-    first.create("docs", DIMENSION, MODEL)
+def test_a_lite_file_is_free_for_others_when_it_is_closed(tmp_path: Path) -> None:
+    first = Milvus(Server(str(tmp_path / "one.db")))
+    first.create("docs", ABOUT)
     first.close()
     first.close()
-    assert second.collections() == ["docs"]
-    second.close()
-    other.close()
     code = f"""
-from localmcp.milvus.backend import MilvusBackend
+from localmcp.milvus.collection import Milvus
 from localmcp.milvus.client import Server
-print(MilvusBackend(Server({server.uri!r})).collections())
+print(Milvus(Server({first.server.uri!r})).names())
 """
     assert run_apart(code, tmp_path).stdout.strip() == "['docs']"
 
@@ -554,11 +559,10 @@ def test_a_name_that_is_too_long_for_milvus_is_refused() -> None:
         encode_name("日" * 100)
 
 
-def test_texts_and_metadata_are_cut_to_what_a_field_takes(milvus: MilvusBackend) -> None:
+def test_texts_and_metadata_are_cut_to_what_a_field_takes(milvus: Milvus) -> None:
     [vector] = unit_vectors(1)
-    text, metadata = "日本" * 20_000, {"small": 1, "large": "x" * 70_000}
-    milvus.create("docs", DIMENSION, MODEL)
-    milvus.upsert("docs", [Record(1, vector, text, metadata)])
-    record = milvus.fetch("docs", [1])[1]
-    assert (record.text, record.metadata) == (text[: 65_535 // 3], {"small": 1})
-    assert (fit_text("short"), fit_metadata({"a": 1})) == ("short", {"a": 1})
+    text = "日本" * 20_000
+    collection = filled(milvus, row(1, vector, text, {"small": 1, "large": "x" * 70_000}))
+    stored = collection.read([1])[1]
+    assert stored.text == text[: len(stored.text)] and len(stored.text) > 21_000
+    assert stored.metadata == {"small": 1}

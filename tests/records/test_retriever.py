@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from file_backend import FileBackend
+from milvus_servers import needs_lite, open_empty, shared_server
 
 from localmcp.config import Settings
-from localmcp.errors import InvalidInput, LocalMCPError, ModelUnavailable, Unavailable
-from localmcp.index.index import Index
+from localmcp.errors import InvalidInput, LocalMCPError, ModelUnavailable
+from localmcp.index.conditions import evaluate, parse_condition
 from localmcp.models import HashEmbedder, LazyEmbedder
-from localmcp.storage.database import Database
 from localmcp.tools import Answer, Scope
 from localmcp.workspace import Workspace
 
@@ -28,20 +28,74 @@ TEXTS = [
 ]
 
 
+CONDITIONS: list[dict[str, Any]] = [
+    {"lang": "en"},
+    {"lang": ["it", "fr"]},
+    {"lang": {"prefix": "en"}},
+    {"year": {"gte": 2020}},
+    {"year": {"gt": 2017, "lt": 2023}},
+    {"year": "2023"},
+    {"year": {"lte": "3"}},
+    {"open": True},
+    {"open": False},
+    {"tags": "ai"},
+    {"tags": [1]},
+    {"tags": True},
+    {"author.name": "Ann"},
+    {"title": {"prefix": "A title"}},
+    {"missing": 1},
+    {"not": {"missing": 1}},
+    {"not": {"lang": "en"}},
+    {"not": {"year": {"gte": 2000}}},
+    {"or": [{"lang": "it"}, {"tags": "nlp"}]},
+    {"and": [{"lang": "en"}, {"not": {"year": {"lt": 2020}}}]},
+    {"not": {"or": [{"lang": "en"}, {"open": True}]}},
+]
+METADATA: list[dict[str, Any]] = [
+    {"year": 2017, "lang": "en", "tags": ["ai", "nlp"]},
+    {"year": 2020, "lang": "it", "open": True},
+    {"year": 2023, "lang": "en", "author": {"name": "Ann"}},
+    {"year": "2023", "open": False},
+    {"lang": "english"},
+    {"tags": [1, True], "title": "A title of its own"},
+]
+
+everywhere = pytest.mark.parametrize("place", ["file", pytest.param("milvus", marks=needs_lite)])
+"""One body for a collection in the file and one that only Milvus has."""
+
+
 @pytest.fixture
-def workspace(tmp_path: Path) -> Iterator[Workspace]:
-    with Workspace(Settings(database=tmp_path / "library.localmcp", model="hash", folders=(tmp_path,))) as workspace:
+def place() -> str:
+    return "file"
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, place: str) -> Iterator[Workspace]:
+    address = shared_server().uri if place == "milvus" else ""
+    if address:
+        open_empty(address).close()
+    settings = Settings(database=tmp_path / "library.localmcp", model="hash", folders=(tmp_path,))
+    with Workspace(replace(settings, milvus_address=address, milvus_timeout=30)) as workspace:
         yield workspace
 
 
 @pytest.fixture
-def ids(workspace: Workspace) -> list[int]:
+def ids(workspace: Workspace, place: str) -> list[int]:
     """Chunk ids of TEXTS, in the collection `papers`."""
     records = [
         {"text": text, "metadata": metadata, **({"partition_name": partition} if partition else {})}
         for text, metadata, partition in TEXTS
     ]
-    return call(workspace, "insert_records", collection_name="papers", records=records).value["ids"]
+    return insert(workspace, place, records)
+
+
+def insert(workspace: Workspace, place: str, records: list[dict[str, Any]]) -> list[int]:
+    """Put records into `papers`, which is then on Milvus only if that is the place; return their ids."""
+    ids = call(workspace, "insert_records", collection_name="papers", records=records).value["ids"]
+    if place == "milvus":
+        workspace.milvus_copies.push("papers")
+        call(workspace, "drop_collection", collection_name="papers", confirm=True)
+    return ids
 
 
 def call(workspace: Workspace, tool: str, scope: Scope | None = None, **arguments: Any) -> Answer:
@@ -63,21 +117,11 @@ def refusal(workspace: Workspace, **arguments: Any) -> str:
     return answer.value["error"]
 
 
-class TestFinding:
+@everywhere
+class TestEverywhere:
     def test_the_text_itself_comes_first_with_everything_as_stored(self, workspace: Workspace, ids: list[int]) -> None:
         [first] = retrieve(workspace, TEXTS[4][0], top_k=1)
         assert first == {"id": ids[4], "text": TEXTS[4][0], "score": pytest.approx(1.0), "metadata": TEXTS[4][1]}
-
-    @pytest.mark.parametrize("mode", ["semantic", "hybrid"])
-    def test_a_range_of_dates_narrows_what_is_searched(self, workspace: Workspace, mode: str) -> None:
-        records = [{"text": f"Bread diary of {day}", "metadata": {"date": day}} for day in ("2024-03-01", "2025-03-01")]
-        call(workspace, "insert_records", collection_name="papers", records=records)
-        options = {"mode": mode, "until": "2026-01-01"}
-        in_2025 = retrieve(workspace, "bread diary", since="2025", **options)
-        assert [result["text"] for result in in_2025] == ["Bread diary of 2025-03-01"]
-        assert len(retrieve(workspace, "bread diary", **options)) == 2
-        question = {"collection_name": "papers", "texts": ["bread"], "since": "soon"}
-        assert "since: 'soon' is no date" in refusal(workspace, **question)
 
     def test_several_texts_give_one_list_best_first_each_chunk_once(self, workspace: Workspace, ids: list[int]) -> None:
         asked = [TEXTS[0][0], TEXTS[3][0], "bread"]
@@ -90,15 +134,6 @@ class TestFinding:
             for each in results
         }
         assert {each["id"]: each["score"] for each in results} == pytest.approx(alone, abs=2e-6)
-
-    def test_top_k_counts_all_texts_together_and_is_clamped(self, workspace: Workspace, ids: list[int]) -> None:
-        assert len(retrieve(workspace, "bread", "learning", top_k=3)) == 3
-        many = [f"note number {number}" for number in range(120)]
-        call(workspace, "insert_records", collection_name="papers", texts=many)
-        assert len(retrieve(workspace, "note")) == 10
-        assert len(retrieve(workspace, "note", "number", top_k=5000)) == 100
-        assert len(retrieve(workspace, "note", top_k="7")) == 7
-        assert ids
 
     def test_a_partition_is_searched_alone_and_none_means_all(self, workspace: Workspace, ids: list[int]) -> None:
         assert {each["id"] for each in retrieve(workspace, "field", partition_name="documents")} == {ids[1], ids[2]}
@@ -113,6 +148,64 @@ class TestFinding:
         either = {"or": [{"source": {"prefix": "cook"}}, {"page": 3}]}
         assert {each["id"] for each in retrieve(workspace, "field", filter=either)} == {ids[2], ids[3]}
 
+    def test_hybrid_finds_by_word_what_meaning_alone_ranks_lower(self, workspace: Workspace, ids: list[int]) -> None:
+        results = retrieve(workspace, "sourdough", mode="hybrid", matched_text=True)
+        assert results[0]["id"] == ids[3] and 0 < results[0]["score"] <= 1
+        assert results[0]["metadata"] == TEXTS[3][1] and results[0]["matched_text"] == "sourdough"
+        inside = retrieve(workspace, "field", "bread", mode="hybrid", filter={"year": 2020})
+        assert [each["id"] for each in inside] == [ids[0]]
+        assert ids[3] not in {e["id"] for e in retrieve(workspace, "bread", mode="hybrid", partition_name="documents")}
+        assert {e["id"] for e in retrieve(workspace, "bread", mode="hybrid", partition_name="_default")} >= {ids[3]}
+
+    def test_a_condition_means_the_same(self, workspace: Workspace, place: str) -> None:
+        ids = insert(workspace, place, [{"text": f"note {n}", "metadata": held} for n, held in enumerate(METADATA)])
+        for given in CONDITIONS:
+            condition = parse_condition(given)
+            assert condition is not None
+            expected = [i for i, held in zip(ids, METADATA, strict=True) if evaluate(condition, held)]
+            assert sorted(each["id"] for each in retrieve(workspace, "x", filter=given)) == expected, given
+
+    def test_many_vectors_give_what_comparing_each_gives(self, workspace: Workspace, place: str) -> None:
+        words = "bee hive queen honey wax comb drone worker swarm nectar pollen bloom".split()
+        random = np.random.default_rng(1)
+        texts = [" ".join(random.choice(words, 5)) for _ in range(200)]
+        insert(workspace, place, [{"text": text} for text in texts])
+        asked, model = ["bee hive", "queen honey wax", "pollen"], HashEmbedder()
+        cosines = (model.embed_passages(texts) @ model.embed_passages(asked).T).max(axis=1)
+        best = sorted(round(float(score), 4) for score in cosines)[::-1][:10]
+        assert [round(each["score"], 4) for each in retrieve(workspace, *asked)] == pytest.approx(best, abs=2e-4)
+
+    def test_refusals_use_the_words_of_the_contract(self, workspace: Workspace, ids: list[int]) -> None:
+        question: dict[str, Any] = {"collection_name": "papers", "texts": ["q"]}
+        said = "query failed: partition 'nope' not found"
+        assert refusal(workspace, **question, partition_name="nope").startswith(said)
+        assert refusal(workspace, **question | {"collection_name": "nowhere"}) == "query failed: collection not found"
+        with Workspace(replace(workspace.settings, model="hash:64")) as second:
+            assert "holds vectors of 'hash'" in refusal(second, **question)
+        assert ids
+
+
+class TestFinding:
+    @pytest.mark.parametrize("mode", ["semantic", "hybrid"])
+    def test_a_range_of_dates_narrows_what_is_searched(self, workspace: Workspace, mode: str) -> None:
+        records = [{"text": f"Bread diary of {day}", "metadata": {"date": day}} for day in ("2024-03-01", "2025-03-01")]
+        call(workspace, "insert_records", collection_name="papers", records=records)
+        options = {"mode": mode, "until": "2026-01-01"}
+        in_2025 = retrieve(workspace, "bread diary", since="2025", **options)
+        assert [result["text"] for result in in_2025] == ["Bread diary of 2025-03-01"]
+        assert len(retrieve(workspace, "bread diary", **options)) == 2
+        question = {"collection_name": "papers", "texts": ["bread"], "since": "soon"}
+        assert "since: 'soon' is no date" in refusal(workspace, **question)
+
+    def test_top_k_counts_all_texts_together_and_is_clamped(self, workspace: Workspace, ids: list[int]) -> None:
+        assert len(retrieve(workspace, "bread", "learning", top_k=3)) == 3
+        many = [f"note number {number}" for number in range(120)]
+        call(workspace, "insert_records", collection_name="papers", texts=many)
+        assert len(retrieve(workspace, "note")) == 10
+        assert len(retrieve(workspace, "note", "number", top_k=5000)) == 100
+        assert len(retrieve(workspace, "note", top_k="7")) == 7
+        assert ids
+
     @pytest.mark.parametrize("mode", ["semantic", "hybrid"])
     def test_a_filter_by_a_field_that_nothing_has_names_those_there_are(
         self, workspace: Workspace, ids: list[int], mode: str
@@ -123,8 +216,6 @@ class TestFinding:
         says = f"filter: nothing in 'papers' has the field 'yeer'. There are: {known}. Did you mean 'year'?"
         assert says in notices
         assert "notices" not in call(workspace, "retriever", **question | {"filter": {"year": 1800}}).value
-        text = call(workspace, "retriever", **question | {"filter": {"year": "2020"}}).value["notices"]
-        assert "filter.year: in 'papers' it is a number, and '2020' is text." in text
 
     def test_documents_of_the_collection_are_found_with_path_title_and_page(
         self, workspace: Workspace, tmp_path: Path
@@ -137,15 +228,6 @@ class TestFinding:
         assert retrieve(workspace, "queen", filter={"title": "Bees", "path": {"prefix": str(tmp_path)}}) != []
         assert retrieve(workspace, "queen", filter={"title": "Wasps"}) == []
 
-    def test_hybrid_finds_by_word_what_meaning_alone_ranks_lower(self, workspace: Workspace, ids: list[int]) -> None:
-        results = retrieve(workspace, "sourdough", mode="hybrid", matched_text=True)
-        assert results[0]["id"] == ids[3] and 0 < results[0]["score"] <= 1
-        assert results[0]["metadata"] == TEXTS[3][1] and results[0]["matched_text"] == "sourdough"
-        inside = retrieve(workspace, "field", "bread", mode="hybrid", filter={"year": 2020})
-        assert [each["id"] for each in inside] == [ids[0]]
-        assert ids[3] not in {e["id"] for e in retrieve(workspace, "bread", mode="hybrid", partition_name="documents")}
-        assert {e["id"] for e in retrieve(workspace, "bread", mode="hybrid", partition_name="_default")} >= {ids[3]}
-
     def test_an_empty_collection_answers_with_nothing(self, workspace: Workspace) -> None:
         call(workspace, "create_collection", collection_name="papers")
         assert retrieve(workspace, "anything") == []
@@ -156,20 +238,6 @@ class TestFinding:
 
     def test_a_name_is_found_in_whatever_case(self, workspace: Workspace, ids: list[int]) -> None:
         assert len(retrieve(workspace, "field", collection_name="PAPERS")) == len(ids)
-
-    def test_many_vectors_give_what_comparing_each_gives(self, workspace: Workspace) -> None:
-        words = "bee hive queen honey wax comb drone worker swarm nectar pollen bloom".split()
-        random = np.random.default_rng(1)
-        texts = [" ".join(random.choice(words, 5)) for _ in range(800)]
-        for start in range(0, len(texts), 200):
-            call(workspace, "insert_records", collection_name="papers", texts=texts[start : start + 200])
-        asked = ["bee hive", "queen honey wax", "pollen"]
-        stored, vectors = _everything(workspace)
-        queries = HashEmbedder().embed_passages(asked)
-        cosines = (vectors @ queries.T).max(axis=1)
-        best = sorted(round(float(score), 4) for score in cosines)[::-1][:10]
-        assert [round(each["score"], 4) for each in retrieve(workspace, *asked)] == pytest.approx(best, abs=2e-4)
-        assert len(stored) == 800
 
 
 class TestRefusing:
@@ -272,55 +340,19 @@ class TestCaching:
             np.testing.assert_array_equal(answer, answers[0][number % 5 :])
 
 
-class Server(FileBackend):
-    """Another file in the place of a Milvus server; it can be unplugged."""
-
-    down = False
-    asked = 0
-
-    def search(self, *arguments: Any, **options: Any) -> Any:
-        self.asked += 1
-        if self.down:
-            raise Unavailable("no answer from the other file.")
-        return super().search(*arguments, **options)
-
-
-@pytest.fixture
-def server(workspace: Workspace, tmp_path: Path) -> Iterator[Server]:
-    database = Database(tmp_path / "server.localmcp")
-    server = Server(database, Index(database, workspace.embedder))
-    workspace.milvus_copies.milvus = server
-    yield server
-    database.close()
-
-
-def push(workspace: Workspace, server: Server, ids: Sequence[int]) -> None:
-    """Copy those records of `papers`."""
-    ours = FileBackend(workspace.database, workspace.index)
-    space = ours.describe("papers")
-    server.create("papers", space.dimension, space.model)
-    server.upsert("papers", list(ours.fetch("papers", ids).values()))
-
-
-class TestElsewhere:
-    def test_a_collection_that_only_the_server_has_is_searched_there(
-        self, workspace: Workspace, server: Server, ids: list[int]
-    ) -> None:
-        push(workspace, server, ids)
-        call(workspace, "drop_collection", collection_name="papers", confirm=True)
-        [first, *_] = retrieve(workspace, TEXTS[1][0], partition_name="documents")
-        assert (first["text"], first["metadata"]) == TEXTS[1][:2] and first["id"] == ids[1]
-        assert call(workspace, "list_collections").value["onlyOnMilvus"] == ["papers"]
-        assert call(workspace, "describe_collection", collection_name="papers").value["vectors"] == 5
-        with pytest.raises(LocalMCPError, match="on the Milvus server only"):
-            call(workspace, "insert_records", collection_name="papers", texts=["more"])
-        assert "semantic" in refusal(workspace, collection_name="papers", texts=["bread"], mode="hybrid")
+@pytest.mark.parametrize("place", [pytest.param("milvus", marks=needs_lite)])
+def test_a_collection_that_only_the_server_has_is_told_as_such(workspace: Workspace, ids: list[int]) -> None:
+    assert call(workspace, "list_collections").value["onlyOnMilvus"] == ["papers"]
+    told = call(workspace, "describe_collection", collection_name="papers").value
+    assert (told["vectors"], told["model"], told["searchedIn"]) == (5, "hash", "milvus")
+    assert told["partitions"] == {"_default": 3, "documents": 2}
+    with pytest.raises(LocalMCPError, match="on the Milvus server only"):
+        call(workspace, "insert_records", collection_name="papers", texts=["more"])
+    hidden = Scope(collections=frozenset({"other"}))
+    answer = call(workspace, "retriever", hidden, collection_name="papers", texts=["field"])
+    assert answer.value["error"] == "query failed: collection not found"
+    assert len(ids) == 5
 
 
 def _scores(workspace: Workspace, text: str, chunk_id: int) -> list[float]:
     return [each["score"] for each in retrieve(workspace, text) if each["id"] == chunk_id]
-
-
-def _everything(workspace: Workspace) -> tuple[list[int], Any]:
-    records = [each for batch in FileBackend(workspace.database, workspace.index).records("papers") for each in batch]
-    return [each.id for each in records], np.stack([each.vector for each in records])

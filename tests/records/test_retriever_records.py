@@ -175,10 +175,10 @@ class TestInserting:
             ({"texts": ["x", " "]}, "texts[1] is ' ', but must contain at least one visible character."),
             ({"records": [{"text": "x"}, {"metadata": {}}]}, "records[1]: text: required"),
             ({"records": [{"text": 3}]}, "records[0]: text: must be text"),
-            ({"records": [{"text": "x", "metadta": {}}]}, "records[0]: metadta: not a field; did you mean 'metadata'?"),
+            ({"records": [{"text": "x", "metadta": {}}]}, "records[0]: metadta: not a field. Did you mean 'metadata'?"),
             (
                 {"records": [{"text": "x", "lang": "it"}]},
-                "records[0]: lang: not a field; there are text, metadata, partition_name.",
+                "records[0]: lang: not a field. There are text, metadata, partition_name.",
             ),
             ({"records": [{"text": "x", "metadata": [1]}]}, "records[0]: metadata: must be an object"),
             ({"records": [{"text": "x", "partition_name": 1}]}, "records[0]: partition_name: must be text"),
@@ -234,7 +234,6 @@ class TestChanging:
             ({"id": "1", "text": "x"}, "records[1]: id: must be an integer"),
             ({"id": 1}, "records[1]: nothing to change"),
             ({"id": 999, "text": "x"}, "records[1]: no record 999 in collection 'papers'"),
-            ({"id": 1, "text": "word " * 300}, "records[1] has 300 tokens"),
             ({"id": 1, "metadata": {"a": 1}}, "records[1]: record 1 is in records[0] too"),
         ],
     )
@@ -325,7 +324,7 @@ class TestCommandLine:
     @pytest.mark.parametrize(
         ("second", "said"),
         [
-            ('{"txt": "x"}', "bees.jsonl line 3: txt: not a field; did you mean 'text'?"),
+            ('{"txt": "x"}', "bees.jsonl line 3: txt: not a field. Did you mean 'text'?"),
             ('{"text": ""}', "bees.jsonl line 3: text is '', but must contain"),
             ('{"text": ', "bees.jsonl line 3: is not JSON"),
             ("[1]", "bees.jsonl line 3: must be an object with text, metadata, partition_name"),

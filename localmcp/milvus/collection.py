@@ -1,0 +1,480 @@
+"""Collections on a Milvus server, a cluster, or in a Milvus Lite file: searched by meaning and words, read, written.
+
+Those that localmcp makes hold text, title, place, date, language, metadata, a dense vector, and a sparse one that
+Milvus makes of the passage's words (BM25, from 2.5 on). Those of other programs are searched and read, not changed; their
+keys may be text, and then an id is that text.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from localmcp.arrays import Vectors
+from localmcp.config import Settings
+from localmcp.errors import InvalidInput, LocalMCPError, ModelMismatch, NotFound
+from localmcp.humanize import choices
+from localmcp.index.backend import DEFAULT_PARTITION
+from localmcp.index.conditions import Condition, evaluate
+from localmcp.index.drafts import DEFAULT_LANGUAGE
+from localmcp.milvus.client import Client, Server, is_not_loaded, load_library, read_server
+from localmcp.milvus.filters import EVERYTHING, filter_text
+from localmcp.schemas import Json, mapping_of
+from localmcp.wording.languages import detect_language
+from localmcp.wording.normalize import index_text
+
+DEEPEST = 16_384
+"""Milvus returns no more than these for one query."""
+HITS_AT_ONCE = 20_000
+"""Queries are sent together while they ask for no more hits than this: an answer may have 64 MB."""
+BATCH_ROWS = 1000
+BREADTH, WIDEST = 400, 32_768
+"""`ef` of the graph index: neighbors looked at; the most that Milvus allows finds all but everything."""
+COMPARED_ANYWAY = 4000
+"""Vectors without an index that a server compares one by one. Of more it looks at an eighth only until the index is
+made: at 10,000 vectors recall@10 was .27, and 1.0 half a minute after `flush` (Milvus 2.3.5)."""
+REMEMBERED_SECONDS = 30.0
+"""How long the fields of a collection are remembered."""
+MOST_BYTES = 65_000
+"""A VARCHAR field takes 65,535, a JSON field 65,536, counted after the server's own encoding."""
+
+PROPERTY = "localmcp"
+"""The collection's property that says which model made the vectors and which file they come from."""
+TEXTS = ("text", "title", "heading", "path", "date", "language", "document", "partition", "words")
+"""Our fields of text; the others are `id`, `vector`, `sparse`, `position`, `digest`, `metadata` and `origin`."""
+FOREIGN_TEXTS = ("text", "content", "page_content", "chunk", "document", "body", "passage")
+"""Names under which other programs keep the text."""
+_VARCHAR, _JSON, _FLOAT_VECTOR = 21, 23, 101
+"""Milvus' numbers for the types of fields."""
+
+
+@dataclass(frozen=True, slots=True)
+class MilvusHit:
+    """A passage that one of the arms found."""
+
+    id: Any
+    """The chunk's id; text in collections whose keys are text."""
+    cosine: float | None
+    """How near it is in meaning, higher is nearer; None if only its words were found."""
+    bm25: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class MilvusRow:
+    """A passage as it is stored."""
+
+    text: str
+    metadata: Json
+    fields: Json
+    """Everything, under Milvus' names."""
+
+
+def open_milvus(settings: Settings) -> Milvus | None:
+    """Return the server that the settings name; None when they name none. Contacts nobody, and imports nothing heavy.
+
+    Raises:
+        ConfigurationError: the address cannot be one.
+    """
+    server = read_server(settings)
+    return Milvus(server) if server else None
+
+
+class Milvus:
+    """The collections of one server. Thread-safe; each request ends within the server's time-out.
+
+    Every method, here and of a collection, raises `Unavailable`, `AccessDenied` or `NotFound` as far as the server
+    gives reason, and `MissingExtra` when pymilvus is not installed.
+    """
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.client = Client(server)
+        self._opened: dict[str, tuple[float, MilvusCollection]] = {}
+        self._lock = threading.Lock()
+        self._version = ""
+
+    def names(self) -> list[str]:
+        """Return the names of the collections, sorted."""
+        return sorted(decode_name(name) for name in self.client.call("list_collections"))
+
+    def open(self, name: str, *, fresh: bool = False) -> MilvusCollection:
+        """Return the collection of that name; its fields are asked for anew after a while, or when `fresh`."""
+        with self._lock:
+            since, collection = self._opened.get(name, (0.0, None))
+        if collection is not None and not fresh and time.monotonic() - since < REMEMBERED_SECONDS:
+            return collection
+        encoded = encode_name(name)
+        described = self.client.call("describe_collection", encoded)
+        indexes = [self.client.call("describe_index", encoded, index) for index in self._indexes(encoded)]
+        collection = MilvusCollection(self, name, described, indexes)
+        with self._lock:
+            self._opened[name] = time.monotonic(), collection
+        return collection
+
+    def _indexes(self, encoded: str) -> list[str]:
+        return self.client.call("list_indexes", encoded)
+
+    def create(self, name: str, about: Json) -> MilvusCollection:
+        """Make a collection for the vectors of the model that `about` names: `identity`, `fingerprint`, whose it is."""
+        library = load_library()
+        kinds, dimension = library.DataType, int(about["identity"]["dimension"])
+        fields = library.MilvusClient.create_schema(auto_id=False, enable_dynamic_field=False)
+        fields.add_field("id", kinds.INT64, is_primary=True)
+        fields.add_field("vector", kinds.FLOAT_VECTOR, dim=dimension)
+        for field in TEXTS:
+            options: Json = {"is_partition_key": True} if field == "partition" else {}
+            if field == "words":
+                options = {"enable_analyzer": True, "analyzer_params": {"tokenizer": "standard"}}
+            fields.add_field(field, kinds.VARCHAR, max_length=65_535, **options)
+        for field in ("position", "digest"):
+            fields.add_field(field, kinds.INT64)
+        for field in ("metadata", "origin"):
+            fields.add_field(field, kinds.JSON)
+        index = library.MilvusClient.prepare_index_params()
+        index.add_index("vector", index_type="HNSW", metric_type="COSINE", params={"M": 24, "efConstruction": 200})
+        if self._makes_words():
+            fields.add_field("sparse", kinds.SPARSE_FLOAT_VECTOR)
+            bm25 = library.FunctionType.BM25
+            fields.add_function(
+                library.Function("bm25", bm25, input_field_names=["words"], output_field_names="sparse")
+            )
+            index.add_index("sparse", index_type="SPARSE_INVERTED_INDEX", metric_type="BM25")
+        self.client.call(
+            "create_collection",
+            encode_name(name),
+            schema=fields,
+            index_params=index,
+            consistency_level="Session",
+            properties={PROPERTY: json.dumps({PROPERTY: 1, **about})},
+        )
+        return self.open(name, fresh=True)
+
+    def _makes_words(self) -> bool:
+        """Return whether the server knows the function BM25."""
+        numbers = re.search(r"(\d+)\.(\d+)", self.version)
+        return numbers is not None and (int(numbers[1]), int(numbers[2])) >= (2, 5)
+
+    @property
+    def version(self) -> str:
+        """The server's own word: `v2.5.4`, `milvus_lite-3.2.2`."""
+        self._version = self._version or str(self.client.call("get_server_version"))
+        return self._version
+
+    @property
+    def is_lite(self) -> bool:
+        return self.version.startswith("milvus_lite")
+
+    def drop(self, name: str) -> None:
+        """Delete the collection with everything in it."""
+        self.client.call("drop_collection", encode_name(name))
+        self.forget(name)
+
+    def forget(self, name: str) -> None:
+        """Ask for the collection's fields again: somebody else may have made it anew."""
+        with self._lock:
+            self._opened.pop(name, None)
+
+    def close(self) -> None:
+        """End the connection; a later call makes a new one."""
+        self.client.close()
+
+
+class MilvusCollection:
+    """One collection: `search` and `read`, and how it is written if localmcp made it."""
+
+    def __init__(self, milvus: Milvus, name: str, described: Mapping[str, Any], indexes: Sequence[Json]) -> None:
+        """Take what Milvus says of it: `describe_collection`, and `describe_index` of each.
+
+        Raises:
+            LocalMCPError: the collection has no vectors of floats.
+        """
+        self._milvus = milvus
+        self.name = name
+        fields = cast("list[dict[str, Any]]", described["fields"])
+        kinds = {str(field["name"]): int(field["type"]) for field in fields if not field.get("is_dynamic")}
+        vectors = [field for field in fields if int(field["type"]) == _FLOAT_VECTOR]
+        if not vectors:
+            raise LocalMCPError(f"Milvus' collection '{name}' has no field of float vectors.")
+        vector = next((field for field in vectors if field["name"] == "vector"), vectors[0])
+        self.about = _read_about(described)
+        """What localmcp wrote about a collection that it made: `identity`, `fingerprint`, `file`, `collectionId`."""
+        self.is_ours = bool(self.about)
+        self.dimension = int(vector["params"]["dim"])
+        self._vector = str(vector["name"])
+        index = next((index for index in indexes if index.get("field_name") == self._vector), Json())
+        self._metric, self._graph = str(index.get("metric_type")), index.get("index_type") == "HNSW"
+        self._key = str(next(field for field in fields if field.get("is_primary"))["name"])
+        self._key_is_text = kinds.pop(self._key) == _VARCHAR
+        texts = [name for name, kind in kinds.items() if kind == _VARCHAR]
+        self._text = next((name for name in FOREIGN_TEXTS if name in texts), texts[0] if texts else None)
+        self._metadata = "metadata" if kinds.get("metadata") == _JSON else None
+        self._scalars = [name for name, kind in kinds.items() if kind < _FLOAT_VECTOR]
+        self._dynamic = bool(described.get("enable_dynamic_field"))
+        self.has_words = self.is_ours and bool(described.get("functions"))
+
+    @property
+    def model(self) -> str:
+        """The name of the model that made the vectors; empty when it is unknown."""
+        return str(mapping_of(self.about.get("identity")).get("name", ""))
+
+    # ------------------------------------------------------------ searching
+
+    def search(
+        self,
+        questions: Sequence[str],
+        vectors: Vectors,
+        limit: int,
+        *,
+        partition: str | None = None,
+        condition: Condition | None = None,
+        by_words: bool = False,
+    ) -> list[list[MilvusHit]]:
+        """Return what is nearest to each question, and with `by_words` what has its words; best first by meaning.
+
+        `vectors` are those of the questions, of shape (questions, dimension).
+
+        Raises:
+            ModelMismatch: the vectors have another length than those of the collection.
+            NotFound: there is no such partition.
+        """
+        if vectors.shape[1] != self.dimension:
+            raise ModelMismatch(
+                f"Milvus' collection '{self.name}' holds vectors of {self.dimension} dimensions"
+                f"{f' ({self.model})' if self.model else ''}, the model at hand makes {vectors.shape[1]}.",
+                hint="Set the model with which the collection was made.",
+            )
+        options = self._only_in(partition)
+        near = self._arm(self._vector, vectors.tolist(), limit, options, condition)
+        worded: list[dict[Any, float]] = [{} for _ in questions]
+        if by_words and self.has_words:
+            stems = [index_text(text, detect_language(text) or DEFAULT_LANGUAGE) or "-" for text in questions]
+            worded = self._arm("sparse", stems, limit, options, condition)
+        return [
+            [MilvusHit(key, cosines.get(key), scores.get(key)) for key in dict.fromkeys([*cosines, *scores])]
+            for cosines, scores in zip(near, worded, strict=True)
+        ]
+
+    def _only_in(self, partition: str | None) -> Json:
+        """Return what confines a request to one partition: ours are values of a field."""
+        if partition is None:
+            return {}
+        if self.is_ours:
+            known = self.count(partition) or partition == DEFAULT_PARTITION
+            names = [DEFAULT_PARTITION, *(self.partitions() if not known else ())]
+        else:
+            names = list(self.partitions())
+            known = partition in names
+        if not known:
+            raise NotFound(f"partition '{partition}' not found", hint=choices(names[:20]))
+        return {"filter": _is_in(partition)} if self.is_ours else {"partition_names": [partition]}
+
+    def _arm(
+        self, field: str, data: list[Any], limit: int, options: Json, condition: Condition | None
+    ) -> list[dict[Any, float]]:
+        """Return id -> score of what one field finds for each query, best first, equal scores by id."""
+        found: list[dict[Any, float]] = [{} for _ in data]
+        waiting, depth = list(range(len(data))), min(limit * (4 if condition else 1), DEEPEST)
+        if condition is not None:
+            column, texts = self._condition_column(), [options.get("filter", "")]
+            texts.append(filter_text(condition, column, lite=self._milvus.is_lite) if column else EVERYTHING)
+            fields = [self._metadata] if self.is_ours else ["*"]
+            options = {**options, "filter": " and ".join(filter(None, texts)), "output_fields": fields}
+        while waiting and depth:
+            queries, unfinished = [data[number] for number in waiting], list[int]()
+            for number, hits in zip(waiting, self._hits(field, queries, depth, options), strict=True):
+                scores = {
+                    # Lite names the key after the field, servers call it id.
+                    hit["id"] if "id" in hit else hit[self._key]: self._score(field, hit)
+                    for hit in hits
+                    if condition is None or evaluate(condition, self._metadata_of(hit["entity"]))
+                }
+                found[number] = dict(sorted(scores.items(), key=lambda pair: (-pair[1], pair[0]))[:limit])
+                if len(scores) < limit and len(hits) >= depth:
+                    unfinished.append(number)
+            waiting, depth = unfinished, min(depth * 8, DEEPEST) if depth < DEEPEST else 0
+        return found
+
+    def _hits(self, field: str, queries: list[Any], depth: int, options: Json) -> list[list[Any]]:
+        """Return Milvus' own hits, `depth` a query."""
+        if field == self._vector and self._graph:
+            options = {**options, "search_params": {"params": {"ef": max(BREADTH, min(2 * depth, WIDEST))}}}
+        at_once, answers = max(1, HITS_AT_ONCE // depth), list[list[Any]]()
+        for start in range(0, len(queries), at_once):
+            part = queries[start : start + at_once]
+            answers += self._call("search", data=part, anns_field=field, limit=depth, **options)
+        return answers
+
+    def _score(self, field: str, hit: Any) -> float:
+        # Segments with and without an index differ in the seventh digit for equal vectors.
+        distance = round(float(hit["distance"]), 6)
+        return 1.0 / (1.0 + max(distance, 0.0)) if field == self._vector and self._metric == "L2" else distance
+
+    def _condition_column(self) -> str | None:
+        """Return the JSON field in which conditions can be looked for; None where only Python can tell."""
+        if self.is_ours:
+            return "metadata"
+        # Lite looks into dynamic fields with no function, and a separate field decides what it can be compared with.
+        return "$meta" if self._dynamic and not (self._scalars or self._milvus.is_lite) else None
+
+    # ------------------------------------------------------------ reading
+
+    def read(self, ids: Sequence[Any]) -> dict[Any, MilvusRow]:
+        """Return the passages of those ids; missing ones are left out."""
+        rows_by_id: dict[Any, MilvusRow] = {}
+        for start in range(0, len(ids), BATCH_ROWS):
+            part = list(ids[start : start + BATCH_ROWS])
+            rows = self._call("get", ids=part, output_fields=["*"], consistency_level="Strong")
+            rows_by_id |= {row[self._key]: self._row(row) for row in rows}
+        return rows_by_id
+
+    def rows(self, batch: int = 500) -> Iterator[list[tuple[Any, MilvusRow]]]:
+        """Yield (id, passage) of everything, in batches, by id; its vector is in `fields["vector"]`."""
+        for rows in self._pages(batch, ["*"]):
+            yield [(row[self._key], self._row(row)) for row in rows]
+
+    def digests(self) -> Iterator[list[tuple[int, int]]]:
+        """Yield id and digest of each passage of one of our collections, in batches, by id."""
+        for rows in self._pages(DEEPEST, ["id", "digest"]):
+            yield [(row["id"], row["digest"]) for row in rows]
+
+    def _pages(self, batch: int, fields: list[str]) -> Iterator[list[Json]]:
+        pages = self._call("query_iterator", batch_size=batch, output_fields=fields, consistency_level="Strong")
+        try:
+            while rows := self._milvus.client.guard(pages.next):
+                yield [dict(row) for row in rows]
+        finally:
+            pages.close()
+
+    def count(self, partition: str | None = None) -> int:
+        """Return the number of passages, counted exactly, with everything that was ever acknowledged."""
+        # Lite counts the whole collection when there is no filter text.
+        everything = f'{self._key} >= ""' if self._key_is_text else f"{self._key} > -9223372036854775807"
+        options: Json = {"filter": everything}
+        if partition is not None:
+            options = {"filter": _is_in(partition)} if self.is_ours else {**options, "partition_names": [partition]}
+        rows = self._call("query", output_fields=["count(*)"], consistency_level="Strong", **options)
+        return int(rows[0]["count(*)"])
+
+    def partitions(self) -> dict[str, int]:
+        """Return partition -> passages; reads the partition of each passage where they are values of a field."""
+        if not self.is_ours:
+            return {str(name): self.count(str(name)) for name in self._call("list_partitions")}
+        counts = {DEFAULT_PARTITION: 0}
+        for rows in self._pages(DEEPEST, ["partition"]):
+            for row in rows:
+                counts[row["partition"]] = counts.get(row["partition"], 0) + 1
+        return counts
+
+    def _row(self, row: Json) -> MilvusRow:
+        texts = [self._text] if self._text else [name for name in FOREIGN_TEXTS if isinstance(row.get(name), str)]
+        text = str(row.get(texts[0]) or "") if texts else ""
+        return MilvusRow(text, self._metadata_of(row), {**row, "vector": row.get(self._vector)})
+
+    def _metadata_of(self, row: Json) -> Json:
+        """Return the JSON field; of other people's collections every other field too."""
+        stored = mapping_of(row.get(self._metadata)) if self._metadata else {}
+        if self.is_ours:
+            return stored
+        known = {self._key, self._vector, self._text, self._metadata, "$meta"}
+        others = {name: value for name, value in row.items() if name not in known}
+        return {name: value for name, value in others.items() if not isinstance(value, bytes)} | stored
+
+    # ------------------------------------------------------------ writing
+
+    def upsert(self, rows: Sequence[Json]) -> None:
+        """Insert passages, or replace those of the same id: every field but `sparse`, which Milvus makes."""
+        fitting = [
+            {**row, **{name: _fit(row[name]) for name in TEXTS}, "metadata": _small(row["metadata"])} for row in rows
+        ]
+        for start in range(0, len(rows), BATCH_ROWS):
+            self._change("upsert", fitting[start : start + BATCH_ROWS])
+
+    def delete(self, ids: Sequence[int]) -> None:
+        """Delete passages; unknown ids are passed over."""
+        for start in range(0, len(ids), BATCH_ROWS):
+            self._change("delete", ids=list(ids[start : start + BATCH_ROWS]))
+
+    def make_index(self, seconds: float) -> bool:
+        """Let what was written be indexed now, and wait for it; return whether it was done in that time."""
+        self._change("flush")
+        end = time.monotonic() + seconds
+        while not self._milvus.is_lite:
+            segments = self._call("list_loaded_segments")
+            if self.count() - sum(int(segment.num_rows) for segment in segments) <= COMPARED_ANYWAY:
+                break
+            if time.monotonic() > end:
+                return False
+            time.sleep(1)
+        return True
+
+    def _change(self, method: str, *arguments: Any, **options: Any) -> None:
+        if not self.is_ours:
+            raise InvalidInput(
+                f"Milvus' collection '{self.name}' was made by another program; it can be searched, not changed.",
+                hint="Copy it into this file with: localmcp pull",
+            )
+        self._call(method, *arguments, **options)
+
+    def _call(self, method: str, *arguments: Any, **options: Any) -> Any:
+        """Call a method on the collection, which is loaded into memory first if that is what lacks."""
+        client, name = self._milvus.client, encode_name(self.name)
+        try:
+            return client.call(method, name, *arguments, **options)
+        except LocalMCPError as error:
+            self._milvus.forget(self.name)
+            if not is_not_loaded(error.__cause__):
+                raise
+        client.call("load_collection", name)
+        return client.call(method, name, *arguments, **options)
+
+
+def _read_about(described: Mapping[str, Any]) -> Json:
+    try:
+        about = mapping_of(json.loads(described["properties"][PROPERTY]))
+    except (KeyError, TypeError, ValueError):
+        return {}
+    return about if PROPERTY in about else {}
+
+
+def _is_in(partition: str) -> str:
+    return f"partition == {json.dumps(partition, ensure_ascii=False)}"
+
+
+def _fit(text: str) -> str:
+    """Return the text, cut at a character's end to the bytes that a field takes."""
+    return text.encode("utf-8", "replace")[:MOST_BYTES].decode("utf-8", "ignore")
+
+
+def _small(metadata: Json) -> Json:
+    """Return the metadata, without long values if all together are more than a field takes."""
+    sizes = {key: len(json.dumps(value)) for key, value in metadata.items()}
+    return metadata if sum(sizes.values()) < MOST_BYTES else {key: metadata[key] for key in sizes if sizes[key] < 1000}
+
+
+_ESCAPED = re.compile("_u([0-9a-f]{2,6})_")
+
+
+def encode_name(name: str) -> str:
+    """Return a name as Milvus accepts it: letters, digits and `_` stay, the rest and a first digit become `_u` hex `_`.
+
+    Raises:
+        InvalidInput: it is longer than Milvus allows.
+    """
+    encoded = re.sub("[^A-Za-z0-9_]|^[0-9]", lambda match: f"_u{ord(match[0]):02x}_", name)
+    if not 0 < len(encoded) <= 255:
+        raise InvalidInput(f"'{name}' cannot be a name in Milvus, which allows 255 letters and digits.")
+    return encoded
+
+
+def decode_name(encoded: str) -> str:
+    """Return the name that `encode_name` was given; a name that it never makes stays as it is."""
+    try:
+        decoded = _ESCAPED.sub(lambda match: chr(int(match[1], 16)), encoded)
+        return decoded if encode_name(decoded) == encoded else encoded
+    except (InvalidInput, ValueError, OverflowError):
+        return encoded

@@ -1,0 +1,287 @@
+"""The tool `retriever` (S4-1): several texts in one search over a collection, here or on a Milvus server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import apsw
+
+from localmcp.arrays import Vectors
+from localmcp.errors import InvalidInput, LocalMCPError, ModelMismatch, NotFound, Unavailable
+from localmcp.humanize import choices
+from localmcp.index.chunk_rows import COLUMNS, asks_for_pages, find_partition, load_rows
+from localmcp.index.collection_vectors import Match, best_matches, nearest_to_any
+from localmcp.index.collections import Collection, advise_model, find_model, hint_for, visible_collections
+from localmcp.index.conditions import Condition, comparisons, parse_condition
+from localmcp.index.dates import parse_range
+from localmcp.index.filters import Filters
+from localmcp.index.index import Index
+from localmcp.index.search import SearchRequest
+from localmcp.milvus.collection import Milvus, MilvusCollection
+from localmcp.models import LazyEmbedder, ModelIdentity
+from localmcp.schemas import did_you_mean
+from localmcp.storage.database import Database, fetch_column, fetch_one
+from localmcp.tools import Json, Param, current_scope, integer_or_string, tool, without_none
+
+MOST_RESULTS, MOST_TEXTS = 100, 100
+MODEL_WAIT_SECONDS = 30.0
+WEIGHT = 0.7
+"""Of meaning in hybrid search on Milvus (S3-4)."""
+NO_COLLECTION_NAME = "collection_name field is required and must be a string"
+NO_TEXTS = "texts field must be an array of strings"
+
+
+def failed(error: LocalMCPError) -> Json:
+    """Return the answer to an error (S4-3): wrong arguments as they are, later failures as a failed query."""
+    message = str(error) if isinstance(error, InvalidInput) else f"query failed: {error}"
+    if isinstance(error, NotFound) and error.message == "collection not found":
+        return without_none({"success": False, "error": f"query failed: {error.message}", "hint": error.hint})
+    return {"success": False, "error": message}
+
+
+def find_on_server(milvus: Milvus | None, name: str) -> MilvusCollection | None:
+    """Return the collection of that name on the server, if there is one and the scope may see it.
+
+    Raises:
+        Unavailable, AccessDenied: the server does not tell.
+    """
+    allowed = current_scope().collections
+    if milvus is None or (allowed is not None and name not in allowed):
+        return None
+    try:
+        return milvus.open(name)
+    except NotFound:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """One chunk that answers, and the text that it answers best."""
+
+    id: Any
+    text: str
+    score: float
+    metadata: Mapping[str, Any]
+    query: int
+
+
+class Retriever:
+    """Searches collections by several texts at once."""
+
+    def __init__(self, database: Database, index: Index, embedder: LazyEmbedder, milvus: Milvus | None) -> None:
+        self.database = database
+        self.index = index
+        self.embedder = embedder
+        self.milvus = milvus
+
+    @tool(
+        "retriever",
+        title="Retrieve",
+        keywords=tuple("vector embedding similar milvus collection partition top_k nearest retrieve".split()),
+        examples=(
+            "retrieve {texts} from the collection {collection_name}",
+            "find vectors near {texts} in the collection {collection_name}",
+            "query the collection {collection_name} for {texts}",
+        ),
+        accepts={"top_k": integer_or_string},
+        says={
+            "collection_name": NO_COLLECTION_NAME,
+            "collection_name required": NO_COLLECTION_NAME,
+            "texts": NO_TEXTS,
+            "texts required": "texts field is required",
+            "texts[]": "texts[{index}] must be a string",
+            "partition_name": "partition_name field must be a string",
+            "top_k": "top_k must be an integer of at least 1",
+        },
+        on_error=failed,
+    )
+    def retriever(
+        self,
+        collection_name: str,
+        texts: list[str],
+        partition_name: str | None = None,
+        top_k: Annotated[int, Param("At most 100", minimum=1)] = 10,
+        filter: Annotated[  # noqa: A002
+            dict[str, Any] | None, Param('{"lang":"it","year":{"gte":2020}}; and, or, not, in, prefix')
+        ] = None,
+        mode: Literal["semantic", "hybrid"] | None = None,
+        matched_text: bool | None = None,
+        since: str | None = None,
+        until: str | None = None,
+    ) -> Json:
+        """Search a collection by several texts at once."""
+        cleaned, top_k = _checked_texts(collection_name, texts), min(top_k, MOST_RESULTS)
+        first, after = parse_range(since, until)
+        partitions = (partition_name,) if partition_name else ()
+        filters = Filters(partitions, condition=parse_condition(filter), since=first, until=after)
+        with self.database.read() as connection:
+            visible = visible_collections(connection)
+            own = _named(visible, collection_name)
+            if own is not None and partition_name:
+                find_partition(connection, own, partition_name)
+        notices: list[str] = []
+        if own is None:
+            collection = self._on_server(visible, collection_name)
+            answered = self._in_milvus(collection, cleaned, filters, top_k, mode == "hybrid", notices)
+        elif mode == "hybrid":
+            answered = self._hybrid(own, cleaned, filters, top_k, notices)
+        else:
+            answered = self._semantic(own, cleaned, filters, top_k)
+        if not answered and filters.condition and own is not None:
+            with self.database.read() as connection:
+                notices += explain_misses(connection, own, filters.condition)
+        ordered = sorted(answered, key=lambda answer: (-round(answer.score, 6), answer.id))
+        results = [
+            without_none({
+                "id": answer.id,
+                "text": answer.text,
+                "score": round(answer.score, 6),
+                "metadata": dict(answer.metadata),
+                "matched_text": texts[answer.query] if matched_text else None,
+            })
+            for answer in ordered
+        ]  # fmt: skip
+        data = {"results": results, "count": len(results)}
+        return without_none({"success": True, "data": data, "notices": notices or None})
+
+    # ------------------------------------------------------------ in the file
+
+    def _semantic(
+        self, collection: Collection, texts: Sequence[str], filters: Filters, top_k: int
+    ) -> Iterable[Answered]:
+        """Search in one snapshot for all texts."""
+        vectors = self._embed(texts)
+        with self.database.read() as connection:
+            require_our_model(connection, collection, self.embedder.get().identity)
+            matches = nearest_to_any(connection, self.index, collection, filters, vectors, top_k)
+            return _with_rows(connection, collection, matches)
+
+    def _hybrid(
+        self, collection: Collection, texts: Sequence[str], filters: Filters, top_k: int, notices: list[str]
+    ) -> list[Answered]:
+        """Return each text as `search` would answer it; the score is the combined one, 0..1."""
+        if filters.condition and asks_for_pages(filters.condition):
+            raise InvalidInput("filter: page can be compared in mode semantic only")
+        self._embed(texts)
+        scores: list[dict[int, float]] = []
+        for text in texts:
+            outcome = self.index.search(SearchRequest(text, "hybrid", top_k, 0, (collection.name,), filters))
+            notices += [notice for notice in outcome.notices if notice not in notices]
+            scores.append({hit.passage.chunk_id: hit.scores.combined / 100 for hit in outcome.hits})
+        with self.database.read() as connection:
+            return _with_rows(connection, collection, best_matches(scores, top_k))
+
+    def _embed(self, texts: Sequence[str]) -> Vectors:
+        return self.embedder.embed_queries(texts, wait=MODEL_WAIT_SECONDS).astype("<f4", copy=False)
+
+    # ------------------------------------------------------------ on Milvus
+
+    def _on_server(self, visible: list[Collection], name: str) -> MilvusCollection:
+        """Return the collection that is not in the file.
+
+        Raises:
+            NotFound: it is not on the server either; names the nearest.
+            Unavailable: the server does not tell.
+        """
+        try:
+            collection = find_on_server(self.milvus, name)
+        except Unavailable as error:
+            raise Unavailable(f"collection '{name}' is not in the file. {error.message}", hint=error.hint) from error
+        if collection is None:
+            raise NotFound("collection not found", hint=hint_for(visible, name))
+        return collection
+
+    def _in_milvus(
+        self, collection: MilvusCollection, texts: Sequence[str], filters: Filters, top_k: int, hybrid: bool,
+        notices: list[str],
+    ) -> list[Answered]:  # fmt: skip
+        """Search a collection that only the server has; text and metadata are the server's."""
+        if filters.since or filters.until:
+            raise InvalidInput(f"since, until: collection '{collection.name}' is on Milvus only; filter by a field.")
+        vectors, ours = self._embed(texts), self.embedder.get().identity
+        if collection.is_ours and collection.about.get("fingerprint") != ours.fingerprint:
+            raise ModelMismatch(
+                f"collection '{collection.name}' on Milvus holds vectors of '{collection.model}', the model at hand is "
+                f"'{ours.name}'."
+            )
+        if hybrid and not collection.has_words:
+            notices.append(f"'{collection.name}' on Milvus was searched by meaning only: it has no index of words.")
+        hits_by_text = collection.search(
+            texts, vectors, top_k, by_words=hybrid, condition=filters.condition,
+            partition=next(iter(filters.partitions), None),
+        )  # fmt: skip
+        scores: list[dict[Any, float]] = []
+        for hits in hits_by_text:
+            most = max((hit.bm25 or 0.0 for hit in hits), default=0.0)
+            words = {hit.id: max(hit.bm25 or 0.0, 0.0) / most if most > 0 else 0.0 for hit in hits}
+            weight = WEIGHT if hybrid and collection.has_words else 1.0
+            scores.append({hit.id: weight * (hit.cosine or 0.0) + (1 - weight) * words[hit.id] for hit in hits})
+        matches = best_matches(scores, top_k)
+        rows = collection.read([match.chunk_id for match in matches])
+        return [
+            Answered(match.chunk_id, row.text, match.cosine, row.metadata, match.query)
+            for match in matches
+            if (row := rows.get(match.chunk_id)) is not None
+        ]
+
+
+def require_our_model(connection: apsw.Connection, collection: Collection, ours: ModelIdentity) -> None:
+    """Refuse to compare vectors of two models.
+
+    Raises:
+        ModelMismatch: the collection's come from another model; names both, with their dimensions.
+    """
+    if collection.model_id is None or find_model(connection, ours) == collection.model_id:
+        return
+    sql = "select name, dimension from models where id = ?"
+    theirs, dimension = fetch_one(connection, sql, (collection.model_id,))
+    raise ModelMismatch(
+        f"collection '{collection.name}' holds vectors of '{theirs}' ({dimension} dimensions), the model at hand is "
+        f"'{ours.name}' ({ours.dimension}).",
+        hint=f"{advise_model(theirs, dimension)}   (or use another collection)",
+    )
+
+
+def explain_misses(connection: apsw.Connection, collection: Collection, condition: Condition) -> list[str]:
+    """Return a sentence for each field of a condition that nothing in a collection has."""
+    sql = """
+        select distinct key from sources, json_each(iif(json_valid(metadata), metadata, '{}'))
+        where collection_id = ? and trashed_at is null order by key
+    """
+    fields = list(dict.fromkeys([*fetch_column(connection, sql, (collection.id,)), *COLUMNS]))
+    unknown = dict.fromkeys(each.field[0] for each in comparisons(condition) if each.field[0] not in fields)
+    return [
+        f"filter: nothing in '{collection.name}' has the field '{name}'. "
+        f"{choices(fields[:30])} {did_you_mean(name, fields)}".rstrip()
+        for name in unknown
+    ]
+
+
+def _named(visible: Sequence[Collection], name: str) -> Collection | None:
+    return next((collection for collection in visible if collection.name.casefold() == name.casefold()), None)
+
+
+def _checked_texts(collection_name: str, texts: list[str]) -> list[str]:
+    """Return the texts cleaned (S4-8): no NUL, no half characters, one space between words."""
+    if not collection_name.strip():
+        raise InvalidInput(NO_COLLECTION_NAME)
+    if not texts:
+        raise InvalidInput(NO_TEXTS)
+    if len(texts) > MOST_TEXTS:
+        raise InvalidInput(f"texts: {len(texts)} are too many; use at most {MOST_TEXTS} a call.")
+    cleaned = [" ".join(text.replace("\0", " ").encode(errors="ignore").decode().split()) for text in texts]
+    for number, text in enumerate(cleaned):
+        if not text:
+            raise InvalidInput(f"texts[{number}] must hold at least one visible character")
+    return cleaned
+
+
+def _with_rows(connection: apsw.Connection, collection: Collection, matches: Sequence[Match]) -> list[Answered]:
+    rows = load_rows(connection, collection.id, [match.chunk_id for match in matches])
+    return [
+        Answered(match.chunk_id, row.text, match.cosine, row.metadata, match.query)
+        for match in matches
+        if (row := rows.get(match.chunk_id)) is not None
+    ]
