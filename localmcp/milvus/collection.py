@@ -1,8 +1,8 @@
 """Collections on a Milvus server, a cluster, or in a Milvus Lite file: searched by meaning and words, read, written.
 
 Those that localmcp makes hold text, title, place, date, language, metadata, a dense vector, and a sparse one that
-Milvus makes of the passage's words (BM25, from 2.5 on). Those of other programs are searched and read, not changed; their
-keys may be text, and then an id is that text.
+Milvus makes of the passage's words (BM25, from 2.5 on). Those of other programs are searched and read, not changed;
+their keys may be text, and then an id is that text.
 """
 
 from __future__ import annotations
