@@ -209,7 +209,7 @@ def remove(session: Session, targets: tuple[str, ...], collection: str | None, y
     """
     library = session.existing().library
     removals = [_removable(session, target, collection) for target in targets]
-    removed = {row.id for rows, _ in removals for row in rows}
+    removed = {row.id for rows in removals for row in rows}
     places = ", ".join(visible(target) for target in targets)
     question = f"Put {counted(len(removed), 'document')} ({places}) into the trash?"
     if not removed:
@@ -222,7 +222,7 @@ def remove(session: Session, targets: tuple[str, ...], collection: str | None, y
         session.remark(f"Bring back with: localmcp trash restore {command_line(*targets)}   (localmcp trash list)")
 
 
-def _removable(session: Session, target: str, collection: str | None) -> tuple[list[SourceRow], bool]:
+def _removable(session: Session, target: str, collection: str | None) -> list[SourceRow]:
     try:
         return session.existing().library.removable(target, collection=collection)
     except NotFound as error:

@@ -106,12 +106,6 @@ def work_on(connection: apsw.Connection) -> list[Work]:
     return [*_running_jobs(connection), *_leased(connection, collections)]
 
 
-def is_filling(connection: apsw.Connection, folder: str | None) -> bool:
-    """Return whether files are being added, so that more documents may come from a watched folder."""
-    filling = folder is not None and os.path.isdir(folder)
-    return filling and any(work.kind == WORDS for work in _running_jobs(connection))
-
-
 def _running_jobs(connection: apsw.Connection) -> list[Work]:
     sql = (
         "select id, kind, done, coalesce(total, 0) from jobs where status = 'running' and heartbeat_at between ? and ?"

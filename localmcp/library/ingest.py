@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import hashlib
 import logging
@@ -31,14 +32,14 @@ from localmcp.index.sources import Indexed, put_source
 from localmcp.index.trash import keep_version
 from localmcp.index.vector_queue import BEHIND, FRONT, MOST_BATCH, MOST_BEHIND, Lease, QueueWorker, waiting
 from localmcp.library import ledger, trash
-from localmcp.library.background import SCAN_SECONDS, SCANS, Announcement, is_filling
-from localmcp.library.indexing import Indexer, find_text, recognized_in
+from localmcp.library.background import SCAN_SECONDS, SCANS, Announcement
 from localmcp.library.ledger import Entry, Root, check_options, find_targets, owner_of, why_absent
 from localmcp.library.names import SourceRow
-from localmcp.library.plan import Plan, plan_adding, plan_refresh, set_aside
+from localmcp.library.plan import Plan, follow_moved_roots, plan_adding, plan_refresh, set_aside
 from localmcp.library.reading import Origin, Task, draft_source, read_groups, window_for
 from localmcp.library.report import Progress as Progress
 from localmcp.library.report import ProgressCallback, Report
+from localmcp.library.storing import Store, find_text, recognized_in
 from localmcp.library.walk import File, stat_file
 from localmcp.library.why import Explanation, explain
 from localmcp.models import Embedder, LazyEmbedder
@@ -54,8 +55,7 @@ MANY_FILES = 50
 """From so many on, words are collected in memory."""
 OBJECTS_BETWEEN_COLLECTIONS = 1_000_000
 """What is read has no cycles, and looking for them after every 700 objects is a twentieth of the writing."""
-TRASHED_AT_ONCE = 50
-"""Sources put into the trash in one transaction."""
+NO_MODEL = "Found by words only until a refresh finds the model"
 
 
 class Library:
@@ -132,8 +132,9 @@ class Library:
         mismatches: list[ModelMismatch] = []
         with self._running:
             collections = self._collections(collection)
-            for current in collections:
-                plans = plan_refresh(self._database, current, self._settings)
+            planned = [(owner, plan_refresh(self._database, owner, self._settings)) for owner in collections]
+            follow_moved_roots(self._database, [plan for _, plans in planned for plan in plans])
+            for current, plans in planned:
                 questions += [] if confirm_removals else set_aside(plans)
                 try:
                     self._carry_out(current, plans, run)
@@ -186,10 +187,10 @@ class Library:
         if not installed_engine():
             return 0
         with self._database.read() as connection:
-            waiting = [(owner, *scan) for owner in collections for scan in ledger.waiting_scans(connection, owner.id)]
+            scans = [(owner, entry) for owner in collections for entry in ledger.waiting_scans(connection, owner.id)]
         lease, read = Lease(BEHIND if behind else FRONT, SCANS, SCAN_SECONDS), 0
         try:
-            for collection, entry, pages in waiting:
+            for collection, entry in scans:
                 if stop():  # It may wait for seconds, so not in the transaction.
                     break
                 with self._database.write() as connection:
@@ -201,12 +202,12 @@ class Library:
                 file = stat_file(entry.path)
                 if isinstance(file, File):
                     window = window_for(self._embedder.get() if self._embedder.loaded else None)
-                    indexer = Indexer(self._database, collection, run)
+                    store = Store(self._database, collection, run)
                     for group in read_groups([Task(file, root, entry, recognize=known)], window, self._settings):
-                        indexer.store(group)
-                    read += pages
+                        store.put(group)
+                    read += entry.pages
         finally:
-            if waiting:
+            if scans:
                 lease.release(self._database)
         return read
 
@@ -263,7 +264,7 @@ class Library:
             worker.run([collection.id for collection in collections], sources=sources, tell=tell, stop=pause)
         except ModelUnavailable as error:
             log.info("no more vectors are made: %s", error)
-            run.report.note_absent_model(error)
+            run.report.add_notice(f"{NO_MODEL}: {error}")
         run.report.embed_seconds += time.perf_counter() - start
         run.report.vectors_added = max(made - added, 0)
         self._count_waiting(run, collections)
@@ -313,12 +314,13 @@ class Library:
                 prepare_for_many(connection)
         run.total += len(tasks)
         run.bytes_total += sum(task.file.size for task in tasks)
-        indexer = Indexer(self._database, collection, run, announcement.beat)
+        gone = [entry for plan in plans for entry in plan.gone]
+        store = Store(self._database, collection, run, announcement.beat, gone)
         collecting = gc.get_threshold()
         gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS, *collecting[1:])
         try:
             for group in read_groups(tasks, window_for(embedder), self._settings):
-                indexer.store(group)
+                store.put(group)
         finally:
             gc.set_threshold(*collecting)
             if announcement.is_shown:
@@ -335,7 +337,7 @@ class Library:
         try:
             embedder = self._embedder.get()
         except ModelUnavailable as error:
-            run.report.note_absent_model(error)
+            run.report.add_notice(f"{NO_MODEL}: {error}")
             return None
         with self._database.read() as connection:
             sql = "select name, dimension, id from models where id = (select model_id from collections where id = ?)"
@@ -368,8 +370,8 @@ class Library:
         """Put the documents into the trash whose files are gone and were not moved."""
         reason = f"the file is gone; in the trash for {self._settings.trash_days} days"
         gone = [(plan.root, entry) for plan in plans for entry in plan.gone]
-        for start in range(0, len(gone), TRASHED_AT_ONCE):
-            part = gone[start : start + TRASHED_AT_ONCE]
+        for start in range(0, len(gone), trash.AT_ONCE):
+            part = gone[start : start + trash.AT_ONCE]
             with self._database.write() as connection:
                 rows = [
                     (entry.source_id, root.collection_id, entry.path)
@@ -380,7 +382,7 @@ class Library:
         with self._database.write() as connection:
             for plan in plans:
                 if plan.root_is_gone and plan.gone:
-                    ledger.remove_roots(connection, plan.root.collection_id, plan.root.path)
+                    ledger.unwatch(connection, plan.root.collection_id, plan.root.path)
 
     def _adapt_weights(self) -> None:
         """Measure kinds of text that have grown much since they were last measured, if the model is loaded."""
@@ -421,10 +423,8 @@ class Library:
         destination, partition_id = self._open_collection(collection, partition)
         with self._database.read() as connection:
             before, sha256 = find_text(connection, destination, document.title, uri)
-        origin = Origin(
-            destination.id, partition_id, uri, hashlib.sha256(data).hexdigest(), len(data),
-            source_type=options.source_type, metadata=options.metadata,
-        )  # fmt: skip
+        options = dataclasses.replace(options, title=None)
+        origin = Origin(destination.id, partition_id, uri, hashlib.sha256(data).hexdigest(), len(data), options=options)
         if before and sha256 == origin.sha256:
             indexed = before
         elif before and not replace and uri is None:
@@ -462,25 +462,15 @@ class Library:
         with self._database.read() as connection:
             removals = [trash.find_removal(connection, collections, target) for target in targets]
         for removal in removals:
-            rows = [(row.id, row.collection_id, removal.path_of(row)) for row in removal.sources]
-            for start in range(0, len(rows), TRASHED_AT_ONCE):
-                with self._database.write() as connection:
-                    part = rows[start : start + TRASHED_AT_ONCE]
-                    run.report.removed += trash.move_to_trash(connection, part, "removed", reason)
-            with self._database.write() as connection:
-                late = trash.still_there(connection, collections, removal)
-                rows = [(row.id, row.collection_id, removal.path_of(row)) for row in late]
-                run.report.removed += trash.move_to_trash(connection, rows, "removed", reason)
-                removal.sources.extend(late)
-                trash.note_removal(connection, collections, removal, reason)
+            run.report.removed += trash.remove(self._database, collections, removal, reason)
         return run.end()
 
-    def removable(self, target: str, *, collection: str | None = None) -> tuple[list[SourceRow], bool]:
-        """Return what `remove` would put into the trash, and whether more is being added there; the same errors."""
+    def removable(self, target: str, *, collection: str | None = None) -> list[SourceRow]:
+        """Return what `remove` would put into the trash; the same errors."""
         collections = self._collections(collection)
         with self._database.read() as connection:
             removal = trash.find_removal(connection, collections, target)
-            return removal.sources, is_filling(connection, removal.path)
+            return trash.sources_of(connection, collections, removal)
 
     def restore(self, *names: str) -> list[SourceRow]:
         """Bring back from the trash by ids, paths, folders, titles or names, with their vectors; all or none.

@@ -173,7 +173,7 @@ class Inventory:
             """
             rows = fetch_all(connection, sql, (collection_id, limit))
         return [
-            *(WaitingFile(entry.path, pages=pages) for entry, pages in scans),
+            *(WaitingFile(entry.path, pages=entry.pages) for entry in scans),
             *(WaitingFile(*row) for row in rows),
         ][:limit]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, get_args
@@ -13,7 +12,6 @@ import apsw
 
 from localmcp.errors import InvalidInput, NotFound
 from localmcp.files import unicode_path
-from localmcp.index.collections import Collection
 from localmcp.library.walk import NOT_UNICODE, below, prefix_of
 from localmcp.schemas import without_surrogates
 from localmcp.storage.database import fetch_all, fetch_column, fetch_one, upsert_rows
@@ -23,48 +21,70 @@ Status = Literal["indexed", "skipped", "failed", "missing", "moved", "removed", 
 """`missing`: deleted, its source in the trash. `removed`: taken out by the person, and left out by later walks.
 `kept`: brought back from the trash although its file is gone."""
 
-
 Kind = Literal["file", "folder"]
 SourceType = Literal["text", "website", "docs", "qa", "notion"]
 SOURCE_TYPES: tuple[SourceType, ...] = get_args(SourceType)
 LONGEST_TITLE = 200
 
-# ---------------------------------------------------------------- roots
+# ---------------------------------------------------------------- what was added
 
-_ROOT = "path, kind, collection_id, partition_id, options, id"
-WATCHED = "kind in ('file', 'folder')"
-"""Selects the roots that the person has not removed."""
-_REMOVE_ROOTS = f"update roots set kind = 'removed ' || kind where {WATCHED} and collection_id = ?"
-_OPTIONS = ("title", "source_type", "metadata", "include_hidden", "patterns")
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What was said of a file or folder when it was added; None, {} and () leave it to an outer folder."""
+
+    title: str | None = None
+    source_type: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    include_hidden: bool = False
+    patterns: tuple[str, ...] = ()
+
+    def within(self, outer: Options, title: str | None = None) -> Options:
+        """Return these options, filled up with those of an outer folder; `title`: for want of one."""
+        return Options(
+            self.title or title,
+            self.source_type or outer.source_type,
+            {**outer.metadata, **self.metadata},
+            self.include_hidden or outer.include_hidden,
+            self.patterns or outer.patterns,
+        )
 
 
 @dataclass(slots=True)
 class Root:
-    """A file or folder that the person added, with its options."""
+    """A file or folder that the person added."""
 
     path: str
     kind: Kind
-    collection_id: int = 0
+    collection_id: int
     partition_id: int | None = None
-    title: str | None = None
-    source_type: str | None = None
-    metadata: dict[str, Any] = field(default_factory=dict[str, Any])
-    include_hidden: bool = False
-    patterns: tuple[str, ...] = ()
+    options: Options = Options()
     id: int | None = None
 
     @property
-    def options(self) -> str:
-        """The options as JSON, as they are stored."""
-        options = {name: getattr(self, name) for name in _OPTIONS}
-        return json.dumps({name: value for name, value in options.items() if value}, ensure_ascii=False)
+    def values(self) -> tuple[Any, ...]:
+        """What is stored with every source of it."""
+        return self.partition_id, self.options.title, self.options.source_type, self.options.metadata
 
 
-def roots_of(connection: apsw.Connection, collection_ids: Iterable[int]) -> list[Root]:
-    """Return what was added to those collections, outer folders first."""
-    sql = f"select {_ROOT} from roots where {WATCHED} order by path"
+WATCHED = "kind in ('file', 'folder')"
+"""Selects the roots that the person has not removed; of the others the kind is `removed file` or `removed folder`."""
+
+
+def roots_of(connection: apsw.Connection, collection_ids: Iterable[int], *, removed: bool = False) -> list[Root]:
+    """Return what was added to those collections, outer folders first; with `removed`, what was removed of it."""
+    sql = f"""
+        select path, kind, collection_id, partition_id, options, id from roots
+        where {"not " if removed else ""}({WATCHED}) order by path
+    """
     ids = set(collection_ids)
-    return [_root(row) for row in fetch_all(connection, sql) if row[2] in ids]
+    return [_root(*row) for row in fetch_all(connection, sql) if row[2] in ids]
+
+
+def _root(path: str, kind: Any, collection_id: int, partition_id: int | None, options: str, number: int) -> Root:
+    stored: dict[str, Any] = json.loads(options)
+    stored["patterns"] = tuple(stored.get("patterns", ()))
+    return Root(path, kind.removeprefix("removed "), collection_id, partition_id, Options(**stored), number)
 
 
 def watched_folders(connection: apsw.Connection) -> list[str]:
@@ -72,36 +92,24 @@ def watched_folders(connection: apsw.Connection) -> list[str]:
     return fetch_column(connection, "select path from roots where kind = 'folder'")
 
 
-def removed_roots_above(connection: apsw.Connection, collection_id: int, path: str) -> list[Root]:
-    """Return the roots at or above a path that the person removed, outer folders first."""
-    places = apsw.carray((path, *_folders_above(path)))
-    sql = f"""
-        select {_ROOT.replace("kind", "substr(kind, 9)")} from roots
-        where collection_id = ? and not {WATCHED} and path in (select value from carray(?)) order by path
-    """
-    return [_root(row) for row in fetch_all(connection, sql, (collection_id, places))]
-
-
-def _root(row: tuple[Any, ...]) -> Root:
-    path, kind, collection_id, partition_id, options, root_id = row
-    stored_options: dict[str, Any] = json.loads(options)
-    stored_options["patterns"] = tuple(stored_options.get("patterns", ()))
-    return Root(path, kind, collection_id, partition_id, id=root_id, **stored_options)
-
-
 def save_root(connection: apsw.Connection, root: Root) -> None:
     """Remember a root and fill in its id. Part of the caller's write transaction."""
-    root.id = fetch_one(
-        connection,
-        """
-        insert into roots (path, collection_id, partition_id, kind, options, added_at)
-        values (:path, :collection_id, :partition_id, :kind, :options, :now)
+    options = {name: value for name, value in asdict(root.options).items() if value}
+    sql = """
+        insert into roots (path, collection_id, partition_id, kind, options, added_at) values (?, ?, ?, ?, ?, ?)
         on conflict (path, collection_id) do update set
             partition_id = excluded.partition_id, kind = excluded.kind, options = excluded.options
         returning id
-        """,
-        {**asdict(root), "options": root.options, "now": utc_now()},
-    )
+    """
+    row = (root.path, root.collection_id, root.partition_id, root.kind, json.dumps(options, ensure_ascii=False))
+    root.id = fetch_one(connection, sql, (*row, utc_now()))
+
+
+def move_root(connection: apsw.Connection, root: Root, path: str) -> None:
+    """Watch a root at another path, where it is now. Part of the caller's write transaction."""
+    connection.execute("delete from roots where collection_id = ? and path = ?", (root.collection_id, path))
+    connection.execute("update roots set path = ? where id = ?", (path, root.id))
+    root.path = path
 
 
 def forget_root(connection: apsw.Connection, collection_id: int, path: str) -> None:
@@ -109,32 +117,33 @@ def forget_root(connection: apsw.Connection, collection_id: int, path: str) -> N
     connection.execute("delete from roots where collection_id = ? and path = ?", (collection_id, path))
 
 
-def remove_root(connection: apsw.Connection, collection_id: int, path: str) -> None:
-    """Watch the root that is exactly this path no longer; what a foreign file calls `/` covers no document.
+def unwatch(connection: apsw.Connection, collection_id: int, path: str, *, inside: bool = True) -> None:
+    """Watch the root at a path, and with `inside` those below it, no longer.
 
-    Its options are kept as long as something from it is in the trash.
+    Their options are kept as long as something from them is in the trash.
     """
-    connection.execute(f"{_REMOVE_ROOTS} and path = ?", (collection_id, path))
+    sql = f"update roots set kind = 'removed ' || kind where {WATCHED} and collection_id = ? and"
+    if inside:
+        sql = f"{sql} (path = ? or path >= ? and path < ?)"
+        connection.execute(sql, (collection_id, path, *range_below(path)))
+    else:
+        connection.execute(f"{sql} path = ?", (collection_id, path))
 
 
-def remove_roots(connection: apsw.Connection, collection_id: int, path: str) -> None:
-    """Watch the roots at or below a path no longer; as `remove_root`."""
-    sql = f"{_REMOVE_ROOTS} and (path = ? or path >= ? and path < ?)"
-    connection.execute(sql, (collection_id, path, *range_below(path)))
+def owner_of(path: str, roots: Sequence[Root]) -> Root | None:
+    """Return the innermost root at or above a path."""
+    above = [root for root in roots if below(path, root.path)]
+    return max(above, key=lambda root: len(root.path), default=None)
 
 
-# ---------------------------------------------------------------- options
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """Options of files; None, {} and () are inherited from an earlier `add` of the same folder."""
-
-    title: str | None = None
-    source_type: str | None = None
-    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    include_hidden: bool = False
-    patterns: tuple[str, ...] = ()
+def make_root(
+    path: str, kind: Kind, collection_id: int, partition_id: int | None, options: Options, owner: Root | None
+) -> Root:
+    """Return the root for a path that is added; what is not said is inherited from the root at or above it."""
+    if owner is None:
+        return Root(path, kind, collection_id, partition_id, options)
+    options = options.within(owner.options, owner.options.title if owner.path == path else None)
+    return Root(path, kind, collection_id, owner.partition_id if partition_id is None else partition_id, options)
 
 
 def check_options(
@@ -152,15 +161,12 @@ def check_options(
     if source_type is not None and source_type not in SOURCE_TYPES:
         raise InvalidInput(f"source type {source_type!r} is unknown; use one of {', '.join(SOURCE_TYPES)}.")
     line = " ".join(without_surrogates(title or "").split())[:LONGEST_TITLE]
-    return Options(line or None, source_type, _json(metadata or {}), include_hidden, tuple(patterns))
-
-
-def _json(metadata: Mapping[str, Any]) -> dict[str, Any]:
     try:
-        text = json.dumps(dict(metadata), ensure_ascii=False, allow_nan=False)
+        text = json.dumps(dict(metadata or {}), ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidInput(f"metadata cannot be stored as JSON: {error}.") from error
-    return json.loads(without_surrogates(text))
+    stored = json.loads(without_surrogates(text))
+    return Options(line or None, source_type, stored, include_hidden, tuple(patterns))
 
 
 def find_targets(paths: Iterable[str | os.PathLike[str]], options: Options) -> dict[str, Kind | None]:
@@ -192,35 +198,6 @@ def why_absent(path: str) -> str:
     return NOT_UNICODE if "\ufffd" in path else "no such file or folder"
 
 
-def owner_of(path: str, roots: Sequence[Root]) -> Root | None:
-    """Return the innermost root at or above a path."""
-    above = [root for root in roots if below(path, root.path)]
-    return max(above, key=lambda root: len(root.path), default=None)
-
-
-def make_root(
-    path: str, kind: Kind, collection: Collection, options: Options, partition_id: int | None, owner: Root | None
-) -> Root:
-    """Return the root for a path that is added; options not given are inherited from the root at or above it."""
-    inherited = owner or Root(path, kind)
-    return Root(
-        path,
-        kind,
-        collection.id,
-        partition_id if partition_id is not None else inherited.partition_id,
-        options.title or (inherited.title if inherited.path == path else None),
-        options.source_type or inherited.source_type,
-        {**inherited.metadata, **options.metadata},
-        options.include_hidden or inherited.include_hidden,
-        options.patterns or inherited.patterns,
-    )
-
-
-def values_of(root: Root) -> tuple[Any, ...]:
-    """Return what is stored with every source of a root."""
-    return (root.partition_id, root.title, root.source_type, root.metadata)
-
-
 # ---------------------------------------------------------------- entries
 
 
@@ -236,6 +213,8 @@ class Entry:
     size: int | None = None
     mtime_ns: int | None = None
     chunks: int = 0
+    pages: int = 0
+    """Of scans in it that wait for text recognition."""
     seconds: float | None = None
     seen_at: str = ""
 
@@ -246,6 +225,7 @@ class Entry:
 
 
 _COLUMNS = tuple(column.name for column in fields(Entry))
+_AT_OR_BELOW = "collection_id = ? and (path = ? or path >= ? and path < ?)"
 
 
 def is_at(connection: apsw.Connection, entry: Entry) -> bool:
@@ -256,7 +236,7 @@ def is_at(connection: apsw.Connection, entry: Entry) -> bool:
 
 def entries_below(connection: apsw.Connection, collection_id: int, path: str) -> dict[str, Entry]:
     """Return path -> entry of a file, or of a folder and everything in it."""
-    sql = f"select {', '.join(_COLUMNS)} from ledger where collection_id = ? and (path = ? or path >= ? and path < ?)"
+    sql = f"select {', '.join(_COLUMNS)} from ledger where {_AT_OR_BELOW}"
     rows = fetch_all(connection, sql, (collection_id, path, *range_below(path)))
     return {row[0]: Entry(*row) for row in rows}
 
@@ -268,65 +248,10 @@ def record(connection: apsw.Connection, collection_id: int, root_id: int | None,
     upsert_rows(connection, "ledger", ("path", "collection_id"), rows)
 
 
-_WAITING_PAGES = re.compile(r"(?:text recognition|no text layer): ([\d,]+) pages?")
-
-
-def waiting_scans(connection: apsw.Connection, collection_id: int) -> list[tuple[Entry, int]]:
-    """Return the files of a collection with scans that no text was recognized in yet, and their pages; few come first.
-
-    Those of which a reason says so: no other look-up is needed, and a scan that is gone is forgotten with its file.
-    """
-    sql = f"""
-        select {", ".join(_COLUMNS)} from ledger
-        where collection_id = ? and (reason like '% for text recognition: %' or reason like '% has no text layer: %')
-    """
-    entries = [Entry(*row) for row in fetch_all(connection, sql, (collection_id,))]
-    scans = [
-        (entry, int(match[1].replace(",", ""))) for entry in entries if (match := _WAITING_PAGES.search(entry.reason))
-    ]
-    return sorted(scans, key=lambda scan: (scan[1], scan[0].path))
-
-
-def waiting_pages(connection: apsw.Connection, collection_ids: Iterable[int]) -> int:
-    """Return how many pages of scans wait for text recognition in those collections."""
-    return sum(pages for owner in collection_ids for _, pages in waiting_scans(connection, owner))
-
-
 def mark(connection: apsw.Connection, collection_id: int, path: str, status: Status, reason: str) -> None:
     """Change status and reason of a path, and keep the rest of its entry."""
     row = {"path": path, "collection_id": collection_id, "status": status, "reason": reason, "seen_at": utc_now()}
     upsert_rows(connection, "ledger", ("path", "collection_id"), [row])
-
-
-def removed_folders_above(connection: apsw.Connection, collection_id: int, path: str) -> list[str]:
-    """Return the folders above a path that the person removed as a whole, the outermost first."""
-    sql = """
-        select path from ledger
-        where collection_id = ? and status = 'removed' and path in (select value from carray(?)) order by path
-    """
-    return fetch_column(connection, sql, (collection_id, apsw.carray(_folders_above(path))))
-
-
-def _folders_above(path: str) -> tuple[str, ...]:
-    above: list[str] = []
-    while (folder := os.path.dirname(path)) != path:
-        above.append(path := folder)
-    return tuple(above)
-
-
-def holds_trashed(connection: apsw.Connection, collection_id: int, folder: str) -> bool:
-    """Return whether something from inside a folder is in the trash."""
-    sql = """
-        select 1 from sources
-        where collection_id = ? and uri >= ? and uri < ? and trashed_at is not null limit 1
-    """
-    return fetch_one(connection, sql, (collection_id, *range_below(folder))) is not None
-
-
-def holds_removed(connection: apsw.Connection, collection_id: int, folder: str) -> bool:
-    """Return whether something inside a folder is still marked as removed."""
-    sql = "select 1 from ledger where collection_id = ? and status = 'removed' and path >= ? and path < ? limit 1"
-    return fetch_one(connection, sql, (collection_id, *range_below(folder))) is not None
 
 
 def forget(connection: apsw.Connection, collection_id: int, paths: Iterable[str]) -> None:
@@ -337,7 +262,7 @@ def forget(connection: apsw.Connection, collection_id: int, paths: Iterable[str]
 
 def forget_skipped(connection: apsw.Connection, collection_id: int, path: str) -> None:
     """Delete the entries without a source at or below a path."""
-    sql = "delete from ledger where collection_id = ? and (path = ? or path >= ? and path < ?) and source_id is null"
+    sql = f"delete from ledger where {_AT_OR_BELOW} and source_id is null"
     connection.execute(sql, (collection_id, path, *range_below(path)))
 
 
@@ -357,6 +282,28 @@ def forget_purged(connection: apsw.Connection) -> None:
                 and substr(uri, 1, length(path)) = path
         )
     """)
+
+
+def waiting_scans(connection: apsw.Connection, collection_id: int) -> list[Entry]:
+    """Return the files of a collection with scans that no text was recognized in yet, those of few pages first."""
+    sql = f"""
+        select {", ".join(_COLUMNS)} from ledger
+        where collection_id = ? and pages > 0 and status in ('indexed', 'skipped', 'failed') order by pages, path
+    """
+    return [Entry(*row) for row in fetch_all(connection, sql, (collection_id,))]
+
+
+def waiting_pages(connection: apsw.Connection, collection_ids: Iterable[int]) -> int:
+    """Return how many pages of scans wait for text recognition in those collections."""
+    return sum(entry.pages for owner in collection_ids for entry in waiting_scans(connection, owner))
+
+
+def folders_above(path: str) -> list[str]:
+    """Return the folders around a path, the innermost first."""
+    above: list[str] = []
+    while (folder := os.path.dirname(path)) != path:
+        above.append(path := folder)
+    return above
 
 
 def range_below(path: str) -> tuple[str, str]:

@@ -271,17 +271,15 @@ class LibraryTools:
         with self._database.read() as connection:
             source = find_source(connection, named) if sourceId or not os.path.isabs(named) else None
         target = source.uuid if source else named
-        affected, filling = self._library.removable(target)
+        affected = self._library.removable(target)
         sources = [_removed_source(row) for row in affected[:MOST_LISTED]]
-        asks = not confirm and not current_scope().trusted
-        if asks and (filling or len(affected) > REMOVED_AT_ONCE):
-            more = ", and what is being added from there at this moment" if filling else ""
+        if len(affected) > REMOVED_AT_ONCE and not confirm and not current_scope().trusted:
             return {
                 "removed": 0,
                 "trashDays": self._settings.trash_days,
                 "sources": sources,
                 "wouldRemove": len(affected),
-                "message": f"This would put {counted(len(affected), 'document')} into the trash{more}. Nothing was "
+                "message": f"This would put {counted(len(affected), 'document')} into the trash. Nothing was "
                 "removed; if the person wants this, call again with confirm: true.",
             }
         report = self._library.remove([target])
@@ -419,7 +417,10 @@ class LibraryTools:
         with self._database.read() as connection:
             watched = watched_paths(connection, self._settings)
         rules = [(folder, WalkRules(watched=watched)) for folder in folders]
-        rules += [(root.path, WalkRules(root.include_hidden, root.patterns, watched=watched)) for root in roots]
+        rules += [
+            (root.path, WalkRules(root.options.include_hidden, root.options.patterns, watched=watched))
+            for root in roots
+        ]
         above = [(folder, rule) for folder, rule in rules if below(os.path.normcase(real), os.path.normcase(folder))]
         if not above:
             named = ", ".join(sorted({folder for folder, _ in rules})[:10]) or "none yet"

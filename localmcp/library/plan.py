@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
 
 import apsw
@@ -20,9 +21,9 @@ from localmcp.library.ledger import (
     Root,
     entries_below,
     make_root,
+    move_root,
     owner_of,
     roots_of,
-    values_of,
     watched_folders,
 )
 from localmcp.library.reading import CANNOT_BE_READ, REACHED_BY_LINK, Task, is_raised
@@ -59,14 +60,14 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class _Look:
     """How the files of a root are compared with the ledger."""
 
     settings: Settings
     watched: frozenset[str]
     """Folders of the person: the ignore files of those above count."""
-    again: bool = False
-    """Look once more at files that were skipped or failed, though they have not changed."""
+    asked: bool = False
+    """The person adds it once more: also what was skipped or failed and has not changed."""
     forced: bool = False
     """The options of the root have changed, so every file is stored again."""
     returning: bool = False
@@ -88,15 +89,15 @@ def plan_adding(
         if kind is None:
             continue
         owner = owner_of(path, roots)
-        root = make_root(path, kind, collection, options, partition_id, owner)
-        forced = owner is not None and values_of(root) != values_of(owner)
+        root = make_root(path, kind, collection.id, partition_id, options, owner)
+        forced = owner is not None and root.values != owner.values
         is_root = owner is not None and owner.path == path
         entries = entries_by_path[path]
         entry = entries.get(path)
         if owner and not is_root and not forced and kind == "file" and entry and entry.holds_source:
             # The folder's own walk looks after this file; it needs no separate root.
             root.id = owner.id
-        look = Look(settings, watched, again=True, forced=forced, returning=not is_root)
+        look = _Look(settings, watched, asked=True, forced=forced, returning=not is_root)
         plans.append(_make_plan(root, entries, look, elsewhere))
     return plans
 
@@ -106,7 +107,7 @@ def plan_refresh(database: Database, collection: Collection, settings: Settings)
     with database.read() as connection:
         roots = roots_of(connection, [collection.id])
         entries_by_root = [entries_below(connection, collection.id, root.path) for root in roots]
-        look = Look(settings, watched_paths(connection, settings))
+        look = _Look(settings, watched_paths(connection, settings))
     elsewhere = [root.path for root in roots]
     return [_make_plan(root, entries, look, elsewhere) for root, entries in zip(roots, entries_by_root, strict=True)]
 
@@ -116,7 +117,36 @@ def watched_paths(connection: apsw.Connection, settings: Settings) -> frozenset[
     return frozenset([*watched_folders(connection), *map(os.path.realpath, settings.folders)])
 
 
-# ---------------------------------------------------------------- many files that are gone
+# ---------------------------------------------------------------- files that are gone
+
+
+def follow_moved_roots(database: Database, plans: Sequence[Plan]) -> None:
+    """Watch a file or folder that was added, and is elsewhere now, where it is: its options stay with its documents.
+
+    The new place is one that another root covers: its files have the size and time of those that are gone.
+    """
+    lost = [plan for plan in plans if plan.gone and not os.path.lexists(plan.root.path)]
+    new: dict[tuple[int | None, int | None], list[str]] = defaultdict(list)
+    for task in (task for plan in plans if lost for task in plan.tasks if task.entry is None):
+        new[task.file.size, task.file.mtime_ns].append(task.file.path)
+    for plan in lost:
+        root = plan.root
+        places: Counter[str] = Counter()
+        for entry in plan.gone:
+            tail = entry.path[len(root.path) :]
+            found = new.get((entry.size, entry.mtime_ns), ())
+            places.update(path[: len(path) - len(tail)] for path in found if path.endswith(tail))
+        place, count = max(places.items(), key=lambda place: place[1], default=("", 0))
+        ours = [other.root for other in plans if other.root.collection_id == root.collection_id]
+        owner = owner_of(place, ours)
+        if 2 * count <= len(plan.gone) or (owner and (owner.path == place or owner.values == root.values)):
+            continue
+        with database.write() as connection:
+            move_root(connection, root, place)
+        for other in plans:
+            moved = [task for task in other.tasks if below(task.file.path, place)]
+            other.tasks = [task for task in other.tasks if not below(task.file.path, place)]
+            plan.tasks += [replace(task, root=root) for task in moved]
 
 
 def set_aside(plans: list[Plan]) -> list[str]:
@@ -157,28 +187,30 @@ def _marks(path: str, size: int | None, mtime_ns: int | None) -> set[tuple[objec
 # ---------------------------------------------------------------- comparing
 
 
-def _make_plan(root: Root, entries: Mapping[str, Entry], look: Look, elsewhere: Iterable[str]) -> Plan:
+def _make_plan(root: Root, entries: Mapping[str, Entry], look: _Look, elsewhere: Iterable[str]) -> Plan:
     """Walk a root and compare it with the ledger's entries at and below it; `elsewhere` are the paths of all roots."""
     others = [path for path in elsewhere if path != root.path and below(path, root.path)]
     ours = {path: entry for path, entry in entries.items() if not any(below(path, other) for other in others)}
     plan = Plan(root, documents=sum(entry.holds_source for entry in ours.values()))
     removed = frozenset(entry.path for entry in ours.values() if entry.status == "removed" and not look.returning)
+    options = root.options
+    rules = WalkRules(options.include_hidden, options.patterns, frozenset(others), removed, look.watched)
     passed: dict[str, Passed] = {}
     visited: set[str] = set()
-    for item in _walk(root, WalkRules(root.include_hidden, root.patterns, frozenset(others), removed, look.watched)):
+    for item in _walk(root, rules):
         visited.add(item.path)
         if isinstance(item, File):
             _compare(plan, item, ours.get(item.path), look)
         else:
             passed[item.path] = item
-            _pass(plan, item, ours.get(item.path), look.again)
+            _pass(plan, item, ours.get(item.path), look)
     for path, entry in ours.items():
         if path in visited or entry.status in ("kept", "missing", "moved"):
             continue
         inside = any(path[: mark.start()] in visited for mark in re.finditer("#", path))
         above = next((passed[folder] for folder in map(str, PurePath(path).parents) if folder in passed), None)
         if (inside and not entry.holds_source) or (above and above.failed):
-            # What is said of a scan inside a file is kept as long as the file is there.
+            # What is said of a document inside a file is kept as long as the file is there.
             continue
         if entry.holds_source:
             (plan.dropped if above else plan.gone).append(entry)
@@ -198,7 +230,7 @@ def _walk(root: Root, rules: WalkRules) -> Iterable[File | Passed]:
     return (stat_file(root.path),) if os.path.lexists(root.path) else ()
 
 
-def _compare(plan: Plan, file: File, entry: Entry | None, look: Look) -> None:
+def _compare(plan: Plan, file: File, entry: Entry | None, look: _Look) -> None:
     if entry is None:
         plan.tasks.append(Task(file, plan.root, None, look.forced))
         return
@@ -211,12 +243,12 @@ def _compare(plan: Plan, file: File, entry: Entry | None, look: Look) -> None:
     readable = entry.reason.startswith(CANNOT_BE_READ) and os.access(entry.path, os.R_OK)
     if status == "indexed" and not (look.forced or raised or touched):
         plan.unchanged.append(file.path)
-    elif status == "skipped" and not raised and not (look.again and _has_reader(plan.root, file, look.settings)):
+    elif status == "skipped" and not raised and not (look.asked and _has_reader(plan.root, file, look.settings)):
         plan.skipped += 1
-    elif status == "failed" and not (look.again or raised or readable):
+    elif status == "failed" and not (look.asked or raised or readable):
         plan.failed += 1
     else:
-        plan.tasks.append(Task(file, plan.root, entry, look.forced, raised and entry.status == "indexed"))
+        plan.tasks.append(Task(file, plan.root, entry, look.forced or (raised and entry.status == "indexed")))
 
 
 def _has_reader(root: Root, file: File, settings: Settings) -> bool:
@@ -226,7 +258,7 @@ def _has_reader(root: Root, file: File, settings: Settings) -> bool:
     return why_skipped(Path(file.path), archive=root.kind == "file", max_bytes=most) is None
 
 
-def _pass(plan: Plan, passed: Passed, entry: Entry | None, again: bool) -> None:
+def _pass(plan: Plan, passed: Passed, entry: Entry | None, look: _Look) -> None:
     status = "failed" if passed.failed else "skipped"
     if entry and entry.holds_source and not passed.failed:
         plan.dropped.append(entry)
@@ -235,7 +267,7 @@ def _pass(plan: Plan, passed: Passed, entry: Entry | None, again: bool) -> None:
         plan.failed += passed.failed and entry.status != "removed"
         plan.skipped += entry.status == "removed"
         return
-    elif entry and (entry.status, entry.reason) == (status, passed.reason) and not (passed.failed and again):
+    elif entry and (entry.status, entry.reason) == (status, passed.reason) and not (passed.failed and look.asked):
         plan.failed += passed.failed
         plan.skipped += not passed.failed
         return

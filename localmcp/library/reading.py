@@ -13,18 +13,18 @@ import stat
 import time
 from codecs import BOM_UTF8, BOM_UTF16_LE
 from collections import Counter
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path, PurePath
-from typing import Any, BinaryIO, NamedTuple
+from typing import BinaryIO
 
 from localmcp.config import Settings
 from localmcp.errors import LocalMCPError, ScannedDocument, UnreadableDocument
 from localmcp.files import modified_ns
 from localmcp.index.drafts import DEFAULT_LANGUAGE, WORD_ONLY, SourceDraft, Window, draft_chunk
-from localmcp.library.ledger import Entry, Root
+from localmcp.library.ledger import Entry, Options, Root
 from localmcp.library.walk import File
 from localmcp.models import Embedder
 from localmcp.readers.chunking import MAIL_HEADER, Chunk, split
@@ -55,7 +55,7 @@ PLAIN_SUFFIXES = frozenset(".md .markdown .txt .rst .py .js .ts .c .h .java .go 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The origin of a document and the options set for it; None and {} leave the document's own values."""
+    """Where a document comes from, and what was said of it; None and {} leave the document's own values."""
 
     collection_id: int
     partition_id: int | None
@@ -63,9 +63,7 @@ class Origin:
     sha256: str
     size: int
     mtime_ns: int | None = None
-    title: str | None = None
-    source_type: str | None = None
-    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    options: Options = Options()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,23 +73,10 @@ class Task:
     file: File
     root: Root
     entry: Entry | None
-    forced: bool = False
-    """Store it again even if its bytes are the same: the options have changed."""
-    anew: bool = False
-    """Read it again, because a limit was raised that a document in it exceeded."""
+    again: bool = False
+    """Read and store it again even if its bytes are the same: its options have changed, or a limit is higher now."""
     recognize: frozenset[str] | None = None
     """Read the scans in it, too, at seconds a page, but those with these digests, which are read already."""
-
-    @property
-    def origin(self) -> Origin:
-        """Where its documents come from; `sha256` is of the bytes that need not be read again, or empty."""
-        root, entry = self.root, self.entry
-        again = self.forced or self.anew or self.recognize is not None
-        is_known = entry is not None and entry.status == "indexed" and not again
-        return Origin(
-            root.collection_id, root.partition_id, self.file.path, (is_known and entry and entry.sha256) or "",
-            self.file.size, self.file.mtime_ns, root.title, root.source_type, root.metadata,
-        )  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -104,24 +89,21 @@ class Reading:
     """Of the whole file."""
     draft: SourceDraft | None = None
     unchanged: bool = False
+    empty: bool = False
+    """There is nothing in the file but white space."""
     skipped: str = ""
     failed: str = ""
     member: str = ""
     """Name of the document inside the file; empty for the file itself."""
     remark: str = ""
     """What in the draft could not be read as it was meant."""
-    scan_pages: int | None = None
-    """Of a scan in the file, which is skipped: how many pages wait for text recognition."""
+    pages: int = 0
+    """Of a scan, which is skipped: how many wait for text recognition."""
     seconds: float = 0.0
 
 
-class Step(NamedTuple):
-    """The result of reading a file, or one document in it."""
-
-    task: Task
-    reading: Reading
-    last: bool
-    """Nothing more of this file comes."""
+Step = tuple[Task, Reading | None]
+"""The result of reading a file, or one document in it; None at the end of the file."""
 
 
 # ---------------------------------------------------------------- groups
@@ -149,42 +131,38 @@ def read_groups(tasks: Sequence[Task], window: Window, settings: Settings) -> It
     """Yield the results of reading the files, in groups that are one transaction each."""
     group: list[Step] = []
     chunks, start, patience = 0, time.monotonic(), FIRST_SECONDS
-    for step in _steps(_read_all(tasks, window, settings)):
-        group.append(step)
-        chunks += len(step.reading.draft.chunks) if step.reading.draft else 0
-        if chunks >= GROUP_CHUNKS or time.monotonic() - start > patience:
+    for task, reading in _read_all(tasks, window, settings):
+        group.append((task, reading))
+        chunks += len(reading.draft.chunks) if reading and reading.draft else 0
+        # A file is mostly completed in one transaction; one of many documents takes several.
+        if chunks >= GROUP_CHUNKS or (reading is None and time.monotonic() - start > patience):
             yield group
             group, chunks, start, patience = [], 0, time.monotonic(), GROUP_SECONDS
     if group:
         yield group
 
 
-def _steps(readings: Iterable[tuple[Task, Reading | None]]) -> Iterator[Step]:
-    """Yield each reading with whether it is the last of its file, so that one transaction completes a file."""
-    pending: dict[str, Reading] = {}
-    for task, reading in readings:
-        before = pending.pop(task.file.path, None)
-        if reading is not None:
-            pending[task.file.path] = reading
-            if before is not None:
-                yield Step(task, before, last=False)
-        else:
-            yield Step(task, before or _failed_reading(task, "it holds no document"), last=True)
-
-
-def _read_all(tasks: Sequence[Task], window: Window, settings: Settings) -> Iterator[tuple[Task, Reading | None]]:
+def _read_all(tasks: Sequence[Task], window: Window, settings: Settings) -> Iterator[Step]:
     """Yield each document with the task of its file, None at the end of a file; files in any order."""
     work = partial(read_file, window, settings.max_file_mb * 1_000_000)
-    workers = _workers(tasks)
     limits = limits_of(settings) if all(task.recognize is None for task in tasks) else SCAN_LIMITS
-    with WorkerPool(work, workers=workers, limits=limits, share=_share, size=lambda task: task.file.size) as pool:
+    with WorkerPool(
+        work, workers=_workers(tasks), limits=limits, share=_share, size=lambda task: task.file.size
+    ) as pool:
         for answer in pool.run(tasks):
-            ended = None if answer.finished else _failed_reading(answer.item, answer.failure, answer.member)
-            yield answer.item, answer.value or ended
+            file = answer.item.file
+            given_up = Reading(file.size, file.mtime_ns, failed=answer.failure, member=answer.member)
+            yield answer.item, None if answer.finished else answer.value or given_up
 
 
 def _workers(tasks: Sequence[Task]) -> int:
     return min(os.cpu_count() or 1, len(tasks))
+
+
+def _share(task: Task) -> int:
+    """Return how many of AHEAD a file is: together about 24 MB of plain text, read while a transaction is written."""
+    plain = PurePath(task.file.path).suffix.lower() in PLAIN_SUFFIXES
+    return min(task.file.size // 8000 + 1, SMALL) if plain else SMALL
 
 
 def limits_of(settings: Settings) -> Limits:
@@ -206,22 +184,12 @@ def is_raised(reason: str, settings: Settings) -> bool:
     return match is not None and getattr(settings, match[2], 0) > float(match[3] or match[1])
 
 
-def _share(task: Task) -> int:
-    """Return how many of AHEAD a file is: together about 24 MB of plain text, read while a transaction is written."""
-    plain = PurePath(task.file.path).suffix.lower() in PLAIN_SUFFIXES
-    return min(task.file.size // 8000 + 1, SMALL) if plain else SMALL
-
-
-def _failed_reading(task: Task, reason: str, member: str = "") -> Reading:
-    return Reading(size=task.file.size, mtime_ns=task.file.mtime_ns, failed=reason, member=member)
-
-
 # ---------------------------------------------------------------- files
 
 
 def read_file(window: Window, max_bytes: int, task: Task) -> Iterator[Reading]:
     """Yield the results of reading a file, one for each document in it; a failure is a result too."""
-    reading = Reading(mtime_ns=task.file.mtime_ns, size=task.file.size)
+    reading = Reading(task.file.size, task.file.mtime_ns)
     begin = time.perf_counter()
     try:
         for member in _read(reading, window, max_bytes, task):
@@ -229,40 +197,46 @@ def read_file(window: Window, max_bytes: int, task: Task) -> Iterator[Reading]:
             yield member
         return
     except OSError as error:
-        reason = f"{CANNOT_BE_READ}: {(error.strerror or str(error)).lower()}"
+        reading.failed = f"{CANNOT_BE_READ}: {(error.strerror or str(error)).lower()}"
     except ScannedDocument as error:
-        yield replace(reading, skipped=str(error), seconds=time.perf_counter() - begin)
-        return
+        reading.skipped, reading.pages = str(error), error.pages
     except LocalMCPError as error:
-        reason = str(error)
+        reading.failed = str(error)
     except MemoryError:
         raise
     except RecursionError:
-        reason = "it is nested too deeply"
+        reading.failed = "it is nested too deeply"
     except Exception as error:
         # A hostile file must not fill the terminal; `localmcp why` tells the reason, `-v` where it was raised.
         log.debug("%s cannot be indexed", task.file.path, exc_info=True)
-        reason = f"unexpected {type(error).__name__}: {error}"[:300]
-    yield replace(reading, failed=reason, seconds=time.perf_counter() - begin)
+        reading.failed = f"unexpected {type(error).__name__}: {error}"[:300]
+    reading.seconds = time.perf_counter() - begin
+    yield reading
 
 
 def _read(reading: Reading, window: Window, max_bytes: int, task: Task) -> Iterator[Reading]:
     from localmcp.readers.readers import choose_reader, read_documents  # 60 ms: every reader
 
-    path, origin = Path(task.file.path), task.origin
+    path, root, entry = Path(task.file.path), task.root, task.entry
     with open_regular(path) as file:
         status = os.fstat(file.fileno())
         reading.size, reading.mtime_ns = status.st_size, modified_ns(status)
-        choice = choose_reader(file.read(HEAD), path.name, archive=task.root.kind == "file")
-        if reason := choice.why_skipped(status.st_size, max_bytes):
-            yield replace(reading, skipped=reason)
+        choice = choose_reader(file.read(HEAD), path.name, archive=root.kind == "file")
+        why_not = choice.why_skipped(status.st_size, max_bytes)
+        if why_not and status.st_size:
+            yield replace(reading, skipped=why_not)
             return
-        reading.sha256, blank = _digest_of(file)
-        if blank:
-            yield replace(reading, skipped="only white space")
-        elif reading.sha256 == origin.sha256:
+        reading.sha256, is_blank = _digest_of(file)
+        is_known = entry is not None and entry.status == "indexed" and not task.again and task.recognize is None
+        if is_known and entry and entry.sha256 == reading.sha256:
             yield replace(reading, unchanged=True)
+        elif is_blank:
+            yield replace(reading, skipped=why_not or "only white space", empty=True)
         else:
+            origin = Origin(
+                root.collection_id, root.partition_id, str(path), reading.sha256, reading.size, reading.mtime_ns,
+                root.options,
+            )  # fmt: skip
             for document in read_documents(file, path.name, choice, max_bytes=max_bytes, recognize=task.recognize):
                 yield _drafted(reading, document, window, origin)
 
@@ -308,29 +282,24 @@ def _digest_of(file: BinaryIO) -> tuple[str, bool]:
 
 def _drafted(reading: Reading, document: Document, window: Window, origin: Origin) -> Reading:
     if document.scan_pages is not None:
-        return replace(reading, skipped=document.failure, member=document.member, scan_pages=document.scan_pages)
+        return replace(reading, skipped=document.failure, member=document.member, pages=document.scan_pages)
     if document.failure:
         return replace(reading, failed=document.failure, member=document.member)
-    origin = replace(origin, sha256=reading.sha256 or "", size=reading.size, mtime_ns=reading.mtime_ns)
     if document.member:
-        origin = _member_origin(origin, document)
+        # A document inside a file changes when its own text does.
+        data = document.text.encode()
+        values = json.dumps(document.metadata, sort_keys=True, ensure_ascii=False).encode()
+        uri, said = origin.uri or "", origin.options
+        metadata = {**said.metadata, "container": uri, "parent": member_uri(uri, document.parent)}
+        origin = replace(
+            origin,
+            uri=member_uri(uri, document.member),
+            sha256=hashlib.sha256(values + b"\0" + data).hexdigest(),
+            size=len(data),
+            options=replace(said, title=None, metadata=metadata),
+        )
     draft = draft_source(document, window, origin)
     return replace(reading, draft=draft, member=document.member, remark=document.remark)
-
-
-def _member_origin(origin: Origin, document: Document) -> Origin:
-    """Return where a document inside a file comes from: it changes when its own text does."""
-    data = document.text.encode()
-    metadata_text = json.dumps(document.metadata, sort_keys=True, ensure_ascii=False).encode()
-    places = {"container": origin.uri, "parent": member_uri(origin.uri or "", document.parent)}
-    return replace(
-        origin,
-        uri=member_uri(origin.uri or "", document.member),
-        sha256=hashlib.sha256(metadata_text + b"\0" + data).hexdigest(),
-        size=len(data),
-        title=None,
-        metadata={**origin.metadata, **places},
-    )
 
 
 def member_uri(path: str, member: str) -> str:
@@ -340,7 +309,7 @@ def member_uri(path: str, member: str) -> str:
 
 def draft_source(document: Document, window: Window, origin: Origin) -> SourceDraft:
     """Return the source to store, with the words of its passages."""
-    title = origin.title or document.title
+    title = origin.options.title or document.title
     by_word_only = is_data_file(origin.uri or "")
     chunks = split(
         document.text,
@@ -360,7 +329,7 @@ def draft_source(document: Document, window: Window, origin: Origin) -> SourceDr
         collection_id=origin.collection_id,
         partition_id=origin.partition_id,
         title=title,
-        source_type=origin.source_type or document.source_type,
+        source_type=origin.options.source_type or document.source_type,
         format=document.format,
         uri=origin.uri,
         sha256=origin.sha256,
@@ -369,7 +338,7 @@ def draft_source(document: Document, window: Window, origin: Origin) -> SourceDr
         language=language,
         date=document.date,
         date_from=document.date_from,
-        metadata={**document.metadata, **origin.metadata},
+        metadata={**document.metadata, **origin.options.metadata},
         chunks=[
             draft_chunk(
                 chunk,

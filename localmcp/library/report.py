@@ -7,8 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from localmcp.errors import ModelUnavailable
-
 SHOWN_PROBLEMS = 50
 EARLIEST_ESTIMATE = 2.0
 """Seconds of work before a rate says anything."""
@@ -16,7 +14,7 @@ EARLIEST_ESTIMATE = 2.0
 
 @dataclass(slots=True)
 class Report:
-    """The result of a run, counted in files except where a name says otherwise."""
+    """The result of a run, counted in documents except where a name says otherwise."""
 
     indexed: int = 0
     updated: int = 0
@@ -53,10 +51,6 @@ class Report:
         """Keep a sentence that the person should read, once."""
         if text not in self.notices:
             self.notices.append(text)
-
-    def note_absent_model(self, error: ModelUnavailable) -> None:
-        """Say that meaning has to wait for the model."""
-        self.add_notice(f"Found by words only until a refresh finds the model: {error}")
 
 
 @dataclass(slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 import apsw
@@ -21,24 +21,18 @@ from localmcp.index.trash import (
     return_to_partition,
 )
 from localmcp.library.ledger import (
-    Root,
     Status,
+    folders_above,
     forget,
     forget_purged,
     forget_root,
     forget_skipped,
-    holds_removed,
-    holds_trashed,
     mark,
     owner_of,
     range_below,
-    remove_root,
-    remove_roots,
-    removed_folders_above,
-    removed_roots_above,
     roots_of,
     save_root,
-    values_of,
+    unwatch,
 )
 from localmcp.library.names import SELECT_ROW, Ambiguous, SourceRow, find_source, is_uuid, nearest_source
 from localmcp.library.walk import below
@@ -48,18 +42,8 @@ from localmcp.storage.times import utc_moment, utc_now, utc_text
 from localmcp.storage.trash import TrashEntry, read_trashed, take_from_trash, trash_entries
 from localmcp.tools import current_scope
 
-
-@dataclass(frozen=True, slots=True)
-class Removal:
-    """The documents that one target of `remove` means."""
-
-    sources: list[SourceRow] = field(default_factory=list[SourceRow])
-    path: str | None = None
-    """Set when the target is a path: what was added there is forgotten too."""
-
-    def path_of(self, row: SourceRow) -> str | None:
-        """Return what is marked as removed with a source: the whole file, if its documents are removed with it."""
-        return self.path if row.uri is not None and row.uri.startswith(f"{self.path}#") else row.uri
+AT_ONCE = 50
+"""Sources put into the trash in one transaction."""
 
 
 def canonical_path(target: str | os.PathLike[str]) -> str:
@@ -68,11 +52,21 @@ def canonical_path(target: str | os.PathLike[str]) -> str:
     return unicode_path(os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path)))
 
 
-# ---------------------------------------------------------------- finding
+# ---------------------------------------------------------------- removing
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """What one target of `remove` means: the documents at a path, or those of an id or title."""
+
+    ids: tuple[int, ...] = ()
+    target: str = ""
+    path: str | None = None
+    """Set when the target is a path: what was added there is forgotten too."""
 
 
 def find_removal(connection: apsw.Connection, collections: Sequence[Collection], target: str) -> Removal:
-    """Return the sources of a UUID, a path (a file, or a folder with all in it), or a title that only one source has.
+    """Return what a UUID, a path (a file, or a folder with all in it), or a title that only one source has means.
 
     Raises:
         NotFound: none of the three; names the nearest title.
@@ -81,31 +75,102 @@ def find_removal(connection: apsw.Connection, collections: Sequence[Collection],
     if not target:
         raise InvalidInput("Name a document by its id, path or title ('.' is the current folder).")
     target = unicode_path(target)
-    if is_uuid(target) and (matching := _live_sources(connection, collections, "uuid = ?", target.lower())):
-        return Removal(matching)
-    path = canonical_path(target)
-    matching = _sources_at(connection, collections, target, path)
-    if matching or _is_of_collections(connection, collections, path):
-        return Removal(matching, path)
-    matching = _live_sources(connection, collections, "title = ?", target)
-    if len(matching) > 1:
-        ids = ", ".join(row.uuid for row in matching[:5])
-        raise InvalidInput(f"'{target}' is the title of {len(matching)} documents.", hint=f"Name one by its id: {ids}.")
-    if not matching:
-        try:
-            is_trashed = find_source(connection, target, trashed=True) is not None
-        except Ambiguous:
-            is_trashed = True
-        if is_trashed:
-            raise NotFound(f"'{target}' is in the trash already.")
-        near = nearest_source(connection, target)
-        raise NotFound(f"No document '{target}'.", hint=f"Did you mean '{near}'?" if near else None)
-    return Removal(matching)
+    if is_uuid(target) and (rows := _live_sources(connection, collections, "uuid = ?", target.lower())):
+        return Removal(tuple(row.id for row in rows))
+    removal = Removal((), target, canonical_path(target))
+    if sources_of(connection, collections, removal, 1) or _is_of_collections(connection, collections, removal):
+        return removal
+    rows = _live_sources(connection, collections, "title = ?", target)
+    if len(rows) > 1:
+        ids = ", ".join(row.uuid for row in rows[:5])
+        raise InvalidInput(f"'{target}' is the title of {len(rows)} documents.", hint=f"Name one by its id: {ids}.")
+    if rows:
+        return Removal((rows[0].id,))
+    try:
+        is_trashed = find_source(connection, target, trashed=True) is not None
+    except Ambiguous:
+        is_trashed = True
+    if is_trashed:
+        raise NotFound(f"'{target}' is in the trash already.")
+    near = nearest_source(connection, target)
+    raise NotFound(f"No document '{target}'.", hint=f"Did you mean '{near}'?" if near else None)
 
 
-def still_there(connection: apsw.Connection, collections: Sequence[Collection], removal: Removal) -> list[SourceRow]:
-    """Return the sources at a removed path that another process has added since they were found."""
-    return _sources_at(connection, collections, removal.path, removal.path) if removal.path else []
+def sources_of(
+    connection: apsw.Connection, collections: Sequence[Collection], removal: Removal, limit: int = -1
+) -> list[SourceRow]:
+    """Return the sources of a removal that are not in the trash: at a path, in it, and what came out of its files."""
+    if removal.path is None:
+        ids = ",".join(map(str, removal.ids))
+        return _live_sources(connection, collections, f"id in ({ids})", limit=limit)
+    path = removal.path
+    # Apart from each other, so that each of them reads an index: thousands of documents may be removed at once.
+    tests: list[tuple[str, tuple[str, ...]]] = [
+        ("uri = ?", (removal.target,)),
+        ("uri = ?", (path,)),
+        ("uri >= ? and uri < ?", range_below(path)),
+        ("uri >= ? and uri < ? and metadata ->> '$.container' = ?", (f"{path}#", f"{path}$", path)),
+    ]
+    rows = [row for test, values in tests for row in _live_sources(connection, collections, test, *values, limit=limit)]
+    return sorted({row.id: row for row in rows}.values(), key=lambda row: row.id)
+
+
+def _live_sources(
+    connection: apsw.Connection, collections: Sequence[Collection], condition: str, *bindings: str, limit: int = -1
+) -> list[SourceRow]:
+    sql = f"{SELECT_ROW} where collection_id = ? and trashed_at is null and {condition} limit ?"
+    rows = [row for owner in collections for row in fetch_all(connection, sql, (owner.id, *bindings, limit))]
+    return [SourceRow(*row) for row in rows]
+
+
+def _is_of_collections(connection: apsw.Connection, collections: Sequence[Collection], removal: Removal) -> bool:
+    path, ids = removal.path or "", {collection.id for collection in collections}
+    if any(below(root.path, path) for root in roots_of(connection, ids)):
+        return True
+    return not ids.isdisjoint(fetch_column(connection, "select collection_id from ledger where path = ?", (path,)))
+
+
+def remove(database: Database, collections: Sequence[Collection], removal: Removal, reason: str) -> int:
+    """Put the sources of a removal into the trash, so that no later walk brings them back; returns how many."""
+    count, path = 0, removal.path
+    while True:
+        with database.write() as connection:
+            rows = sources_of(connection, collections, removal, AT_ONCE)
+            # A whole file is marked if its documents are removed with it.
+            sql = "select coalesce(iif(?, metadata ->> '$.container', null), uri) from sources where id = ?"
+            marked = [
+                (row.id, row.collection_id, fetch_one(connection, sql, (path is not None, row.id))) for row in rows
+            ]
+            count += move_to_trash(connection, marked, "removed", reason)
+            for _, collection_id, place in marked:
+                if place:
+                    unwatch(connection, collection_id, place, inside=False)
+            if rows and path is not None:
+                # Others may have come meanwhile.
+                continue
+            for collection in collections if path is not None else ():
+                unwatch(connection, collection.id, path or "")
+                forget_skipped(connection, collection.id, path or "")
+                if any(below(path or "", root.path) for root in roots_of(connection, [collection.id])):
+                    # A folder stays marked as a whole: what is put into it later is not wanted either.
+                    mark(connection, collection.id, path or "", "removed", reason)
+            return count
+
+
+def move_to_trash(
+    connection: apsw.Connection, sources: Iterable[tuple[int, int, str | None]], status: Status, reason: str
+) -> int:
+    """Move sources (id, collection id, path) to the trash with what came out of their files, and note it in the ledger.
+
+    Returns how many documents.
+    """
+    rows = list(sources)
+    inside = [number for _, owner, path in rows if path for number, _ in documents_in(connection, owner, path)]
+    count = trash_sources(connection, dict.fromkeys([*(source_id for source_id, _, _ in rows), *inside]))
+    for _, collection_id, path in rows:
+        if path is not None:
+            mark(connection, collection_id, path, status, reason)
+    return count
 
 
 def documents_in(connection: apsw.Connection, collection_id: int, path: str) -> list[tuple[int, str]]:
@@ -130,75 +195,7 @@ def count_documents(connection: apsw.Connection, collection_id: int, paths: Sequ
     return sum(row[0] for row in fetch_all(connection, sql, (collection_id, apsw.carray(tuple(paths))))) if paths else 0
 
 
-def _sources_at(
-    connection: apsw.Connection, collections: Sequence[Collection], target: str, path: str
-) -> list[SourceRow]:
-    """Return the sources of an address or a file, of what came out of it, and of the files in a folder."""
-    # Apart from each other, so that each of them reads an index: thousands of documents may be removed at once.
-    rows = [
-        *_live_sources(connection, collections, "uri = ?", target),
-        *_live_sources(connection, collections, "uri = ?", path),
-        *_live_sources(connection, collections, "uri >= ? and uri < ?", *range_below(path)),
-    ]
-    for collection in collections:
-        for number, _ in documents_in(connection, collection.id, path):
-            rows += _live_sources(connection, [collection], "id = ?", number)
-    return sorted({row.id: row for row in rows}.values(), key=lambda row: row.id)
-
-
-def _live_sources(
-    connection: apsw.Connection, collections: Sequence[Collection], condition: str, *bindings: str | int
-) -> list[SourceRow]:
-    sql = f"{SELECT_ROW} where collection_id = ? and trashed_at is null and {condition} order by id"
-    rows = [row for collection in collections for row in fetch_all(connection, sql, (collection.id, *bindings))]
-    return sorted((SourceRow(*row) for row in rows), key=lambda row: row.id)
-
-
-def _is_of_collections(connection: apsw.Connection, collections: Sequence[Collection], path: str) -> bool:
-    collection_ids = {collection.id for collection in collections}
-    if any(below(root.path, path) for root in roots_of(connection, collection_ids)):
-        return True
-    rows = fetch_all(connection, "select collection_id from ledger where path = ?", (path,))
-    return any(row[0] in collection_ids for row in rows)
-
-
-def note_removal(connection: apsw.Connection, collections: Sequence[Collection], removal: Removal, reason: str) -> None:
-    """Note a removal in roots and ledger, so that no later walk brings it back. Part of the write transaction.
-
-    The sources themselves are put into the trash by `move_to_trash`.
-    """
-    for row in removal.sources:
-        if path := removal.path_of(row):
-            remove_root(connection, row.collection_id, path)
-            mark(connection, row.collection_id, path, "removed", reason)
-    if removal.path is None:
-        return
-    for collection in collections:
-        remove_roots(connection, collection.id, removal.path)
-        forget_skipped(connection, collection.id, removal.path)
-        outer = [r for r in roots_of(connection, [collection.id]) if r.kind == "folder" and below(removal.path, r.path)]
-        if outer:
-            # A folder stays marked as a whole: what is put into it later is not wanted either.
-            mark(connection, collection.id, removal.path, "removed", reason)
-
-
-def move_to_trash(
-    connection: apsw.Connection, sources: Iterable[tuple[int, int, str | None]], status: Status, reason: str
-) -> int:
-    """Move sources (id, collection id, path) to the trash with what came out of their files, and note it in the ledger.
-
-    Returns how many documents.
-    """
-    rows = list(sources)
-    inside = [number for _, owner, path in rows if path for number, _ in documents_in(connection, owner, path)]
-    count = trash_sources(connection, dict.fromkeys([*(source_id for source_id, _, _ in rows), *inside]))
-    for _, collection_id, path in rows:
-        if path is not None:
-            mark(connection, collection_id, path, status, reason)
-    return count
-
-
-# ---------------------------------------------------------------- restoring, or deleting for good
+# ---------------------------------------------------------------- restoring
 
 
 def trashed_sources(connection: apsw.Connection, collections: Sequence[Collection]) -> list[tuple[SourceRow, str]]:
@@ -218,23 +215,18 @@ def named_in_trash(connection: apsw.Connection, collections: Sequence[Collection
         NotFound: there is none; names the nearest.
         Ambiguous: several have that title; the hint lists them.
     """
-    if name.startswith("trash:") and (entry := _entry_named(connection, name)):
+    others = [(entry, entry_row(entry)) for entry in visible_entries(connection)]
+    entry = next((row for entry, row in others if name in (entry.key, entry.name, row.title)), None)
+    if entry and name.startswith("trash:"):
         return [entry]
-    if source := find_source(connection, unicode_path(name), trashed=True):
+    if source := find_source(connection, unicode_path(name), trashed=True) or entry:
         return [source]
-    if entry := _entry_named(connection, name):
-        return [entry]
     rows = [row for row, _ in trashed_sources(connection, collections)]
     place = os.path.normcase(canonical_path(name))
     # Of a file that was removed twice, the last version.
-    by_path = {row.uri: row for row in reversed(rows) if row.uri}
-    inside = {
-        path: row
-        for path, row in by_path.items()
-        if below(os.path.normcase(path), place) or os.path.normcase(path).startswith(f"{place}#")
-    }
-    if inside:
-        return list(inside.values())
+    by_path = {os.path.normcase(row.uri): row for row in reversed(rows) if row.uri}
+    if inside := [row for path, row in by_path.items() if below(path, place) or path.startswith(f"{place}#")]:
+        return inside
     near = nearest(name, [row.title for row in rows] + [row.uri for row in rows if row.uri])
     see = "See what is in it: localmcp trash list   (as a tool: list_trash)" if rows else "The trash is empty."
     hint = f"The nearest there is '{near}'." if near else see
@@ -257,40 +249,40 @@ def bring_back(connection: apsw.Connection, rows: Iterable[SourceRow]) -> None:
         if (dropped := dropped_partition_of(connection, row.id)) is not None:
             [entry] = [entry for entry in trash_entries(connection) if entry.id == dropped]
             return_to_partition(connection, entry, [row.id])
-        if row.uri is not None and (path := _note_return(connection, row.id)):
+        if row.uri is not None and (path := _note_return(connection, row)):
             files[row.collection_id, path] = None
     # Only now: a folder is watched again when all of it is back.
     for collection_id, path in files:
         _watch_again(connection, collection_id, path)
 
 
-def _note_return(connection: apsw.Connection, source_id: int) -> str | None:
+def _note_return(connection: apsw.Connection, row: SourceRow) -> str | None:
     """Return the file to watch again; without one that is still there the text is kept until it is removed."""
-    sql = "select collection_id, uri, size, mtime_ns, sha256, metadata ->> '$.container' from sources where id = ?"
-    collection_id, uri, size, mtime_ns, sha256, container = fetch_one(connection, sql, (source_id,))
+    sql = "select size, mtime_ns, sha256, metadata ->> '$.container' from sources where id = ?"
+    size, mtime_ns, sha256, container = fetch_one(connection, sql, (row.id,))
+    collection_id, uri = row.collection_id, row.uri or ""
     if container and os.path.lexists(container):
-        _follow_container(connection, collection_id, source_id, uri, container)
+        _follow_container(connection, row, container)
         return container
     there = os.path.lexists(uri)
     mark(connection, collection_id, uri, "indexed" if there else "kept", "brought back from the trash")
     connection.execute(
         "update ledger set source_id = ?, size = ?, mtime_ns = ?, sha256 = ? where path = ? and collection_id = ?",
-        (source_id, size, mtime_ns, sha256, uri, collection_id),
+        (row.id, size, mtime_ns, sha256, uri, collection_id),
     )
     return uri if there else None
 
 
-def _follow_container(
-    connection: apsw.Connection, collection_id: int, source_id: int, uri: str, container: str
-) -> None:
+def _follow_container(connection: apsw.Connection, row: SourceRow, container: str) -> None:
     """Follow a file again, such as a mailbox, of which a document is back; what was removed with it stays out."""
-    forget(connection, collection_id, [uri])
+    collection_id = row.collection_id
+    forget(connection, collection_id, [row.uri or ""])
     # The document may have changed while it was in the trash: a file that has is read again by the next refresh.
     sql = """
         update ledger set size = null, mtime_ns = null, sha256 = null where collection_id = ? and path = ?
             and mtime_ns is not (select mtime_ns from sources where id = ?)
     """
-    connection.execute(sql, (collection_id, container, source_id))
+    connection.execute(sql, (collection_id, container, row.id))
     sql = "select status from ledger where collection_id = ? and path = ?"
     if fetch_one(connection, sql, (collection_id, container)) == "removed":
         sql = """
@@ -301,45 +293,47 @@ def _follow_container(
             mark(connection, collection_id, other, "removed", "removed with the file that it is in")
         mark(connection, collection_id, container, "indexed", "brought back from the trash")
         sql = "update ledger set source_id = ? where collection_id = ? and path = ?"
-        connection.execute(sql, (source_id, collection_id, container))
+        connection.execute(sql, (row.id, collection_id, container))
 
 
 def _watch_again(connection: apsw.Connection, collection_id: int, path: str) -> None:
-    """Watch a file again as it was: a removed folder above it when all of it is back, until then the file alone.
+    """Watch a file again as it was: with the removed folder around it when all of that is back, until then alone.
 
     Else its changes would go unseen, or the next refresh would put it into the trash again, with its folder.
     """
-    owner = owner_of(path, roots_of(connection, [collection_id]))
-    removed = removed_roots_above(connection, collection_id, path)
-    removed = [root for root in removed if owner is None or below(root.path, owner.path)]
-    complete = (r for r in removed if r.path == path or not holds_trashed(connection, collection_id, r.path))
-    root = next(complete, None)
-    folders = removed_folders_above(connection, collection_id, path)
-    if root is not None:
-        save_root(connection, root)
-        forget(connection, collection_id, [folder for folder in folders if below(folder, root.path)])
-        _forget_files_watched_alone(connection, collection_id, root.path)
-    elif removed:
-        _watch_alone(connection, removed[-1], path)
-    elif owner is not None and any(holds_removed(connection, collection_id, folder) for folder in folders):
-        _watch_alone(connection, owner, path)
-    elif owner is not None and folders:
-        forget(connection, collection_id, folders)
-        _forget_files_watched_alone(connection, collection_id, folders[0])
-
-
-def _watch_alone(connection: apsw.Connection, owner: Root, path: str) -> None:
-    save_root(connection, replace(owner, path=path, kind="file", title=None, id=None))
-
-
-def _forget_files_watched_alone(connection: apsw.Connection, collection_id: int, folder: str) -> None:
-    """Leave the files in a folder to the root above them, where that stores the same with them."""
+    watched, removed = roots_of(connection, [collection_id]), roots_of(connection, [collection_id], removed=True)
+    around = (path, *folders_above(path))
+    sql = """
+        select path from ledger
+        where collection_id = ? and status = 'removed' and path in (select value from carray(?))
+    """
+    out = {*fetch_column(connection, sql, (collection_id, apsw.carray(around)))}
+    out |= {root.path for root in removed if root.path in around}
+    sql = "select 1 from sources where collection_id = ? and uri >= ? and uri < ? and trashed_at is not null limit 1"
+    is_back = {
+        place for place in out
+        if place == path or fetch_one(connection, sql, (collection_id, *range_below(place))) is None
+    }  # fmt: skip
+    outermost = min(is_back, key=len, default=None)
+    forget(connection, collection_id, is_back - {path})
+    for root in removed:
+        if root.path in is_back:
+            save_root(connection, root)
+    owner = owner_of(path, [*watched, *removed])
+    if owner and not all(outermost and below(place, outermost) for place in out):
+        # Something around it is still out.
+        save_root(connection, replace(owner, path=path, kind="file", options=replace(owner.options, title=None)))
+    if outermost is None:
+        return
+    # What was watched alone is left to the folder that is watched again, where that stores the same with it.
     roots = roots_of(connection, [collection_id])
     for root in roots:
         outer = owner_of(os.path.dirname(root.path), roots)
-        if root.kind == "file" and below(root.path, folder) and outer and values_of(root) == values_of(outer):
+        if root.kind == "file" and outer and below(root.path, outermost) and root.values == outer.values:
             forget_root(connection, collection_id, root.path)
 
+
+# ---------------------------------------------------------------- deleting for good
 
 END_OF_TIME = "9999-12-31T23:59:59.999Z"
 """After every time that a file holds."""
@@ -418,9 +412,3 @@ def restore_entry(connection: apsw.Connection, key: str, restorers: Mapping[str,
         {"collection": restore_collection, "partition": restore_partition, **restorers}[entry.kind](connection, entry)
     take_from_trash(connection, entry)
     return entry.kind, source_id
-
-
-def _entry_named(connection: apsw.Connection, name: str) -> SourceRow | None:
-    """Return the latest entry of that id, name or title in a list."""
-    rows = [(entry, entry_row(entry)) for entry in visible_entries(connection)]
-    return next((row for entry, row in rows if name in (entry.key, entry.name, row.title)), None)

@@ -6,7 +6,7 @@ import logging
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
@@ -43,9 +43,6 @@ _PAGE_FOLDER = re.compile(
     r"(.+)[_-](?:files?|dateien|fichiers|archivos|arquivos|ficheiros|bestanden|pliki)", re.I | re.S
 )
 """How browsers name the folder beside a page that is saved with its pictures and scripts."""
-
-
-_INSIDE = "(?P<ps_d>/)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +87,10 @@ def stat_file(path: str) -> File | Passed:
         status = os.stat(path)
     except OSError as error:
         return Passed(path, reason_of(error), failed=True)
+    return _file(path, status)
+
+
+def _file(path: str, status: os.stat_result) -> File | Passed:
     if not stat.S_ISREG(status.st_mode):
         return Passed(path, "not a regular file")
     return File(path, status.st_size, modified_ns(status), status.st_ctime_ns)
@@ -110,91 +111,41 @@ def walk(root: str, rules: WalkRules = WalkRules()) -> Iterator[File | Passed]:
 
 def why_left_out(path: str, root: str, rules: WalkRules = WalkRules()) -> str | None:
     """Return why a walk of `root` does not come to `path`, which is below it; None if it does, or nothing is there."""
-    return _Walk(root, rules).why_left_out(path)
-
-
-@dataclass(frozen=True, slots=True)
-class _Rule:
-    """One line of an ignore file."""
-
-    pattern: str
-    is_in: Callable[[str], Any]
-
-    def matches(self, relative: str) -> bool:
-        """Return whether it means this very entry."""
-        text = self.pattern.removeprefix("!")
-        if text.endswith("/**"):
-            subject = relative.rstrip("/")
-        elif "/" in text.rstrip("/"):
-            subject = relative
-        else:
-            subject = relative[relative.rstrip("/").rfind("/") + 1 :]
-        return bool(self.is_in(subject))
-
-
-@dataclass(frozen=True, slots=True)
-class _Layer:
-    """One ignore file."""
-
-    base: str
-    name: str
-    rules: tuple[_Rule, ...]
-
-    def says(self, path: str, is_folder: bool) -> str | None:
-        """Return the last pattern that matches, with its leading `!` if it keeps the path in; None when none does."""
-        relative = _relative(path, self.base, is_folder)
-        return next((rule.pattern for rule in reversed(self.rules) if rule.matches(relative)), None)
+    passed = (item.reason for item in _Walk(root, rules, path).run() if isinstance(item, Passed))
+    return next(passed, None)
 
 
 @dataclass(slots=True)
 class _Walk:
     root: str
     rules: WalkRules
+    target: str = ""
+    """Go down to this path alone."""
     _visited: set[tuple[int, int]] = field(default_factory=set[tuple[int, int]])
 
     def run(self) -> Iterator[File | Passed]:
-        patterns = _Patterns(self.root, self.rules.patterns)
-        stack: list[tuple[str, tuple[_Layer, ...]]] = [(self.root, _layers_above(self.root, self.rules.watched))]
+        why_not_given = _given_patterns(self.root, self.rules.patterns)
+        stack = [(self.root, _layers_above(self.root, self.rules.watched))]
         while stack:
             folder, layers = stack.pop()
+            if folder == self.target:
+                return
             try:
                 entries = self._list(folder)
             except OSError as error:
                 yield Passed(folder, f"the folder cannot be read: {reason_of(error)}", failed=True)
                 continue
-            if not entries:
-                continue
-            layers = (*_layers_of(folder, {entry.name for entry in entries}), *layers)
+            layers = (*_layers_of(folder), *layers) if any(entry.name in IGNORE_FILES for entry in entries) else layers
             folders: list[tuple[str, tuple[_Layer, ...]]] = []
-            for entry in entries:
+            for entry in self._on_the_way(folder, entries):
                 if entry.path in self.rules.elsewhere:
                     continue
-                item = self._look(entry, layers, patterns)
+                item = self._look(entry, layers, why_not_given)
                 if item is None:
                     folders.append((entry.path, layers))
                 else:
                     yield item
             stack.extend(reversed(folders))
-
-    def why_left_out(self, path: str) -> str | None:
-        """Go down to one path alone."""
-        if path == self.root:
-            return None
-        patterns = _Patterns(self.root, self.rules.patterns)
-        folder, layers = self.root, _layers_above(self.root, self.rules.watched)
-        for name in path[len(prefix_of(self.root)) :].split(os.sep):
-            try:
-                entry = _entry_of(folder, name)
-            except OSError as error:
-                return reason_of(error)
-            if entry is None:
-                return None
-            layers = (*_layers_of(folder, _ignore_files_in(folder)), *layers)
-            item = self._look(entry, layers, patterns)
-            if isinstance(item, Passed):
-                return item.reason
-            folder = entry.path
-        return None
 
     def _list(self, folder: str) -> list[os.DirEntry[str]]:
         """Return the entries by name; none for a folder already listed under another name (mounts, junctions)."""
@@ -206,7 +157,20 @@ class _Walk:
         with os.scandir(folder) as entries:
             return sorted(entries, key=lambda entry: entry.name)
 
-    def _look(self, entry: os.DirEntry[str], layers: tuple[_Layer, ...], patterns: _Patterns) -> File | Passed | None:
+    def _on_the_way(self, folder: str, entries: list[os.DirEntry[str]]) -> list[os.DirEntry[str]]:
+        """Return the entry that leads to the target, also where the disk ignores case; without a target all."""
+        if not self.target:
+            return entries
+        name = self.target[len(prefix_of(folder)) :].partition(os.sep)[0]
+        path = os.path.join(folder, name)
+        if not name or not os.path.lexists(path):
+            return []
+        inode = os.lstat(path).st_ino
+        return [e for e in entries if e.name == name] or [e for e in entries if e.inode() == inode]
+
+    def _look(
+        self, entry: os.DirEntry[str], layers: tuple[_Layer, ...], why_not_given: Callable[[str, bool], str | None]
+    ) -> File | Passed | None:
         """Return a file, or why an entry is not taken; None for a folder to go into."""
         if entry.name != unicode_path(entry.name):
             return Passed(unicode_path(entry.path), NOT_UNICODE)
@@ -218,14 +182,10 @@ class _Walk:
             status = entry.stat(follow_symlinks=False)
         except OSError as error:
             return Passed(entry.path, reason_of(error), failed=True)
-        reason = self._why_not(entry, status, is_folder, layers) or patterns.why_not(entry.path, is_folder)
+        reason = self._why_not(entry, status, is_folder, layers) or why_not_given(entry.path, is_folder)
         if reason:
             return Passed(entry.path, reason)
-        if is_folder:
-            return None
-        if not stat.S_ISREG(status.st_mode):
-            return Passed(entry.path, "not a regular file")
-        return File(entry.path, status.st_size, modified_ns(status), status.st_ctime_ns)
+        return None if is_folder else _file(entry.path, status)
 
     def _why_not(
         self, entry: os.DirEntry[str], status: os.stat_result, is_folder: bool, layers: tuple[_Layer, ...]
@@ -241,7 +201,7 @@ class _Walk:
                     return None
                 break
         if reason := _ignored_by_default(entry, is_folder):
-            return reason
+            return f"ignored by default: {reason}"
         hidden = entry.name.startswith(".") or getattr(status, "st_file_attributes", 0) & 2
         if hidden and not self.rules.include_hidden:
             return f"hidden {'folder' if is_folder else 'file'}"
@@ -251,50 +211,63 @@ class _Walk:
 def _ignored_by_default(entry: os.DirEntry[str], is_folder: bool) -> str | None:
     name = entry.name
     if not is_folder:
-        ending = next((e for e in IGNORED_ENDINGS if name.endswith(e)), None)
         if name in IGNORED_FILES or name.startswith("~$"):
-            return f"ignored by default: {name}"
-        return f"ignored by default: *{ending}" if ending else None
+            return name
+        return next((f"*{ending}" for ending in IGNORED_ENDINGS if name.endswith(ending)), None)
     if name in IGNORED_FOLDERS or name.endswith(".egg-info"):
-        return f"ignored by default: {name}/"
+        return f"{name}/"
     # Beside a folder in which a browser saved what belongs to a web page is that page.
     match = _PAGE_FOLDER.fullmatch(entry.path)
     pages = [f"{match[1]}{suffix}" for suffix in (".html", ".htm")] if match else []
     if page := next(filter(os.path.isfile, pages), ""):
-        return f"ignored by default: pictures and scripts of {os.path.basename(page)}"
-    if os.path.exists(os.path.join(entry.path, "pyvenv.cfg")):
-        return "ignored by default: virtual environment (pyvenv.cfg)"
-    if os.path.exists(os.path.join(entry.path, "CACHEDIR.TAG")):
-        return "ignored by default: cache folder (CACHEDIR.TAG)"
-    return None
+        return f"pictures and scripts of {os.path.basename(page)}"
+    signs = {"pyvenv.cfg": "virtual environment", "CACHEDIR.TAG": "cache folder"}
+    found = (sign for sign in signs if os.path.exists(os.path.join(entry.path, sign)))
+    return next((f"{signs[sign]} ({sign})" for sign in found), None)
 
 
 # ---------------------------------------------------------------- patterns
 
 
-class _Patterns:
-    """The patterns given with `add`: which files are taken, and with `!` which files and folders are not."""
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    """One ignore file: each of its patterns with what tells whether it means an entry."""
 
-    def __init__(self, root: str, patterns: Sequence[str]) -> None:
-        self._root = root
-        positive_patterns = [pattern for pattern in patterns if not pattern.startswith("!")]
-        negative_patterns = [pattern[1:] for pattern in patterns if pattern.startswith("!")]
-        if "" in negative_patterns:
-            raise InvalidInput("patterns: '!' stands alone.", hint="Write what to leave out behind it: !drafts/")
-        self._included = _compile(positive_patterns) if positive_patterns else None
-        self._excluded = _compile(negative_patterns) if negative_patterns else None
-        self._why_not = f"does not match the patterns given: {' '.join(patterns)}"
+    base: str
+    name: str
+    rules: tuple[tuple[str, Callable[[str], Any]], ...]
 
-    def why_not(self, path: str, is_folder: bool) -> str | None:
-        relative = _relative(path, self._root, is_folder)
-        if self._excluded and self._excluded.match_file(relative):
-            return self._why_not
-        if self._included and not is_folder and not self._included.match_file(relative):
-            return self._why_not
+    def says(self, path: str, is_folder: bool) -> str | None:
+        """Return the last pattern that matches, with its leading `!` if it keeps the path in; None when none does."""
+        relative = _relative(path, self.base, is_folder)
+        base_name = relative[relative.rstrip("/").rfind("/") + 1 :]
+        for pattern, is_in in reversed(self.rules):
+            text = pattern.removeprefix("!")
+            subject = relative.rstrip("/") if text.endswith("/**") else relative
+            if is_in(subject if "/" in text.rstrip("/") else base_name):
+                return pattern
         return None
 
 
-def _compile(patterns: Sequence[str]) -> GitIgnoreSpec:
+def _given_patterns(root: str, patterns: Sequence[str]) -> Callable[[str, bool], str | None]:
+    """Return a function that says why the patterns given with `add` leave out a path of `root`."""
+    if "!" in patterns:
+        raise InvalidInput("patterns: '!' stands alone.", hint="Write what to leave out behind it: !drafts/")
+    included = _compile([pattern for pattern in patterns if not pattern.startswith("!")])
+    excluded = _compile([pattern[1:] for pattern in patterns if pattern.startswith("!")])
+
+    def why_not(path: str, is_folder: bool) -> str | None:
+        if not patterns:
+            return None
+        relative = _relative(path, root, is_folder)
+        left_out = excluded.match_file(relative)
+        left_out = left_out or (len(included) > 0 and not is_folder and not included.match_file(relative))
+        return f"does not match the patterns given: {' '.join(patterns)}" if left_out else None
+
+    return why_not
+
+
+def _compile(patterns: Iterable[str]) -> GitIgnoreSpec:
     from pathspec import GitIgnoreSpec
 
     try:
@@ -303,28 +276,26 @@ def _compile(patterns: Sequence[str]) -> GitIgnoreSpec:
         raise InvalidInput(f"patterns: {error}.", hint="Use the syntax of .gitignore, such as *.md") from error
 
 
-def _layers_of(folder: str, names: set[str]) -> tuple[_Layer, ...]:
+def _layers_of(folder: str) -> list[_Layer]:
     """Return the folder's own ignore files, the strongest first."""
-    ignore_layers = [_read_layer(folder, os.path.join(folder, name), name) for name in IGNORE_FILES if name in names]
-    return tuple(layer for layer in reversed(ignore_layers) if layer)
+    layers = [_read_layer(folder, os.path.join(folder, name), name) for name in reversed(IGNORE_FILES)]
+    return [layer for layer in layers if layer.rules]
 
 
-def _read_layer(base: str, path: str, name: str) -> _Layer | None:
-    if not os.path.isfile(path):
-        # A pipe would block for ever.
-        return None
-    try:
-        with open(path, encoding="utf-8-sig", errors="replace") as file:
-            lines = file.read(1_000_000).splitlines()
-    except OSError as error:
-        log.warning("%s cannot be read: %s", path, error)
-        return None
-    rules = tuple(rule for line in lines if (rule := _read_rule(line, path)))
-    return _Layer(base, name, rules) if rules else None
+def _read_layer(base: str, path: str, name: str) -> _Layer:
+    lines: list[str] = []
+    if os.path.isfile(path):  # A pipe would block for ever.
+        try:
+            with open(path, encoding="utf-8-sig", errors="replace") as file:
+                lines = file.read(1_000_000).splitlines()
+        except OSError as error:
+            log.warning("%s cannot be read: %s", path, error)
+    rules = ((line.strip(), is_in) for line in lines if (is_in := _matcher_of(line, path)))
+    return _Layer(base, name, tuple(rules))
 
 
-def _read_rule(line: str, path: str) -> _Rule | None:
-    """Return a line as a rule; None for a comment, an empty line, or one that makes no sense."""
+def _matcher_of(line: str, path: str) -> Callable[[str], Any] | None:
+    """Return what tells whether a line means an entry; None for a comment, or a line that makes no sense."""
     try:
         pattern = next(iter(_compile([line]).patterns), None)
     except InvalidInput as error:
@@ -334,9 +305,8 @@ def _read_rule(line: str, path: str) -> _Rule | None:
     if regex is None:
         return None
     # pathspec also matches what is in a folder, whose slash it names; but a walk has asked for the folder before.
-    entry = regex.pattern.replace("(?:(?P<ps_d>/)|$)", "/?$")
-    entry = f"{entry.removesuffix(_INSIDE)}/$" if entry.endswith(_INSIDE) else entry
-    return _Rule(line.strip(), path_matcher(re.compile(entry)))
+    entry, inside = regex.pattern.replace("(?:(?P<ps_d>/)|$)", "/?$"), "(?P<ps_d>/)"
+    return path_matcher(re.compile(f"{entry.removesuffix(inside)}/$" if entry.endswith(inside) else entry))
 
 
 def _layers_above(root: str, watched: frozenset[str]) -> tuple[_Layer, ...]:
@@ -347,32 +317,14 @@ def _layers_above(root: str, watched: frozenset[str]) -> tuple[_Layer, ...]:
     layers: list[_Layer] = []
     for folder in folders[: max(tops, default=-1) + 1]:
         if folder != root:
-            layers += _layers_of(folder, _ignore_files_in(folder))
-        exclude = os.path.join(folder, ".git", "info", "exclude")
-        if folder == repository and os.path.isfile(exclude):
-            own = _read_layer(folder, exclude, ".git/info/exclude")
-            layers += [own] if own else []
+            layers += _layers_of(folder)
+        if folder == repository:
+            layers.append(_read_layer(folder, os.path.join(folder, ".git", "info", "exclude"), ".git/info/exclude"))
     for layer in layers:
         pattern = layer.says(root, True) if root != layer.base else None
         if pattern:
             return tuple(layers) if pattern.startswith("!") else ()
     return tuple(layers)
-
-
-def _ignore_files_in(folder: str) -> set[str]:
-    return {name for name in IGNORE_FILES if os.path.isfile(os.path.join(folder, name))}
-
-
-def _entry_of(folder: str, name: str) -> os.DirEntry[str] | None:
-    """Return the entry of a folder that a name leads to, also where the disk ignores case; None if there is none."""
-    with os.scandir(folder) as entries:
-        listed = list(entries)
-    by_name = next((entry for entry in listed if entry.name == name), None)
-    path = os.path.join(folder, name)
-    if by_name or not os.path.lexists(path):
-        return by_name
-    inode = os.lstat(path).st_ino
-    return next((entry for entry in listed if entry.inode() == inode), None)
 
 
 # ---------------------------------------------------------------- paths

@@ -228,6 +228,6 @@ def _drop_powers(connection: apsw.Connection, keep: KeptPowers) -> Dropped:
         folders = fetch_one(connection, "select count(*) from roots where kind not like 'removed %'")
         connection.execute("delete from roots")
         # Text recognition reads every file that waits here, in a watched folder or not.
-        connection.execute("delete from ledger where status in ('skipped', 'failed')")
+        connection.execute("update ledger set pages = 0 where pages > 0")
     connection.execute("commit")
     return Dropped(keys, folders)

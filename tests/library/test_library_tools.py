@@ -11,11 +11,9 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from localmcp.config import Settings
-from localmcp.errors import AccessDenied, Interrupted, InvalidInput, NotFound
-from localmcp.library import reading
+from localmcp.errors import AccessDenied, InvalidInput, NotFound
 from localmcp.library.ingest import Library
 from localmcp.library.library_tools import LibraryTools
-from localmcp.library.report import Progress
 from localmcp.models import HashEmbedder, LazyEmbedder
 from localmcp.storage.database import Database, fetch_one
 from localmcp.tools import Registry, Scope
@@ -203,28 +201,6 @@ def test_a_document_is_removed_and_restored(at: Setting) -> None:
 def test_a_path_is_removed_with_everything_in_it(at: Setting, allowed: Path) -> None:
     at.call("add_path", path=str(allowed))
     assert at.call("remove_source", path=str(allowed))["removed"] == 2
-
-
-def test_removing_a_folder_that_is_being_added_is_asked_about(
-    at: Setting, allowed: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(reading, "FIRST_SECONDS", -1.0)
-    for number in range(40):
-        (allowed / f"{number}.md").write_text(f"# Note {number}\n\nWords.\n", encoding="utf-8")
-    asked: list[dict[str, Any]] = []
-
-    def remove(now: Progress) -> None:
-        if now.phase == "words" and not asked:
-            asked.append(at.call("remove_source", path=str(allowed)))
-            asked.append(at.call("remove_source", path=str(allowed), confirm=True))
-
-    with pytest.raises(Interrupted, match="nothing more of it is added"):
-        at.library.add_paths([allowed], progress=remove)
-    would, did = asked
-    assert (would["removed"], would["wouldRemove"]) == (0, did["removed"]) and did["removed"] <= 5
-    assert "and what is being added from there at this moment" in would["message"]
-    at.library.add_paths([allowed / "bees.md"])
-    assert at.call("remove_source", path=str(allowed / "bees.md"))["removed"] == 1
 
 
 @pytest.mark.parametrize("arguments", [{}, {"sourceId": "a", "path": "b"}])

@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -139,6 +140,120 @@ def test_a_watched_folder_that_is_renamed_in_another_or_moved_into_one_is_no_dis
     assert library.refresh().moved == 7
     assert ids(database) == before
     assert [root.path for root in library.roots()] == [str(folder), str(other)]
+
+
+BIKE = "# Bike\n\nThe chain wants oil in spring, and the brakes want new pads before the winter comes.\n"
+
+
+def rename(folder: Path) -> Path:
+    return (folder / "bike.md").rename(folder / "garden" / "velo.md")
+
+
+def rename_and_edit(folder: Path) -> Path:
+    path = rename(folder)
+    return write(path, BIKE.replace("spring", "March"))
+
+
+def move_and_rewrite_a_part(folder: Path) -> Path:
+    path = (folder / "bike.md").rename(folder / "garden" / "bike.md")
+    return write(path, "\n".join([BIKE, "A long new part about tires and tubes of each size."] * 2))
+
+
+@pytest.mark.parametrize("move", [rename, rename_and_edit, move_and_rewrite_a_part])
+def test_what_was_said_of_a_file_stays_with_it_through_rename_and_edit(
+    library: Library, database: Database, folder: Path, move: Callable[[Path], Path]
+) -> None:
+    bike = write(folder / "bike.md", BIKE)
+    library.add_paths([folder])
+    library.add_paths([bike], metadata={"tags": "garage"}, partition="things")
+    before = ids(database)["bike.md"]
+    moved = move(folder)
+    report = library.refresh()
+    assert (report.moved, report.missing, report.indexed) == (1, 0, 0)
+    for _ in range(2):
+        assert ids(database)[moved.name] == before
+        sql = "select metadata ->> '$.tags' from sources where trashed_at is null and partition_id is not null"
+        assert column(database, sql) == ["garage"]
+        write(moved, moved.read_text() + "One more word.")
+        assert library.refresh().updated == 1
+    assert str(bike) not in [root.path for root in library.roots()]
+
+
+def test_a_renamed_folder_keeps_its_options_and_collection_and_new_files_in_it_get_them(
+    library: Library, database: Database, folder: Path
+) -> None:
+    private = folder / "private"
+    for number in range(6):
+        write(private / f"{number}.md", f"# Diary {number}\n\nA day with number {number}.\n")
+    library.add_paths([folder], patterns=["!private/"])
+    library.add_paths([private], collection="diary", metadata={"tags": "mine"})
+    (private / "0.md").unlink()
+    private.rename(folder / "secret")
+    with database.write() as connection:
+        connection.execute("update roots set options = '{}' where kind = 'folder' and path = ?", (str(folder),))
+    report = library.refresh()
+    assert (report.moved, report.missing) == (5, 1)
+    write(folder / "secret" / "new.md", "# New\n\nAnother day.\n")
+    library.refresh()
+    sql = (
+        "select count(*) from sources where trashed_at is null and collection_id = 2 and metadata ->> '$.tags' = 'mine'"
+    )
+    assert column(database, sql) == [6]
+    assert [root.path for root in library.roots()] == [str(folder), str(folder / "secret")]
+
+
+def test_another_file_of_the_same_name_elsewhere_is_another_document(
+    library: Library, database: Database, folder: Path
+) -> None:
+    write(folder / "README.md", "# Kites\n\nHow to build a kite out of paper and of two thin sticks.\n")
+    library.add_paths([folder])
+    before = ids(database)["README.md"]
+    (folder / "README.md").unlink()
+    write(folder / "garden" / "README.md", "# Soup\n\nLeeks, potatoes, cream; cook for half an hour; serve hot.\n")
+    report = library.refresh()
+    assert (report.indexed, report.missing, report.moved) == (1, 1, 0)
+    assert ids(database)["README.md"] != before
+
+
+@pytest.mark.parametrize("text", ["", " \n\n"])
+def test_an_emptied_file_is_an_empty_document_and_its_old_text_is_in_the_trash(
+    library: Library, database: Database, folder: Path, text: str
+) -> None:
+    library.add_paths([folder], metadata={"shelf": 3})
+    before = ids(database)["bees.md"]
+    write(folder / "bees.md", text)
+    assert library.refresh().updated == 1
+    assert column(database, "select count(*) from chunks") == [2]
+    assert status(library, folder / "bees.md") == ("indexed", "empty; what was in it before is in the trash")
+    assert library.refresh().unchanged == 3
+    [(version, _)] = library.trashed()
+    assert version.title == "Bees (document before it was replaced)"
+    write(folder / "bees.md", "# Bees\n\nThey are back.\n")
+    assert library.refresh().updated == 1
+    assert ids(database)["bees.md"] == before
+    library.restore(version.uuid)
+    assert "A hive has one queen." in "".join(column(database, "select text from chunks"))
+    assert set(column(database, "select metadata ->> '$.shelf' from sources")) == {3}
+
+
+def test_an_emptied_mailbox_leaves_no_messages(library: Library, database: Database, folder: Path) -> None:
+    mail = "From a@b.example Mon Jan  6 09:00:00 2025\nFrom: a@b.example\nSubject: Tea\n\nThe tea is in the shed.\n"
+    mailbox = write(folder / "a.mbox", mail)
+    library.add_paths([folder])
+    write(mailbox, "")
+    assert library.refresh().missing == 1
+    assert status(library, mailbox)[0] == "skipped"
+    library.restore("Tea")
+    assert "Tea" in titles(database)
+
+
+def test_a_removed_folder_comes_back_with_its_mailbox(library: Library, database: Database, folder: Path) -> None:
+    mail = "From a@b.example Mon Jan  6 09:00:00 2025\nFrom: a@b.example\nSubject: Tea\n\nThe tea is in the shed.\n"
+    write(folder / "a.mbox", mail)
+    library.add_paths([folder])
+    library.remove([str(folder)])
+    assert titles(database) == []
+    assert library.add_paths([folder]).restored == 4
 
 
 def test_a_copy_is_a_document_of_its_own(library: Library, database: Database, folder: Path) -> None:

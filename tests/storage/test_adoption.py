@@ -64,8 +64,8 @@ def test_no_scan_that_an_adopted_file_names_waits_to_be_read(trojan: Path, tmp_p
     with closing(apsw.Connection(str(trojan))) as connection:
         connection.execute(
             """
-            insert into ledger (path, collection_id, status, reason, seen_at)
-                select ?, id, 'skipped', 'waits for text recognition: 1 page', '2026' from collections limit 1
+            insert into ledger (path, collection_id, status, reason, pages, seen_at)
+                select ?, id, 'skipped', 'waits for text recognition: 1 page', 1, '2026' from collections limit 1
             """,
             (str(tmp_path / "passport.png"),),
         )
