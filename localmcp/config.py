@@ -175,7 +175,6 @@ class Settings:
     http_origins: str = _setting(
         "", "Web pages, besides this machine's own, that may call: https://NAME, ...", items=_ORIGINS
     )
-    log_format: str = _setting("text", "Log lines of `serve --http`.", choices=("text", "json"))
     show_all_tools: bool = _setting(False, "List the discoverable tools too.")
     theme: str = _setting("localmcp", "Colors of the TUI; `terminal` takes those of your terminal.")
     log_level: str = _setting("warning", "Messages on stderr.", choices=("debug", "info", "warning", "error"))

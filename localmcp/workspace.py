@@ -42,7 +42,7 @@ from localmcp.rules.editing import RuleEditor
 from localmcp.rules.finder import RuleFinder
 from localmcp.rules.import_export import RuleFiles
 from localmcp.rules.learning import RuleLearner, generalize_by_model
-from localmcp.storage.database import Database, read_generations
+from localmcp.storage.database import Database
 from localmcp.tool_search.ask import Router
 from localmcp.tool_search.discovery import EXECUTE_TOOL, TOOL_SEARCH, Discovery
 from localmcp.tool_search.ranking import ToolFinder
@@ -176,11 +176,6 @@ class Workspace:
         """Return the instructions about this file for an assistant that connects."""
         more = f"{self.discovery.introduction()} {self.mcp_servers.introduction()}".strip()
         return f"{self.knowledge.instructions()[: 1490 - len(more)]} {more}".rstrip()
-
-    def content_generation(self) -> int:
-        """Return a number that grows whenever documents change, whichever process changes them."""
-        with self.database.read() as connection:
-            return read_generations(connection).content
 
     def on_tools_changed(self, listener: Callable[[], None]) -> None:
         """Call `listener`, from another thread, when the tools of another server have changed; when the person's own

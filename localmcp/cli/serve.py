@@ -16,7 +16,6 @@ from localmcp.cli.session import Session, command, pass_session
 @click.option("--port", type=click.IntRange(0, 65535), help="Port for --http (8080; 0 = any that is free).")
 @click.option("--host", help="Address for --http (127.0.0.1); another needs --allow-remote.")
 @click.option("--allow-remote", is_flag=True, help="Let other machines in; without --host, on every address.")
-@click.option("--log-format", type=click.Choice(["text", "json"]), help="Form of the log lines of --http.")
 @pass_session
 def serve(session: Session, profile: str | None, http: bool, **options: Any) -> None:
     """Serve the tools over MCP, on stdin and stdout.
@@ -51,16 +50,14 @@ def serve(session: Session, profile: str | None, http: bool, **options: Any) -> 
     handshake.main(session.database, profile)
 
 
-def serve_http(
-    session: Session, port: int | None, host: str | None, allow_remote: bool, log_format: str | None
-) -> None:
+def serve_http(session: Session, port: int | None, host: str | None, allow_remote: bool) -> None:
     """Serve over HTTP; the process ends in it.
 
     Raises:
         UsageError: an address that other machines can reach, without --allow-remote.
         Unavailable: the address cannot be listened on.
     """
-    from localmcp.server.http.hosts import is_loopback
+    from localmcp.server.http.app import is_loopback
     from localmcp.server.http.log_lines import set_up_logging
     from localmcp.server.http.serving import Address, run
     from localmcp.workspace import Workspace
@@ -69,7 +66,6 @@ def serve_http(
     address = host or ("0.0.0.0" if allow_remote else "127.0.0.1")
     if not allow_remote and not is_loopback(address):
         raise click.UsageError(f"--host {address} can be reached from other machines; add --allow-remote to mean it.")
-    form = "json" if (log_format or settings.log_format) == "json" else "text"
-    lines = set_up_logging(form, session.log_level, quiet=session.quiet)
+    set_up_logging(session.log_level, quiet=session.quiet)
     chosen = settings.http_port if port is None else port
-    run(Address(address, chosen), settings, lambda: Workspace(settings), lines)
+    run(Address(address, chosen), settings, lambda: Workspace(settings))

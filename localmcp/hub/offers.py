@@ -13,7 +13,6 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from localmcp.errors import InvalidInput
 from localmcp.hub.catalog import SERVER_ADDRESS, exposed_names, shown_address
 from localmcp.schemas import Json
 from localmcp.tools import current_scope
@@ -24,22 +23,16 @@ if TYPE_CHECKING:
 
 RAW = "="
 PAGE = 50
-_KINDS = {"resources": "resources", "resourceTemplates": "resources", "prompts": "prompts"}
 
 
 class ServerOffers:
-    """The offers of all servers that the caller may use; None and False mean: no server of ours has it.
+    """The offers of all servers that the caller may use; None means: no server of ours has it.
 
     Reading, prompts and completion start the server, and raise a LocalMCPError where it does not start or refuses.
     """
 
     def __init__(self, servers: McpServers) -> None:
         self._servers = servers
-
-    def kinds(self) -> set[str]:
-        """Return of `resources` and `prompts` what any server is known to have."""
-        kinds = {kind for server in self._visible() for kind in _KINDS if server.offered(kind)}
-        return {_KINDS[kind] for kind in kinds}
 
     def resources(self, offset: int) -> tuple[list[Json], int | None]:
         """Return a page of resources, and the offset of the next page."""
@@ -62,18 +55,6 @@ class ServerOffers:
             return None
         contents = server.ask("resources/read", {"uri": own_uri}).get("contents", [])
         return [{**content, "uri": uri} for content in contents]
-
-    def subscribe(self, uri: str) -> bool:
-        """Return False: it is no resource of a server.
-
-        Raises:
-            InvalidInput: it is one, and changes of single ones are not passed on.
-        """
-        if self._locate(uri)[0] is None:
-            return False
-        raise InvalidInput(
-            f"Changes of {uri} cannot be watched: it belongs to a connected server.", hint="Read it again instead."
-        )
 
     def _locate(self, uri: str) -> tuple[McpServer | None, str]:
         """Return the server that has the resource, and the server's own address of it."""

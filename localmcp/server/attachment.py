@@ -16,7 +16,7 @@ from mcp.server.lowlevel.server import Server
 from localmcp.errors import InvalidInput, LocalMCPError
 from localmcp.humanize import quoted
 from localmcp.schemas import Json, without_surrogates
-from localmcp.server.results import describe_tool, tool_result
+from localmcp.server.mcp import describe_tool, tool_result
 from localmcp.tool_search.discovery import EXECUTE_TOOL, TOOL_SEARCH, Discovery
 from localmcp.tools import MethodTool, Registry, tools_of
 

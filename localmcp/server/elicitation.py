@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
-import mcp.types as wire
+import mcp.types as types
 from mcp import MCPError
 from mcp.server.context import ServerRequestContext
 from mcp.shared.message import ServerMessageMetadata
@@ -24,15 +24,13 @@ from localmcp.tools import INPUT_KEY, AskPerson, Json
 ANSWER_SECONDS = 300.0
 """How long the person may take to answer; afterwards the question counts as dismissed."""
 MOST_WAITING = 4
-"""Calls that may wait for the person at a time: each keeps one of the threads for calls."""
-_KEY = "question"
-"""The name of the answer where the question gives none."""
+"""Calls of one caller that may wait for the person: each keeps one of the threads for calls."""
 DISMISSED: Json = {"action": "cancel"}
 
 Context = ServerRequestContext[Any]
 
 
-def check_shown(params: Json, capabilities: wire.ClientCapabilities | None) -> None:
+def check_shown(params: Json, capabilities: types.ClientCapabilities | None) -> None:
     """Refuse a question that the client cannot show.
 
     Raises:
@@ -52,12 +50,12 @@ def ask_by_request(ctx: Context) -> AskPerson:
 
     async def send(params: Json) -> Json:
         check_shown(params, capabilities)
-        request = wire.ElicitRequest.model_validate({"method": "elicitation/create", "params": params})
+        request = types.ElicitRequest.model_validate({"method": "elicitation/create", "params": params})
         related = ServerMessageMetadata(related_request_id=ctx.request_id)
         try:
-            result = await ctx.session.send_request(request, wire.ElicitResult, ANSWER_SECONDS, related)
+            result = await ctx.session.send_request(request, types.ElicitResult, ANSWER_SECONDS, related)
         except MCPError as error:
-            if error.code == wire.REQUEST_TIMEOUT:
+            if error.code == types.REQUEST_TIMEOUT:
                 return DISMISSED
             raise
         return _plain(result)
@@ -73,82 +71,66 @@ def refuse_question(_params: Json) -> Future[Json]:
 
 
 @dataclass(eq=False)
-class _Waiting:
+class _Call:
     """A call under way, and the question it waits for."""
 
     caller: str
-    early: wire.InputResponses
+    early: types.InputResponses
     """Answers that came with the call, before any question."""
-    loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
-    questions: asyncio.Queue[tuple[Json, Future[Json]]] = field(default_factory=asyncio.Queue[Any])
-    task: asyncio.Task[Any] = field(init=False)
+    task: asyncio.Task[Any]
+    questions: asyncio.Queue[tuple[Json, Future[Json]]]
     question: Json = field(default_factory=dict[str, Any])
-    answer: Future[Json] = field(default_factory=Future[Any])
-    expiry: asyncio.TimerHandle | None = None
+    answer: Future[Json] = field(default_factory=Future[Json])
 
     @property
     def key(self) -> str:
         """The name under which the question is answered."""
         about: Json = self.question.get("_meta") or {}
-        return str(about.get(INPUT_KEY, _KEY))
+        return str(about.get(INPUT_KEY, "question"))
 
-    def ask(self, params: Json) -> Future[Json]:
-        """Queue a question; called from any thread."""
-        answer: Future[Json] = Future()
-        self.loop.call_soon_threadsafe(self.questions.put_nowait, (params, answer))
-        return answer
+    def settle(self, outcome: Json | Exception) -> None:
+        """Answer the question, unless the call has stopped waiting."""
+        if self.answer.done():
+            return
+        if isinstance(outcome, Exception):
+            self.answer.set_exception(outcome)
+        else:
+            self.answer.set_result(outcome)
 
-    async def next_question(self) -> bool:
-        """Wait for a question or the end of the call; return whether there is a question.
-
-        A client that gives up meanwhile cancels the call.
-        """
-        question = asyncio.ensure_future(self.questions.get())
-        try:
-            await asyncio.wait({self.task, question}, return_when=asyncio.FIRST_COMPLETED)
-        except asyncio.CancelledError:
-            self.task.cancel()
-            raise
-        finally:
-            question.cancel()
-        if not question.done() or question.cancelled():
-            return False
-        self.question, self.answer = question.result()
-        return True
-
-
-def settle(answer: Future[Json], outcome: Json | Exception) -> None:
-    """Answer a question, unless the call has stopped waiting."""
-    if answer.done():
-        return
-    if isinstance(outcome, Exception):
-        answer.set_exception(outcome)
-    else:
-        answer.set_result(outcome)
+    def input_required(self, state: str) -> types.InputRequiredResult:
+        """Return the result that asks the question."""
+        request = types.ElicitRequest.model_validate({"method": "elicitation/create", "params": self.question})
+        return types.InputRequiredResult(input_requests={self.key: request}, request_state=state)
 
 
 class RetriedCalls:
     """The calls that wait for their client to call again (2026-07-28)."""
 
     def __init__(self) -> None:
-        self._waiting: dict[str, _Waiting] = {}
+        self._waiting: dict[str, _Call] = {}
 
     async def begin(
         self,
         ctx: Context,
         caller: str,
-        early: wire.InputResponses | None,
+        early: types.InputResponses | None,
         start: Callable[[AskPerson], Coroutine[Any, Any, Any]],
     ) -> Any:
         """Run a call until it has its result or a question that is not among the `early` answers."""
-        call = _Waiting(caller, dict(early or {}))
+        loop, questions = asyncio.get_running_loop(), asyncio.Queue[tuple[Json, Future[Json]]]()
+
+        def ask(params: Json) -> Future[Json]:
+            answer: Future[Json] = Future()
+            loop.call_soon_threadsafe(questions.put_nowait, (params, answer))
+            return answer
+
         # This request ends with the question, so the call needs a task of its own.
-        call.task = asyncio.get_running_loop().create_task(start(call.ask))
+        call = _Call(caller, dict(early or {}), loop.create_task(start(ask)), questions)
         # The thread of a call that was given up must not wait any longer.
-        call.task.add_done_callback(lambda _: settle(call.answer, DISMISSED))
+        call.task.add_done_callback(lambda _: call.settle(DISMISSED))
         return await self._go_on(ctx, call)
 
-    async def resume(self, ctx: Context, caller: str, state: str, responses: wire.InputResponses | None) -> Any:
+    async def resume(self, ctx: Context, caller: str, state: str, responses: types.InputResponses | None) -> Any:
         """Hand the answer to the call that waits under `state`; without an answer, ask again.
 
         Raises:
@@ -156,55 +138,48 @@ class RetriedCalls:
         """
         call = self._waiting.get(state)
         if call is None or call.caller != caller:
-            raise MCPError(wire.INVALID_PARAMS, "requestState: this question is no longer open; call the tool anew.")
+            raise MCPError(types.INVALID_PARAMS, "requestState: this question is no longer open; call the tool anew.")
         response = (responses or {}).get(call.key)
-        if not isinstance(response, wire.ElicitResult):
-            return _input_required(call, state)
+        if not isinstance(response, types.ElicitResult):
+            return call.input_required(state)
         self._close(state, _plain(response))
         return await self._go_on(ctx, call)
 
-    async def _go_on(self, ctx: Context, call: _Waiting) -> Any:
-        while await call.next_question():
+    async def _go_on(self, ctx: Context, call: _Call) -> Any:
+        while True:
+            asking = asyncio.ensure_future(call.questions.get())
+            try:
+                await asyncio.wait({call.task, asking}, return_when=asyncio.FIRST_COMPLETED)
+            except asyncio.CancelledError:
+                call.task.cancel()
+                raise
+            finally:
+                asking.cancel()
+            if call.task.done():
+                return call.task.result()
+            call.question, call.answer = asking.result()
             response = call.early.pop(call.key, None)
-            if isinstance(response, wire.ElicitResult):
-                settle(call.answer, _plain(response))
+            if isinstance(response, types.ElicitResult):
+                call.settle(_plain(response))
                 continue
             try:
                 check_shown(call.question, ctx.session.client_capabilities)
-                self._make_room(call.caller)
-            except Unavailable as error:
-                settle(call.answer, error)
+            except MissingCapability as error:
+                call.settle(error)
                 continue
+            theirs = [state for state, waiting in self._waiting.items() if waiting.caller == call.caller]
+            if len(theirs) >= MOST_WAITING:
+                # The client of the oldest one may never come back.
+                self._close(theirs[0], DISMISSED)
             state = secrets.token_urlsafe(24)
             self._waiting[state] = call
-            call.expiry = call.loop.call_later(ANSWER_SECONDS, self._close, state, DISMISSED)
-            return _input_required(call, state)
-        return call.task.result()
-
-    def _make_room(self, caller: str) -> None:
-        """Dismiss the oldest question of this caller where too many wait: its client may never come back.
-
-        Raises:
-            Unavailable: all are other callers'.
-        """
-        if len(self._waiting) < MOST_WAITING:
-            return
-        oldest = next((state for state, waiting in self._waiting.items() if waiting.caller == caller), None)
-        if oldest is None:
-            raise Unavailable(f"{MOST_WAITING} calls wait for an answer of the person already.")
-        self._close(oldest, DISMISSED)
+            asyncio.get_running_loop().call_later(ANSWER_SECONDS, self._close, state, DISMISSED)
+            return call.input_required(state)
 
     def _close(self, state: str, outcome: Json) -> None:
-        call = self._waiting.pop(state)
-        if call.expiry is not None:
-            call.expiry.cancel()
-        settle(call.answer, outcome)
+        if (call := self._waiting.pop(state, None)) is not None:
+            call.settle(outcome)
 
 
-def _input_required(call: _Waiting, state: str) -> wire.InputRequiredResult:
-    request = wire.ElicitRequest.model_validate({"method": "elicitation/create", "params": call.question})
-    return wire.InputRequiredResult(input_requests={call.key: request}, request_state=state)
-
-
-def _plain(response: wire.ElicitResult) -> Json:
+def _plain(response: types.ElicitResult) -> Json:
     return response.model_dump(by_alias=True, mode="json", exclude_none=True)

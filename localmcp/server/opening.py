@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from localmcp.errors import LocalMCPError
+
 if TYPE_CHECKING:
     from localmcp.workspace import Workspace
+
+log = logging.getLogger(__name__)
 
 
 def pass_on_changes(workspace: Workspace, publish: Callable[[str], None]) -> None:
@@ -37,3 +42,12 @@ class OpenOnce:
             if self.opened is None:
                 self.opened = self._open()
             return self.opened
+
+    def prepare(self) -> None:
+        """Open it before the first call; why it cannot be opened is logged, and told by each call."""
+        try:
+            self()
+        except LocalMCPError as error:
+            log.warning("the workspace cannot be opened: %s", error)
+        except Exception:
+            log.exception("the workspace cannot be opened")

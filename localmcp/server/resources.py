@@ -1,142 +1,132 @@
-"""resources/*, prompts/* and completion/complete for both protocol eras, answered from the registry's offers."""
+"""Documents as resources, quick starts and rules as prompts.
+
+Everything is answered by the tools that exist for it, in the caller's scope: a key that may not call `get_document`
+reads no resource. Connected servers, whose `ServerOffers` has the same methods, are asked after ours.
+"""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable
-from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
+from urllib.parse import parse_qs, quote, urlsplit
 
-import anyio.to_thread
-import mcp.types as types
-from mcp import MCPError
-from mcp.server.context import ServerRequestContext
+from localmcp.errors import InvalidInput, NotFound
+from localmcp.library.names import DOCUMENT_URI, without_scheme
+from localmcp.schemas import shorten_value
+from localmcp.tools import Json, Registry
 
-from localmcp.errors import LocalMCPError
-from localmcp.humanize import quoted
-from localmcp.schemas import without_surrogates
-from localmcp.server.offers import OwnOffer
-from localmcp.server.results import log_incident, protocol_error
-from localmcp.tools import Json, Scope, use_scope
-
-if TYPE_CHECKING:
-    from localmcp.hub.offers import ServerOffers
-    from localmcp.workspace import Workspace
-
-    Offer = OwnOffer | ServerOffers
-
-MOST_COMPLETIONS = 100
-"""Values of one completion, as the protocol allows."""
-
-log = logging.getLogger(__name__)
-
-Context = ServerRequestContext[Any]
-Result = TypeVar("Result")
+TEMPLATE = DOCUMENT_URI + "{sourceId}{?offset}"
+PAGE = 50
+"""Entries of one page of a list."""
+MOST_DIGITS = 20
+RULES_PROMPT: Json = {
+    "name": "rules_for_task",
+    "title": "Rules for a task",
+    "description": "The developer's own rules that matter for a task",
+    "arguments": [{"name": "task", "description": "What is about to be done", "required": True}],
+}
 
 
-class OfferHandlers:
-    """Each method answers one request of the protocol."""
+class OwnOffer:
+    """Resources and prompts of this file, in the protocol's own JSON; None means: not ours."""
 
-    def __init__(self, open_workspace: Callable[[], Workspace], scope: Callable[[], Scope]) -> None:
-        self._open_workspace = open_workspace
-        self._scope = scope
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
 
-    def kinds(self) -> tuple[str, ...]:
-        """Return what there is of `resources` and `prompts` for the current request's scope."""
-        kinds: set[str] = set()
+    def _has(self, tool: str) -> bool:
+        return self._registry.find(tool) is not None
+
+    def _list(self, tool: str, **arguments: Any) -> Json:
+        """Return the answer of a tool that only lists, empty where the caller may not call it.
+
+        Clients list at every start, so this counts neither as a call in the log nor as the first one.
+        """
+        listing_tool = self._registry.find(tool)
+        return listing_tool.call(arguments).value if listing_tool else {}
+
+    def _call(self, tool: str, **arguments: Any) -> Json:
+        answer = self._registry.call(tool, arguments)
+        if answer.is_error:
+            raise NotFound(answer.value.get("message") or answer.text, hint=answer.value.get("hint"))
+        return answer.value
+
+    def resources(self, offset: int) -> tuple[list[Json], int | None]:
+        """Return documents, the last changed first."""
+        page = self._list("list_sources", order="changed", limit=PAGE, offset=offset)
+        return [_resource(item) for item in page.get("sources", ())], page.get("nextOffset")
+
+    def templates(self) -> list[Json]:
+        if not self._has("get_document"):
+            return []
+        description = "A document by id, short id, path or unique title; offset reads on in a long one"
+        return [{"uriTemplate": TEMPLATE, "name": "document", "title": "Document", "description": description}]
+
+    def read(self, uri: str) -> list[Json] | None:
+        """Return a document, or as much of it as fits and the address of the rest."""
+        if not uri.startswith(DOCUMENT_URI):
+            return None
+        offset = parse_qs(urlsplit(uri).query).get("offset", ["0"])[0]
+        if not offset.isdecimal() or len(offset) > MOST_DIGITS:
+            raise InvalidInput(f"offset: {shorten_value(offset)} is not a whole number, or too large.")
+        document = self._call("get_document", sourceId=without_scheme(uri), offset=int(offset))
+        contents: list[Json] = [{"uri": uri, "mimeType": "text/plain", "text": document["source"]["content"]}]
+        if document.get("truncated"):
+            next_uri = f"{DOCUMENT_URI}{document['source']['id']}?offset={document['nextOffset']}"
+            contents.append({"uri": next_uri, "mimeType": "text/plain", "text": f"The document goes on at {next_uri}"})
+        return contents
+
+    def prompts(self, offset: int) -> tuple[list[Json], int | None]:
+        """Return the prompt for rules, then the quick starts by title."""
+        rules = [RULES_PROMPT] if offset == 0 and self._has("getRelevantRules") else []
+        page = self._list("listQuickstarts", limit=PAGE, offset=offset) if self._has("showQuickstart") else {}
+        if not page:
+            return rules, None
+        following = offset + len(page["quickstarts"])
+        more = following if following < page["total"] else None
+        return [*rules, *map(_quickstart_prompt, page["quickstarts"])], more
+
+    def prompt(self, name: str, arguments: dict[str, str]) -> Json | None:
+        """Return description and messages of a prompt."""
+        task = arguments.get("task", "").strip()
+        if name == RULES_PROMPT["name"] and self._has("getRelevantRules"):
+            answer = self._registry.call("getRelevantRules", {"taskDescription": task})
+            if answer.is_error:
+                raise InvalidInput(f"task: {answer.text}")
+            return _message("Rules for a task", f"Task: {task}\n\n{answer.text}")
+        if not self._has("showQuickstart"):
+            return None
         try:
-            with use_scope(self._scope()):
-                for offer in self._offers():
-                    kinds |= offer.kinds()
-        except LocalMCPError as error:
-            log.info("nothing is offered besides tools: %s", error)
-        except Exception:
-            log.exception("what is offered besides tools cannot be told")
-        return tuple(kind for kind in ("resources", "prompts") if kind in kinds)
+            shown = self._call("showQuickstart", name=name)
+        except NotFound:
+            return None
+        if task and not (task.isdecimal() and 1 <= int(task[:9]) <= shown.get("tasks", 0)):
+            raise InvalidInput(f"task: '{task}' is none of '{name}'; it has {shown.get('tasks', 0)}, counted from 1.")
+        begin = f" Begin with task {task}." if task else ""
+        request = f"Guide me through this quick start, one task after the other, and check each with me.{begin}"
+        return _message(shown.get("displayName") or name, f"{request}\n\n{shown['markdown']}")
 
-    async def list_resources(
-        self, ctx: Context, params: types.PaginatedRequestParams | None
-    ) -> types.ListResourcesResult:
-        items, cursor = await self._answer("resources/list", partial(self._page, params, "resources"))
-        return types.ListResourcesResult(resources=[types.Resource(**item) for item in items], next_cursor=cursor)
-
-    async def list_templates(
-        self, ctx: Context, params: types.PaginatedRequestParams | None
-    ) -> types.ListResourceTemplatesResult:
-        items = await self._answer(
-            "resources/templates/list", lambda: [item for offer in self._offers() for item in offer.templates()]
-        )
-        return types.ListResourceTemplatesResult(resource_templates=[types.ResourceTemplate(**item) for item in items])
-
-    async def read(self, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
-        contents = await self._answer("resources/read", lambda: self._first(lambda offer: offer.read(params.uri)))
-        if contents is None:
-            raise MCPError(types.INVALID_PARAMS, f"Resource not found: {params.uri}", {"uri": params.uri})
-        return types.ReadResourceResult.model_validate({"contents": contents})
-
-    async def list_prompts(self, ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListPromptsResult:
-        items, cursor = await self._answer("prompts/list", partial(self._page, params, "prompts"))
-        return types.ListPromptsResult(prompts=[types.Prompt(**item) for item in items], next_cursor=cursor)
-
-    async def get_prompt(self, params: types.GetPromptRequestParams) -> types.GetPromptResult:
-        arguments = dict(params.arguments or {})
-        prompt = await self._answer(
-            "prompts/get", lambda: self._first(lambda offer: offer.prompt(params.name, arguments))
-        )
-        if prompt is None:
-            raise MCPError(types.INVALID_PARAMS, f"Unknown prompt: {quoted(params.name)}")
-        return types.GetPromptResult.model_validate(prompt)
-
-    async def complete(self, params: types.CompleteRequestParams) -> types.CompleteResult:
-        ref: Json = params.ref.model_dump(by_alias=True, exclude_none=True)
-        name, value = params.argument.name, params.argument.value
-        proposed: Json | None = await self._answer(
-            "completion/complete", lambda: self._first(lambda offer: offer.complete(ref, name, value))
-        )
-        completion = types.Completion.model_validate(proposed or {"values": []})
-        if len(completion.values) > MOST_COMPLETIONS:
-            # How many more there are is not counted.
-            completion = types.Completion(values=completion.values[:MOST_COMPLETIONS], has_more=True)
-        return types.CompleteResult(completion=completion)
-
-    def _offers(self) -> list[Offer]:
-        registry = self._open_workspace().registry
-        return [OwnOffer(registry), *registry.offers]
-
-    def _first(self, ask: Callable[[Offer], Result | None]) -> Result | None:
-        return next((answer for offer in self._offers() if (answer := ask(offer)) is not None), None)
-
-    def _page(self, params: types.PaginatedRequestParams | None, kind: str) -> tuple[list[Json], str | None]:
-        """Return a page: the offers from the cursor on, up to one that has more; a cursor is `OFFER:OFFSET`."""
-        number, offset = _position(params.cursor if params else None)
-        items: list[Json] = []
-        for index, offer in enumerate(self._offers()[number:], number):
-            more, next_offset = getattr(offer, kind)(offset)
-            items += more
-            if next_offset is not None:
-                return items, f"{index}:{next_offset}"
-            offset = 0
-        return items, None
-
-    async def _answer(self, method: str, work: Callable[[], Result]) -> Result:
-        def run() -> Result:
-            with use_scope(self._scope()):
-                return without_surrogates(work())
-
-        try:
-            return await anyio.to_thread.run_sync(run, abandon_on_cancel=True)
-        except LocalMCPError as error:
-            raise protocol_error(error) from error
-        except MCPError:
-            raise
-        except Exception as error:
-            raise MCPError(types.INTERNAL_ERROR, log_incident(method)) from error
+    def complete(self, ref: Json, argument: str, value: str) -> Json | None:
+        """Return None: only connected servers propose values."""
+        return None
 
 
-def _position(cursor: str | None) -> tuple[int, int]:
-    if cursor is None:
-        return 0, 0
-    number, colon, offset = cursor.partition(":")
-    if not (colon and number.isdecimal() and offset.isdecimal() and len(cursor) <= 20):
-        raise MCPError(types.INVALID_PARAMS, "Invalid cursor: leave it out to begin at the first page.")
-    return int(number), int(offset)
+def _resource(item: Json) -> Json:
+    resource: Json = {
+        "uri": DOCUMENT_URI + quote(item["id"], safe=":"),
+        "name": item["title"],
+        "mimeType": "text/plain",
+        "annotations": {"lastModified": item["changedAt"]},
+    }
+    return {**resource, "description": item["path"]} if "path" in item else resource
+
+
+def _quickstart_prompt(quickstart: Json) -> Json:
+    return {
+        "name": quickstart["name"],
+        "title": quickstart.get("displayName") or quickstart["name"],
+        "description": quickstart.get("description") or "",
+        "arguments": [{"name": "task", "description": "Number of the task to begin with", "required": False}],
+    }
+
+
+def _message(description: str, text: str) -> Json:
+    return {"description": description, "messages": [{"role": "user", "content": {"type": "text", "text": text}}]}

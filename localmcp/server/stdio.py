@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import signal
 import sys
 import threading
-from collections.abc import AsyncIterable, Callable
+from collections.abc import AsyncIterable
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO, cast
 
 import anyio
 import mcp.types as types
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.server.lowlevel.server import NotificationOptions
 from mcp.server.stdio import stdio_server
 from mcp.shared.message import SessionMessage
 
 from localmcp.errors import ConfigurationError, LocalMCPError
+from localmcp.files import write_atomically
 from localmcp.schemas import without_surrogates
-from localmcp.server.handlers import ToolServer
+from localmcp.server.handshake import MAX_INSTRUCTIONS, Wire, database_key, instructions_file, read_kept
+from localmcp.server.mcp import ToolServer
 from localmcp.server.opening import OpenOnce, close_within, pass_on_changes
-from localmcp.server.session_cache import remember_session
-from localmcp.server.wire import Wire
 from localmcp.tools import Scope, use_scope
 
 if TYPE_CHECKING:
@@ -38,39 +41,25 @@ model. A script that pipes messages in wants the answers; clients in a hurry sen
 SETTLING_SECONDS = 0.5
 """How long the last replies may take to be written; a client that no longer reads must not delay the end."""
 CLOSING_SECONDS = 2.0
+MOST_KEPT = 20
+"""Databases whose instructions are kept."""
 
 _PARSE_ERROR = types.JSONRPCError(
     jsonrpc="2.0", id=None, error=types.ErrorData(code=types.PARSE_ERROR, message="Parse error: no JSON-RPC message")
 )
 
 
-def scope_of(profile: str | None) -> tuple[Scope, ConfigurationError | None]:
-    """Return what the client may reach, and why it may reach nothing when the profile cannot be used."""
-    if profile is None:
-        return SCOPE, None
-    from localmcp.tools.profiles import read_profile
-
-    try:
-        return replace(SCOPE, **read_profile(profile).limits()), None
-    except ConfigurationError as error:
-        return replace(SCOPE, tools=frozenset[str]()), error
-
-
 class Session:
-    """Serves the client on `wire`, whose first line has been read, and perhaps answered, before the SDK was there."""
+    """Serves the client on `wire`, whose first line may have been answered before the SDK was there."""
 
-    def __init__(
-        self, wire: Wire, open_workspace: Callable[[], Workspace], database: str | None, profile: str | None
-    ) -> None:
+    def __init__(self, wire: Wire, workspace: OpenOnce, database: str | None, profile: str | None) -> None:
         self._wire = wire
         self._database = database
-        self._profile = profile
+        self._has_profile = profile is not None
         self._scope, self._refusal = scope_of(profile)
-        if self._refusal:
-            log.error("No tool is served: %s", self._refusal)
-        self._open = open_workspace
+        self._source = workspace
         self._workspace = OpenOnce(self._open_and_observe)
-        self._server = ToolServer(self._workspace, self._scope, greeting=lambda: (wire.instructions, wire.offers))
+        self._server = ToolServer(self._workspace, self._scope, instructions=wire.instructions)
         self._repeated = wire.answered
         self._running: set[str | int] = set()
         self._called = threading.Event()
@@ -79,8 +68,6 @@ class Session:
     def run(self) -> NoReturn:
         """Serve until the client closes its end, or a signal comes; ends the process."""
         self._wire.on_hangup = lambda: self.end(0)
-        threading.Thread(target=self._prepare, name="localmcp-opening", daemon=True).start()
-        self._wire.serving = True
         try:
             anyio.run(self._serve)
         except Exception:
@@ -103,16 +90,8 @@ class Session:
 
     # ------------------------------------------------------------ the workspace
 
-    def _prepare(self) -> None:
-        try:
-            self._workspace()
-        except LocalMCPError as error:
-            log.warning("the workspace cannot be opened: %s", error)
-        except Exception:
-            log.exception("the workspace cannot be opened")
-
     def _open_and_observe(self) -> Workspace:
-        workspace = self._open()
+        workspace = self._source()
         workspace.registry.observe(lambda _record: self._note_first_call())
         workspace.registry.refusal = self._refusal or workspace.registry.refusal
         pass_on_changes(workspace, self._server.publish_change)
@@ -138,14 +117,15 @@ class Session:
         workspace.close()
 
     def _keep_instructions(self, workspace: Workspace) -> None:
-        if self._refusal:
-            # Nothing of the file is told to a client whose profile cannot be used.
+        """Keep the instructions for the next start with this database."""
+        if self._has_profile:
             return
         try:
             with use_scope(self._scope):
-                instructions = without_surrogates(workspace.instructions())
-                offers = self._server.available_offers()
-            remember_session(self._database, instructions, self._profile, offers)
+                text = without_surrogates(workspace.instructions())[:MAX_INSTRUCTIONS]
+            path, key = Path(instructions_file()), database_key(self._database)
+            others = [(name, kept) for name, kept in read_kept().items() if name != key]
+            write_atomically(path, json.dumps(dict([*others[1 - MOST_KEPT :], (key, text)])))
         except (OSError, LocalMCPError) as error:
             log.info("the instructions are not remembered: %s", error)
 
@@ -159,12 +139,13 @@ class Session:
                 # An ordinary handler waits for the next bytecode, which may never come while the loop sleeps.
                 asyncio.get_running_loop().add_signal_handler(number, self.end, 128 + number)
         file = anyio.wrap_file(cast(TextIO, self._wire))
+        options = self._server.create_initialization_options(NotificationOptions(True, True, True))
         async with stdio_server(file, file) as (incoming, outgoing):
             into, requests = anyio.create_memory_object_stream[SessionMessage | Exception](0)
             replies, answered = anyio.create_memory_object_stream[SessionMessage](0)
             async with anyio.create_task_group() as group:
                 group.start_soon(self._pass_replies, answered, outgoing)
-                group.start_soon(self._server.run, requests, replies, self._server.create_initialization_options())
+                group.start_soon(self._server.run, requests, replies, options)
                 await self._pass_requests(incoming, into, replies.clone())
                 # The SDK cancels what still runs, and tells the client.
                 asyncio.get_running_loop().call_later(SETTLING_SECONDS, self.end, 0)
@@ -209,3 +190,16 @@ class Session:
                     await outgoing.send(reply)
                 if reply_id is not None:
                     self._running.discard(reply_id)
+
+
+def scope_of(profile: str | None) -> tuple[Scope, ConfigurationError | None]:
+    """Return what the client may reach, and why it may reach nothing when the profile cannot be used."""
+    if profile is None:
+        return SCOPE, None
+    from localmcp.tools.profiles import read_profile
+
+    try:
+        return replace(SCOPE, **read_profile(profile).limits()), None
+    except ConfigurationError as error:
+        log.error("No tool is served: %s", error)
+        return replace(SCOPE, tools=frozenset[str]()), error

@@ -91,7 +91,7 @@ def served(*, keys: list[str], model: str = "default", samples: bool = True) -> 
             json.loads(run("keys", "create", "--name", "load", "--scope", each, "--json"))["apiKey"] for each in keys
         ]
         process = subprocess.Popen(
-            [*program, "serve", "--http", "--port", "0", "--log-format", "json"],
+            [*program, "serve", "--http", "--port", "0"],
             env=environment, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace",
         )  # fmt: skip
         lines: list[str] = []

@@ -74,7 +74,7 @@ def test_the_blocks_for_clients_are_json() -> None:
 
 
 def test_what_an_assistant_is_shown_stays_small(registry: Registry) -> None:
-    from localmcp.server.results import describe_tool
+    from localmcp.server.mcp import describe_tool
 
     described = [describe_tool(each) for each in registry.visible()]
     size = sum(len(each.model_dump_json(by_alias=True, exclude_none=True)) for each in described if each)

@@ -176,9 +176,6 @@ class DemandingFixture(Fixture):
 class Fixtures:
     """The resources and prompts that the suite asks for by name."""
 
-    def kinds(self) -> set[str]:
-        return {"resources", "prompts"}
-
     def resources(self, offset: int) -> tuple[list[Json], int | None]:
         static = {"uri": "test://static-text", "name": "static text", "mimeType": "text/plain"}
         watched = {"uri": "test://watched-resource", "name": "watched", "mimeType": "text/plain"}
@@ -230,12 +227,6 @@ class Fixtures:
         else:
             return None
         return {"messages": [{"role": "user", "content": each} for each in content]}
-
-    def subscribe(self, uri: str) -> bool:
-        return uri.startswith("test://")
-
-    def unsubscribe(self, uri: str) -> None:
-        """Nothing is kept."""
 
     def complete(self, ref: Json, argument: str, value: str) -> Json | None:
         if ref.get("name") != "test_prompt_with_arguments":

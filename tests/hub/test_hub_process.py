@@ -244,13 +244,3 @@ async def test_a_profile_that_cannot_be_used_gives_nothing_and_says_why(farm: Fa
         refused = await client.call_tool("search", {"query": "x"})
         assert refused.is_error and "There is no profile 'wrok'" in first_text(refused)
         assert "There is: work." in first_text(refused)
-
-
-def test_what_a_profile_hides_does_not_stand_in_the_instructions_of_another(farm: Farm) -> None:
-    from localmcp.server import session_cache
-
-    session_cache.remember_session("a.localmcp", "everything")
-    session_cache.remember_session("a.localmcp", "little", "work")
-    assert session_cache.cached_instructions("a.localmcp") == "everything"
-    assert session_cache.cached_instructions("a.localmcp", "work") == "little"
-    assert session_cache.cached_instructions("a.localmcp", "home") == session_cache.INSTRUCTIONS_OF_PROFILE

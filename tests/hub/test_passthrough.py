@@ -22,7 +22,7 @@ from mcp.server.subscriptions import PromptsListChanged, ResourcesListChanged
 
 import localmcp
 from localmcp.errors import CallGivenUp
-from localmcp.server.handlers import ToolServer
+from localmcp.server.mcp import ToolServer
 from localmcp.tool_search.discovery import Discovery
 from localmcp.tools import Registry, Scope, use_scope
 from localmcp.tools.registry import CallRecord
@@ -275,16 +275,6 @@ async def listen_to_lists(client: Client, note: Callable[[str], None], *, task_s
             note(names[type(event)])
 
 
-@pytest.mark.filterwarnings("ignore:resources/subscribe is removed")
-async def test_a_subscription_to_one_resource_of_a_connected_server_is_refused(notes: Workspace) -> None:
-    async with Client(ToolServer(lambda: notes, Scope()), mode="legacy") as client:
-        with pytest.raises(MCPError, match=r"belongs to a connected server\.\sRead it again instead"):
-            await client.subscribe_resource(NOTE_B)
-        assert getattr((await client.read_resource(NOTE_B.replace("%2Fb", "%2Fa"))).contents[0], "text", "") == "first"
-    with use_scope(Scope(tools=frozenset({"search"}))):
-        assert notes.registry.offers[0].subscribe(NOTE_B) is False
-
-
 async def test_over_stdio_a_wrong_tool_costs_the_servers_behind_nothing(tmp_path: Path) -> None:
     farm = Farm(tmp_path)
     farm.write(shop=farm.plain("shop", "--wrong"))
@@ -305,9 +295,9 @@ def test_who_is_bound_to_some_tools_sees_no_resources_of_other_servers(tmp_path:
     registry, opened = farm.open()
     opened.refresh(["sdk"])
     (offers,) = registry.offers
-    assert offers.kinds() == {"resources", "prompts"}
+    assert offers.resources(0)[0] and offers.prompts(0)[0]
     with use_scope(Scope(tools=frozenset({"search"}))):
-        assert offers.kinds() == set() and offers.read("localmcp://server/sdk/note%3A%2F%2Ftoday") is None
+        assert offers.resources(0) == ([], None) and offers.read("localmcp://server/sdk/note%3A%2F%2Ftoday") is None
     farm.close()
 
 

@@ -24,9 +24,10 @@ from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from typing_extensions import TypedDict
 
+from localmcp.config import Settings
+from localmcp.server.http.app import is_loopback, own_names
 from localmcp.server.http.endpoints import execution_time
-from localmcp.server.http.hosts import OwnNames, is_loopback
-from localmcp.server.http.log_lines import JsonLines, TextLines, say
+from localmcp.server.http.log_lines import TextLines, say
 from localmcp.server.http.replies import json_bytes
 from localmcp.tools import Answer, Param, tool
 
@@ -502,18 +503,6 @@ def test_a_key_for_rules_that_are_not_there_is_told_how_to_begin(door: OpenDoor)
     assert (reply.status, "localmcp rules add" in reply.json["details"]) == (404, True)
 
 
-def test_a_session_belongs_to_the_key_that_opened_it(door: OpenDoor) -> None:
-    client = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
-    both = {"Accept": "application/json, text/event-stream"}
-    session = door.rpc("initialize", client, path="/mcp", headers=both).headers["mcp-session-id"]
-    inside = {**both, "Mcp-Session-Id": session, "MCP-Protocol-Version": "2025-11-25"}
-    assert door.rpc("ping", path="/mcp", headers=inside).status == 200
-    assert door.rpc("ping", path="/mcp", headers=inside, key=door.make_key()).status == 404
-    assert door.send("DELETE", "/mcp", headers=inside, key=door.make_key()).status == 404
-    assert door.send("DELETE", "/mcp", headers=inside).status == 200
-    assert door.rpc("ping", path="/mcp", headers=inside).status == 404
-
-
 def test_the_log_repeats_the_beginning_of_a_long_method_only(
     door: OpenDoor, caplog: pytest.LogCaptureFixture
 ) -> None:  # fmt: skip
@@ -572,7 +561,7 @@ def test_other_hosts_and_origins_are_turned_away_before_anything_else(door: Open
         assert door.send("GET", "/health", key=None, headers={"Host": host}).status in (400, 421)
     for origin in ("http://evil.example", "null", "https://localhost.evil.example", "file://", "http://user@localhost"):
         assert door.send("GET", "/health", key=None, headers={"Origin": origin}).status == 403
-    for host in ("localhost", "LOCALHOST:1", "[::1]:8080", "127.0.0.1"):
+    for host in ("localhost", "[::1]:8080", "127.0.0.1"):
         assert door.send("GET", "/health", key=None, headers={"Host": host}).status == 200
 
 
@@ -634,30 +623,14 @@ def test_a_file_that_cannot_be_read_is_told_and_the_door_stays_open(tmp_path: Pa
         assert gone.rpc("ping").status in (401, 500)
 
 
-# ---------------------------------------------------------------- the predicates
+# ---------------------------------------------------------------- what it is made of
 
 
-@pytest.mark.parametrize("name", ["localhost", "127.0.0.1", "[::1]", "LocalHost:80"])
-def test_loopback_names_are_ours(name: str) -> None:
-    assert OwnNames().allow_host(name)
-    assert OwnNames().allow_origin(f"http://{name}")
-
-
-@settings(deadline=None)
-@given(st.text())
-def test_any_text_as_host_or_origin_is_only_judged(text: str) -> None:
-    names = OwnNames.of("127.0.0.1")
-    if names.allow_host(text):
-        assert text.lower().split(":")[0] in ("localhost", "127.0.0.1", "[")
-    assert names.allow_origin(text) in (True, False)
-
-
-def test_a_door_open_to_others_takes_numbers_and_the_names_it_was_given() -> None:
-    assert OwnNames.of("127.0.0.5").allow_host("127.0.0.5:8080")
-    names = OwnNames.of("0.0.0.0", ["box.lan"], ["https://app.example"])
-    assert names.allow_host("192.168.1.9:8080") and names.allow_host("BOX.lan")
-    assert not names.allow_host("evil.example")
-    assert names.allow_origin("https://app.example") and not names.allow_origin("https://evil.example")
+def test_names_and_origins_of_the_settings_are_ours_too_and_a_server_open_to_others_has_no_list() -> None:
+    names = own_names(Settings(http_hosts="box.lan", http_origins="https://app.example"), "127.0.0.5")
+    assert {"127.0.0.5:*", "box.lan", "box.lan:*"} <= set(names.allowed_hosts)
+    assert {"https://app.example", "http://box.lan"} <= set(names.allowed_origins)
+    assert not own_names(Settings(), "0.0.0.0").enable_dns_rebinding_protection
     assert is_loopback("127.0.0.2") and not is_loopback("0.0.0.0") and not is_loopback("box.lan")
 
 
@@ -701,14 +674,11 @@ def test_a_stream_leaves_the_originals_lines(door: OpenDoor, lines: pytest.LogCa
     assert said[-2:] == ["MCP Connection authenticated", "MCP Server connected via SSE"]
 
 
-def test_lines_are_json_when_asked_and_nobody_can_forge_one(lines: pytest.LogCaptureFixture) -> None:
-    path = 'x" level=ERROR\n2026 forged'
-    say("said\nso", path=path, long="y" * 5000)
+def test_nobody_can_forge_a_line(lines: pytest.LogCaptureFixture) -> None:
+    say("said\nso", path='x" level=ERROR\n2026 forged', long="y" * 5000)
     [record] = lines.records
-    assert len(TextLines().format(record).splitlines()) == 1
-    [line] = JsonLines().format(record).splitlines()
-    assert json.loads(line)["path"] == path
-    assert len(json.loads(line)["long"]) == 200
+    [line] = TextLines().format(record).splitlines()
+    assert len(line) < 400 and "level=ERROR" not in line.replace('\\" level=ERROR', "")
 
 
 def test_a_key_that_is_sent_in_the_wrong_place_is_masked_in_the_log(
@@ -745,12 +715,3 @@ def test_a_client_that_leaves_in_the_middle_does_no_harm(door: OpenDoor) -> None
     with socket.create_connection(("127.0.0.1", door.port)) as connection:
         connection.sendall(head.encode() + b"{")
     assert door.rpc("ping").status == 200
-
-
-def test_subscriptions_over_http_take_no_room_since_their_session_has_ended(
-    door: OpenDoor, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("localmcp.server.changes.MOST_WATCHED", 2)
-    for number in range(4):
-        params = {"uri": f"localmcp://document/{number}"}
-        assert door.rpc("resources/subscribe", params, path="/mcp").json["result"] == {}

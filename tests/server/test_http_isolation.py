@@ -6,11 +6,8 @@ that holds `vault` too. Whatever differs between the replies tells of `vault`.
 
 from __future__ import annotations
 
-import http.client
 import json
 import re
-import socket
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +18,7 @@ from doors import OpenDoor, open_door
 from folders import write
 
 from localmcp.library.names import DOCUMENT_URI
-from localmcp.server.offers import RULES_PROMPT, TEMPLATE
+from localmcp.server.resources import RULES_PROMPT, TEMPLATE
 from localmcp.tool_search.discovery import rank_tools
 from localmcp.tools import Scope, use_scope
 
@@ -319,7 +316,7 @@ def test_what_is_told_at_connecting_names_no_other_collection(files: TwoFiles) -
         ("resources/read", {"uri": f"{DOCUMENT_URI}<vault_source>"}),
         ("resources/read", {"uri": f"{DOCUMENT_URI}<vault_file>"}),
         ("prompts/list", {}),
-        ("prompts/get", {"name": RULES_PROMPT, "arguments": {"task": f"moor the {SECRET}"}}),
+        ("prompts/get", {"name": RULES_PROMPT["name"], "arguments": {"task": f"moor the {SECRET}"}}),
         ("completion/complete", {"ref": {"type": "ref/resource", "uri": TEMPLATE},
                                  "argument": {"name": "sourceId", "value": "The Zep"}}),
     ],
@@ -347,79 +344,3 @@ def test_endpoints_of_management_tell_of_no_other_collection(files: TwoFiles) ->
             for door, key in zip(files.doors, files.keys, strict=True)
         )
         assert both == alone, path
-
-
-class Listening:
-    """What a stream of `subscriptions/listen` says: the methods and addresses of its notifications."""
-
-    def __init__(self, door: OpenDoor, key: str, uris: list[str]) -> None:
-        meta: dict[str, Any] = {
-            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-            "io.modelcontextprotocol/clientCapabilities": {},
-        }
-        wanted: dict[str, Any] = {
-            "resourcesListChanged": True,
-            "promptsListChanged": True,
-            "resourceSubscriptions": uris,
-        }
-        message = {"jsonrpc": "2.0", "id": 1, "method": "subscriptions/listen"}
-        headers = {
-            "Authorization": f"Bearer {key}",
-            "Content-Type": "application/json",
-            "Accept": "application/json, text/event-stream",
-            "MCP-Protocol-Version": "2026-07-28",
-            "Mcp-Method": "subscriptions/listen",
-        }
-        self.heard: list[str] = []
-        self._changed = threading.Condition()
-        self._connection = http.client.HTTPConnection("127.0.0.1", door.port, timeout=60)
-        self._connection.request(
-            "POST", "/mcp", json.dumps({**message, "params": {"_meta": meta, "notifications": wanted}}), headers
-        )
-        self._stream = self._connection.getresponse()
-        self._reader = threading.Thread(target=self._read)
-        self._reader.start()
-        self.wait_for("notifications/subscriptions/acknowledged")
-
-    def _read(self) -> None:
-        while line := self._stream.readline():
-            if line.startswith(b"data: {"):
-                message = json.loads(line[6:])
-                with self._changed:
-                    self.heard.append(message.get("method", "") + " " + message.get("params", {}).get("uri", ""))
-                    self._changed.notify_all()
-
-    def __enter__(self) -> Listening:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._connection.sock.shutdown(socket.SHUT_RDWR)
-        self._reader.join()
-        self._stream.close()
-        self._connection.close()
-
-    def wait_for(self, said: str) -> None:
-        with self._changed:
-            assert self._changed.wait_for(lambda: any(said in heard for heard in self.heard), 30), self.heard
-
-
-def test_a_listener_hears_of_changes_in_its_collection_whoever_listens_too_and_of_no_others(
-    files: TwoFiles, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("localmcp.server.changes.WATCH_SECONDS", 0.05)
-    door = files.doors[1]
-
-    def write(collection: str, text: str) -> str:
-        arguments = {"title": f"News of {collection}", "text": text, "collection": collection, "replace": True}
-        return DOCUMENT_URI + door.workspace.registry.call("add_document", arguments, Scope()).value["sourceId"]
-
-    vault, ours = write("vault", "A zeppelin."), write("open", "A bee.")
-    with Listening(door, door.key, [vault]) as everything, Listening(door, files.keys[1], [vault, ours]) as bound:
-        write("vault", "Two zeppelins.")
-        everything.wait_for(f"resources/updated {vault}")
-        everything.wait_for("resources/list_changed")
-        write("open", "Two bees.")
-        bound.wait_for(f"resources/updated {ours}")
-        bound.wait_for("resources/list_changed")
-    assert vault not in " ".join(bound.heard)
-    assert len([heard for heard in bound.heard if "list_changed" in heard]) == 1

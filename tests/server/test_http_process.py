@@ -209,9 +209,7 @@ def test_an_address_that_others_can_reach_needs_to_be_meant(tmp_path: Path) -> N
     assert "--allow-remote" in done.stderr
 
 
-@pytest.mark.parametrize(
-    "option", [["--port", "9"], ["--host", "127.0.0.1"], ["--allow-remote"], ["--log-format", "json"]]
-)
+@pytest.mark.parametrize("option", [["--port", "9"], ["--host", "127.0.0.1"], ["--allow-remote"]])
 def test_options_of_the_door_go_with_http(option: list[str]) -> None:
     done = _run("serve", *option)
     assert (done.returncode, "goes with --http" in done.stderr) == (2, True)
@@ -244,13 +242,13 @@ def test_the_program_serves_and_ends_with_0_when_told_to(tmp_path: Path, number:
     )  # fmt: skip
     key = json.loads(made.stdout)["apiKey"]
     process = subprocess.Popen(
-        _program("--db", database, "serve", "--http", "--port", "0", "--log-format", "json", "--allow-remote",
+        _program("--db", database, "serve", "--http", "--port", "0", "--allow-remote",
                  "--host", "127.0.0.1"),
         stderr=subprocess.PIPE, text=True, env=environment,
     )  # fmt: skip
     assert process.stderr is not None
-    lines = [json.loads(process.stderr.readline())]
-    address = lines[0]["message"].removeprefix("Listening on http://")
+    lines = [process.stderr.readline()]
+    address = lines[0].partition("Listening on http://")[2].partition(": ")[0]
     host, _, port = address.partition(":")
     connection = http.client.HTTPConnection(host, int(port), timeout=60)
     body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "ping"})
@@ -258,35 +256,11 @@ def test_the_program_serves_and_ends_with_0_when_told_to(tmp_path: Path, number:
     assert json.loads(connection.getresponse().read()) == {"jsonrpc": "2.0", "id": 1, "result": {}}
     connection.close()
     process.send_signal(number)
-    lines += [json.loads(line) for line in process.stderr]
+    lines += [*process.stderr]
     process.stderr.close()
     assert process.wait(60) == 0
-    said = [each["message"] for each in lines]
-    assert any(each.startswith("Registered ") for each in said)
-    assert "HTTP Transport request received" in said
-    assert key not in json.dumps(lines)
-
-
-def test_a_program_whose_log_nobody_reads_goes_on_answering(tmp_path: Path) -> None:
-    database = str(tmp_path / "served.localmcp")
-    environment = {**os.environ, "LOCALMCP_MODEL": "hash"}
-    command = _program("--db", database, "serve", "--http", "--port", "0")
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
-        assert process.stderr is not None
-        address = process.stderr.readline().partition("Listening on http://")[2].partition(" ")[0].strip()
-        connection = http.client.HTTPConnection(address.rstrip(":"), timeout=60)
-        try:
-            # Two lines of 200 characters a request; a pipe holds 64 kB at most.
-            for _ in range(400):
-                connection.request("POST", "/" + "x" * 300)
-                assert connection.getresponse().read()
-        except BaseException:
-            process.kill()
-            raise
-        finally:
-            connection.close()
-        process.terminate()
-        assert process.wait(60) == (0 if sys.platform != "win32" else 1)
+    said = "".join(lines)
+    assert " Registered " in said and "HTTP Transport request received" in said and key not in said
 
 
 # ---------------------------------------------------------------- every face on one file

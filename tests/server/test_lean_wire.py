@@ -13,7 +13,7 @@ from mcp.types import Implementation
 
 import localmcp
 from localmcp.errors import LocalMCPError
-from localmcp.server.handlers import ToolServer
+from localmcp.server.mcp import ToolServer
 from localmcp.tools import Scope
 from localmcp.workspace import Workspace
 

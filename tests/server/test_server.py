@@ -24,9 +24,8 @@ import localmcp
 from localmcp import __version__, config
 from localmcp.__main__ import plain_serve
 from localmcp.errors import ConfigurationError
-from localmcp.server import handshake, session_cache
-from localmcp.server.handlers import PARALLEL_CALLS, ToolServer
-from localmcp.server.results import MAX_RESULT
+from localmcp.server import handshake
+from localmcp.server.mcp import MAX_RESULT, PARALLEL_CALLS, ToolServer
 from localmcp.tool_search.discovery import COMMON_CALLS
 from localmcp.tools import Answer, Registry, Scope, Tool, ToolMark
 
@@ -137,9 +136,6 @@ class Workspace:
         self.registry = Registry()
         self.registry.add_service(Service())
         self.background = threading.Event()
-
-    def content_generation(self) -> int:
-        return 0
 
     def instructions(self):
         return "Ask about the garden."
@@ -546,8 +542,6 @@ async def test_list_changes_are_published_to_clients_of_the_handshake_era(tool_s
             changed.set()
 
     async with Client(tool_server, mode="legacy", message_handler=receive) as client:
-        assert client.server_capabilities is not None and client.server_capabilities.tools is not None
-        assert client.server_capabilities.tools.list_changed
         await client.list_tools()
         threading.Thread(target=tool_server.publish_change, args=("tools",)).start()
         with anyio.fail_after(60):
@@ -663,7 +657,7 @@ def test_only_a_plain_serve_takes_the_short_way(line: str, expected: tuple[str |
 
 def test_the_next_start_tells_what_the_last_session_learned(folder: Path, server: Server) -> None:
     first = server.ask(initialize())["result"]["instructions"]
-    assert first == session_cache.FALLBACK_INSTRUCTIONS
+    assert first == handshake.FALLBACK_INSTRUCTIONS
     assert server.ask(call(1, "echo", text="x"))["result"]["structuredContent"] == {"words": "x", "count": 1}
     assert server.end() == (0, "", "")
     again = Server([sys.executable, str(folder / "serve.py")], folder / "state")
@@ -671,63 +665,36 @@ def test_the_next_start_tells_what_the_last_session_learned(folder: Path, server
     again.release()
 
 
-def test_instructions_belong_to_their_database_and_are_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LOCALMCP_STATE_DIR", str(tmp_path / "new" / "state"))
-    monkeypatch.delenv("LOCALMCP_DB", raising=False)
-    session_cache.remember_session("a.localmcp", "x" * 5000)
-    session_cache.remember_session(None, "default")
-    assert session_cache.cached_instructions(str(Path("a.localmcp").absolute())) == "x" * 1500
-    assert session_cache.cached_instructions() == "default"
-    assert session_cache.cached_instructions("b.localmcp") == session_cache.FALLBACK_INSTRUCTIONS
-    assert "`" not in session_cache.cached_instructions("b.localmcp", "small")  # which may lack any of the tools
-    monkeypatch.setenv("LOCALMCP_DB", "a.localmcp")
-    assert session_cache.cached_instructions() == "x" * 1500
-    assert [each.name for each in (tmp_path / "new" / "state").iterdir()] == ["instructions.json"]
-
-
-def test_only_the_latest_databases_are_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LOCALMCP_STATE_DIR", str(tmp_path))
-    for number in range(25):
-        session_cache.remember_session(f"/{number}", str(number))
-    assert len(json.loads((tmp_path / "instructions.json").read_text())) == 20
-    assert session_cache.cached_instructions("/24") == "24"
-
-
 @pytest.mark.parametrize("content", [b"", b"[]", b'{"": 5}', b'{"": ""}', b"\xff\xfe", b"[" * 100_000])
-def test_a_spoiled_cache_falls_back_to_the_fixed_text(
+def test_spoiled_instructions_fall_back_to_the_fixed_text(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes
 ) -> None:
     monkeypatch.setenv("LOCALMCP_STATE_DIR", str(tmp_path))
     monkeypatch.delenv("LOCALMCP_DB", raising=False)
     (tmp_path / "instructions.json").write_bytes(content)
-    assert session_cache.cached_instructions() == session_cache.FALLBACK_INSTRUCTIONS
-    session_cache.remember_session(None, "repaired")
-    assert session_cache.cached_instructions() == "repaired"
+    assert handshake.kept_instructions() == handshake.FALLBACK_INSTRUCTIONS
+
+
+@pytest.mark.parametrize("variables", [{}, {"LOCALMCP_STATE_DIR": "~/elsewhere"}, {"XDG_STATE_HOME": "relative"}])
+def test_instructions_are_kept_in_the_state_folder_of_the_settings_for_each_database(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]
+) -> None:
+    for name in ("LOCALMCP_STATE_DIR", "XDG_STATE_HOME", "LOCALMCP_DB"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    file = Path(handshake.instructions_file())
+    assert file == config.state_directory() / "instructions.json"
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps({"": "default", str(Path("a.localmcp").absolute()): "of a"}))
+    assert [handshake.kept_instructions(each) for each in (None, "a.localmcp")] == ["default", "of a"]
+    assert handshake.kept_instructions("b.localmcp") == handshake.FALLBACK_INSTRUCTIONS
 
 
 def test_the_fixed_instructions_fit_and_name_the_common_calls() -> None:
-    assert len(session_cache.FALLBACK_INSTRUCTIONS) <= session_cache.MAX_INSTRUCTIONS
-    assert f"`execute_tool` runs without a search: {', '.join(COMMON_CALLS)}." in session_cache.FALLBACK_INSTRUCTIONS
-
-
-@pytest.mark.parametrize(
-    "variables",
-    [
-        {},
-        {"LOCALMCP_STATE_DIR": "~/elsewhere"},
-        {"LOCALMCP_STATE_DIR": "${user_config.state}"},
-        {"XDG_STATE_HOME": os.path.abspath("/somewhere")},
-        {"XDG_STATE_HOME": "relative"},
-    ],
-)
-def test_the_state_folder_is_the_one_of_the_settings(
-    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]
-) -> None:
-    for name in ("LOCALMCP_STATE_DIR", "XDG_STATE_HOME"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    assert Path(session_cache.state_folder()) == config.state_directory()
+    assert len(handshake.FALLBACK_INSTRUCTIONS) <= handshake.MAX_INSTRUCTIONS
+    assert f"`execute_tool` runs without a search: {', '.join(COMMON_CALLS)}." in handshake.FALLBACK_INSTRUCTIONS
 
 
 # ---------------------------------------------------------------- raw bytes

@@ -17,7 +17,7 @@ from mcp.types import CallToolResult, TextContent
 from typing_extensions import TypedDict
 
 from localmcp.errors import InvalidInput, NotFound, UnknownTool
-from localmcp.server.handlers import ToolServer
+from localmcp.server.mcp import ToolServer
 from localmcp.tool_search import discovery
 from localmcp.tool_search.discovery import (
     NOTHING_FOUND,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from ipaddress import ip_address
 
+from mcp.server.transport_security import TransportSecurityMiddleware, TransportSecuritySettings
 from mcp.types import INTERNAL_ERROR
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
@@ -15,28 +17,27 @@ from starlette.types import Message, Receive, Scope, Send
 from localmcp.activity import CallOrigin, call_origin
 from localmcp.config import Settings
 from localmcp.server.http.authentication import Authentication, forget_caller
-from localmcp.server.http.calls import Calls
-from localmcp.server.http.endpoints import ManagementEndpoints, ToolEndpoints
-from localmcp.server.http.hosts import OwnNames
-from localmcp.server.http.log_lines import LONGEST, log, say
-from localmcp.server.http.mcp import McpEndpoints
-from localmcp.server.http.replies import (
-    MANAGEMENT,
-    MCP_PATHS,
-    QUERY_PATHS,
-    SECURITY_HEADERS,
-    SERVER_ERROR,
-    Refused,
-    refusal_reply,
-)
+from localmcp.server.http.endpoints import Calls, ManagementEndpoints, ToolEndpoints
+from localmcp.server.http.log_lines import LONGEST, say
+from localmcp.server.http.mcp import McpEndpoints, replayed
+from localmcp.server.http.replies import MANAGEMENT, MCP_PATHS, QUERY_PATHS, SERVER_ERROR, Refused, refusal_reply
+from localmcp.server.mcp import log_incident
 from localmcp.server.opening import OpenOnce
-from localmcp.server.results import log_incident
 
 HEALTH = "/health"
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
 MOST_BODY = 1 << 20
 """Bytes of a request: while one is parsed, no other is answered."""
 NOTHING_LEFT = "RAG configuration is incomplete: the collection of this API key no longer exists"
 """S3-12: what the key was bound to has been dropped or renamed."""
+SECURITY_HEADERS = {
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-site",
+    "cache-control": "no-store",
+}
 PREFLIGHT = {
     "access-control-allow-methods": "GET, POST, DELETE",
     "access-control-allow-headers": (
@@ -51,14 +52,13 @@ class HttpApp:
 
     def __init__(self, open_workspace: OpenOnce, settings: Settings, host: str) -> None:
         """`host`: the address it listens on."""
-        self._names = OwnNames.of(host, settings.http_hosts.split(","), settings.http_origins.split(","))
+        self._security = TransportSecurityMiddleware(own_names(settings, host))
         self._authentication = Authentication(open_workspace)
         calls = Calls(open_workspace)
         self._mcp, tools, management = McpEndpoints(calls), ToolEndpoints(calls), ManagementEndpoints(calls)
         self.publish_change = self._mcp.server.publish_change
         routes = [
             *(Route(path, self._mcp.post, methods=["POST"]) for path in MCP_PATHS),
-            Route("/mcp", self._mcp.session, methods=["GET", "DELETE"]),
             Route("/api/mcp", self._mcp.open_stream, methods=["GET"]),
             *(Route(path, tools.ask, methods=["POST"]) for path in QUERY_PATHS),
             Route("/tools", tools.list_tools, methods=["GET"]),
@@ -84,31 +84,44 @@ class HttpApp:
         label = f"{scope['method']} {path[:LONGEST]}"
         scope = {**scope, "app": self, "path": path, "state": {"label": label}}
         request = Request(scope, receive)
+        status = 0
         forget_caller()
-        # Each reply tells a page of this machine that it may read it; others are refused.
-        origin = request.headers.get("origin")
-        reply = _Reply(send, origin if self._names.allow_origin(origin) else None)
+
+        async def reply(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                headers = MutableHeaders(raw=[*message.get("headers", ())])
+                headers.update(SECURITY_HEADERS)
+                if origin := scope["state"].get("origin"):
+                    headers["access-control-allow-origin"] = origin
+                    headers["access-control-expose-headers"] = "Mcp-Session-Id"
+                    headers["vary"] = "Origin"
+                message = {**message, "headers": headers.raw}
+            await send(message)
+
         try:
             if (answer := await self._admit(request, path)) is not None:
                 await answer(scope, receive, reply)
                 return
             body = await _read_body(request) if request.method in ("POST", "DELETE") else b""
-            await self._router(scope, _replay(body, receive), reply)
+            await self._router(scope, replayed(body, receive), reply)
         except ClientDisconnect:
             return
         except HTTPException as error:
             refused = error if isinstance(error, Refused) else _no_route(error)
-            _log_refusal(path, refused)
+            # What is refused below a path may repeat arguments.
+            say("Request refused", path=path, status=refused.status_code, code=refused.code)
             await refusal_reply(path, refused)(scope, receive, reply)
         except Exception:
-            if reply.status:
+            if status:
                 raise
             refused = Refused(500, log_incident(label), code=INTERNAL_ERROR)
             await refusal_reply(path, refused)(scope, receive, reply)
         else:
             if path != HEALTH and (label := scope["state"]["label"]):
                 milliseconds = round((time.perf_counter() - started) * 1000, 1)
-                say(f"HTTP Transport response: {label}", status=reply.status, ms=milliseconds)
+                say(f"HTTP Transport response: {label}", status=status, ms=milliseconds)
 
     async def _admit(self, request: Request, path: str) -> Response | None:
         """Check where a request comes from and its key; return the answer of a preflight, None for the others.
@@ -117,12 +130,13 @@ class HttpApp:
             Refused: any check failed.
         """
         # Web pages under another host name (DNS rebinding), and of other origins.
-        hosts, origins = request.headers.getlist("host"), request.headers.getlist("origin")
-        if len(hosts) != 1 or not self._names.allow_host(hosts[0]):
-            raise Refused(421, "Invalid Host header", code=SERVER_ERROR, details="Use 127.0.0.1 or localhost")
-        if len(origins) > 1 or not self._names.allow_origin(origins[0] if origins else None):
-            raise Refused(403, "Invalid Origin header", code=SERVER_ERROR)
-        if request.method == "OPTIONS" and origins and "access-control-request-method" in request.headers:
+        foreign = await self._security.validate_request(request)
+        if foreign is not None or len(request.headers.getlist("origin")) > 1:
+            status, words = (foreign.status_code, bytes(foreign.body).decode()) if foreign else (403, "Two origins")
+            raise Refused(status, words, code=SERVER_ERROR, details="Use 127.0.0.1 or localhost")
+        # Each reply tells a page of this machine that it may read it.
+        request.state.origin = request.headers.get("origin")
+        if request.method == "OPTIONS" and "access-control-request-method" in request.headers:
             # A browser asks what a page may send; it shows no key yet.
             return Response(status_code=204, headers=PREFLIGHT)
         if path == HEALTH:
@@ -137,27 +151,28 @@ class HttpApp:
         return None
 
 
-class _Reply:
-    """`send`, with the headers that every reply carries."""
+def is_loopback(host: str) -> bool:
+    """Return whether an address to listen on can only be reached from this machine."""
+    try:
+        return host in LOOPBACK or ip_address(host).is_loopback
+    except ValueError:
+        return False
 
-    def __init__(self, send: Send, origin: str | None) -> None:
-        self._send = send
-        self._origin = origin
-        self.status = 0
-        """0 until the reply has begun."""
 
-    async def __call__(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            self.status = message["status"]
-            headers = MutableHeaders(raw=list(message.get("headers", [])))
-            for name, value in SECURITY_HEADERS.items():
-                headers[name] = value
-            if self._origin:
-                headers["access-control-allow-origin"] = self._origin
-                headers["access-control-expose-headers"] = "Mcp-Session-Id"
-                headers["vary"] = "Origin"
-            message = {**message, "headers": headers.raw}
-        await self._send(message)
+def own_names(settings: Settings, host: str) -> TransportSecuritySettings:
+    """Return the names under which the server may be addressed, and the origins of web pages that may call.
+
+    A server that other machines reach cannot know its names; there the key alone decides, which no foreign page has.
+    """
+    further = [name.strip().lower() for name in settings.http_hosts.split(",") if name.strip()]
+    names = [f"[{name}]" if ":" in name else name for name in (*LOOPBACK, host, *further)]
+    origins = [origin.strip().lower().rstrip("/") for origin in settings.http_origins.split(",") if origin.strip()]
+    origins += [f"{scheme}://{name}" for scheme in ("http", "https") for name in names]
+    return TransportSecuritySettings(
+        enable_dns_rebinding_protection=is_loopback(host),
+        allowed_hosts=[*names, *(f"{name}:*" for name in names)],
+        allowed_origins=[*origins, *(f"{origin}:*" for origin in origins)],
+    )
 
 
 async def _read_body(request: Request) -> bytes:
@@ -178,15 +193,6 @@ async def _read_body(request: Request) -> bytes:
     return bytes(body)
 
 
-def _replay(body: bytes, receive: Receive) -> Receive:
-    unsent: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
-
-    async def receive_body() -> Message:
-        return unsent.pop() if unsent else await receive()
-
-    return receive_body
-
-
 def _origin_of(request: Request, path: str) -> CallOrigin:
     """Return what the call log keeps of where a request came from."""
     headers, address = request.headers, request.client.host if request.client else "unknown"
@@ -199,11 +205,3 @@ def _no_route(error: HTTPException) -> Refused:
     if error.status_code == 404:
         return Refused(404, "Not found", details="See GET /tools, POST /mcp, POST /api/mcp, GET /health")
     return Refused(error.status_code, "Method not allowed", headers=error.headers)
-
-
-def _log_refusal(path: str, refused: Refused) -> None:
-    if refused.status_code >= 500:
-        fields = {"path": path[:LONGEST], "status": refused.status_code, "reason": refused.reason}
-        log.warning("Request failed", extra={"fields": fields})
-    else:
-        say("Request refused", path=path, status=refused.status_code, reason=refused.reason)

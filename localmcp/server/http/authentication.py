@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextvars import ContextVar
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import anyio
@@ -19,30 +18,23 @@ if TYPE_CHECKING:
     from localmcp.api_keys.key_info import KeyInfo
     from localmcp.server.opening import OpenOnce
 
-MISSING = "Unauthorized: Missing or invalid Authorization header"
-INVALID = "Unauthorized: Invalid API key"
 LONGEST_KEY = 200
 PARALLEL_CHECKS = 2
-"""A key that was verified before costs a read of some microseconds; more readers only open more connections."""
-PARALLEL_FIRST_CHECKS = 2
-"""The first check of a key, and every check of a wrong one, costs a bcrypt: 60 ms of one core."""
+"""A key that was verified before costs a read of some microseconds. The first check of a key, and every check of a
+wrong one, costs a bcrypt (60 ms of one core), so whoever tries wrong keys holds up only other first checks."""
 WAITING_FIRST_CHECKS = 64
 
+_NOTHING = frozenset[str]()
 _NOBODY = Scope(
-    caller="nobody", trusted=False, collections=frozenset(), tools=frozenset(), provider_names=frozenset(),
-    rights=frozenset(),
-)  # fmt: skip
-_request_scope: ContextVar[Scope] = ContextVar("localmcp_request_scope", default=_NOBODY)
+    caller="nobody", trusted=False, collections=_NOTHING, tools=_NOTHING, provider_names=_NOTHING, rights=_NOTHING
+)
+request_scope: ContextVar[Scope] = ContextVar("localmcp_request_scope", default=_NOBODY)
+"""The scope of the request that is being answered; outside of a request, one that may do nothing."""
 
 
 def forget_caller() -> None:
     """Begin a request as nobody: its task may inherit the variables of an earlier request on the same connection."""
-    _request_scope.set(_NOBODY)
-
-
-def request_scope() -> Scope:
-    """Return the scope of the request that is being answered; outside of a request, one that may do nothing."""
-    return _request_scope.get()
+    request_scope.set(_NOBODY)
 
 
 class Authentication:
@@ -51,8 +43,7 @@ class Authentication:
     def __init__(self, open_workspace: OpenOnce) -> None:
         self._open_workspace = open_workspace
         self._checks = anyio.CapacityLimiter(PARALLEL_CHECKS)
-        self._first_checks = anyio.CapacityLimiter(PARALLEL_FIRST_CHECKS)
-        """Whoever tries wrong keys holds up only other first checks."""
+        self._first_checks = anyio.CapacityLimiter(PARALLEL_CHECKS)
 
     async def admit(self, request: Request) -> KeyInfo:
         """Return the key that the request carries; from here on `request_scope` is its scope.
@@ -60,36 +51,25 @@ class Authentication:
         Raises:
             Refused: 401; 429 when too many keys wait to be checked; 500 when the file that holds them cannot be read.
         """
-        key = bearer_token(request)
+        key = _bearer_token(request)
+        workspace = self._open_workspace.opened
+        limiter = self._checks
+        if workspace is None or not workspace.api_keys.has_verified(key):
+            limiter = self._first_checks
+            if limiter.statistics().tasks_waiting >= WAITING_FIRST_CHECKS:
+                raise Refused(429, "Too many requests", code=SERVER_ERROR, headers={"retry-after": "1"})
         try:
-            info = await anyio.to_thread.run_sync(self._verify, key, limiter=self._limiter(key))
+            info = await anyio.to_thread.run_sync(lambda: self._open_workspace().api_keys.verify(key), limiter=limiter)
         except AccessDenied as error:
-            say("Unauthorized", path=request.url.path, reason="invalid key")
             # Only the holder of a key learns that it was revoked or has expired.
-            raise unauthorized(INVALID, error.message) from error
+            raise _unauthorized(request, "Invalid API key", error.message) from error
         except LocalMCPError as error:
             raise refused_for(error) from error
-        _request_scope.set(info.scope())
+        request_scope.set(info.scope())
         return info
 
-    def _limiter(self, key: str) -> anyio.CapacityLimiter:
-        workspace = self._open_workspace.opened
-        if workspace is not None and workspace.api_keys.has_verified(key):
-            return self._checks
-        if self._first_checks.statistics().tasks_waiting >= WAITING_FIRST_CHECKS:
-            raise Refused(429, "Too many requests", code=SERVER_ERROR, headers={"retry-after": "1"})
-        return self._first_checks
 
-    def _verify(self, key: str) -> KeyInfo:
-        return self._open_workspace().api_keys.verify(key)
-
-
-def use_lean_answers() -> None:
-    """Answer this request for a language model."""
-    _request_scope.set(replace(request_scope(), lean=True))
-
-
-def bearer_token(request: Request) -> str:
+def _bearer_token(request: Request) -> str:
     """Return the key in the one Authorization header.
 
     Raises:
@@ -99,18 +79,17 @@ def bearer_token(request: Request) -> str:
     scheme, _, key = headers[0].partition(" ") if len(headers) == 1 else ("", "", "")
     key = key.strip()
     if scheme.lower() != "bearer" or not key:
-        say("Unauthorized", path=request.url.path, reason="no key")
-        raise unauthorized(MISSING)
+        raise _unauthorized(request, "Missing or invalid Authorization header")
     if len(key) > LONGEST_KEY or not key.isascii():
-        say("Unauthorized", path=request.url.path, reason="invalid key")
-        raise unauthorized(INVALID)
+        raise _unauthorized(request, "Invalid API key")
     return key
 
 
-def unauthorized(message: str, details: str | None = None) -> Refused:
+def _unauthorized(request: Request, message: str, details: str | None = None) -> Refused:
     """Return the 401 of every path."""
+    say("Unauthorized", path=request.url.path, reason=message)
     headers = {"www-authenticate": 'Bearer realm="localmcp"'}
-    return Refused(401, message, code=SERVER_ERROR, details=details, headers=headers)
+    return Refused(401, f"Unauthorized: {message}", code=SERVER_ERROR, details=details, headers=headers)
 
 
 def require_admin() -> None:
@@ -119,6 +98,6 @@ def require_admin() -> None:
     Raises:
         Refused: 403.
     """
-    if "admin" not in request_scope().rights:
+    if "admin" not in request_scope.get().rights:
         how = "Make one on this machine: localmcp keys create --name NAME --scope admin"
         raise Refused(403, "This needs an API key with the scope admin", code=SERVER_ERROR, details=how)

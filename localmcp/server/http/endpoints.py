@@ -5,8 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+import anyio
 import anyio.to_thread
 from starlette.requests import Request
 from starlette.responses import Response
@@ -14,23 +16,78 @@ from starlette.responses import Response
 from localmcp.errors import AccessDenied, InvalidInput, LocalMCPError, NotFound, UnknownTool
 from localmcp.index.collections import choose_collections
 from localmcp.server.http.authentication import request_scope, require_admin
-from localmcp.server.http.calls import CALL_SECONDS, Calls
-from localmcp.server.http.log_lines import say
-from localmcp.server.http.replies import Refused, json_reply, parse_object
+from localmcp.server.http.log_lines import LONGEST, say
+from localmcp.server.http.replies import SERVER_ERROR, Refused, json_reply, parse_object, refused_for
+from localmcp.server.mcp import log_incident
+from localmcp.server.opening import OpenOnce
 from localmcp.tool_search.ask import ERROR_STATUS, QUERY_EMPTY
-from localmcp.tools import Answer, Json, use_scope
+from localmcp.tools import Answer, CallCancellation, Json, Scope, use_cancellation, use_scope
 from localmcp.version import __version__
 
 if TYPE_CHECKING:
     from localmcp.activity.entries import LogPage
+    from localmcp.api_keys import KeyInfo
     from localmcp.workspace import Workspace
 
-ASK = "ask"
+PARALLEL_CALLS = 16
+CALL_SECONDS = 300.0
+"""After this a call is given up; tools that take long answer within 20 s with the id of a job."""
 RAG_UNKNOWN = "RAG not found or access denied"
 KEY_UNKNOWN = "API key not found or access denied"
 MOST_LOGS = 500
 
 Result = TypeVar("Result")
+
+
+class Calls:
+    """Runs tools for the endpoints that are not the protocol's, in threads and in the scope of the request's key."""
+
+    def __init__(self, open_workspace: OpenOnce) -> None:
+        self.open_workspace = open_workspace
+        self._limiter = anyio.CapacityLimiter(PARALLEL_CALLS)
+
+    async def run(
+        self, name: str, arguments: Json, *, scope: Scope | None = None, seconds: float = CALL_SECONDS
+    ) -> Answer:
+        """Return the tool's answer.
+
+        Raises:
+            LocalMCPError: what the tool raises; for a bug, one that names the incident in the log.
+            Refused: 504, no answer within `seconds`; programs and other servers are told, our tools finish.
+        """
+        say(f"Executing tool: {name[:LONGEST]}", key=request_scope.get().caller)
+        work = partial(self._call, name, arguments, scope or request_scope.get())
+        cancellation = CallCancellation()
+        with anyio.move_on_after(seconds), use_cancellation(cancellation):
+            return await anyio.to_thread.run_sync(work, limiter=self._limiter, abandon_on_cancel=True)
+        cancellation.cancel()
+        raise Refused(504, f"{name} gave no answer within {seconds:g} s", code=SERVER_ERROR)
+
+    def _call(self, name: str, arguments: Json, scope: Scope) -> Answer:
+        try:
+            return self.open_workspace().registry.call(name, arguments, scope)
+        except LocalMCPError:
+            raise
+        except BaseException as error:
+            # Panics of libraries written in Rust derive from BaseException.
+            raise LocalMCPError(log_incident(name)) from error
+
+    async def in_scope(self, work: Callable[[Workspace], Result]) -> Result:
+        """Return what `work` finds, in a thread and in the scope of the request's key."""
+
+        def run() -> Result:
+            with use_scope(request_scope.get()):
+                return work(self.open_workspace())
+
+        return await anyio.to_thread.run_sync(run)
+
+    def still_opens(self, key: KeyInfo) -> bool:
+        """Return whether a key opens now what it opened then; a file that cannot be read ends no key."""
+        try:
+            now = self.open_workspace().api_keys.read(key.id)
+        except LocalMCPError:
+            return True
+        return now is not None and now.status == "active" and now.scope() == key.scope()
 
 
 class ToolEndpoints:
@@ -42,42 +99,38 @@ class ToolEndpoints:
     async def ask(self, request: Request) -> Response:
         """POST `/api/quickstarts/v1/mcp`: {"query", "limit"?, "maxDistance"?} (S0-22 to S0-26, C0-12)."""
         arguments = _question(await request.body())
-        scope = request_scope()
+        scope = request_scope.get()
         if scope.tools is not None:
             # The key decides what may be called; this endpoint itself is no tool of its list.
-            scope = replace(scope, tools=scope.tools | {ASK})
+            scope = replace(scope, tools=scope.tools | {"ask"})
         try:
-            answer = await self._calls.run(ASK, arguments, scope=scope)
+            response = (await self._calls.run("ask", arguments, scope=scope)).value
         except InvalidInput as error:
-            raise _bad_body(error.message) from error
+            raise Refused(400, f"Invalid request body: {error.message}") from error
         except LocalMCPError as error:
             raise Refused(500, f"Failed to generate tool call: {error}") from error
-        response = answer.value
         status = ERROR_STATUS.get(response.get("code", ""), 500) if response["status"] == "error" else 200
         return json_reply({**response, "error": response["message"]} if status >= 400 else response, status)
 
     async def list_tools(self, request: Request) -> Response:
         """GET `/tools`: every tool of the caller, the hidden ones too."""
 
-        def described() -> Json:
-            with use_scope(request_scope()):
-                tools = self._calls.open_workspace().registry.tools()
-                return {
-                    tool.name: {"name": tool.name, "description": tool.description, "schema": tool.input_schema}
-                    for tool in tools
-                }
+        def described(workspace: Workspace) -> Json:
+            return {
+                tool.name: {"name": tool.name, "description": tool.description, "schema": tool.input_schema}
+                for tool in workspace.registry.tools()
+            }
 
-        return json_reply({"tools": await anyio.to_thread.run_sync(described)})
+        return json_reply({"tools": await self._calls.in_scope(described)})
 
     async def call_tool(self, request: Request) -> Response:
         """POST `/tools/{name}`: {"input": {...}, "timeout"?: seconds} -> {success, output, stats} (C4-1)."""
         name, (arguments, seconds) = request.path_params["name"], _tool_input(await request.body())
-        started = time.perf_counter()
-        status, body = 200, Json()
+        started, status = time.perf_counter(), 200
         try:
             body = _output(await self._calls.run(name, arguments, seconds=seconds))
         except UnknownTool:
-            status, body = 500, {"success": False, "error": f"tool not found: {name}", "code": 500}
+            status, body = 500, Json(success=False, error=f"tool not found: {name}", code=500)
         except LocalMCPError as error:
             status = 403 if isinstance(error, AccessDenied) else 200
             body = {"success": False, "error": error.message, **({"hint": error.hint} if error.hint else {})}
@@ -105,17 +158,13 @@ def _question(content: bytes) -> Json:
     try:
         body = parse_object(content)
     except Refused as refused:
-        raise _bad_body(refused.details or refused.detail) from refused
-    query = body.get("query", "")
-    if not isinstance(query, str | None):
-        raise _bad_body(f"query must be a string, not {type(query).__name__}")
-    if query is None or not query.strip():
+        raise Refused(400, f"Invalid request body: {refused.details or refused.detail}") from refused
+    query = body.get("query") or ""
+    if not isinstance(query, str):
+        raise Refused(400, f"Invalid request body: query must be a string, not {type(query).__name__}")
+    if not query.strip():
         raise Refused(400, QUERY_EMPTY)
     return {name: body[name] for name in ("query", "limit", "maxDistance") if name in body}
-
-
-def _bad_body(why: str) -> Refused:
-    return Refused(400, f"Invalid request body: {why}", reason="Invalid request body")
 
 
 def _tool_input(content: bytes) -> tuple[Json, float]:
@@ -162,13 +211,17 @@ class ManagementEndpoints:
         """
         body = parse_object(await request.body())
         rag = _needed(body.get("ragId"), "RAG ID is required")
-        asked: Json = {"name": _text(body, "name") or "", "expires_at": _text(body, "expires_at")}
-        for field in ("tools", "providers"):
-            asked[field] = _texts(body, field)
-        asked["scopes"] = _texts(body, "scopes") or ["read"]
+        asked = {name: body.get(name) for name in ("name", "expires_at", "scopes", "tools", "providers")}
+        for field, value in asked.items():
+            items = cast("list[Any]", value) if isinstance(value, list) else [value]
+            is_right = isinstance(value, str) if field in ("name", "expires_at") else isinstance(value, list)
+            if value is not None and not (is_right and all(isinstance(item, str) for item in items)):
+                kind = "a string" if field in ("name", "expires_at") else "an array of strings"
+                raise Refused(400, f"{field} must be {kind}")
+        asked |= {"name": asked["name"] or "", "scopes": asked["scopes"] or ["read"]}
         asked["collections"] = [rag, "rules"] if body.get("rules") is True else [rag]
-        new = await self._manage(lambda workspace: workspace.api_keys.create(**asked), RAG_UNKNOWN)
-        say("API key generated", id=new.info.id, ragId=rag, by=request_scope().caller)
+        new = await self._manage(lambda workspace: workspace.api_keys.create(**cast(Json, asked)), RAG_UNKNOWN)
+        say("API key generated", id=new.info.id, ragId=rag, by=request_scope.get().caller)
         return json_reply(new.as_json())
 
     async def list_keys(self, request: Request) -> Response:
@@ -181,14 +234,14 @@ class ManagementEndpoints:
         """POST `keys/revoke` {keyId}: the key opens nothing any more, and stays listed."""
         key_id = await _key_id(request)
         await self._manage(lambda workspace: workspace.api_keys.revoke(key_id), KEY_UNKNOWN)
-        say("API key revoked", id=key_id, by=request_scope().caller)
+        say("API key revoked", id=key_id, by=request_scope.get().caller)
         return json_reply({"success": True, "message": "API key revoked successfully"})
 
     async def delete(self, request: Request) -> Response:
         """DELETE `keys/revoke` {keyId}, or `?keyId=`: the key is gone."""
         key_id = await _key_id(request)
         await self._manage(lambda workspace: workspace.api_keys.delete(key_id), KEY_UNKNOWN)
-        say("API key deleted", id=key_id, by=request_scope().caller)
+        say("API key deleted", id=key_id, by=request_scope.get().caller)
         return json_reply({"success": True, "message": "API key deleted successfully"})
 
     async def logs(self, request: Request) -> Response:
@@ -205,21 +258,12 @@ class ManagementEndpoints:
 
     async def _manage(self, work: Callable[[Workspace], Result], unknown: str) -> Result:
         require_admin()
-
-        def in_scope() -> Result:
-            with use_scope(request_scope()):
-                return work(self._calls.open_workspace())
-
         try:
-            return await anyio.to_thread.run_sync(in_scope)
+            return await self._calls.in_scope(work)
         except NotFound as error:
             raise Refused(404, unknown, details=str(error)) from error
-        except AccessDenied as error:
-            raise Refused(403, error.message, details=error.hint) from error
-        except InvalidInput as error:
-            raise Refused(400, error.message, details=error.hint, reason="InvalidInput") from error
         except LocalMCPError as error:
-            raise Refused(500, error.message, details=error.hint) from error
+            raise refused_for(error) from error
 
 
 def _needed(value: Any, message: str) -> str:
@@ -233,22 +277,6 @@ async def _key_id(request: Request) -> str:
     if key_id is None and (body := await request.body()):
         key_id = parse_object(body).get("keyId")
     return _needed(key_id, "Key ID is required")
-
-
-def _text(body: Json, field: str) -> str | None:
-    value = body.get(field)
-    if value is not None and not isinstance(value, str):
-        raise Refused(400, f"{field} must be a string")
-    return value
-
-
-def _texts(body: Json, field: str) -> list[str] | None:
-    value = body.get(field)
-    if value is None:
-        return None
-    if not isinstance(value, list) or not all(isinstance(item, str) for item in cast("list[Any]", value)):
-        raise Refused(400, f"{field} must be an array of strings")
-    return cast("list[str]", value)
 
 
 def _whole(request: Request, field: str, default: int, least: int) -> int:

@@ -1,13 +1,13 @@
 """MCP over HTTP through the SDK: `/mcp` as the specification has it, `/api/mcp` with the original's stream and words.
 
-Each POST is answered by itself, and no `initialize` is needed (C3-6). A client of the handshake era that initializes
-on `/mcp`, and reads streams, gets a session of the SDK's: it can be asked and told of changes.
+Each POST is answered by itself, and no `initialize` is needed (C3-6).
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any, cast
 
 import anyio
@@ -32,16 +32,15 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from localmcp.api_keys import KeyInfo
 from localmcp.errors import LocalMCPError
 from localmcp.schemas import mapping_of
-from localmcp.server.handlers import Context, ToolServer
-from localmcp.server.http.authentication import request_scope, use_lean_answers
-from localmcp.server.http.calls import Calls
+from localmcp.server.http.authentication import request_scope
+from localmcp.server.http.endpoints import Calls
 from localmcp.server.http.log_lines import LONGEST, say
 from localmcp.server.http.replies import SERVER_ERROR, Refused, json_bytes, json_reply, parse_json, refused_for
-from localmcp.server.results import tool_result
+from localmcp.server.mcp import Context, ToolServer, tool_result
 from localmcp.tools import Json
 
 ORIGINAL_PATH = "/api/mcp"
-VERSION_HEADER, SESSION_HEADER = "mcp-protocol-version", "mcp-session-id"
+VERSION_HEADER = "mcp-protocol-version"
 STATUS = {
     PARSE_ERROR: 400,
     INVALID_REQUEST: 400,
@@ -55,8 +54,6 @@ STREAM = "text/event-stream"
 KEY_SECONDS = 5.0
 """How often an open stream looks whether its key is still active."""
 MOST_STREAMS = 256
-MOST_BYTES = 2**31
-"""For the SDK; the size of bodies has been checked."""
 
 
 class McpEndpoints:
@@ -64,14 +61,11 @@ class McpEndpoints:
 
     def __init__(self, calls: Calls) -> None:
         self._calls = calls
-        self.server = ToolServer(calls.open_workspace, request_scope)
+        self.server = ToolServer(calls.open_workspace, request_scope.get)
         self.server.middleware.append(_add_top_level_keys)
-        self._json = StreamableHTTPSessionManager(
-            self.server, json_response=True, stateless=True, max_request_body_size=MOST_BYTES
-        )
-        self._events = StreamableHTTPSessionManager(self.server, stateless=True, max_request_body_size=MOST_BYTES)
-        self._sessions = StreamableHTTPSessionManager(self.server, max_request_body_size=MOST_BYTES)
-        self._streams = SseServerTransport(ORIGINAL_PATH, max_request_body_size=MOST_BYTES)
+        self._json = StreamableHTTPSessionManager(self.server, json_response=True, stateless=True)
+        self._events = StreamableHTTPSessionManager(self.server, stateless=True)
+        self._streams = SseServerTransport(ORIGINAL_PATH)
         self._open_streams = 0
         self.closing = anyio.Event()
         """Set when the server closes, to end the streams that would stay open."""
@@ -79,7 +73,7 @@ class McpEndpoints:
     @asynccontextmanager
     async def lifespan(self, _app: Any) -> AsyncGenerator[None]:
         """Let the SDK serve until the block ends."""
-        async with self._json.run(), self._events.run(), self._sessions.run():
+        async with self._json.run(), self._events.run():
             yield
 
     async def post(self, request: Request) -> ASGIApp:
@@ -102,28 +96,13 @@ class McpEndpoints:
         if original and VERSION_HEADER not in request.headers and not wants_events:
             return await self._answer_original(request, message, body)
         if name:
-            say(f"Executing tool: {name[:LONGEST]}", key=request_scope().caller)
+            say(f"Executing tool: {name[:LONGEST]}", key=request_scope.get().caller)
         if not original:
-            use_lean_answers()
+            # A language model reads these answers.
+            request_scope.set(replace(request_scope.get(), lean=True))
         if method == "subscriptions/listen":
             return self._lasting(request, _with_body(self._json.handle_request, body))
-        reads_both = STREAM in accepted and "application/json" in accepted
-        if not original and (SESSION_HEADER in request.headers or (method == "initialize" and reads_both)):
-            return _with_body(self._in_session, body)
         return _with_body((self._events if wants_events else self._json).handle_request, body)
-
-    async def session(self, request: Request) -> ASGIApp:
-        """GET `/mcp`: the stream of a session; DELETE ends one.
-
-        Raises:
-            Refused: 405, without a session.
-        """
-        if SESSION_HEADER not in request.headers:
-            raise Refused(405, "Method not allowed", headers={"allow": "POST"})
-        return self._lasting(request, self._in_session) if request.method == "GET" else self._in_session
-
-    async def _in_session(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._sessions.handle_request(_for_owner(scope), receive, send)
 
     # ------------------------------------------------------------ the original's clients
 
@@ -279,9 +258,6 @@ def check_message(value: Any, *, original: bool) -> Json:
     valid_id = request_id if type(request_id) in (int, str) else None
     if message.get("jsonrpc") != "2.0":
         raise Refused(400, 'Invalid JSON-RPC version: must be "2.0"', request_id=valid_id)
-    if "method" not in message and ("result" in message or "error" in message):
-        # A reply to a request of ours. The SDK accepts it.
-        return {**message, "method": ""}
     method = message.get("method")
     if not isinstance(method, str) or not method:
         raise Refused(400, "Invalid Request: method is required and must be a string", request_id=valid_id)
@@ -326,12 +302,7 @@ def _with_body(app: ASGIApp, body: bytes) -> ASGIApp:
             headers["accept"] = f"application/json, {accepted}" if accepted else "application/json"
         headers["content-type"] = "application/json"
         headers["content-length"] = str(len(body))
-        unsent: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
-
-        async def receive_body() -> Message:
-            return unsent.pop() if unsent else await receive()
-
-        await app({**scope, "headers": headers.raw}, receive_body, send)
+        await app({**scope, "headers": headers.raw}, replayed(body, receive), send)
 
     return serve
 
@@ -359,3 +330,13 @@ async def _ask(app: ASGIApp, scope: Scope) -> Response:
 
     await app(scope, never, send)
     return Response(b"".join(parts), status, media_type=headers.get("content-type"))
+
+
+def replayed(body: bytes, receive: Receive) -> Receive:
+    """Return what gives a body that was read already, and then goes on with `receive`."""
+    unsent: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receive_body() -> Message:
+        return unsent.pop() if unsent else await receive()
+
+    return receive_body

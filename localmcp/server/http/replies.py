@@ -31,15 +31,6 @@ QUERY_PATHS = ("/api/quickstarts/v1/mcp", "/mcp-query")
 MANAGEMENT = "/api/mcp/"
 """Key management and the call log are below it."""
 
-SECURITY_HEADERS = {
-    "x-content-type-options": "nosniff",
-    "x-frame-options": "DENY",
-    "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
-    "referrer-policy": "no-referrer",
-    "cross-origin-resource-policy": "same-site",
-    "cache-control": "no-store",
-}
-
 
 class Refused(HTTPException):
     """A request that is answered with an error status."""
@@ -53,26 +44,20 @@ class Refused(HTTPException):
         details: str | None = None,
         headers: Mapping[str, str] | None = None,
         request_id: str | int | None = None,
-        reason: str | None = None,
     ) -> None:
         """
         Args:
             code: the JSON-RPC code for MCP paths.
             details: more than the contract's short text.
-            reason: for the log, instead of a message that may repeat arguments.
         """
         super().__init__(status, message, headers)
-        self.reason = reason or message
         self.code = code
         self.details = details
         self.request_id = request_id
 
 
 def refused_for(error: LocalMCPError, request_id: str | int | None = None) -> Refused:
-    """Return the answer of `/api/mcp` to an error of a tool (S3-13).
-
-    400 if the arguments caused it, 403 if the key forbids it, else 500.
-    """
+    """Return the answer to an error (S3-13): 400 if the arguments caused it, 403 if the key forbids it, else 500."""
     status, code = 500, INTERNAL_ERROR
     if isinstance(error, InvalidInput | NotFound | UnreadableDocument):
         status, code = 400, INVALID_PARAMS
@@ -80,8 +65,7 @@ def refused_for(error: LocalMCPError, request_id: str | int | None = None) -> Re
         status, code = 403, SERVER_ERROR
     elif isinstance(error, ConfigurationError | NeedsConfirmation):
         status, code = 400, SERVER_ERROR
-    reason = type(error).__name__
-    return Refused(status, error.message, code=code, details=error.hint, request_id=request_id, reason=reason)
+    return Refused(status, error.message, code=code, details=error.hint, request_id=request_id)
 
 
 def json_bytes(value: Any) -> bytes:
@@ -125,17 +109,14 @@ def json_reply(value: Any, status: int = 200, headers: Mapping[str, str] | None 
 
 def refusal_reply(path: str, refused: Refused) -> Response:
     """Return the refusal as callers of `path` read it."""
-    return json_reply(_refusal_body(path, refused), refused.status_code, refused.headers)
-
-
-def _refusal_body(path: str, refused: Refused) -> Json:
     message, more = refused.detail, {"details": refused.details} if refused.details else {}
+    body: Json = {"success": False, "error": message, "code": refused.status_code, "details": message, **more}
     if path in MCP_PATHS:
         data = {"data": {"hint": refused.details}} if refused.details else {}
         error: Json = {"code": refused.code, "message": message, **data}
-        return {"jsonrpc": "2.0", "id": refused.request_id, "error": error}
-    if path.startswith(MANAGEMENT):
-        return {"success": False, "error": message, **more}
-    if path in QUERY_PATHS:
-        return {"status": "error", "message": message, "error": message, **more}
-    return {"success": False, "error": message, "code": refused.status_code, "details": refused.details or message}
+        body = {"jsonrpc": "2.0", "id": refused.request_id, "error": error}
+    elif path.startswith(MANAGEMENT):
+        body = {"success": False, "error": message, **more}
+    elif path in QUERY_PATHS:
+        body = {"status": "error", "message": message, "error": message, **more}
+    return json_reply(body, refused.status_code, refused.headers)

@@ -10,7 +10,6 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from logging.handlers import QueueListener
 from types import FrameType
 from typing import NoReturn
 
@@ -21,9 +20,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from localmcp.config import Settings
 from localmcp.errors import LocalMCPError, Unavailable
 from localmcp.malloc_trim import keep_returning, limit_heaps
-from localmcp.server.http.app import HttpApp
-from localmcp.server.http.hosts import is_loopback
-from localmcp.server.http.log_lines import finish_lines, log, say
+from localmcp.server.http.app import HttpApp, is_loopback
+from localmcp.server.http.log_lines import log, say
 from localmcp.server.opening import OpenOnce, close_within, pass_on_changes
 from localmcp.workspace import Workspace
 
@@ -50,12 +48,8 @@ class Address:
         return f"http://[{self.host}]:{self.port}" if ":" in self.host else f"http://{self.host}:{self.port}"
 
 
-def run(
-    address: Address, settings: Settings, open_workspace: Callable[[], Workspace], lines: QueueListener
-) -> NoReturn:
+def run(address: Address, settings: Settings, open_workspace: Callable[[], Workspace]) -> NoReturn:
     """Serve until SIGINT or SIGTERM; ends the process.
-
-    `lines`: writes the log.
 
     Raises:
         Unavailable: the address cannot be listened on.
@@ -78,7 +72,7 @@ def run(
     if workspace.opened is not None:
         close_within(CLOSING_SECONDS, workspace.opened.close)
     sys.stdout.flush()
-    finish_lines(lines)
+    sys.stderr.flush()
     # Threads of abandoned calls and of native libraries would hold up an ordinary exit.
     os._exit(0)
 
