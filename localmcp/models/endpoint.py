@@ -13,6 +13,7 @@ from localmcp.http import EndpointWords, JsonEndpoint
 from localmcp.models.embedder import ModelIdentity, require_query, unit_rows
 
 BATCH_SIZE = 64
+RETRIES = 3
 
 _HINTS = {404: "Check the URL (it usually ends in /v1) and the model's name; with Ollama: ollama pull MODEL"}
 
@@ -34,7 +35,6 @@ class EndpointEmbedder:
         query_prefix: str = "",
         passage_prefix: str = "",
         timeout: float = 30.0,
-        retries: int = 3,
         retry_delay: float = 1.0,
     ) -> None:
         """`url` ends before `/embeddings`; `dimension` None takes what the model answers with; times in seconds.
@@ -45,17 +45,11 @@ class EndpointEmbedder:
             ModelUnavailable: the endpoint cannot be reached, or refuses.
         """
         words = EndpointWords(f"The model {model}", "LOCALMCP_MODEL_API_KEY", _HINTS)
-        self._endpoint = JsonEndpoint(
-            url.rstrip("/").removesuffix("/embeddings") + "/embeddings",
-            words,
-            api_key,
-            timeout=timeout,
-            retry_delay=retry_delay,
-        )
+        url = url.rstrip("/").removesuffix("/embeddings") + "/embeddings"
+        self._endpoint = JsonEndpoint(url, words, api_key, timeout=timeout, retry_delay=retry_delay)
         self._model = model
-        self.count_tokens = estimate_tokens
-        self._retries = retries
         self._dimension = dimension
+        self.count_tokens = estimate_tokens
         self.identity = ModelIdentity(
             name=model,
             # The same model on another host keeps its vectors, so the address is left out.
@@ -63,7 +57,7 @@ class EndpointEmbedder:
             pooling="endpoint",
             query_prefix=query_prefix,
             passage_prefix=passage_prefix,
-            dimension=self._request(["dimension"], retries).shape[1],
+            dimension=self._request(["dimension"]).shape[1],
             max_tokens=max_tokens,
         )
         self._dimension = self.identity.dimension
@@ -77,14 +71,14 @@ class EndpointEmbedder:
         vectors = np.empty((len(texts), self.identity.dimension), np.float32)
         for start in range(0, len(texts), BATCH_SIZE):
             batch = [self.identity.passage_prefix + text for text in texts[start : start + BATCH_SIZE]]
-            vectors[start : start + BATCH_SIZE] = self._request(batch, self._retries)
+            vectors[start : start + BATCH_SIZE] = self._request(batch)
         return vectors
 
     def embed_query(self, text: str) -> Vector:
         """Return the unit vector of shape (dimension,). Tried twice only, because a person waits."""
-        return self._request([self.identity.query_prefix + require_query(text)], min(1, self._retries))[0]
+        return self._request([self.identity.query_prefix + require_query(text)], retries=1)[0]
 
-    def _request(self, texts: list[str], retries: int) -> Vectors:
+    def _request(self, texts: list[str], retries: int = RETRIES) -> Vectors:
         payload: dict[str, Any] = {"model": self._model, "input": texts}
         if self._dimension is not None and "text-embedding-3" in self._model:
             # Only this family shortens its vectors; others refuse the parameter.
@@ -121,8 +115,6 @@ def _read_vectors(body: bytes, count: int) -> Vectors:
     if sorted(rows) != list(range(count)):
         raise ValueError(f"{len(data)} vectors for {count} texts")
     vectors = np.asarray([rows[position] for position in range(count)], np.float64)
-    if vectors.ndim != 2 or not vectors.shape[1]:
-        raise ValueError("vectors of unequal or no length")
-    if not np.isfinite(vectors).all() or not vectors.any(axis=1).all():
-        raise ValueError("a vector that is zero or not finite")
+    if vectors.ndim != 2 or not np.isfinite(vectors).all() or not vectors.any(axis=1).all():
+        raise ValueError("a vector of another length, zero, or not finite")
     return unit_rows(vectors)

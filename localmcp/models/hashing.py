@@ -11,7 +11,6 @@ from localmcp.errors import ConfigurationError
 from localmcp.models.embedder import ModelIdentity, require_query, unit_rows
 
 _WORD = re.compile(r"\w+")
-_LETTERS = bytes(120 if chr(code).isalnum() or code == 95 else 32 for code in range(128)) + bytes(128)
 
 
 class HashEmbedder:
@@ -42,10 +41,8 @@ class HashEmbedder:
 
     def embed_passages(self, texts: Sequence[str]) -> Vectors:
         """Return vectors of shape (n, dimension), unit rows."""
-        vectors = np.empty((len(texts), self.identity.dimension), np.float32)
-        for row, text in enumerate(texts):
-            vectors[row] = self._sum_words(text)
-        return unit_rows(vectors)
+        rows = [self._sum_words(text) for text in texts]
+        return unit_rows(np.array(rows, np.float32).reshape(len(texts), self.identity.dimension))
 
     def embed_query(self, text: str) -> Vector:
         """Return the unit vector of shape (dimension,)."""
@@ -62,5 +59,4 @@ class HashEmbedder:
 
 def count_words(text: str) -> int:
     """Return the number of words, which are the tokens of this model."""
-    # Counting where a letter follows a non-letter takes a tenth of the time.
-    return f" {text}".encode().translate(_LETTERS).count(b" x") if text.isascii() else len(_WORD.findall(text))
+    return len(_WORD.findall(text))

@@ -86,7 +86,16 @@ class LanguageModel:
         Raises:
             ModelUnavailable: the endpoint fails or is too slow, the model is missing, or the answer is malformed.
         """
-        body = self._endpoint.post(self._question(sentence, tools))
+        question: Json = {
+            "model": self.address.model,
+            "messages": [{"role": "system", "content": TASK}, {"role": "user", "content": sentence}],
+            "tools": [describe_function(tool) for tool in tools],
+            "stream": False,
+        }
+        if self.address.dialect == "ollama":
+            # Some of OpenAI's models refuse any temperature but their own.
+            question["options"] = {"temperature": 0}
+        body = self._endpoint.post(question)
         try:
             message = self._message(json.loads(body))
             calls = cast("list[Any]", message.get("tool_calls") or [])
@@ -96,16 +105,6 @@ class LanguageModel:
                 f"{self._endpoint.where} answered with something that is not a chat message: {error}.",
                 hint="Check that the URL speaks Ollama's /api or OpenAI's /v1, and that the model can call tools.",
             ) from error
-
-    def _question(self, sentence: str, tools: Sequence[Tool]) -> Json:
-        question: Json = {
-            "model": self.address.model,
-            "messages": [{"role": "system", "content": TASK}, {"role": "user", "content": sentence}],
-            "tools": [describe_function(tool) for tool in tools],
-            "stream": False,
-        }
-        # Some of OpenAI's models refuse any temperature but their own.
-        return {**question, "options": {"temperature": 0}} if self.address.dialect == "ollama" else question
 
     def _message(self, reply: Any) -> Json:
         message = reply["message"] if self.address.dialect == "ollama" else reply["choices"][0]["message"]
@@ -143,17 +142,13 @@ def parse_address(spec: str) -> ModelAddress:
         ConfigurationError: it does not follow the grammar; says what is accepted.
     """
     text = spec.strip()
-    if text.partition(":")[0].lower() in ("http", "https"):
-        return _parse_url(text)
     service, _, model = text.partition(":")
     if service == "ollama":
         return ModelAddress("ollama", f"{_SERVICES['ollama']}/chat", model or DEFAULT_MODEL)
     if service == "openai" and model:
         return ModelAddress("openai", f"{_SERVICES['openai']}/chat/completions", model)
-    raise ConfigurationError(f"'{text}' names no language model.", hint=ACCEPTED)
-
-
-def _parse_url(text: str) -> ModelAddress:
+    if service.lower() not in ("http", "https"):
+        raise ConfigurationError(f"'{text}' names no language model.", hint=ACCEPTED)
     parts = split_model_url(text, "The language model", "LOCALMCP_LANGUAGE_MODEL_KEY", ACCEPTED)
     base = text.partition("#")[0].rstrip("/")
     if parts.path.rstrip("/").endswith(("/api", "/api/chat")):

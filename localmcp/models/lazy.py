@@ -6,8 +6,10 @@ import gc
 import logging
 import threading
 import time
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 
 from localmcp.arrays import Vector, Vectors, np
 from localmcp.errors import LocalMCPError, ModelUnavailable
@@ -17,18 +19,6 @@ from localmcp.models.embedder import Embedder, require_query
 _log = logging.getLogger(__name__)
 
 CACHED_QUERIES = 1024
-
-
-class _Attempt:
-    """One try at opening the model."""
-
-    def __init__(self) -> None:
-        self.done = threading.Event()
-        self.released = threading.Event()
-        """Set when nobody needs the model any more, so that its thread ends at once."""
-        self.embedder: Embedder | None = None
-        self.error: LocalMCPError | None = None
-        self.ended = 0.0
 
 
 class LazyEmbedder:
@@ -45,9 +35,9 @@ class LazyEmbedder:
         self._opener = opener
         self._retry_after = retry_after
         self._idle_seconds = idle_seconds
-        self._used = time.monotonic()
-        self._lock = threading.Lock()
-        self._attempt: _Attempt | None = None
+        self._used = self._failed = time.monotonic()
+        self._changed = threading.Condition()
+        self._opening: Future[Embedder] | None = None
         self._queries: OrderedDict[str, Vector] = OrderedDict()
         self.patience = 0.0
         """Seconds that a wait for the model lasts at least: a program that ends after one call cannot try again."""
@@ -57,44 +47,50 @@ class LazyEmbedder:
     @property
     def loaded(self) -> bool:
         """Whether the model is ready, so that `get` does not wait."""
-        attempt = self._attempt
-        return attempt is not None and attempt.embedder is not None
+        opening = self._opening
+        return opening is not None and opening.done() and opening.exception() is None
 
-    def start_loading(self) -> None:
-        """Begin loading in a daemon thread, unless that is under way or done; never raises."""
-        self._current_attempt()
+    def start_loading(self) -> Future[Embedder]:
+        """Begin loading in a daemon thread, unless that is under way or done; return where the model will be."""
+        with self._changed:
+            opening = self._opening
+            has_failed = opening is not None and opening.done() and opening.exception() is not None
+            if opening is None or (has_failed and self._failed <= time.monotonic() - self._retry_after):
+                opening = Future[Embedder]()
+                threading.Thread(target=self._load, args=(opening,), name="localmcp-model", daemon=True).start()
+                self._opening = opening
+            return opening
 
     def reset(self) -> None:
         """Forget the model, a kept failure, and the cached queries; the next call loads again."""
-        with self._lock:
-            if self._attempt is not None:
-                self._attempt.released.set()
-            self._attempt = None
+        with self._changed:
+            self._opening = None
             self._queries = OrderedDict()
+            self._changed.notify_all()
 
     def forget_queries(self) -> None:
         """Forget the cached queries; for measuring what an embedding costs."""
-        with self._lock:
+        with self._changed:
             self._queries = OrderedDict()
 
     def get(self, wait: float | None = None) -> Embedder:
-        """The model, waiting up to `wait` seconds for it, or `patience` if that is longer; None waits as long as it
-        takes.
+        """Return the model, waiting up to `wait` seconds for it, or `patience` if that is longer; None waits as long as
+        it takes.
 
         Raises:
             ModelUnavailable: still loading after `wait` seconds, or it cannot be loaded.
             ConfigurationError: the setting names no model.
         """
         self._used = time.monotonic()
-        attempt = self._current_attempt()
-        if not attempt.done.wait(None if wait is None else max(wait, self.patience)):
-            raise ModelUnavailable("The embedding model is still loading.", hint="Try again in a few seconds.")
-        if (embedder := attempt.embedder) is not None:
-            return embedder
-        if attempt.error is None:
-            # Between the two lines above it was idle for long enough.
-            return self.get(wait)
-        raise attempt.error.with_traceback(None)
+        opening = self.start_loading()
+        try:
+            error = opening.exception(None if wait is None else max(wait, self.patience))
+        except TimeoutError:
+            hint = "Try again in a few seconds."
+            raise ModelUnavailable("The embedding model is still loading.", hint=hint) from None
+        if error is not None:
+            raise error.with_traceback(None)
+        return opening.result()
 
     def embed_query(self, text: str, wait: float | None = 5.0) -> Vector:
         """Return the unit vector of `text`, from the cache of the last 1024 queries when it is there.
@@ -104,8 +100,8 @@ class LazyEmbedder:
         return self.embed_queries([text], wait)[0]
 
     def embed_queries(self, texts: Sequence[str], wait: float | None = 5.0) -> Vectors:
-        """The unit vectors of several queries, shape (n, dimension); those that are not in the cache go to the model
-        together.
+        """Return the unit vectors of several queries, shape (n, dimension); those that are not in the cache go to the
+        model together.
 
         Raises:
             InvalidInput: a text is empty or only white space.
@@ -114,7 +110,7 @@ class LazyEmbedder:
         embedder, cache = self.get(wait), self._queries
         for text in texts:
             require_query(text)
-        with self._lock:
+        with self._changed:
             vectors = {text: cache[text] for text in texts if text in cache}
         fresh = [text for text in dict.fromkeys(texts) if text not in vectors]
         self.misses += len(fresh)
@@ -122,7 +118,7 @@ class LazyEmbedder:
         together = len(fresh) > 1 and embedder.identity.query_prefix == embedder.identity.passage_prefix
         made = embedder.embed_passages(fresh) if together else map(embedder.embed_query, fresh)
         vectors |= zip(fresh, made, strict=True)
-        with self._lock:
+        with self._changed:
             for text in dict.fromkeys(texts):
                 cache[text] = vectors[text]
                 cache.move_to_end(text)
@@ -130,42 +126,29 @@ class LazyEmbedder:
                 cache.popitem(last=False)
         return np.stack([vectors[text] for text in texts])
 
-    def _current_attempt(self) -> _Attempt:
-        with self._lock:
-            attempt = self._attempt
-            failed = attempt is not None and attempt.error is not None
-            if attempt is None or (failed and attempt.ended <= time.monotonic() - self._retry_after):
-                attempt = self._attempt = _Attempt()
-                try:
-                    threading.Thread(target=self._load, args=(attempt,), name="localmcp-model", daemon=True).start()
-                except RuntimeError as error:
-                    attempt.error = ModelUnavailable(f"No thread to load the embedding model in: {error}.")
-                    attempt.done.set()
-            return attempt
-
-    def _load(self, attempt: _Attempt) -> None:
+    def _load(self, opening: Future[Embedder]) -> None:
         """Open the model, wait until nobody has used it for long, and drop it."""
         try:
-            attempt.embedder = self._opener()
+            embedder = self._opener()
             # What the model's file was unpacked in: 50 MB of the default one.
             return_freed_memory()
-        except LocalMCPError as error:
-            attempt.error = error
-        except Exception as error:
-            _log.exception("the embedding model failed to load")
-            attempt.error = ModelUnavailable(f"The embedding model cannot be loaded: {error}.")
-        finally:
-            attempt.ended = time.monotonic()
-            if attempt.embedder is None and attempt.error is None:
-                attempt.error = ModelUnavailable("Loading the embedding model was interrupted.")
-            attempt.done.set()
-        while attempt.error is None and self._attempt is attempt:
-            idle = time.monotonic() - self._used
-            if idle < self._idle_seconds:
-                attempt.released.wait(self._idle_seconds - idle)
-                continue
-            with self._lock:
-                self._attempt = None
-            attempt.embedder = None
-            gc.collect()
-            return_freed_memory()
+        except BaseException as error:
+            self._failed = time.monotonic()
+            if not isinstance(error, LocalMCPError):
+                _log.exception("the embedding model failed to load")
+                error = ModelUnavailable(f"The embedding model cannot be loaded: {error}.")
+            opening.set_exception(error)
+            return
+        opening.set_result(embedder)
+        reference = weakref.ref(opening)
+        del embedder, opening
+        while (idle := time.monotonic() - self._used) < self._idle_seconds:
+            with self._changed:
+                if self._opening is None or self._opening is not reference():
+                    return
+                self._changed.wait(self._idle_seconds - idle)
+        with self._changed:
+            if self._opening is reference():
+                self._opening = None
+        gc.collect()
+        return_freed_memory()

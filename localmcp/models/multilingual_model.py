@@ -14,10 +14,19 @@ from typing import Any
 from localmcp.arrays import Ids, NDArray, Vector, Vectors, np
 from localmcp.config import packaged_data
 from localmcp.errors import ModelUnavailable
-from localmcp.models.bert import Bert
 from localmcp.models.embedder import MULTILINGUAL_NAME, ModelIdentity, unit_rows, without_directions
-from localmcp.models.local_model import FEW_PASSAGES, LocalModel, Run
-from localmcp.models.native import explained, map_checked, map_file, native_calls, run_beside, threads_for
+from localmcp.models.local_model import (
+    FEW_PASSAGES,
+    Bert,
+    LocalModel,
+    Run,
+    explained,
+    map_checked,
+    map_file,
+    native_calls,
+    run_beside,
+    threads_for,
+)
 from localmcp.models.word_outputs import WordCode, word_means
 
 E5_SHA256 = "1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f"

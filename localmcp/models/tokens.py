@@ -51,9 +51,7 @@ class _PieceCounts(dict[str, int]):
         try:
             return sum(map(self.__getitem__, words))
         except KeyError:
-            return self._sum_fresh(words)
-
-    def _sum_fresh(self, words: list[str]) -> int:
+            pass
         # One at a time: another thread would empty the memory in between.
         with self._filling:
             if len(self) >= COUNTED_WORDS:
@@ -85,13 +83,12 @@ class WordPieces:
         return self._tokenizer.num_special_tokens_to_add(False)
 
     def __call__(self, text: str) -> int:
-        if self._counts is None or not text.isascii():
-            return len(self._tokenizer.encode(text, add_special_tokens=False))
-        signs = text.encode().translate(None, _IN_WORDS)
-        # Control characters join what they separate.
-        if signs.translate(None, punctuation.encode()) or (b"[" in signs and _SPECIAL.search(text)):
-            return len(self._tokenizer.encode(text, add_special_tokens=False))
-        return len(signs) + self._counts.sum(text.translate(_BETWEEN_WORDS).split())
+        if self._counts is not None and text.isascii():
+            signs = text.encode().translate(None, _IN_WORDS)
+            # Control characters join what they separate.
+            if not signs.translate(None, punctuation.encode()) and not (b"[" in signs and _SPECIAL.search(text)):
+                return len(signs) + self._counts.sum(text.translate(_BETWEEN_WORDS).split())
+        return len(self._tokenizer.encode(text, add_special_tokens=False))
 
     @cached_property
     def _counts(self) -> _PieceCounts | None:

@@ -201,7 +201,7 @@ def _mounted(mount: Json) -> Row:
 
 
 def _models(run: Run) -> Json:
-    from localmcp.models.available import available_models
+    from localmcp.models.choice import available_models
 
     return {"models": available_models(run.session.workspace.settings.model)}
 
@@ -209,7 +209,7 @@ def _models(run: Run) -> Json:
 def _use_model(run: Run) -> str:
     """Let another model read everything, then set it; the old vectors answer meanwhile."""
     from localmcp.doctor.settings import reembed_file
-    from localmcp.models.available import try_model
+    from localmcp.models.choice import try_model
     from localmcp.workspace import Workspace
 
     spec = run.values["model"]

