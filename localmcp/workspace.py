@@ -28,6 +28,7 @@ from localmcp.milvus.collection import open_milvus
 from localmcp.models import Embedder, LazyEmbedder, configured_embedder, open_local_model
 from localmcp.models.language_model import LanguageModel
 from localmcp.own_tools.configured import ConfiguredTools
+from localmcp.own_tools.problems import Inspected
 from localmcp.packs.merge import Call, Merge
 from localmcp.packs.mounts import Mounts
 from localmcp.quickstarts import store
@@ -47,7 +48,7 @@ from localmcp.tool_search.ask import Router
 from localmcp.tool_search.discovery import EXECUTE_TOOL, TOOL_SEARCH, Discovery
 from localmcp.tool_search.ranking import ToolFinder
 from localmcp.tool_search.sentence_ranking import ToolRanking
-from localmcp.tools import Provider, Registry
+from localmcp.tools import Registry
 from localmcp.tools.examples import Examples
 
 
@@ -144,16 +145,17 @@ class Workspace:
     def _add_providers(self) -> None:
         """Add the tools that the person and other servers bring; nothing of them is read before the first listing."""
         self.configured_tools = ConfiguredTools(config_directory(), self.settings.database)
-        self.providers: list[Provider] = [*self.configured_tools.providers]
-        for provider in self.providers:
+        for provider in self.configured_tools.providers:
             self.registry.add_provider(provider)
         self.mcp_servers = McpServers(cache_directory() / "mcp", state_directory() / "logs", self.registry)
-        self.providers += self.mcp_servers.providers()
         self.discovery.starting = self.mcp_servers.starting
-        for name, words, most in ((TOOL_SEARCH, 5, 200), (EXECUTE_TOOL, 0, 90)):
-            self.registry.get(name).addition = partial(
-                self.mcp_servers.introduction, words=words, ending=False, characters=most
-            )
+        for name, most in ((TOOL_SEARCH, 200), (EXECUTE_TOOL, 90)):
+            self.registry.get(name).addition = partial(self.mcp_servers.introduction, ending=False, characters=most)
+
+    @property
+    def providers(self) -> list[Inspected]:
+        """Everything that brings tools and says how it is doing: a provider a kind of own tools, and each server."""
+        return [*self.configured_tools.providers, self.mcp_servers, *self.mcp_servers.servers.values()]
 
     def _open_local_model(self, name: str, fingerprint: str, dimension: int) -> Embedder | None:
         return open_local_model(name, fingerprint, dimension, self.settings.threads or None)

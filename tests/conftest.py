@@ -152,6 +152,16 @@ def library(database: Database, embedder: CountingEmbedder) -> Library:
 
 
 @pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home of this test's own, where clients look for their configuration."""
+    for name in ("XDG_CONFIG_HOME", "APPDATA", "LOCALAPPDATA", "CODEX_HOME", "CLAUDE_CONFIG_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Three documents and a file that is none."""
     folder = tmp_path / "docs"

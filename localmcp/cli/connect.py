@@ -110,7 +110,7 @@ def _print_connected(session: Session, report: Json, targets: list[ClientFile], 
 def _absence(targets: list[ClientFile]) -> str:
     """Return a warning that the client is not here, or empty; call it before the client's file is made."""
     first = targets[0]
-    if first.client == FILE or first.project or is_present(first):
+    if first.client == FILE or is_present(first):
         return ""
     present = ", ".join(dict.fromkeys(client.client for client in present_clients())) or "none"
     return f"{first.title} was not found on this machine; clients found: {present}. This is its file anyway."

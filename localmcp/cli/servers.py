@@ -6,7 +6,6 @@ import logging
 import os
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ from localmcp.config import cache_directory, servers_file, state_directory
 from localmcp.errors import InvalidInput, NotFound
 from localmcp.files import expand_home
 from localmcp.hub.adoption import take_over
-from localmcp.hub.catalog import describe_left_out
 from localmcp.hub.client_configuration import client_names, read_client, read_document, servers_in
 from localmcp.hub.entries import entry_of, parse_entry, write_entries
 from localmcp.hub.server import McpServer
@@ -48,8 +46,9 @@ def servers() -> None:
 
 def open_servers(session: Session) -> McpServers:
     """Return the servers of the user's file; needs no database."""
+    servers = McpServers(cache_directory() / "mcp", state_directory() / "logs")
     with hushed(session):
-        servers = McpServers(cache_directory() / "mcp", state_directory() / "logs")
+        _ = servers.servers
     if servers.problem is not None:
         raise servers.problem
     return servers
@@ -96,7 +95,6 @@ def describe(server: McpServer) -> Json:
         "namespace": entry.namespace,
         "state": server.condition,
         "tools": server.known_tools,
-        "leftOut": [asdict(entry) for entry in server.left_out],
         "error": entry.problem or None,
     }
 
@@ -128,7 +126,7 @@ def add(session: Session, name: str, command: tuple[str, ...], replace: bool, no
     entry = make_entry(command, options)
     problem = parse_entry(name, entry).problem
     if problem:
-        raise InvalidInput(f"This server {problem}.", hint="Give a command after --, or --url.")
+        raise InvalidInput(f"This server cannot be used: {problem}.", hint="Give a command after --, or --url.")
     if not replace and name in open_servers(session).servers:
         raise InvalidInput(f"There is a server '{name}' already.", hint="Take its place with --replace.")
     path = write_entries({name: entry})
@@ -279,7 +277,7 @@ def refresh(session: Session, names: tuple[str, ...]) -> int:
     Their tools are then known without starting them. Exit code 3 if one does not run.
     """
     servers = open_servers(session)
-    chosen = names or tuple(name for name, server in servers.servers.items() if not server.entry.disabled)
+    chosen = names or tuple(name for name, server in servers.servers.items() if not server.entry.is_off)
     for name in chosen:
         servers.server(name)
     outcomes = [{"name": name, **outcome} for name, outcome in _refreshed(session, chosen).items()]
@@ -299,10 +297,8 @@ def _refreshed(session: Session, names: Sequence[str]) -> dict[str, Json]:
 
 
 def _note_definitions(session: Session, listed: Iterable[McpServer]) -> None:
-    """Name the tools that cannot be used, and the servers whose tools are no longer what the person approved."""
+    """Name the servers whose tools are no longer what the person approved."""
     for server in listed:
-        if server.left_out:
-            session.warn(describe_left_out(server.entry.name, server.left_out))
-        if server.usable and (count := len(server.changes())):
+        if count := len(server.changes()):
             changes = f"{server.entry.name}: {counted(count, 'tool')} changed since you approved it; see"
             session.warn(f"{changes}: localmcp servers approve {server.entry.name}")

@@ -14,7 +14,7 @@ from localmcp.cli.session import Session, command, group, pass_session
 from localmcp.cli.values import json_or_text, parse_object, read_bytes, split_pair
 from localmcp.config import config_directory
 from localmcp.humanize import counted, short_path
-from localmcp.own_tools.problems import Problem, inspected_providers
+from localmcp.own_tools.problems import Problem
 from localmcp.schemas import Json, describe_parameters, mapping_of
 from localmcp.tool_search.discovery import NOTHING_FOUND, Profile, rank_tools, required_parameters
 from localmcp.tool_search.query import ToolDescription
@@ -223,7 +223,7 @@ def _tool(session: Session, name: str) -> Tool:
 @pass_session
 def providers(session: Session) -> None:
     """Show where tools come from: programs, queries, HTTP calls, Python, other servers; nothing is started."""
-    states = [provider.state() for provider in inspected_providers(session.reading().providers)]
+    states = [provider.state() for provider in session.reading().providers]
     if session.as_json:
         listed = [state.as_json() for state in states]
         session.print_json({"configDirectory": str(config_directory()), "count": len(states), "providers": listed})
@@ -249,7 +249,7 @@ def check(session: Session, files: tuple[Path, ...]) -> int:
     workspace = session.reading()
     problems = _check_files(workspace, files) if files else check_all(workspace)
     errors = sum(problem.level == "error" for problem in problems)
-    offered = (provider.state().tools for provider in inspected_providers(workspace.providers))
+    offered = (provider.state().tools for provider in workspace.providers)
     checked = len(files) or sum(offered)
     value: dict[str, Any] = {
         "ok": errors == 0,
@@ -273,7 +273,7 @@ def _print_problems(problems: Iterable[Problem], margin: str = "") -> None:
 def check_all(workspace: Workspace) -> list[Problem]:
     """Return every mistake in what brings tools, and the tools whose name another one has."""
     problems = workspace.configured_tools.manifests.problems()
-    problems = [*problems, *(p for provider in inspected_providers(workspace.providers) for p in provider.check())]
+    problems = [*problems, *(p for provider in workspace.providers for p in provider.check())]
     return [*dict.fromkeys(problems), *_shadowed(workspace)]
 
 

@@ -116,7 +116,7 @@ def _edited(target: ClientFile, before: bytes | None, name: str, entry: Json | N
     text = (before or b"").decode()
     mark = BYTE_ORDER_MARK if text.startswith(BYTE_ORDER_MARK) else ""
     bare = text.removeprefix(mark)
-    if target.is_toml:
+    if target.path.suffix == ".toml":
         return (mark + _edit_toml(bare, target.table, name, entry)).encode()
     try:
         document: Json = json.loads(bare) if bare.strip() else {}

@@ -76,11 +76,11 @@ def read_present_clients() -> tuple[dict[Path, Json], list[str]]:
 
 def file_target(path: Path) -> ClientFile:
     """Return the file as a target; its path, else its content, says under which key it has its servers."""
-    candidates = [*client_files(), *client_files(project=path.parent), *client_files(project=path.parent.parent)]
-    for candidate in candidates:
+    for candidate in client_files():
         if candidate.path == path:
             return candidate
-    return ClientFile(FILE, path.name, path, _table_of(path))
+    # Claude Code reads this file from any working folder.
+    return ClientFile("claude-code" if path.name == ".mcp.json" else FILE, path, _table_of(path))
 
 
 def _table_of(path: Path) -> str:

@@ -12,7 +12,7 @@ from localmcp.errors import LocalMCPError, Unavailable
 from localmcp.schemas import Json
 
 if TYPE_CHECKING:
-    from localmcp.hub.connection import Connection
+    from localmcp.hub.client import Connection
 
 Reply = TypeVar("Reply")
 
@@ -23,8 +23,8 @@ def ask_for_tools(name: str, entry: Mapping[str, Any]) -> list[str]:
     Raises:
         Unavailable: it does not start, or does not answer.
     """
-    listed = ask_server(name, entry, lambda connection: connection.list_tools())
-    return [str(tool["name"]) for tool in listed.tools]
+    listed = ask_server(name, entry, lambda connection: connection.list_offers(["tools"]))
+    return [str(tool["name"]) for tool in listed["tools"]]
 
 
 def ask_server(name: str, entry: Mapping[str, Any], ask: Callable[[Connection], Awaitable[Reply]]) -> Reply:
@@ -47,12 +47,10 @@ def ask_server(name: str, entry: Mapping[str, Any], ask: Callable[[Connection], 
 
 async def _connect_and_ask(name: str, entry: Json, ask: Callable[[Connection], Awaitable[Reply]]) -> Reply:
     # The MCP SDK takes most of a second to import.
-    from localmcp.hub.connection import Connection
+    from localmcp.hub.client import Connection
     from localmcp.hub.entries import parse_entry
-    from localmcp.hub.program import ServerLog
 
-    server_log = ServerLog(state_directory() / "logs" / "connect.log")
-    connection = Connection(parse_entry(name, entry), server_log, lambda _changed: None)
+    connection = Connection(parse_entry(name, entry), state_directory() / "logs" / "connect.log")
     try:
         await connection.open()
         return await ask(connection)

@@ -14,10 +14,9 @@ from localmcp.doctor.check import Check, fail, ok, warn
 from localmcp.errors import ConfigurationError, UnknownTool
 from localmcp.files import expand_home
 from localmcp.hub.adoption import is_localmcp
-from localmcp.hub.catalog import describe_left_out
 from localmcp.hub.client_configuration import client_files, read_document, servers_in
 from localmcp.hub.servers import McpServers
-from localmcp.own_tools.problems import inspected_providers, line_of
+from localmcp.own_tools.problems import line_of
 from localmcp.schemas import list_of
 from localmcp.tools.profiles import profiles_file, read_profile
 
@@ -96,26 +95,23 @@ def check_servers() -> Iterator[Check]:
     if not path.exists():
         return
     servers = McpServers(config.cache_directory() / "mcp", config.state_directory() / "logs")
+    entries = [server.entry for server in servers.servers.values()]
     if servers.problem is not None:
         raise servers.problem
-    entries = [server.entry for server in servers.servers.values()]
     text = path.read_text(encoding="utf-8-sig", errors="replace")
     wrong = [entry for entry in entries if entry.problem]
     for entry in wrong:
         at = next((n for n, line in enumerate(text.splitlines(), 1) if f'"{entry.name}"' in line), 1)
-        says = f"{path}:{at}: '{entry.name}' {entry.problem}"
+        says = f"{path}:{at}: '{entry.name}' cannot be used: {entry.problem}"
         yield fail("mcp servers", says, f"localmcp servers remove {entry.name}")
     for entry in entries:
-        if entry.command and not entry.disabled and not entry.problem and not _is_program(entry.command, entry.cwd):
+        if entry.command and not entry.is_off and not entry.problem and not _is_program(entry.command, entry.cwd):
             says = f"the program '{entry.command}' of '{entry.name}' is not on this machine"
             yield warn("mcp servers", says, f"localmcp servers remove {entry.name}")
     for server in servers.servers.values():
-        if server.usable and (changed := server.changes()):
+        if changed := server.changes():
             says = f"'{server.entry.name}' has changed what it says of {', '.join(changed)} since you approved it"
             yield warn("mcp servers", says, f"localmcp servers approve {server.entry.name}")
-        if server.left_out:
-            says = describe_left_out(server.entry.name, server.left_out)
-            yield warn("mcp servers", says, f"localmcp servers refresh {server.entry.name}")
     if not wrong:
         yield ok("mcp servers", f"{len(entries)} in {path}")
 
@@ -137,7 +133,7 @@ def check_tools(workspace: Workspace) -> Iterator[Check]:
     problems = [
         *configured.manifests.problems(),
         *configured.switches.problems(),
-        *(problem for provider in inspected_providers(configured.providers) for problem in provider.check()),
+        *(problem for provider in configured.providers for problem in provider.check()),
     ]
     for problem in dict.fromkeys(problems):
         where = problem.file if problem.line is None else f"{problem.file}:{problem.line}"

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection
 from pathlib import Path, PurePath
-from typing import Any, Literal
+from typing import Any
 
 from localmcp.config import servers_file
 from localmcp.errors import InvalidInput
@@ -14,24 +13,8 @@ from localmcp.hub.entries import parse_entry, read_entries, write_entries
 from localmcp.humanize import choices
 from localmcp.schemas import Json, did_you_mean, list_of
 
-Action = Literal["added", "replaced", "unchanged", "kept", "skipped"]
-
 _OURSELVES = re.compile(r"localmcp(\[[^\]]*\])?([=@<>~!].*)?")
 """The package, with extras and a version as `uvx` takes them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Adoption:
-    """What is planned for one server of the other client."""
-
-    name: str
-    action: Action
-    why: str
-    entry: Json
-
-    @property
-    def is_change(self) -> bool:
-        return self.action in ("added", "replaced")
 
 
 def take_over(
@@ -47,8 +30,14 @@ def take_over(
     """
     ours = {entry.name: entry.raw for entry in read_entries()}
     merged = {name: entry for table in reversed(theirs.values()) for name, entry in table.items()}
-    plan = plan_adoption(merged, ours, only=names, replace=replace)
-    changes: dict[str, Json | None] = {step.name: step.entry for step in plan if step.is_change}
+    for name in names:
+        if name not in merged:
+            raise InvalidInput(f"No server there is called '{name}'.", hint=did_you_mean(name, merged, choices(merged)))
+    report: list[Json] = []
+    for name in sorted(names or merged):
+        action, why = _plan(name, merged[name], ours.get(name), replace)
+        report.append({"name": name, "action": action, "why": why})
+    changes = {step["name"]: merged[step["name"]] for step in report if step["action"] in ("added", "replaced")}
     if changes and not dry_run:
         write_entries(changes)
     return {
@@ -56,39 +45,21 @@ def take_over(
         "file": str(servers_file()),
         "dryRun": dry_run,
         "changed": len(changes),
-        "servers": [{"name": step.name, "action": step.action, "why": step.why or None} for step in plan],
+        "servers": report,
     }
 
 
-def plan_adoption(
-    theirs: Mapping[str, Any], ours: Mapping[str, Any], *, only: Collection[str] = (), replace: bool = False
-) -> list[Adoption]:
-    """Return what importing `theirs` beside `ours` would do; ours is replaced with `replace` only.
-
-    Raises:
-        InvalidInput: `only` names a server that they do not have.
-    """
-    for name in only:
-        if name not in theirs:
-            hint = did_you_mean(name, theirs, choices(theirs))
-            raise InvalidInput(f"No server there is called '{name}'.", hint=hint)
-    chosen = [name for name in sorted(theirs) if not only or name in only]
-    return [_plan_one(name, theirs[name], ours.get(name), replace) for name in chosen]
-
-
-def _plan_one(name: str, theirs: Any, ours: Any, replace: bool) -> Adoption:
-    problem = parse_entry(name, theirs).problem
-    if problem:
-        return Adoption(name, "skipped", problem, {})
+def _plan(name: str, theirs: Any, ours: Any, replace: bool) -> tuple[str, str | None]:
+    """Return what importing one server does (added, replaced, unchanged, kept, skipped), and why."""
+    if problem := parse_entry(name, theirs).problem:
+        return "skipped", problem
     if is_localmcp(theirs):
-        return Adoption(name, "skipped", "it is localmcp itself", theirs)
+        return "skipped", "it is localmcp itself"
     if ours is None:
-        return Adoption(name, "added", "", theirs)
+        return "added", None
     if ours == theirs:
-        return Adoption(name, "unchanged", "it is here already", theirs)
-    if replace:
-        return Adoption(name, "replaced", "yours was another", theirs)
-    return Adoption(name, "kept", "yours is another; --replace takes theirs", theirs)
+        return "unchanged", "it is here already"
+    return ("replaced", "yours was another") if replace else ("kept", "yours is another; --replace takes theirs")
 
 
 def is_localmcp(entry: Json) -> bool:

@@ -1,7 +1,7 @@
-"""Tools as they were when the person approved them: one that has changed or was added since is refused.
+"""What servers have listed, kept between runs, and their tools as they were when the person approved them.
 
 Connecting a server approves its first list of tools. What a description or schema says later may be instructions that
-nobody has read ("rug pull").
+nobody has read ("rug pull"), so a tool that has changed or was added since is refused.
 """
 
 from __future__ import annotations
@@ -9,24 +9,42 @@ from __future__ import annotations
 import difflib
 import json
 import logging
-import threading
 from collections.abc import Iterable
 from pathlib import Path
 
 from localmcp.files import read_json_object, write_atomically
-from localmcp.schemas import Json
+from localmcp.schemas import Json, list_of, mapping_of
 
 log = logging.getLogger(__name__)
 
 _DEFINING = ("title", "description", "inputSchema", "annotations")
 
 
-class ApprovedDefinitions:
-    """One file for each server entry, in the state directory. Thread-safe; processes may share the folder."""
+class KeptLists:
+    """Two files for each server entry, named by its digest. Processes may share the folders."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._lock = threading.Lock()
+    def __init__(self, cache: Path, approved: Path) -> None:
+        """
+        Args:
+            cache: the folder for what servers offered last: tools, resources, prompts.
+            approved: the folder for the definitions that the person approved; it is in the state directory, for what
+                only saves time may be deleted.
+        """
+        self._cache = cache
+        self._approved = approved
+
+    def load(self, digest: str) -> dict[str, list[Json]]:
+        """Return what the server offered last, kind -> entries; empty when that is not known."""
+        kept = read_json_object(self._cache / f"{digest}.json")
+        return {kind: [mapping_of(item) for item in list_of(items)] for kind, items in kept.items()}
+
+    def save(self, digest: str, offers: dict[str, list[Json]]) -> None:
+        """Keep what the server offers."""
+        try:
+            write_atomically(self._cache / f"{digest}.json", json.dumps(offers))
+        except OSError as error:
+            # The next start only takes longer.
+            log.info("what an MCP server offers cannot be kept: %s", error)
 
     def unapproved(self, digest: str, tools: Iterable[Json]) -> dict[str, Json]:
         """Return the approved definition of each tool that is another now, by name; empty for one that was added.
@@ -34,14 +52,13 @@ class ApprovedDefinitions:
         The first list of an entry is approved. Of a file that cannot be read every tool counts as added.
         """
         current = definitions(tools)
-        with self._lock:
-            if not self._path(digest).exists():
-                try:
-                    write_atomically(self._path(digest), json.dumps(current))
-                except OSError as error:
-                    log.warning("changes of tools cannot be noticed: %s", error)
-                return {}
-            approved = read_json_object(self._path(digest))
+        if not (self._approved / f"{digest}.json").exists():
+            try:
+                self.approve(digest, tools)
+            except OSError as error:
+                log.warning("changes of tools cannot be noticed: %s", error)
+            return {}
+        approved = read_json_object(self._approved / f"{digest}.json")
         return {name: approved.get(name, {}) for name in current if approved.get(name) != current[name]}
 
     def approve(self, digest: str, tools: Iterable[Json]) -> None:
@@ -50,15 +67,12 @@ class ApprovedDefinitions:
         Raises:
             OSError: the state directory cannot be written.
         """
-        with self._lock:
-            write_atomically(self._path(digest), json.dumps(definitions(tools)))
+        write_atomically(self._approved / f"{digest}.json", json.dumps(definitions(tools)))
 
     def forget(self, digest: str) -> None:
-        """Delete what is approved of this entry."""
-        self._path(digest).unlink(missing_ok=True)
-
-    def _path(self, digest: str) -> Path:
-        return self._folder / f"{digest}.json"
+        """Remove what is kept of this entry."""
+        for folder in (self._cache, self._approved):
+            (folder / f"{digest}.json").unlink(missing_ok=True)
 
 
 def definitions(tools: Iterable[Json]) -> dict[str, Json]:

@@ -6,8 +6,9 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -27,7 +28,7 @@ from localmcp.config import state_directory
 from localmcp.errors import ConfigurationError, InvalidInput, LocalMCPError, Unavailable
 from localmcp.files import read_json_object, write_atomically
 from localmcp.http import LOOPBACK
-from localmcp.hub.entries import ServerEntry, prepare
+from localmcp.hub.entries import LoginNeeded, ServerEntry, SessionLost, prepare
 from localmcp.schemas import Json
 from localmcp.visible_text import visible
 
@@ -35,7 +36,6 @@ LOGIN_SECONDS = 300.0
 CALLBACK = "/callback"
 _LONG_AGO = 1.0
 """Seconds since 1970."""
-_DONE = "You are signed in. You can close this window."
 _INITIALIZE: Json = {
     "jsonrpc": "2.0",
     "id": 0,
@@ -48,55 +48,45 @@ _ACCEPT = {"accept": "application/json, text/event-stream", "mcp-protocol-versio
 logging.getLogger("mcp.client.auth.oauth2").setLevel(logging.CRITICAL)
 
 
-class LoginNeeded(Unavailable):
-    """The person has to sign in, for the first time or again."""
-
-    def __init__(self, server: str) -> None:
-        super().__init__(
-            f"The MCP server '{server}' asks you to sign in (HTTP 401).",
-            hint=f"Sign in with: localmcp servers login {server}",
-        )
-
-
-class TokensReplaced(Unavailable):
-    """A new connection uses the tokens that another process has kept meanwhile, or tries to refresh these."""
-
-    def __init__(self, server: str) -> None:
-        super().__init__(f"The MCP server '{server}' refused the tokens; newer ones are used, or asked for.")
-
-
 # ---------------------------------------------------------------- what is kept
 
 
 class TokenFile:
     """The tokens of one server, which only the owner can read. Used as the SDK's `TokenStorage`."""
 
-    def __init__(self, entry: ServerEntry) -> None:
+    def __init__(self, entry: ServerEntry, *, is_new: bool = False) -> None:
+        """`is_new`: a login that ignores the tokens that are kept."""
         self._entry = entry
+        self._is_new = is_new
         self.path = state_directory() / "logins" / f"{entry.digest}.json"
         self.last: Any = None
         """The tokens that were read or written last."""
-        self.provider: OAuthClientProvider | None = None
-        self.refusal: Unavailable | None = None
-        """Why these tokens can no longer be used."""
+        self.provider: OAuthClientProvider
 
     def read(self) -> Json:
         """Return what is kept; empty where nobody has signed in."""
         return read_json_object(self.path)
 
     async def get_tokens(self) -> OAuthToken | None:
-        self.last = self.read().get("tokens")
+        self.last = None if self._is_new else self.read().get("tokens")
         return OAuthToken.model_validate(self.last) if self.last else None
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
         client = self.read().get("client")
+        if self._is_new:
+            registered = self._entry.oauth
+            method = "client_secret_post" if registered.clientSecret else "none"
+            client = registered.clientId and {
+                "client_id": registered.clientId,
+                "client_secret": registered.clientSecret or None,
+                "token_endpoint_auth_method": method,
+            }
         return OAuthClientInformationFull.model_validate(client) if client else None
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
         """Keep nothing yet: `set_tokens` keeps it too, so that a login that fails changes nothing."""
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
-        assert self.provider is not None
         if self.last is not None and not self.path.exists():
             # The person has signed out meanwhile.
             raise LoginNeeded(self._entry.name)
@@ -122,45 +112,33 @@ class TokenFile:
         return True
 
 
-class _NewLogin(TokenFile):
-    """A login that ignores what is kept; a client that the person registered is used."""
-
-    async def get_tokens(self) -> OAuthToken | None:
-        return None
-
-    async def get_client_info(self) -> OAuthClientInformationFull | None:
-        settings = self._entry.oauth
-        if not settings.get("clientId"):
-            return None
-        client = {"client_id": settings["clientId"], "client_secret": settings.get("clientSecret")}
-        method = "client_secret_post" if settings.get("clientSecret") else "none"
-        return OAuthClientInformationFull.model_validate({**client, "token_endpoint_auth_method": method})
-
-
 def kept_login(entry: ServerEntry, url: str, on_refused: Callable[[Unavailable], None]) -> OAuthClientProvider | None:
     """Return what signs requests with the kept tokens and refreshes them; None where nobody has signed in.
 
-    A request that can no longer be signed raises `LoginNeeded`, or `TokensReplaced` if there are newer tokens.
+    A request that can no longer be signed raises `LoginNeeded`, or `SessionLost` if a new connection has other tokens:
+    those that another process has kept meanwhile, or new ones in place of these, which the server has revoked early.
     `on_refused` gets the error first, since the SDK's transport may swallow it.
     """
     storage = TokenFile(entry)
     stored = storage.read()
     if "tokens" not in stored:
         return None
+    refusals: list[Unavailable] = []
 
     async def refuse(_url: str) -> None:
-        # The SDK refreshes a token that has expired, but not one that the server has revoked.
-        # Of two requests at a time, the second must not find that the first has tried it.
-        if storage.refusal is None:
-            replaced = storage.read().get("tokens") != storage.last or storage.expire_early()
-            storage.refusal = TokensReplaced(entry.name) if replaced else LoginNeeded(entry.name)
-            on_refused(storage.refusal)
-        raise storage.refusal
+        # Of two requests at a time, the second must not find that the first has expired the tokens.
+        if not refusals:
+            has_others = storage.read().get("tokens") != storage.last or storage.expire_early()
+            lost = SessionLost(f"The MCP server '{entry.name}' refused the tokens; newer ones are used, or asked for.")
+            refusals.append(lost if has_others else LoginNeeded(entry.name))
+            on_refused(refusals[0])
+        raise refusals[0]
 
     async def never() -> AuthorizationCodeResult:
         raise LoginNeeded(entry.name)
 
-    provider = _provider(url, storage, "http://127.0.0.1/", refuse, never)
+    metadata = OAuthClientMetadata(client_name="localmcp", redirect_uris=[AnyUrl("http://127.0.0.1/")])
+    provider = storage.provider = OAuthClientProvider(url, metadata, storage, refuse, never)
     context = provider.context
     try:
         # The SDK does not keep these, and without them it would ask the person instead of refreshing.
@@ -171,127 +149,6 @@ def kept_login(entry: ServerEntry, url: str, on_refused: Callable[[Unavailable],
     except ValidationError:
         return None
     return provider
-
-
-def _provider(
-    url: str,
-    storage: TokenFile,
-    redirect_uri: str,
-    redirect: Callable[[str], Awaitable[None]],
-    callback: Callable[[], Awaitable[AuthorizationCodeResult]],
-) -> OAuthClientProvider:
-    metadata = OAuthClientMetadata(client_name="localmcp", redirect_uris=[AnyUrl(redirect_uri)])
-    storage.provider = OAuthClientProvider(url, metadata, storage, redirect, callback)
-    return storage.provider
-
-
-# ---------------------------------------------------------------- signing in
-
-
-async def sign_in(entry: ServerEntry, show: Callable[[str], None], seconds: float = LOGIN_SECONDS) -> bool:
-    """Sign in with the person's browser; False if the server asks for no login.
-
-    Args:
-        show: called with the address that the person has to open.
-
-    Raises:
-        InvalidInput: the server is a program, has a key in its headers already, or is reached without TLS.
-        ConfigurationError: a variable of the entry is not set.
-        Unavailable: the server is not reached, refuses, or nobody signs in within `seconds`.
-    """
-    launch = prepare(entry)
-    _check_can_sign_in(entry, launch.url)
-    storage = _NewLogin(entry)
-    try:
-        async with asyncio.timeout(seconds), _loopback(entry.oauth.get("callbackPort") or 0) as back:
-            provider = _provider(launch.url, storage, back.address, back.show_with(show), back.wait)
-            headers, timeout = {**launch.headers, **_ACCEPT}, httpx2.Timeout(30.0)
-            is_local = urlsplit(launch.url).hostname in LOOPBACK
-            async with (
-                httpx2.AsyncClient(headers=headers, timeout=timeout, trust_env=not is_local, auth=provider) as client,
-                client.stream("POST", launch.url, json=_INITIALIZE) as response,
-            ):
-                status = response.status_code
-    except TimeoutError:
-        raise Unavailable(f"Nobody signed in to '{entry.name}' within {seconds:.0f} s.", hint="Try again.") from None
-    except (OAuthFlowError, httpx2.HTTPError, ValidationError) as error:
-        raise Unavailable(f"The sign-in to '{entry.name}' failed: {visible(str(error))[:300]}") from error
-    except OSError as error:
-        raise Unavailable(f"The way back from the browser cannot be opened: {error.strerror or error}.") from error
-    if status in (401, 403):
-        raise Unavailable(f"The MCP server '{entry.name}' refuses what the sign-in gave (HTTP {status}).")
-    return provider.context.current_tokens is not None
-
-
-def _check_can_sign_in(entry: ServerEntry, url: str) -> None:
-    if not url:
-        raise InvalidInput(f"'{entry.name}' is a program; only servers with a url are signed in to.")
-    if any(name.lower() == "authorization" for name in entry.headers):
-        raise InvalidInput(
-            f"'{entry.name}' has an Authorization header already.", hint="Remove it from mcp.json first."
-        )
-    parts = urlsplit(url)
-    if parts.scheme != "https" and parts.hostname not in LOOPBACK:
-        raise InvalidInput(f"'{entry.name}' is reached without TLS, which would show the tokens to others.")
-
-
-class _CallbackServer:
-    """The address to which the browser comes back, and the code that it brings."""
-
-    def __init__(self) -> None:
-        self.address = ""
-        self._state = ""
-        self._result: asyncio.Future[AuthorizationCodeResult] = asyncio.get_running_loop().create_future()
-
-    def show_with(self, show: Callable[[str], None]) -> Callable[[str], Awaitable[None]]:
-        async def redirect(url: str) -> None:
-            self._state = parse_qs(urlsplit(url).query).get("state", [""])[0]
-            await asyncio.to_thread(show, url)
-
-        return redirect
-
-    async def wait(self) -> AuthorizationCodeResult:
-        return await self._result
-
-    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Take one request of the browser."""
-        try:
-            async with asyncio.timeout(10):
-                head = await reader.readuntil(b"\r\n\r\n")
-            status, text = self._take(head.decode("latin-1").split(" ")[1])
-            body = f"{text}\n".encode()
-            lines = f"HTTP/1.1 {status}\r\ncontent-type: text/plain\r\ncontent-length: {len(body)}\r\n"
-            writer.write(f"{lines}connection: close\r\n\r\n".encode() + body)
-            await writer.drain()
-        except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, IndexError) as error:
-            logging.getLogger(__name__).debug("no request of a browser: %r", error)
-        finally:
-            writer.close()
-
-    def _take(self, target: str) -> tuple[str, str]:
-        parts = urlsplit(target)
-        values = {name: value[0] for name, value in parse_qs(parts.query).items()}
-        if parts.path != CALLBACK or not self._state or values.get("state") != self._state:
-            # Any page in the browser can send requests here; only the login that localmcp began counts.
-            return "400 Bad Request", "This is not the sign-in that localmcp has begun."
-        if self._result.done():
-            return "200 OK", _DONE
-        if "error" in values:
-            why = values.get("error_description") or values["error"]
-            self._result.set_exception(OAuthFlowError(f"{values['error']}: {why}"))
-            return "200 OK", "The sign-in was refused. You can close this window."
-        code, iss = values.get("code", ""), values.get("iss")
-        self._result.set_result(AuthorizationCodeResult(code=code, state=self._state, iss=iss))
-        return "200 OK", _DONE
-
-
-@asynccontextmanager
-async def _loopback(port: int) -> AsyncGenerator[_CallbackServer]:
-    back = _CallbackServer()
-    server = await asyncio.start_server(back.answer, "127.0.0.1", port)
-    async with server:
-        back.address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}{CALLBACK}"
-        yield back
 
 
 def forget_login(entry: ServerEntry) -> bool:
@@ -310,3 +167,115 @@ def login_needed(entry: ServerEntry) -> LocalMCPError:
         f"The MCP server '{entry.name}' refuses the keys in its `headers` (HTTP 401).",
         hint=f"Check them in mcp.json; or remove them and run: localmcp servers login {entry.name}",
     )
+
+
+# ---------------------------------------------------------------- signing in
+
+
+async def sign_in(entry: ServerEntry, show: Callable[[str], None], seconds: float = LOGIN_SECONDS) -> bool:
+    """Sign in with the person's browser; False if the server asks for no login.
+
+    Args:
+        show: called with the address that the person has to open.
+
+    Raises:
+        InvalidInput: the server is a program, has a key in its headers already, or is reached without TLS.
+        ConfigurationError: a variable of the entry is not set.
+        Unavailable: the server is not reached, refuses, or nobody signs in within `seconds`.
+    """
+    launch = prepare(entry)
+    is_local = urlsplit(launch.url).hostname in LOOPBACK
+    if not launch.url:
+        raise InvalidInput(f"'{entry.name}' is a program; only servers with a url are signed in to.")
+    if any(name.lower() == "authorization" for name in entry.headers):
+        raise InvalidInput(
+            f"'{entry.name}' has an Authorization header already.", hint="Remove it from mcp.json first."
+        )
+    if urlsplit(launch.url).scheme != "https" and not is_local:
+        raise InvalidInput(f"'{entry.name}' is reached without TLS, which would show the tokens to others.")
+    storage = TokenFile(entry, is_new=True)
+    try:
+        async with asyncio.timeout(seconds), _waiting_for_browser(entry.oauth.callbackPort) as (address, back):
+            metadata = OAuthClientMetadata(client_name="localmcp", redirect_uris=[AnyUrl(address)])
+            send = partial(back.send_person, show)
+            storage.provider = OAuthClientProvider(launch.url, metadata, storage, send, back.wait)
+            async with (
+                httpx2.AsyncClient(
+                    headers={**launch.headers, **_ACCEPT},
+                    timeout=httpx2.Timeout(30.0),
+                    trust_env=not is_local,
+                    auth=storage.provider,
+                ) as client,
+                client.stream("POST", launch.url, json=_INITIALIZE) as response,
+            ):
+                status = response.status_code
+    except TimeoutError:
+        raise Unavailable(f"Nobody signed in to '{entry.name}' within {seconds:.0f} s.", hint="Try again.") from None
+    except (OAuthFlowError, httpx2.HTTPError, ValidationError) as error:
+        raise Unavailable(f"The sign-in to '{entry.name}' failed: {visible(str(error))[:300]}") from error
+    except OSError as error:
+        raise Unavailable(f"The way back from the browser cannot be opened: {error.strerror or error}.") from error
+    if status in (401, 403):
+        raise Unavailable(f"The MCP server '{entry.name}' refuses what the sign-in gave (HTTP {status}).")
+    return storage.provider.context.current_tokens is not None
+
+
+@asynccontextmanager
+async def _waiting_for_browser(port: int) -> AsyncGenerator[tuple[str, _Callback]]:
+    """Yield the address to which the browser comes back, and what waits there."""
+    back = _Callback()
+    server = await asyncio.start_server(back.answer, "127.0.0.1", port)
+    async with server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}{CALLBACK}", back
+
+
+class _Callback:
+    """Takes the code with which the browser comes back."""
+
+    def __init__(self) -> None:
+        self._state = ""
+        self._result: asyncio.Future[AuthorizationCodeResult] = asyncio.get_running_loop().create_future()
+
+    async def send_person(self, show: Callable[[str], None], url: str) -> None:
+        """Show the person the address to sign in at."""
+        self._state = parse_qs(urlsplit(url).query).get("state", [""])[0]
+        await asyncio.to_thread(show, url)
+
+    async def wait(self) -> AuthorizationCodeResult:
+        """Return the code, once the browser has brought it."""
+        return await self._result
+
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Take one request of the browser."""
+        try:
+            async with asyncio.timeout(10):
+                head = await reader.readuntil(b"\r\n\r\n")
+            text = self._take(head.decode("latin-1").split(" ")[1])
+            status = "200 OK" if text else "400 Bad Request"
+            body = (text or "This is not the sign-in that localmcp has begun.").encode()
+            lines = f"HTTP/1.1 {status}\r\ncontent-type: text/plain\r\ncontent-length: {len(body)}\r\n"
+            writer.write(f"{lines}connection: close\r\n\r\n".encode() + body)
+            await writer.drain()
+        except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, IndexError) as error:
+            logging.getLogger(__name__).debug("no request of a browser: %r", error)
+        finally:
+            writer.close()
+
+    def _take(self, target: str) -> str:
+        """Return what the person reads; empty for a request that does not belong to this sign-in.
+
+        Any page in the browser can send requests here; only the login that localmcp began counts.
+        """
+        parts = urlsplit(target)
+        values = {name: value[0] for name, value in parse_qs(parts.query).items()}
+        if parts.path != CALLBACK or not self._state or values.get("state") != self._state:
+            return ""
+        if "error" in values:
+            if not self._result.done():
+                why = values.get("error_description") or values["error"]
+                self._result.set_exception(OAuthFlowError(f"{values['error']}: {why}"))
+            return "The sign-in was refused. You can close this window."
+        if not self._result.done():
+            code = AuthorizationCodeResult(code=values.get("code", ""), state=self._state, iss=values.get("iss"))
+            self._result.set_result(code)
+        return "You are signed in. You can close this window."

@@ -1,203 +1,558 @@
-"""Keeps one server connected: from the first call, again after an end, with growing pauses."""
+"""One session with a server, over pipes or Streamable HTTP: requests, questions, and failures in words."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
+import os
+import re
+import sys
+import threading
 import time
-from collections.abc import Awaitable, Callable
-from math import ceil
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import AsyncExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any, NamedTuple, TextIO, cast
+from urllib.parse import urlsplit
 
-from localmcp.errors import LocalMCPError, Unavailable
-from localmcp.hub.auth import LoginNeeded
-from localmcp.hub.connection import Connection, SessionLost
-from localmcp.hub.program import ServerLog
-from localmcp.schemas import Json
-from localmcp.tools import ReportProgress, person_asker
+import anyio
+import httpx2
+import mcp_types as types
+from mcp.client import stdio
+from mcp.client.session import ClientRequestContext, ClientSession, IncomingMessage
+from mcp.client.streamable_http import streamable_http_client
+from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost, ToolsListChanged, listen
+from mcp.shared.dispatcher import CallOptions
+from mcp.shared.exceptions import MCPError
+from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import BaseModel, ConfigDict, ValidationError
 
-if TYPE_CHECKING:
-    from localmcp.hub.servers import McpServer
+from localmcp.errors import InvalidInput, LocalMCPError, MissingCapability, Unavailable
+from localmcp.files import make_private_folder, open_private
+from localmcp.http import LOOPBACK
+from localmcp.hub.auth import kept_login, login_needed
+from localmcp.hub.entries import Launch, ServerEntry, SessionLost, prepare
+from localmcp.humanize import cut_to
+from localmcp.schemas import Json, compact_json, list_of, mapping_of, without_surrogates
+from localmcp.tools import INPUT_KEY, AskPerson, ReportProgress, current_scope, person_asker
+from localmcp.version import __version__
+from localmcp.visible_text import visible
 
 log = logging.getLogger(__name__)
+# They log tracebacks of what a call or the server's own log says in a sentence.
+for name in ("mcp.client.streamable_http", "mcp.client.stdio"):
+    logging.getLogger(name).setLevel(logging.CRITICAL)
 
-LONGEST_PAUSE = 60.0
+# Clients give localmcp two seconds to end, and the SDK would wait four for one stubborn server.
+stdio.PROCESS_TERMINATION_TIMEOUT = stdio.FORCE_KILL_TIMEOUT = 0.5
+
+LISTS = {
+    "tools": "tools/list",
+    "resources": "resources/list",
+    "resourceTemplates": "resources/templates/list",
+    "prompts": "prompts/list",
+}
+"""What a server offers: key of the answer -> request."""
+MOST_PAGES = 100
+PROBE_SECONDS, CLOSING_SECONDS = 3.0, 4.0
+"""Seconds for an answer after a call has timed out, before a server counts as stuck; and to end."""
+MAX_ANSWER = 5 * 1024 * 1024
+"""Characters of one answer as JSON: no model reads more, and every copy of it takes memory."""
+MOST_ROUNDS = 10
+"""How often one call may ask the person."""
+MAX_EVENT = 64 * 1024 * 1024
+MAX_LOG = 1_000_000
+"""Bytes after which a new run of a server begins a new log; a log of twice that gets no more."""
+MOST_SHOWN = 2_000
+"""Characters of a message of the server in an error of ours."""
+_OTHER_ERA = (types.METHOD_NOT_FOUND, types.INVALID_REQUEST, types.INVALID_PARAMS, types.UNSUPPORTED_PROTOCOL_VERSION)
+_BROKEN_OFF = re.compile(r"Connection closed|SSE stream (failed|ended)|server answered a request with 202")
+
+# Variables that programs need to work at all, besides those that the SDK passes on. Keys and tokens in localmcp's own
+# environment are not passed on.
+_INHERITED = (
+    "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS",
+    "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy",
+    "COMSPEC", "WINDIR", "TMP", "PROGRAMFILES", "PROGRAMDATA",
+)  # fmt: skip
+# Applications started from the desktop do not have the PATH of a shell.
+_USUAL_PLACES = ("/opt/homebrew/bin", "/usr/local/bin", "~/.local/bin", "~/.cargo/bin", "~/.bun/bin", "~/.deno/bin")
 
 
-class ServerClient:
-    """The connections of one server, one after the other. Lives in one event loop."""
+class ServerLog:
+    """What one run of a server writes to stderr: kept in a file of bounded size, without the secrets it got."""
 
-    def __init__(self, server: McpServer, server_log: ServerLog) -> None:
-        self.entry = server.entry
-        self._server = server
-        self._log = server_log
-        self._connection: Connection | None = None
-        self._opening: asyncio.Task[Connection] | None = None
-        self._listing: asyncio.Task[None] | None = None
-        self._stale: set[str] = set()
-        """Lists to ask for again."""
-        self._asks = False
-        self._used: Connection | None = None
-        """The connection that did more than list: its server may remember something."""
-        self._failures = 0
-        """Starts that failed and connections that broke, since the last call that was answered."""
-        self._last_failure, self._failed_at = "", 0.0
-        self._ended: Connection | None = None
-        """The last connection whose end was counted."""
+    def __init__(self, path: Path, secrets: tuple[str, ...], title: str) -> None:
+        """Begin a new run; a file that has grown too long is emptied."""
+        self.path = path
+        self.last_line = ""
+        self._secrets = secrets
+        self._ended = threading.Event()
+        with suppress(OSError):
+            if self.path.stat().st_size > MAX_LOG:
+                self.path.unlink()
+        self._write(f"--- {time.strftime('%Y-%m-%d %H:%M:%S')} {title}\n")
+
+    @contextmanager
+    def pipe(self) -> Generator[TextIO]:
+        """Yield what a program gets as its stderr; what comes is kept until the last program that has it ends."""
+        reading, writing = os.pipe()
+        threading.Thread(target=self._keep, args=(reading,), name=f"log {self.path.name}", daemon=True).start()
+        with open(writing, "w", encoding="utf-8") as errors:
+            yield errors
+
+    def _keep(self, reading: int) -> None:
+        begun = b""
+        with open(reading, "rb", buffering=0) as pipe:
+            while piece := pipe.read(65536):
+                whole, newline, rest = piece.rpartition(b"\n")
+                if newline:
+                    self.add(begun + whole)
+                    begun = b""
+                begun = (begun + rest)[:MAX_LOG]
+        self.add(begun)
+        self._ended.set()
+
+    def add(self, lines: bytes) -> None:
+        """Keep lines of the server, also such as are no UTF-8."""
+        text = self._masked(lines.decode("utf-8", "replace").rstrip())
+        if text:
+            self.last_line = visible(text.splitlines()[-1].strip())[:300]
+            self._write(f"{text}\n")
+
+    async def last_words(self) -> str:
+        """Return the last line, for an error's hint; a server that has just ended may still be heard."""
+        await asyncio.to_thread(self._ended.wait, 0.3)
+        return f"Its last words: “{self.last_line}”." if self.last_line else ""
+
+    def shown(self, text: str) -> str:
+        """Return a message of the server for people and models: short, no secrets or control characters."""
+        return visible(self._masked(text[: 2 * MOST_SHOWN]), newlines=True)[:MOST_SHOWN]
+
+    def _masked(self, text: str) -> str:
+        for secret in self._secrets:
+            text = text.replace(secret, "***")
+        return text
+
+    def _write(self, text: str) -> None:
+        try:
+            make_private_folder(self.path.parent)
+            with open(self.path, "a", encoding="utf-8", errors="replace", opener=open_private) as file:
+                if file.tell() < 2 * MAX_LOG:
+                    file.write(text)
+        except OSError as error:
+            log.info("%s cannot be written: %s", self.path, error)
+
+
+def child_environment(given: Mapping[str, str]) -> dict[str, str]:
+    """Return what a server sees besides what the SDK passes on: the machine's settings and those of its entry."""
+    environment = {name: os.environ[name] for name in _INHERITED if name in os.environ}
+    if sys.platform != "win32":
+        places = [*os.environ.get("PATH", os.defpath).split(os.pathsep), *map(os.path.expanduser, _USUAL_PLACES)]
+        environment["PATH"] = os.pathsep.join(dict.fromkeys(places))
+    return {**environment, **given}
+
+
+class _Whole(BaseModel):
+    """A result exactly as the server sent it."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+class _Dispatcher(JSONRPCDispatcher[Any]):
+    """Says when no answer can come any more, and keeps lists of tools from the SDK's check.
+
+    One wrong tool would cost all others of its server.
+    """
+
+    on_end: Callable[[], None]
+
+    async def run(self, *arguments: Any, **options: Any) -> None:
+        try:
+            await super().run(*arguments, **options)
+        finally:
+            self.on_end()
+
+    async def send_raw_request(
+        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None, **more: Any
+    ) -> Json:
+        result: Json = await super().send_raw_request(method, params, opts, **more)
+        if method == "tools/list":
+            return {**result, "tools": [], "_meta": {"tools": list_of(result.get("tools"))}}
+        return result
+
+
+class _RunningCall(NamedTuple):
+    """A call that waits for the server."""
+
+    clock: asyncio.Timeout
+    seconds: float
+    ask: AskPerson | None
+    caller: str
+
+
+class Connection:
+    """One session with a server: opened once, used by many calls at a time, closed once. Lives in one event loop."""
+
+    def __init__(
+        self, entry: ServerEntry, log_path: Path, on_change: Callable[[set[str]], None] = lambda _: None
+    ) -> None:
+        """`on_change` is called with the kinds of LISTS that have changed."""
+        self.entry = entry
+        self._log_path = log_path
+        self._log: ServerLog
+        self._on_change = on_change
+        self._calls: list[_RunningCall] = []
+        self._questions = 0
+        """Those that wait for the person."""
+        self._session: ClientSession
+        self._status = 0
+        """Of the last answer over HTTP."""
+        self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._leave = asyncio.Event()
+        self._life: asyncio.Task[None] | None = None
+        self._life_scope = anyio.CancelScope()
+        self._probing: asyncio.Task[None] | None = None
+        self._session_lost = False
+        self._refusal: Unavailable | None = None
+        """Why requests can no longer be signed."""
 
     @property
     def alive(self) -> bool:
-        """Whether a call would find the server running."""
-        return self._connection is not None and self._connection.alive
+        """Whether calls can be sent."""
+        return self._opened.done() and not self._leave.is_set()
 
-    @property
-    def condition(self) -> str:
-        """`running`, `starting` or `stopped`."""
-        return "running" if self.alive else ("starting" if self._opening is not None else "stopped")
+    # ------------------------------------------------------------ life
 
-    @property
-    def pause(self) -> float:
-        """Seconds until the next start is tried: none after a first failure, then 1, 2, 4, ... 60."""
-        if self._failures < 2:
-            return 0.0
-        return max(0.0, self._failed_at + min(2.0 ** (self._failures - 2), LONGEST_PAUSE) - time.monotonic())
-
-    async def call(
-        self, tool: str, arguments: Json, seconds: float | None = None, progress: ReportProgress | None = None
-    ) -> Json:
-        """Return the raw result of a call, within `seconds` (None: the limit of the entry).
-
-        A call that broke off is not repeated, since it may have done its work.
+    async def open(self) -> None:
+        """Start or reach the server and shake hands.
 
         Raises:
-            LocalMCPError: as `connect`, `McpServer.check_approved` and `Connection.call_tool`.
+            ConfigurationError: a variable of the entry is not set.
+            Unavailable: it does not start, is not reached, or does not answer within `startTimeout`.
         """
-
-        async def call_approved(connection: Connection) -> Json:
-            self._server.check_approved(tool)
-            return await connection.call_tool(tool, arguments, seconds, progress)
-
-        result = await self._use(call_approved)
-        self._failures = 0
-        return result
-
-    async def ask(self, method: str, params: Json) -> Json:
-        """Return the raw result of a request that calls no tool, as `Connection.ask`."""
-        return await self._use(lambda connection: connection.ask(method, params))
-
-    async def refresh(self) -> None:
-        """Connect if need be, and ask for what it offers.
-
-        Raises:
-            LocalMCPError: as `connect`, or the tools cannot be listed.
-        """
-        was_alive = self.alive
+        launch = prepare(self.entry)
+        self._log = ServerLog(self._log_path, launch.secrets, self.entry.where)
+        # Streams and cancel scopes must be left by the task that entered them, so one task holds them all its life.
+        self._life = asyncio.create_task(self._live(launch), name=f"mcp-server {self.entry.name}")
         try:
-            connection = await self.connect()
-            if was_alive:
-                self._server.learn(await connection.list_tools())
-        except SessionLost:
-            await self.connect()
-        if self._listing is not None:
-            await asyncio.wait({self._listing}, timeout=self.entry.start_seconds)
-
-    async def _use(self, request: Callable[[Connection], Awaitable[Json]]) -> Json:
-        """Send a request, and again if the server had forgotten the session before it read it."""
-        try:
-            return await self._use_once(request)
-        except SessionLost:
-            return await self._use_once(request)
-
-    async def _use_once(self, request: Callable[[Connection], Awaitable[Json]]) -> Json:
-        connection = self._used = await self.connect()
-        try:
-            return await request(connection)
-        except SessionLost:
+            async with asyncio.timeout(self.entry.startTimeout):
+                await asyncio.shield(self._opened)
+        except TimeoutError:
+            await self.close()
+            raise await self._unavailable(
+                f"did not answer within {self.entry.startTimeout:g} seconds of its start"
+            ) from None
+        except BaseException:
+            await self.close()
             raise
-        except Unavailable as error:
-            # Of all the requests that an end interrupts, the first counts.
-            if not connection.alive and connection is not self._ended:
-                self._ended = connection
-                self._note_failure(f"{error.message} Its log: {self._log.path}")
-            raise
-
-    async def connect(self) -> Connection:
-        """Return the live connection. If there is none, one caller opens it for all.
-
-        Raises:
-            LocalMCPError: as `Connection.open`, or the server pauses after failures.
-        """
-        # The handshake tells the server whether it may ask the person: if any client has offered that by then. One that
-        # was told no is started again for the first client that offers it, unless it has done something for another.
-        self._asks = self._asks or person_asker() is not None
-        connection = self._connection
-        may_ask = connection is None or connection.asks or not self._asks or connection is self._used
-        if connection is not None and connection.alive and may_ask:
-            return connection
-        if self._opening is None:
-            if (pause := self.pause) > 0:
-                failed = f"failed {self._failures} times and is started again in {ceil(pause)} s at the earliest"
-                hint = f"The last time: {self._last_failure}"
-                raise Unavailable(f"The MCP server '{self.entry.name}' {failed}.", hint=hint)
-            self._opening = asyncio.create_task(self._open(connection))
-            self._opening.add_done_callback(self._opened)
-        # A caller that gives up must not end the start for the others.
-        return await asyncio.shield(self._opening)
 
     async def close(self) -> None:
-        """End the connection, and a start that is under way."""
-        tasks: list[asyncio.Task[Any]] = [task for task in (self._opening, self._listing) if task is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        if self._connection is not None:
-            await self._connection.close()
+        """End the connection, and the server if we started it. Never fails, and takes CLOSING_SECONDS at most."""
+        self._leave.set()
+        if self._life is None:
+            return
+        if not self._opened.done():
+            # It waits for an answer of the server, not for `_leave`.
+            self._life_scope.cancel()
+        await asyncio.wait({self._life}, timeout=CLOSING_SECONDS)
 
-    async def _open(self, old: Connection | None) -> Connection:
-        if old is not None:
-            await old.close()
-        connection = Connection(self.entry, self._log, self._note_change, self._asks)
+    async def _live(self, launch: Launch) -> None:
         try:
-            await connection.open()
-            listed = await connection.list_tools()
-        except BaseException as error:
-            await connection.close()
-            if isinstance(error, LocalMCPError):
-                if not isinstance(error, LoginNeeded):
-                    # The person may sign in at any moment.
-                    self._note_failure(" ".join(filter(None, (error.message, error.hint))))
-                self._server.fail(error)
-            raise
-        self._connection = connection
-        self._server.learn(listed)
-        # No call waits for its resources and prompts.
-        self._note_change("offers")
-        return connection
-
-    def _opened(self, task: asyncio.Task[Connection]) -> None:
-        self._opening = None
-        if not task.cancelled():
+            with self._life_scope:
+                async with AsyncExitStack() as stack:
+                    await self._enter(stack, launch)
+                    self._opened.set_result(None)
+                    await self._leave.wait()
+        except Exception as error:
+            log.info("the connection to the MCP server '%s' ended: %s", self.entry.name, error)
+            if not self._opened.done():
+                self._opened.set_exception(await self._explain("the handshake", _innermost(error)))
+        finally:
+            self._leave.set()
+            if not self._opened.done():
+                self._opened.set_exception(Unavailable(f"The start of the MCP server '{self.entry.name}' is given up."))
             # Mark the exception as retrieved: maybe nobody waits for it any more.
-            task.exception()
+            self._opened.exception()
 
-    def _note_failure(self, problem: str) -> None:
-        self._failures += 1
-        self._last_failure, self._failed_at = problem, time.monotonic()
+    async def _enter(self, stack: AsyncExitStack, launch: Launch) -> None:
+        if launch.url:
+            client = await stack.enter_async_context(self._http_client(launch))
+            transport = streamable_http_client(launch.url, http_client=client, max_sse_event_size=MAX_EVENT)
+            incoming, outgoing = await stack.enter_async_context(transport)
+        else:
+            program = stdio.StdioServerParameters(
+                command=launch.command,
+                args=list(launch.args),
+                env=child_environment(launch.env),
+                cwd=launch.cwd,
+                encoding_error_handler="replace",
+            )
+            with self._log.pipe() as errors:
+                incoming, outgoing = await stack.enter_async_context(stdio.stdio_client(program, errors))
+        dispatcher = _Dispatcher(incoming, outgoing)
+        dispatcher.on_end = self._leave.set
+        session = ClientSession(
+            dispatcher=dispatcher,
+            client_info=types.Implementation(name="localmcp", version=__version__),
+            message_handler=self._take_message,
+            # The server is told that the person can be asked if the client that begins it has offered that.
+            elicitation_callback=None if person_asker() is None else self._ask_for_server,
+        )
+        self._session = await stack.enter_async_context(session)
+        try:
+            # Every server of today answers the handshake of 2025, others the discovery of 2026.
+            await session.initialize()
+        except MCPError as error:
+            if error.code not in _OTHER_ERA:
+                raise
+            await session.discover()
+        if session.protocol_version in MODERN_PROTOCOL_VERSIONS:
+            stack.callback(asyncio.create_task(self._listen()).cancel)
 
-    def _note_change(self, changed: str) -> None:
-        """List again what has changed; several notices in a row cause one more listing at most."""
-        self._stale.add(changed)
-        if self._listing is None or self._listing.done():
-            self._listing = asyncio.create_task(self._list())
+    def _http_client(self, launch: Launch) -> httpx2.AsyncClient:
+        async def remember_status(response: httpx2.Response) -> None:
+            self._status = response.status_code
 
-    async def _list(self) -> None:
-        while self._stale and self._connection is not None and self._connection.alive:
-            changed = self._stale.pop()
+        def note_refusal(error: Unavailable) -> None:
+            self._refusal = error
+            self._leave.set()
+
+        return httpx2.AsyncClient(
+            headers=dict(launch.headers),
+            timeout=httpx2.Timeout(self.entry.startTimeout, read=300.0),
+            auth=kept_login(self.entry, launch.url, note_refusal),
+            event_hooks={"response": [remember_status]},
+            # What is meant for this machine must not leave it through a proxy from the environment.
+            trust_env=urlsplit(launch.url).hostname not in LOOPBACK,
+        )
+
+    # ------------------------------------------------------------ what the server says unasked
+
+    async def _take_message(self, message: IncomingMessage) -> None:
+        if isinstance(message, types.ToolListChangedNotification):
+            self._on_change({"tools"})
+        elif isinstance(message, types.ResourceListChangedNotification | types.PromptListChangedNotification):
+            self._on_change(LISTS.keys() - {"tools"})
+        elif isinstance(message, ValidationError):
+            line = str(message.errors()[0]["input"])
+            self._log.add(f"stdout: {line[:500]}".encode(errors="replace"))
+            if '"jsonrpc"' in line:
+                # No banner, but an answer that cannot be read; its request would wait for it in vain.
+                self._leave.set()
+
+    async def _listen(self) -> None:
+        """Take the changes of lists from a server of 2026-07-28, which sends them on a stream."""
+        every: Json = {"tools_list_changed": True, "prompts_list_changed": True, "resources_list_changed": True}
+        try:
+            async with listen(self._session, **every) as changes:
+                async for change in changes:
+                    self._on_change({"tools"} if isinstance(change, ToolsListChanged) else LISTS.keys() - {"tools"})
+        except (MCPError, ListenNotSupportedError, SubscriptionLost, TimeoutError) as error:
+            log.info("the MCP server '%s' does not tell of changes: %s", self.entry.name, error)
+
+    # ------------------------------------------------------------ requests
+
+    async def list_offers(self, kinds: Iterable[str]) -> dict[str, list[Json]]:
+        """Return what the server lists of these kinds, as it describes it; nothing of a kind that it does not know.
+
+        Raises:
+            Unavailable: no answer.
+        """
+        capabilities = self._session.server_capabilities
+        offers: dict[str, list[Json]] = {}
+        for kind in kinds:
+            pages: list[Json] = []
+            is_offered = kind == "tools" or getattr(capabilities, LISTS[kind].partition("/")[0], None) is not None
+            with suppress(_NotKnown):
+                cursor: Any = None
+                while is_offered and len(pages) < MOST_PAGES:
+                    params = {"cursor": cursor} if cursor else {}
+                    pages.append(await self.ask(LISTS[kind], params, self.entry.startTimeout))
+                    cursor = pages[-1].get("nextCursor")
+                    is_offered = bool(cursor)
+            sources = [mapping_of(page.get("_meta")) if kind == "tools" else page for page in pages]
+            items = [item for source in sources for item in list_of(source.get(kind))]
+            offers[kind] = [cast(Json, item) for item in items if isinstance(item, dict)]
+        return offers
+
+    async def call_tool(
+        self, tool: str, arguments: Json, seconds: float | None = None, progress: ReportProgress | None = None
+    ) -> Json:
+        """Return the result as the server sent it: `content`, and perhaps `structuredContent` and `isError`.
+
+        Raises:
+            InvalidInput: the server refuses the call's form.
+            Unavailable: no answer within `seconds` (None: `timeout`), an end in the middle, an answer that is no
+                result or larger than MAX_ANSWER.
+        """
+        params: Json = {"name": tool, "arguments": without_surrogates(arguments)}
+        answer = await self.ask("tools/call", params, seconds, progress)
+        if (size := len(compact_json(answer))) > MAX_ANSWER:
+            problem = f"answered {tool} with {size / 1e6:.0f} MB, and at most {MAX_ANSWER >> 20} MB are taken"
+            message = f"The MCP server '{self.entry.name}' {problem}."
+            raise Unavailable(message, hint="Ask for less: a page, a range, a filter.")
+        return answer
+
+    async def ask(
+        self, method: str, params: Json, seconds: float | None = None, progress: ReportProgress | None = None
+    ) -> Json:
+        """Return the raw result of a request.
+
+        Raises:
+            InvalidInput: the server refuses its form.
+            Unavailable: no answer in time, or an end in the middle.
+        """
+        what = f"the call of {params['name']}" if method == "tools/call" else method
+        seconds = self.entry.timeout if seconds is None else seconds
+        try:
+            answer = await self._send(method, params, seconds, progress)
+            for _ in range(MOST_ROUNDS):
+                if answer.get("resultType") != "input_required":
+                    return answer
+                requests = mapping_of(answer.get("inputRequests"))
+                responses = {key: await self._answer_input(key, request) for key, request in requests.items()}
+                more = {"inputResponses": responses or None, "requestState": answer.get("requestState")}
+                answer = await self._send(method, {**params, **more}, seconds, progress)
+        except (MCPError, TimeoutError, ValueError, anyio.ClosedResourceError, RuntimeError) as error:
+            raise await self._explain(what, error, seconds) from error
+        raise Unavailable(f"The MCP server '{self.entry.name}' asked more than {MOST_ROUNDS} times during {what}.")
+
+    async def _send(self, method: str, params: Json, seconds: float, report: ReportProgress | None) -> Json:
+        async def forward(progress: float, total: float | None, message: str | None) -> None:
+            assert report is not None
+            report(progress, total, message or "")
+
+        request = types.client_request_adapter.validate_python({"method": method, "params": params})
+        # The SDK's time-out begins when the request is written, and a server that does not read can prevent that.
+        async with asyncio.timeout(seconds) as clock:
+            call = _RunningCall(clock, seconds, person_asker(), current_scope().caller)
+            self._calls.append(call)
             try:
-                if changed == "tools":
-                    self._server.learn(await self._connection.list_tools())
-                else:
-                    self._server.learn_offers(await self._connection.list_offers())
-            except LocalMCPError as error:
-                level = logging.WARNING if changed == "tools" else logging.INFO
-                log.log(level, "the changed %s of '%s' cannot be listed: %s", changed, self.entry.name, error)
+                progress = None if report is None else forward
+                result = await self._session.send_request(request, _Whole, progress_callback=progress)
+            finally:
+                self._calls.remove(call)
+        return result.model_extra or {}
+
+    # ------------------------------------------------------------ questions to the person
+
+    async def _answer_input(self, key: str, request: Json) -> Json:
+        """Return the person's answer to a question in an unfinished result, as servers of 2026-07-28 ask."""
+        if request.get("method") != "elicitation/create":
+            raise Unavailable(f"The MCP server '{self.entry.name}' asked for what is not passed on: {request}.")
+        ask = person_asker()
+        if ask is None:
+            problem = "asked the person a question, which this client cannot show"
+            raise MissingCapability(f"The MCP server '{self.entry.name}' {problem}.")
+        params = mapping_of(request.get("params"))
+        return await asyncio.wrap_future(ask({**params, "_meta": {**mapping_of(params.get("_meta")), INPUT_KEY: key}}))
+
+    async def _ask_for_server(
+        self, context: ClientRequestContext, params: types.ElicitRequestParams
+    ) -> types.ElicitResult | types.ErrorData:
+        """Ask the client whose call it is, while the clocks of all calls stand still.
+
+        The question does not say which call it belongs to, so all running calls must be of one caller.
+        """
+        call = self._calls[-1] if len({running.caller for running in self._calls}) == 1 else None
+        if call is None or call.ask is None:
+            return types.ErrorData(code=types.INVALID_REQUEST, message="There is no client that could ask the person.")
+        self._questions += 1
+        for running in self._calls:
+            running.clock.reschedule(None)
+        try:
+            question = params.model_dump(by_alias=True, mode="json", exclude_none=True)
+            return types.ElicitResult.model_validate(await asyncio.wrap_future(call.ask(question)))
+        except (LocalMCPError, MCPError, ValidationError) as error:
+            log.info("a question to the person failed: %s", error)
+            return types.ErrorData(code=types.INVALID_REQUEST, message=str(error))
+        finally:
+            self._questions -= 1
+            for running in self._calls if not self._questions else ():
+                running.clock.reschedule(asyncio.get_running_loop().time() + running.seconds)
+
+    # ------------------------------------------------------------ failures in words
+
+    async def _explain(self, what: str, error: BaseException, seconds: float = 0.0) -> LocalMCPError:
+        """Return why a request, or the start, failed."""
+        if self._refusal is not None or self._status == 401:
+            return self._refusal or login_needed(self.entry)
+        if isinstance(error, LocalMCPError):
+            return error
+        if isinstance(error, TimeoutError):
+            self._probing = asyncio.create_task(self._probe())
+            hint = f"It may need more: set its `{'startTimeout' if what in LISTS.values() else 'timeout'}`."
+            return await self._unavailable(f"did not answer {what} within {round(seconds, 1):g} seconds", hint)
+        if self._session_lost and not what.startswith("the call"):
+            # Another request has ended this connection. A call may have done its work and is not repeated.
+            return SessionLost(f"The MCP server '{self.entry.name}' has forgotten the session of {what}.")
+        if isinstance(error, MCPError) and not (
+            # Its code, -32000, is also how most servers refuse a call.
+            error.code == types.CONNECTION_CLOSED and _BROKEN_OFF.match(error.message)
+        ):
+            return self._explain_refusal(what, error)
+        if isinstance(error, httpx2.HTTPError):
+            reason = self._log.shown(str(error)) or type(error).__name__
+            return await self._unavailable(f"cannot be reached at {self.entry.where}: {reason}")
+        if isinstance(error, OSError):
+            problem = f"cannot be started: {error.strerror or error}: {error.filename or self.entry.where}"
+            return await self._unavailable(problem, "Is it installed? If so, write its whole path as the command.")
+        if isinstance(error, ValueError):
+            slip = error.errors()[0] if isinstance(error, ValidationError) else None
+            problem = f"{'.'.join(map(str, slip['loc']))}: {slip['msg']}" if slip else str(error)
+            message = f"answered {what} with something that is no MCP result ({self._log.shown(problem)[:200]})"
+            return Unavailable(f"The MCP server '{self.entry.name}' {message}.")
+        # No later call may use this connection, though it may not have ended yet.
+        self._leave.set()
+        again = "The next call reaches for it again." if self._status else "The next call starts it again."
+        return await self._unavailable(f"ended during {what}", again)
+
+    def _explain_refusal(self, what: str, error: MCPError) -> LocalMCPError:
+        reason, data = error.message, error.data
+        if data not in (None, "", {}, []):
+            text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False, default=str)
+            reason = f"{reason} ({cut_to(text, 500)})" if text not in reason else reason
+        status = f" (HTTP {self._status})" if self._status >= 400 else ""
+        message = f"The MCP server '{self.entry.name}' refused {what}: {self._log.shown(reason)}{status}"
+        read = (types.INVALID_PARAMS, types.METHOD_NOT_FOUND, types.MISSING_REQUIRED_CLIENT_CAPABILITY)
+        if self._status in (400, 404) and error.code not in (*read, types.UNSUPPORTED_PROTOCOL_VERSION):
+            # A server that was started again refuses our old session: with 404, says the protocol, many with 400.
+            self._session_lost = True
+            self._leave.set()
+            return SessionLost(message)
+        if error.code == types.MISSING_REQUIRED_CLIENT_CAPABILITY:
+            required = mapping_of(mapping_of(error.data).get("requiredCapabilities"))
+            return MissingCapability(message, capability=next(iter(required), "elicitation"))
+        if error.code == types.METHOD_NOT_FOUND:
+            return _NotKnown(message)
+        return (InvalidInput if error.code == types.INVALID_PARAMS else Unavailable)(message)
+
+    async def _probe(self) -> None:
+        """After a time-out, end a server that answers nothing any more, so that the next call starts it again."""
+        try:
+            async with asyncio.timeout(PROBE_SECONDS):
+                await self._session.list_tools()
+        except TimeoutError:
+            self._log.add(b"localmcp: it does not answer any more and is ended")
+            self._leave.set()
+        except Exception as error:
+            # Any answer shows that it lives, and an end is reported elsewhere.
+            log.debug("the MCP server '%s' answered with %s", self.entry.name, error)
+
+    async def _unavailable(self, problem: str, hint: str = "") -> Unavailable:
+        words = [hint] if self.entry.url else [hint, await self._log.last_words(), f"Its log: {self._log.path}"]
+        return Unavailable(f"The MCP server '{self.entry.name}' {problem}.", hint=" ".join(filter(None, words)) or None)
+
+
+class _NotKnown(InvalidInput):
+    """The server does not know such requests."""
+
+
+def _innermost(error: BaseException) -> BaseException:
+    """Return the first error that a group of them was made of."""
+    while isinstance(error, BaseExceptionGroup):
+        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
+    return error

@@ -19,53 +19,6 @@ MCP_SERVERS, SERVERS, CONTEXT_SERVERS, CODEX_SERVERS = "mcpServers", "servers", 
 TABLES = (MCP_SERVERS, SERVERS, CONTEXT_SERVERS, CODEX_SERVERS)
 """The table of servers: of most clients, of VS Code, of Zed, of Codex."""
 
-_FILTERS = {
-    "enabled_tools": "include", "includeTools": "include",
-    "disabled_tools": "exclude", "excludeTools": "exclude", "disabledTools": "exclude",
-}  # fmt: skip
-
-_STRING_OR_COMMENT = re.compile(r'"(?:\\.|[^"\\])*"|//[^\n]*|/\*.*?\*/', re.S)
-_STRING_OR_LAST_COMMA = re.compile(r'"(?:\\.|[^"\\])*"|,(?=\s*[}\]])')
-
-
-@dataclass(frozen=True, slots=True)
-class ClientFile:
-    """One file in which a client may keep its servers."""
-
-    client: str
-    """As people write it on the command line: `claude-desktop`."""
-    title: str
-    path: Path
-    table: str
-    """The key of the file that holds the servers."""
-    project: bool = False
-    """Belongs to a working folder, not to the person: it may come from a clone, and is never read unasked."""
-
-    @property
-    def is_toml(self) -> bool:
-        return self.path.suffix == ".toml"
-
-
-def client_files(client: str | None = None, *, project: Path | None = None) -> list[ClientFile]:
-    """Return where a client (every client for None) may keep its servers on this system, the likeliest place first.
-
-    Args:
-        project: also the files that clients read from this working folder.
-
-    Raises:
-        InvalidInput: no client is called so.
-    """
-    table = _client_paths(project)
-    if client is not None and client not in _TITLES:
-        raise InvalidInput(f"No client is called '{client}'.", hint=f"Known clients: {', '.join(_TITLES)}.")
-    return [entry for entry in table if client in (None, entry.client)]
-
-
-def client_names() -> list[str]:
-    """Return the clients whose files are known."""
-    return list(_TITLES)
-
-
 _TITLES = {
     "claude-desktop": "Claude Desktop",
     "claude-code": "Claude Code",
@@ -76,43 +29,73 @@ _TITLES = {
     "gemini": "Gemini CLI",
     "codex": "Codex",
 }
+_RENAMED = {
+    "httpUrl": "url", "serverUrl": "url", "http_headers": "headers",
+    "startup_timeout_sec": "startTimeout", "tool_timeout_sec": "timeout",
+}  # fmt: skip
+_FILTERS = {
+    "enabled_tools": "include", "includeTools": "include",
+    "disabled_tools": "exclude", "excludeTools": "exclude", "disabledTools": "exclude",
+}  # fmt: skip
+_STRING_OR_COMMENT = re.compile(r'"(?:\\.|[^"\\])*"|//[^\n]*|/\*.*?\*/', re.S)
+_STRING_OR_LAST_COMMA = re.compile(r'"(?:\\.|[^"\\])*"|,(?=\s*[}\]])')
 
 
-def _client_paths(project: Path | None) -> list[ClientFile]:
-    home = Path.home()
-    applications = _application_directory()
-    configurations: list[tuple[str, Path, str]] = [
-        *(("claude-desktop", folder / "claude_desktop_config.json", MCP_SERVERS) for folder in _claude_folders()),
-        ("claude-code", _folder("CLAUDE_CONFIG_DIR", home) / ".claude.json", MCP_SERVERS),
-        ("cursor", home / ".cursor" / "mcp.json", MCP_SERVERS),
-        ("vscode", applications / "Code" / "User" / "mcp.json", SERVERS),
-        ("vscode", applications / "Code - Insiders" / "User" / "mcp.json", SERVERS),
-        ("windsurf", home / ".codeium" / "windsurf" / "mcp_config.json", MCP_SERVERS),
-        ("zed", _zed_folder() / "settings.json", CONTEXT_SERVERS),
-        ("gemini", home / ".gemini" / "settings.json", MCP_SERVERS),
-        ("codex", _folder("CODEX_HOME", home / ".codex") / "config.toml", CODEX_SERVERS),
+@dataclass(frozen=True, slots=True)
+class ClientFile:
+    """One file in which a client may keep its servers."""
+
+    client: str
+    """As people write it on the command line: `claude-desktop`."""
+    path: Path
+    table: str
+    """The key of the file that holds the servers."""
+
+    @property
+    def title(self) -> str:
+        """The client's name for people, or that of the file."""
+        return _TITLES.get(self.client, self.path.name)
+
+
+def client_names() -> list[str]:
+    """Return the clients whose files are known."""
+    return list(_TITLES)
+
+
+def client_files(client: str | None = None) -> list[ClientFile]:
+    """Return where a client (every client for None) may keep its servers on this system, the likeliest place first.
+
+    Raises:
+        InvalidInput: no client is called so.
+    """
+    if client is not None and client not in _TITLES:
+        raise InvalidInput(f"No client is called '{client}'.", hint=f"Known clients: {', '.join(_TITLES)}.")
+    home, applications = Path.home(), _applications()
+    zed = home / ".config" / "zed" if sys.platform == "darwin" else applications / "zed"
+    files = [
+        *(ClientFile("claude-desktop", folder / "claude_desktop_config.json", MCP_SERVERS) for folder in _claude()),
+        ClientFile("claude-code", _folder("CLAUDE_CONFIG_DIR", home) / ".claude.json", MCP_SERVERS),
+        ClientFile("cursor", home / ".cursor" / "mcp.json", MCP_SERVERS),
+        ClientFile("vscode", applications / "Code" / "User" / "mcp.json", SERVERS),
+        ClientFile("vscode", applications / "Code - Insiders" / "User" / "mcp.json", SERVERS),
+        ClientFile("windsurf", home / ".codeium" / "windsurf" / "mcp_config.json", MCP_SERVERS),
+        ClientFile("zed", zed / "settings.json", CONTEXT_SERVERS),
+        ClientFile("gemini", home / ".gemini" / "settings.json", MCP_SERVERS),
+        ClientFile("codex", _folder("CODEX_HOME", home / ".codex") / "config.toml", CODEX_SERVERS),
     ]
-    files = [ClientFile(client, _TITLES[client], path, table) for client, path, table in configurations]
-    if project is not None:
-        files += [
-            ClientFile("claude-code", _TITLES["claude-code"], project / ".mcp.json", MCP_SERVERS, True),
-            ClientFile("cursor", _TITLES["cursor"], project / ".cursor" / "mcp.json", MCP_SERVERS, True),
-            ClientFile("vscode", _TITLES["vscode"], project / ".vscode" / "mcp.json", SERVERS, True),
-        ]
-    return files
+    return [file for file in files if client in (None, file.client)]
 
 
-def _claude_folders() -> list[Path]:
+def _claude() -> list[Path]:
     """Builds from Microsoft's store read a folder of the package, and ignore the classic one."""
-    classic = _application_directory() / "Claude"
+    classic = _applications() / "Claude"
     if sys.platform != "win32":
         return [classic]
     packages = _folder("LOCALAPPDATA", Path.home() / "AppData" / "Local") / "Packages"
-    stored = [path / "LocalCache" / "Roaming" / "Claude" for path in sorted(packages.glob("Claude_*"))]
-    return [*stored, classic]
+    return [*(path / "LocalCache" / "Roaming" / "Claude" for path in sorted(packages.glob("Claude_*"))), classic]
 
 
-def _application_directory() -> Path:
+def _applications() -> Path:
     """Return where desktop applications keep their settings."""
     if sys.platform == "win32":
         return _folder("APPDATA", Path.home() / "AppData" / "Roaming")
@@ -121,19 +104,13 @@ def _application_directory() -> Path:
     return _folder("XDG_CONFIG_HOME", Path.home() / ".config")
 
 
-def _zed_folder() -> Path:
-    if sys.platform == "darwin":
-        return Path.home() / ".config" / "zed"
-    return _application_directory() / ("Zed" if sys.platform == "win32" else "zed")
-
-
 def _folder(variable: str, otherwise: Path) -> Path:
     value = os.environ.get(variable, "").strip()
     return expand_home(value) if value else otherwise
 
 
 def read_client(client: str) -> dict[Path, dict[str, Any]]:
-    """Return the servers of a client: file -> name -> entry, as the client has them.
+    """Return the servers of a client: file -> name -> entry.
 
     Raises:
         InvalidInput: no client is called so.
@@ -141,11 +118,11 @@ def read_client(client: str) -> dict[Path, dict[str, Any]]:
         ConfigurationError: a file cannot be read.
     """
     files = client_files(client)
-    existing = [file for file in files if file.path.is_file()]
+    existing = [file.path for file in files if file.path.is_file()]
     if not existing:
         places = "\n".join(f"  {file.path}" for file in files)
         raise NotFound(f"{files[0].title} has no configuration here; looked for:\n{places}")
-    return {client_file.path: servers_in(read_document(client_file.path), client_file.path) for client_file in existing}
+    return {path: servers_in(read_document(path), path) for path in existing}
 
 
 def servers_in(document: Json, path: Path) -> dict[str, Any]:
@@ -154,76 +131,40 @@ def servers_in(document: Json, path: Path) -> dict[str, Any]:
     Raises:
         ConfigurationError: the table of servers is not an object.
     """
-    # VS Code kept its servers in settings.json before it had a file for them.
-    tables = [*(document.get(key) for key in TABLES), mapping_of(document.get("mcp")).get(SERVERS)]
     servers_by_name: dict[str, Any] = {}
-    for table in tables:
-        if table is None:
-            continue
-        if not isinstance(table, dict):
+    for table in (document.get(key) for key in TABLES):
+        if not isinstance(table, dict | None):
             raise ConfigurationError(f"{path}: the table of servers must be an object, not {json_kind(table)}.")
-        for name, entry in cast(Json, table).items():
-            servers_by_name.setdefault(name, _with_env_file(_in_our_words(entry), path))
+        for name, entry in cast("Json", table or {}).items():
+            renamed = _in_our_words(cast(Json, entry)) if isinstance(entry, dict) else entry
+            servers_by_name.setdefault(name, renamed)
     return servers_by_name
 
 
-def _in_our_words(entry: Any) -> Any:
-    """Return the entry with the keys that only some clients use renamed; anything but an object stays as it is."""
-    if not isinstance(entry, dict):
-        return entry
-    entry = dict(cast(Json, entry))
-    command = entry.get("command")
-    if isinstance(command, dict):
-        # Zed once had {"command": {"path", "args", "env"}}.
-        inner = cast(Json, command)
-        entry = {**entry, **inner, "command": inner.get("path", "")}
-        entry.pop("path", None)
-    renamed = {"httpUrl": "url", "serverUrl": "url", "http_headers": "headers"}
-    for old, new in (*renamed.items(), ("startup_timeout_sec", "startTimeout"), ("tool_timeout_sec", "timeout")):
-        if old in entry:
-            entry.setdefault(new, entry.pop(old))
-    return _with_filter(_with_headers_from_variables(entry))
-
-
-def _with_env_file(entry: Any, path: Path) -> Any:
-    """Return the entry with the whole path of its file of variables, which editors look for in the working folder."""
-    env_file = mapping_of(entry).get("envFile")
-    if not isinstance(env_file, str) or not env_file.strip():
-        return entry
-    in_project = path.parent.name in (".vscode", ".cursor") and path.parent.parent != Path.home()
-    folder = path.parent.parent if in_project else path.parent
-    env_file = env_file.replace("${workspaceFolder}", str(folder)) if in_project else env_file
-    return {**entry, "envFile": env_file if env_file.startswith(("~", "${")) else str(folder / env_file)}
-
-
-def _with_headers_from_variables(entry: Json) -> Json:
-    """Return the entry with the headers that Codex reads from variables, as texts that name the variables."""
+def _in_our_words(entry: Json) -> Json:
+    """Return the entry with the keys that only some clients use renamed."""
+    entry = {(_RENAMED.get(key, key)): value for key, value in entry.items()}
+    # Codex reads headers from variables.
     bearer, named = entry.pop("bearer_token_env_var", None), mapping_of(entry.pop("env_http_headers", None))
     headers = {name: f"${{{variable}}}" for name, variable in named.items()}
-    if isinstance(bearer, str) and bearer:
-        headers["Authorization"] = f"Bearer ${{{bearer}}}"
-    return {**entry, "headers": {**headers, **mapping_of(entry.get("headers"))}} if headers else entry
-
-
-def _with_filter(entry: Json) -> Json:
-    """Return the entry with the tools that the client leaves out left out here too."""
+    headers |= {"Authorization": f"Bearer ${{{bearer}}}"} if bearer else {}
+    if headers:
+        entry["headers"] = headers | mapping_of(entry.get("headers"))
+    # Tools that the client leaves out are left out here too.
     filters: Json = {new: entry.pop(old) for old, new in _FILTERS.items() if isinstance(entry.get(old), list)}
-    if isinstance(names := entry.get("tools"), list):
-        filters = {"include": names, **filters}
-        del entry["tools"]
+    if isinstance(entry.get("tools"), list):
+        filters["include"] = entry.pop("tools")
     return {**entry, "tools": filters} if filters and "tools" not in entry else entry
 
 
-def read_document(path: Path, content: bytes | None = None) -> Json:
+def read_document(path: Path) -> Json:
     """Return the file as a table; JSON may have comments and last commas, as several clients allow.
-
-    `content` is what it will hold, where that is not written yet.
 
     Raises:
         ConfigurationError: not to be read, or not a table; names the line.
     """
     try:
-        text = (path.read_bytes() if content is None else content).decode("utf-8-sig")
+        text = path.read_text(encoding="utf-8-sig")
         value: Any = tomllib.loads(text) if path.suffix == ".toml" else _loads_patiently(text)
     except (OSError, ValueError, RecursionError) as error:
         reason = reason_of(error) if isinstance(error, OSError | UnicodeDecodeError) else error

@@ -7,67 +7,123 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, cast
+from typing import Annotated, Any, cast
 from urllib.parse import unquote, urlsplit
 
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+
 from localmcp.config import servers_file
-from localmcp.errors import ConfigurationError
-from localmcp.files import PRIVATE_FILE, expand_home, reason_of, write_atomically
+from localmcp.errors import ConfigurationError, Unavailable
+from localmcp.files import PRIVATE_FILE, write_atomically
 from localmcp.hub.client_configuration import MCP_SERVERS, TABLES, read_document, servers_in
 from localmcp.masking import keys_in_path, mask_arguments, mask_urls, names_secret
 from localmcp.schemas import Json
 
-START_SECONDS, CALL_SECONDS = 30.0, 60.0
 MOST_SECONDS = 999.0
 """From 1000 on a time-out is read as milliseconds, which is what other clients write."""
 
-_STARTING_KEYS = ("command", "args", "env", "envFile", "cwd", "url", "headers", "type")
+_STARTING_KEYS = ("command", "args", "env", "cwd", "url", "headers", "type")
 _HTTP = ("http", "streamable-http", "streamable_http", "streamablehttp")
-_VARIABLE = re.compile(r"\$\{(?:env:)?([^}:]+)(?::-([^}]*))?\}")
-_QUESTION = re.compile(r"\$\{input:[^}]*\}")
-_ASSIGNMENT = re.compile(
-    r"^[ \t]*(?:export[ \t]+)?([A-Za-z_][\w.-]*)[ \t]*=[ \t]*"
-    r"""(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|(.*?))[ \t]*(?:[ \t]#.*)?$""",
-    re.MULTILINE,
-)
+_VARIABLE = re.compile(r"\$\{(?:env:)?([^}]*?)(?::-([^}]*))?\}")
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9-]+")
 _MOST_NAMESPACE = 24
+SHORTEST_SECRET = 6
+
+
+class SessionLost(Unavailable):
+    """A new connection can repeat the request, which the server has refused without reading it."""
+
+
+class LoginNeeded(Unavailable):
+    """The person has to sign in, for the first time or again."""
+
+    def __init__(self, server: str) -> None:
+        super().__init__(
+            f"The MCP server '{server}' asks you to sign in (HTTP 401).",
+            hint=f"Sign in with: localmcp servers login {server}",
+        )
 
 
 # ---------------------------------------------------------------- one server
 
 
-@dataclass(frozen=True, slots=True)
-class ServerEntry:
-    """One server as the file describes it; nothing is expanded yet."""
+class _Part(BaseModel):
+    # The values may be secrets, so no message repeats them.
+    model_config = ConfigDict(frozen=True, coerce_numbers_to_str=True, hide_input_in_errors=True)
 
-    name: str
+
+class ToolFilter(_Part):
+    """Patterns of the server's own tool names."""
+
+    include: list[str] = []
+    """None = all."""
+    exclude: list[str] = []
+
+
+class OAuthClient(_Part):
+    """A client that the person has registered with the service."""
+
+    clientId: str = ""
+    clientSecret: str = ""
+    callbackPort: int = Field(default=0, ge=0, le=65535)
+
+
+Seconds = Annotated[
+    float, Field(gt=0), AfterValidator(lambda value: min(value / 1000 if value > MOST_SECONDS else value, MOST_SECONDS))
+]
+
+
+class ServerEntry(_Part):
+    """One server as the file describes it; nothing is expanded yet. Fields are named as in the file."""
+
+    name: str = Field(min_length=1)
     raw: Json
+    namespace: str
+    type: str = ""
     command: str = ""
-    args: tuple[str, ...] = ()
-    env: Mapping[str, str] = field(default_factory=dict[str, str])
-    env_file: str = ""
-    """A file of `NAME=VALUE` lines, read at the start; `env` wins."""
+    args: list[str] = []
+    env: dict[str, str] = {}
     cwd: str = ""
     url: str = ""
-    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    headers: dict[str, str] = {}
     disabled: bool = False
-    include: tuple[str, ...] = ()
-    """Patterns of the server's own tool names; none = all."""
-    exclude: tuple[str, ...] = ()
-    start_seconds: float = START_SECONDS
-    call_seconds: float = CALL_SECONDS
-    namespace: str = ""
+    enabled: bool = True
+    tools: ToolFilter = ToolFilter()
+    startTimeout: Seconds = 30.0
+    timeout: Seconds = 60.0
+    """Of one call."""
     description: str = ""
     """What it is for, as assistants are told instead of words from its tools' names."""
-    oauth: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Of servers with logins: `clientId`, `clientSecret`, `callbackPort` of a registered client."""
+    oauth: OAuthClient = OAuthClient()
     problem: str = ""
     """Why it cannot be used; empty when it can."""
+
+    @model_validator(mode="after")
+    def _check_kind(self) -> ServerEntry:
+        kind = self.type.lower()
+        if kind == "sse":
+            raise ValueError("the old SSE transport is not spoken; use the server's Streamable HTTP URL with type http")
+        if kind not in ("", "stdio", *_HTTP):
+            raise ValueError(f"type is '{kind}', but must be stdio or http")
+        if not (self.url if kind in _HTTP else self.command if kind else self.command or self.url):
+            raise ValueError(f"no {'url' if kind in _HTTP else 'command' if kind else 'command or url'} is given")
+        if self.command and self.url:
+            raise ValueError("both a command and a url are given; keep one")
+        if self.url and not self.url.startswith(("http://", "https://", "${")):
+            raise ValueError(f"url is '{mask_urls(self.url)}', but must begin with http:// or https://")
+        if self.raw.get("envFile"):
+            raise ValueError("envFile is not read; write its variables into env")
+        return self
+
+    @property
+    def is_off(self) -> bool:
+        """Whether the person has switched it off."""
+        return self.disabled or not self.enabled
 
     @property
     def digest(self) -> str:
@@ -87,129 +143,54 @@ class ServerEntry:
 
     def offers(self, tool: str) -> bool:
         """Return whether the filters let this tool of the server through."""
-        from fnmatch import fnmatchcase
-
-        included = not self.include or any(fnmatchcase(tool, pattern) for pattern in self.include)
-        return included and not any(fnmatchcase(tool, pattern) for pattern in self.exclude)
+        included = not self.tools.include or any(fnmatchcase(tool, pattern) for pattern in self.tools.include)
+        return included and not any(fnmatchcase(tool, pattern) for pattern in self.tools.exclude)
 
 
 def parse_entry(name: str, raw: Any) -> ServerEntry:
     """Return the entry; a mistake becomes its `problem`, so that it does not cost the other servers."""
     if not isinstance(raw, dict):
-        return ServerEntry(name, {}, problem=f"must be an object, not {type(raw).__name__}")
+        problem = f"it must be an object, not {type(raw).__name__}"
+        return ServerEntry.model_construct(name=name, raw={}, namespace=normalise_namespace(name), problem=problem)
     raw = cast(Json, raw)
+    own: Json = {"name": name, "raw": raw, "namespace": normalise_namespace(str(raw.get("namespace") or name))}
     try:
-        if not name.strip():
-            raise ValueError("has no name")
-        return _parse(name, raw)
-    except ValueError as error:
-        return ServerEntry(name, raw, problem=str(error), namespace=normalise_namespace(name))
-
-
-def _parse(name: str, raw: Json) -> ServerEntry:
-    command, url = _text(raw, "command"), _text(raw, "url")
-    _check_kind(_text(raw, "type").lower(), command, url)
-    filters = _table(raw, "tools")
-    return ServerEntry(
-        name,
-        raw,
-        command="" if url else command,
-        args=_texts(raw, "args"),
-        env=_named_texts(raw, "env"),
-        env_file=_text(raw, "envFile"),
-        cwd=_text(raw, "cwd"),
-        url=url,
-        headers=_named_texts(raw, "headers"),
-        disabled=raw.get("disabled") is True or raw.get("enabled") is False,
-        include=_texts(filters, "include"),
-        exclude=_texts(filters, "exclude"),
-        start_seconds=_seconds(raw, "startTimeout", START_SECONDS),
-        call_seconds=_seconds(raw, "timeout", CALL_SECONDS),
-        namespace=normalise_namespace(_text(raw, "namespace") or name),
-        description=_text(raw, "description"),
-        oauth=_oauth(raw),
-    )
-
-
-def _check_kind(kind: str, command: str, url: str) -> None:
-    if kind == "sse":
-        raise ValueError("the old SSE transport is not spoken; use the server's Streamable HTTP URL with type http")
-    if kind not in ("", "stdio", *_HTTP):
-        raise ValueError(f"type is '{kind}', but must be stdio or http")
-    if kind == "stdio" and not command:
-        raise ValueError("has no command")
-    if kind in _HTTP and not url:
-        raise ValueError("has no url")
-    if not command and not url:
-        raise ValueError("has neither a command nor a url")
-    if command and url:
-        raise ValueError("has both a command and a url; keep one")
-    if url and not url.startswith(("http://", "https://", "${")):
-        raise ValueError(f"url is '{mask_urls(url)}', but must begin with http:// or https://")
-
-
-def _value(raw: Json, key: str, kind: type, words: str) -> Any:
-    """Return the value of a key; an empty one where it is missing or null."""
-    value = raw.get(key)
-    if not isinstance(value, kind | None):
-        raise ValueError(f"{key} must be {words}, not {type(value).__name__}")
-    return kind() if value is None else value
-
-
-def _text(raw: Json, key: str) -> str:
-    return _value(raw, key, str, "text").strip()
-
-
-def _texts(raw: Json, key: str) -> tuple[str, ...]:
-    value = raw.get(key)
-    if value is None:
-        return ()
-    if not isinstance(value, list) or not all(isinstance(item, str) for item in cast("list[Any]", value)):
-        raise ValueError(f"{key} must be a list of texts")
-    return tuple(cast("list[str]", value))
-
-
-def _named_texts(raw: Json, key: str) -> dict[str, str]:
-    table = _table(raw, key)
-    for name, value in table.items():
-        if not isinstance(value, str | int | float) or isinstance(value, bool):
-            # The value may be a secret and is not repeated.
-            raise ValueError(f"{key}.{name} must be text, not {type(value).__name__}")
-    return {name: str(value) for name, value in table.items()}
-
-
-def _table(raw: Json, key: str) -> Json:
-    return _value(raw, key, dict, "an object")
-
-
-def _oauth(raw: Json) -> Json:
-    table = _table(raw, "oauth")
-    port = table.get("callbackPort") or 0
-    if type(port) is not int or not 0 <= port <= 65535:
-        raise ValueError(f"oauth.callbackPort is {port!r}, but must be the number of a port")
-    return table
-
-
-def _seconds(raw: Json, key: str, default: float) -> float:
-    value = raw.get(key, default)
-    if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
-        raise ValueError(f"{key} is {value!r}, but must be a number of seconds above 0")
-    return min(value / 1000 if value > MOST_SECONDS else float(value), MOST_SECONDS)
+        given = {key: value for key, value in raw.items() if value is not None and key != "problem"}
+        return ServerEntry.model_validate({**given, **own})
+    except ValidationError as error:
+        slip = error.errors(include_input=False, include_url=False)[0]
+        place, message = ".".join(map(str, slip["loc"])), slip["msg"].removeprefix("Value error, ")
+        return ServerEntry.model_construct(**own, problem=f"{place}: {message}" if place else message)
 
 
 def normalise_namespace(name: str) -> str:
     """`My Server!` -> `My_Server`: letters, digits, `-`, single `_`, 1 to 24 characters."""
     plain = _NOT_IN_NAMES.sub("_", name).strip("_-")
     if not plain or len(plain) > _MOST_NAMESPACE:
-        digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:6]
-        plain = f"{plain[: _MOST_NAMESPACE - 7]}_{digest}".strip("_")
+        plain = f"{plain[: _MOST_NAMESPACE - 7]}_{short_digest(name)}".strip("_")
     return plain
 
 
+def short_digest(name: str) -> str:
+    """Return six hex digits that tell names apart."""
+    return hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:6]
+
+
+def entry_of(command: Sequence[str]) -> Json:
+    """Return the entry of an address, or of a command and its arguments; an empty one for no words.
+
+    A command line that names a file from here runs here: assistants run elsewhere.
+    """
+    if not command:
+        return {}
+    if len(command) == 1 and command[0].startswith(("http://", "https://")):
+        return {"type": "http", "url": command[0]}
+    names = [word.rpartition("=")[2] for word in command]
+    is_from_here = any(name and not os.path.isabs(name) and os.path.exists(name) for name in names)
+    return {"command": command[0], "args": list(command[1:]), **({"cwd": os.getcwd()} if is_from_here else {})}
+
+
 # ---------------------------------------------------------------- ready to start
-
-
-SHORTEST_SECRET = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,11 +225,9 @@ def prepare(entry: ServerEntry) -> Launch:
     """Fill in `${VAR}`, `${env:VAR}` and `${VAR:-default}` from the environment.
 
     Raises:
-        ConfigurationError: a variable without a default is not set, an editor would ask for it, or the file of
-            variables cannot be read; names its place.
+        ConfigurationError: a variable without a default is not set, or the url is no address; names its place.
     """
     filled = partial(_filled, entry.name)
-    cwd, env_file = filled("cwd", entry.cwd), filled("envFile", entry.env_file)
     url = filled("url", entry.url)
     try:
         urlsplit(url)
@@ -256,72 +235,36 @@ def prepare(entry: ServerEntry) -> Launch:
         raise ConfigurationError(
             f"The url of the MCP server '{entry.name}' is no address: {error}.", hint=f"Correct it in {servers_file()}."
         ) from error
-    env = _read_env_file(entry.name, servers_file().parent / expand_home(env_file)) if env_file else {}
     return Launch(
         command=os.path.expanduser(filled("command", entry.command)),
         args=tuple(filled("args", argument) for argument in entry.args),
-        env=env | {name: filled(f"env.{name}", value) for name, value in entry.env.items()},
-        cwd=os.path.expanduser(cwd) if cwd else None,
+        env={name: filled(f"env.{name}", value) for name, value in entry.env.items()},
+        cwd=os.path.expanduser(filled("cwd", entry.cwd)) or None,
         url=url,
         headers={name: filled(f"headers.{name}", value) for name, value in entry.headers.items()},
     )
 
 
-def _read_env_file(server: str, path: Path) -> dict[str, str]:
-    """Return the variables of a file with lines as a shell has them: quotes, comments and `export` are understood."""
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, ValueError) as error:
-        raise ConfigurationError(
-            f"The MCP server '{server}' takes its variables from {path}, which cannot be read: {reason_of(error)}.",
-            hint=f"Correct envFile in {servers_file()}.",
-        ) from error
-    return {name: _unescaped(double) + single + plain for name, double, single, plain in _ASSIGNMENT.findall(text)}
-
-
-def _unescaped(text: str) -> str:
-    return re.sub(r"\\(.)", lambda match: {"n": "\n", "t": "\t", "r": "\r"}.get(match[1], match[1]), text)
-
-
 def _filled(server: str, key: str, text: str) -> str:
-    """Return the text with its variables filled in; one that an editor would ask for is refused."""
-    if question := _QUESTION.search(text):
-        raise ConfigurationError(
-            f"The MCP server '{server}' needs {question[0]}, which only VS Code asks for ({key} in {servers_file()}).",
-            hint="Write the value into the file, or ${NAME} for a variable that is set where localmcp is started.",
-        )
-    return _VARIABLE.sub(lambda match: _variable(server, key, match), text)
+    def variable(match: re.Match[str]) -> str:
+        name, default = match[1], match[2]
+        value = str(Path.home()) if name == "userHome" else os.environ.get(name) or default
+        if value is None:
+            # So does `${input:token}`, for which only VS Code asks the person.
+            raise ConfigurationError(
+                f"The MCP server '{server}' needs the variable {name}, which is not set ({key} in {servers_file()}).",
+                hint="Set it where localmcp is started, or write the value into the file.",
+            )
+        return value
+
+    return _VARIABLE.sub(variable, text)
 
 
-def _variable(server: str, key: str, match: re.Match[str]) -> str:
-    name, default = match[1], match[2]
-    if name == "userHome":
-        return str(Path.home())
-    value = os.environ.get(name) or default
-    if value is None:
-        raise ConfigurationError(
-            f"The MCP server '{server}' needs the variable {name}, which is not set ({key} in {servers_file()}).",
-            hint=f"Set {name} where localmcp is started, or write the value into the file.",
-        )
-    return value
-
-
-def entry_of(command: Sequence[str]) -> Json:
-    """Return the entry of an address, or of a command and its arguments; an empty one for no words.
-
-    A command line that names a file from here runs here: assistants run elsewhere.
-    """
-    if not command:
-        return {}
-    if len(command) == 1 and command[0].startswith(("http://", "https://")):
-        return {"type": "http", "url": command[0]}
-    names = [word.rpartition("=")[2] for word in command]
-    is_from_here = any(name and not os.path.isabs(name) and os.path.exists(name) for name in names)
-    return {"command": command[0], "args": list(command[1:]), **({"cwd": os.getcwd()} if is_from_here else {})}
+# ---------------------------------------------------------------- the file
 
 
 def read_entries() -> list[ServerEntry]:
-    """Return the servers in the user's file, by name; none when there is no file.
+    """Return the servers in the user's file, by name, no two with one namespace; none when there is no file.
 
     Raises:
         ConfigurationError: the file cannot be read.
@@ -329,8 +272,15 @@ def read_entries() -> list[ServerEntry]:
     path = servers_file()
     if not path.exists():
         return []
-    table = servers_in(read_document(path), path)
-    return [parse_entry(name, table[name]) for name in sorted(table)]
+    parsed = [parse_entry(name, raw) for name, raw in servers_in(read_document(path), path).items()]
+    entries: dict[str, ServerEntry] = {}
+    # Of several with one namespace, the one whose name it is keeps it, and the others get a digest.
+    for entry in sorted(parsed, key=lambda entry: (entry.namespace != entry.name, entry.name)):
+        namespace = entry.namespace
+        if namespace in entries:
+            namespace = f"{namespace[:17]}_{short_digest(entry.name)}"
+        entries[namespace] = entry.model_copy(update={"namespace": namespace})
+    return sorted(entries.values(), key=lambda entry: entry.name)
 
 
 def write_entries(changes: Mapping[str, Json | None]) -> Path:
@@ -341,14 +291,9 @@ def write_entries(changes: Mapping[str, Json | None]) -> Path:
     """
     path = servers_file()
     document = read_document(path) if path.exists() else {}
-    table = servers_in(document, path)
-    for name, entry in changes.items():
-        if entry is None:
-            table.pop(name, None)
-        else:
-            table[name] = entry
+    changed = {**servers_in(document, path), **changes}
     document = {key: value for key, value in document.items() if key not in TABLES}
-    document[MCP_SERVERS] = table
+    document[MCP_SERVERS] = {name: entry for name, entry in changed.items() if entry is not None}
     if path.exists():
         # Keys of other services are in it.
         path.chmod(PRIVATE_FILE)

@@ -1,36 +1,47 @@
-"""One MCP server as a provider: listed from the cache of its last run, started by the first call."""
+"""One MCP server: listed from the cache of its last run, started by the first call, kept connected."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import re
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, cast
+from math import ceil
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+from urllib.parse import quote
 
 from localmcp.config import servers_file
-from localmcp.errors import AccessDenied, ConfigurationError, LocalMCPError
-from localmcp.hub.catalog import SEPARATOR, LeftOut, ToolList, describe_left_out, exposed_names, shown_address
-from localmcp.hub.entries import ServerEntry, prepare
+from localmcp.errors import AccessDenied, ConfigurationError, LocalMCPError, Unavailable
+from localmcp.hub.approval import definitions, difference
+from localmcp.hub.entries import LoginNeeded, ServerEntry, SessionLost, prepare, short_digest
 from localmcp.schemas import Json, check_arguments, mapping_of, numbers_from_texts
-from localmcp.tools import Answer, ReportProgress, Scope, Tool, ToolMark, progress_listener
+from localmcp.tools import Answer, ReportProgress, Tool, ToolMark, progress_listener
 from localmcp.visible_text import visible
 
 if TYPE_CHECKING:
-    from localmcp.hub.client import ServerClient
-    from localmcp.hub.introduction import Introduced
+    from localmcp.hub.client import Connection
     from localmcp.hub.servers import McpServers
     from localmcp.own_tools.problems import Problem, ProviderState, State
 
 log = logging.getLogger(__name__)
 
-_OPEN_TO_ALL = ("file:", "http:", "https:")
-"""Links that can be followed without the server."""
+Result = TypeVar("Result")
+
+SEPARATOR = "__"
+SERVER_ADDRESS = "localmcp://server/"
+"""Begins our addresses of servers' resources."""
+LONGEST_PAUSE = 60.0
+MOST_LETTERS = 64
+"""Some clients reject all tools of a server if one name is longer."""
 MOST_DESCRIPTION = 10_000
 """Characters of a tool's description that are shown; known servers use up to 8,000."""
-
-# ---------------------------------------------------------------- tools
+OFFERS = {"resources": "resources", "resourceTemplates": "resources", "prompts": "prompts"}
+"""Kind of a list, besides tools -> how the protocol calls a change of it."""
+_NEEDED = {"resources": "uri", "resourceTemplates": "uriTemplate", "prompts": "name"}
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]+")
 
 
 class RemoteTool(Tool):
@@ -47,7 +58,7 @@ class RemoteTool(Tool):
         # The defaults of the specification: not read-only, destructive, not idempotent, open world.
         self.mark = ToolMark(
             name=name,
-            title=_shown(raw.get("title")) or _shown(hints.get("title")) or _shown(raw.get("name")),
+            title=_shown(raw.get("title")) or _shown(hints.get("title")) or _shown(raw["name"]),
             keywords=(server.entry.name,),
             visible=False,
             read_only=read_only,
@@ -58,10 +69,9 @@ class RemoteTool(Tool):
 
     @cached_property
     def input_schema(self) -> Json:  # pyright: ignore[reportIncompatibleMethodOverride]
-        raw = self.raw["inputSchema"]
-        shown = _with_shown_descriptions(raw)
+        shown = _with_shown_descriptions(self.raw["inputSchema"])
         # With ten thousand tools, equal copies would take memory.
-        return raw if shown == raw else shown
+        return self.raw["inputSchema"] if shown == self.raw["inputSchema"] else shown
 
     def call(self, arguments: Json) -> Answer:
         """Run it there, if the arguments fit its schema; the server is not even started for those that do not.
@@ -72,7 +82,7 @@ class RemoteTool(Tool):
             Unavailable: the server does not start, ends in the middle, or does not answer in time.
         """
         self._server.check_approved(self.raw["name"])
-        began, seconds = time.monotonic(), self._server.entry.call_seconds
+        began, seconds = time.monotonic(), self._server.entry.timeout
         arguments = numbers_from_texts(arguments, self.input_schema)
         check_arguments(self.name, self.input_schema, arguments, seconds=seconds)
         remaining = max(0.1, seconds - (time.monotonic() - began))
@@ -96,176 +106,397 @@ def _with_shown_descriptions(schema: Any) -> Any:
     }
 
 
-def as_answer(result: Json, namespace: str) -> Answer:
-    """Return the whole result: its blocks as `content`, its structured content as `value`.
+def usable_tool(tool: Json) -> Json | None:
+    """Return the tool with an object as its schema, and in each property, as search and clients expect.
 
-    `value` is empty if there is none. Interfaces that show text get that of the blocks. Links to the server's
-    resources become our addresses of them.
+    None if it has no name, or can only be called by clients that know tasks.
     """
-    blocks = tuple(_reachable(block, namespace) for block in cast("list[Json]", result.get("content") or []))
-    text = "\n".join(_block_text(block) for block in blocks)
-    return Answer(
-        mapping_of(result.get("structuredContent")), text, is_error=result.get("isError") is True, content=blocks
-    )
+    name, needs_task = tool.get("name"), mapping_of(tool.get("execution")).get("taskSupport") == "required"
+    if not isinstance(name, str) or not name or needs_task:
+        return None
+    schema = mapping_of(tool.get("inputSchema"))
+    # `true` and `{}` mean the same in JSON Schema.
+    properties = {key: mapping_of(value) for key, value in mapping_of(schema.get("properties")).items()}
+    return {**tool, "inputSchema": {**schema, "type": "object", "properties": properties}}
 
 
-def _reachable(block: Json, namespace: str) -> Json:
-    uri = block.get("uri")
-    if block.get("type") != "resource_link" or not isinstance(uri, str) or uri.startswith(_OPEN_TO_ALL):
-        return block
-    return {**block, "uri": shown_address(namespace, uri)}
+def exposed_names(namespace: str, names: Iterable[str]) -> dict[str, str]:
+    """Return shown name -> the server's own name: `ns__tool`, with letters and a length that every client accepts.
+
+    Of two names that become one, the one that needed no change keeps it, and the other gets a digest.
+    """
+    exposed: dict[str, str] = {}
+    plain = {name: _NOT_IN_NAMES.sub("_", name) or "_" for name in names}
+    for name in sorted(plain, key=lambda name: (plain[name] != name, name)):
+        shown = f"{namespace}{SEPARATOR}{plain[name]}"
+        if len(shown) > MOST_LETTERS or shown in exposed:
+            shown = f"{shown[: MOST_LETTERS - 7]}_{short_digest(name)}"
+        exposed[shown] = name
+    return exposed
 
 
-def _block_text(block: Json) -> str:
-    kind = block.get("type")
-    if kind == "text":
-        return str(block.get("text", ""))
-    if kind == "resource":
-        inner = mapping_of(block.get("resource"))
-        return str(inner.get("text") or f"[resource {inner.get('uri', '')}]")
-    if kind == "resource_link":
-        return f"[link {block.get('uri', '')}]"
-    return f"[{kind} {block.get('mimeType', '')}]".replace(" ]", "]")
+def shown_address(namespace: str, uri: str) -> str:
+    """Return our address of a server's resource."""
+    return f"{SERVER_ADDRESS}{namespace}/{quote(uri, safe='')}"
+
+
+def as_answer(result: Json, namespace: str) -> Answer:
+    """Return the whole result: its blocks as `content`, its structured content as `value`, empty if there is none.
+
+    Interfaces that show text get that of the blocks. Links that only the server can follow become our addresses.
+    """
+    blocks: list[Json] = []
+    texts: list[str] = []
+    for block in cast("list[Json]", result.get("content") or []):
+        kind, uri = block.get("type"), block.get("uri")
+        if kind == "text":
+            texts.append(str(block.get("text", "")))
+        elif kind == "resource":
+            inner = mapping_of(block.get("resource"))
+            texts.append(str(inner.get("text") or f"[resource {inner.get('uri', '')}]"))
+        elif kind == "resource_link":
+            texts.append(f"[link {uri}]")
+            if isinstance(uri, str) and not uri.startswith(("file:", "http:", "https:")):
+                block = {**block, "uri": shown_address(namespace, uri)}
+        else:
+            texts.append(f"[{kind} {block.get('mimeType', '')}]")
+        blocks.append(block)
+    value, is_error = mapping_of(result.get("structuredContent")), result.get("isError") is True
+    return Answer(value, "\n".join(texts), is_error, tuple(blocks))
 
 
 # ---------------------------------------------------------------- one server
 
 
 class McpServer:
-    """The provider `mcp:NAME`. Thread-safe."""
+    """A server of the person's `mcp.json`: its entry, its tools and other offers, and the connection to it.
 
-    only_hidden = True
-    """No tool of another server is in tools/list, so tools/list need not wait for it."""
+    Thread-safe; what is asynchronous runs in the hub's event loop.
+    """
 
-    def __init__(self, entry: ServerEntry, runtime: McpServers) -> None:
+    def __init__(self, entry: ServerEntry, hub: McpServers) -> None:
         self.entry = entry
         self.name = f"mcp:{entry.name}"
+        self.prefix = f"{entry.namespace}{SEPARATOR}"
+        """What the names of its tools begin with."""
         self.listed = threading.Event()
         """Set once its tools are listed, or it is known why they cannot be."""
         self.retired = False
         """Whether its entry has left the file, or has become another."""
         self.failure: LocalMCPError | None = None
         """Why the last start failed; None when it did not."""
-        self._runtime = runtime
-        self._lock = threading.Lock()
-        self._listed: ToolList | None = None
-        self._tools: dict[str, RemoteTool] | None = None
-        self._offers: dict[str, list[Json]] | None = None
+        self._hub = hub
+        self._lock = threading.RLock()
+        self._lists: dict[str, list[Json]] | None = None
+        """What it listed last, kind -> entries; None before the cache was read."""
+        self._tools: dict[str, RemoteTool] = {}
         self._asked = False
         """Whether the server itself has listed its tools in this process."""
-        self._needed = False
-
-    @property
-    def prefix(self) -> str:
-        """What the names of its tools begin with."""
-        return f"{self.entry.namespace}{SEPARATOR}"
+        self._connection: Connection | None = None
+        self._opening = asyncio.Lock()
+        self._stale: set[str] = set()
+        """Lists to ask for again."""
+        self._relisting: asyncio.Task[None] | None = None
+        self._failures, self._failed_at, self._last_failure = 0, 0.0, ""
+        """Starts that failed and connections that broke since the last answer; when, and how."""
 
     @property
     def usable(self) -> bool:
-        return not (self.entry.disabled or self.entry.problem or self.retired)
+        return not (self.entry.is_off or self.entry.problem or self.retired)
 
-    # ------------------------------------------------------------ the protocol of providers
+    @property
+    def needs_start(self) -> bool:
+        """Whether it must be started for its tools to be known: it was never listed, or failed to start."""
+        self._load()
+        return not self.listed.is_set() or self.failure is not None
 
-    def tools(self) -> Iterable[Tool]:
-        """Return the tools it is known to have; none if it fails to start.
-
-        A server that was never listed is started in the background and waited for, but not long.
-        """
-        self._runtime.follow_file()
-        if not self.usable:
-            return ()
-        if self._known() is None or self.failure is not None:
-            self._runtime.wait_for_listing(self)
-        return () if self.failure is not None else tuple((self._known() or {}).values())
+    def tools(self) -> list[RemoteTool]:
+        """Return the tools it is known to have; none if it cannot be used, or failed to start."""
+        self._load()
+        return list(self._tools.values()) if self.usable and self.failure is None else []
 
     def find(self, name: str) -> Tool | None:
-        """Return the tool of that name. For an unknown name of this server its tools are listed once.
+        """Return the tool of that name. For an unknown one of this server its tools are listed once.
 
         Raises:
-            ConfigurationError: the name is this server's, whose entry cannot be used.
-            Unavailable: the name may be this server's, but it does not start.
+            ConfigurationError: its entry cannot be used.
+            Unavailable: it does not start.
         """
-        if not name.startswith(self.prefix) or self.entry.disabled:
-            return None
-        self._runtime.follow_file()
-        if self.retired:
-            return None
-        if self.entry.problem:
-            raise self._unusable()
-        if name not in (self._known() or {}) and not self._asked:
+        self._check_usable()
+        self._load()
+        if name not in self._tools and not self._asked:
             self.refresh()
-        return (self._known() or {}).get(name)
+        return self._tools.get(name)
 
     def call(
         self, tool: str, arguments: Json, seconds: float | None = None, progress: ReportProgress | None = None
     ) -> Json:
-        """Return the raw result of a tool of the server, started if need be, as `ServerClient.call`."""
-        return self._runtime.run(self._client().call(tool, arguments, seconds, progress))
+        """Return the raw result of one of its tools, within `seconds` (None: the limit of the entry).
+
+        A call that broke off is not repeated, since it may have done its work.
+
+        Raises:
+            LocalMCPError: as `check_approved` and `Connection.call_tool`, or it does not start.
+        """
+
+        async def call_approved(connection: Connection) -> Json:
+            # The start may have listed other tools.
+            self.check_approved(tool)
+            return await connection.call_tool(tool, arguments, seconds, progress)
+
+        return self._hub.run(self._use, call_approved)
 
     def ask(self, method: str, params: Json) -> Json:
-        """Return the raw result of a request about its resources or prompts, as `ServerClient.ask`."""
-        return self._runtime.run(self._client().ask(method, params))
+        """Return the raw result of a request about its resources or prompts, as `Connection.ask`."""
 
-    # ------------------------------------------------------------ starting and state
+        async def ask(connection: Connection) -> Json:
+            return await connection.ask(method, params)
+
+        return self._hub.run(self._use, ask)
 
     def refresh(self) -> int:
-        """Start it if need be and read its tools; return how many there are.
+        """Start it if need be and read what it offers; return how many tools there are.
 
         Raises:
             LocalMCPError: it cannot be used, does not start, or does not list its tools.
         """
-        if self.entry.problem:
-            raise self._unusable()
-        self._runtime.run(self._client().refresh())
-        return len(self._known() or ())
+        self._check_usable()
 
-    def start(self) -> None:
-        """Begin to start it, in the background, unless it pauses after failures."""
-        client = self._client()
-        if not client.alive and client.pause == 0:
-            self._runtime.start(_quietly(client))
+        async def list_all(connection: Connection) -> None:
+            self.learn(await connection.list_offers(("tools", *OFFERS)))
+
+        self._hub.run(self._use, list_all)
+        return len(self._tools)
+
+    def _check_usable(self) -> None:
+        if self.entry.problem:
+            raise ConfigurationError(f"The MCP server '{self.entry.name}' cannot be used: {self.entry.problem}.")
+
+    # ------------------------------------------------------------ the connection, in the hub's event loop
+
+    @property
+    def alive(self) -> bool:
+        """Whether a call would find it running."""
+        return self._connection is not None and self._connection.alive
+
+    async def start(self) -> None:
+        """Start it unless it runs or pauses after failures; a failure is only noted."""
+        try:
+            await self._connect()
+        except LocalMCPError as error:
+            log.debug("%s", error)
+
+    async def _use(self, request: Callable[[Connection], Awaitable[Result]], is_repeated: bool = False) -> Result:
+        """Send a request, and again if the server had forgotten the session before it read it."""
+        connection = await self._connect()
+        try:
+            result = await request(connection)
+        except SessionLost:
+            if is_repeated:
+                raise
+            return await self._use(request, True)
+        except Unavailable as error:
+            # Of all the requests that an end interrupts, the first counts.
+            if not connection.alive and connection is self._connection:
+                self._connection = None
+                self._note_failure(error)
+            raise
+        self._failures = 0
+        return result
+
+    async def _connect(self, is_repeated: bool = False) -> Connection:
+        """Return the live connection; if there is none, one caller opens it for all.
+
+        Raises:
+            LocalMCPError: as `Connection.open`, or the server pauses after failures: none after the first, then 1, 2,
+                4, ... 60 seconds.
+        """
+        from localmcp.hub.client import Connection
+
+        async with self._opening:
+            if self._connection is not None and self._connection.alive:
+                return self._connection
+            if self.retired:
+                raise Unavailable(f"The MCP server '{self.entry.name}' is no longer in {servers_file()}.")
+            longest = min(2.0 ** (self._failures - 2), LONGEST_PAUSE) if self._failures > 1 else 0.0
+            if (pause := self._failed_at + longest - time.monotonic()) > 0:
+                problem = f"failed {self._failures} times and is started again in {ceil(pause)} s at the earliest"
+                hint = f"The last time: {self._last_failure}"
+                raise Unavailable(f"The MCP server '{self.entry.name}' {problem}.", hint=hint)
+            connection = Connection(self.entry, self._hub.log_of(self.entry), self._relist)
+            self._connection = connection
+            try:
+                await connection.open()
+                listed = await connection.list_offers(["tools"])
+            except BaseException as error:
+                await connection.close()
+                if isinstance(error, LocalMCPError) and (is_repeated or not isinstance(error, SessionLost)):
+                    self._fail(error)
+                if not isinstance(error, SessionLost) or is_repeated:
+                    raise
+            else:
+                self.learn(listed)
+                # No call waits for its resources and prompts.
+                self._relist(set(OFFERS))
+                return connection
+        return await self._connect(True)
+
+    async def close(self) -> None:
+        """End the connection, and a start that is under way."""
+        if self._relisting is not None:
+            self._relisting.cancel()
+        if self._connection is not None:
+            await self._connection.close()
+
+    def _fail(self, error: LocalMCPError) -> None:
+        if not isinstance(error, LoginNeeded):
+            # The person may sign in at any moment.
+            self._note_failure(error)
+        is_repeated = self.failure is not None and self.failure.message == error.message
+        log.log(logging.INFO if is_repeated else logging.WARNING, "%s", error)
+        self.failure = error
+        self.listed.set()
+
+    def _note_failure(self, error: LocalMCPError) -> None:
+        self._failures += 1
+        self._failed_at, self._last_failure = time.monotonic(), f"{error.message} {error.hint or ''}".strip()
+
+    def _relist(self, kinds: set[str]) -> None:
+        """List again what has changed; several notices in a row cause one more listing at most."""
+        self._stale |= kinds
+        if self._relisting is None or self._relisting.done():
+            self._relisting = asyncio.create_task(self._list_stale())
+
+    async def _list_stale(self) -> None:
+        while self._stale and self._connection is not None and self._connection.alive:
+            kinds, self._stale = self._stale, set()
+            try:
+                self.learn(await self._connection.list_offers(kinds))
+            except LocalMCPError as error:
+                log.warning("the changed %s of '%s' cannot be listed: %s", ", ".join(kinds), self.entry.name, error)
+
+    # ------------------------------------------------------------ what is known of it
+
+    def _load(self) -> dict[str, list[Json]]:
+        """Return what it listed last, in this or another run."""
+        with self._lock:
+            if self._lists is None:
+                self._lists = self._hub.kept.load(self.entry.digest)
+                if "tools" in self._lists:
+                    self._name_tools(self._lists["tools"])
+                    self.listed.set()
+            return self._lists
+
+    def learn(self, offers: dict[str, list[Json]]) -> None:
+        """Take what the server has listed in place of what was known of these kinds."""
+        if "tools" in offers:
+            usable = (usable_tool(tool) for tool in offers["tools"])
+            offers = {**offers, "tools": [tool for tool in usable if tool is not None]}
+        with self._lock:
+            old = self._load()
+            changed = {kind for kind, items in offers.items() if items != old.get(kind, [])}
+            self._lists = {**old, **offers}
+            if "tools" in offers:
+                self._name_tools(offers["tools"])
+                self._asked, self.failure = True, None
+        if changed or not self.listed.is_set():
+            self._hub.kept.save(self.entry.digest, self._lists)
+        if "tools" in offers:
+            self.listed.set()
+        self._hub.tell_changes(changed)
+
+    def _name_tools(self, raws: list[Json]) -> None:
+        """Name the tools that pass the filters, and mark those that are not as the person approved them.
+
+        A tool that did not change stays the same object, so that the ranking keeps what it computed for it.
+        """
+        old = self._tools
+        by_name = {tool["name"]: tool for tool in raws if self.entry.offers(tool["name"])}
+        named = {name: by_name[own] for name, own in exposed_names(self.entry.namespace, by_name).items()}
+        self._tools = {
+            name: old[name] if name in old and old[name].raw == raw else RemoteTool(self, name, raw)
+            for name, raw in named.items()
+        }
+        self._mark_unapproved()
+
+    def _mark_unapproved(self) -> None:
+        unapproved = self._hub.kept.unapproved(self.entry.digest, (self._lists or {}).get("tools", []))
+        for tool in self._tools.values():
+            tool.approved = unapproved.get(tool.raw["name"])
+            what = "Changed since the user approved it" if tool.approved else "Added since the user approved the server"
+            ask = f"ask the user to run: localmcp servers approve {self.entry.name}"
+            tool.notice = f"{what}; {ask}" if tool.approved is not None else ""
+
+    def check_approved(self, raw_name: str) -> None:
+        """Refuse a tool that is not as the person approved it; the approval may have come from another process.
+
+        Asked before a start, and again when the server has listed its tools: it may be another version than last time.
+
+        Raises:
+            AccessDenied: it is not.
+        """
+        with self._lock:
+            tool = next((tool for tool in self._tools.values() if tool.raw["name"] == raw_name), None)
+            if tool is not None and tool.approved is not None:
+                self._mark_unapproved()
+        if tool is not None and tool.approved is not None:
+            what = "has changed" if tool.approved else "was added"
+            raise AccessDenied(
+                f"{tool.name} {what} since the user approved the tools of '{self.entry.name}', and is not run.",
+                hint=f"Ask the user to run: localmcp servers approve {self.entry.name}",
+            )
+
+    def changes(self) -> dict[str, list[str]]:
+        """Return the difference to what was approved, for each tool that has changed or was added: name -> lines."""
+        return {
+            tool.name: difference(tool.name, tool.approved, definitions([tool.raw])[tool.raw["name"]])
+            for tool in self.tools()
+            if tool.approved is not None
+        }
+
+    def approve(self) -> None:
+        """Accept the definitions as they are now.
+
+        Raises:
+            OSError: the state directory cannot be written.
+        """
+        with self._lock:
+            self._hub.kept.approve(self.entry.digest, self._load().get("tools", []))
+            self._mark_unapproved()
+
+    def offered(self, kind: str) -> list[Json]:
+        """Return its known `resources`, `resourceTemplates` or `prompts`, without starting it."""
+        return [offer for offer in self._load().get(kind, []) if isinstance(offer.get(_NEEDED[kind]), str)]
+
+    def prompts(self) -> dict[str, Json]:
+        """Return its known prompts by the names that clients see."""
+        raws = {raw["name"]: raw for raw in self.offered("prompts")}
+        return {shown: raws[name] for shown, name in exposed_names(self.entry.namespace, raws).items()}
+
+    # ------------------------------------------------------------ how it is doing
 
     @property
     def condition(self) -> str:
-        """`running`, `starting`, `stopped`, `not started`, `failed`, `disabled` or `unusable`."""
-        if self.entry.disabled:
-            return "disabled"
-        if self.entry.problem:
-            return "unusable"
+        """`running`, `starting`, `not running`, `failed`, `disabled` or `unusable`."""
+        if self.entry.is_off or self.entry.problem:
+            return "disabled" if self.entry.is_off else "unusable"
         if self.failure is not None:
             return "failed"
-        return self._client().condition if self._needed else "not started"
+        return "running" if self.alive else ("starting" if self._opening.locked() else "not running")
 
     @property
     def known_tools(self) -> int | None:
         """How many tools it is known to offer; None when it was never listed."""
-        tools = self._known() if self.usable else {}
-        return None if tools is None else len(tools)
-
-    @property
-    def left_out(self) -> tuple[LeftOut, ...]:
-        """The tools that it listed last and that cannot be used."""
-        if not self.usable or self._known() is None or self._listed is None:
-            return ()
-        return tuple(entry for entry in self._listed.left_out if self.entry.offers(entry.tool))
-
-    def has_tool_for(self, scope: Scope) -> bool:
-        """Return whether the caller may call one of its tools, as far as they are known."""
-        return scope.tools is None or any(name in scope.tools for name in self._known() or ())
-
-    def introduced(self) -> Introduced:
-        """Return what assistants are told of it."""
-        from localmcp.hub.introduction import Introduced
-
-        names = [tool.raw["name"] for tool in (self._known() or {}).values()]
-        return Introduced(self.entry.name, names, self.entry.description)
+        if not self.usable:
+            return 0
+        return len(self._tools) if "tools" in self._load() else None
 
     def state(self) -> ProviderState:
         """Return how it is doing, without starting it."""
         from localmcp.own_tools.problems import ProviderState
 
         tools, problems = self.known_tools, tuple(self.check())
-        if self.entry.disabled:
+        if self.entry.is_off:
             state: State = "off"
         elif any(problem.level == "error" for problem in problems) or self.failure is not None:
             state = "failing"
@@ -278,162 +509,18 @@ class McpServer:
         """Return why it cannot be used (entry, variable, last start), or which definitions have changed."""
         from localmcp.own_tools.problems import Problem
 
-        file, error = str(servers_file()), self.failure
-        if self.entry.problem:
-            error = self._unusable()
-        elif not self.entry.disabled and error is None:
-            try:
-                prepare(self.entry)
-            except ConfigurationError as missing:
-                error = missing
-        if error:
+        file = str(servers_file())
+        if self.entry.is_off:
+            return []
+        try:
+            self._check_usable()
+            prepare(self.entry)
+            if self.failure is not None:
+                raise self.failure
+        except LocalMCPError as error:
             return [Problem(file, None, error.message, error.hint)]
-        problems: list[Problem] = []
-        unapproved = self._unapproved()
-        changed = [tool.name for tool in unapproved if tool.approved]
-        added = [tool.name for tool in unapproved if not tool.approved]
-        hint = f"Read the difference and decide: localmcp servers approve {self.entry.name}"
-        for what, names in (("changed what it says of", changed), ("added", added)):
-            if names:
-                message = f"Since you approved it, '{self.entry.name}' has {what}: {', '.join(names)}."
-                problems.append(Problem(file, None, message, hint, "warning"))
-        if self.left_out:
-            message = describe_left_out(self.entry.name, self.left_out)
-            problems.append(Problem(file, None, message, level="warning"))
-        return problems
-
-    def _unusable(self) -> ConfigurationError:
-        return ConfigurationError(f"The MCP server '{self.entry.name}' cannot be used: {self.entry.problem}.")
-
-    def _client(self) -> ServerClient:
-        self._needed = True
-        return self._runtime.client_of(self)
-
-    # ------------------------------------------------------------ what is known of it
-
-    def _known(self) -> dict[str, RemoteTool] | None:
-        with self._lock:
-            if self._tools is None:
-                listed = self._runtime.cache.load(self.entry.digest)
-                if listed is not None:
-                    self._take(listed)
-                    self.listed.set()
-            return self._tools
-
-    def learn(self, listed: ToolList) -> None:
-        """Take the tools that the server has listed; called in the background loop."""
-        with self._lock:
-            old, before = self._tools or {}, self._listed
-            tools = self._take(listed)
-            changed = {name: tool.raw for name, tool in old.items()} != {n: t.raw for n, t in tools.items()}
-            self._asked, self.failure = True, None
-        if before != listed or not self.listed.is_set():
-            self._runtime.cache.save(self.entry.digest, listed)
-        self.listed.set()
-        for listener in self._runtime.change_listeners if changed else ():
-            listener()
-
-    def _take(self, listed: ToolList) -> dict[str, RemoteTool]:
-        """Name the tools that pass the filters, and mark those that are not as the person approved them.
-
-        A tool that did not change stays the same object, so that the ranking keeps what it computed for it.
-        """
-        old = self._tools or {}
-        raws = {tool["name"]: tool for tool in listed.tools if self.entry.offers(tool["name"])}
-        named = {name: raws[own] for name, own in exposed_names(self.entry.namespace, raws).items()}
-        self._tools = {
-            name: old[name] if name in old and old[name].raw == raw else RemoteTool(self, name, raw)
-            for name, raw in named.items()
-        }
-        self._listed = listed
-        self._mark_unapproved()
-        return self._tools
-
-    def _mark_unapproved(self) -> None:
-        listed = self._listed.tools if self._listed is not None else []
-        unapproved = self._runtime.approved.unapproved(self.entry.digest, listed)
-        for tool in (self._tools or {}).values():
-            tool.approved = unapproved.get(tool.raw["name"])
-            what = "Changed since the user approved it" if tool.approved else "Added since the user approved the server"
-            ask = f"ask the user to run: localmcp servers approve {self.entry.name}"
-            tool.notice = f"{what}; {ask}" if tool.approved is not None else ""
-
-    def _unapproved(self) -> list[RemoteTool]:
-        tools = (self._known() or {}) if self.usable else {}
-        return [tool for tool in tools.values() if tool.approved is not None]
-
-    def check_approved(self, raw_name: str) -> None:
-        """Refuse a tool that is not as the person approved it; the approval may have come from another process.
-
-        Asked before a start, and again when the server has listed its tools: it may be another version than last time.
-
-        Raises:
-            AccessDenied: it is not.
-        """
-        tool = next((tool for tool in (self._known() or {}).values() if tool.raw["name"] == raw_name), None)
-        if tool is not None and tool.approved is not None:
-            with self._lock:
-                self._mark_unapproved()
-        if tool is None or tool.approved is None:
-            return
-        what = "has changed" if tool.approved else "was added"
-        raise AccessDenied(
-            f"{tool.name} {what} since the user approved the tools of '{self.entry.name}', and is not run.",
-            hint=f"Ask the user to run: localmcp servers approve {self.entry.name}",
-        )
-
-    def changes(self) -> dict[str, list[str]]:
-        """Return the difference to what was approved, for each tool that has changed or was added: name -> lines."""
-        from localmcp.hub.approval import definitions, difference
-
-        return {
-            tool.name: difference(tool.name, tool.approved or {}, definitions([tool.raw])[tool.raw["name"]])
-            for tool in self._unapproved()
-        }
-
-    def approve(self) -> None:
-        """Accept the definitions as they are now.
-
-        Raises:
-            OSError: the state directory cannot be written.
-        """
-        self._known()
-        with self._lock:
-            listed = self._listed.tools if self._listed is not None else []
-            self._runtime.approved.approve(self.entry.digest, listed)
-            self._mark_unapproved()
-
-    def offered(self, kind: str) -> list[Json]:
-        """Return its known `resources`, `resourceTemplates` or `prompts`, without starting it."""
-        needed = {"resources": "uri", "resourceTemplates": "uriTemplate", "prompts": "name"}[kind]
-        return [offer for offer in self._known_offers().get(kind, []) if isinstance(offer.get(needed), str)]
-
-    def _known_offers(self) -> dict[str, list[Json]]:
-        if self._offers is None:
-            self._offers = self._runtime.cache.load_offers(self.entry.digest)
-        return self._offers
-
-    def learn_offers(self, offers: dict[str, list[Json]]) -> None:
-        """Take the resources and prompts that the server has listed; called in the background loop."""
-        old, self._offers = self._known_offers(), offers
-        if offers == old:
-            return
-        self._runtime.cache.save_offers(self.entry.digest, offers)
-        for shown, kinds in {"resources": ("resources", "resourceTemplates"), "prompts": ("prompts",)}.items():
-            if any(offers.get(kind, []) != old.get(kind, []) for kind in kinds):
-                for listener in self._runtime.offer_listeners:
-                    listener(shown)
-
-    def fail(self, error: LocalMCPError) -> None:
-        """Note that the server did not start; called in the background loop."""
-        is_repeated = self.failure is not None and self.failure.message == error.message
-        self.failure = error
-        self.listed.set()
-        log.log(logging.INFO if is_repeated else logging.WARNING, "%s", error)
-
-
-async def _quietly(client: ServerClient) -> None:
-    try:
-        await client.connect()
-    except LocalMCPError as error:
-        log.debug("%s", error)
+        if changes := self.changes():
+            message = f"'{self.entry.name}' has changed or added since you approved it: {', '.join(changes)}."
+            hint = f"Read the difference and decide: localmcp servers approve {self.entry.name}"
+            return [Problem(file, None, message, hint, "warning")]
+        return []

@@ -1,29 +1,26 @@
-"""All servers of the user's `mcp.json`: started, listed, supervised and ended together."""
+"""All servers of the user's `mcp.json`: the one provider of their tools, and the event loop that they live in."""
 
 from __future__ import annotations
 
 import logging
 import os
+import re
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from localmcp.config import servers_file
 from localmcp.errors import CallGivenUp, ConfigurationError, LocalMCPError, NotFound, Unavailable
 from localmcp.files import Signature, signature_at
-from localmcp.hub.approval import ApprovedDefinitions
-from localmcp.hub.catalog import SEPARATOR, CatalogCache
-from localmcp.hub.offers import ServerOffers
 from localmcp.humanize import choices
-from localmcp.tools import Provider, Registry, Tool, call_cancellation, current_scope
+from localmcp.tools import Registry, Tool, call_cancellation, current_scope
 
 if TYPE_CHECKING:
-    import asyncio
-    from concurrent.futures import Future
+    from anyio.from_thread import BlockingPortal
 
-    from localmcp.hub.client import ServerClient
     from localmcp.hub.entries import ServerEntry
     from localmcp.hub.server import McpServer
     from localmcp.own_tools.problems import Problem, ProviderState
@@ -34,14 +31,19 @@ Result = TypeVar("Result")
 
 FIRST_LISTING_SECONDS = 1.5
 """How long the first search waits, in all, for servers whose tools are not yet known."""
-CLOSING_SECONDS, STOPPING_SECONDS = 1.8, 1.0
-"""For the servers to end, and for the loop when those that have not are killed."""
 MOST_LOG_BYTES = 8000
 """Of the end of a log that is looked at."""
+MOST_WORDS = 60
+"""Of the introduction of servers."""
+_ENDING = "Find their tools with tool_search by capability, verb and object; run them with execute_tool."
+_MARKUP = re.compile(r"[^\w' -]+")
 
 
 class McpServers:
-    """The user's MCP servers; nothing is started before it is needed. Thread-safe."""
+    """The user's MCP servers; nothing is started before it is needed. Thread-safe.
+
+    A person without other servers imports nothing for them.
+    """
 
     name = "mcp"
     only_hidden = True
@@ -49,104 +51,112 @@ class McpServers:
     def __init__(self, cache: Path, state: Path, registry: Registry | None = None) -> None:
         """
         Args:
-            cache: the folder of the cache directory for the lists of tools.
+            cache: the folder of the cache directory for what servers offer.
             state: the folder of the state directory for the servers' logs; beside it is what was approved.
-            registry: gets one provider for each server, `mcp:NAME`, and this one, `mcp`, which follows the file: what
-                the person changes there counts from the next listing on.
+            registry: gets this as a provider, and the servers' resources and prompts.
         """
-        self.cache = CatalogCache(cache)
-        self.approved = ApprovedDefinitions(state.parent / "approved-tools")
+        from localmcp.hub.approval import KeptLists
+
+        self.kept = KeptLists(cache, state.parent / "approved-tools")
         self.change_listeners: list[Callable[[], None]] = []
         """Called when the tools of a server have changed; from another thread, so they must be quick."""
         self.offer_listeners: list[Callable[[str], None]] = []
         """Called likewise with `resources` or `prompts` when such a list has changed."""
-        self._logs = state
-        self._registry = registry
-        self._lock = threading.Lock()
-        self._reading = threading.Lock()
-        self._signature: Signature | None = None
-        self._runner: asyncio.Runner | None = None
-        """Has the event loop in which every connection lives."""
-        self._thread: threading.Thread | None = None
-        self._clients: dict[McpServer, ServerClient] = {}
-        self._closed = False
-        self._patience_ends: float | None = None
         self.problem: ConfigurationError | None = None
         """Why the file cannot be used at all; the servers that it had before stay."""
-        self.servers: dict[str, McpServer] = {}
+        self._logs = state
+        self._lock = threading.RLock()
+        self._signature: Signature | None = None
+        self._servers: dict[str, McpServer] = {}
+        self._running = ExitStack()
+        self._portal: BlockingPortal | None = None
+        """To the event loop in which every connection lives."""
+        self._closed = False
+        self._has_waited = False
         if registry is not None:
+            from localmcp.hub.offers import ServerOffers
+
             registry.add_provider(self)
             registry.offers.append(ServerOffers(self))
-        self.follow_file()
 
-    # ------------------------------------------------------------ the file
-
-    def follow_file(self) -> list[McpServer]:
-        """Read the file if it has changed; return the servers that are new or changed."""
+    @property
+    def servers(self) -> dict[str, McpServer]:
+        """The servers by name, as the file has them now: what the person changes there counts at once."""
         signature = signature_at(servers_file())
         if signature == self._signature:
-            return []
-        with self._reading:
-            if signature == self._signature:
-                return []
-            self._signature = signature
-            # A person without other servers does not pay for these imports.
-            from localmcp.hub.entries import read_entries
+            return self._servers
+        with self._lock:
+            if signature != self._signature:
+                self._signature = signature
+                self._read_file()
+        return self._servers
 
-            try:
-                entries = with_own_namespaces(read_entries())
-                self.problem = None
-            except ConfigurationError as error:
-                log.warning("%s", error)
-                self.problem = error
-                return []
-            return self._replace(entries)
-
-    def _replace(self, entries: list[ServerEntry]) -> list[McpServer]:
+    def _read_file(self) -> None:
+        from localmcp.hub.entries import read_entries
         from localmcp.hub.server import McpServer
 
-        old = self.servers
-        unchanged = {
-            entry.name: old[entry.name] for entry in entries if entry.name in old and old[entry.name].entry == entry
+        try:
+            entries = read_entries()
+            self.problem = None
+        except ConfigurationError as error:
+            log.warning("%s", error)
+            self.problem = error
+            return
+        old = self._servers
+        self._servers = {
+            entry.name: old[entry.name]
+            if entry.name in old and old[entry.name].entry == entry
+            else McpServer(entry, self)
+            for entry in entries
         }
-        new = [McpServer(entry, self) for entry in entries if entry.name not in unchanged]
-        self.servers = {**unchanged, **{server.entry.name: server for server in new}}
-        for server in new:
-            if self._registry is not None:
-                self._registry.add_provider(server)
-        for server in old.values():
-            if server not in unchanged.values():
-                self._retire(server)
-        return new
+        for name, server in old.items():
+            if self._servers.get(name) is not server:
+                server.retired = True
+                if self._portal is not None:
+                    self._portal.start_task_soon(server.close)
 
-    def _retire(self, server: McpServer) -> None:
-        server.retired = True
-        if self._registry is not None:
-            self._registry.remove_provider(server)
-        with self._lock:
-            client = self._clients.pop(server, None)
-        if client is not None:
-            self.start(client.close())
+    def reachable(self) -> list[McpServer]:
+        """Return the servers that the caller may use."""
+        names = current_scope().provider_names
+        return [server for server in self.servers.values() if server.usable and (names is None or server.name in names)]
 
-    # ------------------------------------------------------------ the provider that follows the file
+    # ------------------------------------------------------------ the protocol of providers
 
     def tools(self) -> Iterable[Tool]:
-        """Return the tools of new servers, which the listing under way does not have among its providers yet."""
-        return [tool for provider in self.follow_file() for tool in provider.tools()]
+        """Return the tools that the servers are known to have.
+
+        Those that were never listed are started, and the first search waits for them, but not long; a language model
+        does not wait, for it is told which servers are still starting.
+        """
+        servers = self.reachable()
+        missing = [server for server in servers if server.needs_start]
+        for server in missing:
+            self._open_portal().start_task_soon(server.start)
+        if missing and not current_scope().lean and not self._has_waited:
+            self._has_waited = True
+            end = time.monotonic() + FIRST_LISTING_SECONDS
+            late = [server.name for server in missing if not server.listed.wait(max(0.0, end - time.monotonic()))]
+            if late:
+                log.warning("%s: still starting; their tools are found a little later", ", ".join(late))
+        return [tool for server in servers for tool in server.tools()]
 
     def find(self, name: str) -> Tool | None:
-        """Return the tool of that name of a new server.
+        """Return the tool of that name.
 
         Raises:
-            ConfigurationError: the name may be that of a server's tool, and the file cannot be read.
+            ConfigurationError: the name may be that of a server's tool, and its entry or the file cannot be used.
+            Unavailable: the name may be that of a server's tool, but it does not start.
         """
-        if SEPARATOR not in name:
+        if "__" not in name:
             return None
-        matching_tool = next((tool for provider in self.follow_file() if (tool := provider.find(name))), None)
-        has_server = any(name.startswith(server.prefix) for server in self.servers.values())
-        if matching_tool is None and self.problem is not None and not has_server:
+        names = current_scope().provider_names
+        for server in self.servers.values():
+            is_allowed = names is None or server.name in names
+            if name.startswith(server.prefix) and is_allowed and not server.entry.is_off:
+                return server.find(name)
+        if self.problem is not None:
             raise self.problem
-        return matching_tool
+        return None
 
     def state(self) -> ProviderState:
         """Return the state of the file; each server has a separate state."""
@@ -160,11 +170,8 @@ class McpServers:
         """Return what is wrong with the file as a whole."""
         from localmcp.own_tools.problems import Problem
 
+        _ = self.servers
         return [Problem(str(servers_file()), None, self.problem.message, self.problem.hint)] if self.problem else []
-
-    def providers(self) -> list[Provider]:
-        """Return this one, and one provider for each server."""
-        return [self, *self.servers.values()]
 
     # ------------------------------------------------------------ for the commands and the interfaces
 
@@ -204,88 +211,56 @@ class McpServers:
         removed = [self.server(name).entry for name in names]
         path = write_entries(dict.fromkeys(names))
         for entry in removed:
-            self.cache.forget(entry.digest)
-            self.approved.forget(entry.digest)
+            self.kept.forget(entry.digest)
             forget_login(entry)
         return path
+
+    def log_of(self, entry: ServerEntry) -> Path:
+        """Return the file that keeps what a server writes to stderr."""
+        return self._logs / f"mcp-{entry.namespace}.log"
 
     def log_end(self, server: McpServer) -> list[str]:
         """Return the last 12 lines that a server wrote to its log, in any process; none if it wrote nothing."""
         try:
-            with self._log_of(server.entry).open("rb") as file:
+            with self.log_of(server.entry).open("rb") as file:
                 file.seek(max(file.seek(0, os.SEEK_END) - MOST_LOG_BYTES, 0))
                 return file.read().decode(errors="replace").splitlines()[-12:]
         except OSError:
             return []
 
-    def _log_of(self, entry: ServerEntry) -> Path:
-        return self._logs / f"mcp-{entry.namespace}.log"
+    def introduction(self, *, ending: bool = True, characters: int = 1000) -> str:
+        """Return one paragraph with the caller's servers and what they are for; nothing is started for it.
 
-    def introduction(self, *, words: int = 5, ending: bool = True, characters: int = 1000) -> str:
-        """Return what the caller's servers are for, in at most 60 words; nothing is started for it.
-
-        The arguments are those of `introduce`.
+        Args:
+            ending: say how their tools are found and run.
+            characters: of the list at most; what the person wrote of the servers goes first, then some names.
         """
-        if not self.servers:
-            return ""
-        from localmcp.hub.introduction import introduce
-
         scope = current_scope()
-        introduced = [server.introduced() for server in self.reachable() if server.has_tool_for(scope)]
-        ending = ending and scope.names("tool_search", "execute_tool")
-        return introduce(introduced, words=words, ending=ending, characters=characters)
+        servers = [
+            server.entry
+            for server in self.reachable()
+            if scope.tools is None or any(tool.name in scope.tools for tool in server.tools())
+        ]
+        if not servers:
+            return ""
+        names = ["-".join(_plain(entry.name, 3)) or "unnamed" for entry in servers]
+        purposes = [" ".join(_plain(entry.description, 8)) for entry in servers]
+        whole = [f"{name} ({purpose})" if purpose else name for name, purpose in zip(names, purposes, strict=True)]
+        cut = ([*names[:count], f"and {len(names) - count} more"] for count in range(len(names) - 1, 0, -1))
+        texts = (f"Connected servers: {'; '.join(entries)}." for entries in (whole, names, *cut))
+        most_words = MOST_WORDS - len(_ENDING.split())
+        fitting = (text for text in texts if len(text) <= characters and len(text.split()) <= most_words)
+        text = next(fitting, f"Connected servers: {len(names)}.")
+        return f"{text} {_ENDING}" if ending and scope.names("tool_search", "execute_tool") else text
 
     def starting(self) -> list[str]:
         """Return the names of the servers that the caller may use and whose tools are not known yet."""
-        self.follow_file()
         return [server.entry.name for server in self.reachable() if server.known_tools is None and not server.failure]
 
-    def reachable(self) -> list[McpServer]:
-        names = current_scope().provider_names
-        return [server for server in self.servers.values() if server.usable and (names is None or server.name in names)]
+    # ------------------------------------------------------------ the event loop
 
-    def close(self) -> None:
-        """End every server that was started; what has not ended within CLOSING_SECONDS is killed."""
-        with self._lock:
-            if self._closed:
-                return
-            self._closed = True
-            runner, thread, clients = self._runner, self._thread, list(self._clients.values())
-        if runner is None or thread is None:
-            return
-        import asyncio
-
-        loop = runner.get_loop()
-        try:
-            asyncio.run_coroutine_threadsafe(_close_all(clients), loop).result(CLOSING_SECONDS)
-        except TimeoutError:
-            log.info("some MCP servers take long to end and are killed")
-        loop.call_soon_threadsafe(loop.stop)
-        if thread is not threading.current_thread():
-            thread.join(STOPPING_SECONDS)
-
-    # ------------------------------------------------------------ the runtime of the servers
-
-    def client_of(self, server: McpServer) -> ServerClient:
-        """Return the client of this server.
-
-        The first one imports the MCP SDK, which takes most of a second.
-        """
-        with self._lock:
-            if server.retired:
-                raise Unavailable(f"The MCP server '{server.entry.name}' is no longer in {servers_file()}.")
-            if self._closed:
-                raise Unavailable("localmcp is closing.")
-            client = self._clients.get(server)
-            if client is None:
-                from localmcp.hub.client import ServerClient
-                from localmcp.hub.program import ServerLog
-
-                client = self._clients[server] = ServerClient(server, ServerLog(self._log_of(server.entry)))
-            return client
-
-    def run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
-        """Wait for a coroutine in the background loop; it is cancelled if the caller or its client gives up.
+    def run(self, function: Callable[..., Awaitable[Result]], *arguments: Any) -> Result:
+        """Return what an asynchronous function returns; it is cancelled if the caller or its client gives up.
 
         Raises:
             CallGivenUp: the client gave up.
@@ -293,7 +268,7 @@ class McpServers:
         """
         from concurrent.futures import CancelledError
 
-        future = self.start(coroutine)
+        future = self._open_portal().start_task_soon(function, *arguments)
         cancellation = call_cancellation()
         if cancellation is not None:
             cancellation.on_cancel(future.cancel)
@@ -307,79 +282,40 @@ class McpServers:
             future.cancel()
             raise
 
-    def start(self, coroutine: Coroutine[Any, Any, Result]) -> Future[Result]:
-        """Begin a coroutine in the background loop.
-
-        Raises:
-            Unavailable: localmcp is closing.
-        """
-        import asyncio
-
+    def _open_portal(self) -> BlockingPortal:
+        """Return the way into the event loop, which runs in a thread of its own from now on."""
         with self._lock:
             if self._closed:
-                coroutine.close()
                 raise Unavailable("localmcp is closing.")
-            if self._runner is None:
-                self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
-                # A daemon, so that a program can end without `close`.
-                serve = threading.Thread(target=_serve, args=(self._runner,), name="localmcp-mcp-servers", daemon=True)
-                self._thread = serve
-                loop = self._runner.get_loop()
-                serve.start()
-            else:
-                loop = self._runner.get_loop()
-            return asyncio.run_coroutine_threadsafe(coroutine, loop)
+            if self._portal is None:
+                from anyio.from_thread import start_blocking_portal
 
-    def wait_for_listing(self, server: McpServer) -> None:
-        """Start every server that this caller may see and that was never listed, and wait for `server`.
+                self._portal = self._running.enter_context(start_blocking_portal(name="localmcp-mcp-servers"))
+            return self._portal
 
-        All waits in the life of the process together take FIRST_LISTING_SECONDS at most. A language model does not
-        wait: it is told which servers are still starting.
-        """
-        for reachable in self.reachable():
-            if not reachable.listed.is_set():
-                reachable.start()
-        if server.failure is not None:
-            server.start()
-        if server.failure is not None or current_scope().lean:
-            return
+    def tell_changes(self, kinds: set[str]) -> None:
+        """Tell the listeners that a server lists other entries of these kinds."""
+        from localmcp.hub.server import OFFERS
+
+        for listener in self.change_listeners if "tools" in kinds else ():
+            listener()
+        for shown in {OFFERS[kind] for kind in kinds - {"tools"}}:
+            for listener in self.offer_listeners:
+                listener(shown)
+
+    def close(self) -> None:
+        """End every server that was started."""
         with self._lock:
-            now = time.monotonic()
-            if self._patience_ends is None:
-                self._patience_ends = now + FIRST_LISTING_SECONDS
-            patience = self._patience_ends - now
-        if not server.listed.wait(max(0.0, patience)) and patience > 0:
-            log.warning("%s is still starting; its tools are found a little later", server.name)
+            self._closed = True
+        if self._portal is None:
+            return
+        for future in [self._portal.start_task_soon(server.close) for server in self._servers.values()]:
+            future.result()
+        with self._running:
+            self._portal.start_task_soon(self._portal.stop, True)
+        self._portal = None
 
 
-async def _close_all(clients: list[ServerClient]) -> None:
-    import asyncio
-
-    await asyncio.gather(*(client.close() for client in clients), return_exceptions=True)
-
-
-def _serve(runner: asyncio.Runner) -> None:
-    """Run the loop until it is stopped; its runner then cancels what still runs in it."""
-    with runner:
-        runner.get_loop().run_forever()
-
-
-def with_own_namespaces(entries: Iterable[ServerEntry]) -> list[ServerEntry]:
-    """Return the entries, no two with one namespace.
-
-    Of several, the one whose name is the namespace keeps it, and the others get a digest.
-    """
-    import hashlib
-    from dataclasses import replace
-
-    from localmcp.hub.entries import normalise_namespace
-
-    used_names: set[str] = set()
-    unique_entries: list[ServerEntry] = []
-    for server_entry in sorted(entries, key=lambda entry: (entry.namespace != entry.name, entry.name)):
-        namespace = server_entry.namespace or normalise_namespace(server_entry.name)
-        if namespace in used_names:
-            namespace = f"{namespace[:17]}_{hashlib.sha256(server_entry.name.encode()).hexdigest()[:6]}"
-        used_names.add(namespace)
-        unique_entries.append(replace(server_entry, namespace=namespace))
-    return sorted(unique_entries, key=lambda entry: entry.name)
+def _plain(text: str, most: int) -> list[str]:
+    """Return the first words of a text of others, without markup, links and further sentences."""
+    return [word[:24] for word in _MARKUP.sub(" ", text.splitlines()[0] if text else "").split()[:most]]

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Literal, NamedTuple, Protocol
 
 from localmcp.schemas import Json
-from localmcp.tools import Provider
 
 Level = Literal["error", "warning"]
 State = Literal["ready", "empty", "off", "failing"]
@@ -70,11 +68,11 @@ class ProviderState:
         return asdict(self)
 
 
-@runtime_checkable
 class Inspected(Protocol):
     """A provider that says how it is doing."""
 
-    name: str
+    @property
+    def name(self) -> str: ...
 
     def state(self) -> ProviderState:
         """Return how it is doing; nothing is started."""
@@ -83,11 +81,6 @@ class Inspected(Protocol):
     def check(self) -> list[Problem]:
         """Return every mistake in its configuration, and everything on this machine that would make a call fail."""
         ...
-
-
-def inspected_providers(providers: Iterable[Provider]) -> list[Inspected]:
-    """Return the providers that say how they are doing."""
-    return [provider for provider in providers if isinstance(provider, Inspected)]
 
 
 def line_of(text: str, place: Place) -> int | None:

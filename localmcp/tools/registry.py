@@ -171,11 +171,9 @@ class Registry:
         """
         scope = current_scope()
         names = scope.provider_names
-        ours = (
-            self._providers
-            if names is None
-            else tuple(provider for provider in self._providers if provider.name in names)
-        )
+        # The provider `mcp` knows itself which of its servers, `mcp:NAME`, are named.
+        named = None if names is None else {name.partition(":")[0] for name in names}
+        ours = tuple(provider for provider in self._providers if named is None or provider.name in named)
         with use_scope(replace(scope, providers=())):
             yield (*ours, *scope.providers)
 

@@ -82,7 +82,7 @@ def _add_server(run: Run) -> str:
 
     name, entry = run.values["name"], entry_of(split_command(run.values["command"]))
     if problem := parse_entry(name, entry).problem:
-        raise InvalidInput(f"This server {problem}.")
+        raise InvalidInput(f"This server cannot be used: {problem}.")
     if name in run.session.workspace.mcp_servers.servers:
         raise InvalidInput(f"There is a server '{name}' already.", hint="Choose another name.")
     write_entries({name: entry})
@@ -100,9 +100,7 @@ def _import_servers(run: Run) -> Json:
 
 
 def _providers(run: Run) -> Json:
-    from localmcp.own_tools.problems import inspected_providers
-
-    states = [provider.state() for provider in inspected_providers(run.session.workspace.providers)]
+    states = [provider.state() for provider in run.session.workspace.providers]
     rows = [{"provider": s.name, "state": s.state, "tools": s.tools, "configured in": short(s.where)} for s in states]
     says = [f"{state.name}: {state.says}" for state in states if state.says]
     return {"providers": rows, "notes": says, "problems": [str(p) for state in states for p in state.problems]}
@@ -124,7 +122,6 @@ def split_command(text: str) -> list[str]:
 def servers_of(session: Session) -> list[Row]:
     """Return the MCP servers as they are now, with the end of their logs and what they have changed."""
     servers = session.workspace.mcp_servers
-    servers.follow_file()
     return [_server(server, servers.log_end(server)) for server in servers.servers.values()]
 
 
@@ -157,7 +154,6 @@ def difference_lines(lines: list[str]) -> Content:
 
 
 def _read_again(session: Session, name: str) -> str:
-    session.workspace.mcp_servers.follow_file()
     outcome = session.workspace.mcp_servers.refresh([name])[name]
     if isinstance(outcome, Exception):
         raise outcome
@@ -165,9 +161,7 @@ def _read_again(session: Session, name: str) -> str:
 
 
 def _remove(session: Session, name: str) -> str:
-    servers = session.workspace.mcp_servers
-    servers.remove([name])
-    servers.follow_file()
+    session.workspace.mcp_servers.remove([name])
     return f"Removed {name}."
 
 

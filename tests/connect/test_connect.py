@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from clients import Run, run_command, write
 
 from localmcp.cli.program import execute
 from localmcp.cli.session import Session
@@ -20,39 +21,16 @@ from localmcp.connect.configuration import plan_connection, plan_removal, write_
 from localmcp.connect.targets import file_target, find_targets
 from localmcp.errors import ConfigurationError, InvalidInput
 from localmcp.hub import client_configuration
+from localmcp.hub.client import Connection
 from localmcp.hub.client_configuration import client_names, read_document
-from localmcp.hub.connection import Connection
 from localmcp.hub.entries import parse_entry
-from localmcp.hub.program import ServerLog
-
-Run = Callable[..., tuple[int, Any]]
 
 TIME = {"command": "uvx", "args": ["mcp-server-time"]}
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home of this test's own, on a Linux machine."""
-    for name in ("XDG_CONFIG_HOME", "APPDATA", "LOCALAPPDATA", "CODEX_HOME", "CLAUDE_CONFIG_DIR"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("USERPROFILE", str(tmp_path))
-    on("linux", monkeypatch)
-    return tmp_path
-
-
-@pytest.fixture
 def run(home: Path, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs `localmcp connect ... --json`: the exit code, and the answer or the error."""
-
-    def run(*words: str) -> tuple[int, Any]:
-        session = Session()
-        code = execute(session, ["--json", "connect", *words])
-        session.close()
-        out, err = capsys.readouterr()
-        return code, json.loads(out or err)
-
-    return run
+    return run_command(capsys, "connect")
 
 
 @pytest.fixture
@@ -68,19 +46,17 @@ def say(home: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[i
     return say
 
 
-def write(path: Path, value: Any) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    text = value if isinstance(value, str) else json.dumps(value, indent=2)
-    path.write_bytes(text.encode())
-    return path
-
-
 def on(system: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # `sys.platform` of that module alone: the server that is started must be that of this machine.
     class System:
         platform = system
 
     monkeypatch.setattr(client_configuration, "sys", System)
+
+
+@pytest.fixture(autouse=True)
+def linux(monkeypatch: pytest.MonkeyPatch) -> None:
+    on("linux", monkeypatch)
 
 
 def read(path: Path) -> Any:
@@ -125,7 +101,7 @@ def test_the_entry_that_was_written_answers_a_real_search(home: Path, run: Run) 
     entry = parse_entry("localmcp", {**read(path)["mcpServers"]["localmcp"], "cwd": str(home)})
 
     async def use() -> dict[str, Any]:
-        connection = Connection(entry, ServerLog(home / "server.log"), lambda what: None)
+        connection = Connection(entry, home / "server.log")
         await connection.open()
         try:
             return await connection.call_tool("get_stats", {})

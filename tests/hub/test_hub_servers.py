@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import re
@@ -11,25 +10,21 @@ import stat
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
 
-import anyio
 import pytest
-from command_line import run
 from federation import PATIENCE, SERVERS, Farm, is_alive, wait_until
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from localmcp.config import servers_file
 from localmcp.errors import AccessDenied, ConfigurationError, InvalidInput, LocalMCPError, Unavailable, UnknownTool
-from localmcp.hub import connection, entries, program, server, servers
-from localmcp.hub.catalog import exposed_names, usable_schema
+from localmcp.hub import client, entries, servers
+from localmcp.hub.server import exposed_names, usable_tool
 from localmcp.schemas import describe_parameters
 from localmcp.tool_search.discovery import Discovery
 from localmcp.tools import Registry, Scope, use_scope
@@ -75,7 +70,7 @@ def test_a_search_finds_the_tools_of_a_server_that_was_listed_in_an_earlier_run_
     assert hits[0]["name"] == "shop__echo"
     assert hits[0].get("input_schema", {})["required"] == ["text"]
     assert len(farm.pids("shop")) == 1
-    assert opened.servers["shop"].condition == "not started"
+    assert opened.servers["shop"].condition == "not running"
     assert registry.call("shop__echo", {"text": "hello"}).text == "hello"
     assert len(farm.pids("shop")) == 2
 
@@ -83,7 +78,7 @@ def test_a_search_finds_the_tools_of_a_server_that_was_listed_in_an_earlier_run_
 def test_what_is_remembered_of_a_server_is_in_the_cache_directory_and_holds_no_secret(farm: Farm) -> None:
     farm.write(shop=farm.plain("shop", env={"PLAIN_TOKEN": "very-secret-token"}))
     farm.open()[1].refresh(["shop"])
-    (file,) = farm.cache.iterdir()
+    (file,) = [file for file in farm.cache.iterdir() if file.suffix == ".json"]
     assert "very-secret-token" not in file.read_text()
     assert entries.read_entries()[0].digest == file.stem
 
@@ -212,26 +207,6 @@ def test_an_end_that_interrupts_several_calls_counts_once_and_the_next_call_star
     assert opened.servers["shop"].condition == "running"
 
 
-def test_checking_the_arguments_counts_into_the_time_of_the_call(farm: Farm, monkeypatch: pytest.MonkeyPatch) -> None:
-    farm.write(shop=farm.plain("shop", timeout=5))
-    registry, opened = farm.open()
-    rests: list[float | None] = []
-    call = opened.servers["shop"].call
-
-    def slow_check(*_: Any, seconds: float) -> None:
-        time.sleep(0.4)
-
-    def note(tool: str, arguments: dict[str, Any], left: float | None = None, *more: Any) -> dict[str, Any]:
-        rests.append(left)
-        return call(tool, arguments, left, *more)
-
-    registry.call("shop__echo", {"text": "a"})
-    monkeypatch.setattr(server, "check_arguments", slow_check)
-    monkeypatch.setattr(opened.servers["shop"], "call", note)
-    registry.call("shop__echo", {"text": "a"})
-    assert rests[0] is not None and rests[0] <= 4.6
-
-
 def test_a_result_comes_through_whole(farm: Farm) -> None:
     farm.write(shop=farm.plain("shop"))
     registry, _ = farm.open()
@@ -249,10 +224,8 @@ def test_a_result_comes_through_whole(farm: Farm) -> None:
 
 def test_a_schema_too_deep_or_too_wide_is_told_in_few_words(farm: Farm) -> None:
     farm.write(deep=farm.plain("deep", "--deep"), wide=farm.plain("wide", "--choices"))
-    registry, opened = farm.open()
-    assert isinstance(failure(registry, "deep__echo"), UnknownTool)
-    assert registry.call("deep__wait", {"file": str(farm.folder)}).text == "it came"
-    assert [entry.tool for entry in opened.servers["deep"].left_out] == ["echo"]
+    registry, _ = farm.open()
+    assert "ended during tools/list" in failure(registry, "deep__echo").message
     with pytest.raises(InvalidInput, match=r"tone 49\|… \(1000 in all\), got \"loud\"") as refused:
         registry.call("wide__echo", {"text": "a", "tone": "loud"})
     assert len(refused.value.message) < 2000
@@ -262,12 +235,13 @@ def test_an_answer_that_is_none_is_told_at_once_and_the_server_goes_on(farm: Far
     farm.write(shop=farm.plain("shop", "--noisy"))
     registry, _ = farm.open()
     assert "no MCP result (content: Input should be a valid list)" in failure(registry, "shop__malformed").message
-    assert registry.call("shop__surrogate").text == "a\ufffdb"
+    unreadable = failure(registry, "shop__surrogate")
+    assert "ended during the call of surrogate" in unreadable.message and "ud800b" in str(unreadable.hint)
     refused = failure(registry, "shop__refuse")
     assert isinstance(refused, InvalidInput)
-    assert refused.message.startswith("The MCP server 'shop' refused refuse: that is ␛[2Jnot allowed!")
+    assert refused.message.startswith("The MCP server 'shop' refused the call of refuse: that is ␛[2Jnot allowed!")
     assert registry.call("shop__echo", {"text": "a\ud800b"}).text == "a\ufffdb"
-    assert len(farm.pids("shop")) == 1
+    assert len(farm.pids("shop")) == 2
     assert "Welcome to the noisy server!" in (farm.logs / "mcp-shop.log").read_text()
 
 
@@ -275,17 +249,10 @@ def test_a_server_that_refuses_with_the_code_of_a_closed_connection_goes_on_and_
     farm.write(shop=farm.plain("shop"))
     registry, _ = farm.open()
     assert failure(registry, "shop__decline").message == (
-        'The MCP server \'shop\' refused decline: only on weekdays ({"day": "Sunday"})'
+        'The MCP server \'shop\' refused the call of decline: only on weekdays ({"day": "Sunday"})'
     )
     assert registry.call("shop__echo", {"text": "a"}).text == "a"
     assert len(farm.pids("shop")) == 1
-
-
-@pytest.mark.parametrize(
-    "line", [b"Welcome!", b"{broken", b'{"jsonrpc":"2.0","method":5,"id":1}', b'{"id":"a"}', b"[1]", b""]
-)
-def test_a_line_that_is_no_message_is_skipped(line: bytes) -> None:
-    assert program.read_message(line) is None
 
 
 @pytest.mark.parametrize(
@@ -308,19 +275,6 @@ def test_a_server_that_asks_its_client_for_something_is_refused_politely(
     assert "not supported" in reply["error"]["message"]
 
 
-def test_many_calls_run_at_the_same_time(farm: Farm) -> None:
-    farm.write(shop=farm.plain("shop"))
-    registry, _ = farm.open()
-
-    def meet(number: int) -> str:
-        # Each waits in the server until all twenty are there.
-        return registry.call("shop__meet", {"number": 20, "who": f"caller {number}"}).text
-
-    with ThreadPoolExecutor(20) as pool:
-        assert list(pool.map(meet, range(20))) == [f"caller {number}" for number in range(20)]
-    assert len(farm.pids("shop")) == 1
-
-
 # ---------------------------------------------------------------- crashes and time-outs
 
 
@@ -334,7 +288,7 @@ def test_a_server_killed_in_the_middle_of_a_call_costs_that_call_only(farm: Farm
         os.kill(farm.pids("shop")[0], signal.SIGKILL)
         error = pending.result(20)
     assert isinstance(error, Unavailable)
-    assert error.message == "The MCP server 'shop' ended during the call of wait (killed by signal 9)."
+    assert error.message == "The MCP server 'shop' ended during the call of wait."
     assert registry.call("bank__echo", {"text": "after"}).text == "after"
     assert registry.call("shop__echo", {"text": "again"}).text == "again"
     assert (len(farm.pids("shop")), len(farm.pids("bank"))) == (2, 1)
@@ -346,7 +300,7 @@ def test_a_server_that_ended_between_two_calls_is_started_again_without_a_word(f
     registry, opened = farm.open()
     assert registry.call("shop__echo", {"text": "one"}).text == "one"
     os.kill(farm.pids("shop")[0], signal.SIGKILL)
-    assert wait_until(lambda: opened.servers["shop"].condition == "stopped")
+    assert wait_until(lambda: opened.servers["shop"].condition == "not running")
     assert registry.call("shop__echo", {"text": "two"}).text == "two"
     assert len(farm.pids("shop")) == 2
 
@@ -355,7 +309,7 @@ def test_a_crash_is_told_with_the_last_words_of_the_server_and_without_its_secre
     farm.write(shop=farm.plain("shop", env={"PLAIN_TOKEN": "very-secret-token"}))
     registry, _ = farm.open()
     error = failure(registry, "shop__crash")
-    assert "(exit code 3)" in error.message
+    assert error.message == "The MCP server 'shop' ended during the call of crash."
     assert error.hint is not None and "␛[31mtoken *** broke it" in error.hint
     assert "very-secret-token" not in (farm.logs / "mcp-shop.log").read_text()
 
@@ -377,18 +331,21 @@ def test_a_garbled_handshake_is_told_in_few_words(farm: Farm) -> None:
     farm.write(garbled=farm.plain("garbled", "--garbled"))
     registry, _ = farm.open()
     message = failure(registry, "garbled__echo").message
-    assert "does not speak MCP as expected: capabilities: Input should be" in message and "http" not in message
+    assert (
+        "answered the handshake with something that is no MCP result (capabilities: Input should be" in message
+        and "http" not in message
+    )
 
 
 def test_a_server_that_fails_again_and_again_is_left_in_peace_for_a_while_and_skipped_in_searches(farm: Farm) -> None:
     farm.write(bad=farm.plain("bad", "--broken"), good=farm.plain("good"))
     registry, opened = farm.open()
     first = failure(registry, "bad__echo")
-    assert "ended during its start (exit code 1)" in first.message
+    assert "ended during the handshake" in first.message
     assert first.hint is not None and "this server is not for starting" in first.hint
     failure(registry, "bad__echo")
     resting = failure(registry, "bad__echo")
-    assert "is started again in" in resting.message and "exit code 1" in str(resting.hint)
+    assert "is started again in" in resting.message and "ended during the handshake" in str(resting.hint)
     assert len(farm.pids("bad")) == 2
     assert {name.split("__")[0] for name in names(registry)} == {"good"}
     assert opened.servers["bad"].state().state == "failing"
@@ -414,11 +371,11 @@ def echoed(opened: servers.McpServers, text: str) -> str:
 def test_a_call_that_takes_too_long_ends_and_the_server_answers_the_next_one(
     farm: Farm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "PROBE_SECONDS", PATIENCE)
+    monkeypatch.setattr(client, "PROBE_SECONDS", PATIENCE)
     farm.write(shop=farm.plain("shop", timeout=1))
     registry, opened = farm.open()
     error = failure(registry, "shop__wait", {"file": "late"})
-    assert "did not answer wait within 1 second" in error.message
+    assert "did not answer the call of wait within 1 second" in error.message
     assert echoed(opened, "still here") == "still here"
     assert len(farm.pids("shop")) == 1
 
@@ -426,11 +383,11 @@ def test_a_call_that_takes_too_long_ends_and_the_server_answers_the_next_one(
 def test_a_server_that_answers_nothing_any_more_is_ended_and_started_again(
     farm: Farm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "PROBE_SECONDS", 0.5)
+    monkeypatch.setattr(client, "PROBE_SECONDS", 0.5)
     farm.write(shop=farm.plain("shop", timeout=1))
     registry, opened = farm.open()
-    assert "did not answer stall" in failure(registry, "shop__stall").message
-    assert wait_until(lambda: opened.servers["shop"].condition == "stopped")
+    assert "did not answer the call of stall" in failure(registry, "shop__stall").message
+    assert wait_until(lambda: opened.servers["shop"].condition == "not running")
     assert echoed(opened, "back") == "back"
     assert len(farm.pids("shop")) == 2
 
@@ -485,7 +442,7 @@ def test_a_file_that_is_broken_costs_its_servers_only_and_says_where(farm: Farm)
 # ---------------------------------------------------------------- the end
 
 
-@pytest.mark.parametrize("options", [(), ("--stubborn",), ("--parent",), ("--stubborn", "--parent")])
+@pytest.mark.parametrize("options", [(), ("--stubborn",), ("--stubborn", "--parent")])
 def test_no_process_is_left_when_the_servers_are_closed(farm: Farm, options: tuple[str, ...]) -> None:
     farm.write(shop=farm.plain("shop", *options))
     registry, opened = farm.open()
@@ -496,61 +453,12 @@ def test_no_process_is_left_when_the_servers_are_closed(farm: Farm, options: tup
     assert isinstance(failure(registry, "shop__echo", {"text": "x"}), Unavailable)
 
 
-@pytest.mark.parametrize("seconds", [0.0, 0.1, 0.6])
-@pytest.mark.parametrize("moment", ["starting", "calling", "idle"])
-def test_closing_in_less_time_than_stubborn_servers_take_leaves_no_process_and_no_complaint(
-    farm: Farm,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    moment: str,
-    seconds: float,
-) -> None:
-    complaints: list[str] = []
-    monkeypatch.setattr(sys, "unraisablehook", lambda raised: complaints.append(str(raised.exc_value)))
-    for module in (servers, connection):
-        monkeypatch.setattr(module, "CLOSING_SECONDS", seconds)
-    options = ["--stubborn", "--parent", *(["--gated"] if moment == "starting" else [])]
-    farm.write(**{name: farm.plain(name, *options) for name in ("shop", "bank")})
-    registry, opened = farm.open()
-    tool = ("echo", {"text": "x"}) if moment == "idle" else ("wait", {"file": "never"})
-    with ThreadPoolExecutor(2) as pool:
-        calls = [pool.submit(call_quietly, registry, f"{name}__{tool[0]}", tool[1]) for name in opened.servers]
-        for name, call in zip(opened.servers, calls, strict=True):
-            if moment == "idle":
-                call.result(PATIENCE)
-            waits = farm.folder / name / "waiting"
-            assert wait_until(lambda name=name: len(farm.pids(name)) == 2)
-            assert moment != "calling" or wait_until(waits.exists)
-        opened.close()
-    started = [pid for name in ("shop", "bank") for pid in farm.pids(name)]
-    assert wait_until(lambda: not any(map(is_alive, started)))
-    assert wait_until(lambda: not any(thread.name.startswith("asyncio-waitpid") for thread in threading.enumerate()))
-    gc.collect()
-    assert complaints == [] and "asyncio" not in {record.name for record in caplog.records}
-
-
-def call_quietly(registry: Registry, name: str, arguments: dict[str, Any]) -> None:
-    """A call that may be interrupted."""
-    with suppress(LocalMCPError):
-        registry.call(name, arguments)
-
-
 def test_nothing_is_started_after_the_end(farm: Farm) -> None:
     farm.write(shop=farm.plain("shop"))
     registry, opened = farm.open()
     opened.close()
     assert "localmcp is closing" in failure(registry, "shop__echo", {"text": "x"}).message
     assert farm.pids("shop") == []
-
-
-class CountingLog(program.ServerLog):
-    """The log of a server, which counts how often it was written to."""
-
-    pieces = 0
-
-    def add(self, lines: bytes) -> None:
-        self.pieces += 1
-        super().add(lines)
 
 
 def test_secrets_in_addresses_and_arguments_are_kept_from_messages_and_logs() -> None:
@@ -568,41 +476,20 @@ def test_secrets_in_addresses_and_arguments_are_kept_from_messages_and_logs() ->
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has other rights")
 def test_the_log_of_a_server_is_its_owners_alone(tmp_path: Path) -> None:
-    log = program.ServerLog(tmp_path / "state" / "logs" / "mcp-shop.log")
-    log.begin("shop", ())
+    log = client.ServerLog(tmp_path / "state" / "logs" / "mcp-shop.log", (), "shop")
     log.add(b"a name and an address")
     assert stat.S_IMODE(log.path.stat().st_mode) == 0o600
     assert {stat.S_IMODE(folder.stat().st_mode) for folder in list(log.path.parents)[:2]} == {0o700}
 
 
-def test_what_a_server_floods_to_stderr_is_kept_in_pieces_of_many_lines_without_its_secrets(tmp_path: Path) -> None:
-    flood = "import sys; sys.stderr.write('word sesame\\n' * 50_000 + 'the end\\n'); sys.stderr.flush(); input()"
-    launch = entries.Launch(sys.executable, ("-c", flood), {}, None, "", {})
-    server_log = CountingLog(tmp_path / "server.log")
-    server_log.begin("a run", ("sesame",))
-
-    async def hear() -> None:
-        with anyio.fail_after(PATIENCE):
-            async with program.run_program(launch, server_log, lambda: None) as (_, outgoing, _process):
-                while server_log.last_line != "the end":
-                    await anyio.sleep(0.01)
-                outgoing.close()
-
-    anyio.run(hear)
-    kept = server_log.path.read_text()
-    assert kept.count("word ***\n") == 50_000 and "sesame" not in kept
-    assert server_log.pieces < 5_000
-
-
 def test_a_server_that_writes_without_end_to_stderr_does_not_fill_the_disk(tmp_path: Path) -> None:
-    server_log = program.ServerLog(tmp_path / "server.log")
-    server_log.begin("a run", ())
+    path = tmp_path / "server.log"
+    log = client.ServerLog(path, ("sesame",), "a run")
     for _ in range(50):
-        server_log.add(b"x" * 100_000)
-    assert server_log.path.stat().st_size <= 2 * program.MAX_LOG + 100_001
-    server_log.begin("the next run", ())
-    assert server_log.path.stat().st_size < 100
-    assert {path.name for path in tmp_path.iterdir()} == {"server.log", "server.old.log"}
+        log.add(b"sesame x" * 10_000)
+    assert path.stat().st_size <= 2 * client.MAX_LOG + 100_000 and "sesame" not in path.read_text()
+    client.ServerLog(path, (), "the next run")
+    assert path.stat().st_size < 100
 
 
 # ---------------------------------------------------------------- what a server sees
@@ -661,7 +548,7 @@ def test_a_server_over_http_gets_its_headers_and_its_end_is_told(
     assert registry.call("shop__grown").text == "I am new"
     server.kill()
     server.wait()
-    assert "was lost during the call of whoami" in failure(registry, "shop__whoami").message
+    assert "ended during the call of whoami" in failure(registry, "shop__whoami").message
     assert "cannot be reached at" in failure(registry, "shop__whoami").message
 
 
@@ -799,25 +686,21 @@ def test_servers_whose_names_become_one_namespace_are_told_apart(farm: Farm) -> 
 @pytest.mark.parametrize(
     ("raw", "problem"),
     [
-        ("x", "must be an object, not str"),
-        ({}, "has neither a command nor a url"),
-        ({"command": "a", "url": "http://b"}, "has both a command and a url; keep one"),
-        ({"command": ["a"]}, "command must be text, not list"),
-        ({"command": "a", "args": "b"}, "args must be a list of texts"),
-        ({"command": "a", "env": {"K": ["secret"]}}, "env.K must be text, not list"),
-        (
-            {"url": "http://a", "oauth": {"callbackPort": "x"}},
-            "oauth.callbackPort is 'x', but must be the number of a port",
-        ),
+        ("x", "it must be an object, not str"),
+        ({}, "no command or url is given"),
+        ({"command": "a", "url": "http://b"}, "both a command and a url are given; keep one"),
+        ({"command": ["a"]}, "command: Input should be a valid string"),
+        ({"command": "a", "args": "b"}, "args: Input should be a valid list"),
+        ({"command": "a", "env": {"K": ["secret"]}}, "env.K: Input should be a valid string"),
         (
             {"url": "http://a", "oauth": {"callbackPort": 99999}},
-            "oauth.callbackPort is 99999, but must be the number of a port",
+            "oauth.callbackPort: Input should be less than or equal to 65535",
         ),
-        ({"command": "a", "timeout": 0}, "timeout is 0, but must be a number of seconds above 0"),
-        ({"command": "a", "tools": "a"}, "tools must be an object, not str"),
+        ({"command": "a", "timeout": 0}, "timeout: Input should be greater than 0"),
         ({"command": "a", "type": "carrier"}, "type is 'carrier', but must be stdio or http"),
-        ({"command": "a", "type": "http"}, "has no url"),
+        ({"command": "a", "type": "http"}, "no url is given"),
         ({"url": "example.org"}, "url is 'example.org', but must begin with http:// or https://"),
+        ({"command": "a", "envFile": ".env"}, "envFile is not read; write its variables into env"),
     ],
 )
 def test_a_slip_in_one_entry_is_its_problem_and_costs_no_other_server(farm: Farm, raw: Any, problem: str) -> None:
@@ -830,71 +713,26 @@ def test_a_slip_in_one_entry_is_its_problem_and_costs_no_other_server(farm: Farm
     assert (opened.servers["odd"].condition, opened.servers["odd"].state().state) == ("unusable", "failing")
 
 
+def test_a_tool_that_is_described_wrongly_can_still_be_called_and_costs_no_other(farm: Farm) -> None:
+    farm.write(shop=farm.plain("shop", "--careless", "--wrong"))
+    registry, opened = farm.open()
+    assert opened.refresh(["shop"]) == {"shop": 23}
+    assert registry.call("shop__echo", {"text": "a"}).text == "a"
+    for name in ("bare", "odd", "late"):
+        assert registry.call(f"shop__{name}", {"a": "b"}).text == f"{name} was called"
+    assert all(tool.input_schema["type"] == "object" for tool in registry.tools())
+    usable = usable_tool({"name": "a", "inputSchema": {"properties": {"a": True}, "additionalProperties": False}})
+    schema = {"type": "object", "properties": {"a": {}}, "additionalProperties": False}
+    assert usable == {"name": "a", "inputSchema": schema}
+    assert usable_tool({"name": None}) is usable_tool({"name": ""}) is None
+
+
 def test_a_server_that_is_switched_off_is_neither_found_nor_started(farm: Farm) -> None:
     farm.write(off=farm.plain("off", disabled=True), also=farm.plain("also", enabled=False))
     registry, opened = farm.open()
     assert names(registry) == []
     assert isinstance(failure(registry, "off__echo"), UnknownTool)
     assert (farm.pids("off"), opened.servers["off"].state().state) == ([], "off")
-
-
-def test_long_time_outs_are_read_as_milliseconds_as_other_clients_write_them() -> None:
-    entry = entries.parse_entry("a", {"command": "b", "timeout": 45_000, "startTimeout": 12})
-    assert (entry.call_seconds, entry.start_seconds) == (45.0, 12.0)
-
-
-def test_a_schema_that_search_cannot_use_is_mended_and_a_good_one_stays() -> None:
-    good = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"], "x": [1]}
-    assert usable_schema(good) is good
-    odd = {"properties": {"a": True}, "additionalProperties": False}
-    assert usable_schema(odd) == {"type": "object", "properties": {"a": {}}, "additionalProperties": False}
-    assert usable_schema(None) == {"type": "object", "properties": {}}
-
-
-def test_a_tool_that_is_described_wrongly_does_not_cost_the_others(
-    farm: Farm, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level("INFO")
-    farm.write(shop=farm.plain("shop", "--careless"))
-    registry, opened = farm.open()
-    assert opened.refresh(["shop"]) == {"shop": 19}
-    assert registry.call("shop__bare", {}).text == "bare was called"
-    assert isinstance(failure(registry, "shop__odd"), UnknownTool)
-    assert "tool odd of the MCP server 'shop' is left out: description" in caplog.text
-
-
-def test_a_tool_whose_schema_is_wrong_costs_only_itself_and_is_reported_until_it_is_corrected(farm: Farm) -> None:
-    farm.write(shop=farm.plain("shop", "--wrong", tools={"exclude": ["lo?[[]2J*"]}))
-    registry, opened = farm.open()
-    assert opened.refresh(["shop"]) == {"shop": 19}
-    assert registry.call("shop__echo", {"text": "a"}).text == "a"
-    assert registry.call("shop__late", {"a": "b"}).text == "late was called"
-    later = farm.open()[1].servers["shop"]
-    for each in (opened.servers["shop"], later):
-        assert [(entry.tool, entry.why) for entry in each.left_out] == [
-            ("rows", "inputSchema.type: Input should be 'object'"),
-            ("number 21", "name: Input should be a valid string"),
-        ]
-        (problem,) = each.check()
-        assert "rows (inputSchema.type" in problem.message and problem.level == "warning"
-    (farm.folder / "shop" / "corrected").touch()
-    _, corrected = farm.open()
-    assert corrected.refresh(["shop"]) == {"shop": 18}
-    assert farm.open()[1].servers["shop"].left_out == ()
-
-
-def test_the_commands_and_the_doctor_name_a_wrong_tool_in_few_clean_words(
-    farm: Farm, capsys: pytest.CaptureFixture[str]
-) -> None:
-    farm.write(shop=farm.plain("shop", "--wrong"))
-    refreshed = run(capsys, "servers", "refresh")
-    assert refreshed.code == 0 and "shop" in refreshed.out and "19" in refreshed.out
-    for printed in (refreshed.err, run(capsys, "servers", "list").err, run(capsys, "doctor").out):
-        assert "rows (inputSchema.type: Input should be 'object')" in printed
-        assert "\x1b[2J" not in printed and len(printed) < 5000
-    (listed,) = run(capsys, "servers", "list", "--json").json["servers"]
-    assert [entry["tool"][:9] for entry in listed["leftOut"]] == ["rows", "number 21", "lo␛[2Jngl"]
-    assert len(listed["leftOut"][2]["tool"]) == 80
 
 
 # ---------------------------------------------------------------- definitions that change
@@ -968,7 +806,7 @@ def test_a_tool_that_joins_later_is_refused_until_it_is_approved(farm: Farm) -> 
     assert isinstance(refused, AccessDenied) and "was added since the user approved the tools of 'shop'" in str(refused)
     assert "servers approve shop" in str(refused)
     (problem,) = opened.servers["shop"].check()
-    assert problem.message == "Since you approved it, 'shop' has added: shop__grown."
+    assert problem.message == "'shop' has changed or added since you approved it: shop__grown."
     assert list(opened.servers["shop"].changes()) == ["shop__grown"]
     opened.servers["shop"].approve()
     assert registry.call("shop__grown").text == "grown was called"

@@ -285,8 +285,8 @@ async def test_over_stdio_a_wrong_tool_costs_the_servers_behind_nothing(tmp_path
     async with Client(stdio_client(program), mode="legacy") as client:
         said = await client.call_tool("execute_tool", {"name": "shop__echo", "arguments": {"text": "all is well"}})
         assert "all is well" in str(said.content) and not said.is_error
-        left_out = await client.call_tool("execute_tool", {"name": "shop__rows", "arguments": {}})
-        assert "Tool not found: shop__rows" in str(left_out.content)
+        rows = await client.call_tool("execute_tool", {"name": "shop__rows", "arguments": {}})
+        assert "rows was called" in str(rows.content)
 
 
 def test_who_is_bound_to_some_tools_sees_no_resources_of_other_servers(tmp_path: Path) -> None:
@@ -313,18 +313,5 @@ async def test_blocks_of_a_server_that_sends_nothing_structured_come_without_it_
     assert direct.structured_content == {"result": "counted"}
 
 
-@pytest.mark.parametrize("era", ERAS)
-async def test_a_server_that_was_only_started_to_list_its_tools_can_ask_a_later_client(
-    asking: Registry, era: Any
-) -> None:
-    assert [tool.name for tool in asking.tools()] == ["questions__paint"]
-    assert "fence: green" in str((await paint(asking, era, choose)).content)
 
 
-async def test_a_server_that_another_client_has_used_is_not_restarted_for_a_question(tmp_path: Path) -> None:
-    farm = Farm(tmp_path)
-    farm.write(questions={"command": sys.executable, "args": [str(SERVERS / "questions.py")]})
-    registry = farm.open()[0]
-    for callback in (None, choose):
-        assert "fence: white" in str((await paint(registry, "auto", callback)).content)
-    farm.close()

@@ -15,7 +15,6 @@ from tui_driver import RunningTui, make_library, open_tui
 from localmcp.activity import CallOrigin, call_origin
 from localmcp.config import config_directory, state_directory
 from localmcp.errors import LocalMCPError
-from localmcp.hub.catalog import ToolList
 from localmcp.tools import Scope
 from localmcp.tui.app import PANES, VIEWS
 from localmcp.tui.forms import FormScreen, completed_path
@@ -56,8 +55,8 @@ async def test_hostile_text_is_drawn_as_signs_in_every_pane(file: Path) -> None:
         call_origin.reset(token)
         server = next(iter(workspace.mcp_servers.servers.values()))
         tool = {"name": "echo", "description": EVIL, "title": EVIL, "inputSchema": {"type": "object"}}
-        server.learn(ToolList([tool]))
-        server.learn(ToolList([{**tool, "description": f"{EVIL}{EVIL}"}]))
+        server.learn({"tools": [tool]})
+        server.learn({"tools": [{**tool, "description": f"{EVIL}{EVIL}"}]})
         await tui.settle()
         check(tui, "saved searches")
         await tui.type("zebras")

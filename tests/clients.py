@@ -1,0 +1,35 @@
+"""What the tests of clients' configuration files share."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localmcp.cli.program import execute
+from localmcp.cli.session import Session
+
+Run = Callable[..., tuple[int, Any]]
+
+
+def run_command(capsys: pytest.CaptureFixture[str], group: str) -> Run:
+    """What runs `localmcp GROUP ... --json`: the exit code, and the answer or the error."""
+
+    def run(*words: str) -> tuple[int, Any]:
+        session = Session()
+        code = execute(session, ["--json", group, *words])
+        session.close()
+        out, err = capsys.readouterr()
+        return code, json.loads(out or err)
+
+    return run
+
+
+def write(path: Path, value: Any) -> Path:
+    """Write a text, or a value as JSON."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes((value if isinstance(value, str) else json.dumps(value, indent=2)).encode())
+    return path
