@@ -311,7 +311,3 @@ async def test_blocks_of_a_server_that_sends_nothing_structured_come_without_it_
     assert [block.type for block in result.content] == ["text", "image"]
     assert result.structured_content is None
     assert direct.structured_content == {"result": "counted"}
-
-
-
-

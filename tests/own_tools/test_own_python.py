@@ -284,6 +284,5 @@ def test_allowing_one_package_allows_no_other(workspace: Workspace, package: str
 
 
 def states(workspace: Workspace) -> list[dict[str, Any]]:
-    from localmcp.own_tools.problems import inspected_providers
 
-    return [provider.state().as_json() for provider in inspected_providers(workspace.providers)]
+    return [provider.state().as_json() for provider in workspace.providers]
