@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import json
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal, NotRequired, cast
 
 from typing_extensions import TypedDict
 
 from localmcp.humanize import quoted
-from localmcp.quickstarts import store
 from localmcp.quickstarts.documents import ReportedProblem
 from localmcp.quickstarts.markdown import render, task_count
-from localmcp.quickstarts.matching import Field, MatchType
-from localmcp.quickstarts.search import Found
+from localmcp.quickstarts.matching import Field, MatchType, match_type
+from localmcp.quickstarts.search import Match, Request
 from localmcp.quickstarts.store import Row
-from localmcp.schemas import mapping_of
-from localmcp.tools import Answer, compact_json, without_none
+from localmcp.schemas import Json, compact_json, mapping_of, without_none
+from localmcp.tools import Answer
 
 LONGEST_STEPS = 6_000
 """Characters of a guide that a language model is shown at once."""
@@ -161,73 +158,54 @@ def lean_answer(answer: SearchAnswer) -> Answer:
     return Answer(dict(answer), text, whole_text=True)
 
 
-def search_params(texts: dict[Field, str], max_distance: int) -> SearchParams:
-    keys = {"name": "name", "display_name": "displayName", "description": "description"}
-    return cast(
-        SearchParams, {**{keys[field_name]: text for field_name, text in texts.items()}, "maxDistance": max_distance}
-    )
+_KEYS: dict[Field, str] = {"name": "name", "display_name": "displayName", "description": "description"}
 
 
-def nothing_found(params: SearchParams, tag: str | None) -> str:
-    """`tag`: the one that was asked for; without it there may be matches."""
-    criteria = ", ".join(f"{key}='{quoted(str(text))}'" for key, text in params.items() if key != "maxDistance")
-    return f"No quickstarts found matching ({criteria}) with Levenshtein distance ≤{params['maxDistance']}" + (
-        f"\nOnly those with the tag '{quoted(tag)}' were searched; listQuickstarts shows the tags." if tag else ""
-    )
-
-
-def empty_answer(params: SearchParams, message: str) -> SearchAnswer:
-    return {"tool": "searchQuickstarts", "searchParams": params, "results": [], "count": 0, "message": message}
-
-
-def search_answer(row: Row, matches: Sequence[Found], params: SearchParams) -> SearchAnswer:
-    """`row` is that of the best match, which is first."""
-    return {
-        "tool": "searchQuickstarts",
-        "searchParams": params,
-        "result": _best(row, matches[0]),
-        "results": [_matched(match) for match in matches],
-        "count": len(matches),
+def search_answer(request: Request, max_distance: int, matches: Sequence[Match], best: Row | None) -> SearchAnswer:
+    """Return the answer to a request; `best` is the row of the first match, None if there is none."""
+    params = cast(SearchParams, {_KEYS[field]: text for field, text in request.texts.items()})
+    params["maxDistance"] = max_distance
+    answer: SearchAnswer = {"tool": "searchQuickstarts", "searchParams": params, "results": [], "count": len(matches)}
+    if best is None:
+        said = ", ".join(f"{_KEYS[field]}='{quoted(text)}'" for field, text in request.texts.items())
+        answer["message"] = f"No quickstarts found matching ({said}) with Levenshtein distance ≤{max_distance}"
+        if request.tag:
+            answer["message"] += (
+                f"\nOnly those with the tag '{quoted(request.tag)}' were searched; listQuickstarts shows the tags."
+            )
+        return answer
+    answer["results"] = [cast(MatchedQuickstart, {"name": match.shown_name, **_facts(match)}) for match in matches]
+    whole: WholeQuickstart = {
+        "id": best.id,
+        "name": best.shown_name,
+        "content": best.content,
+        "created_at": best.created_at,
+        "updated_at": best.updated_at,
     }
+    answer["result"] = cast(BestMatch, {**_facts(matches[0]), "quickstart": whole})
+    return answer
 
 
-def _best(row: Row, match: Found) -> BestMatch:
-    best = {
-        "score": match.score,
-        "matchType": match.match_type,
-        "matchedField": match.matched_field,
-        "quickstart": {
-            "id": row.id,
-            "name": row.shown_name,
-            "content": row.content,
-            "created_at": row.created_at,
-            "updated_at": row.updated_at,
-        },
-        "displayName": match.display_name,
-        "description": match.description,
-        "origin": match.origin,
-    }
-    return without_none(best)
-
-
-def _matched(match: Found) -> MatchedQuickstart:
-    matched = {
-        "name": match.shown_name,
+def _facts(match: Match) -> Any:
+    facts = {
         "displayName": match.display_name,
         "description": match.description,
         "score": match.score,
-        "matchType": match.match_type,
+        "matchType": match_type(match.score),
         "matchedField": match.matched_field,
         "origin": match.origin,
     }
-    return without_none(matched)
+    return without_none(facts)
+
+
+# ---------------------------------------------------------------- lists
 
 
 def listed_quickstart(row: Row) -> ListedQuickstart:
     spec = mapping_of(row.content.get("spec"))
     kind, link = mapping_of(spec.get("type")).get("text"), mapping_of(spec.get("link")).get("href")
     minutes = spec.get("durationMinutes")
-    listed = {
+    listed: Json = {
         "name": row.shown_name,
         "displayName": row.display_name,
         "description": row.description,
@@ -241,14 +219,6 @@ def listed_quickstart(row: Row) -> ListedQuickstart:
     return without_none(listed)
 
 
-def add_tags(files: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """Return the tags of several files counted together, the most frequent first."""
-    total: Counter[str] = Counter()
-    for file in files:
-        total.update(file)
-    return dict(sorted(total.items(), key=lambda pair: (-pair[1], pair[0])))
-
-
 def shown_quickstart(row: Row) -> ShownQuickstart:
     shown = {
         "name": row.shown_name,
@@ -258,25 +228,3 @@ def shown_quickstart(row: Row) -> ShownQuickstart:
         "origin": row.origin,
     }
     return without_none(shown)
-
-
-def exported_document(row: Row) -> dict[str, Any]:
-    """Return the document itself if it says everything, else a row with name, tags and content."""
-    if store.own_name(row.content) == row.name and store.tags_of(row.content) == row.tags:
-        return row.content
-    return {
-        "name": row.name,
-        "tags": [{"kind": kind, "value": value} for kind, value in row.tags],
-        "content": row.content,
-    }
-
-
-def write_documents(documents: Sequence[dict[str, Any]], form: str) -> str:
-    if form == "jsonl":
-        return "".join(compact_json(document) + "\n" for document in documents)
-    if form == "json":
-        return json.dumps(documents, ensure_ascii=False, indent=2) + "\n"
-    import yaml
-
-    dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-    return yaml.dump_all(documents, Dumper=dumper, sort_keys=False, allow_unicode=True, width=100, explicit_start=True)

@@ -4,25 +4,32 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable
 from functools import partial
 from heapq import merge
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal
 
 import apsw
 
 from localmcp.errors import AccessDenied, FileUnavailable, InvalidInput, LocalMCPError, NotFound
 from localmcp.files import expand_home
-from localmcp.index.federation import Federation, never_changed
+from localmcp.index.federation import Federation, MountedFile, never_changed, split_name
 from localmcp.quickstarts import answers, store
-from localmcp.quickstarts.candidates import WordCache
-from localmcp.quickstarts.documents import Draft, Reading, Unreadable, read_path, read_text
+from localmcp.quickstarts.documents import (
+    Draft,
+    Reading,
+    Unreadable,
+    exported_document,
+    read_path,
+    read_text,
+    write_documents,
+)
 from localmcp.quickstarts.matching import Field
-from localmcp.quickstarts.mounted import MountedQuickstarts
-from localmcp.quickstarts.search import Found, Request, find_by_substring, find_quickstarts
-from localmcp.quickstarts.store import Row, merged_by_title
+from localmcp.quickstarts.search import Catalogs, Match, Request, find_quickstarts
+from localmcp.quickstarts.store import Row
 from localmcp.schemas import did_you_mean
 from localmcp.storage.connections import check_levenshtein
 from localmcp.storage.database import Database
@@ -50,7 +57,8 @@ def explain_failure(error: LocalMCPError) -> dict[str, Any]:
         raise error
     log.warning("quick starts cannot be searched: %s", error)
     failure = NO_DATABASE if isinstance(error, FileUnavailable) else "Error searching quickstarts"
-    return dict(answers.empty_answer({"maxDistance": DEFAULT_DISTANCE}, f"{failure}: {error}"))
+    answer = answers.search_answer(Request({}, 0, 0), DEFAULT_DISTANCE, [], None)
+    return {**answer, "message": f"{failure}: {error}"}
 
 
 class Quickstarts:
@@ -58,8 +66,8 @@ class Quickstarts:
 
     def __init__(self, database: Database, federation: Federation) -> None:
         self._database = database
-        self._words = WordCache()
-        self._mounted = MountedQuickstarts(federation)
+        self._federation = federation
+        self._catalogs = Catalogs()
 
     # ------------------------------------------------------------ search
 
@@ -100,44 +108,42 @@ class Quickstarts:
             "description": description,
         }
         texts: dict[Field, str] = {where: text for where, text in texts_by_field.items() if text and text.strip()}
-        params = answers.search_params(texts, maxDistance)
-        if not texts:
-            return answers.empty_answer(params, NOTHING_ASKED)
         request = Request(texts, limit, maxDistance, tag or None)
+        if not texts:
+            return {**answers.search_answer(request, maxDistance, [], None), "message": NOTHING_ASKED}
         try:
             with self._database.read() as connection:
-                return self._answer(connection, request, params)
+                return self._answer(connection, request)
         except apsw.Error as error:
             raise LocalMCPError(str(error)) from error
 
-    def _answer(
-        self, connection: apsw.Connection, request: Request, params: answers.SearchParams
-    ) -> answers.SearchAnswer:
-        works = check_levenshtein(connection)
-        if works:
-            matches = find_quickstarts(connection, self._words, request)
-        else:
-            log.warning("levenshtein is not available in this file: quick starts are searched by substring")
-            params["maxDistance"] = 0
-            matches = find_by_substring(connection, request)
+    def _answer(self, connection: apsw.Connection, request: Request) -> answers.SearchAnswer:
         notices: list[str] = []
-        if mounted := self._mounted.search(connection, request, notices):
-            matches = [*islice(merge(matches, *mounted, key=lambda match: match.place), request.limit)]
+        fuzzy = check_levenshtein(connection)
+        if not fuzzy:
+            log.warning("levenshtein is not available in this file: quick starts are searched by substring")
+        own = find_quickstarts(connection, self._catalogs.read(self._database, connection), request, fuzzy=fuzzy)
+
+        def search_mounted(file: MountedFile, theirs: apsw.Connection) -> list[Match]:
+            catalog = self._catalogs.read(file.database, theirs)
+            matches = find_quickstarts(theirs, catalog, request, fuzzy=check_levenshtein(theirs))
+            same = _same_quickstarts(connection, theirs, [match.name for match in matches])
+            return [match._replace(origin=file.name) for match in matches if same.get(match.name) is False]
+
+        mounted = self._federation.read_mounted(search_mounted, notices)
+        matches = [*islice(merge(own, *mounted, key=lambda match: match.place), request.limit)]
+        best = None
         if matches:
-            answer = answers.search_answer(self._row_of(connection, matches[0]), matches, params)
-        else:
-            answer = answers.empty_answer(params, answers.nothing_found(params, request.tag))
+            first = matches[0]
+            best = self._find_mounted(first.shown_name) if first.origin else store.find_row(connection, first.name)
+            if best is None:
+                raise NotFound(f"{first.shown_name} was removed meanwhile.")
+        answer = answers.search_answer(request, request.max_distance if fuzzy else 0, matches, best)
         if notices:
             answer["notices"] = notices
-        if not works:
+        if not fuzzy:
             answer["fallback"] = True
         return answer
-
-    def _row_of(self, connection: apsw.Connection, match: Found) -> Row:
-        row = self._mounted.find(match.shown_name) if match.origin else store.find_row(connection, match.name)
-        if row is None:
-            raise NotFound(f"{match.name} was removed meanwhile.")
-        return row
 
     # ------------------------------------------------------------ importing
 
@@ -166,7 +172,7 @@ class Quickstarts:
                 raise AccessDenied("Files are imported by the person at the machine; hand over text instead.")
             return self.import_path(path)
         try:
-            readings = [read_text(cast(str, text), f".{format}", "text")]
+            readings = [read_text(text or "", f".{format}", "text")]
         except Unreadable as error:
             readings = [Reading(skipped=[{"where": "text", "problem": str(error)}])]
         return self._import(readings)
@@ -185,24 +191,18 @@ class Quickstarts:
 
     def _import(self, readings: Iterable[Reading]) -> answers.ImportReport:
         report: answers.ImportReport = {"added": 0, "updated": 0, "unchanged": 0, "skipped": [], "warnings": []}
-        waiting: list[Draft] = []
+        drafts: list[Draft] = []
         for reading in readings:
             report["skipped"] += reading.skipped
             report["warnings"] += reading.warnings
-            waiting += reading.drafts
-            if len(waiting) >= IMPORTED_AT_ONCE:
-                self._store(waiting, report)
-                waiting = []
-        self._store(waiting, report)
-        return report
-
-    def _store(self, drafts: Sequence[Draft], report: answers.ImportReport) -> None:
+            drafts += reading.drafts
         for start in range(0, len(drafts), IMPORTED_AT_ONCE):
             with self._database.write() as connection:
                 counts = store.put_quickstarts(connection, drafts[start : start + IMPORTED_AT_ONCE])
             report["added"] += counts["added"]
             report["updated"] += counts["updated"]
             report["unchanged"] += counts["unchanged"]
+        return report
 
     @hidden_tool(
         "listQuickstarts",
@@ -224,16 +224,23 @@ class Quickstarts:
     ) -> answers.CatalogList:
         """List the quick starts by title, with tags."""
         with self._database.read() as connection:
-            mounted = self._mounted.list_rows(connection, tag, offset + limit)
-            passed = 0 if mounted else offset
-            rows, total = store.list_rows(connection, tag, offset + limit - passed, passed)
-            tags = store.count_tags(connection)
-        if mounted:
-            rows = [*islice(merged_by_title([rows, *(shelf.rows for shelf in mounted)]), offset, offset + limit)]
-            total += sum(shelf.total for shelf in mounted)
-            tags = answers.add_tags([tags, *(shelf.tags for shelf in mounted)])
-        listed = [answers.listed_quickstart(row) for row in rows]
-        return {"count": len(listed), "total": total, "quickstarts": listed, "tags": tags}
+            own_names = store.names(connection)
+
+            def list_mounted(file: MountedFile, theirs: apsw.Connection) -> tuple[list[Row], int, Counter[str]]:
+                same = [name for name, is_same in _same_quickstarts(connection, theirs, own_names).items() if is_same]
+                listed = store.list_rows(theirs, tag, offset + limit, origin=file.name, without=same)
+                return *listed, store.count_tags(theirs, same)
+
+            own = (*store.list_rows(connection, tag, offset + limit), store.count_tags(connection))
+            shelves = [own, *self._federation.read_mounted(list_mounted)]
+        rows = sorted((row for listed, _, _ in shelves for row in listed), key=_title)[offset : offset + limit]
+        tags = sum((counted for _, _, counted in shelves), Counter[str]())
+        return {
+            "count": len(rows),
+            "total": sum(total for _, total, _ in shelves),
+            "quickstarts": [answers.listed_quickstart(row) for row in rows],
+            "tags": dict(sorted(tags.items(), key=lambda pair: (-pair[1], pair[0]))),
+        }
 
     @hidden_tool(
         "showQuickstart",
@@ -269,11 +276,11 @@ class Quickstarts:
         """Return quick starts as one text that `importQuickstarts` reads back without a difference."""
         with self._database.read() as connection:
             if names is None:
-                rows, _ = store.list_rows(connection, tag, -1, 0)
+                rows, _ = store.list_rows(connection, tag, -1)
             else:
                 rows = [self._find(connection, name) for name in names]
-        documents = [answers.exported_document(row) for row in rows]
-        return {"count": len(documents), "format": format, "text": answers.write_documents(documents, format)}
+        documents = [exported_document(row.name, row.tags, row.content) for row in rows]
+        return {"count": len(documents), "format": format, "text": write_documents(documents, format)}
 
     @hidden_change(
         "removeQuickstart",
@@ -289,24 +296,44 @@ class Quickstarts:
     def remove(self, names: Annotated[list[str], Param("Names", min_length=1)]) -> answers.RemovalAnswer:
         """Put quick starts into the trash."""
         with self._database.write() as connection:
-            rows = [self._find_own(connection, name) for name in names]
+            rows = [self._find(connection, name) for name in names]
+            if mounted := next((row for row in rows if row.origin), None):
+                files, _ = self._federation.mounted()
+                path = next((file.database.path for file in files if file.name == mounted.origin), "FILE")
+                raise never_changed(f"The quick start '{mounted.name}'", mounted.origin or "", str(path))
             store.remove_quickstarts(connection, [row.id for row in rows])
         return {"removed": [row.name for row in rows]}
 
     def _find(self, connection: apsw.Connection, name: str) -> Row:
-        """Yours of that name or title, else a mounted one; the words of a name may come in any order."""
-        row = store.find_row(connection, name) or self._mounted.find(name)
-        if row is None:
-            names = {frozenset(other.split("-")): other for other in store.names(connection)}
-            meant = names.get(frozenset(name.lower().replace("-", " ").split()))
-            if meant and (row := store.find_row(connection, meant)):
-                return row
-            hint = did_you_mean(name, names.values(), "listQuickstarts shows them with their names.")
-            raise NotFound(f"There is no quick start '{name}'.", hint=hint)
-        return row
+        """Return yours of that name or title, else a mounted one; the words of a name may come in any order."""
+        row = store.find_row(connection, name) or self._find_mounted(name)
+        if row is not None:
+            return row
+        names = {frozenset(other.split("-")): other for other in store.names(connection)}
+        meant = names.get(frozenset(name.lower().replace("-", " ").split()))
+        if meant and (row := store.find_row(connection, meant)):
+            return row
+        hint = did_you_mean(name, names.values(), "listQuickstarts shows them with their names.")
+        raise NotFound(f"There is no quick start '{name}'.", hint=hint)
 
-    def _find_own(self, connection: apsw.Connection, name: str) -> Row:
-        row = self._find(connection, name)
-        if row.origin is not None:
-            raise never_changed(f"The quick start '{row.name}'", row.origin, self._mounted.path_of(row.origin))
-        return row
+    def _find_mounted(self, name: str) -> Row | None:
+        """Return the quick start of that name or title in any mounted file; `NAME:name` is in that one."""
+        origin, bare = split_name(name)
+
+        def look(file: MountedFile, theirs: apsw.Connection) -> Row | None:
+            row = store.find_row(theirs, bare, file.name) if origin == file.name else None
+            return row or store.find_row(theirs, name, file.name)
+
+        rows = self._federation.read_mounted(look)
+        return next((row for row in rows if row.origin == origin), rows[0] if rows else None)
+
+
+def _same_quickstarts(own: apsw.Connection, theirs: apsw.Connection, names: Iterable[str]) -> dict[str, bool]:
+    """Return which of a mounted file's readable quick starts of these names your file holds as they are."""
+    their_contents = store.contents(theirs, names)
+    own_contents = store.contents(own, their_contents)
+    return {name: own_contents.get(name) == content for name, content in their_contents.items()}
+
+
+def _title(row: Row) -> tuple[str, str]:
+    return row.display_name.lower(), row.name

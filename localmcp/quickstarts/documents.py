@@ -6,7 +6,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
@@ -14,8 +14,8 @@ from typing import Any, cast
 from typing_extensions import TypedDict
 
 from localmcp.files import reason_of
-from localmcp.quickstarts.validation import check_quickstart, is_quickstart
-from localmcp.schemas import Json, list_of, mapping_of, one_or_more
+from localmcp.quickstarts.data_model import check_quickstart, is_quickstart
+from localmcp.schemas import Json, compact_json, list_of, mapping_of, one_or_more
 
 SUFFIXES = (".yml", ".yaml", ".json", ".jsonl", ".ndjson")
 METADATA_FILES = ("metadata.yml", "metadata.yaml")
@@ -27,6 +27,7 @@ MOST_BITS = 1024
 """Of a whole number; a larger one is infinite to most readers of JSON."""
 
 Tag = tuple[str, str]
+"""Kind and value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,16 +61,26 @@ class Unreadable(ValueError):
     """A file, or a part of it, that is not what it claims to be; the message says where."""
 
 
+# ---------------------------------------------------------------- reading
+
+
 def read_path(path: Path) -> Iterator[Reading]:
     """Read a file, or every YAML and JSON file below a folder; one reading a file."""
     if not path.is_dir():
         yield read_file(path, path.name)
         return
-    files = list(_files_below(path))
-    if not files:
+    files = [
+        Path(place, name)
+        for place, _, names in os.walk(path)
+        for name in names
+        if name not in METADATA_FILES and Path(name).suffix.lower() in SUFFIXES
+    ]
+    shown = sorted(file.relative_to(path) for file in files)
+    visible = [file for file in shown if not any(part.startswith(".") for part in file.parts)]
+    if not visible:
         yield Reading(skipped=[{"where": path.name, "problem": "a folder without a YAML or JSON file"}])
-    for file in files:
-        yield read_file(file, str(file.relative_to(path)))
+    for file in visible:
+        yield read_file(path / file, str(file))
 
 
 def read_file(path: Path, shown: str) -> Reading:
@@ -80,15 +91,23 @@ def read_file(path: Path, shown: str) -> Reading:
         if path.stat().st_size > MOST_BYTES:
             raise Unreadable(f"larger than {MOST_BYTES // 1_000_000} MB")
         reading = read_text(path.read_text(encoding="utf-8-sig"), path.suffix.lower(), shown)
+        beside = next(filter(Path.is_file, map(path.with_name, METADATA_FILES)), None)
+        if beside is not None:
+            _add_tags(reading, beside.read_text(encoding="utf-8-sig"))
     except (OSError, UnicodeDecodeError) as error:
         return Reading(skipped=[{"where": shown, "problem": reason_of(error)}])
     except Unreadable as error:
         return Reading(skipped=[{"where": shown, "problem": str(error)}])
-    try:
-        _add_metadata(reading, _metadata_beside(path), shown)
-    except (OSError, UnicodeDecodeError, Unreadable) as error:
-        reading.warnings.append({"where": shown, "problem": f"metadata.yml was left out: {error}"})
     return reading
+
+
+def _add_tags(reading: Reading, metadata_text: str) -> None:
+    """Add the tags of a `metadata.yml` to the quick start that it names."""
+    for metadata in map(mapping_of, read_values(metadata_text, ".yml")):
+        for place, draft in enumerate(reading.drafts):
+            if draft.name == metadata.get("name"):
+                tags = dict.fromkeys(draft.tags + read_tags(metadata.get("tags")))
+                reading.drafts[place] = replace(draft, tags=tuple(tags))
 
 
 def read_text(text: str, suffix: str, shown: str) -> Reading:
@@ -98,99 +117,52 @@ def read_text(text: str, suffix: str, shown: str) -> Reading:
         Unreadable: it cannot be parsed; the message gives the line.
     """
     reading = Reading()
-    for place, value in _plain_values(text, suffix):
-        where = f"{shown}{place}"
-        for number, item in enumerate(items := _items(value), start=1):
-            _read_item(item, f"{where}, item {number}" if len(items) > 1 else where, reading)
-    if not reading.drafts and not reading.skipped:
+    items: list[Any] = []
+    for value in read_values(text, suffix):
+        # A Kubernetes List, or a list of documents.
+        items += list_of(mapping_of(value).get("items")) or one_or_more(value)
+    for number, item in enumerate(items, start=1):
+        where = f"{shown}, item {number}" if len(items) > 1 else shown
+        try:
+            draft = _draft(item)
+        except Unreadable as error:
+            reading.skipped.append({"where": where, "problem": str(error)})
+            continue
+        reading.drafts.append(draft)
+        complaints = check_quickstart(draft.content, draft.name)
+        reading.warnings.extend({"where": f"{where}: {draft.name}", "problem": complaint} for complaint in complaints)
+    if not items:
         reading.skipped.append({"where": shown, "problem": "holds no quick start"})
     return reading
 
 
-def read_metadata(text: str) -> Json:
-    """Return the mapping of a `metadata.yml`.
-
-    Raises:
-        Unreadable: it is not one.
-    """
-    values = [value for _, value in _plain_values(text, ".yml")]
-    if len(values) != 1 or not isinstance(values[0], dict):
-        raise Unreadable("metadata.yml is not a mapping")
-    return cast(Json, values[0])
-
-
-def _files_below(folder: Path) -> Iterator[Path]:
-    for place, folders, names in os.walk(folder):
-        folders[:] = sorted(folder for folder in folders if not folder.startswith("."))
-        for name in sorted(names):
-            if not name.startswith(".") and name not in METADATA_FILES and Path(name).suffix.lower() in SUFFIXES:
-                yield Path(place, name)
-
-
-# ---------------------------------------------------------------- documents and rows
-
-
-def _items(value: Any) -> list[Any]:
-    """Return the documents of a value: several for a list or a Kubernetes List."""
-    if isinstance(value, list):
-        return cast("list[Any]", value)
-    if isinstance(value, dict) and isinstance(cast(Json, value).get("items"), list):
-        return cast("list[Any]", cast(Json, value)["items"])
-    return [value]
-
-
-def _read_item(item: Any, where: str, reading: Reading) -> None:
-    try:
-        draft = _draft(item)
-    except Unreadable as error:
-        reading.skipped.append({"where": where, "problem": str(error)})
-        return
-    reading.drafts.append(draft)
-    complaints = check_quickstart(draft.content, draft.name)
-    place = f"{where}: {draft.name}"
-    reading.warnings.extend({"where": place, "problem": complaint} for complaint in complaints)
-
-
 def _draft(item: Any) -> Draft:
+    """Return the quick start of a document, or of a row `{name, content, tags, id}`."""
     if not isinstance(item, dict):
         raise Unreadable(
             "is not a quick start: a mapping is needed, such as {kind: QuickStarts, metadata: {name: descale-kettle}, "
             "spec: {displayName: Descale the kettle, description: …, tasks: [{title: Boil vinegar, description: …}]}}"
         )
     row = cast(Json, item)
-    if "content" in row and "spec" not in row:
-        content, name = _row_content(row), row.get("name")
-    else:
-        content, name = row, None
-    if not is_quickstart(content):
+    is_row = "content" in row and "spec" not in row
+    content = row["content"] if is_row else row
+    if isinstance(content, str):
+        content = read_content(content)
+    if not is_quickstart(content := mapping_of(content)):
         kind = content.get("kind")
         raise Unreadable(
             f"is not a quick start: kind is {kind!r}" if kind else "is not a quick start: it has no 'spec'"
         )
     metadata = mapping_of(content.get("metadata"))
-    tags = row.get("tags") if row is not content else None
-    requested_id = row.get("id") if row is not content else None
-    if not isinstance(requested_id, int) or isinstance(requested_id, bool) or not 0 < requested_id < 2**53:
-        requested_id = None
-    return Draft(_name(name or metadata.get("name")), content, read_tags(tags or metadata.get("tags")), requested_id)
-
-
-def _row_content(row: Json) -> Json:
-    content = row["content"]
-    if isinstance(content, str):
-        content = next((value for _, value in _plain_values(content, ".json")), None)
-    if not isinstance(content, dict):
-        raise Unreadable("is not a quick start: 'content' is not a mapping")
-    return cast(Json, content)
-
-
-def _name(value: Any) -> str:
-    name = str(value or "").strip()
+    name = str((row.get("name") if is_row else None) or metadata.get("name") or "").strip()
     if not name:
         raise Unreadable("has no name (metadata.name)")
     if not name.isprintable() or len(name) > 253:
         raise Unreadable(f"has a name that cannot be used: {name[:60]!r}")
-    return name
+    tags, requested_id = (row.get("tags"), row.get("id")) if is_row else (None, None)
+    if type(requested_id) is not int or not 0 < requested_id < 2**53:
+        requested_id = None
+    return Draft(name, content, read_tags(tags or metadata.get("tags")), requested_id)
 
 
 def read_tags(value: Any) -> tuple[Tag, ...]:
@@ -204,29 +176,6 @@ def read_tags(value: Any) -> tuple[Tag, ...]:
     return tuple(tags)
 
 
-def _metadata_beside(path: Path) -> Json | None:
-    for name in METADATA_FILES:
-        beside = path.with_name(name)
-        if beside.is_file():
-            return read_metadata(beside.read_text(encoding="utf-8-sig"))
-    return None
-
-
-def _add_metadata(reading: Reading, metadata: Json | None, shown: str) -> None:
-    """Add the tags of `metadata.yml` to the quick start that it names."""
-    if metadata is None:
-        return
-    name, tags = str(metadata.get("name") or ""), read_tags(metadata.get("tags"))
-    named = [draft for draft in reading.drafts if draft.name == name]
-    if reading.drafts and not named:
-        names = ", ".join(draft.name for draft in reading.drafts)
-        complaint = f"metadata.yml names {name!r}, the quick start {names!r}; its tags were left out"
-        reading.warnings.append({"where": shown, "problem": complaint})
-    for draft in named:
-        place = reading.drafts.index(draft)
-        reading.drafts[place] = replace(draft, tags=tuple(dict.fromkeys(draft.tags + tags)))
-
-
 # ---------------------------------------------------------------- parsing
 
 
@@ -236,24 +185,27 @@ def read_content(text: str) -> Json:
     Raises:
         Unreadable: not JSON, no mapping, or nested too deeply.
     """
-    for _, value in _plain_values(text, ".json"):
+    for value in read_values(text, ".json"):
         if isinstance(value, dict):
             return cast(Json, value)
-    raise Unreadable("not a mapping")
+    raise Unreadable("is not a quick start: 'content' is not a mapping")
 
 
-def _plain_values(text: str, suffix: str) -> Iterator[tuple[str, Any]]:
-    """(where in the file, value) of each document, with nothing but JSON types in it."""
-    parse = _PARSERS.get(suffix, _parse_yaml)
+def read_values(text: str, suffix: str) -> Iterator[Any]:
+    """Yield each document of a text in a file of this ending, with nothing but JSON types in it.
+
+    Raises:
+        Unreadable: it cannot be parsed; the message gives the line.
+    """
+    if suffix == ".json":
+        values = [_load_json(text, "JSON")]
+    elif suffix in (".jsonl", ".ndjson"):
+        lines = enumerate(text.split("\n"), start=1)
+        values = [_load_json(line, "JSON Lines", number) for number, line in lines if line.strip()]
+    else:
+        values = _load_yaml(text)
     budget = [MOST_NODES]
-    for place, value in parse(text):
-        if value is not None:
-            yield place, _plain(value, budget, DEEPEST)
-
-
-def _parse_lines(text: str) -> list[tuple[str, Any]]:
-    lines = [(number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
-    return [(f":{number}", _load_json(line, "JSON Lines", number)) for number, line in lines]
+    yield from (_plain(value, budget, DEEPEST) for value in values if value is not None)
 
 
 def _load_json(text: str, form: str, line: int | None = None) -> Any:
@@ -263,41 +215,27 @@ def _load_json(text: str, form: str, line: int | None = None) -> Any:
         place = f"at line {line or error.lineno}, column {error.colno}"
         raise Unreadable(f"not {form}: {error.msg} {place}") from error
     except RecursionError as error:
-        raise Unreadable(f"nested too deeply at line {line}" if line else "nested too deeply") from error
+        raise Unreadable("nested too deeply") from error
     except ValueError as error:  # a number of more digits than Python reads
         raise Unreadable(f"not {form}: {error}") from error
 
 
-def _parse_yaml(text: str) -> list[tuple[str, Any]]:
-    import yaml
-
-    try:
-        values = list(yaml.load_all(text, Loader=_yaml_loader()))
-    except yaml.MarkedYAMLError as error:
-        line = f" at line {error.problem_mark.line + 1}" if error.problem_mark else ""
-        raise Unreadable(f"not YAML: {error.problem}{line}") from error
-    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
-        raise Unreadable(f"not YAML: {error}") from error
-    return [(f", document {number}" if len(values) > 1 else "", value) for number, value in enumerate(values, start=1)]
-
-
-_PARSERS: dict[str, Callable[[str], list[tuple[str, Any]]]] = {
-    ".json": lambda text: [("", _load_json(text, "JSON"))],
-    ".jsonl": _parse_lines,
-    ".ndjson": _parse_lines,
-}
-
-
-def _yaml_loader() -> Any:
+def _load_yaml(text: str) -> list[Any]:
     """YAML's safe types without dates: JSON has none, and a date in a text is text."""
     import yaml
 
     base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     resolvers = {
-        first: [(tag, pattern) for tag, pattern in yaml_implicit_resolver if not tag.endswith(":timestamp")]
-        for first, yaml_implicit_resolver in base.yaml_implicit_resolvers.items()
+        first: [(tag, pattern) for tag, pattern in listed if not tag.endswith(":timestamp")]
+        for first, listed in base.yaml_implicit_resolvers.items()
     }
-    return type("QuickStartLoader", (base,), {"yaml_implicit_resolvers": resolvers})
+    try:
+        return list(yaml.load_all(text, Loader=type("Loader", (base,), {"yaml_implicit_resolvers": resolvers})))
+    except yaml.MarkedYAMLError as error:
+        line = f" at line {error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise Unreadable(f"not YAML: {error.problem}{line}") from error
+    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
+        raise Unreadable(f"not YAML: {error}") from error
 
 
 def _plain(value: Any, budget: list[int], depth: int) -> Any:
@@ -306,7 +244,9 @@ def _plain(value: Any, budget: list[int], depth: int) -> Any:
     if budget[0] < 0 or depth < 0:
         raise Unreadable("nested too deeply or too large")
     if isinstance(value, str):
-        return _clean(value)
+        if "\0" not in value and (value.isascii() or not re.search("[\ud800-\udfff]", value)):
+            return value
+        return value.replace("\0", "\ufffd").encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     if isinstance(value, float) and not math.isfinite(value):
         raise Unreadable(f"holds a number that JSON does not have: {value}")
     if isinstance(value, int) and value.bit_length() > MOST_BITS:
@@ -314,18 +254,34 @@ def _plain(value: Any, budget: list[int], depth: int) -> Any:
     if value is None or isinstance(value, int | float):
         return value
     if isinstance(value, dict):
-        items = cast("dict[Any, Any]", value).items()
-        return {_plain(_key(key), budget, depth): _plain(item, budget, depth - 1) for key, item in items}
+        return {
+            _plain(key if isinstance(key, str) else json.dumps(key, default=str), budget, depth):
+                _plain(item, budget, depth - 1)
+            for key, item in cast("dict[Any, Any]", value).items()
+        }  # fmt: skip
     if isinstance(value, list):
         return [_plain(item, budget, depth - 1) for item in cast("list[Any]", value)]
     raise Unreadable(f"holds a {type(value).__name__}, which JSON does not have")
 
 
-def _key(key: Any) -> str:
-    return key if isinstance(key, str) else json.dumps(key, default=str)
+# ---------------------------------------------------------------- writing
 
 
-def _clean(text: str) -> str:
-    if "\0" not in text and (text.isascii() or not re.search("[\ud800-\udfff]", text)):
-        return text
-    return text.replace("\0", "\ufffd").encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+def exported_document(name: str, tags: Sequence[Tag], content: Json) -> Json:
+    """Return the document itself if it says everything, else a row with name, tags and content."""
+    metadata = mapping_of(content.get("metadata"))
+    if metadata.get("name") == name and sorted(read_tags(metadata.get("tags"))) == sorted(tags):
+        return content
+    return {"name": name, "tags": [{"kind": kind, "value": value} for kind, value in tags], "content": content}
+
+
+def write_documents(documents: Sequence[Json], form: str) -> str:
+    """Return documents as one text in the form yaml, json or jsonl."""
+    if form == "jsonl":
+        return "".join(compact_json(document) + "\n" for document in documents)
+    if form == "json":
+        return json.dumps(documents, ensure_ascii=False, indent=2) + "\n"
+    import yaml
+
+    dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+    return yaml.dump_all(documents, Dumper=dumper, sort_keys=False, allow_unicode=True, width=100, explicit_start=True)

@@ -6,11 +6,8 @@ Nothing here reads the file.
 from __future__ import annotations
 
 import re
-from bisect import bisect_left, bisect_right
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cache
+from dataclasses import dataclass
 from os.path import commonprefix
 from typing import Literal, NamedTuple
 
@@ -18,25 +15,17 @@ from localmcp.wording.languages import detect_language
 from localmcp.wording.normalize import fold, stem, stop_words
 
 Field = Literal["name", "display_name", "description"]
-Option = tuple[int, int]
-"""A field word that a query word may mean: its position, and the edits."""
-_States = dict[frozenset[int], tuple[int, dict[int, Option | None]]]
 MatchType = Literal["exact_match", "partial_match", "fuzzy_match", "fallback_match"]
 
 WEIGHTS: dict[Field, int] = {"name": 15, "display_name": 10, "description": 20}
-MOST_PARTIAL, FUZZY, MOST_FUZZY, FALLBACK, MOST_FALLBACK, NO_MATCH = 199, 200, 699, 700, 998, 999
-"""S0-10: partial 1..199, fuzzy 200..699, fallback 700..998; 999 is no match."""
-
-UNMATCHED_WORD = 6
-"""What a significant query word that is in no passage in the field adds to the distance."""
-MOST_EXTRA_WORDS = 5
-COMMON_STEM = 2
+MOST_PARTIAL, FUZZY, MOST_FUZZY, FALLBACK, MOST_FALLBACK = 199, 200, 699, 700, 998
+"""S0-10: partial 1..199, fuzzy 200..699, fallback 700..998."""
+UNMATCHED_WORD, MOST_EXTRA_WORDS, COMMON_STEM = 6, 5, 2
+"""Distance of a significant word that is not found, of all other words of the field, and of another form of a word."""
 WHOLE_FIELD_SHARE = 0.3
 """A whole field may be mistyped by this share of its length."""
-HARMLESS_SHARE = 0.1
-"""Up to this share of a field, edits anywhere count as typos."""
-MOST_ALTERNATIVES = 64
-"""Alignments followed at once when query words compete for the same field words."""
+MOST_PLACES = 20
+"""Places in a field where it may hold the query; in a text made to hold it everywhere, the others do not count."""
 
 FILLERS = frozenset(
     """away back best concerning describe detail details down etc explain find give go going guide guides happen
@@ -45,89 +34,68 @@ FILLERS = frozenset(
 )
 """What people wrap a request in; counts only if the query has nothing else."""
 
-WEAK_WORDS = """
-    access add apply ask basic begin bring build call change check choose close configure connect control copy
-    create define delete deploy disable doc document documentation download edit enable example execute existing
-    explore export fix generate get guide handle import info information insert install introduce join learn limit
-    list load maintain make manage manual modify monitor move new open organize overview perform prepare provide put
-    read receive reference remove rename replace report reset resolve restrict review run save schedule search send
-    set setup share sign simple start step stop store switch test track transfer try turn update upgrade upload use
-    view visit work write
-"""
+DEEDS = frozenset(
+    stem(word, "english")
+    for word in """access add apply ask begin build change check choose configure connect control copy create define
+    delete deploy document documentation download edit enable explore export fix generate get handle import information
+    install introduce join learn list load make manage modify monitor move new open organize overview perform prepare
+    provide read remove rename replace report reset review run save search send set setup share start stop store switch
+    test track try turn update upgrade upload use view work write""".split()
+)
 """What one does with anything: alone such a word does not show that a quick start is on the subject."""
 
 _WORD = re.compile(r"[^\W_]+")
 
 
-def fold_text(text: str) -> str:
-    """`text` as it is compared: NFKC, no case, no accents, single spaces, trimmed."""
-    return " ".join(fold(text).split())
+class Text(NamedTuple):
+    """A field or a search text as it is compared: NFKC, no case, no accents, single spaces, trimmed."""
 
+    folded: str
+    words: tuple[str, ...]
+    """Runs of letters and digits, in order."""
 
-def split_words(folded: str) -> list[str]:
-    """Return the runs of letters and digits, in order."""
-    return _WORD.findall(folded)
-
-
-@cache
-def _weak_stems() -> frozenset[str]:
-    return frozenset(stem(word, "english") for word in WEAK_WORDS.split())
+    @classmethod
+    def of(cls, text: str) -> Text:
+        folded = " ".join(fold(text).split())
+        return cls(folded, tuple(_WORD.findall(folded)))
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
     """A search text, taken apart."""
 
-    text: str
-    """Folded."""
-    words: tuple[str, ...]
-    significant: tuple[bool, ...]
-    """Of each word: it must be found, or costs; the others (stop words, "please show me") only help."""
-    strong: frozenset[str]
-    """The significant words that name a subject."""
+    text: Text
+    significant: tuple[str, ...]
+    """Its words that must be found, or cost; the others (stop words, "please show me") are ignored."""
+    telling: frozenset[str]
+    """The significant words that show what it is about."""
     only_stop_words: bool
 
     @property
-    def significant_words(self) -> list[str]:
-        return [word for word, counts in zip(self.words, self.significant, strict=True) if counts]
-
-
-def bare(folded: str) -> str:
-    """Return a search text without the punctuation around it, which a field need not have."""
-    return folded.strip(" .,;:!?\"'()[]")
+    def pattern(self) -> str:
+        """The text without the punctuation around it, which a field need not have."""
+        return self.text.folded.strip(" .,;:!?\"'()[]")
 
 
 def read_query(text: str) -> Query:
     """Fold and split a search text, and mark the words that matter."""
-    folded = fold_text(text)
-    words = tuple(split_words(folded))
-    language = detect_language(folded)
-    stop = stop_words("english") | stop_words(language or "english")
-    content = {word for word in words if word not in stop}
+    read = Text.of(text)
+    stop = stop_words("english") | stop_words(detect_language(read.folded) or "english")
+    content = {word for word in read.words if word not in stop}
     important = content - FILLERS or content
-    strong = frozenset(word for word in important if stem(word, "english") not in _weak_stems())
-    significant = tuple(word in important for word in words)
-    return Query(folded, words, significant, strong or frozenset(important), bool(words) and not content)
+    significant = tuple(word for word in read.words if word in important)
+    telling = {word for word in important if stem(word, "english") not in DEEDS} or important
+    return Query(read, significant, frozenset(telling), bool(read.words) and not content)
 
 
 @dataclass(frozen=True, slots=True)
-class Neighbors:
-    """The catalog's words that a query word may mean."""
+class Meanings:
+    """What the words of a query may mean in a catalog."""
 
-    edits: Mapping[str, int] = field(default_factory=dict[str, int])
-    """Word -> Levenshtein distance, 2 for a common stem."""
-    evidence: frozenset[str] = frozenset()
-    """Those that, matched, show the quick start to be on the subject even if other words are not found."""
-    known_in: frozenset[Field] = frozenset(WEIGHTS)
-    """The fields in which some quick start has one of them; all while the catalog is too small to tell."""
-
-
-class Match(NamedTuple):
-    """How a field matched. Of two equal scores the tighter match comes first."""
-
-    score: int
-    looseness: int
-    """Small words not found, and words that do not follow each other as in the query; 0..63."""
+    edits: Mapping[str, Mapping[str, int]]
+    """Significant word -> words of the catalog -> Levenshtein distance, 2 for another form of the word."""
+    foreign: Mapping[Field, int]
+    """How many of the words no quick start knows in a field ("mortgage" in "mortgage calculator")."""
 
 
 def match_type(score: int) -> MatchType:
@@ -139,34 +107,27 @@ def match_type(score: int) -> MatchType:
     return "fuzzy_match" if score <= MOST_FUZZY else "fallback_match"
 
 
-def match_field(
-    query: Query,
-    where: Field,
-    text: str,
-    neighbors: Mapping[str, Neighbors],
-    whole_distance: int,
-    max_distance: int,
-) -> Match | None:
-    """Return the best tier in which `text` (folded) matches; None = not at all.
+def score_field(
+    query: Query, where: Field, text: Text, meanings: Meanings, whole_distance: int | None, max_distance: int
+) -> int | None:
+    """Return the score of the best tier in which a field matches, 0..699; None = not at all.
 
     Args:
-        neighbors: for each significant word of the query.
-        whole_distance: Levenshtein distance of the query and the whole field.
+        whole_distance: Levenshtein distance of the query and the whole field, if it is near.
         max_distance: most edits in all.
     """
-    if not text:
-        return None
-    if text == query.text:
-        return Match(0, 0)
-    weight = WEIGHTS[where]
-    distance = partial_distance(query, text)
+    if text.folded == query.text.folded:
+        return 0 if text.folded else None
+    distance = partial_distance(query, text.folded)
     if distance is not None:
-        return Match(min(max(weight * distance, 1), MOST_PARTIAL), 0)
-    fuzzy = _fuzzy_distance(query, where, text, neighbors, whole_distance, max_distance)
-    if fuzzy is None:
+        return min(max(WEIGHTS[where] * distance, 1), MOST_PARTIAL)
+    if not query.significant or not text.words:
         return None
-    distance, looseness = fuzzy
-    return Match(min(FUZZY + weight * distance, MOST_FUZZY), min(looseness, 63))
+    fuzzy = _by_words(query, where, text.words, meanings, max_distance)
+    length = max(len(text.folded), len(query.text.folded))
+    if whole_distance is not None and whole_distance <= WHOLE_FIELD_SHARE * length:
+        fuzzy = whole_distance if fuzzy is None else min(fuzzy, whole_distance)
+    return None if fuzzy is None else min(FUZZY + WEIGHTS[where] * fuzzy, MOST_FUZZY)
 
 
 def fallback_score(where: Field, distance: int) -> int:
@@ -174,42 +135,28 @@ def fallback_score(where: Field, distance: int) -> int:
     return min(FALLBACK + WEIGHTS[where] * distance, MOST_FALLBACK)
 
 
-# ---------------------------------------------------------------- partial
+def partial_distance(query: Query, folded: str) -> int | None:
+    """Return the words of a field outside the match plus the characters of touched words outside it; None = no match.
 
-
-def partial_distance(query: Query, text: str) -> int | None:
-    """Return the words of the field outside the match, plus characters of the touched words outside it.
-
-    None = no match.
-
-    The query may be anywhere in the field; of several places the best counts. Stop words would match by chance: a
-    lone one matches nothing ("not" in "notifications"), several only as whole words.
+    Of several places the best counts. Stop words would match by chance: a lone one matches nothing ("not" in
+    "notifications"), several only as whole words.
     """
-    if not query.words:
+    pattern = query.text.folded if query.text.folded in folded else query.pattern
+    if not query.text.words or not pattern or pattern not in folded:
         return None
-    pattern = query.text if query.text in text else bare(query.text)
-    starts = _places(pattern, text)
-    spans = [match.span() for match in _WORD.finditer(text)] if starts else []
-    firsts, lasts = [first for first, _ in spans], [last for _, last in spans]
-    distances = (_distance_at(query, start, start + len(pattern), firsts, lasts) for start in starts)
-    return min((distance for distance in distances if distance is not None), default=None)
-
-
-def _places(pattern: str, text: str) -> list[int]:
-    places: list[int] = []
-    start = text.find(pattern) if pattern else -1
-    while start >= 0:
-        places.append(start)
-        start = text.find(pattern, start + 1)
-    return places
-
-
-def _distance_at(query: Query, start: int, stop: int, firsts: Sequence[int], lasts: Sequence[int]) -> int | None:
-    """Return the distance of a match from `start` to `stop`, by where the words of the field begin and end."""
-    low, high = bisect_right(lasts, start), bisect_left(firsts, stop)
-    cut = max(0, start - firsts[low]) + max(0, lasts[high - 1] - stop) if low < high else 0
-    is_chance = query.only_stop_words and (len(query.words) == 1 or cut > 0)
-    return None if is_chance else len(firsts) - (high - low) + cut
+    words = [match.span() for match in _WORD.finditer(folded)]
+    distances: list[int] = []
+    start = -1
+    for _ in range(MOST_PLACES):
+        start = folded.find(pattern, start + 1)
+        if start < 0:
+            break
+        stop = start + len(pattern)
+        touched = [(first, last) for first, last in words if first < stop and last > start]
+        cut = max(0, start - touched[0][0]) + max(0, touched[-1][1] - stop) if touched else 0
+        if not query.only_stop_words or (len(query.text.words) > 1 and not cut):
+            distances.append(len(words) - len(touched) + cut)
+    return min(distances, default=None)
 
 
 # ---------------------------------------------------------------- fuzzy
@@ -223,166 +170,54 @@ def word_budget(word: str) -> int:
 
 
 def may_mean(word: str, other: str, edits: int) -> bool:
-    """Return whether a near word may be meant at all.
-
-    Words up to five letters, and any with three edits, keep their first letter, and no short stop word is read into a
-    typo ("form" is not "from").
-    """
-    if word == other:
-        return True
-    if (len(word) <= 5 or edits > 2) and word[0] != other[0]:
-        return False
-    return len(other) >= 5 or other not in stop_words("english")
+    """Return whether a near word may be meant: words up to five letters, and any with three edits, keep their first
+    letter."""
+    return word[0] == other[0] or (len(word) > 5 and edits <= 2)
 
 
-def is_sure(word: str, other: str, edits: int) -> bool:
-    """Return whether a near word is certainly meant.
-
-    It is the same word, a form of it, or a typo in a long word, but not in its first letter ("mother" is not
-    "other").
-    """
-    if word.isdigit():
-        return False
-    return (
-        edits == 0
-        or (edits * 6 <= len(word) and word[0] == other[0])
-        or stem(word, "english") == stem(other, "english")
-    )
-
-
-def have_common_stem(first: str, second: str) -> bool:
-    """Return whether two words are forms of one.
-
-    They have the same first four letters or more, and endings that only inflect them.
-
-    "started" and "start", "config" and "configuring"; not "openings" and "openshift".
-    """
+def are_forms(first: str, second: str) -> bool:
+    """Return whether two words are forms of one: "started" and "start", "config" and "configuring"."""
     shared = len(commonprefix((first, second)))
-    if shared < 4:
-        return False
-    shorter, longer = sorted((len(first), len(second)))
-    return (
-        shared == len(first)
-        or stem(first, "english") == stem(second, "english")
-        or (shared >= 0.7 * shorter and shared >= 0.5 * longer)
-    )
+    return shared >= 4 and (shared == min(len(first), len(second)) or have_same_stem(first, second))
 
 
-def _fuzzy_distance(
-    query: Query,
-    where: Field,
-    text: str,
-    neighbors: Mapping[str, Neighbors],
-    whole_distance: int,
-    max_distance: int,
-) -> tuple[int, int] | None:
-    if not any(query.significant):
-        return None
-    words = split_words(text)
-    distances = [_by_words(query, where, words, neighbors, max_distance)]
-    if whole_distance <= min(max_distance, WHOLE_FIELD_SHARE * max(len(text), len(query.text))):
-        distances.append(_as_a_whole(query, words, text, neighbors, whole_distance))
-    return min((distance_pair for distance_pair in distances if distance_pair), default=None)
+def have_same_stem(first: str, second: str) -> bool:
+    return stem(first, "english") == stem(second, "english")
 
 
-def _as_a_whole(
-    query: Query, words: Sequence[str], text: str, neighbors: Mapping[str, Neighbors], distance: int
-) -> tuple[int, int] | None:
-    """Match a field typed wrongly as a whole ("Get started" for "getting started").
-
-    Not if one word is simply another.
-    """
-    missing = [
-        word for word in query.significant_words if not any(field_word in neighbors[word].edits for field_word in words)
-    ]
-    if any(word_budget(word) == 0 for word in missing):
-        return None
-    if distance > HARMLESS_SHARE * max(len(text), len(query.text)):
-        if not all(any(word[:3] == field_word[:3] for field_word in words) for word in missing):
-            return None
-    return distance, MOST_EXTRA_WORDS
-
-
-def _by_words(
-    query: Query, where: Field, words: Sequence[str], neighbors: Mapping[str, Neighbors], max_distance: int
-) -> tuple[int, int] | None:
-    """(distance, looseness) of the best one-to-one alignment of query and field words, if it says enough."""
+def _by_words(query: Query, where: Field, words: Sequence[str], meanings: Meanings, max_distance: int) -> int | None:
+    """Return the distance of a one-to-one alignment of query and field words, the nearest first; None if it says too
+    little."""
     options = [
-        _options(word, counts, words, neighbors) for word, counts in zip(query.words, query.significant, strict=True)
+        (meanings.edits[word][other], number, place)
+        for number, word in enumerate(query.significant)
+        for place, other in enumerate(words)
+        if other in meanings.edits[word]
     ]
-    chosen = _align(options, [UNMATCHED_WORD if counts else 1 for counts in query.significant])
-    significant_count = sum(query.significant)
-    hits = [option for option, counts in zip(chosen, query.significant, strict=True) if counts and option]
-    edits = sum(hit[1] for hit in hits)
-    if not hits or edits > max_distance:
+    matched: dict[int, int] = {}
+    edits = 0
+    for distance, number, place in sorted(options):
+        if number not in matched and place not in matched.values():
+            matched[number] = place
+            edits += distance
+    missing = len(query.significant) - len(matched)
+    if not matched or edits > max_distance:
         return None
-    if len(hits) < significant_count and not _says_enough(query, where, words, chosen, neighbors):
+    found = {query.significant[number]: words[place] for number, place in matched.items()}
+    if missing and not _says_enough(query, where, found, meanings):
         return None
-    aligned = [option[0] for option in chosen if option]
-    extra = min(MOST_EXTRA_WORDS, len(words) - len(aligned))
-    looseness = len(query.words) - significant_count - (len(aligned) - len(hits))
-    looseness += sum(later != earlier + 1 for earlier, later in zip(aligned, aligned[1:], strict=False))
-    return edits + extra + UNMATCHED_WORD * (significant_count - len(hits)), looseness
+    extra = sum(word not in query.text.words for place, word in enumerate(words) if place not in matched.values())
+    return edits + min(MOST_EXTRA_WORDS, extra) + UNMATCHED_WORD * missing
 
 
-def _options(word: str, counts: bool, words: Sequence[str], neighbors: Mapping[str, Neighbors]) -> list[Option]:
-    """(position, edits) of the field words that a query word may mean, nearest first."""
-    if not counts:
-        return [(position, 0) for position, field_word in enumerate(words) if field_word == word]
-    edits = neighbors[word].edits
-    edits_by_position = [(position, edits[word]) for position, word in enumerate(words) if word in edits]
-    return sorted(edits_by_position, key=lambda option: option[1])
-
-
-def _align(options: Sequence[Sequence[Option]], costs: Sequence[int]) -> list[Option | None]:
-    """Return the cheapest option for each query word, no position twice; None costs what it costs."""
-    claims = Counter(position for option in options for position, _ in option)
-    chosen: list[Option | None] = [None] * len(options)
-    contested: list[int] = []
-    for index, word_options in enumerate(options):
-        if word_options and claims[word_options[0][0]] == 1:
-            chosen[index] = word_options[0]
-        elif word_options:
-            contested.append(index)
-    used_positions = {option[0] for option in chosen if option}
-    for index, option in _settle(options, costs, contested, used_positions).items():
-        chosen[index] = option
-    return chosen
-
-
-def _settle(
-    options: Sequence[Sequence[Option]], costs: Sequence[int], contested: Sequence[int], used_positions: set[int]
-) -> dict[int, Option | None]:
-    """Return the cheapest alignment of the words that compete for positions."""
-    states: _States = {frozenset(used_positions): (0, {})}
-    for index in contested:
-        following: _States = {}
-        for used, (cost, choice) in states.items():
-            for option in (*(option for option in options[index] if option[0] not in used), None):
-                used_now = used | {option[0]} if option else used
-                total = cost + (option[1] if option else costs[index])
-                if used_now not in following or total < following[used_now][0]:
-                    following[used_now] = (total, {**choice, index: option})
-        states = dict(sorted(following.items(), key=lambda state: state[1][0])[:MOST_ALTERNATIVES])
-    return min(states.values(), key=lambda state: state[0])[1]
-
-
-def _says_enough(
-    query: Query,
-    where: Field,
-    words: Sequence[str],
-    chosen: Sequence[Option | None],
-    neighbors: Mapping[str, Neighbors],
-) -> bool:
+def _says_enough(query: Query, where: Field, found: Mapping[str, str], meanings: Meanings) -> bool:
     """Return whether a match with missing significant words is good enough: never guess.
 
-    At least half of the significant words, or of those that name a subject, are found; one of the latter is certain;
-    and they outnumber the subjects of which the whole catalog knows nothing ("mortgage" in "mortgage calculator").
+    At least half of them are found, a telling one is certain, and they outnumber those of which the whole catalog knows
+    nothing.
     """
-    matched_words = {word: words[option[0]] for word, option in zip(query.words, chosen, strict=True) if option}
-    significant, strong = query.significant_words, query.strong
-    subjects = [word for word in matched_words if word in strong]
-    if 2 * sum(word in matched_words for word in significant) < len(significant) and 2 * len(subjects) < len(strong):
-        return False
-    foreign = sum(where not in neighbors[word].known_in for word in strong)
-    return len(subjects) > foreign and any(matched_words[word] in neighbors[word].evidence for word in subjects)
+    return (
+        2 * sum(word in found for word in query.significant) >= len(query.significant)
+        and len(found) > meanings.foreign[where]
+        and any(have_same_stem(word, found[word]) and not word.isdigit() for word in query.telling if word in found)
+    )

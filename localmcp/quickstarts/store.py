@@ -1,25 +1,24 @@
-"""Quick starts in the file: rows and tags."""
+"""Quick starts in the file: rows, tags, and the index of whole documents."""
 
 from __future__ import annotations
 
 import json
-import string
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from heapq import merge
 from typing import Any, cast
 
 import apsw
 
 from localmcp.index.federation import shown_name
-from localmcp.quickstarts.documents import Draft, Json, Tag, Unreadable, read_content, read_tags
-from localmcp.quickstarts.search import document_text, tagged_ids
-from localmcp.schemas import mapping_of
+from localmcp.quickstarts.documents import Draft, Tag, Unreadable, read_content
+from localmcp.quickstarts.search import tagged_ids
+from localmcp.schemas import Json, mapping_of
 from localmcp.storage.database import bump_generations, fetch_all, fetch_column, fetch_one
 from localmcp.storage.times import utc_now
 from localmcp.storage.trash import TrashEntry, put_into_trash, read_trashed
 from localmcp.tools import compact_json
+from localmcp.wording.normalize import index_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +47,11 @@ _COLUMNS = """
             from quickstart_tags where quickstart_id = id)
     from quickstarts
 """
-
-
 _SOUND = "length(content) <= 1000000 and iif(json_valid(content), json_type(content) = 'object', 0)"
 """Rows of a mounted file are untrusted: what cannot be a quick start is skipped."""
+
+
+# ---------------------------------------------------------------- reading
 
 
 def find_row(connection: apsw.Connection, name: str, origin: str | None = None) -> Row | None:
@@ -66,58 +66,37 @@ def find_row(connection: apsw.Connection, name: str, origin: str | None = None) 
     return _row(rows[0], origin) if len(rows) == 1 else None
 
 
-def list_rows(connection: apsw.Connection, tag: str | None, limit: int, offset: int) -> tuple[list[Row], int]:
-    """Return a page of the catalog by title, and how many there are in all; limit -1 = all."""
-    return _page(connection, tag, "1", {}, limit, offset)
-
-
-def list_mounted_rows(
-    connection: apsw.Connection, origin: str, tag: str | None, without: Iterable[str], limit: int
-) -> tuple[list[Row], int]:
-    """Return the first of a mounted file's catalog by title, and how many there are.
-
-    Names in `without` do not count.
-    """
-    which = f"{_SOUND} and name not in (select value from json_each(:without))"
-    return _page(connection, tag, which, {"without": json.dumps(list(without))}, limit, 0, origin)
-
-
-def _page(
-    connection: apsw.Connection, tag: str | None, which: str, bindings: Json, limit: int, offset: int,
-    origin: str | None = None,
+def list_rows(
+    connection: apsw.Connection, tag: str | None, limit: int, offset: int = 0,
+    *, origin: str | None = None, without: Sequence[str] = (),
 ) -> tuple[list[Row], int]:  # fmt: skip
+    """Return a page by title, and how many there are in all.
+
+    Args:
+        limit: -1 = all.
+        origin: the name of the mounted file that is listed.
+        without: names that do not count.
+    """
     ids = tagged_ids(connection, tag)
     sql = f"""{_COLUMNS}
-        where deleted_at is null and (:ids is null or id in (select value from json_each(:ids))) and {which}
+        where deleted_at is null and {_SOUND if origin else "1"}
+            and (:ids is null or id in (select value from json_each(:ids)))
+            and name not in (select value from json_each(:without))
     """
-    bindings |= {"ids": None if ids is None else json.dumps(ids)}
+    bindings: Json = {"ids": None if ids is None else json.dumps(ids), "without": json.dumps(without)}
     total: int = fetch_one(connection, f"select count(*) from ({sql})", bindings)
     page = f"{sql} order by display_name collate nocase, name limit :limit offset :offset"
     rows = fetch_all(connection, page, {**bindings, "limit": limit, "offset": offset})
     return [_row(row, origin) for row in rows], total
 
 
-_ASCII_CASE = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
-
-
-def merged_by_title(files: Iterable[Iterable[Row]]) -> Iterator[Row]:
-    """Yield the rows of several files, each in the order of its list, in that order."""
-    return merge(*files, key=lambda row: (row.display_name.translate(_ASCII_CASE), row.name))
-
-
-def count_tags(connection: apsw.Connection, without: Sequence[str] = ()) -> dict[str, int]:
-    """`kind:value` -> number of quick starts, `without` those names; the most frequent first."""
-    others = "and name not in (select value from json_each(?))" if without else ""
-    rows = fetch_all(
-        connection,
-        f"""
-        select kind || ':' || value, count(*) from quickstart_tags
-        join quickstarts on id = quickstart_id where deleted_at is null {others}
-        group by 1 order by 2 desc, 1
-        """,
-        (json.dumps(without),) if without else (),
-    )
-    return dict(rows)
+def count_tags(connection: apsw.Connection, without: Sequence[str] = ()) -> Counter[str]:
+    """`kind:value` -> number of quick starts, `without` those names."""
+    sql = """
+        select kind || ':' || value, count(*) from quickstart_tags join quickstarts on id = quickstart_id
+        where deleted_at is null and name not in (select value from json_each(?)) group by 1
+    """
+    return Counter(dict(fetch_all(connection, sql, (json.dumps(without),))))
 
 
 def contents(connection: apsw.Connection, names: Iterable[str]) -> dict[str, Json]:
@@ -135,18 +114,15 @@ def names(connection: apsw.Connection) -> list[str]:
     return fetch_column(connection, "select name from quickstarts where deleted_at is null")
 
 
-def _row(columns: Sequence[Any], origin: str | None = None) -> Row:
+def _row(columns: Sequence[Any], origin: str | None) -> Row:
     identity, name, title, description, content, created, updated, tags = columns
-    if origin is not None:
-        if not all(isinstance(column, str) for column in (title, description, created, updated)):
-            raise TypeError(f"the quick start {name} is no text")
-    document = _read_content(content) if origin is None else _read_untrusted(content)
-    read: list[list[Any]] = json.loads(tags)
-    if not all(isinstance(word, str) for pair in read for word in pair):
-        raise TypeError(f"a tag of the quick start {name} is no text")
-    pairs: tuple[Tag, ...] = tuple((kind, value) for kind, value in read)
-    texts = (name, title, description, document, created, updated)
-    return Row(identity, *texts, pairs, origin)
+    pairs: list[list[Any]] = json.loads(tags)
+    texts = [title, description, created, updated, *(word for pair in pairs for word in pair)]
+    if not all(isinstance(text, str) for text in texts):
+        raise TypeError(f"the quick start {name} is no text")
+    document = _read_untrusted(content) if origin else _read_content(content)
+    read_tags = tuple((kind, value) for kind, value in pairs)
+    return Row(identity, name, title, description, document, created, updated, read_tags, origin)
 
 
 def _read_content(text: str) -> Json:
@@ -165,16 +141,6 @@ def _read_untrusted(text: str) -> Json:
         return {}
 
 
-def own_name(content: Json) -> str | None:
-    """Return the name that a document itself carries."""
-    return mapping_of(content.get("metadata")).get("name")
-
-
-def tags_of(content: Json) -> tuple[Tag, ...]:
-    """Return the tags that a document itself carries, sorted as rows have them."""
-    return tuple(sorted(read_tags(mapping_of(content.get("metadata")).get("tags"))))
-
-
 # ---------------------------------------------------------------- writing
 
 
@@ -188,45 +154,26 @@ def put_quickstarts(connection: apsw.Connection, drafts: Iterable[Draft]) -> Cou
 
 def _put(connection: apsw.Connection, draft: Draft) -> str:
     content, now = compact_json(draft.content), utc_now()
-    sql = "select id, content, deleted_at from quickstarts where name = ?"
-    stored_row = fetch_one(connection, sql, (draft.name,))
-    if stored_row is None:
-        identity = _insert(connection, draft, content, now)
-        _index(connection, identity, draft)
-        return "added"
-    identity, stored, deleted_at = stored_row
-    tags = fetch_all(connection, "select kind, value from quickstart_tags where quickstart_id = ?", (identity,))
-    same_tags = set(tags) == set(draft.tags)
-    if stored == content and same_tags and deleted_at is None:
-        return "unchanged"
-    if deleted_at is None:
-        _put_into_trash(connection, identity)
-    connection.execute(
-        "update quickstarts set content = ?, updated_at = ?, deleted_at = null where id = ?", (content, now, identity)
-    )
-    connection.execute("delete from quickstarts_fts where rowid = ?", (identity,))
-    _index(connection, identity, draft)
+    stored = fetch_one(connection, "select id, content, deleted_at from quickstarts where name = ?", (draft.name,))
+    if stored is None:
+        is_free = draft.id and not fetch_one(connection, "select 1 from quickstarts where id = ?", (draft.id,))
+        sql = "insert into quickstarts (id, name, created_at, updated_at, content) values (?, ?, ?, ?, ?)"
+        connection.execute(sql, (draft.id if is_free else None, draft.name, now, now, content))
+        identity, deleted_at = connection.last_insert_rowid(), now
+    else:
+        identity, stored_content, deleted_at = stored
+        if deleted_at is None:
+            if stored_content == content and set(_tags(connection, identity)) == set(draft.tags):
+                return "unchanged"
+            _put_into_trash(connection, identity)
+        sql = "update quickstarts set content = ?, updated_at = ?, deleted_at = null where id = ?"
+        connection.execute(sql, (content, now, identity))
+        connection.execute("delete from quickstarts_fts where rowid = ?", (identity,))
+        connection.execute("delete from quickstart_tags where quickstart_id = ?", (identity,))
+    rows = [(identity, kind, value) for kind, value in draft.tags]
+    connection.executemany("insert into quickstart_tags values (?, ?, ?)", rows)
+    _index(connection, identity, draft.name, draft.content)
     return "updated" if deleted_at is None else "added"
-
-
-def _insert(connection: apsw.Connection, draft: Draft, content: str, now: str) -> int:
-    requested_id = draft.id
-    if requested_id is not None and fetch_one(connection, "select 1 from quickstarts where id = ?", (requested_id,)):
-        requested_id = None
-    connection.execute(
-        "insert into quickstarts (id, name, created_at, updated_at, content) values (?, ?, ?, ?, ?)",
-        (requested_id, draft.name, now, now, content),
-    )
-    return connection.last_insert_rowid()
-
-
-def _index(connection: apsw.Connection, identity: int, draft: Draft) -> None:
-    """Write the tags and the words of the whole document."""
-    connection.execute("delete from quickstart_tags where quickstart_id = ?", (identity,))
-    for kind, value in draft.tags:
-        connection.execute("insert into quickstart_tags values (?, ?, ?)", (identity, kind, value))
-    texts = [draft.name, *(value for _, value in draft.tags), *_texts(draft.content.get("spec"))]
-    _index_texts(connection, identity, texts)
 
 
 def rebuild_index(connection: apsw.Connection) -> None:
@@ -234,13 +181,19 @@ def rebuild_index(connection: apsw.Connection) -> None:
     connection.execute("insert into quickstarts_fts (quickstarts_fts) values ('delete-all')")
     sql = f"select id, name, content from quickstarts where deleted_at is null and {_SOUND}"
     for identity, name, content in fetch_all(connection, sql):
-        tags = fetch_column(connection, "select value from quickstart_tags where quickstart_id = ?", (identity,))
-        _index_texts(connection, identity, [name, *tags, *_texts(json.loads(content).get("spec"))])
+        _index(connection, identity, name, json.loads(content))
     bump_generations(connection, "quickstarts")
 
 
-def _index_texts(connection: apsw.Connection, identity: int, texts: Iterable[str]) -> None:
-    connection.execute("insert into quickstarts_fts (rowid, text) values (?, ?)", (identity, document_text(texts)))
+def _index(connection: apsw.Connection, identity: int, name: str, content: Json) -> None:
+    """Write the words of a whole document: stems, so that forms of a word meet."""
+    texts = [name, *(value for _, value in _tags(connection, identity)), *_texts(content.get("spec"))]
+    sql = "insert into quickstarts_fts (rowid, text) values (?, ?)"
+    connection.execute(sql, (identity, index_text("\n".join(texts), "english")))
+
+
+def _tags(connection: apsw.Connection, identity: int) -> list[Tag]:
+    return fetch_all(connection, "select kind, value from quickstart_tags where quickstart_id = ?", (identity,))
 
 
 _NOT_TEXT = frozenset(("icon", "version", "accessReviewResources", "href", "color"))
@@ -271,7 +224,7 @@ def remove_quickstarts(connection: apsw.Connection, ids: Iterable[int]) -> None:
 def _put_into_trash(connection: apsw.Connection, identity: int) -> None:
     sql = "select name, content, updated_at from quickstarts where id = ?"
     [(name, content, updated_at)] = fetch_all(connection, sql, (identity,))
-    tags = fetch_all(connection, "select kind, value from quickstart_tags where quickstart_id = ?", (identity,))
+    tags = _tags(connection, identity)
     put_into_trash(connection, "quick start", name, {"content": content, "tags": tags, "updated_at": updated_at})
 
 

@@ -7,7 +7,7 @@ import logging
 import sys
 import time
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import yaml
@@ -21,7 +21,7 @@ from localmcp.index.federation import Federation
 from localmcp.index.index import Index
 from localmcp.models import HashEmbedder, LazyEmbedder
 from localmcp.quickstarts.catalog import Quickstarts
-from localmcp.quickstarts.matching import MOST_FALLBACK, Neighbors, fold_text, match_field, read_query, split_words
+from localmcp.quickstarts.matching import MOST_FALLBACK, Text
 from localmcp.storage.database import Database, fetch_one
 from localmcp.tools import Json, Registry, Scope
 
@@ -132,13 +132,6 @@ def test_a_name_is_also_found_nearly_at_its_own_weight(quickstarts: Quickstarts)
     fill(quickstarts, *GUIDES)
     answer: Any = quickstarts.search(name="bread-frist-loaf")
     assert (names(answer)[0], answer["result"]["score"]) == ("bread-first-loaf", 200 + 15 * 2)
-
-
-def test_better_coverage_and_better_tiers_come_first(quickstarts: Quickstarts) -> None:
-    titles = ["Start guide", "Get started", "Getting started with OpenShift deployment", "Getting Started"]
-    fill(quickstarts, *(row(f"row-{number}", title) for number, title in enumerate(titles)))
-    answer: Any = quickstarts.search(displayName="getting started")
-    assert [each["displayName"] for each in answer["results"]] == titles[::-1]
 
 
 def test_several_parameters_are_alternatives_in_ascending_order(quickstarts: Quickstarts) -> None:
@@ -428,15 +421,6 @@ def test_every_form_is_imported(quickstarts: Quickstarts, tmp_path: Path) -> Non
     assert quickstarts.import_path(tmp_path)["unchanged"] == 10
 
 
-def test_a_folder_without_quick_starts_and_a_missing_kind_are_said(quickstarts: Quickstarts, tmp_path: Path) -> None:
-    (tmp_path / "notes.txt").write_text("nothing", encoding="utf-8")
-    report: Any = quickstarts.import_path(tmp_path)
-    assert report["skipped"] == [{"where": tmp_path.name, "problem": "a folder without a YAML or JSON file"}]
-    (tmp_path / "one.yml").write_text(DOCUMENT.replace("kind: ConsoleQuickStart\n", ""), encoding="utf-8")
-    problems = [warning["problem"] for warning in cast("Any", quickstarts.import_path(tmp_path))["warnings"]]
-    assert any("kind: missing; ConsoleQuickStart" in problem for problem in problems)
-
-
 def test_the_metadata_file_beside_a_quick_start_gives_its_tags(quickstarts: Quickstarts, tmp_path: Path) -> None:
     (tmp_path / "feed.yml").write_text(DOCUMENT, encoding="utf-8")
     (tmp_path / "metadata.yml").write_text(
@@ -499,7 +483,7 @@ def test_every_departure_from_the_data_model_is_listed_and_nothing_is_lost(quick
     said = " | ".join(each["problem"] for each in report["warnings"])
     for path in (
         "spec.displayName",
-        "spec.description: 300",
+        "spec.description: String should have at most 256",
         "spec.durationMinutes",
         "spec.introduction",
         "spec.tasks[0].description",
@@ -547,16 +531,6 @@ def test_broken_content_is_survived(database: Database, quickstarts: Quickstarts
     answer: Any = quickstarts.search(name="kiln")
     assert (answer["result"]["displayName"], answer["result"]["quickstart"]["content"]) == ("", {})
     assert quickstarts.show("kiln")["markdown"].startswith("# kiln")
-
-
-@pytest.mark.parametrize("name", ["absent", "", "  "])
-def test_a_name_that_is_not_there_never_means_the_quick_start_without_a_title(
-    quickstarts: Quickstarts, name: str
-) -> None:
-    quickstarts.import_quickstarts(text='{"name": "untitled", "content": {"spec": {"displayName": 5}}}', format="jsonl")
-    with pytest.raises(NotFound):
-        quickstarts.remove([name])
-    assert quickstarts.show("untitled")["name"] == "untitled"
 
 
 def test_an_assistant_hands_over_text_but_reads_no_files(registry: Registry, tmp_path: Path) -> None:
@@ -650,49 +624,34 @@ LETTERS = st.text("abcdefgh", min_size=4, max_size=11)
 TITLES = st.lists(LETTERS, min_size=1, max_size=6)
 
 
-def near(query: str, field: str) -> dict[str, Neighbors]:
-    """The neighbours as a catalogue of one quick start has them."""
-    from rapidfuzz.distance import OSA, Levenshtein
-
-    from localmcp.quickstarts.matching import have_common_stem, is_sure, may_mean, word_budget
-
-    found: dict[str, Neighbors] = {}
-    for word in read_query(query).significant_words:
-        edits: dict[str, int] = {}
-        for other in split_words(fold_text(field)):
-            related = have_common_stem(word, other)
-            distance = min(Levenshtein.distance(word, other), 2 if related else 99)
-            if (related or OSA.distance(word, other) <= word_budget(word)) and may_mean(word, other, distance):
-                edits[other] = distance
-        found[word] = Neighbors(edits, frozenset(each for each in edits if is_sure(word, each, edits[each])))
-    return found
+def score(quickstarts: Quickstarts, query: str, title: str) -> int | None:
+    fill(quickstarts, row("any", title))
+    results = quickstarts.search(displayName=query)["results"]
+    return results[0]["score"] if results else None
 
 
-def score(query: str, field: str, max_distance: int = 7) -> int | None:
-    from rapidfuzz.distance import Levenshtein
-
-    read, folded = read_query(query), fold_text(field)
-    whole = Levenshtein.distance(read.text, folded)
-    match = match_field(read, "display_name", folded, near(query, field), whole, max_distance)
-    return match.score if match else None
-
-
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(title=TITLES, query=TITLES, spaces=st.sampled_from(["  ", "\t", " \n "]))
-def test_case_and_spacing_do_not_change_a_score(title: list[str], query: list[str], spaces: str) -> None:
-    plain = score(" ".join(query), " ".join(title))
-    assert score(spaces.join(query).upper() + spaces, " ".join(title)) == plain
-    assert score(" ".join(query), spaces + spaces.join(title).title()) == plain
+def test_case_and_spacing_do_not_change_a_score(
+    quickstarts: Quickstarts, title: list[str], query: list[str], spaces: str
+) -> None:
+    plain = score(quickstarts, " ".join(query), " ".join(title))
+    assert score(quickstarts, spaces.join(query).upper() + spaces, " ".join(title)) == plain
+    assert score(quickstarts, " ".join(query), spaces + spaces.join(title).title()) == plain
 
 
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(title=TITLES, data=st.data())
-def test_one_more_typo_in_a_matched_word_never_lowers_a_fuzzy_score(title: list[str], data: st.DataObject) -> None:
+def test_one_more_typo_in_a_matched_word_never_lowers_a_fuzzy_score(
+    quickstarts: Quickstarts, title: list[str], data: st.DataObject
+) -> None:
     words = list(title)
     place = data.draw(st.integers(0, len(words) - 1))
     before = None
     for letter in data.draw(st.lists(st.sampled_from("qxyzw"), min_size=1, max_size=5)):
         position = data.draw(st.integers(1, len(words[place]) - 1))
         words[place] = words[place][:position] + letter + words[place][position + 1 :]
-        after = score(" ".join(words), " ".join(title))
+        after = score(quickstarts, " ".join(words), " ".join(title))
         if after is None or not 200 <= after <= 699:
             break
         assert before is None or after >= before
@@ -707,7 +666,7 @@ def test_any_unicode_is_survived_and_no_score_is_above_998(
     fill(quickstarts, row("any", title, title[::-1]))
     answer: Any = quickstarts.search(name=query, displayName=query, description=query, maxDistance=distance)
     assert all(0 <= each["score"] <= 998 for each in answer["results"])
-    if fold_text(title) and "\0" not in title and not any("\ud800" <= each <= "\udfff" for each in title):
+    if Text.of(title).folded and "\0" not in title and not any("\ud800" <= each <= "\udfff" for each in title):
         whole: Any = quickstarts.search(displayName=title)
         assume(whole["results"])
         assert whole["result"]["score"] == 0
@@ -751,15 +710,6 @@ def test_the_generation_tells_other_processes_of_a_change(database: Database, qu
     assert names(other.search(name="boiler-errors"))[0] == "boiler-errors"
     with database.read() as connection:
         assert fetch_one(connection, "select quickstarts from state") == 2
-
-
-def test_a_misspelled_word_of_the_whole_document_is_read_as_the_word_of_the_dictionary(
-    quickstarts: Quickstarts,
-) -> None:
-    introduction = "Spelling corrections are shown beside the answer."
-    fill(quickstarts, row("repair", "Let typing errors be repaired", "One word at a time.", introduction=introduction))
-    assert names(quickstarts.search(displayName="spelling corections")) == ["repair"]
-    assert names(quickstarts.search(displayName="mortgage corections")) == []
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such devices")
