@@ -121,19 +121,19 @@ def is_plain_value(value: Any, hint: Any) -> bool:
 
     False means that pydantic has to decide. A text with control characters or lone surrogates is not plain.
     """
-    kind, param = bare_type(hint), param_of(hint) or Param("")
+    param = param_of(hint)
+    kind = get_args(hint)[0] if param else hint
     if get_origin(kind) is Literal:
         return type(value) is str and value in get_args(kind)
-    kinds = get_args(kind) if isinstance(kind, UnionType) else (kind,)
-    if type(value) not in kinds or not isinstance(value, str | int):
+    if type(value) not in (get_args(kind) if isinstance(kind, UnionType) else (kind,)):
         return False
     if isinstance(value, str):
-        return value.isprintable() and _is_between(len(value), param.min_length, param.max_length)
-    return _is_between(value, param.minimum, param.maximum)
-
-
-def _is_between(number: int, least: float | None, most: float | None) -> bool:
-    return (-1e15 if least is None else least) <= number <= (1e15 if most is None else most)
+        least, most = (param.min_length, param.max_length) if param else (None, None)
+        return value.isprintable() and (least or 0) <= len(value) <= (1e15 if most is None else most)
+    if not isinstance(value, int):
+        return False
+    least, most = (param.minimum, param.maximum) if param else (None, None)
+    return (-1e15 if least is None else least) <= value <= (1e15 if most is None else most)
 
 
 def tidy(schema: Any, drop: Callable[[str, Any], bool], *, names: bool = False) -> Any:

@@ -176,29 +176,16 @@ def insert(
     records += [GivenRecord(text, place=f"text {number}") for number, text in enumerate(texts, 1)]
     session.workspace.records.check(name, records, split=split)
     shared = {"collection_name": name, "partition_name": partition, "metadata": common or None, "split": split or None}
-    ids = _insert(session, records, shared)
-    result = {"ids": ids, "count": len(records), "collection_name": name}
-    message = f"{counted(len(records), 'text')} stored in '{name}' as {counted(len(ids), 'passage')}."
-    session.answer(result, lambda _: session.note(message))
-
-
-def _insert(session: Session, records: Sequence[GivenRecord], shared: Json) -> list[int]:
     ids: list[int] = []
     for start in range(0, len(records), AT_ONCE):
         part = [
             {"text": record.text, "metadata": dict(record.metadata), "partition_name": record.partition}
             for record in records[start : start + AT_ONCE]
         ]
-        try:
-            arguments = {**shared, "records": part}
-            ids += session.call_in(session.workspace, "insert_records", arguments).value["ids"]
-        except BaseException:
-            if start:
-                session.warn(f"Stored up to {records[start - 1].place}; the rest is not.")
-            raise
-        if len(records) > AT_ONCE:
-            session.remark(f"{min(start + AT_ONCE, len(records)):,} of {len(records):,}")
-    return ids
+        ids += session.call_in(session.workspace, "insert_records", {**shared, "records": part}).value["ids"]
+    result = {"ids": ids, "count": len(records), "collection_name": name}
+    message = f"{counted(len(records), 'text')} stored in '{name}' as {counted(len(ids), 'passage')}."
+    session.answer(result, lambda _: session.note(message))
 
 
 def read_lines(file: str) -> Iterator[tuple[str, Any]]:

@@ -10,10 +10,11 @@ import click
 
 from localmcp.cli import render
 from localmcp.cli.session import Session, command, group, pass_session
-from localmcp.cli.tool_commands import tool_options
+from localmcp.cli.tool_commands import tool_command, tool_options
 from localmcp.cli.values import YES, collection_option, json_or_text, library_path, split_pair
 from localmcp.errors import InvalidInput, NotFound
 from localmcp.humanize import command_line, counted, rank_of, score_parts
+from localmcp.library.library_tools import LibraryTools
 from localmcp.library.names import SourceRow, is_uuid, nearest_source
 from localmcp.library.read import KnowledgeBase
 from localmcp.library.search import PassageSearch
@@ -238,28 +239,14 @@ def trash() -> None:
     """List, restore or empty the trash."""
 
 
-@trash.command("list")
-@pass_session
-def list_trash(session: Session) -> None:
-    """List what is in the trash, the latest first."""
-    items = [{**_trashed(row), "trashedAt": since} for row, since in session.existing().library.trashed()]
-    session.answer({"count": len(items), "sources": items}, session.show)
-    if not items:
-        session.note("The trash is empty.")
-
-
-def _trashed(row: SourceRow) -> Json:
-    return {"id": row.uuid, "title": row.title, "path": row.uri}
-
-
-@trash.command("restore")
-@click.argument("ids", nargs=-1, required=True, metavar="ID|PATH|TITLE...")
-@pass_session
-def restore(session: Session, ids: tuple[str, ...]) -> None:
-    """Bring documents back by id, path, folder or title, with their vectors."""
-    restored = session.existing().library.restore(*ids)
-    words = ", ".join(row.title for row in restored[:10]) if len(restored) <= 10 else f"{len(restored):,} documents"
-    session.answer({"restored": list(map(_trashed, restored))}, lambda _: session.note(f"Back again: {words}."))
+tool_command(
+    trash, "list", LibraryTools.list_trash, "List what is in the trash, the latest first.",
+    columns=("sourceId", "title", "path", "trashedAt"),
+)  # fmt: skip
+tool_command(
+    trash, "restore", LibraryTools.restore_source, arguments={"paths": "ID|PATH|TITLE..."}, without=("sourceId",),
+    help="Bring documents back by id, path, folder or title, with their vectors.",
+)  # fmt: skip
 
 
 @trash.command("empty")

@@ -12,16 +12,15 @@ from __future__ import annotations
 import inspect
 import threading
 import weakref
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from localmcp.errors import InvalidInput, ToolNotFound, UnknownTool
 from localmcp.humanize import quoted
 from localmcp.own_tools.functions import FunctionTool, as_answer, hidden_mark, run_coroutine
 from localmcp.schemas import Json, check_arguments
-from localmcp.server.tool_definition import ToolDefinition, ToolProvider, definition_of, metadata_of, schema_of
 from localmcp.tool_search.discovery import EXECUTE_TOOL, TOOL_SEARCH, Discovery, Profile, ToolHit, ToolMetadata
 from localmcp.tool_search.ranking import ToolFinder
 from localmcp.tools import Answer, Provider, Registry, Scope, Tool, current_scope, use_scope
@@ -30,22 +29,125 @@ if TYPE_CHECKING:
     from mcp.server import MCPServer
     from mcp.server.lowlevel.server import Server
 
-    from localmcp.models import LazyEmbedder
-
 Handler = Callable[..., Any]
 
-# ---------------------------------------------------------------- tools
+_TYPES: dict[object, str] = {
+    str: "string", int: "integer", float: "number", bool: "boolean", list: "array", dict: "object",
+    "str": "string", "int": "integer", "float": "number", "bool": "boolean", "list": "array",
+}  # fmt: skip
+
+# ---------------------------------------------------------------- definitions
+
+
+@dataclass(frozen=True, slots=True)
+class ToolDefinition:
+    """A tool as a client needs it (S1-2)."""
+
+    name: str
+    description: str = ""
+    input_schema: Json = field(default_factory=lambda: {"type": "object", "properties": {}})
+    keywords: tuple[str, ...] = ()
+
+    @property
+    def inputSchema(self) -> Json:
+        """The other spelling (C1-2)."""
+        return self.input_schema
+
+
+class ToolProvider(Protocol):
+    """A source of tools (S1-4). Any of the three methods may be `async`."""
+
+    def list_tools(self) -> Any:
+        """`ToolMetadata` of every tool, or mappings or objects with name, description, keywords."""
+        ...
+
+    def get_tool(self, name: str) -> Any:
+        """`ToolDefinition`, a mapping, or the `Tool` of the `mcp` package; None when the name is not mine."""
+        ...
+
+    def call_tool(self, name: str, arguments: Json) -> Any:
+        """Run it; text, any JSON, an `Answer` or a result of the `mcp` package.
+
+        Raises:
+            ToolNotFound: the name is not mine; the next provider is asked. Anything else ends the call.
+        """
+        ...
+
+
+def metadata_of(source: Any) -> ToolMetadata:
+    """Return what a provider lists, as one record."""
+    name = source if isinstance(source, str) else _get(source, "name")
+    if not isinstance(name, str) or not name:
+        raise InvalidInput(f"A tool needs a name; got {source!r}.")
+    if isinstance(source, str):
+        return ToolMetadata(name)
+    return ToolMetadata(name, _get(source, "description") or "", tuple(_get(source, "keywords", "tags") or ()))
+
+
+def definition_of(source: Any, keywords: Sequence[str] = ()) -> ToolDefinition:
+    """Return a definition in any of its forms, as one record: ours, a mapping, or the `Tool` of the `mcp` package."""
+    metadata = metadata_of(source)
+    schema = _get(source, "input_schema", "inputSchema")
+    if schema is None:
+        schema = schema_of(_get(source, "parameters") or {})
+    return ToolDefinition(metadata.name, metadata.description, schema, (*metadata.keywords, *keywords))
+
+
+def _get(source: Any, *names: str) -> Any:
+    """Return the first of these keys or attributes that is there."""
+    table = cast(Json, source) if isinstance(source, Mapping) else {name: getattr(source, name, None) for name in names}
+    return next((table[name] for name in names if table.get(name) is not None), None)
+
+
+def schema_of(parameters: Mapping[str, Any]) -> Json:
+    """Return the JSON Schema of parameters in short form.
+
+    Args:
+        parameters: a schema already (`type: object`), or name -> a type (`str`, `"string"`), or name -> a schema in
+            which `required: True` is allowed.
+    """
+    if parameters.get("type") == "object":
+        return dict(parameters)
+    properties: dict[str, Json] = {
+        name: dict(cast(Json, written)) if isinstance(written, Mapping) else {"type": written}
+        for name, written in parameters.items()
+    }
+    required = [name for name, spec in properties.items() if spec.get("required") is True]
+    for spec in properties.values():
+        if not isinstance(spec.get("required"), list):
+            spec.pop("required", None)
+        kind = spec.get("type", "string")
+        # A list of types is JSON Schema already.
+        spec["type"] = _TYPES.get(kind, kind) if isinstance(kind, str | type) else kind
+    schema: Json = {"type": "object", "properties": properties, "additionalProperties": False}
+    return {**schema, "required": required} if required else schema
+
+
+# ---------------------------------------------------------------- tools and providers
 
 
 class DefinedTool(Tool):
     """A definition with the function that runs it."""
 
     def __init__(self, definition: ToolDefinition, handler: Handler) -> None:
+        """`handler` takes the tool's parameters by name, or one mapping with all of them.
+
+        Raises:
+            InvalidInput: it takes neither.
+        """
         self.definition = definition
         self.mark = hidden_mark(definition.name, definition.keywords)
         self.description = definition.description
         self._handler = handler
-        self._takes_names = _takes_names(definition, handler)
+        properties = list(cast(Json, definition.input_schema.get("properties", {})))
+        self._takes_names = _binds(handler, **dict.fromkeys(properties))
+        takes_mapping = _binds(handler, {}) and _names_of(handler)[:1] not in [[name] for name in properties]
+        if not self._takes_names and not takes_mapping:
+            raise InvalidInput(
+                f"The handler of {definition.name} takes ({', '.join(_names_of(handler))}), but the tool has "
+                f"({', '.join(properties)}).",
+                hint="Let it take the tool's parameters by name, or one mapping with all of them.",
+            )
 
     @property
     def input_schema(self) -> Json:
@@ -56,32 +158,22 @@ class DefinedTool(Tool):
         return as_answer(self._handler(**arguments) if self._takes_names else self._handler(arguments))
 
 
-def _takes_names(definition: ToolDefinition, handler: Handler) -> bool:
-    """Return whether a handler takes the tool's parameters by name; else it takes one mapping.
-
-    Raises:
-        InvalidInput: it takes neither.
-    """
+def _names_of(handler: Handler) -> list[str]:
+    """Return the names of what a handler takes; a builtin does not say."""
     try:
-        signature = inspect.signature(handler)
+        return list(inspect.signature(handler).parameters)
     except (TypeError, ValueError):
-        return False  # A builtin does not say what it takes.
-    names, properties = list(signature.parameters), cast(Json, definition.input_schema.get("properties", {}))
-    if _binds(signature, **dict.fromkeys(properties)):
-        return True
-    if _binds(signature, {}) and names[0] not in properties:
-        return False
-    raise InvalidInput(
-        f"The handler of {definition.name} takes ({', '.join(names)}), but the tool has ({', '.join(properties)}).",
-        hint="Let it take the tool's parameters by name, or one mapping with all of them.",
-    )
+        return []
 
 
-def _binds(signature: inspect.Signature, /, *arguments: Any, **named: Any) -> bool:
+def _binds(handler: Handler, /, *arguments: Any, **named: Any) -> bool:
     try:
-        signature.bind(*arguments, **named)
+        inspect.signature(handler).bind(*arguments, **named)
     except TypeError:
         return False
+    except ValueError:
+        # A builtin does not say what it takes.
+        return bool(arguments)
     return True
 
 
@@ -123,23 +215,11 @@ class AdaptedProvider:
         """Return the tool if the provider defines or lists it, even if its definition cannot be fetched."""
         try:
             defined = _settled(self.provider.get_tool(name))
-        except ToolNotFound:
-            defined = None
         except Exception:
-            listed = self._listed(name)
-            if listed is None:
-                raise
-            return listed
+            defined = None
         if defined is None:
-            return self._listed(name)
+            return next((tool for tool in self.tools() if tool.name == name), None)
         return ProvidedTool(self.provider, metadata_of(defined))
-
-    def _listed(self, name: str) -> Tool | None:
-        return next((tool for tool in self.tools() if tool.name == name), None)
-
-    def try_call(self, name: str) -> Tool:
-        """Return a tool of that name, which may not exist: its call then raises `ToolNotFound`."""
-        return ProvidedTool(self.provider, ToolMetadata(name))
 
 
 def adapt(provider: Any) -> Provider:
@@ -169,8 +249,9 @@ class _Dispatch(Registry):
                 return super().call(name, arguments, inside)
             with self._asking_providers() as providers:
                 for provider in providers:
-                    provided = provider.try_call(name) if isinstance(provider, AdaptedProvider) else provider.find(name)
-                    if provided is None:
+                    if isinstance(provider, AdaptedProvider):
+                        provided = ProvidedTool(provider.provider, ToolMetadata(name))
+                    elif (provided := provider.find(name)) is None:
                         continue
                     try:
                         return provided.call(arguments or {})
@@ -193,9 +274,11 @@ class ToolRegistry:
             model: an embedding model (`default` is the one that localmcp brings), so that tools are also found by
                 meaning; None compares words only, and loads nothing.
         """
+        from localmcp.models import LazyEmbedder, open_embedder
+
         self.name = name
         self._registry = _Dispatch()
-        self.embedder = _embedder(model) if model else None
+        self.embedder = LazyEmbedder(lambda: open_embedder(model)) if model else None
         """The model; it is loaded by the first search, or when the registry is attached to a server."""
         self.discovery = Discovery(self._registry, ToolFinder(self.embedder))
         self._lock = threading.Lock()
@@ -350,12 +433,6 @@ class ToolRegistry:
             self._attached.add(server)
         if self.embedder is not None:
             self.embedder.start_loading()
-
-
-def _embedder(model: str) -> LazyEmbedder:
-    from localmcp.models import LazyEmbedder, open_embedder
-
-    return LazyEmbedder(lambda: open_embedder(model))
 
 
 @contextmanager

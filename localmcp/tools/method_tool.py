@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, cast, get_type_hints
 
@@ -40,24 +41,16 @@ def tells_failure(value: Any) -> bool:
     return table.get("success") is False or isinstance(table.get("error"), str)
 
 
-def _with_values_cut(message: str, arguments: Json) -> str:
+def _with_values_cut(message: str, value: Any) -> str:
     """Return a message that repeats only the beginning of long arguments: who reads it has sent them."""
-    if len(message) <= MOST_QUOTED:
-        return message
-    for text in sorted(_texts_in(arguments), key=len, reverse=True):
-        message = message.replace(text, quoted(text))
+    if isinstance(value, str) and len(value) > MOST_QUOTED:
+        return message.replace(value, quoted(value))
+    if isinstance(value, Mapping):
+        value = [part for item in cast(Mapping[Any, Any], value).items() for part in item]
+    if isinstance(value, list | tuple) and len(message) > MOST_QUOTED:
+        for item in cast("list[Any]", value):
+            message = _with_values_cut(message, item)
     return message
-
-
-def _texts_in(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield from (value,) if len(value) > MOST_QUOTED else ()
-    elif isinstance(value, Mapping):
-        for key, item in cast(Mapping[Any, Any], value).items():
-            yield from (*_texts_in(key), *_texts_in(item))
-    elif isinstance(value, Sequence):
-        for item in cast(Sequence[Any], value):
-            yield from _texts_in(item)
 
 
 _ARGUMENT = "argument_"
@@ -126,7 +119,8 @@ class MethodTool(Tool):
                 error.message = _with_values_cut(error.message, arguments)
             if self.mark.on_error is None or not isinstance(error, LocalMCPError):
                 raise
-            return self._failure(self.mark.on_error(error))
+            failure = self._answer(self.mark.on_error(error))
+            return failure if failure.is_error else replace(failure, is_error=True)
         # A tool that runs another one returns that one's whole answer.
         return value if isinstance(value, Answer) else self._answer(value)
 
@@ -148,32 +142,36 @@ class MethodTool(Tool):
             raise InvalidInput(message) from error
 
     def _answer(self, value: Any) -> Answer:
-        if tells_failure(value):
-            return self._failure(value)
-        if self.mark.lean is None or not current_scope().lean:
-            return Answer(value, self._text(value))
-        return self.mark.lean(value)
-
-    def _failure(self, value: Any) -> Answer:
-        """Return a failed call; where a model reads it, the text is the sentence and what to do next."""
-        if self.mark.lean is None or not current_scope().lean or "message" not in value:
-            return Answer(value, self._text(value), is_error=True)
-        return Answer(value, "\n".join(filter(None, (value["message"], value.get("hint")))), is_error=True)
-
-    def _text(self, value: Any) -> str:
-        return self.mark.text(value) if self.mark.text else compact_json(value)
+        lean = self.mark.lean if current_scope().lean else None
+        failed = tells_failure(value)
+        if lean is not None and not failed:
+            return lean(value)
+        if lean is not None and "message" in value:
+            # Where a model reads a failure, the text is the sentence and what to do next.
+            return Answer(value, "\n".join(filter(None, (value["message"], value.get("hint")))), is_error=True)
+        return Answer(value, self.mark.text(value) if self.mark.text else compact_json(value), is_error=failed)
 
     def _checked(self, arguments: Json) -> Json:
-        accepted = self._accepted(arguments)
-        return accepted if self._fits_plainly(accepted) else self._validated(accepted)
+        """Return the arguments as the method takes them, under the names it has.
 
-    def _fits_plainly(self, arguments: Json) -> bool:
-        """Return whether the arguments certainly fit without pydantic, a fifth of a first search."""
+        Null means "not given" where there is a default. Arguments that certainly fit need no pydantic, which is a fifth
+        of a first search.
+        """
+        accepted: Json = {}
+        certain = True
+        for name, value in canonical_names(arguments, self._parameters).items():
+            parameter = self._parameters.get(name)
+            if name in self.mark.accepts and value is not None:
+                value = self.mark.accepts[name](name, value)
+            plain = parameter is not None and is_plain_value(value, self._hints[name])
+            if not plain and name not in self.mark.accepts and name not in self.mark.says:
+                value = lenient_value(value, self.input_schema["properties"].get(name, {}))
+            if value is None and parameter is not None and parameter.default is not parameter.empty:
+                continue
+            accepted[name] = value
+            certain = certain and plain
         required = {name for name, parameter in self._parameters.items() if parameter.default is parameter.empty}
-        return required <= arguments.keys() and all(self._is_plain(*argument) for argument in arguments.items())
-
-    def _is_plain(self, name: str, value: Any) -> bool:
-        return name in self._hints and name in self._parameters and is_plain_value(value, self._hints[name])
+        return accepted if certain and required <= accepted.keys() else self._validated(accepted)
 
     def _validated(self, accepted: Json) -> Json:
         from pydantic import ValidationError
@@ -188,20 +186,6 @@ class MethodTool(Tool):
             if (large := integer_beyond_64_bits(value)) is not None:
                 raise InvalidInput(f"{name}: {shorten_value(large)} is too large; whole numbers end at {MOST_INTEGER}.")
         return checked
-
-    def _accepted(self, arguments: Json) -> Json:
-        """Return the arguments after the declared leniencies; null means "not given" where there is a default."""
-        accepted: Json = {}
-        for name, value in canonical_names(arguments, self._parameters).items():
-            if name in self.mark.accepts and value is not None:
-                value = self.mark.accepts[name](name, value)
-            elif name not in self.mark.says and not self._is_plain(name, value):
-                value = lenient_value(value, self.input_schema["properties"].get(name, {}))
-            parameter = self._parameters.get(name)
-            if value is None and parameter is not None and parameter.default is not parameter.empty:
-                continue
-            accepted[name] = value
-        return accepted
 
     def _complaint(self, problems: list[Json]) -> str:
         contract = next(filter(None, (self._contract_text(p) for p in problems)), None)

@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypedDict, cast
+from typing import Any, cast
 
 from localmcp.config import config_directory
 from localmcp.errors import ConfigurationError
 from localmcp.humanize import choices
-from localmcp.schemas import one_or_more
+from localmcp.schemas import Json, one_or_more
 
 RIGHTS = {"read": {"read"}, "write": {"read", "write"}, "admin": {"read", "write", "admin"}}
 """Right -> what it allows; each implies the ones before it."""
-_KEYS = ("tools", "providers", "collections", "rights")
-
-
-class Limits(TypedDict):
-    """The fields of a scope that a profile decides, under the scope's own names."""
-
-    tools: frozenset[str] | None
-    provider_names: frozenset[str] | None
-    collections: frozenset[str] | None
-    rights: frozenset[str]
+_LISTS = ("tools", "providers", "collections")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +29,10 @@ class Profile:
     collections: frozenset[str] | None = None
     rights: frozenset[str] = frozenset(RIGHTS["admin"])
 
-    def limits(self) -> Limits:
+    def limits(self) -> Json:
         """For `dataclasses.replace(scope, **profile.limits())`."""
-        return {
-            "tools": self.tools,
-            "provider_names": self.providers,
-            "collections": self.collections,
-            "rights": self.rights,
-        }
+        limits = {"tools": self.tools, "provider_names": self.providers, "collections": self.collections}
+        return {**limits, "rights": self.rights}
 
 
 def profiles_file() -> Path:
@@ -71,34 +57,31 @@ def read_profile(name: str) -> Profile:
         raise ConfigurationError(f"{path} cannot be read: {error}.", hint="Fix or remove the file.") from error
     if name not in table:
         raise ConfigurationError(f"There is no profile '{name}' in {path}.", hint=choices(sorted(table)))
-    return _parse(name, table[name], path)
-
-
-def _parse(name: str, raw: Any, path: Path) -> Profile:
-    if not isinstance(raw, dict):
+    if not isinstance(table[name], dict):
         raise ConfigurationError(f"{name} in {path} must be a table: [{name}].")
-    table = cast("dict[str, Any]", raw)
-    for key in table:
-        if key not in _KEYS:
-            raise ConfigurationError(f"Unknown key '{key}' in [{name}] of {path}.", hint=f"Known: {', '.join(_KEYS)}.")
-    where = f"in [{name}] of {path}"
-    tools, providers, collections = (_names(table, key, where) for key in _KEYS[:3])
-    return Profile(name, tools, providers, collections, _rights(table, where))
+    where, limits = f"in [{name}] of {path}", dict[str, Any]()
+    for key, value in cast(Json, table[name]).items():
+        if key == "rights":
+            limits[key] = frozenset(right for item in _texts(key, value, where) for right in RIGHTS[item])
+        elif key in _LISTS and isinstance(value, list):
+            limits[key] = frozenset(_texts(key, value, where))
+        elif key in _LISTS:
+            raise ConfigurationError(f"{key} = {value!r} {where} cannot be used: it must be a list of names.")
+        else:
+            raise ConfigurationError(f"Unknown key '{key}' {where}.", hint=f"Known: {', '.join(_LISTS)}, rights.")
+    return Profile(name, **limits)
 
 
-def _names(table: Mapping[str, Any], key: str, where: str) -> frozenset[str] | None:
-    value = table.get(key)
-    if value is None:
-        return None
-    if not isinstance(value, list) or not all(isinstance(item, str) for item in cast("list[Any]", value)):
-        raise ConfigurationError(f"{key} = {value!r} {where} cannot be used: it must be a list of names.")
-    return frozenset(cast("list[str]", value))
+def _texts(key: str, value: Any, where: str) -> list[str]:
+    """Return a list of texts, or one text as a list of one.
 
-
-def _rights(table: Mapping[str, Any], where: str) -> frozenset[str]:
-    value = table.get("rights", "admin")
-    listed = one_or_more(value)
-    if not listed or not all(isinstance(item, str) and item in RIGHTS for item in listed):
+    Raises:
+        ConfigurationError: it is none, or a right is none of RIGHTS.
+    """
+    items = one_or_more(value)
+    if key == "rights" and not (items and all(isinstance(item, str) and item in RIGHTS for item in items)):
         accepted = f"it must be one of {', '.join(RIGHTS)}, or a list of them"
         raise ConfigurationError(f"rights = {value!r} {where} cannot be used: {accepted}.")
-    return frozenset(right for item in listed for right in RIGHTS[item])
+    if not all(isinstance(item, str) for item in items):
+        raise ConfigurationError(f"{key} = {value!r} {where} cannot be used: it must be a list of names.")
+    return cast("list[str]", items)

@@ -128,22 +128,8 @@ class Registry:
             return [tool for tool in self.tools() if not tool.mark.stand_in]
         return [tool for tool in self.tools(for_listing=True) if tool.mark.visible]
 
-    def find(self, name: str) -> Tool | None:
-        """Return the tool of that name in the current scope, or None."""
-        return self._look_up(name, skip_failing=False)
-
-    def get(self, name: str) -> Tool:
-        """Return the tool of that name, to show it: unlike in a call, a provider that fails is skipped.
-
-        Raises:
-            UnknownTool: no such tool for this caller; the message names the nearest.
-        """
-        tool = self._look_up(name, skip_failing=True)
-        if tool is None:
-            raise self._unknown(name)
-        return tool
-
-    def _look_up(self, name: str, *, skip_failing: bool) -> Tool | None:
+    def find(self, name: str, *, skip_failing: bool = False) -> Tool | None:
+        """Return the tool of that name in the current scope, or None; a provider that fails raises, or is skipped."""
         allowed = current_scope().tools
         if allowed is not None and name not in allowed:
             return None
@@ -162,6 +148,17 @@ class Registry:
                 if tool is not None:
                     return tool
         return None
+
+    def get(self, name: str) -> Tool:
+        """Return the tool of that name, to show it: unlike in a call, a provider that fails is skipped.
+
+        Raises:
+            UnknownTool: no such tool for this caller; the message names the nearest.
+        """
+        tool = self.find(name, skip_failing=True)
+        if tool is None:
+            raise self._unknown(name)
+        return tool
 
     @contextmanager
     def _asking_providers(self) -> Generator[tuple[Provider, ...]]:
@@ -205,49 +202,42 @@ class Registry:
     def call(self, name: str, arguments: Json | None = None, scope: Scope | None = None) -> Answer:
         """Run the tool `name` in `scope` (the current one by default): the one entry of all interfaces.
 
+        The observers are told of it, even if it never reached a tool.
+
         Raises:
             UnknownTool: no such tool for this caller; the message names the nearest.
             AccessDenied: the tool changes things, and the caller may only read.
             LocalMCPError: what the tool raises.
         """
         with use_scope(scope or current_scope()) as inside:
-            return self._timed(name, arguments or {}, inside)
-
-    def _callable(self, name: str, scope: Scope) -> Tool:
-        if self.refusal is not None:
-            raise self.refusal
-        tool = self.find(name)
-        if tool is None:
-            raise self._unknown(name)
-        if not scope.allows(tool.mark):
-            raise AccessDenied(
-                f"{name} changes things, and this caller may only read.",
-                hint="It takes a key with the scope write, or a profile with the right write.",
-            )
-        return tool
-
-    def _timed(self, name: str, arguments: Json, scope: Scope) -> Answer:
-        """Run it and report it to the observers, even if it never reached a tool."""
-        started_at, start = time.time(), time.perf_counter()
-        answer: Answer | None = None
-        failure: Exception | None = None
-        via = _running.get()
-        token = _running.set(name)
-        try:
-            answer = self._callable(name, scope).call(arguments)
-            return answer
-        except Exception as error:
-            explained = None if isinstance(error, LocalMCPError) else self.explain(error)
-            failure = explained or error
-            if explained is not None:
-                raise explained from error
-            raise
-        finally:
-            _running.reset(token)
-            seconds = time.perf_counter() - start
-            record = CallRecord(name, arguments, scope, started_at, seconds, failure, answer, via)
-            for observer in self.observers:
-                observer(record)
+            started_at, start = time.time(), time.perf_counter()
+            arguments, answer, failure = arguments or {}, None, None
+            via, token = _running.get(), _running.set(name)
+            try:
+                if self.refusal is not None:
+                    raise self.refusal
+                tool = self.find(name)
+                if tool is None:
+                    raise self._unknown(name)
+                if not inside.allows(tool.mark):
+                    raise AccessDenied(
+                        f"{name} changes things, and this caller may only read.",
+                        hint="It takes a key with the scope write, or a profile with the right write.",
+                    )
+                answer = tool.call(arguments)
+                return answer
+            except Exception as error:
+                explained = None if isinstance(error, LocalMCPError) else self.explain(error)
+                failure = explained or error
+                if explained is not None:
+                    raise explained from error
+                raise
+            finally:
+                _running.reset(token)
+                seconds = time.perf_counter() - start
+                record = CallRecord(name, arguments, inside, started_at, seconds, failure, answer, via)
+                for observer in self.observers:
+                    observer(record)
 
 
 def _words(name: str) -> list[str]:

@@ -406,8 +406,8 @@ def test_removed_documents_go_to_the_trash_and_come_back(filled) -> None:
     assert filled("search", "calcium", "-m", "keyword", "--json").json["count"] == 0
     trashed = filled("trash", "list", "--json").json["sources"]
     assert [each["title"] for each in trashed] == ["Tomatoes"]
-    assert trashed[0]["id"] in filled("trash", "list").out
-    for name in (trashed[0]["id"], "tomatoes", "notes/garden.md"):
+    assert trashed[0]["sourceId"] in filled("trash", "list").out
+    for name in (trashed[0]["sourceId"], "tomatoes", "notes/garden.md"):
         assert filled("trash", "restore", name).code == 0
         assert filled("search", "calcium", "-m", "keyword", "--json").json["count"] == 1
         assert filled("remove", "notes/garden.md", "--yes").code == 0
