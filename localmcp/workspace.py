@@ -27,7 +27,7 @@ from localmcp.library.upkeep import Upkeep
 from localmcp.milvus.collection import open_milvus
 from localmcp.models import Embedder, LazyEmbedder, configured_embedder, open_local_model
 from localmcp.models.language_model import LanguageModel
-from localmcp.own_tools.configured import ConfiguredTools
+from localmcp.own_tools.folder import OwnTools
 from localmcp.own_tools.problems import Inspected
 from localmcp.packs.merge import Call, Merge
 from localmcp.packs.mounts import Mounts
@@ -144,8 +144,8 @@ class Workspace:
 
     def _add_providers(self) -> None:
         """Add the tools that the person and other servers bring; nothing of them is read before the first listing."""
-        self.configured_tools = ConfiguredTools(config_directory(), self.settings.database)
-        for provider in self.configured_tools.providers:
+        self.own_tools = OwnTools(config_directory() / "tools", self.settings.database)
+        for provider in self.own_tools.providers:
             self.registry.add_provider(provider)
         self.mcp_servers = McpServers(cache_directory() / "mcp", state_directory() / "logs", self.registry)
         self.discovery.starting = self.mcp_servers.starting
@@ -155,7 +155,7 @@ class Workspace:
     @property
     def providers(self) -> list[Inspected]:
         """Everything that brings tools and says how it is doing: a provider a kind of own tools, and each server."""
-        return [*self.configured_tools.providers, self.mcp_servers, *self.mcp_servers.servers.values()]
+        return [*self.own_tools.providers, self.mcp_servers, *self.mcp_servers.servers.values()]
 
     def _open_local_model(self, name: str, fingerprint: str, dimension: int) -> Embedder | None:
         return open_local_model(name, fingerprint, dimension, self.settings.threads or None)
@@ -183,7 +183,7 @@ class Workspace:
         """Call `listener`, from another thread, when the tools of another server have changed; when the person's own
         have, from the thread that lists or calls tools next."""
         self.mcp_servers.change_listeners.append(listener)
-        self.configured_tools.listeners.append(listener)
+        self.own_tools.listeners.append(listener)
 
     def on_offers_changed(self, listener: Callable[[str], None]) -> None:
         """Call `listener`, from another thread, when the lists of another server have changed: with `resources` or
@@ -198,7 +198,7 @@ class Workspace:
     def close(self) -> None:
         """Close the file, and end the MCP servers that were started."""
         self.mcp_servers.close()
-        self.configured_tools.close()
+        self.own_tools.close()
         self.upkeep.stop()
         if self.milvus is not None:
             self.milvus.close()

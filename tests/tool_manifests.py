@@ -16,14 +16,6 @@ def write_tool(name: str, text: str) -> Path:
     return path
 
 
-def write_switches(text: str) -> Path:
-    """Write `providers.toml`."""
-    path = config_directory() / "providers.toml"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
-    return path
-
-
 def open_workspace(folder: Path) -> Workspace:
     """A workspace on a file in `folder`, with the model that is made of hashes."""
     return Workspace(Settings(database=folder / "library.localmcp", model="hash"))

@@ -242,7 +242,7 @@ def providers(session: Session) -> None:
 @click.argument("files", nargs=-1, type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="[FILE]...")
 @pass_session
 def check(session: Session, files: tuple[Path, ...]) -> int:
-    """Look for mistakes in your tool manifests and providers.toml, or in the manifests named.
+    """Look for mistakes in your tool manifests, or in the manifests named.
 
     Programs, databases, variables and statements are looked at as well, but nothing is run.
     """
@@ -272,24 +272,25 @@ def _print_problems(problems: Iterable[Problem], margin: str = "") -> None:
 
 def check_all(workspace: Workspace) -> list[Problem]:
     """Return every mistake in what brings tools, and the tools whose name another one has."""
-    problems = workspace.configured_tools.manifests.problems()
-    problems = [*problems, *(p for provider in workspace.providers for p in provider.check())]
+    problems = workspace.own_tools.problems()
+    problems += [problem for provider in workspace.providers for problem in provider.check()]
     return [*dict.fromkeys(problems), *_shadowed(workspace)]
 
 
 def _shadowed(workspace: Workspace) -> list[Problem]:
     """Tools that nobody can call, because an earlier one has the name."""
+    from localmcp.own_tools.manifest import ManifestTool
+
     owners = {tool.name: tool for tool in workspace.registry.tools()}
     shadowed: list[Problem] = []
-    for provider in workspace.configured_tools.providers:
+    for provider in workspace.own_tools.providers:
         for tool in provider.tools():
             if owners.get(tool.name) is not tool:
-                where = str(getattr(tool, "path", provider.name))
+                where = str(tool.here.path) if isinstance(tool, ManifestTool) else provider.name
                 message = f"The name '{tool.name}' belongs to another tool, which is called instead."
                 shadowed.append(Problem(where, None, message, "Give this one another name."))
     return shadowed
 
 
 def _check_files(workspace: Workspace, files: tuple[Path, ...]) -> list[Problem]:
-    folder = workspace.configured_tools.manifests
-    return [problem for path in files for problem in folder.read(path.absolute()).check()]
+    return [problem for path in files for problem in workspace.own_tools.read(path.absolute()).check()]

@@ -126,21 +126,17 @@ def _is_program(command: str, folder: str = "") -> bool:
 
 
 def check_tools(workspace: Workspace) -> Iterator[Check]:
-    """Check the person's tool manifests and `providers.toml`, as `localmcp tools check` sees them."""
-    configured = workspace.configured_tools
-    if not configured.is_configured:
+    """Check the person's tool manifests, as `localmcp tools check` sees them."""
+    files = workspace.own_tools.files()
+    if not files:
         return
-    problems = [
-        *configured.manifests.problems(),
-        *configured.switches.problems(),
-        *(problem for provider in configured.providers for problem in provider.check()),
-    ]
+    problems = workspace.own_tools.problems()
     for problem in dict.fromkeys(problems):
         where = problem.file if problem.line is None else f"{problem.file}:{problem.line}"
         says = f"{where}: {problem.message} {problem.hint or ''}".strip()
         yield Check("tools", "fail" if problem.level == "error" else "warn", says, "localmcp tools check")
     if not problems:
-        yield ok("tools", f"your tools in {configured.directory} have no mistakes")
+        yield ok("tools", f"your tools in {workspace.own_tools.folder} have no mistakes")
 
 
 def check_clients() -> Iterator[Check]:

@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 import codecs
-import logging
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Annotated, Any, Literal, cast
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
 from localmcp.errors import CallGivenUp, InvalidInput, Unavailable
 from localmcp.files import expand_home
-from localmcp.own_tools.manifest import Manifest, Surroundings, as_text, fill, only_placeholder, placeholders
+from localmcp.own_tools.manifest import (
+    Filled,
+    Manifest,
+    Surroundings,
+    Table,
+    as_text,
+    fill,
+    mistake,
+    only_placeholder,
+    placeholders,
+)
 from localmcp.own_tools.problems import Mistake
-from localmcp.own_tools.tables import Filled, Table, unknown_choice
 from localmcp.schemas import Json, compact_json, read_json, shorten_value
 from localmcp.tools import Answer, call_cancellation
-
-log = logging.getLogger(__name__)
 
 PYTHON = "{python}"
 """As `program`: the Python that runs localmcp, which is there on every machine."""
@@ -61,8 +67,6 @@ def _read_argument(written: Any) -> Any:
 class CommandManifest(Manifest):
     """What to start, and within which limits."""
 
-    provider = "commands"
-
     kind: Literal["command"]
     program: Filled
     arguments: list[Annotated[Argument, BeforeValidator(_read_argument)]] = []
@@ -77,31 +81,27 @@ class CommandManifest(Manifest):
     output: Literal["text", "json"] = "text"
     ok_codes: list[int] = [0]
 
-    def mistakes(self) -> Iterator[Mistake]:
-        yield from super().mistakes()
+    @model_validator(mode="after")
+    def _check(self) -> CommandManifest:
         if self.program != PYTHON and placeholders(self.program):
-            yield Mistake(("program",), "program must be fixed: a parameter cannot choose it.")
-        if self.stdin is not None:
-            yield from self.unfillable("stdin", self.stdin, always=True)
+            raise mistake("it must be fixed: a parameter cannot choose it", "program")
+        self.check_template("stdin", self.stdin or "", always=True)
         for argument in self.arguments:
             if argument.condition and argument.condition not in self.parameters:
-                yield unknown_choice(("arguments", "if"), argument.condition, self.parameters)
+                raise mistake(f"{argument.condition} is not a parameter", "arguments", "if")
             for template in argument.add:
-                yield from self.unfillable("arguments", template, always=True, given=argument.condition)
-                for name in placeholders(template):
-                    is_list = name in self.parameters and self.parameters[name].type == "array"
-                    if is_list and only_placeholder(template) is None:
-                        alone = "is a list, and must stand alone in arguments: each item becomes one argument"
-                        yield Mistake(("arguments",), f"{{{name}}} {alone}.")
+                self.check_template("arguments", template, always=True, given=argument.condition)
+                lists = [name for name in placeholders(template) if self.parameters[name].type == "array"]
+                if lists and only_placeholder(template) is None:
+                    alone = "is a list, and must stand alone: each item becomes one argument"
+                    raise mistake(f"{{{lists[0]}}} {alone}", "arguments")
+        return self
 
     def warnings(self, here: Surroundings) -> Iterator[Mistake]:
         try:
             find_program(self.program, here.path)
         except Unavailable as error:
             yield Mistake(("program",), error.message, error.hint, "warning")
-        folder = self._folder(here)
-        if not folder.is_dir():
-            yield Mistake(("working_directory",), f"The working directory {folder} does not exist.", level="warning")
         for name in self.environment:
             if name not in os.environ:
                 yield Mistake(("environment",), f"The variable {name} is not set here.", level="warning")
@@ -135,23 +135,18 @@ class CommandManifest(Manifest):
             InvalidInput: a value that the program could take for an option, or that no argument can hold.
         """
         listed: list[str] = []
-        after_dashes = False
-        for template in (template for argument in self.arguments if argument.applies(arguments)
-                         for template in argument.add):  # fmt: skip
-            name = only_placeholder(template)
-            value = arguments.get(name) if name else None
-            filled = (
-                [as_text(item) for item in cast("list[Any]", value)]
-                if isinstance(value, list)
-                else [fill(template, arguments)]
-            )
-            allowed = template.startswith("-") or all(self.parameters[n].allow_dash for n in placeholders(template))
-            for word in filled:
-                if word.startswith("-") and not (allowed or after_dashes):
+        may_dash = False
+        for template in (text for argument in self.arguments if argument.applies(arguments) for text in argument.add):
+            value = arguments.get(only_placeholder(template) or "")
+            is_list = isinstance(value, list)
+            words = list(map(as_text, cast("list[Any]", value))) if is_list else [fill(template, arguments)]
+            is_safe = template.startswith("-") or all(self.parameters[n].allow_dash for n in placeholders(template))
+            for word in words:
+                if word.startswith("-") and not (is_safe or may_dash):
                     says = f"{shorten_value(word)} begins with '-', and would be taken for an option."
                     raise InvalidInput(f"{placeholders(template)[0]}: {says}")
-            after_dashes = after_dashes or template == "--"
-            listed += filled
+            may_dash = may_dash or template == "--"
+            listed += words
         if any("\0" in word for word in listed):
             raise InvalidInput("An argument holds a NUL character, which no program can be given.")
         return listed
@@ -218,10 +213,16 @@ def _await(
     process: subprocess.Popen[bytes], stdin: bytes | None, seconds: float, most: int
 ) -> tuple[int | None, _Pipe, _Pipe]:
     """Return the exit code (None: it was stopped), stdout and stderr."""
+
+    def feed(data: bytes) -> None:
+        # A program may end before it has read all of its input.
+        with suppress(OSError), cast("IO[bytes]", process.stdin) as pipe:
+            pipe.write(data)
+
     output, errors = _Pipe(process.stdout, most), _Pipe(process.stderr, 4 * MOST_ERROR)
     if stdin is not None:
         # A program that reads slowly, or not at all, must not keep the time-out from counting.
-        threading.Thread(target=_feed, args=(process, stdin), daemon=True).start()
+        threading.Thread(target=feed, args=(stdin,), daemon=True).start()
     code: int | None = None
     try:
         code = process.wait(seconds)
@@ -230,14 +231,6 @@ def _await(
     for pipe in (output, errors):
         pipe.thread.join(DRAIN_SECONDS)
     return code, output, errors
-
-
-def _feed(process: subprocess.Popen[bytes], data: bytes) -> None:
-    try:
-        with cast("IO[bytes]", process.stdin) as pipe:
-            pipe.write(data)
-    except OSError:
-        log.debug("a program ended before it had read all of its input")
 
 
 class RunningPrograms:
@@ -259,7 +252,7 @@ class RunningPrograms:
         cancellation = call_cancellation()
         if cancellation is not None:
             # Ending takes a second, and whoever gives a call up must not wait for it.
-            cancellation.on_cancel(threading.Thread(target=_end_running, args=(process,), daemon=True).start)
+            cancellation.on_cancel(threading.Thread(target=end_groups, args=([process],), daemon=True).start)
         try:
             yield
         except BaseException:
@@ -279,38 +272,23 @@ class RunningPrograms:
         end_groups(running)
 
 
-def _end_running(process: subprocess.Popen[bytes]) -> None:
-    if process.returncode is None:
-        end_groups([process])
-
-
-def end_groups(processes: Sequence[subprocess.Popen[bytes]]) -> None:
-    """End programs and their children: with SIGTERM, then with SIGKILL; on Windows by force."""
+def end_groups(processes: Iterable[subprocess.Popen[bytes]]) -> None:
+    """End programs that still run, and their children: with SIGTERM, then with SIGKILL; on Windows by force."""
+    running = [process for process in processes if process.returncode is None]
     if sys.platform == "win32":
-        for process in processes:
+        for process in running:
             command = ["taskkill", "/T", "/F", "/PID", str(process.pid)]
             subprocess.run(command, capture_output=True, check=False, timeout=10)
         return
-    for process in processes:
-        _signal_group(process, signal.SIGTERM)
     deadline = time.monotonic() + GRACE_SECONDS
-    for process in processes:
-        try:
-            process.wait(max(0.0, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            log.info("a program did not end after SIGTERM, and is killed")
-    for process in processes:
-        # Its children may live on when the program itself has ended.
-        _signal_group(process, signal.SIGKILL)
-        process.wait()
-
-
-def _signal_group(process: subprocess.Popen[bytes], number: int) -> None:
-    if sys.platform != "win32":
-        try:
-            os.killpg(process.pid, number)
-        except (ProcessLookupError, PermissionError):
-            log.debug("a program has ended by itself")
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        for process in running:
+            # Children may live on when the program itself has ended, and so may nobody.
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, number)
+        for process in running:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.0, deadline - time.monotonic()) if number == signal.SIGTERM else None)
 
 
 def find_program(program: str, manifest: Path) -> str:

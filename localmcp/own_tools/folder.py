@@ -1,7 +1,7 @@
-"""The person's own tool manifests: one TOML file a tool, below `tools/` in the configuration directory.
+"""The person's own tools: TOML files below `tools/` in the configuration directory.
 
 Files are looked at again whenever tools are listed, searched or called, so that a change counts at once. A mistake in
-one file keeps that tool away and no other. Only the configuration directory is read: nothing in a database, a
+one file keeps its tools away and no other. Only the configuration directory is read: nothing in a database, a
 document or a working directory can add a tool.
 """
 
@@ -13,162 +13,182 @@ import re
 import stat
 import threading
 import tomllib
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-
-from pydantic import ValidationError
+from typing import TYPE_CHECKING, Any
 
 from localmcp.files import Signature, signature_of
-from localmcp.own_tools.command import CommandManifest, RunningPrograms
-from localmcp.own_tools.http import HttpManifest
-from localmcp.own_tools.manifest import Manifest, ManifestTool, Surroundings
-from localmcp.own_tools.problems import Mistake, Problem, ProviderState, State
-from localmcp.own_tools.query import QueryManifest
-from localmcp.own_tools.switches import Switches
-from localmcp.own_tools.tables import mistakes_of, unknown_choice
-from localmcp.schemas import Json
+from localmcp.own_tools.problems import Mistake, Problem, ProviderState, State, line_of
+from localmcp.schemas import Json, did_you_mean
+from localmcp.tools import Tool
+
+if TYPE_CHECKING:
+    from localmcp.own_tools.command import RunningPrograms
+    from localmcp.own_tools.manifest import Table
+    from localmcp.own_tools.python import PythonManifest
 
 log = logging.getLogger(__name__)
 
-MODELS: dict[str, type[Manifest]] = {"command": CommandManifest, "query": QueryManifest, "http": HttpManifest}
+KINDS = {"commands": "command", "queries": "query", "http": "http", "python": "python"}
+"""Provider -> the kind of its manifests."""
 MOST_BYTES = 256_000
 """A larger file is no manifest."""
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ManifestFile:
     """What one file holds."""
 
     path: Path
-    text: str = ""
     kind: str = ""
     """Empty where the file is no manifest of any kind."""
-    tool: ManifestTool | None = None
-    """None where something is wrong."""
-    problems: tuple[Problem, ...] = ()
+    text: str = ""
+    tools: list[Tool] = field(default_factory=list[Tool])
+    problems: list[Problem] = field(default_factory=list[Problem])
+    python: PythonManifest | None = None
+    sources: dict[Path, Signature | None] = field(default_factory=dict[Path, "Signature | None"])
+    """The Python files that it names, as they were when they were run."""
+
+    def add(self, mistake: Mistake) -> None:
+        """Note a mistake with its line."""
+        self.problems.append(self.problem(mistake))
+
+    def problem(self, mistake: Mistake) -> Problem:
+        """Return a mistake as a problem of this file."""
+        line = line_of(self.text, mistake.place)
+        return Problem(str(self.path), line, mistake.message, mistake.hint, mistake.level)
 
     def check(self) -> list[Problem]:
         """Return what is wrong with it, here and now."""
+        from localmcp.own_tools.manifest import ManifestTool
+
         problems = list(self.problems)
-        if self.tool is not None:
-            warnings = self.tool.manifest.warnings(self.tool.here)
-            problems += [warning.in_file(self.path, self.text) for warning in warnings]
-        if self.kind and os.name == "posix" and self.path.stat().st_mode & stat.S_IWOTH:
+        for tool in self.tools:
+            warnings = tool.manifest.warnings(tool.here) if isinstance(tool, ManifestTool) else ()
+            problems += [self.problem(warning) for warning in warnings]
+        if os.name == "posix" and self.path.stat().st_mode & stat.S_IWOTH:
             message, hint = "Everybody on this machine may change this file.", f"Run: chmod o-w {self.path}"
             problems.append(Problem(str(self.path), None, message, hint, "warning"))
         return problems
 
 
-class ManifestFolder:
-    """The manifests below one folder, as they are at this moment. Thread-safe."""
+class OwnTools:
+    """The tools of every manifest, as the files are at this moment. Thread-safe.
 
-    def __init__(
-        self, folder: Path, database: Path, listeners: Sequence[Callable[[], None]] = (), *, seen_empty: bool = False
-    ) -> None:
-        """
-        Args:
-            folder: need not exist.
-            database: the localmcp file in use.
-            listeners: called after files came, went or changed, by the thread that lists the tools.
-            seen_empty: clients have been told already that there are no tools, so the first ones are a change.
-        """
+    Nothing is imported for a person who has none.
+    """
+
+    def __init__(self, folder: Path, database: Path) -> None:
+        """`folder` need not exist; `database` is the localmcp file in use, which queries may read."""
         self.folder = folder
         self.database = database
-        self.running = RunningPrograms()
-        self._listeners = listeners
-        self._lock = threading.Lock()
-        self._files: dict[str, tuple[Signature, ManifestFile]] | None = {} if seen_empty else None
+        self.listeners: list[Callable[[], None]] = []
+        """Called after tools came, went or changed, by the thread that lists them."""
+        self.providers = tuple(KindProvider(name, kind, self) for name, kind in KINDS.items())
+        self._lock = threading.RLock()
+        self._files: dict[str, tuple[Signature, ManifestFile]] | None = None
         """What each file held when it was read; None before the first look."""
-        self._chosen: list[ManifestFile] = []
-        self._problems: list[Problem] = []
+        self._owners: dict[str, ManifestFile] = {}
 
-    def files(self, kind: str) -> list[ManifestFile]:
-        """Return the manifests of a kind, by path; of two with one name the first."""
-        self._look()
-        return [file for file in self._chosen if file.kind == kind]
+    @cached_property
+    def running(self) -> RunningPrograms:
+        """The programs that calls have started."""
+        from localmcp.own_tools.command import RunningPrograms
 
-    def problems(self) -> list[Problem]:
-        """Return what is wrong with files that are no manifest of any kind, and names that two manifests have."""
-        self._look()
-        return self._problems
+        return RunningPrograms()
 
-    def read(self, path: Path) -> ManifestFile:
-        """Return what a file holds."""
-        try:
-            if path.stat().st_size > MOST_BYTES:
-                return _no_manifest(path, None, f"It has more than {MOST_BYTES // 1000} kB, too much for a manifest.")
-            text = path.read_text(encoding="utf-8-sig")
-            table = tomllib.loads(text)
-        except UnicodeDecodeError:
-            return _no_manifest(path, None, "It is not UTF-8 text.")
-        except OSError as error:
-            return _no_manifest(path, None, f"It cannot be read: {error.strerror}.")
-        except tomllib.TOMLDecodeError as error:
-            line = re.search(r"line (\d+)", str(error))
-            end = len(path.read_bytes().splitlines()) or None
-            return _no_manifest(path, int(line[1]) if line else end, f"Not TOML: {error}.")
-        kind, manifest, mistakes = _parse(table, path.stem)
-        problems = tuple(mistake.in_file(path, text) for mistake in mistakes)
-        tool = None
-        if manifest is not None and not problems:
-            tool = ManifestTool(manifest, Surroundings(path, self.database, self.running))
-        return ManifestFile(path, text, kind, tool, problems)
-
-    def _look(self) -> None:
-        """Read what has changed."""
+    def files(self) -> list[ManifestFile]:
+        """Return every manifest, by path."""
         with self._lock:
             before, old = self._files, self._files or {}
             self._files = {
-                path: old[path] if path in old and old[path][0] == signature else (signature, self._read_anew(path))
-                for path, signature in _scan(str(self.folder))
+                path: old[path] if path in old and _is_unchanged(old[path], signature) else (signature, self.read(path))
+                for path, signature in sorted(_scan(str(self.folder)))
             }
             changed = before != self._files
+            files = [file for _, file in self._files.values()]
             if changed:
-                self._choose([file for _, (_, file) in sorted(self._files.items())])
-        if changed and before is not None:
-            for listener in self._listeners:
-                listener()
+                self._owners = {tool.name: file for file in reversed(files) for tool in file.tools}
+        for listener in self.listeners if changed and before is not None else ():
+            listener()
+        return files
 
-    def _read_anew(self, path: str) -> ManifestFile:
-        file = self.read(Path(path))
+    def offered(self, kind: str) -> list[Tool]:
+        """Return the tools of a kind; of two with one name the first is offered."""
+        files = [file for file in self.files() if file.kind == kind]
+        return [tool for file in files for tool in file.tools if self._owners[tool.name] is file]
+
+    def problems(self) -> list[Problem]:
+        """Return every mistake, and everything on this machine that would make a call fail."""
+        problems: list[Problem] = []
+        for file in self.files():
+            problems += file.check()
+            for tool in file.tools:
+                if (owner := self._owners[tool.name]) is not file:
+                    message = f"The name '{tool.name}' is taken by {owner.path}."
+                    problems.append(Problem(str(file.path), None, message, "Give one of the two another name."))
+        return problems
+
+    def read(self, path: str | Path) -> ManifestFile:
+        """Return what a file holds."""
+        file = ManifestFile(Path(path))
+        try:
+            if file.path.stat().st_size > MOST_BYTES:
+                raise ValueError(f"more than {MOST_BYTES // 1000} kB, too much for a manifest")
+            file.text = file.path.read_text(encoding="utf-8-sig")
+            self._parse(file, tomllib.loads(file.text))
+        except (OSError, ValueError) as error:
+            line = re.search(r"line (\d+)", str(error))
+            end = file.text.count("\n") + 1 if "end of document" in str(error) else None
+            reason = error.strerror if isinstance(error, OSError) else error
+            problem = Problem(str(path), int(line[1]) if line else end, f"It cannot be read: {reason}.")
+            file.problems.append(problem)
         for problem in file.problems:
             log.warning("%s", problem)
         return file
 
-    def _choose(self, files: list[ManifestFile]) -> None:
-        owners: dict[str, Path] = {}
-        self._chosen, self._problems = [], []
-        for file in files:
-            if not file.kind:
-                self._problems += file.problems
-            elif file.tool is None or (owner := owners.setdefault(file.tool.name, file.path)) == file.path:
-                self._chosen.append(file)
-            else:
-                message = f"The name '{file.tool.name}' is taken by {owner}."
-                self._problems.append(Problem(str(file.path), None, message, "Give one of the two another name."))
+    def _parse(self, file: ManifestFile, table: Json) -> None:
+        from pydantic import ValidationError
+
+        from localmcp.own_tools.command import CommandManifest
+        from localmcp.own_tools.http import HttpManifest
+        from localmcp.own_tools.manifest import Manifest, ManifestTool, Parameter, Surroundings, mistakes_of
+        from localmcp.own_tools.python import PythonManifest
+        from localmcp.own_tools.query import QueryManifest
+
+        kind: Any = table.get("kind")
+        models: dict[str, type[Table]] = {
+            "command": CommandManifest, "query": QueryManifest, "http": HttpManifest, "python": PythonManifest,
+        }  # fmt: skip
+        if not isinstance(kind, str) or kind not in models:
+            hint = did_you_mean(str(kind), models, f"It must be one of {', '.join(models)}.")
+            file.add(Mistake(("kind",), f"kind = {kind!r} is not known.", hint))
+            return
+        file.kind = kind
+        try:
+            manifest = models[kind].model_validate(table)
+        except ValidationError as error:
+            for mistake in mistakes_of(error, {*models[kind].model_fields, *Parameter.model_fields}):
+                file.add(mistake)
+            return
+        if isinstance(manifest, Manifest):
+            file.tools.append(ManifestTool(manifest, Surroundings(file.path, self.database, self.running)))
+        elif isinstance(manifest, PythonManifest):
+            file.python, file.sources = manifest, manifest.sources(file.path)
+            file.tools, problems = manifest.load(file.path)
+            file.problems += problems
+
+    def close(self) -> None:
+        """End the programs that still run."""
+        if "running" in vars(self):
+            self.running.close()
 
 
-def _no_manifest(path: Path, line: int | None, message: str) -> ManifestFile:
-    return ManifestFile(path, problems=(Problem(str(path), line, message),))
-
-
-def _parse(table: Json, stem: str) -> tuple[str, Manifest | None, list[Mistake]]:
-    """Return the kind of a manifest (empty where it is none), the manifest, and what is wrong with it."""
-    kind, name = table.get("kind"), table.get("name", stem)
-    if kind is None:
-        return "", None, [Mistake(("kind",), f"kind is missing; it must be one of {', '.join(MODELS)}.")]
-    if not isinstance(kind, str) or kind not in MODELS:
-        return "", None, [unknown_choice(("kind",), str(kind), MODELS)]
-    if isinstance(name, str) and not _NAME.fullmatch(name):
-        says = f"'{name}' is no name for a tool: letters, digits, _ and -, at most 64."
-        return "", None, [Mistake(("name",), says)]
-    try:
-        manifest = MODELS[kind].model_validate(table)
-    except ValidationError as error:
-        return kind, None, mistakes_of(MODELS[kind], error)
-    return kind, manifest, list(manifest.mistakes())
+def _is_unchanged(known: tuple[Signature, ManifestFile], signature: Signature) -> bool:
+    file = known[1]
+    return known[0] == signature and (file.python is None or file.sources == file.python.sources(file.path))
 
 
 def _scan(folder: str, depth: int = 3) -> Iterator[tuple[str, Signature]]:
@@ -193,37 +213,40 @@ def _scan(folder: str, depth: int = 3) -> Iterator[tuple[str, Signature]]:
             yield entry.path, signature_of(status)
 
 
-class ManifestProvider:
+class KindProvider:
     """The tools of one kind of manifest."""
 
-    def __init__(self, name: str, kind: str, folder: ManifestFolder, switches: Switches) -> None:
+    only_hidden = True
+    """tools/list need not ask it."""
+
+    def __init__(self, name: str, kind: str, folder: OwnTools) -> None:
         self.name = name
-        self.kind = kind
-        self.folder = folder
-        self.switches = switches
+        self._kind = kind
+        self._folder = folder
 
-    def tools(self) -> list[ManifestTool]:
-        if self.switches.is_off(self.name):
-            return []
-        tools = (file.tool for file in self.folder.files(self.kind))
-        return [tool for tool in tools if tool is not None and tool.manifest.is_offered(tool.here)]
+    def _files(self) -> list[ManifestFile]:
+        return [file for file in self._folder.files() if file.kind == self._kind]
 
-    def find(self, name: str) -> ManifestTool | None:
+    def tools(self) -> list[Tool]:
+        """Return those that the caller may see."""
+        tools = self._folder.offered(self._kind)
+        if self._kind != "query" or not tools:
+            return tools
+        from localmcp.own_tools.manifest import ManifestTool
+
+        return [t for t in tools if not isinstance(t, ManifestTool) or t.manifest.is_offered(t.here)]
+
+    def find(self, name: str) -> Tool | None:
         return next((tool for tool in self.tools() if tool.name == name), None)
 
     def state(self) -> ProviderState:
-        where = str(self.folder.folder)
-        if self.switches.is_off(self.name):
-            return ProviderState(self.name, "off", 0, where, self.switches.why_off())
-        files = self.folder.files(self.kind)
-        problems, tools = tuple(problem for file in files for problem in file.problems), sum(map(_has_tool, files))
-        state: State = "failing" if problems else "ready" if tools else "empty"
-        return ProviderState(self.name, state, tools, where, problems=problems)
+        """Return how it is doing."""
+        files = self._files()
+        problems, tools = tuple(problem for file in files for problem in file.problems), len(self.tools())
+        failing = any(problem.level == "error" for problem in problems)
+        state: State = "failing" if failing else "ready" if tools else "empty"
+        return ProviderState(self.name, state, tools, str(self._folder.folder), problems=problems)
 
     def check(self) -> list[Problem]:
         """Return what is wrong with the manifests of this kind, here and now."""
-        return [problem for file in self.folder.files(self.kind) for problem in file.check()]
-
-
-def _has_tool(file: ManifestFile) -> bool:
-    return file.tool is not None
+        return [problem for file in self._files() for problem in file.check()]

@@ -33,7 +33,11 @@ class FunctionTool(MethodTool):
             InvalidInput: the function cannot be described; says what it lacks.
         """
         self.method = function
-        self.mark = _mark_of(function, tuple(keywords))
+        mark = cast("ToolMark | None", getattr(function, "__tool__", None))
+        if mark is not None:
+            self.mark = replace(mark, keywords=(*mark.keywords, *keywords), visible=False)
+        else:
+            self.mark = hidden_mark(getattr(function, "__name__", "tool"), tuple(keywords))
         self.description = inspect.getdoc(function) or "" if description is None else description
         if lacking := what_lacks(function):
             raise InvalidInput(f"{self.mark.name} cannot be a tool: {lacking}.")
@@ -52,7 +56,7 @@ class FunctionTool(MethodTool):
 
 
 class _JsonModel:
-    """A model that takes arguments as JSON has them, so that a date, a path or an enumeration may come as text."""
+    """Takes arguments as JSON has them, so that a date, a path or an enumeration may come as text."""
 
     def __init__(self, model: Any) -> None:
         self._model = model
@@ -62,13 +66,6 @@ class _JsonModel:
 
     def model_json_schema(self) -> Json:
         return self._model.model_json_schema()
-
-
-def _mark_of(function: Callable[..., Any], keywords: tuple[str, ...]) -> ToolMark:
-    mark = cast("ToolMark | None", getattr(function, "__tool__", None))
-    if mark is not None:
-        return replace(mark, keywords=(*mark.keywords, *keywords), visible=False)
-    return hidden_mark(getattr(function, "__name__", "tool"), keywords)
 
 
 def hidden_mark(name: str, keywords: tuple[str, ...]) -> ToolMark:
@@ -108,12 +105,9 @@ def as_answer(value: Any) -> Answer:
         return value
     if hasattr(value, "content") and hasattr(value, "structured_content"):
         return _from_blocks(value.content, value.structured_content, is_error=bool(value.is_error))
-    if _are_blocks(value):
-        return _from_blocks(value, None, is_error=False)
-    return _from_json(value)
-
-
-def _from_json(value: Any) -> Answer:
+    blocks = cast("list[Any]", value) if isinstance(value, list | tuple) else []
+    if blocks and all(hasattr(block, "type") and hasattr(block, "model_dump") for block in blocks):
+        return _from_blocks(blocks, None, is_error=False)
     from pydantic_core import to_json
 
     plain: Any = json.loads(to_json(value, fallback=str, inf_nan_mode="strings"))
@@ -124,11 +118,6 @@ def _from_json(value: Any) -> Answer:
     return Answer({"result": plain}, compact_json(plain))
 
 
-def _are_blocks(value: Any) -> bool:
-    blocks = cast("list[Any]", value) if isinstance(value, list | tuple) else []
-    return bool(blocks) and all(hasattr(block, "type") and hasattr(block, "model_dump") for block in blocks)
-
-
 def _from_blocks(blocks: Sequence[Any], structured: Json | None, *, is_error: bool) -> Answer:
     content = tuple(block.model_dump(by_alias=True, mode="json", exclude_none=True) for block in blocks)
     text = "\n".join(block["text"] for block in content if block["type"] == "text")
@@ -136,13 +125,9 @@ def _from_blocks(blocks: Sequence[Any], structured: Json | None, *, is_error: bo
 
 
 def run_coroutine(coroutine: Coroutine[Any, Any, Any]) -> Any:
-    """Run a coroutine to its end from ordinary code, in a separate thread where a loop is already running."""
+    """Run a coroutine to its end from ordinary code, in a thread of its own, since a loop may run in the caller's."""
     import asyncio
 
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(coroutine)
     outcome: Future[Any] = Future()
 
     def work() -> None:

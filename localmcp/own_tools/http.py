@@ -8,25 +8,30 @@ from __future__ import annotations
 import json
 import os
 import re
-import time
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any, Literal, cast
 from urllib.parse import quote, urlencode, urlsplit
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from localmcp.errors import ConfigurationError, InvalidInput, Unavailable
 from localmcp.http import LOOPBACK, Request, Response, send
-from localmcp.own_tools.manifest import Manifest, Surroundings, as_text, fill, only_placeholder, placeholders
+from localmcp.own_tools.manifest import (
+    Filled,
+    Manifest,
+    Surroundings,
+    as_text,
+    fill,
+    mistake,
+    only_placeholder,
+    placeholders,
+)
 from localmcp.own_tools.problems import Mistake
-from localmcp.own_tools.tables import Filled, texts_in
 from localmcp.schemas import Json, compact_json, one_or_more, read_json, shorten_value
 from localmcp.tools import Answer
 
 MOST_BYTES = 8 << 20
 """Bytes of a response that are read; a larger one is refused where JSON is expected, else cut."""
-MOST_REDIRECTS = 5
 _SECRET = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
 
@@ -34,7 +39,6 @@ _STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
 class HttpManifest(Manifest):
     """One request, and what of the response is the answer."""
 
-    provider = "http"
     types = ("string", "integer", "number", "boolean", "array", "object")
 
     kind: Literal["http"]
@@ -57,56 +61,37 @@ class HttpManifest(Manifest):
         """`api.example.org:8443`, the only place that is ever contacted."""
         return urlsplit(self.url).netloc
 
-    # ------------------------------------------------------------ mistakes
-
-    def mistakes(self) -> Iterator[Mistake]:
-        yield from super().mistakes()
-        yield from self._mistakes_of_url()
-        for name, value in self.headers.items():
-            place, named = ("headers", name), f"headers.{name}"
-            if not re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", name) or not value.isprintable():
-                yield Mistake(place, f"{named} is no header that can be sent.")
-            elif name.lower() in ("host", "content-length", "transfer-encoding", "connection"):
-                yield Mistake(place, f"{named} is set by the request itself.")
-            elif placeholders(_SECRET.sub("", value)):
-                yield Mistake(place, f"{named}: a parameter cannot stand in a header.")
-        for name, value in self.query.items():
-            if isinstance(value, dict):
-                yield Mistake(("query",), f"query.{name} must be a text, a number or a list of them.")
-        yield from self._mistakes_in("query", self.query)
-        yield from self._mistakes_in("body", self.body)
-        if self.body is not None and self.method == "GET":
-            yield Mistake(("body",), "A GET request has no body.", 'Write method = "POST", or use [query].')
-
-    def _mistakes_of_url(self) -> Iterator[Mistake]:
-        yield from self.unfillable("url", self.url, always=True)
+    @model_validator(mode="after")
+    def _check(self) -> HttpManifest:
         try:
             parts = urlsplit(self.url)
-            port_is_fixed = parts.port is None or parts.port > 0
+            is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
         except ValueError:
-            parts, port_is_fixed = urlsplit(""), False
-        if parts.scheme not in ("http", "https") or not parts.hostname or not port_is_fixed:
-            yield Mistake(("url",), "url must begin with http:// or https:// and a host.")
-        elif placeholders(parts.netloc) or "{" in parts.netloc:
-            yield Mistake(("url",), "The host must be fixed: a parameter cannot stand in it.")
-        if parts.username or parts.password:
-            hint = 'Use [headers]: Authorization = "Basic ${NAME}".'
-            yield Mistake(("url",), "url must hold no password.", hint)
-        if parts.fragment:
-            yield Mistake(("url",), "url has a part after '#', which is never sent.")
-        if _SECRET.search(self.url):
-            yield Mistake(("url",), "url must hold no ${VARIABLE}.", "Put it into [query] or [headers].")
-        if re.search(r"[\s\x00-\x1f]", self.url) or not self.url.isascii():
-            yield Mistake(("url",), "url holds a space or a letter that must be percent-encoded.")
-
-    def _mistakes_in(self, key: str, table: Json | None) -> Iterator[Mistake]:
-        for text in texts_in(table):
-            if not _SECRET.search(text):
-                # A text around the placeholder needs its value; alone, the whole entry can be left out.
-                yield from self.unfillable(key, text, always=only_placeholder(text) is None)
-            elif key == "body" or placeholders(_SECRET.sub("", text)):
-                says = "${VARIABLE} may stand in [headers] and [query] only, without parameters"
-                yield Mistake((key,), f"{key}: {says}.")
+            parts, is_address = urlsplit(""), False
+        if not is_address or "{" in parts.netloc or parts.username or parts.password or parts.fragment:
+            raise mistake("it must be http:// or https://, a fixed host without a password, and no part after #", "url")
+        if re.search(r"[\s\x00-\x1f]", self.url) or not self.url.isascii() or _SECRET.search(self.url):
+            raise mistake("percent-encode spaces and letters; secrets belong into [query] or [headers]", "url")
+        self.check_template("url", self.url, always=True)
+        for name, value in self.headers.items():
+            if not re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", name) or not value.isprintable():
+                raise mistake("no header that can be sent", "headers", name)
+            if name.lower() in ("host", "content-length", "transfer-encoding", "connection"):
+                raise mistake("the request itself sets it", "headers", name)
+            if placeholders(_SECRET.sub("", value)):
+                raise mistake("a parameter cannot be in a header", "headers", name)
+        for key, table in (("query", self.query), ("body", self.body)):
+            for text in texts_in(table):
+                if not _SECRET.search(text):
+                    # A text around the placeholder needs its value; alone, the whole entry can be left out.
+                    self.check_template(key, text, always=only_placeholder(text) is None)
+                elif key == "body" or placeholders(_SECRET.sub("", text)):
+                    raise mistake("${VARIABLE} can be in [headers] and [query] only, without parameters", key)
+        if any(isinstance(value, dict) for value in self.query.values()):
+            raise mistake("a text, a number or a list of them for each name", "query")
+        if self.body is not None and self.method == "GET":
+            raise mistake('a GET request has none; write method = "POST", or use [query]', "body")
+        return self
 
     def warnings(self, here: Surroundings) -> Iterator[Mistake]:
         secrets = {name for text in texts_in([self.headers, self.query]) for name in _SECRET.findall(text)}
@@ -118,8 +103,6 @@ class HttpManifest(Manifest):
         if parts.scheme == "http" and parts.hostname not in LOOPBACK and secrets:
             yield Mistake(("url",), f"Secrets go to {parts.hostname} unencrypted.", "Use https.", "warning")
 
-    # ------------------------------------------------------------ the request
-
     def run(self, tool: str, arguments: Json, here: Surroundings) -> Answer:
         response = self._ask(self.build_request(arguments))
         text, status = response.body[:MOST_BYTES].decode("utf-8", "replace"), response.status
@@ -128,19 +111,18 @@ class HttpManifest(Manifest):
             return self._refused(
                 status, f"{self.host} answered with HTTP {status}" + (f": {detail}" if detail else ".")
             )
+        result: Any = text
         is_cut = len(response.body) > MOST_BYTES
         if not is_cut and text.strip() and ("json" in response.headers.get("Content-Type", "").lower() or self.result):
             try:
                 result = select(read_json(text), self.result)
             except (ValueError, RecursionError) as error:
                 return self._refused(status, f"{self.host} should have answered with JSON, but: {error}.")
-            result, truncated = shorten(result, self.max_output)
-            shown = result if isinstance(result, str) else compact_json(result)
-        else:
-            result = shown = text[: self.max_output]
-            truncated = is_cut or len(text) > len(shown)
-        message = f"{shown}\n[cut after {self.max_output} characters]" if truncated else shown
-        return Answer({"status": status, "result": result, "truncated": truncated}, message)
+        shown = result if isinstance(result, str) else compact_json(result)
+        if is_cut or len(shown) > self.max_output:
+            result, is_cut = shown[: self.max_output], True
+            shown = f"{result}\n[cut after {self.max_output} characters]"
+        return Answer({"status": status, "result": result, "truncated": is_cut}, shown)
 
     def _refused(self, status: int, message: str) -> Answer:
         return Answer({"error": message, "status": status}, message, is_error=True)
@@ -180,13 +162,13 @@ class HttpManifest(Manifest):
                     yield name, as_text(item)
 
     def _ask(self, request: Request) -> Response:
-        """Return the answer to a request, after redirects within the same place.
+        """Return the answer to a request; a redirect is none, for the manifest names the host.
 
         Raises:
-            Unavailable: no connection, no answer in time, or a redirect to another place.
+            Unavailable: no connection, no answer in time, or a redirect.
         """
         try:
-            return self._follow(request)
+            response = send(request)
         except TimeoutError:
             raise Unavailable(f"{self.host} did not answer within {self.timeout:g} s.") from None
         except ConnectionRefusedError:
@@ -195,21 +177,9 @@ class HttpManifest(Manifest):
             # Its whole text may hold the URL or a header, with a secret in it.
             reason = getattr(error, "strerror", None) or type(error).__name__
             raise Unavailable(f"{self.host} cannot be reached: {reason}.") from None
-
-    def _follow(self, request: Request) -> Response:
-        home, end = urlsplit(self.url)[:2], time.monotonic() + self.timeout
-        response = send(request)
-        for _ in range(MOST_REDIRECTS):
-            target = response.redirect(request.url)
-            if target is None or urlsplit(target)[:2] != home or request.method != "GET":
-                break
-            request = replace(request, url=target, total_seconds=end - time.monotonic())
-            response = send(request)
         if 300 <= response.status < 400:
-            raise Unavailable(
-                f"{self.host} redirects elsewhere (HTTP {response.status}), which is not followed.",
-                hint="Write the final address into the manifest.",
-            )
+            problem = f"{self.host} redirects elsewhere (HTTP {response.status}), which is not followed."
+            raise Unavailable(problem, hint="Write the final address into the manifest.")
         return response
 
 
@@ -266,16 +236,11 @@ def select(value: Any, path: str) -> Any:
     return value
 
 
-def shorten(value: Any, most: int) -> tuple[Any, bool]:
-    """Return the value in at most `most` characters of JSON (a list loses items), and whether something was cut."""
-    text = compact_json(value)
-    if len(text) <= most:
-        return value, False
-    if not isinstance(value, list):
-        return text[:most], True
-    items, size = cast("list[Any]", value), 2
-    for position, item in enumerate(items):
-        size += len(compact_json(item)) + 1
-        if size > most:
-            return items[:position], True
-    return items, False
+def texts_in(value: Any) -> Iterator[str]:
+    """Yield every text in a value, at any depth."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        items = cast("list[Any]", list(cast(Json, value).values()) if isinstance(value, dict) else value)
+        for item in items:
+            yield from texts_in(item)

@@ -4,32 +4,56 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
 
 from localmcp.errors import InvalidInput
 from localmcp.own_tools.problems import Mistake, Place
-from localmcp.own_tools.tables import Filled, Table, unknown_choice, unknown_key
 from localmcp.schemas import Json, check_arguments, did_you_mean, numbers_from_texts, shorten_value
 from localmcp.tools import Answer, Tool, ToolMark
 
 if TYPE_CHECKING:
     from localmcp.own_tools.command import RunningPrograms
 
+Filled = Annotated[str, Field(pattern=r"\S")]
+"""Text that is not blank."""
 _TYPES: dict[str, type | tuple[type, ...]] = {
     "string": str, "integer": int, "number": (int, float), "boolean": bool, "array": list, "object": dict,
-}  # fmt: skip
-_NUMBERS, _ALWAYS = ("minimum", "maximum"), ("type", "description", "enum", "default", "required")
-_LIMITS = {
-    "integer": _NUMBERS, "number": _NUMBERS, "string": ("min_length", "max_length", "pattern"),
-    "array": ("items", "max_items"),
 }  # fmt: skip
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _PLACEHOLDER = re.compile(r"\{\{(?P<literal>[A-Za-z_]\w*)\}\}|\{(?P<name>[A-Za-z_]\w*)\}", re.ASCII)
 """`{name}` in an argument, a URL or a body; `{{name}}` represents `{name}` itself."""
+
+
+class Table(BaseModel):
+    """A table whose keys and types must be exactly these."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+def mistake(message: str, *place: str) -> PydanticCustomError:
+    """Return the error of a value that does not go together with others; `place` leads there from its table."""
+    return PydanticCustomError("mistake", "{message}", {"message": message, "place": place})
+
+
+def mistakes_of(error: ValidationError, known: Iterable[str]) -> list[Mistake]:
+    """Return what is wrong with a table, each mistake with its place; `known` are the keys that there are."""
+    mistakes: list[Mistake] = []
+    for slip in error.errors(include_url=False):
+        place: Place = (*map(str, slip["loc"]), *slip.get("ctx", {}).get("place", ()))
+        named = ".".join(place)
+        if slip["type"] == "extra_forbidden":
+            hint = did_you_mean(place[-1], known)
+            mistakes.append(Mistake(place, f"{named} is not a known key.", hint or None))
+        else:
+            mistakes.append(Mistake(place, f"{named}: {slip['msg']}"))
+    return mistakes
 
 
 # ---------------------------------------------------------------- parameters
@@ -53,6 +77,21 @@ class Parameter(Table):
     allow_dash: bool = False
     """Whether a value may begin with `-` where a program could take it for an option."""
 
+    @model_validator(mode="after")
+    def _check(self) -> Parameter:
+        try:
+            re.compile(self.pattern)
+        except re.error as error:
+            raise mistake(f"no regular expression: {error}", "pattern") from error
+        for key, values in (("enum", self.enum or []), ("default", [] if self.default is None else [self.default])):
+            for value in values:
+                is_wrong = isinstance(value, bool) != (self.type == "boolean")
+                if is_wrong or not isinstance(value, _TYPES[self.type]):
+                    raise mistake(f"{shorten_value(value)} is not of the type {self.type}", key)
+        if self.enum and self.default is not None and self.default not in self.enum:
+            raise mistake("not one of the values of enum", "default")
+        return self
+
     @property
     def always_there(self) -> bool:
         """Whether a call has a value for it in any case."""
@@ -75,34 +114,6 @@ class Parameter(Table):
             "default": self.default,
         }
         return {"type": self.type, **{key: value for key, value in schema.items() if value is not None}}
-
-    def mistakes(self, place: Place, types: tuple[str, ...], *, dashes: bool) -> Iterator[Mistake]:
-        """Yield what does not go together. `types`: those that fit the kind of manifest."""
-        named = ".".join(place)
-        if self.type not in types:
-            yield unknown_choice((*place, "type"), self.type, types)
-        known = [*_ALWAYS, *_LIMITS.get(self.type, ()), *(["allow_dash"] if dashes else [])]
-        for key in self.model_fields_set:
-            if key not in known:
-                yield unknown_key((*place, key), known)
-        try:
-            re.compile(self.pattern)
-        except re.error as error:
-            yield Mistake((*place, "pattern"), f"{named}.pattern is no regular expression: {error}.")
-        if self.enum is not None and not (self.enum and all(map(self._fits, self.enum))):
-            yield Mistake((*place, "enum"), f"{named}.enum must be a list of {self.type} values.")
-        if self.default is None:
-            return
-        if not self._fits(self.default):
-            says = f"{named}.default must be {self.type}, not {shorten_value(self.default)}."
-            yield Mistake((*place, "default"), says)
-        elif self.enum is not None and self.default not in self.enum:
-            yield Mistake((*place, "default"), f"{named}.default is not one of the values of enum.")
-        if self.required:
-            yield Mistake((*place, "required"), f"{named}.required: a parameter with a default is never missing.")
-
-    def _fits(self, value: Any) -> bool:
-        return isinstance(value, _TYPES[self.type]) and (self.type == "boolean" or not isinstance(value, bool))
 
 
 # ---------------------------------------------------------------- templates
@@ -148,15 +159,14 @@ class Surroundings:
 
 
 class Manifest(Table):
-    """What every kind of manifest says."""
+    """What every kind of manifest says that makes one tool."""
 
-    provider: ClassVar[str]
     types: ClassVar[tuple[str, ...]] = ("string", "integer", "number", "boolean", "array")
     """The types of parameters that fit this kind."""
     only_reads: ClassVar[bool] = False
     """Whether this kind can do nothing but read, so that the manifest need not say it."""
 
-    name: str = ""
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")] | None = None
     title: str = ""
     description: Filled
     keywords: list[str] = []
@@ -167,6 +177,15 @@ class Manifest(Table):
     open_world: bool | None = None
     parameters: dict[str, Parameter] = {}
 
+    @model_validator(mode="after")
+    def _check_parameters(self) -> Manifest:
+        for name, parameter in self.parameters.items():
+            if not _NAME.fullmatch(name):
+                raise mistake("no name for a parameter: letters, digits and _, at most 64", "parameters", name)
+            if parameter.type not in self.types:
+                raise mistake(f"{parameter.type} does not fit this kind of tool", "parameters", name, "type")
+        return self
+
     @abstractmethod
     def run(self, tool: str, arguments: Json, here: Surroundings) -> Answer:
         """Do it, with arguments that fit and defaults filled in.
@@ -175,33 +194,17 @@ class Manifest(Table):
             LocalMCPError: it could not be done; a program or server that answers "no" is an answer with `is_error`.
         """
 
-    def mistakes(self) -> Iterator[Mistake]:
-        """Yield what does not go together in the manifest."""
-        if self.only_reads and "read_only" in self.model_fields_set:
-            yield unknown_key(("read_only",), [key for key in type(self).model_fields if key != "read_only"])
-        for name, parameter in self.parameters.items():
-            if not _NAME.fullmatch(name):
-                says = f"'{name}' is no name for a parameter: letters, digits and _, at most 64."
-                yield Mistake(("parameters", name), says)
-            yield from parameter.mistakes(("parameters", name), self.types, dashes=self.provider == "commands")
-        for phrase in self.examples:
-            # A slot may carry more: {name:singular}, {name=value}.
-            for slot in re.findall(r"\{(\w+)[^}]*\}", phrase):
-                if slot not in self.parameters:
-                    yield Mistake(("examples",), f"The example '{phrase}' names '{slot}', which is no parameter.")
-
-    def unfillable(self, key: str, template: str, *, always: bool, given: str = "") -> Iterator[Mistake]:
-        """Yield the placeholders of a template that are no parameter, or (`always`) that a call may leave out.
+    def check_template(self, key: str, template: str, *, always: bool, given: str = "") -> None:
+        """Refuse placeholders that are no parameter, or (`always`) that a call may leave out.
 
         `given` is a parameter that a call is known to give.
         """
         for name in placeholders(template):
             if name not in self.parameters:
                 hint = did_you_mean(name, self.parameters, f"Describe it in [parameters.{name}].")
-                yield Mistake((key,), f"{{{name}}} in {key} is not a parameter.", hint)
-            elif always and name != given and not self.parameters[name].always_there:
-                hint = f"Make {name} required, or give it a default."
-                yield Mistake((key,), f"{{{name}}} in {key} may be missing in a call.", hint)
+                raise mistake(f"{{{name}}} is not a parameter. {hint}", key)
+            if always and name != given and not self.parameters[name].always_there:
+                raise mistake(f"{{{name}}} may be missing in a call; make it required, or give it a default", key)
 
     def warnings(self, here: Surroundings) -> Iterator[Mistake]:
         """Yield what is wrong on this machine, such as a program that is missing."""
@@ -216,7 +219,7 @@ class ManifestTool(Tool):
     """The tool of a manifest."""
 
     def __init__(self, manifest: Manifest, here: Surroundings) -> None:
-        self.manifest, self.here, self.path = manifest, here, here.path
+        self.manifest, self.here = manifest, here
         self.description = manifest.description
         name = manifest.name or here.path.stem
         safe = manifest.read_only or manifest.only_reads

@@ -19,15 +19,12 @@ _KEY = re.compile(rf"\s*((?:{_PART.pattern})(?:\s*\.\s*(?:{_PART.pattern}))*)\s*
 
 
 class Mistake(NamedTuple):
-    """A mistake in a TOML file, by its place in the table."""
+    """A mistake in a manifest, by its place in the table."""
 
     place: Place
     message: str
     hint: str | None = None
     level: Level = "error"
-
-    def in_file(self, path: object, text: str) -> Problem:
-        return Problem(str(path), line_of(text, self.place), self.message, self.hint, self.level)
 
 
 @dataclass(frozen=True, slots=True)

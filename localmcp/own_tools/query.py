@@ -19,10 +19,9 @@ from pydantic import Field
 from localmcp.config import SUFFIX
 from localmcp.errors import AccessDenied, InvalidInput, LocalMCPError, Unavailable
 from localmcp.files import expand_home
-from localmcp.own_tools.manifest import Manifest, Surroundings
+from localmcp.own_tools.manifest import Filled, Manifest, Surroundings
 from localmcp.own_tools.problems import Mistake
-from localmcp.own_tools.tables import Filled
-from localmcp.schemas import Json, compact_json, nearest
+from localmcp.schemas import Json, compact_json
 from localmcp.storage.connections import harden
 from localmcp.storage.schema import APPLICATION_ID
 from localmcp.tools import Answer, current_scope
@@ -46,7 +45,6 @@ _STEPS = 2_000
 class QueryManifest(Manifest):
     """One statement, where it runs and within which limits."""
 
-    provider = "queries"
     types = ("string", "integer", "number", "boolean")
     only_reads: ClassVar[bool] = True
 
@@ -61,9 +59,15 @@ class QueryManifest(Manifest):
         rows: list[list[Any]] = []
         size, truncated = 0, False
         with self._opened(here) as connection:
-            columns = [str(name) for name, *_ in prepare(connection, self.sql).description]
+            columns = [str(name) for name, *_ in _describe(connection, self.sql).description]
             for row in connection.execute(self.sql, {name: arguments.get(name) for name in self.parameters}):
-                shown = [_as_json(value) for value in row]
+                # JSON has no blobs and no infinite numbers.
+                shown = [
+                    f"<{len(value)} bytes>"
+                    if isinstance(value, bytes)
+                    else (str(value) if isinstance(value, float) and not math.isfinite(value) else value)
+                    for value in row
+                ]
                 size += sum(len(value.encode("utf-8", "replace")) if isinstance(value, str) else 8 for value in shown)
                 if truncated := len(rows) == self.max_rows or size > MOST_BYTES:
                     break
@@ -81,18 +85,13 @@ class QueryManifest(Manifest):
             return
         try:
             with self._opened(here) as connection:
-                names = cast("tuple[str, ...]", prepare(connection, self.sql).bindings_names)
+                names = cast("tuple[str, ...]", _describe(connection, self.sql).bindings_names)
         except LocalMCPError as error:
             yield Mistake(("sql",), error.message, error.hint)
             return
-        for name in dict.fromkeys(names):
-            if name not in self.parameters:
-                near = nearest(name, self.parameters)
-                hint = f"Did you mean ':{near}'?" if near else f"Describe it in [parameters.{name}]."
-                yield Mistake(("sql",), f":{name} in sql is not a parameter.", hint)
-        for name in self.parameters:
-            if name not in names:
-                yield Mistake(("parameters", name), f"The parameter {name} does not occur in sql as :{name}.")
+        for name in {str(name) for name in names} ^ self.parameters.keys():
+            place = ("parameters", name) if name in self.parameters else ("sql",)
+            yield Mistake(place, f":{name} must be both in sql and in [parameters.{name}].")
 
     def _file(self, here: Surroundings) -> Path:
         return here.database if self.database == OUR_FILE else here.path.parent / expand_home(self.database)
@@ -118,7 +117,7 @@ class QueryManifest(Manifest):
                 is_ours = connection.pragma("application_id") == APPLICATION_ID
                 if is_ours and current_scope().collections is not None:
                     raise AccessDenied("This query reads every collection, and the caller may only see some.")
-                connection.authorizer = _authorize_ours if is_ours else _authorize_reading
+                connection.authorizer = _authorize_ours if is_ours else _authorize
                 deadline = time.monotonic() + self.timeout
                 connection.set_progress_handler(lambda: time.monotonic() > deadline, _STEPS)
                 yield connection
@@ -139,7 +138,7 @@ def is_localmcp_file(path: Path) -> bool:
         return False
 
 
-def _authorize_reading(action: int, first: str | None, second: str | None, _database: Any, _trigger: Any) -> int:
+def _authorize(action: int, first: str | None, second: str | None, _database: Any, _trigger: Any) -> int:
     allowed = (
         action in (apsw.SQLITE_SELECT, apsw.SQLITE_RECURSIVE)
         or (action == apsw.SQLITE_READ and not (first or "").lower().startswith("pragma_"))
@@ -151,37 +150,23 @@ def _authorize_reading(action: int, first: str | None, second: str | None, _data
 
 
 def _authorize_ours(action: int, first: str | None, second: str | None, database: Any, trigger: Any) -> int:
+    """In a localmcp file, SQLite's own tables may hold samples of the secret ones."""
     table = (first or "").lower()
     is_secret = table in SECRET_TABLES or (table.startswith("sqlite_") and table not in _SCHEMA_TABLES)
-    if action == apsw.SQLITE_READ and is_secret:
-        return apsw.SQLITE_DENY
-    return _authorize_reading(action, first, second, database, trigger)
+    is_denied = action == apsw.SQLITE_READ and is_secret
+    return apsw.SQLITE_DENY if is_denied else _authorize(action, first, second, database, trigger)
 
 
-def prepare(connection: apsw.Connection, sql: str) -> QueryDetails:
+def _describe(connection: apsw.Connection, sql: str) -> QueryDetails:
     """Let SQLite prepare the statement, without running it.
 
     Raises:
-        InvalidInput: it is empty, more than one, or does more than read.
+        InvalidInput: it gives no rows, or is more than one.
     """
     # Its import takes twice as long as that of apsw itself.
     from apsw.ext import query_info  # pyright: ignore[reportUnknownVariableType]
 
     statement = query_info(connection, sql)
-    if not statement.description:
-        raise InvalidInput("The statement is empty, or gives no rows.")
-    if None in statement.bindings_names:
-        raise InvalidInput("Parameters of the statement need names: write :name, not ?.")
-    # Comments have no program of SQLite's machine.
-    if statement.query_remaining and query_info(connection, statement.query_remaining).has_vdbe:
-        raise InvalidInput("There must be one statement, and this is more than one.")
-    if not statement.is_readonly:
-        raise InvalidInput("The statement changes things; a query may only read.")
+    if not statement.description or (statement.query_remaining or "").strip():
+        raise InvalidInput("It must be one statement that gives rows.")
     return statement
-
-
-def _as_json(value: Any) -> Any:
-    """Return a value of SQLite for JSON: a blob as its size, infinite numbers as text."""
-    if isinstance(value, bytes):
-        return f"<{len(value)} bytes>"
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

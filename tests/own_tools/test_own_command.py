@@ -129,7 +129,11 @@ def test_a_nul_character_is_refused_in_words(workspace: Workspace) -> None:
 @settings(max_examples=200, deadline=None)
 @given(st.text(max_size=30), st.text(max_size=30))
 def test_whatever_is_given_stays_one_argument_and_no_option(first: str, second: str) -> None:
-    written = {"program": "x", "arguments": ["{a}", "-k={b}", "{b}{a}"], "parameters": {"a": {}, "b": {}}}
+    written = {
+        "program": "x",
+        "arguments": ["{a}", "-k={b}", "{b}{a}"],
+        "parameters": {"a": {"required": True}, "b": {"required": True}},
+    }
     command = CommandManifest.model_validate({"kind": "command", "description": "x", **written})
     try:
         listed = command.argument_list({"a": first, "b": second})
@@ -309,4 +313,4 @@ def test_a_list_inside_a_text_is_refused(workspace: Workspace) -> None:
     write_tool(
         "it", ECHO.replace("ARGUMENTS", '"--p={paths}"') + '[parameters.paths]\ntype = "array"\nrequired = true\n'
     )
-    assert any("{paths} is a list, and must stand alone" in each for each in problems_of(workspace))
+    assert any("{paths} is a list, and must stand alone: each item" in each for each in problems_of(workspace))

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from tool_manifests import open_workspace, problems_of, write_tool
 
 from localmcp.errors import ConfigurationError, InvalidInput, Unavailable
-from localmcp.own_tools.http import HttpManifest, select, shorten
+from localmcp.own_tools.http import HttpManifest, select
 from localmcp.tools import Answer
 from localmcp.workspace import Workspace
 
@@ -182,7 +182,8 @@ def test_a_value_cannot_climb_out_of_its_place_in_the_path(workspace: Workspace,
 @settings(max_examples=200, deadline=None)
 @given(st.text(max_size=30), st.text(max_size=30))
 def test_no_value_changes_the_host_or_the_other_parts(first: str, second: str) -> None:
-    written = {"url": "https://api.example.org/v1/{a}/end?k={b}", "query": {"c": "{a}"}}
+    written: dict[str, Any] = {"url": "https://api.example.org/v1/{a}/end?k={b}", "query": {"c": "{a}"}}
+    written["parameters"] = {"a": {"required": True}, "b": {"required": True}}
     call = HttpManifest.model_validate({"kind": "http", "description": "x", **written})
     try:
         request = call.build_request({"a": first, "b": second})
@@ -197,38 +198,38 @@ def test_no_value_changes_the_host_or_the_other_parts(first: str, second: str) -
 @pytest.mark.parametrize(
     ("address", "said"),
     [
-        ("https://{host}/x", "The host must be fixed"),
-        ("https://api.example.org{host}", "The host must be fixed"),
-        ("https://{host}.example.org/x", "The host must be fixed"),
-        ("https://api.example.org:{host}/x", "must begin with http:// or https:// and a host"),
-        ("{host}://api.example.org/x", "must begin with http:// or https:// and a host"),
-        ("file:///etc/passwd", "must begin with http:// or https:// and a host"),
-        ("https://user:pw@example.org/", "must hold no password"),
-        ("https://example.org/?key=${KEY}", "must hold no ${VARIABLE}"),
-        ("https://example.org/a b", "must be percent-encoded"),
-        ("https://example.org/#{host}", "is never sent"),
+        ("https://{host}/x", "it must be http:// or https://, a fixed host"),
+        ("https://api.example.org{host}", "it must be http:// or https://, a fixed host"),
+        ("https://{host}.example.org/x", "it must be http:// or https://, a fixed host"),
+        ("https://api.example.org:{host}/x", "it must be http:// or https://, a fixed host"),
+        ("{host}://api.example.org/x", "it must be http:// or https://, a fixed host"),
+        ("file:///etc/passwd", "it must be http:// or https://, a fixed host"),
+        ("https://user:pw@example.org/", "it must be http:// or https://, a fixed host"),
+        ("https://example.org/?key=${KEY}", "percent-encode spaces and letters"),
+        ("https://example.org/a b", "percent-encode spaces and letters"),
+        ("https://example.org/#{host}", "it must be http:// or https://, a fixed host"),
     ],
 )
 def test_a_url_that_leaves_the_host_open_is_refused(workspace: Workspace, address: str, said: str) -> None:
     manifest = f'kind = "http"\ndescription = "x"\nurl = "{address}"\n[parameters.host]\nrequired = true\n'
     write_tool("it", manifest)
-    assert any(f":3: error: {said}" in each or said in each for each in problems_of(workspace))
+    assert any(f":3: error: url: {said}" in each for each in problems_of(workspace)), problems_of(workspace)
     assert workspace.registry.find("it") is None
 
 
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ('headers = { "X-Key" = "{name}" }', "a parameter cannot stand in a header"),
-        ('headers = { Host = "evil.example" }', "is set by the request itself"),
-        ('headers = { "X Y" = "1" }', "is no header that can be sent"),
-        ('headers = { X = "a\\r\\nY: b" }', "is no header that can be sent"),
-        ('body = { k = "${KEY}" }\nmethod = "POST"', "may stand in [headers] and [query] only"),
-        ('query = { k = "${KEY}{name}" }', "may stand in [headers] and [query] only"),
-        ('query = { k = { l = "x" } }', "must be a text, a number or a list"),
-        ('body = { k = "x" }', "A GET request has no body"),
-        ('query = { k = "a {nme}" }', "{nme} in query is not a parameter. Did you mean 'name'?"),
-        ('query = { k = "a {name}" }', "{name} in query may be missing in a call"),
+        ('headers = { "X-Key" = "{name}" }', "a parameter cannot be in a header"),
+        ('headers = { Host = "evil.example" }', "the request itself sets it"),
+        ('headers = { "X Y" = "1" }', "no header that can be sent"),
+        ('headers = { X = "a\\r\\nY: b" }', "no header that can be sent"),
+        ('body = { k = "${KEY}" }\nmethod = "POST"', "can be in [headers] and [query] only"),
+        ('query = { k = "${KEY}{name}" }', "can be in [headers] and [query] only"),
+        ('query = { k = { l = "x" } }', "a text, a number or a list of them"),
+        ('body = { k = "x" }', "a GET request has none"),
+        ('query = { k = "a {nme}" }', "query: {nme} is not a parameter. Did you mean 'name'?"),
+        ('query = { k = "a {name}" }', "query: {name} may be missing in a call"),
     ],
 )
 def test_mistakes_in_a_request_are_told(workspace: Workspace, more: str, said: str) -> None:
@@ -301,9 +302,9 @@ def test_text_is_given_as_text_and_an_empty_answer_is_none(workspace: Workspace,
     assert ask(workspace, f"{url}/empty").value == {"status": 200, "result": "", "truncated": False}
 
 
-def test_a_long_list_is_cut_after_whole_items(workspace: Workspace, url: str) -> None:
+def test_a_long_answer_is_cut_and_says_so(workspace: Workspace, url: str) -> None:
     answer = ask(workspace, f"{url}/large", 'result = "items"\nmax_output = 1000')
-    assert (len(asked(answer)), answer.value["truncated"]) == (9, True)
+    assert (len(asked(answer)), answer.value["truncated"]) == (1000, True)
     assert answer.text.endswith("[cut after 1000 characters]")
 
 
@@ -312,8 +313,7 @@ def test_broken_json_is_an_error(workspace: Workspace, url: str) -> None:
     assert answer.is_error and "should have answered with JSON" in answer.text
 
 
-def test_redirects_stay_on_the_host(workspace: Workspace, url: str) -> None:
-    assert asked(ask(workspace, f"{url}/moved"))["path"] == "/there"
+def test_no_redirect_is_followed(workspace: Workspace, url: str) -> None:
     for path, more in (("away", ""), ("moved", 'method = "POST"\nbody = { a = 1 }')):
         before = len(Echo.seen)
         with pytest.raises(Unavailable, match="redirects elsewhere"):
@@ -329,22 +329,9 @@ def test_a_server_that_drips_bytes_does_not_outlast_the_time(workspace: Workspac
     assert time.monotonic() - began < 5
 
 
-def test_a_server_that_drips_is_given_up_in_time(workspace: Workspace, url: str) -> None:
-    with pytest.raises(Unavailable, match=r"did not answer within 0\.4 s"):
-        ask(workspace, f"{url}/slow", "timeout = 0.4")
-
-
 @pytest.mark.parametrize(
     ("value", "path", "expected"),
     [({"a": [{"b": 1}]}, "a[0].b", 1), ({"a": 1}, "", {"a": 1}), ([1, 2], "[1]", 2)],
 )
 def test_paths_into_json(value: Any, path: str, expected: Any) -> None:
     assert select(value, path) == expected
-
-
-@settings(max_examples=100, deadline=None)
-@given(st.lists(st.text(max_size=20)), st.integers(2, 200))
-def test_a_shortened_list_fits_and_is_a_beginning(items: list[str], most: int) -> None:
-    kept, cut = shorten(items, most)
-    assert kept == items[: len(kept)] and cut == (len(kept) < len(items))
-    assert len(json.dumps(kept, ensure_ascii=False, separators=(",", ":"))) <= most
