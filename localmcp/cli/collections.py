@@ -16,7 +16,7 @@ from localmcp.humanize import counted
 from localmcp.records.collections import Collections
 from localmcp.records.records import GivenRecord, Records, parse_record
 from localmcp.records.retriever import Retriever
-from localmcp.schemas import Json, without_none
+from localmcp.schemas import Json
 
 AT_ONCE = 200
 """Records given to one call of the tool; each call is stored as a whole."""
@@ -156,7 +156,7 @@ tool_command(
 @collections.command("insert")
 @click.argument("name")
 @click.argument("texts", nargs=-1, metavar="[TEXT]...")
-@click.option("--file", "file", metavar="FILE|-", help="Lines of JSON: {text, metadata?, partition_name?}.")
+@click.option("--file", "file", metavar="FILE|-", help="Lines of JSON: {text, metadata?, partition_name?, id?}.")
 @click.option("-p", "--partition", help="For all that name none; made if absent.")
 @click.option("--metadata", metavar="JSON", help="For all; a line's own keys win.")
 @click.option("--split", is_flag=True, help="Cut texts that are too long for one vector.")
@@ -168,6 +168,7 @@ def insert(
     """Store texts in a collection, one chunk each; the collection is made if there is none.
 
     A file is checked as a whole before anything is stored: a line that cannot be used is named, and nothing is written.
+    A line with the id of a record replaces it.
     """
     if bool(texts) == (file is not None):
         raise InvalidInput("Give either texts or --file.")
@@ -179,7 +180,7 @@ def insert(
     ids: list[int] = []
     for start in range(0, len(records), AT_ONCE):
         part = [
-            {"text": record.text, "metadata": dict(record.metadata), "partition_name": record.partition}
+            {"text": record.text, "metadata": record.metadata, "partition_name": record.partition, "id": record.id}
             for record in records[start : start + AT_ONCE]
         ]
         ids += session.call_in(session.workspace, "insert_records", {**shared, "records": part}).value["ids"]
@@ -202,32 +203,6 @@ def read_lines(file: str) -> Iterator[tuple[str, Any]]:
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
             yield f"{name} line {number}", parse_json(line, f"{name} line {number}: is")
-
-
-@collections.command("update")
-@click.argument("name")
-@click.argument("record_id", type=int, required=False, metavar="[ID]")
-@click.option("--text", help="Other words.")
-@click.option("--metadata", metavar="JSON", help="Keys to set; null takes one away.")
-@click.option("-p", "--partition", help="Another partition.")
-@click.option("--file", "file", metavar="FILE|-", help="Lines of JSON: {id, text?, metadata?, partition_name?}.")
-@pass_session
-def update(
-    session: Session, name: str, record_id: int | None, text: str | None, metadata: str | None, partition: str | None,
-    file: str | None,
-) -> None:  # fmt: skip
-    """Change the text or metadata of records; what is left out stays."""
-    if (record_id is None) == (file is None):
-        raise InvalidInput("Give either an ID or --file.")
-    if file is not None:
-        changes = [parse_record(value, place, is_change=True) for place, value in read_lines(file)]
-    else:
-        change: Json = {"id": record_id, "text": text, "partition_name": partition}
-        change["metadata"] = _read_object(metadata, "--metadata", 'such as {"year": 2024}') if metadata else None
-        changes = [parse_record(without_none(change), f"record {record_id}", is_change=True)]
-    updated = session.existing().records.update(name, changes)
-    words = f"{counted(updated['updated'], 'record')} changed."
-    session.answer(dict(updated), lambda _: session.note(words))
 
 
 def _ask_deletion(session: Session, arguments: Json) -> str:

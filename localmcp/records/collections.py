@@ -7,13 +7,12 @@ from typing import Annotated, Literal, NotRequired
 import apsw
 from typing_extensions import TypedDict
 
-from localmcp.errors import InvalidInput, LocalMCPError, NeedsConfirmation, NotFound
+from localmcp.errors import InvalidInput, LocalMCPError, NeedsConfirmation
 from localmcp.humanize import counted
 from localmcp.index.backend import DEFAULT_PARTITION
 from localmcp.index.chunk_rows import find_partition, partition_names
 from localmcp.index.collection_vectors import describe_vectors
 from localmcp.index.collections import (
-    Collection,
     choose_collections,
     ensure_collection,
     ensure_partition,
@@ -23,7 +22,7 @@ from localmcp.index.trash import drop_collection, drop_partition
 from localmcp.milvus.collection import Milvus
 from localmcp.records.retriever import find_on_server
 from localmcp.storage.database import Database, fetch_one
-from localmcp.tools import Param, current_scope, hidden_change, hidden_tool, without_none
+from localmcp.tools import Param, current_scope, hidden_change, hidden_tool
 
 Name = Annotated[str, Param("The collection.", min_length=1, max_length=100)]
 PartitionName = Annotated[str, Param("The partition.", min_length=1, max_length=100)]
@@ -133,31 +132,30 @@ class Collections:
     def list_collections(self) -> CollectionList:
         """The collections with their partitions and sizes; also those that only a configured Milvus server has."""
         with self.database.read() as connection:
-            listed = [self._listed(connection, collection) for collection in visible_collections(connection)]
+            listed: list[ListedCollection] = []
+            for collection in visible_collections(connection):
+                documents, chunks = _count(connection, collection.id, live=True)
+                listed.append({
+                    "name": collection.name,
+                    "description": collection.description,
+                    "documents": documents,
+                    "chunks": chunks,
+                    "partitions": partition_names(connection, collection.id),
+                    "searchedIn": "file",
+                })  # fmt: skip
         result: CollectionList = {"count": len(listed), "collections": listed}
         if self.milvus is None:
             return result
+        allowed, ours = current_scope().collections, {item["name"].casefold() for item in listed}
         try:
-            there = self.milvus.names()
+            result["onlyOnMilvus"] = [
+                name
+                for name in self.milvus.names()
+                if name.casefold() not in ours and (allowed is None or name in allowed)
+            ]
         except LocalMCPError as error:
             result["notices"] = [f"Milvus was not asked: {error}"]
-            return result
-        allowed, ours = current_scope().collections, {item["name"].casefold() for item in listed}
-        result["onlyOnMilvus"] = [
-            name for name in there if name.casefold() not in ours and (allowed is None or name in allowed)
-        ]
         return result
-
-    def _listed(self, connection: apsw.Connection, collection: Collection) -> ListedCollection:
-        documents, chunks = _counts(connection, collection.id)
-        return {
-            "name": collection.name,
-            "description": collection.description,
-            "documents": documents,
-            "chunks": chunks,
-            "partitions": partition_names(connection, collection.id),
-            "searchedIn": "file",
-        }
 
     @hidden_tool(
         "describe_collection",
@@ -173,17 +171,26 @@ class Collections:
         """Documents, vectors, partitions, embedding model and where a collection is searched."""
         with self.database.read() as connection:
             visible = visible_collections(connection)
-        own = next((item for item in visible if item.name.casefold() == collection_name.casefold()), None)
-        return self._describe(own) if own is not None else self._describe_foreign(collection_name)
-
-    def _describe(self, collection: Collection) -> DescribedCollection:
+            own = next((item for item in visible if item.name.casefold() == collection_name.casefold()), None)
+        collection = None if own else find_on_server(self.milvus, collection_name)
+        if collection is not None:
+            return {
+                "name": collection_name,
+                "description": "",
+                "vectors": collection.count(),
+                "model": collection.model,
+                "dimension": collection.dimension,
+                "partitions": collection.partitions(),
+                "searchedIn": "milvus",
+            }
         with self.database.read() as connection:
-            space = describe_vectors(connection, collection.name)
-            documents, chunks = _counts(connection, collection.id)
-            created = fetch_one(connection, "select created_at from collections where id = ?", (collection.id,))
-        description = {
-            "name": collection.name,
-            "description": collection.description,
+            [stored] = choose_collections(connection, [collection_name])
+            space = describe_vectors(connection, stored.name)
+            documents, chunks = _count(connection, stored.id, live=True)
+            created = fetch_one(connection, "select created_at from collections where id = ?", (stored.id,))
+        return {
+            "name": stored.name,
+            "description": stored.description,
             "documents": documents,
             "chunks": chunks,
             "vectors": space.count,
@@ -192,24 +199,6 @@ class Collections:
             "partitions": space.partitions,
             "searchedIn": "file",
             "createdAt": created,
-        }
-        return without_none(description)
-
-    def _describe_foreign(self, name: str) -> DescribedCollection:
-        collection = find_on_server(self.milvus, name)
-        if collection is None:
-            with self.database.read() as connection:
-                # Says which are there.
-                choose_collections(connection, [name])
-            raise NotFound(f"No collection '{name}'.")
-        return {
-            "name": name,
-            "description": "",
-            "vectors": collection.count(),
-            "model": collection.model,
-            "dimension": collection.dimension,
-            "partitions": collection.partitions(),
-            "searchedIn": "milvus",
         }
 
     # ------------------------------------------------------------ dropping
@@ -230,9 +219,7 @@ class Collections:
         """Put a collection with everything in it into the trash; restore_source brings it back. Files stay."""
         with self.database.read() as connection:
             [collection] = choose_collections(connection, [collection_name])
-            documents, chunks = _count(connection, collection.id, None)
-        if documents and not confirm:
-            raise _confirmation(f"Collection '{collection.name}'", documents, chunks)
+            documents = _confirm(connection, f"Collection '{collection.name}'", collection.id, None, confirm)
         with self.database.write() as connection:
             drop_collection(connection, collection)
         return {"dropped": collection.name, "documents": documents}
@@ -255,34 +242,39 @@ class Collections:
         with self.database.read() as connection:
             [collection] = choose_collections(connection, [collection_name])
             partition_id = find_partition(connection, collection, partition_name)
-            documents, chunks = _count(connection, collection.id, partition_id)
-        if partition_id is None:
-            raise InvalidInput(f"Partition '{DEFAULT_PARTITION}' holds what is in no other; it cannot be dropped.")
-        if documents and not confirm:
-            raise _confirmation(f"Partition '{partition_name}' of '{collection.name}'", documents, chunks)
+            if partition_id is None:
+                raise InvalidInput(f"Partition '{DEFAULT_PARTITION}' holds what is in no other; it cannot be dropped.")
+            target = f"Partition '{partition_name}' of '{collection.name}'"
+            documents = _confirm(connection, target, collection.id, partition_id, confirm)
         with self.database.write() as connection:
             drop_partition(connection, collection, partition_id)
         return {"dropped": partition_name, "documents": documents}
 
 
-def _counts(connection: apsw.Connection, collection_id: int) -> tuple[int, int]:
-    """Return documents and chunks that are not in the trash."""
-    return _count(connection, collection_id, None, "and trashed_at is null")
-
-
 def _count(
-    connection: apsw.Connection, collection_id: int, partition_id: int | None, which: str = ""
+    connection: apsw.Connection, collection_id: int, partition_id: int | None = None, *, live: bool = False
 ) -> tuple[int, int]:
-    sql = f"""
-        select count(*), coalesce(sum(chunk_count), 0) from sources
-        where collection_id = :collection and (:partition is null or partition_id = :partition) {which}
+    """Return documents and chunks; only those outside the trash if `live`."""
+    sql = """
+        select count(*), coalesce(sum(chunk_count), 0) from sources where collection_id = :collection
+            and (:partition is null or partition_id = :partition) and (not :live or trashed_at is null)
     """
-    return fetch_one(connection, sql, {"collection": collection_id, "partition": partition_id})
+    return fetch_one(connection, sql, {"collection": collection_id, "partition": partition_id, "live": live})
 
 
-def _confirmation(target: str, documents: int, chunks: int) -> NeedsConfirmation:
-    content = f"{counted(documents, 'document')} ({counted(chunks, 'chunk')}; the trash counts, too)"
-    return NeedsConfirmation(
-        f"{target} holds {content}, which would go into the trash. Nothing was done.",
-        hint="If that is wanted, say so with confirm: true (--yes).",
-    )
+def _confirm(
+    connection: apsw.Connection, target: str, collection_id: int, partition_id: int | None, confirmed: bool
+) -> int:
+    """Return how many documents would go.
+
+    Raises:
+        NeedsConfirmation: there are some, and nobody said yes.
+    """
+    documents, chunks = _count(connection, collection_id, partition_id)
+    if documents and not confirmed:
+        content = f"{counted(documents, 'document')} ({counted(chunks, 'chunk')}; the trash counts, too)"
+        raise NeedsConfirmation(
+            f"{target} holds {content}, which would go into the trash. Nothing was done.",
+            hint="If that is wanted, say so with confirm: true (--yes).",
+        )
+    return documents

@@ -92,6 +92,15 @@ class MilvusCopies:
             raise NotFound(f"No collection '{name}'.")
         return self._milvus
 
+    def _run(self, kind: str, collection: str, work: Callable[[Progress], Json]) -> JobStatus:
+        """Work in a job, which goes on when the call has waited long enough."""
+        self._server(collection)
+
+        def run(job: Job) -> Json:
+            return work(lambda done, total: job.tell(done, total, f"copying {collection}"))
+
+        return self._jobs.run(kind, run).status()
+
     # ------------------------------------------------------------ push
 
     @hidden_change(
@@ -109,12 +118,7 @@ class MilvusCopies:
     ) -> JobStatus:
         """Copy a collection's vectors, texts and metadata to the Milvus server of the settings. Call it again to go on
         where it was stopped, or to send what has changed since."""
-        self._server(collection)
-
-        def work(job: Job) -> Json:
-            return self.push(collection, name, lambda done, total: job.tell(done, total, f"copying {collection}"))
-
-        return self._jobs.run("push_collection", work).status()
+        return self._run("push_collection", collection, lambda tell: self.push(collection, name, tell))
 
     def push(self, collection: str, name: str | None = None, progress: Progress | None = None) -> Json:
         """Copy a collection to Milvus (under `name`): what is missing or different there is sent, the rest deleted.
@@ -131,8 +135,8 @@ class MilvusCopies:
             if own.model_id is None:
                 raise InvalidInput(f"Collection '{own.name}' has no vectors yet.", hint="Add documents to it first.")
             about = _about(connection, own)
-            sql, bindings = f"select chunks.id {_LIVE_CHUNKS} order by chunks.id", _bindings(own)
-            ids = fetch_column(connection, sql, bindings)
+            sql = f"select chunks.id {_LIVE_CHUNKS} order by chunks.id"
+            ids = fetch_column(connection, sql, {"collection": own.id, "model": own.model_id})
         target = self._target(name or own.name, about)
         theirs = _read_digests(target)
         gone = np.setdiff1d(theirs[0], np.array(ids, np.int64)).tolist()
@@ -187,15 +191,11 @@ class MilvusCopies:
     ) -> JobStatus:
         """Copy a collection from the Milvus server of the settings into the file: documents that are not here are
         added, those that differ are put right."""
-        self._server(collection)
-
-        def work(job: Job) -> Json:
-            def tell(done: int, total: int) -> None:
-                job.tell(done, total, f"copying {collection}")
-
-            return asdict(self.pull(collection, name, assume_model=assumeModel, progress=tell))
-
-        return self._jobs.run("pull_collection", work).status()
+        return self._run(
+            "pull_collection",
+            collection,
+            lambda tell: asdict(self.pull(collection, name, assume_model=assumeModel, progress=tell)),
+        )
 
     def pull(
         self, name: str, collection: str | None = None, *, assume_model: bool = False, progress: Progress | None = None
@@ -255,10 +255,6 @@ def _about(connection: apsw.Connection, collection: Collection) -> Json:
     }
 
 
-def _bindings(collection: Collection) -> Json:
-    return {"collection": collection.id, "model": collection.model_id}
-
-
 def _load_rows(connection: apsw.Connection, collection: Collection, chunk_ids: Sequence[int]) -> list[Json]:
     """Return the chunks of those ids as Milvus is to hold them; those trashed, gone or not embedded are left out."""
     sql = f"""
@@ -268,7 +264,8 @@ def _load_rows(connection: apsw.Connection, collection: Collection, chunk_ids: S
             {", ".join(f"chunks.{name}" for name in _CHUNK)}, {", ".join(f"sources.{name}" for name in _SOURCE)}
         {_LIVE_CHUNKS} and chunks.id in (select value from carray(:ids)) order by chunks.id
     """
-    bindings = {**_bindings(collection), "ids": apsw.carray(array("q", chunk_ids))}
+    chunks = apsw.carray(array("q", chunk_ids))
+    bindings = {"collection": collection.id, "model": collection.model_id, "ids": chunks}
     return [_row(row) for row in fetch_all(connection, sql, bindings)]
 
 
@@ -387,11 +384,10 @@ def _draft_document(
     """Return the document whose passages those rows are, and digest -> vector."""
     chunks: list[ChunkDraft] = []
     for row in rows:
-        chunk, ids = row.fields["origin"]["chunk"], row.fields["origin"]["ids"]
+        columns, ids = Json(row.fields["origin"]["chunk"]), row.fields["origin"]["ids"]
+        columns["headings"] = tuple(columns["headings"])
         identity = (None, uuid.UUID(ids["uuid"]).bytes)
-        headings = tuple(chunk["headings"])
-        chunk = {**chunk, "headings": headings, "text": row.text}
-        chunks.append(ChunkDraft(**chunk, digest=bytes.fromhex(ids["digest"]), identity=identity))
+        chunks.append(ChunkDraft(**columns, text=row.text, digest=bytes.fromhex(ids["digest"]), identity=identity))
     origin = rows[0].fields["origin"]
     columns = {name: value for name, value in origin["source"].items() if name != "chunk_count"}
     metadata = {key: value for key, value in rows[0].metadata.items() if key not in origin["told"]}

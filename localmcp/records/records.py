@@ -1,8 +1,7 @@
-"""The tools that insert, change and delete records (texts with metadata) of a collection (S4-13)."""
+"""The tools that insert, replace and delete records (texts with metadata) of a collection (S4-13)."""
 
 from __future__ import annotations
 
-import json
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -42,7 +41,7 @@ from localmcp.milvus.collection import Milvus
 from localmcp.models import Embedder, LazyEmbedder
 from localmcp.records.retriever import explain_misses, find_on_server, require_our_model
 from localmcp.schemas import Json, did_you_mean, without_none
-from localmcp.storage.database import Database, bump_generations, fetch_all, fetch_column, fetch_one
+from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one
 from localmcp.tools import Param, current_scope, hidden_change
 
 MOST_RECORDS = 200
@@ -54,44 +53,46 @@ FILES_AT_ONCE = 5
 
 @dataclass(frozen=True, slots=True)
 class GivenRecord:
-    """A text that is to be stored, or how a record is to change: None = stays."""
+    """A text that is to be stored."""
 
-    text: str | None = None
+    text: str
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
     partition: str | None = None
-    id: int = 0
-    """Of the record that is to change."""
+    id: int | None = None
+    """Of the record that it replaces."""
     place: str = "text"
     """How messages call it: `texts[2]`, `line 7`."""
 
 
-def parse_record(raw: Any, place: str, *, is_change: bool = False) -> GivenRecord:
-    """Return a record from JSON: {text, metadata?, partition_name?}; or a change: {id, text?, metadata?, …}.
+FIELDS = {
+    "text": (str, "text"),
+    "metadata": (dict, "an object"),
+    "partition_name": (str, "text"),
+    "id": (int, "a number"),
+}
+
+
+def parse_record(raw: Any, place: str) -> GivenRecord:
+    """Return a record from JSON: {text, metadata?, partition_name?, id?}.
 
     Raises:
         InvalidInput: names the place and the field.
     """
-    kinds = {"id": (int, "an integer"), "text": (str, "text"), "metadata": (dict, "an object")}
-    kinds["partition_name"] = (str, "text")
-    names, needed = (list(kinds), "id") if is_change else (list(kinds)[1:], "text")
     if not isinstance(raw, dict):
-        raise InvalidInput(f"{place}: must be an object with {', '.join(names)}")
+        raise InvalidInput(f"{place}: must be an object with {', '.join(FIELDS)}")
     entries = cast(Json, raw)
     for name, value in entries.items():
-        if name not in names:
-            guess = did_you_mean(name, names, f"There are {', '.join(names)}.")
+        if name not in FIELDS:
+            guess = did_you_mean(name, FIELDS, f"There are {', '.join(FIELDS)}.")
             raise InvalidInput(f"{place}: {name}: not a field. {guess}")
-        kind, called = kinds[name]
+        kind, called = FIELDS[name]
         if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
             raise InvalidInput(f"{place}: {name}: must be {called}")
-    if entries.get(needed) is None:
-        raise InvalidInput(f"{place}: {needed}: required")
-    text, metadata, partition = (entries.get(name) for name in list(kinds)[1:])
-    if text is None and metadata is None and partition is None:
-        raise InvalidInput(f"{place}: nothing to change; give text, metadata or partition_name.")
-    cleaned = None if text is None else clean_text(text, f"{place}: text")
+    text, metadata, partition, number = (entries.get(name) for name in FIELDS)
+    if text is None:
+        raise InvalidInput(f"{place}: text: required")
     checked = check_metadata(metadata or {}, f"{place}: metadata")
-    return GivenRecord(cleaned, checked, partition or None, entries.get("id", 0), place)
+    return GivenRecord(clean_text(text, f"{place}: text"), checked, partition or None, number, place)
 
 
 class InsertedRecords(TypedDict):
@@ -101,13 +102,6 @@ class InsertedRecords(TypedDict):
     count: int
     """Texts."""
     collection_name: str
-
-
-class UpdatedRecords(TypedDict):
-    """What an update came to."""
-
-    updated: int
-    reembedded: int
 
 
 class DeletedRecords(TypedDict):
@@ -141,12 +135,13 @@ class Records:
     @hidden_change(
         "insert_records",
         title="Insert texts into a collection",
-        keywords=("vector", "upsert", "add", "store", "embed", "collection", "milvus", "texts"),
+        keywords=("vector", "upsert", "update", "add", "store", "embed", "collection", "milvus", "texts"),
         examples=(
             "insert {texts} into the collection {collection_name}",
             "add the texts {texts} to the collection {collection_name}",
             "store the text {texts} in the collection {collection_name}",
         ),
+        destructive=True,
         idempotent=False,
     )
     def insert_records(
@@ -155,13 +150,16 @@ class Records:
         texts: Annotated[list[str] | None, Param("One chunk each.", max_length=MOST_RECORDS)] = None,
         records: Annotated[
             list[dict[str, Any]] | None,
-            Param("Instead of texts: {text, metadata?, partition_name?} each.", max_length=MOST_RECORDS),
+            Param("Instead of texts: {text, metadata?, partition_name?, id?} each.", max_length=MOST_RECORDS),
         ] = None,
         partition_name: Annotated[str | None, Param("For all that name none; made if absent.")] = None,
         metadata: Annotated[dict[str, Any] | None, Param("For all; a record's own keys win.")] = None,
         split: Annotated[bool, Param("Cut texts that are too long for one vector into several chunks.")] = False,
     ) -> InsertedRecords:
-        """Put texts or records with metadata into a collection, one chunk each; retriever and search find them."""
+        """Put texts or records with metadata into a collection, one chunk each; retriever and search find them.
+
+        A record with the id of one that is there replaces it; what it was is in the trash (restore_source).
+        """
         if (texts is None) == (records is None):
             raise InvalidInput("Give either texts or records.")
         given = [GivenRecord(text, place=f"texts[{number}]") for number, text in enumerate(texts or ())] + [
@@ -184,16 +182,21 @@ class Records:
             ModelUnavailable: there is no model to embed with.
         """
         embedder = self._model_for(collection)
-        drafts = [_draft_new(record, embedder, split) for record in records]
+        drafts = [_draft(record, embedder, split) for record in records]
         embeddings = _embed_texts(embedder, {digest: text for _, texts in drafts for digest, text in texts.items()})
         chunk_ids: list[int] = []
         with self.database.write() as connection:
             target = ensure_collection(connection, collection)
             target = claim_collection(connection, target, ensure_model(connection, embedder.identity))
             for record, (draft, _) in zip(records, drafts, strict=True):
-                partition_id = _partition_id(connection, target, record.partition)
-                placed = replace(draft, collection_id=target.id, partition_id=partition_id)
-                source_id = put_source(connection, placed, embeddings, target.model_id).source_id
+                partition = None if record.partition == DEFAULT_PARTITION else record.partition
+                partition_id = ensure_partition(connection, target, partition)
+                placed, replaced = replace(draft, collection_id=target.id, partition_id=partition_id), None
+                if record.id is not None:
+                    replaced, uuid = _find_record(connection, target, record)
+                    placed = replace(placed, chunks=[placed.chunks[0]._replace(identity=(record.id, uuid))])
+                    keep_version(connection, replaced)
+                source_id = put_source(connection, placed, embeddings, target.model_id, replaces=replaced).source_id
                 sql = "select id from chunks where source_id = ? order by position"
                 chunk_ids += fetch_column(connection, sql, (source_id,))
         return chunk_ids
@@ -202,7 +205,7 @@ class Records:
         """Raise now what inserting the records would raise because of their texts."""
         embedder = self._model_for(collection)
         for record in records:
-            _draft_new(record, embedder, split)
+            _draft(record, embedder, split)
 
     def _model_for(self, collection: str) -> Embedder:
         """Return the model, if the collection is in the file or can be made there, without vectors of another model."""
@@ -226,77 +229,6 @@ class Records:
         except Unavailable:
             # The file can be written to although the server is down.
             return False
-
-    # ------------------------------------------------------------ changing
-
-    @hidden_change(
-        "update_records",
-        title="Change records of a collection",
-        keywords=("vector", "edit", "replace", "metadata", "collection", "text"),
-        examples=("update record {id} of the collection {collection_name}",),
-        destructive=True,
-        idempotent=True,
-    )
-    def update_records(
-        self,
-        collection_name: Annotated[str, Param("The collection.")],
-        records: Annotated[
-            list[dict[str, Any]],
-            Param(
-                "{id, text?, metadata?, partition_name?} each; null takes a metadata key away.", max_length=MOST_RECORDS
-            ),
-        ],
-    ) -> UpdatedRecords:
-        """Change the text or metadata of records that insert_records stored; ids, and what is not named, stay.
-
-        What they were is in the trash; restore_source brings it back.
-        """
-        changes = [parse_record(record, f"records[{n}]", is_change=True) for n, record in enumerate(records)]
-        return self.update(collection_name, changes)
-
-    def update(self, collection: str, changes: Sequence[GivenRecord]) -> UpdatedRecords:
-        """Change records, all or none.
-
-        Raises:
-            NotFound: no such collection, or no such record in it.
-            InvalidInput: the id belongs to a document or is named twice, or the text of a record that was split is to
-                change.
-        """
-        with self.database.read() as connection:
-            [target] = choose_collections(connection, [collection])
-            stored = [_find_record(connection, target, change) for change in changes]
-        embedder, places = self._model_for(collection), dict[int, str]()
-        drafts: list[SourceDraft | None] = []
-        fresh: dict[bytes, str] = {}
-        for change, record in zip(changes, stored, strict=True):
-            if (first := places.setdefault(change.id, change.place)) != change.place:
-                raise InvalidInput(f"{change.place}: record {change.id} is in {first} too; put its changes together.")
-            if record.chunks > 1:
-                # Of a split one only metadata and partition change.
-                drafts.append(None)
-                continue
-            text = RecordText(record.text if change.text is None else change.text, _merged(record, change))
-            _check_length(text.embedded, change.place, _window_of(embedder))
-            draft, texts = draft_whole(text, target.id, (change.id, record.uuid))
-            drafts.append(draft)
-            fresh |= {digest: text for digest, text in texts.items() if digest != record.digest}
-        embeddings = _embed_texts(embedder, fresh)
-        with self.database.write() as connection:
-            model_id = ensure_model(connection, embedder.identity)
-            for change, record, draft in zip(changes, stored, drafts, strict=True):
-                if _find_record(connection, target, change) != record:
-                    raise InvalidInput(f"{change.place}: record {change.id} was changed by someone else; try again.")
-                keep_version(connection, record.source_id)
-                partition_id = _partition_id(connection, target, change.partition or record.partition)
-                if draft is not None:
-                    placed = replace(draft, partition_id=partition_id)
-                    put_source(connection, placed, embeddings, model_id, replaces=record.source_id)
-                    continue
-                metadata = json.dumps(_merged(record, change), ensure_ascii=False)
-                sql = "update sources set metadata = ?, partition_id = ? where id = ?"
-                connection.execute(sql, (metadata, partition_id, record.source_id))
-                bump_generations(connection, "content")
-        return {"updated": len(changes), "reembedded": len(embeddings)}
 
     # ------------------------------------------------------------ deleting
 
@@ -352,79 +284,40 @@ class Records:
         return without_none({**counts, "notFound": missing or None, "notices": notices or None})
 
 
-# ---------------------------------------------------------------- rows and drafts
-
-
-@dataclass(frozen=True, slots=True)
-class _RecordRow:
-    """A record as it is in the file."""
-
-    source_id: int
-    uuid: bytes
-    text: str
-    metadata: Mapping[str, Any]
-    partition: str | None
-    digest: bytes
-    chunks: int
-
-
-def _find_record(connection: apsw.Connection, target: Collection, change: GivenRecord) -> _RecordRow:
-    row = fetch_one(
-        connection,
-        """
-        select sources.id, chunks.uuid, chunks.text, metadata, partitions.name, chunks.digest, chunk_count, format,
-            title
-        from chunks join sources on sources.id = source_id left join partitions on partitions.id = partition_id
+def _find_record(connection: apsw.Connection, target: Collection, record: GivenRecord) -> tuple[int, bytes]:
+    """Return the source of the record that is replaced, and the UUID of its chunk."""
+    sql = """
+        select sources.id, chunks.uuid, chunk_count, format, title from chunks join sources on sources.id = source_id
         where chunks.id = ? and sources.collection_id = ? and trashed_at is null
-        """,
-        (change.id, target.id),
-    )
+    """
+    row = fetch_one(connection, sql, (record.id, target.id))
     if row is None:
-        raise NotFound(f"{change.place}: no record {change.id} in collection '{target.name}'.")
-    source_id, uuid, text, metadata, partition, digest, chunks, kind, title = row
-    if kind != FORMAT:
-        raise InvalidInput(
-            f"{change.place}: {change.id} belongs to the document '{title}', not to a record.",
-            hint="Change the file and refresh, or use add_document with replace.",
-        )
-    if chunks > 1 and (change.text is not None or "title" in change.metadata):
-        raise InvalidInput(
-            f"{change.place}: {change.id} is one of {chunks} chunks of a text that was split; its text and title stay.",
-            hint="Delete it and insert it again.",
-        )
-    return _RecordRow(source_id, uuid, text, json.loads(metadata), partition, digest, chunks)
+        raise NotFound(f"{record.place}: no record {record.id} in collection '{target.name}'.")
+    source_id, uuid, chunks, kind, title = row
+    if kind != FORMAT or chunks > 1:
+        whose = f"the document '{title}'" if kind != FORMAT else "a text that was split"
+        hint = "Change the file and refresh." if kind != FORMAT else "Delete it and insert it again."
+        raise InvalidInput(f"{record.place}: {record.id} belongs to {whose}, and is no record.", hint=hint)
+    return source_id, uuid
 
 
-def _merged(record: _RecordRow, change: GivenRecord) -> Json:
-    """Return the metadata with the changes; null takes a key away."""
-    return without_none({**record.metadata, **change.metadata})
+def _draft(record: GivenRecord, embedder: Embedder, split: bool) -> tuple[SourceDraft, dict[bytes, str]]:
+    """Return the source to be, not yet in a collection or partition, and digest -> text to embed.
 
-
-def _partition_id(connection: apsw.Connection, target: Collection, name: str | None) -> int | None:
-    return ensure_partition(connection, target, None if name == DEFAULT_PARTITION else name)
-
-
-def _window_of(embedder: Embedder) -> Window:
-    return Window(embedder.count_tokens, min(embedder.identity.max_tokens, LONGEST_RECORD))
-
-
-def _draft_new(record: GivenRecord, embedder: Embedder, split: bool) -> tuple[SourceDraft, dict[bytes, str]]:
-    """Return the source to be, not yet in a collection or partition, and digest -> text to embed."""
-    window = _window_of(embedder)
-    text = RecordText(clean_text(record.text or "", record.place), check_metadata(record.metadata, record.place))
-    if split and window.count_tokens(text.embedded) > window.limit:
+    Raises:
+        InvalidInput: the text is empty, or too long for one vector and not to be split.
+    """
+    window = Window(embedder.count_tokens, min(embedder.identity.max_tokens, LONGEST_RECORD))
+    text = RecordText(clean_text(record.text, record.place), check_metadata(record.metadata, record.place))
+    tokens = window.count_tokens(text.embedded)
+    if tokens <= window.limit:
+        return draft_whole(text, 0)
+    if split and record.id is None:
         return draft_split(text, 0, window)
-    _check_length(text.embedded, record.place, window)
-    return draft_whole(text, 0)
-
-
-def _check_length(embedded: str, place: str, window: Window) -> None:
-    tokens = window.count_tokens(embedded)
-    if tokens > window.limit:
-        raise InvalidInput(
-            f"{place} has {tokens} tokens, and one vector stands for {window.limit} at most.",
-            hint="Shorten it, or let it be split (split: true, --split).",
-        )
+    raise InvalidInput(
+        f"{record.place} has {tokens} tokens, and one vector stands for {window.limit} at most.",
+        hint="Shorten it, or let it be split (split: true, --split).",
+    )
 
 
 def _embed_texts(embedder: Embedder, texts: Mapping[bytes, str]) -> dict[bytes, Made]:

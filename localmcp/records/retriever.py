@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import apsw
@@ -11,7 +10,7 @@ import apsw
 from localmcp.arrays import Vectors
 from localmcp.errors import InvalidInput, LocalMCPError, ModelMismatch, NotFound, Unavailable
 from localmcp.humanize import choices
-from localmcp.index.chunk_rows import COLUMNS, asks_for_pages, find_partition, load_rows
+from localmcp.index.chunk_rows import COLUMNS, Row, asks_for_pages, find_partition, load_rows
 from localmcp.index.collection_vectors import Match, best_matches, nearest_to_any
 from localmcp.index.collections import Collection, advise_model, find_model, hint_for, visible_collections
 from localmcp.index.conditions import Condition, comparisons, parse_condition
@@ -19,7 +18,7 @@ from localmcp.index.dates import parse_range
 from localmcp.index.filters import Filters
 from localmcp.index.index import Index
 from localmcp.index.search import SearchRequest
-from localmcp.milvus.collection import Milvus, MilvusCollection
+from localmcp.milvus.collection import Milvus, MilvusCollection, MilvusRow
 from localmcp.models import LazyEmbedder, ModelIdentity
 from localmcp.schemas import did_you_mean
 from localmcp.storage.database import Database, fetch_column, fetch_one
@@ -56,15 +55,8 @@ def find_on_server(milvus: Milvus | None, name: str) -> MilvusCollection | None:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
-    """One chunk that answers, and the text that it answers best."""
-
-    id: Any
-    text: str
-    score: float
-    metadata: Mapping[str, Any]
-    query: int
+Answers = tuple[Sequence[Match], Mapping[Any, Row] | Mapping[Any, MilvusRow]]
+"""What answers, with the text that each answers best, and id -> its text and metadata."""
 
 
 class Retriever:
@@ -124,43 +116,36 @@ class Retriever:
         notices: list[str] = []
         if own is None:
             collection = self._on_server(visible, collection_name)
-            answered = self._in_milvus(collection, cleaned, filters, top_k, mode == "hybrid", notices)
+            matches, rows = self._in_milvus(collection, cleaned, filters, top_k, mode == "hybrid", notices)
         elif mode == "hybrid":
-            answered = self._hybrid(own, cleaned, filters, top_k, notices)
+            matches, rows = self._hybrid(own, cleaned, filters, top_k, notices)
         else:
-            answered = self._semantic(own, cleaned, filters, top_k)
-        if not answered and filters.condition and own is not None:
+            matches, rows = self._semantic(own, cleaned, filters, top_k)
+        if not matches and filters.condition and own is not None:
             with self.database.read() as connection:
                 notices += explain_misses(connection, own, filters.condition)
-        ordered = sorted(answered, key=lambda answer: (-round(answer.score, 6), answer.id))
-        results = [
-            without_none({
-                "id": answer.id,
-                "text": answer.text,
-                "score": round(answer.score, 6),
-                "metadata": dict(answer.metadata),
-                "matched_text": texts[answer.query] if matched_text else None,
-            })
-            for answer in ordered
-        ]  # fmt: skip
+        results: list[Json] = []
+        for match in sorted(matches, key=lambda match: (-round(match.cosine, 6), match.chunk_id)):
+            if (row := rows.get(match.chunk_id)) is not None:
+                shown = {"text": row.text, "score": round(match.cosine, 6), "metadata": row.metadata}
+                matched = {"matched_text": texts[match.query]} if matched_text else {}
+                results.append({"id": match.chunk_id, **shown, **matched})
         data = {"results": results, "count": len(results)}
         return without_none({"success": True, "data": data, "notices": notices or None})
 
     # ------------------------------------------------------------ in the file
 
-    def _semantic(
-        self, collection: Collection, texts: Sequence[str], filters: Filters, top_k: int
-    ) -> Iterable[Answered]:
+    def _semantic(self, collection: Collection, texts: Sequence[str], filters: Filters, top_k: int) -> Answers:
         """Search in one snapshot for all texts."""
         vectors = self._embed(texts)
         with self.database.read() as connection:
             require_our_model(connection, collection, self.embedder.get().identity)
             matches = nearest_to_any(connection, self.index, collection, filters, vectors, top_k)
-            return _with_rows(connection, collection, matches)
+            return matches, load_rows(connection, collection.id, [match.chunk_id for match in matches])
 
     def _hybrid(
         self, collection: Collection, texts: Sequence[str], filters: Filters, top_k: int, notices: list[str]
-    ) -> list[Answered]:
+    ) -> Answers:
         """Return each text as `search` would answer it; the score is the combined one, 0..1."""
         if filters.condition and asks_for_pages(filters.condition):
             raise InvalidInput("filter: page can be compared in mode semantic only")
@@ -170,8 +155,9 @@ class Retriever:
             outcome = self.index.search(SearchRequest(text, "hybrid", top_k, 0, (collection.name,), filters))
             notices += [notice for notice in outcome.notices if notice not in notices]
             scores.append({hit.passage.chunk_id: hit.scores.combined / 100 for hit in outcome.hits})
+        matches = best_matches(scores, top_k)
         with self.database.read() as connection:
-            return _with_rows(connection, collection, best_matches(scores, top_k))
+            return matches, load_rows(connection, collection.id, [match.chunk_id for match in matches])
 
     def _embed(self, texts: Sequence[str]) -> Vectors:
         return self.embedder.embed_queries(texts, wait=MODEL_WAIT_SECONDS).astype("<f4", copy=False)
@@ -196,7 +182,7 @@ class Retriever:
     def _in_milvus(
         self, collection: MilvusCollection, texts: Sequence[str], filters: Filters, top_k: int, hybrid: bool,
         notices: list[str],
-    ) -> list[Answered]:  # fmt: skip
+    ) -> Answers:  # fmt: skip
         """Search a collection that only the server has; text and metadata are the server's."""
         if filters.since or filters.until:
             raise InvalidInput(f"since, until: collection '{collection.name}' is on Milvus only; filter by a field.")
@@ -219,12 +205,7 @@ class Retriever:
             weight = WEIGHT if hybrid and collection.has_words else 1.0
             scores.append({hit.id: weight * (hit.cosine or 0.0) + (1 - weight) * words[hit.id] for hit in hits})
         matches = best_matches(scores, top_k)
-        rows = collection.read([match.chunk_id for match in matches])
-        return [
-            Answered(match.chunk_id, row.text, match.cosine, row.metadata, match.query)
-            for match in matches
-            if (row := rows.get(match.chunk_id)) is not None
-        ]
+        return matches, collection.read([match.chunk_id for match in matches])
 
 
 def require_our_model(connection: apsw.Connection, collection: Collection, ours: ModelIdentity) -> None:
@@ -276,12 +257,3 @@ def _checked_texts(collection_name: str, texts: list[str]) -> list[str]:
         if not text:
             raise InvalidInput(f"texts[{number}] must hold at least one visible character")
     return cleaned
-
-
-def _with_rows(connection: apsw.Connection, collection: Collection, matches: Sequence[Match]) -> list[Answered]:
-    rows = load_rows(connection, collection.id, [match.chunk_id for match in matches])
-    return [
-        Answered(match.chunk_id, row.text, match.cosine, row.metadata, match.query)
-        for match in matches
-        if (row := rows.get(match.chunk_id)) is not None
-    ]

@@ -26,14 +26,13 @@ TAKES_AWAY = {
     "delete_records": "records and documents: restore_source",
     "drop_collection": "a collection: restore_source",
     "drop_partition": "a partition with its documents: restore_source",
-    "insert_records": "nothing",
+    "insert_records": "the records as they were, where ids are given: restore_source",
     "job_status": "nothing",
     "pull_collection": "documents and records that differ there: restore_source",
     "push_collection": "nothing; its own copy in Milvus is brought up to date",
     "refresh": "documents whose files are gone: restore_source",
     "remove_source": "documents: restore_source",
     "restore_source": "the version that is there, if an overwritten one is restored: restore_source",
-    "update_records": "the records as they were: restore_source",
     # Rules and quick starts.
     "addRule": "nothing",
     "deleteRule": "a rule: restore_source",
@@ -109,8 +108,8 @@ def test_changed_records_come_back_with_text_metadata_and_partition(call: Any) -
         "insert_records", collection_name="papers", texts=["attention is all you need"], metadata={"year": 2017},
         partition_name="old",
     )["ids"]  # fmt: skip
-    change = {"id": number, "text": "another text", "metadata": {"year": None, "seen": 1}, "partition_name": "new"}
-    call("update_records", collection_name="papers", records=[change])
+    change = {"id": number, "text": "another text", "metadata": {"seen": 1}, "partition_name": "new"}
+    call("insert_records", collection_name="papers", records=[change])
     [entry] = call("list_trash")["sources"]
     call("restore_source", sourceId=entry["sourceId"])
     [hit] = call("retriever", collection_name="papers", texts=["attention"], partition_name="old")["data"]["results"]

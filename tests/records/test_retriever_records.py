@@ -115,7 +115,7 @@ class TestCollections:
         reader = Scope(caller="key", trusted=False, rights=frozenset({"read"}))
         changes: list[tuple[str, dict[str, Any]]] = [
             ("create_collection", {}), ("drop_collection", {"confirm": True}), ("insert_records", {"texts": ["x"]}),
-            ("update_records", {"records": []}), ("delete_records", {"ids": [1]}),
+            ("delete_records", {"ids": [1]}),
             ("create_partition", {"partition_name": "x"}), ("drop_partition", {"partition_name": "x"}),
         ]  # fmt: skip
         for tool, arguments in changes:
@@ -178,7 +178,7 @@ class TestInserting:
             ({"records": [{"text": "x", "metadta": {}}]}, "records[0]: metadta: not a field. Did you mean 'metadata'?"),
             (
                 {"records": [{"text": "x", "lang": "it"}]},
-                "records[0]: lang: not a field. There are text, metadata, partition_name.",
+                "records[0]: lang: not a field. There are text, metadata, partition_name, id.",
             ),
             ({"records": [{"text": "x", "metadata": [1]}]}, "records[0]: metadata: must be an object"),
             ({"records": [{"text": "x", "partition_name": 1}]}, "records[0]: partition_name: must be text"),
@@ -202,53 +202,48 @@ class TestInserting:
         assert texts_of(call, "one") == {"one"}
 
 
-class TestChanging:
+class TestReplacing:
     def test_text_metadata_and_partition_change_under_the_same_id(self, call: Any) -> None:
-        first, second = call("insert_records", texts=["bees", "wasps"], metadata={"a": 1, "b": 2})["ids"]
-        change = {"id": first, "text": "hornets", "metadata": {"a": None, "c": 3}, "partition_name": "p"}
-        assert call("update_records", records=[change]) == {"updated": 1, "reembedded": 1}
+        first, second = call("insert_records", texts=["bees", "wasps"], metadata={"a": 1})["ids"]
+        change = {"id": first, "text": "hornets", "metadata": {"b": 2}, "partition_name": "p"}
+        assert call("insert_records", records=[change, {"text": "ants"}])["ids"][0] == first
         [found] = call("retriever", texts=["hornets"], top_k=1)["data"]["results"]
-        assert found == {"id": first, "text": "hornets", "score": pytest.approx(1), "metadata": {"b": 2, "c": 3}}
+        assert found == {"id": first, "text": "hornets", "score": pytest.approx(1), "metadata": {"b": 2}}
         assert texts_of(call, "x", partition_name="p") == {"hornets"}
-        assert call("update_records", records=[{"id": second, "metadata": {"a": 5}}])["reembedded"] == 0
+        call("insert_records", records=[{"id": second, "text": "wasps", "metadata": {"a": 5}}])
         assert texts_of(call, "x", filter={"a": 5}) == {"wasps"}
+        assert texts_of(call, "x") == {"hornets", "wasps", "ants"}
 
     def test_a_title_is_part_of_what_is_embedded(self, workspace: Workspace, call: Any) -> None:
         [first] = call("insert_records", texts=["they dance"])["ids"]
-        call("update_records", records=[{"id": first, "metadata": {"title": "Honeybees"}}])
+        call("insert_records", records=[{"id": first, "text": "they dance", "metadata": {"title": "Honeybees"}}])
         results = workspace.registry.call("search", {"query": "honeybees", "mode": "keyword"}).value["results"]
         assert [each["sourceTitle"] for each in results] == ["Honeybees"]
-
-    def test_a_split_text_keeps_its_words_but_not_its_metadata(self, call: Any) -> None:
-        ids = call("insert_records", texts=["One sentence of a few words. " * 120], split=True)["ids"]
-        call("update_records", records=[{"id": ids[1], "metadata": {"n": 1}}])
-        assert len(call("retriever", texts=["x"], filter={"n": 1})["data"]["results"]) == len(ids)
-        for change in ({"text": "other"}, {"metadata": {"title": "T"}}):
-            with pytest.raises(InvalidInput, match=f"one of {len(ids)} chunks"):
-                call("update_records", records=[{"id": ids[1], **change}])
 
     @pytest.mark.parametrize(
         ("change", "said"),
         [
-            ({"text": "x"}, "records[1]: id: required"),
-            ({"id": "1", "text": "x"}, "records[1]: id: must be an integer"),
-            ({"id": 1}, "records[1]: nothing to change"),
+            ({"id": "1", "text": "x"}, "records[1]: id: must be a number"),
+            ({"id": 1}, "records[1]: text: required"),
             ({"id": 999, "text": "x"}, "records[1]: no record 999 in collection 'papers'"),
-            ({"id": 1, "metadata": {"a": 1}}, "records[1]: record 1 is in records[0] too"),
+            ({"id": 1, "text": "word " * 300}, "records[1] has 300 tokens"),
         ],
     )
-    def test_one_change_that_cannot_be_made_stops_all(self, call: Any, change: Any, said: str) -> None:
+    def test_one_that_cannot_be_replaced_stops_all(self, call: Any, change: Any, said: str) -> None:
         [first] = call("insert_records", texts=["bees"])["ids"]
         with pytest.raises(LocalMCPError) as caught:
-            call("update_records", records=[{"id": first, "text": "hornets"}, change])
+            call("insert_records", records=[{"id": first, "text": "hornets"}, change])
         assert said in str(caught.value)
         assert texts_of(call, "bees") == {"bees"}
 
-    def test_documents_are_changed_where_they_come_from(self, workspace: Workspace, call: Any, tmp_path: Path) -> None:
+    def test_documents_and_split_texts_are_not_replaced(self, workspace: Workspace, call: Any, tmp_path: Path) -> None:
         workspace.library.add_paths([write(tmp_path / "bees.md", "# Bees\n\nA hive.\n")], collection="papers")
         [found] = call("retriever", texts=["hive"])["data"]["results"]
         with pytest.raises(InvalidInput, match="belongs to the document 'Bees'"):
-            call("update_records", records=[{"id": found["id"], "text": "x"}])
+            call("insert_records", records=[{"id": found["id"], "text": "x"}])
+        ids = call("insert_records", texts=["One sentence of a few words. " * 120], split=True)["ids"]
+        with pytest.raises(InvalidInput, match="belongs to a text that was split"):
+            call("insert_records", records=[{"id": ids[1], "text": "x"}])
 
 
 class TestDeleting:
@@ -327,7 +322,7 @@ class TestCommandLine:
             ('{"txt": "x"}', "bees.jsonl line 3: txt: not a field. Did you mean 'text'?"),
             ('{"text": ""}', "bees.jsonl line 3: text is '', but must contain"),
             ('{"text": ', "bees.jsonl line 3: is not JSON"),
-            ("[1]", "bees.jsonl line 3: must be an object with text, metadata, partition_name"),
+            ("[1]", "bees.jsonl line 3: must be an object with text, metadata, partition_name, id"),
             ('{"text": "x", "metadata": "y"}', "bees.jsonl line 3: metadata: must be an object"),
             ('{"text": "%s"}' % ("word " * 300), "bees.jsonl line 3 has 300 tokens"),
         ],
@@ -347,7 +342,7 @@ class TestCommandLine:
         assert json.loads(cli("collections", "partitions", "list", "papers", "--json")[1])["partitions"] == {
             "_default": 1, "p": 2, "q": 0
         }  # fmt: skip
-        assert cli("collections", "update", "papers", "1", "--text", "hornets", "--metadata", '{"a": null}')[0] == 0
+        assert cli("collections", "insert", "papers", "--file", "-", stdin='{"id": 1, "text": "hornets"}')[0] == 0
         assert "hornets" in cli("retrieve", "papers", "hornets", "-n", "1")[1]
         assert cli("collections", "delete", "papers", "1", "-y")[0] == 0
         assert cli("collections", "partitions", "drop", "papers", "p", "-y")[0] == 0

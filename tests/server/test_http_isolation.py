@@ -157,8 +157,6 @@ ARGUMENTS: dict[str, list[dict[str, Any]]] = {
     "insert_records": [
         {"collection_name": "vault", "records": RECORDS},
         {"collection_name": "open", "records": RECORDS},
-    ],
-    "update_records": [
         {"collection_name": "vault", "records": [{"id": 2, "text": "Taken over."}]},
         {"collection_name": "open", "records": [{"id": 9999, "text": "Taken over."}]},
     ],
@@ -291,7 +289,7 @@ def test_records_of_the_other_collection_are_not_found_by_their_numbers(files: T
     assert len(numbers) == 2
     for tool, arguments in (
         ("delete_records", {"ids": numbers}),
-        ("update_records", {"records": [{"id": each, "text": "Taken over."} for each in numbers]}),
+        ("insert_records", {"records": [{"id": each, "text": "Taken over."} for each in numbers]}),
     ):
         unknown = {"ids": [9998, 9999]} if "ids" in arguments else {"records": [{"id": 9998, "text": "x"}] * 2}
         told = [
