@@ -14,6 +14,7 @@ from localmcp.index.sources import Indexed, put_source
 from localmcp.index.vector import Made
 from localmcp.models import Embedder, LazyEmbedder
 from localmcp.readers.chunking import Chunk, split
+from localmcp.readers.document import Document
 from localmcp.storage.database import Database
 from localmcp.wording.languages import detect_language
 
@@ -81,7 +82,7 @@ def _split(text: str, title: str, embedder: Embedder | None) -> list[Chunk]:
     def count(text: str) -> int:
         return embedder.count_tokens(text) if embedder else len(text.split())
 
-    return split(text, markup="markdown", count_tokens=count, title=title)
+    return split(Document(title, text, "markdown", "markdown", "docs"), count)
 
 
 def _paragraphs(text: str) -> list[Chunk]:

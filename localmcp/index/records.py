@@ -13,6 +13,7 @@ from localmcp.index.drafts import DEFAULT_LANGUAGE, ChunkDraft, SourceDraft, dig
 from localmcp.index.drafts import Window as Window
 from localmcp.index.lexicon import FORMAT as FORMAT
 from localmcp.readers.chunking import shorten_prefix, split
+from localmcp.readers.document import Document
 from localmcp.schemas import mapping_of, without_surrogates
 from localmcp.wording.languages import detect_language
 
@@ -110,14 +111,8 @@ def draft_whole(
 def draft_split(record: RecordText, collection_id: int, window: Window) -> tuple[SourceDraft, dict[bytes, str]]:
     """Return the source of as many chunks as the text needs, and digest -> embedded text."""
     language = detect_language(record.text) or DEFAULT_LANGUAGE
-    chunks = split(
-        record.text,
-        markup="plain",
-        count_tokens=window.count_tokens,
-        title=record.title,
-        limit=window.limit,
-        target=min(200, window.limit),
-    )
+    document = Document(record.title, record.text, FORMAT, "plain", "text")
+    chunks = split(document, window.count_tokens, limit=window.limit)
     drafts = [
         draft_chunk(chunk, record.shown_title, record.title, detect_language(chunk.text) or language, chunk.kind)
         for chunk in chunks

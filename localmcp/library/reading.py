@@ -311,18 +311,7 @@ def draft_source(document: Document, window: Window, origin: Origin) -> SourceDr
     """Return the source to store, with the words of its passages."""
     title = origin.options.title or document.title
     by_word_only = is_data_file(origin.uri or "")
-    chunks = split(
-        document.text,
-        markup=document.markup,
-        count_tokens=window.count_tokens,
-        title=title,
-        page_starts=document.page_starts,
-        row_starts=document.row_starts,
-        headings=document.headings,
-        appendix=document.appendix,
-        limit=window.limit,
-        target=min(200, window.limit),
-    )
+    chunks = split(replace(document, title=title), window.count_tokens, limit=window.limit)
     is_code = document.markup == "code"
     language = (_code_language(chunks) if is_code else detect_language(_prose(document.text))) or DEFAULT_LANGUAGE
     return SourceDraft(

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 
 from localmcp.errors import LocalMCPError, UnreadableDocument
 from localmcp.readers.document import Document, failed_member
-from localmcp.readers.encodings import decode_text, names_encoding
+from localmcp.readers.encodings import decode_text
 from localmcp.readers.worker import begin_member
 
 SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz")
@@ -29,9 +29,6 @@ what packs to a thousandth is made to hold up its reader."""
 ReadDocuments = Callable[[BinaryIO, str], Iterator[Document]]
 OpenMember = Callable[[], Any]
 """Opens a file in an archive."""
-_SAYS_UTF8 = 0x800
-"""The flag of a member of a .zip file whose name is in UTF-8; others say nothing, and Python takes cp437."""
-NAMES_LOOKED_AT = 1_000
 _DAMAGE = (zipfile.BadZipFile, tarfile.TarError, zlib.error, LZMAError, EOFError, OSError, RuntimeError, ValueError)
 """What the archive libraries raise for damage, passwords and methods that they do not know."""
 
@@ -41,33 +38,34 @@ def is_archive(name: str) -> bool:
     return name.lower().endswith(SUFFIXES)
 
 
-def read_archive(file: BinaryIO, name: str, read: ReadDocuments, *, max_bytes: int) -> Iterator[Document]:
-    """Yield the documents of the files in an archive."""
+def read_archive(file: BinaryIO, name: str, read: ReadDocuments, max_bytes: int) -> Iterator[Document]:
+    """Yield the documents of the files in an archive; hidden files, and those that macOS adds, are left out.
+
+    Raises:
+        UnreadableDocument: it is damaged, or unpacks to more than such a file ever does.
+    """
+    size_of_archive = file.seek(0, io.SEEK_END)
+    file.seek(0)
+    most = min(MOST_UNPACKED * max_bytes, max(USUAL_FILES * max_bytes, USUAL_RATIO * size_of_archive))
+    unpacked = 0
     members = _zip_members(file) if name.lower().endswith(".zip") else _tar_members(file)
-    unpacked, most = 0, min(MOST_UNPACKED * max_bytes, max(USUAL_FILES * max_bytes, USUAL_RATIO * _size(file)))
     try:
         for number, (path, size, open_member) in enumerate(members):
             if number >= MOST_MEMBERS or unpacked > most:
                 raise UnreadableDocument(f"{name} holds too much: the rest of it is not read.")
-            unpacked += size if size <= max_bytes else 0
-            if _is_hidden(path):
+            parts = PurePosixPath(path).parts
+            if any((part.startswith(".") and part != "..") or part == "__MACOSX" for part in parts):
                 continue
             begin_member(path)
-            if ".." in PurePosixPath(path).parts:
+            if ".." in parts:
                 yield failed_member(path, "Its name leads out of the archive.")
-                continue
-            if size > max_bytes:
+            elif size > max_bytes:
                 yield failed_member(path, f"It is larger than {max_bytes // 1_000_000} MB.")
-                continue
-            yield from _read_member(path, open_member, read, max_bytes)
+            else:
+                unpacked += size
+                yield from _read_member(path, open_member, read, max_bytes)
     except _DAMAGE as error:
         raise UnreadableDocument(f"{name} is damaged: {' '.join(str(error).split())}"[:300]) from error
-
-
-def _size(file: BinaryIO) -> int:
-    size = file.seek(0, io.SEEK_END)
-    file.seek(0)
-    return size
 
 
 def _read_member(path: str, open_member: OpenMember, read: ReadDocuments, max_bytes: int) -> Iterator[Document]:
@@ -85,20 +83,18 @@ def _read_member(path: str, open_member: OpenMember, read: ReadDocuments, max_by
         yield failed_member(path, "It is password-protected." if encrypted else f"It is damaged: {error}"[:300])
 
 
-def _is_hidden(path: str) -> bool:
-    return any((part.startswith(".") and part != "..") or part == "__MACOSX" for part in PurePosixPath(path).parts)
-
-
 def _zip_members(file: BinaryIO) -> Iterator[tuple[str, int, OpenMember]]:
     with zipfile.ZipFile(file) as archive:
-        members = [member for member in archive.infolist() if not member.is_dir()]
-        unsaid = [member.filename.encode("cp437") for member in members if not member.flag_bits & _SAYS_UTF8]
-        encoding = names_encoding(b"\n".join(unsaid[:NAMES_LOOKED_AT]))
-        for member in members:
+        for member in archive.infolist():
             name = member.filename
-            if not member.flag_bits & _SAYS_UTF8:
-                name = name.encode("cp437").decode(encoding, "replace")
-            yield name, member.file_size, partial(archive.open, member)
+            if not member.flag_bits & 0x800:
+                # It does not say that its name is in UTF-8: Python takes cp437, but many programs write UTF-8.
+                try:
+                    name = name.encode("cp437").decode()
+                except UnicodeError:
+                    name = member.filename
+            if not member.is_dir():
+                yield name, member.file_size, partial(archive.open, member)
 
 
 def _tar_members(file: BinaryIO) -> Iterator[tuple[str, int, OpenMember]]:

@@ -11,25 +11,19 @@ _BLOCK = re.compile(r"(?ims)^BEGIN:(VEVENT|VTODO|VJOURNAL|VCARD)[ \t]*\n(.*?)^EN
 _ALARM = re.compile(r"(?ims)^BEGIN:VALARM.*?^END:VALARM[^\n]*\n")
 _SOFT_LINE_ENDS = re.compile(r"(?i)QUOTED-PRINTABLE(?:[^\n]*=\n)+")
 _PROPERTY = re.compile(r'(?:[\w-]+\.)?([A-Za-z-]+)((?:;[^:;"]*(?:"[^"]*"[^:;"]*)?)*):(.*)')
-_ESCAPE = re.compile(r"\\([,;\\nN])")
-_SCHEME = re.compile(r"(?i)^(?:mailto|tel):")
 _PERSON = re.compile(r'(?i);CN=(?:"([^"]+)"|([^;"]+))')
-_NAMES = {
-    **{"DTSTART": "From", "DTEND": "To", "DUE": "Due", "RRULE": "Repeats", "LOCATION": "Location"},
-    **{
-        "ORGANIZER": "Organizer",
-        "ATTENDEE": "Attendee",
-        "DESCRIPTION": "Description",
-        "CATEGORIES": "Categories",
-        "ORG": "Organization",
-    },
-    **{"TITLE": "Title", "ROLE": "Role", "NICKNAME": "Nickname", "TEL": "Phone", "EMAIL": "Email", "ADR": "Address"},
-    **{"BDAY": "Birthday", "ANNIVERSARY": "Anniversary", "NOTE": "Note", "URL": "Website"},
-}
 _TIMES = ("DTSTART", "DTEND", "DUE", "BDAY", "ANNIVERSARY")
+_SHOWN = {
+    **{"DTSTART": "From", "DTEND": "To", "RRULE": "Repeats", "ORG": "Organization", "TEL": "Phone", "ADR": "Address"},
+    **{"BDAY": "Birthday", "URL": "Website"},
+    **{name: name.capitalize() for name in "DUE LOCATION ORGANIZER ATTENDEE DESCRIPTION CATEGORIES".split()},
+    **{name: name.capitalize() for name in "TITLE ROLE NICKNAME EMAIL ANNIVERSARY NOTE".split()},
+}
+"""Properties that are read, and what they are called."""
 
 
 def looks_like_calendar(data: bytes) -> bool:
+    """Return whether a file begins as a calendar or an address book does."""
     return re.match(rb"(?:\xef\xbb\xbf)?\s*BEGIN:V(?:CALENDAR|CARD)\b", data[:HEAD], re.I) is not None
 
 
@@ -40,7 +34,7 @@ def read_calendar(data: bytes, name: str) -> Document:
     parts = [f"## {title}\n\n" + "\n".join(f"- {line}" for line in lines) for title, lines in _entries(text)]
     named = re.search(r"(?im)^X-WR-CALNAME.*", text)
     title = _property(named[0])[1] if named else ""
-    return make_document(name, "\n\n".join(parts), kind, "markdown", "text", title=title, metadata=metadata)
+    return make_document(name, "\n\n".join(parts), kind, source_type="text", title=title, metadata=metadata)
 
 
 def calendar_text(calendar: str) -> str:
@@ -55,7 +49,7 @@ def _entries(text: str) -> Iterator[tuple[str, list[str]]]:
     for block in _BLOCK.finditer(text):
         properties = [_property(line) for line in _ALARM.sub("", block[2]).split("\n")]
         title = next((value for key in ("SUMMARY", "FN", "N") for name, value in properties if name == key), "")
-        lines = [f"{_NAMES[name]}: {value}" for name, value in properties if name in _NAMES and value]
+        lines = [f"{_SHOWN[name]}: {value}" for name, value in properties if name in _SHOWN and value]
         if title or lines:
             yield title or "(no name)", lines
 
@@ -65,17 +59,18 @@ def _property(line: str) -> tuple[str, str]:
     match = _PROPERTY.fullmatch(line.strip())
     if match is None:
         return "", ""
-    name, parameters, value = match[1].upper(), match[2].upper(), match[3]
-    if "QUOTED-PRINTABLE" in parameters:
+    name, parameters, value = match[1].upper(), match[2], match[3]
+    if "QUOTED-PRINTABLE" in parameters.upper():
         value = decode_text(quopri.decodestring(value.encode()))[0]
     if name in _TIMES:
-        value = re.sub(r"^(\d{4})-?(\d\d)-?(\d\d)", r"\1-\2-\3", value)
-        value = re.sub(r"T(\d\d)(\d\d)(?:\d\d)?", r" \1:\2", value)
+        value = re.sub(r"^(\d{4})-?(\d\d)-?(\d\d)(?:T(\d\d)(\d\d)(?:\d\d)?)?", r"\1-\2-\3 \4:\5", value).removesuffix(
+            " :"
+        )
     if name in ("N", "ADR", "ORG"):
         parts = [part for part in re.split(r"(?<!\\);", value) if part]
         value = " ".join(parts[1::-1]) if name == "N" else ", ".join(parts)
-    value = _SCHEME.sub("", value)
-    if name in ("ATTENDEE", "ORGANIZER") and (person := _PERSON.search(match[2])):
+    value = re.sub(r"(?i)^(?:mailto|tel):", "", value)
+    if name in ("ATTENDEE", "ORGANIZER") and (person := _PERSON.search(parameters)):
         value = f"{person[1] or person[2]} ({value})"
-    value = _ESCAPE.sub(lambda escape: " " if escape[1] in "nN" else escape[1], value)
+    value = re.sub(r"\\([,;\\nN])", lambda escape: " " if escape[1] in "nN" else escape[1], value)
     return name, " ".join(value.split())

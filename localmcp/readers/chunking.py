@@ -1,7 +1,6 @@
 """Cuts a document's text into chunks: spans that partition it, each small enough for the embedding model."""
 
 import re
-import unicodedata
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -10,36 +9,27 @@ from itertools import accumulate, pairwise
 from typing import Literal
 
 from localmcp.errors import InvalidInput
-from localmcp.readers.flowing_text import flowing_text
-from localmcp.readers.lead_ins import with_lead_ins
-from localmcp.readers.outline import Markup, Outline, Path, Section, is_only_heading, read_outline
+from localmcp.readers.document import Document
+from localmcp.readers.outline import HEADING, Path, Section, Span, is_only_heading, read_outline
 
 Kind = Literal["prose", "code", "data"]
 """data: found by word only."""
 TokenCounter = Callable[[str], int]
 """Counts the model's tokens in a text, special tokens left out and nothing truncated."""
 
-CHUNKER_VERSION = 3
+CHUNKER_VERSION = 4
 """Counts up when the same text is cut differently."""
 PREFIX_BYTES = 192
 """Most UTF-8 bytes of title and headings in front of an embedded text. No WordPiece or byte-level tokenizer makes
 more tokens than bytes, so a window of 254 always keeps room for text; and no counter is needed to rebuild it."""
-
 LEAST_ROOM = 8
 """Tokens of text for which headings must leave room; a limit of 254 leaves far more under any."""
-
 MOST_CHARACTERS = 4000
 """Longest visible chunk in code points. Tokenizers turn a long run without spaces into one unknown token."""
-
 MOST_ROWS = 25
 """Rows of a sheet that one chunk spans, so that its citation is a place that a person can look at."""
-
 LONGEST_CROSSING = 400
 """Code points of a sentence on the page where it ends; a longer one is cut at the page."""
-
-_SAMPLE = 500
-"""Code points in a row whose tokens are counted for four times as many."""
-
 WINDOW = 16_000
 """Longest text, in code points, given to the splitter and the token counter at once; the splitter is quadratic."""
 
@@ -80,105 +70,6 @@ def put_below(prefix: str, text: str) -> str:
     return f"{prefix}\n{text}" if prefix else text
 
 
-def split(
-    text: str,
-    *,
-    markup: Markup,
-    count_tokens: TokenCounter,
-    title: str = "",
-    page_starts: Sequence[int] = (),
-    row_starts: Sequence[tuple[int, int]] = (),
-    headings: Sequence[tuple[int, Path]] = (),
-    appendix: int | None = None,
-    target: int = 200,
-    limit: int = 254,
-) -> list[Chunk]:
-    """Cut `text` into chunks of about `target` tokens; no embedded text is longer than `limit` tokens (design §4).
-
-    The chunks partition the text: every code point is in exactly one, in order. Text without any visible character
-    gives no chunk. `page_starts` are ascending code point offsets, the first page's included. Lines end at LF, CRLF or
-    CR. No chunk crosses a page, unless a sentence does, nor the `appendix`, whose chunks are found by word only. With
-    `row_starts` (see `Document`) it spans at most MOST_ROWS rows of one sheet, and its lines are rows.
-    The limit holds for any title when it is at least 254; a smaller one needs a title that leaves room, for at most
-    96 bytes of it are kept, and chunks go without the outer headings that leave none. The text has no lone surrogates.
-    Raises InvalidInput for a target or limit that is not positive.
-    """
-    if target < 1 or limit < 1:
-        raise InvalidInput(f"target and limit must be positive numbers of tokens, not {target} and {limit}.")
-    if not text.strip():
-        return []
-    outline = read_outline(text, markup, paged=bool(page_starts), headings=headings)
-    rows = _Rows(row_starts, outline.line_starts) if row_starts else None
-    sheets = [section.start for section in outline.sections] if rows else []
-    fixed = [*sheets, *(start for start, _ in headings), *(() if appendix is None else (appendix,))]
-    borders = _borders(text, fixed, page_starts)
-    budget = _Budget(count_tokens, title, target, limit)
-    groups = list(_pack(text, _cut_sections(outline.sections, borders), budget, frozenset(borders)))
-    spans = [span for group in groups for span in _fit(text, group, budget, markup, rows, outline.fences)]
-    return _describe(text, spans, outline, page_starts, markup, rows, appendix)
-
-
-# Borders: where a chunk must end.
-
-
-class _Rows:
-    """Which row of its sheet a line is."""
-
-    def __init__(self, row_starts: Sequence[tuple[int, int]], line_starts: list[int]) -> None:
-        self._offsets = [offset for offset, _ in row_starts]
-        self._rows = [row for _, row in row_starts]
-        self._line_starts = line_starts
-
-    def row(self, offset: int) -> int:
-        """Return the 1-based row that is written at an offset; for the name of a sheet, the first row below it."""
-        run = max(bisect_right(self._offsets, offset) - 1, 0)
-        if not self._rows[run]:
-            return self._rows[min(run + 1, len(self._rows) - 1)]
-        lines = bisect_right(self._line_starts, offset) - bisect_right(self._line_starts, self._offsets[run])
-        return self._rows[run] + max(lines, 0)
-
-    def too_many(self, text: str, start: int, stop: int) -> bool:
-        """Return whether a span shows more than MOST_ROWS rows."""
-        first, last = _visible(text, start, stop)
-        return last > first and self.row(last - 1) - self.row(first) >= MOST_ROWS
-
-
-def _borders(text: str, fixed: Sequence[int], page_starts: Sequence[int]) -> list[int]:
-    """Return the offsets, ascending, at which a chunk must begin; both sides of each have visible text."""
-    candidates = sorted({*fixed, *(_end_of_sentence(text, start) for start in page_starts)})
-    borders: list[int] = []
-    before, last = 0, len(text.rstrip())
-    for border in candidates:
-        if before < border < last and text[before:border].strip():
-            borders.append(border)
-            before = border
-    return borders
-
-
-_SENTENCE_END = re.compile(r"[.!?\u2026:;\u3002\uff01\uff1f][\"')\]\u00bb\u201d\u2019]*(?=\s|$)|\n\s*\n")
-
-
-def _end_of_sentence(text: str, page: int) -> int:
-    """Return where the sentence ends that a page begins with, or the page's own start."""
-    head = text[max(page - 200, 0) : page].rstrip()
-    if not head or not (head[-1].isalnum() or head[-1] in ",-\u2013"):
-        return page
-    body = text[page : page + LONGEST_CROSSING]
-    start = len(body) - len(body.lstrip())
-    # What goes on with a capital or a sign begins something new: a heading above was not ended by a full stop.
-    if not body[start : start + 1].islower():
-        return page
-    end = _SENTENCE_END.search(body, start)
-    return page + end.end() if end else page
-
-
-def _cut_sections(sections: Iterable[Section], borders: Sequence[int]) -> Iterator[Section]:
-    for section in sections:
-        inside = borders[bisect_right(borders, section.start) : bisect_left(borders, section.stop)]
-        for number, (start, stop) in enumerate(pairwise((section.start, *inside, section.stop))):
-            yield Section(start, stop, section.path, continued=number > 0)
-
-
 def without_addresses(text: str) -> str:
     """Return a text without the addresses and the date in the header of a mail, which outweigh a short one.
 
@@ -197,278 +88,361 @@ def shorten_prefix(title: str, headings: Path) -> str:
     title = _cut_bytes(" ".join(title.split()), PREFIX_BYTES // 2)
     path = headings[1:] if headings and headings[0].casefold() == title.casefold() else headings
     room = PREFIX_BYTES - len(title.encode()) - 1
-    headings_shown: list[str] = []
+    shown: list[str] = []
     for heading in reversed(path):
         room -= len(heading.encode()) + len(" > ")
         if room < 0:
             break
-        headings_shown.insert(0, heading)
-    if path and not headings_shown:
-        headings_shown = [_cut_bytes(path[-1], PREFIX_BYTES // 2 - 1)]
-    return "\n".join(filter(None, (title, " > ".join(headings_shown))))
+        shown.insert(0, heading)
+    if path and not shown:
+        shown = [_cut_bytes(path[-1], PREFIX_BYTES // 2 - 1)]
+    return "\n".join(filter(None, (title, " > ".join(shown))))
 
 
 def _cut_bytes(text: str, most: int) -> str:
-    """Return the longest start of `text` that has at most `most` UTF-8 bytes."""
     return text.encode()[:most].decode(errors="ignore").rstrip()
 
 
-# Packing: small sections together, large ones apart.
+def split(document: Document, count_tokens: TokenCounter, *, limit: int = 254, target: int = 200) -> list[Chunk]:
+    """Cut a document into chunks of about `target` tokens; no embedded text is longer than `limit` tokens.
 
+    The chunks partition the text: every code point is in exactly one, in order. Text without any visible character
+    gives no chunk. No chunk crosses a page, unless a sentence does, nor the appendix, whose chunks are found by word
+    only. Of a sheet it spans at most MOST_ROWS rows, and its lines are rows. The limit holds for any title when it is
+    at least 254; a smaller one needs a title that leaves room, for at most 96 bytes of it are kept, and chunks go
+    without the outer headings that leave none.
 
-class _Budget:
-    """Counts tokens of a text, and how many it may have below its title and headings."""
-
-    def __init__(self, count_tokens: TokenCounter, title: str, target: int, limit: int) -> None:
-        self._count_tokens = count_tokens
-        self._title = title
-        self._target = target
-        self._limit = limit
-        self._rooms: dict[Path, tuple[Path, int]] = {}
-
-    def tokens(self, text: str) -> int:
-        return self._count_tokens(text.strip())
-
-    def estimated_tokens(self, text: str) -> int:
-        """Return about how many tokens a long text has, told from a quarter of it."""
-        step = 4 * _SAMPLE
-        sample = " ".join(text[start : start + _SAMPLE] for start in range(0, len(text), step))
-        return self._count_tokens(sample) * len(text) // len(sample)
-
-    def room(self, path: Path) -> int:
-        """Tokens left for text under what of the path fits. Two are spare: joining two texts can cost a token or so."""
-        return self._measured(path)[1]
-
-    def fitting(self, path: Path) -> Path:
-        """Return the path without the outer headings that would leave no space for text."""
-        return self._measured(path)[0]
-
-    def _measured(self, path: Path) -> tuple[Path, int]:
-        if path not in self._rooms:
-            prefix = shorten_prefix(self._title, path)
-            left = self._limit - (self._count_tokens(prefix + "\n") + 2 if prefix else 0)
-            self._rooms[path] = self._measured(path[1:]) if path and left < LEAST_ROOM else (path, max(left, 1))
-        return self._rooms[path]
-
-    def goal(self, path: Path) -> int:
-        return min(self._target, self.room(path))
-
-
-@dataclass(slots=True)
-class _Group:
-    """Neighboring sections that become one chunk, or, if a single one is too large, several."""
-
-    sections: list[Section]
-    tokens: int | None  # None: not counted, too long for a chunk
-    only_headings: bool
-
-    @property
-    def start(self) -> int:
-        return self.sections[0].start
-
-    @property
-    def stop(self) -> int:
-        return self.sections[-1].stop
-
-
-def _pack(text: str, sections: Iterable[Section], budget: _Budget, borders: frozenset[int]) -> Iterator[_Group]:
-    """Small sections under one parent together, up to the target; a heading without text goes with what it heads."""
-    group: _Group | None = None
-    for section in sections:
-        candidate = _measure(text, section, budget)
-        if group is None:
-            group = candidate
-        elif section.start not in borders and _joins(group, candidate, budget):
-            group.sections.append(section)
-            whole = group.tokens is not None and candidate.tokens is not None
-            group.tokens = (group.tokens or 0) + (candidate.tokens or 0) if whole else None
-            group.only_headings &= candidate.only_headings
-        else:
-            yield group
-            group = candidate
-    if group:
-        yield group
-
-
-def _measure(text: str, section: Section, budget: _Budget) -> _Group:
-    body = text[section.start : section.stop].strip()
-    tokens = budget.tokens(body) if len(body) <= MOST_CHARACTERS else None
-    return _Group([section], tokens, is_only_heading(section, body))
-
-
-def _joins(group: _Group, candidate: _Group, budget: _Budget) -> bool:
-    path, section = group.sections[0].path, candidate.sections[0]
-    heads = group.only_headings and section.path[:-1] == group.sections[-1].path
-    if heads or group.tokens is None or candidate.tokens is None:
-        return heads
-    siblings = len(section.path) >= len(path) and section.path[: len(path[:-1])] == path[:-1]
-    short = section.stop - group.start <= MOST_CHARACTERS
-    return siblings and short and group.tokens + candidate.tokens <= budget.goal(path)
-
-
-# Fitting: pieces that respect the limit.
-
-
-def _fit(
-    text: str, group: _Group, budget: _Budget, markup: Markup, rows: _Rows | None, fences: list[tuple[int, int]]
-) -> list[Section]:
-    """Return the group as sections within the limit; the remains of cutting are joined again where they fit."""
-    paths = [section.path for section in group.sections]
-    fits = group.tokens is not None and group.tokens <= budget.room(paths[0])
-    tightest = paths[0] if fits else min(paths, key=budget.room)
-    cutter = _Cutter(text, budget, markup, budget.room(tightest), budget.goal(tightest), rows, fences)
-    pieces = cutter.cut(group.start, group.stop, group.tokens)
-    starts = [section.start for section in group.sections]
-    spans: list[Section] = []
-    for start, stop, _ in cutter.join(pieces):
-        visible = _visible(text, start, stop)[0]
-        path = paths[max(bisect_right(starts, visible) - 1, 0)]
-        spans.append(Section(start, stop, budget.fitting(path)))
-    return spans
-
-
-Piece = tuple[int, int, int]
-"""Start, stop, tokens."""
+    Raises:
+        InvalidInput: a target or limit that is not positive.
+    """
+    if target < 1 or limit < 1:
+        raise InvalidInput(f"target and limit must be positive numbers of tokens, not {target} and {limit}.")
+    return _Cutter(document, count_tokens, limit, min(target, limit)).chunks() if document.text.strip() else []
 
 
 @dataclass(frozen=True, slots=True)
+class _Piece:
+    """A span of the text and its tokens; None: not counted, it is too long for a chunk."""
+
+    start: int
+    stop: int
+    tokens: int | None
+
+
 class _Cutter:
-    """Cuts a span of one document where its structure allows, by characters first, then checked in tokens."""
+    """Cuts one document: small sections are packed together, large ones cut where their structure allows."""
 
-    text: str
-    budget: _Budget
-    markup: Markup
-    room: int
-    goal: int
-    rows: _Rows | None
-    fences: list[tuple[int, int]]
+    def __init__(self, document: Document, count_tokens: TokenCounter, limit: int, target: int) -> None:
+        self.text, self.document = document.text, document
+        self.count_tokens, self.limit, self.target = count_tokens, limit, target
+        self.outline = read_outline(
+            self.text, document.markup, paged=bool(document.page_starts), headings=document.headings
+        )
+        self.rows = _Rows(document.row_starts, self.outline.line_starts) if document.row_starts else None
+        self.borders = _borders(document, [section.start for section in self.outline.sections] if self.rows else [])
+        self.at_border = frozenset(self.borders)
+        self.rooms: dict[Path, tuple[Path, int]] = {}
 
-    def cut(self, start: int, stop: int, tokens: int | None = None) -> list[Piece]:
-        """Pieces of at most `room` tokens and `MOST_CHARACTERS` visible code points."""
-        body = self.text[start:stop]
-        if stop - start > WINDOW:
-            return self._cut_all(start, _windows(body))
-        visible = len(body.strip())
-        if tokens is None:
-            tokens = self.budget.estimated_tokens(body) if visible > MOST_CHARACTERS else self.budget.tokens(body)
-        crowded = self.rows is not None and self.rows.too_many(self.text, start, stop)
-        if visible < 2 or (tokens <= self.room and visible <= MOST_CHARACTERS and not crowded):
-            return [(start, stop, tokens)]
-        parts = max(-(-tokens // self.goal), -(-visible // MOST_CHARACTERS), 2)
-        # A tenth more than an even share, so that unequal paragraphs need not leave a small rest.
-        capacity = min(len(body) * 11 // (parts * 10) + 1, len(body) - 1, MOST_CHARACTERS)
-        return self._cut_all(start, self._split(body, capacity, _overlaps(self.fences, start, stop)))
+    def chunks(self) -> list[Chunk]:
+        return [self._describe(span) for group in self._packed() for span in self._fitted(*group)]
 
-    def _cut_all(self, start: int, parts: Sequence[str]) -> list[Piece]:
-        offsets = accumulate(map(len, parts), initial=start)
-        return [piece for first, last in pairwise(offsets) for piece in self.cut(first, last)]
+    # ------------------------------------------------------------ room for text below title and headings
 
-    def _split(self, body: str, capacity: int, fences: Iterable[tuple[int, int]]) -> list[str]:
-        """Return the body in parts of at most `capacity` code points; if it is no code, cut where sentences end."""
-        from semantic_text_splitter import MarkdownSplitter, TextSplitter  # 3 ms
+    def _fitting(self, path: Path) -> tuple[Path, int]:
+        """Return the path without the outer headings that would leave no space for text, and the tokens left.
 
-        if self.markup == "code":
-            return TextSplitter(capacity, trim=False).chunks(body)
-        splitter = MarkdownSplitter if self.markup == "markdown" else TextSplitter
-        parts = splitter(capacity, trim=False).chunks(flowing_text(body, self.markup, fences))
-        cut = (body[start:stop] for start, stop in pairwise(accumulate(map(len, parts), initial=0)))
-        return with_lead_ins(cut, capacity)
+        Two are spare: joining two texts can cost a token or so.
+        """
+        if path not in self.rooms:
+            prefix = shorten_prefix(self.document.title, path)
+            left = self.limit - (self.count_tokens(prefix + "\n") + 2 if prefix else 0)
+            self.rooms[path] = self._fitting(path[1:]) if path and left < LEAST_ROOM else (path, max(left, 1))
+        return self.rooms[path]
 
-    def join(self, pieces: Iterable[Piece]) -> list[Piece]:
-        """Neighbors joined up to the goal, and beyond it, up to the room, where one is only a crumb or blank."""
-        joined: list[Piece] = []
-        for piece in pieces:
-            if joined and self._may_join(joined[-1], piece):
-                start, _, tokens = joined[-1]
-                joined[-1] = (start, piece[1], tokens + piece[2])
+    def _goal(self, path: Path) -> int:
+        return min(self.target, self._fitting(path)[1])
+
+    # ------------------------------------------------------------ small sections together
+
+    def _packed(self) -> Iterator[tuple[list[Section], int | None]]:
+        """Yield sections that become one chunk, with their tokens, or a single one that may become several.
+
+        Small sections go together up to the target if they have one parent; a heading without text goes with what it
+        heads.
+        """
+        group, tokens, only_headings = list[Section](), 0, False
+        for section in self._sections():
+            body = self.text[section.start : section.stop].strip()
+            more = self.count_tokens(body) if len(body) <= MOST_CHARACTERS else None
+            is_heading = is_only_heading(section, body)
+            heads = only_headings and bool(group) and section.path[:-1] == group[-1].path
+            if group and section.start not in self.at_border and (heads or self._joins(group, tokens, section, more)):
+                group.append(section)
+                tokens = None if tokens is None or more is None else tokens + more
+                only_headings = only_headings and is_heading
+                continue
+            if group:
+                yield group, tokens
+            group, tokens, only_headings = [section], more, is_heading
+        yield group, tokens
+
+    def _sections(self) -> Iterator[Section]:
+        """Yield the sections of the outline, cut at the borders."""
+        for section in self.outline.sections:
+            inside = self.borders[bisect_right(self.borders, section.start) : bisect_left(self.borders, section.stop)]
+            for number, (start, stop) in enumerate(pairwise((section.start, *inside, section.stop))):
+                yield Section(start, stop, section.path, continued=number > 0)
+
+    def _joins(self, group: list[Section], tokens: int | None, section: Section, more: int | None) -> bool:
+        if tokens is None or more is None or section.stop - group[0].start > MOST_CHARACTERS:
+            return False
+        path = group[0].path
+        siblings = len(section.path) >= len(path) and section.path[: len(path[:-1])] == path[:-1]
+        return siblings and tokens + more <= self._goal(path)
+
+    # ------------------------------------------------------------ pieces that respect the limit
+
+    def _fitted(self, sections: list[Section], tokens: int | None) -> Iterator[Section]:
+        """Yield a group as sections within the limit; the remains of cutting are joined again where they fit."""
+        paths = [section.path for section in sections]
+        fits = tokens is not None and tokens <= self._fitting(paths[0])[1]
+        tightest = paths[0] if fits else min(paths, key=lambda path: self._fitting(path)[1])
+        room, goal = self._fitting(tightest)[1], self._goal(tightest)
+        joined: list[_Piece] = []
+        for piece in self._cut(_Piece(sections[0].start, sections[-1].stop, tokens), room, goal):
+            if joined and self._may_join(joined[-1], piece, room, goal):
+                last = joined[-1]
+                joined[-1] = _Piece(last.start, piece.stop, (last.tokens or 0) + (piece.tokens or 0))
             else:
                 joined.append(piece)
-        return joined
+        starts = [section.start for section in sections]
+        for piece in joined:
+            path = paths[max(bisect_right(starts, self._visible(piece)[0]) - 1, 0)]
+            yield Section(piece.start, piece.stop, self._fitting(path)[0])
 
-    def _may_join(self, left: Piece, right: Piece) -> bool:
-        if any(not self.text[start:stop].strip() for start, stop, _ in (left, right)):
+    def _cut(self, piece: _Piece, room: int, goal: int) -> Iterator[_Piece]:
+        """Yield pieces of at most `room` tokens and MOST_CHARACTERS visible code points.
+
+        It is cut by characters first, then checked in tokens.
+        """
+        body = self.text[piece.start : piece.stop]
+        visible = len(body.strip())
+        if len(body) > WINDOW:
+            parts = _windows(body)
+        else:
+            tokens = piece.tokens
+            if tokens is None:
+                tokens = self._estimate(body) if visible > MOST_CHARACTERS else self.count_tokens(body.strip())
+            crowded = self.rows is not None and self.rows.too_many(*self._visible(piece))
+            if visible < 2 or (tokens <= room and visible <= MOST_CHARACTERS and not crowded):
+                yield _Piece(piece.start, piece.stop, tokens)
+                return
+            count = max(-(-tokens // goal), -(-visible // MOST_CHARACTERS), 2)
+            # A tenth more than an even share, so that unequal paragraphs need not leave a small rest.
+            capacity = min(len(body) * 11 // (count * 10) + 1, len(body) - 1, MOST_CHARACTERS)
+            parts = self._split(body, piece.start, capacity)
+        for start, stop in pairwise(accumulate(map(len, parts), initial=piece.start)):
+            yield from self._cut(_Piece(start, stop, None), room, goal)
+
+    def _estimate(self, text: str) -> int:
+        """Return about how many tokens a long text has, told from a quarter of it."""
+        sample = " ".join(text[start : start + 500] for start in range(0, len(text), 2000))
+        return self.count_tokens(sample) * len(text) // len(sample)
+
+    def _split(self, body: str, start: int, capacity: int) -> list[str]:
+        """Return a body in parts of at most `capacity` code points; if it is no code, cut where sentences end."""
+        from semantic_text_splitter import MarkdownSplitter, TextSplitter  # 3 ms
+
+        if self.document.markup == "code":
+            return TextSplitter(capacity, trim=False).chunks(body)
+        is_markdown = self.document.markup == "markdown"
+        fences = [(a - start, b - start) for a, b in self._fenced(start, start + len(body))]
+        splitter = MarkdownSplitter if is_markdown else TextSplitter
+        parts = splitter(capacity, trim=False).chunks(_flowing(body, fences, is_markdown))
+        cut = (body[start:stop] for start, stop in pairwise(accumulate(map(len, parts), initial=0)))
+        return _with_lead_ins(cut, capacity)
+
+    def _may_join(self, left: _Piece, right: _Piece, room: int, goal: int) -> bool:
+        """Return whether neighbors are joined: up to the goal, beyond it up to the room if one is a crumb, or blank."""
+        if any(not self.text[piece.start : piece.stop].strip() for piece in (left, right)):
             return True
-        if self.rows and self.rows.too_many(self.text, left[0], right[1]):
+        both = _Piece(left.start, right.stop, (left.tokens or 0) + (right.tokens or 0))
+        if self.rows and self.rows.too_many(*self._visible(both)):
             return False
-        tokens = left[2] + right[2]
-        crumb = min(left[2], right[2]) < self.goal // 6
-        most = self.room if crumb else self.goal
+        crumb = min(left.tokens or 0, right.tokens or 0) < goal // 6
         # A word that was cut in two can have other pieces as a whole: only joints at a space add up.
-        joint = self.text[right[0] - 1] in " \t\r\n" or self.text[right[0]] in " \t\r\n"
-        return joint and tokens <= most and right[1] - left[0] <= MOST_CHARACTERS
+        joint = self.text[right.start - 1] in " \t\r\n" or self.text[right.start] in " \t\r\n"
+        return joint and (both.tokens or 0) <= (room if crumb else goal) and both.stop - both.start <= MOST_CHARACTERS
+
+    # ------------------------------------------------------------ lines, pages and kind
+
+    def _describe(self, span: Section) -> Chunk:
+        first, last = self._visible(span)
+        line_of = self.rows.row if self.rows else partial(bisect_right, self.outline.line_starts)
+        pages, appendix = self.document.page_starts, self.document.appendix
+        in_code = sum(stop - start for start, stop in self._fenced(first, last)) * 2 > last - first
+        kind: Kind = "code" if self.document.markup == "code" or in_code else "prose"
+        return Chunk(
+            start=span.start,
+            stop=span.stop,
+            text=self.text[span.start : span.stop],
+            headings=span.path,
+            first_line=line_of(first),
+            last_line=line_of(last - 1),
+            first_page=max(bisect_right(pages, first), 1) if pages else None,
+            last_page=max(bisect_right(pages, last - 1), 1) if pages else None,
+            kind="data" if appendix is not None and first >= appendix else kind,
+        )
+
+    def _visible(self, span: _Piece | Section) -> Span:
+        """Return a span without the white space at its ends."""
+        body = self.text[span.start : span.stop]
+        return span.start + len(body) - len(body.lstrip()), span.start + len(body.rstrip())
+
+    def _fenced(self, first: int, last: int) -> Iterator[Span]:
+        """Yield the parts of a span that are fenced code."""
+        fences = self.outline.fences
+        for start, stop in fences[
+            max(bisect_right(fences, (first, first)) - 1, 0) : bisect_right(fences, (last, last))
+        ]:
+            if max(start, first) < min(stop, last):
+                yield max(start, first), min(stop, last)
+
+
+# ---------------------------------------------------------------- borders: where a chunk must end
+
+
+class _Rows:
+    """Which row of its sheet a line is."""
+
+    def __init__(self, row_starts: Sequence[tuple[int, int]], line_starts: list[int]) -> None:
+        self._offsets = [offset for offset, _ in row_starts]
+        self._rows = [row for _, row in row_starts]
+        self._line_starts = line_starts
+
+    def row(self, offset: int) -> int:
+        """Return the 1-based row that is written at an offset; for the name of a sheet, the first row below it."""
+        run = max(bisect_right(self._offsets, offset) - 1, 0)
+        if not self._rows[run]:
+            return self._rows[min(run + 1, len(self._rows) - 1)]
+        lines = bisect_right(self._line_starts, offset) - bisect_right(self._line_starts, self._offsets[run])
+        return self._rows[run] + max(lines, 0)
+
+    def too_many(self, first: int, last: int) -> bool:
+        """Return whether a visible span shows more than MOST_ROWS rows."""
+        return last > first and self.row(last - 1) - self.row(first) >= MOST_ROWS
+
+
+def _borders(document: Document, sheets: list[int]) -> list[int]:
+    """Return the offsets, ascending, at which a chunk must begin; both sides of each have visible text."""
+    text = document.text
+    fixed = {*sheets, *(start for start, _ in document.headings), document.appendix or 0}
+    borders: list[int] = []
+    before, last = 0, len(text.rstrip())
+    for border in sorted(fixed | {_end_of_sentence(text, start) for start in document.page_starts}):
+        if before < border < last and text[before:border].strip():
+            borders.append(border)
+            before = border
+    return borders
+
+
+_SENTENCE_END = re.compile(r"[.!?\u2026:;\u3002\uff01\uff1f][\"')\]\u00bb\u201d\u2019]*(?=\s|$)|\n\s*\n")
+
+
+def _end_of_sentence(text: str, page: int) -> int:
+    """Return where the sentence ends that a page begins with, or the page's own start."""
+    head = text[max(page - 200, 0) : page].rstrip()
+    if not head or not (head[-1].isalnum() or head[-1] in ",-\u2013"):
+        return page
+    body = text[page : page + LONGEST_CROSSING]
+    start = len(body) - len(body.lstrip())
+    # What goes on with a capital or a sign begins something new: a heading above was not ended by a full stop.
+    end = _SENTENCE_END.search(body, start) if body[start : start + 1].islower() else None
+    return page + end.end() if end else page
 
 
 def _windows(text: str) -> list[str]:
-    """`text` in windows of at most `WINDOW` code points, cut at an empty line, a line, a space, or at least not
-    inside a character with its marks."""
+    """Return a text in windows of at most WINDOW code points, cut at an empty line, a line or a space."""
     windows: list[str] = []
     start = 0
     while len(text) - start > WINDOW:
-        stop = _find_break(text, start + WINDOW // 2, start + WINDOW)
+        low, high = start + WINDOW // 2, start + WINDOW
+        breaks = (at + len(mark) for mark in ("\n\n", "\n\r\n", "\n", " ") if (at := text.rfind(mark, low, high)) >= 0)
+        stop = next(breaks, high)
         windows.append(text[start:stop])
         start = stop
     return [*windows, text[start:]]
 
 
-def _find_break(text: str, low: int, high: int) -> int:
-    for mark in ("\n\n", "\n\r\n", "\n", " "):
-        at = text.rfind(mark, low, high)
-        if at >= 0:
-            return at + len(mark)
-    for at in range(high, low, -1):
-        if not unicodedata.combining(text[at]) and text[at] not in "\n\u200d\ufe0f" and text[at - 1] != "\u200d":
-            return at
-    return high
+# ---------------------------------------------------------------- text as the splitter should see it
+
+_MARKS = str.maketrans("'\"`*[]$", "\u2019\u201d\u201d\u201d\u201d\u201d\u201d")
+_LINE = re.compile(r"^((?:[ \t>]|[*+-][ \t])*+)(?!```)(.*\w.*)$", re.MULTILINE)
+"""The signs of quotes and lists, then the rest of a line that opens no block of code."""
+_LEAST_LINE = 30
+"""Code points of a line that a program may have wrapped."""
+_GOES_ON = re.compile(
+    rf"\n(?<=[^\n]{{{_LEAST_LINE - 1}}}[^\s.!?:;\u2026`]\n)"
+    r"(?=[ \t]*[a-z\u00df-\u00ff\u0101-\u017f\u03ac-\u03ce\u0430-\u045f])"
+)
+"""The end of a line whose sentence goes on below in lower case."""
+_LEAST_WRAPPED = 0.4
+"""Share of the lines of wrapped prose that end so at least; German, whose nouns are capital, has about half."""
 
 
-# Describing: lines, pages and kind.
+def _flowing(text: str, fences: Iterable[Span], is_markdown: bool) -> str:
+    """Return a text as long, without the ends of lines that a program wrapped, and in Markdown without marks in a line.
+
+    The splitter prefers the end of a line, and in Markdown any quote, link, code or emphasis, to that of a sentence.
+    With it the first passage answers .839 instead of .751 of 397 Spanish questions to articles that were wrapped and
+    have no empty lines, .851 instead of .831 with empty lines, and .861 instead of .856 where each paragraph is a line.
+    A sentence that goes on in lower case was wrapped; if many go on so, then every line that is as long as most are.
+    """
+    lines = text.replace("\r\n", "\n ")
+    flowing, wrapped = _GOES_ON.subn(" ", lines)
+    if wrapped > _LEAST_WRAPPED * (lines.count("\n") - lines.count("\n\n")):
+        lengths = sorted(map(len, lines.split("\n")))
+        full = max(int(0.8 * lengths[3 * len(lengths) // 4]), _LEAST_LINE)
+        flowing = _GOES_ON.sub(" ", re.sub(rf"\n(?<=[^\n]{{{full}}}\n)(?=[ \t]*[^\W_])", " ", lines))
+    for first, last in fences:
+        flowing = flowing[:first] + text[first:last] + flowing[last:]
+    return _LINE.sub(lambda line: line[1] + line[2].translate(_MARKS), flowing) if is_markdown else flowing
 
 
-def _describe(
-    text: str,
-    spans: Iterable[Section],
-    outline: Outline,
-    page_starts: Sequence[int],
-    markup: Markup,
-    rows: _Rows | None,
-    appendix: int | None,
-) -> list[Chunk]:
-    line_of = rows.row if rows else partial(bisect_right, outline.line_starts)
-    chunks: list[Chunk] = []
-    for span in spans:
-        first, last = _visible(text, span.start, span.stop)
-        code = markup == "code" or _fenced(outline.fences, first, last) * 2 > last - first
-        kind: Kind = "data" if appendix is not None and first >= appendix else "code" if code else "prose"
-        chunks.append(
-            Chunk(
-                start=span.start,
-                stop=span.stop,
-                text=text[span.start : span.stop],
-                headings=span.path,
-                first_line=line_of(first),
-                last_line=line_of(last - 1),
-                first_page=max(bisect_right(page_starts, first), 1) if page_starts else None,
-                last_page=max(bisect_right(page_starts, last - 1), 1) if page_starts else None,
-                kind=kind,
-            )
-        )
-    return chunks
+_BLOCK = re.compile(r"\n[ \t]*\r?\n(?=[ \t]*\S)|\n(?=[ \t]*(?:[-*+]|\d{1,3}[.)])[ \t])")
+"""What a paragraph or an item of a list begins behind."""
+LONGEST_CAPTION = 150
 
 
-def _visible(text: str, start: int, stop: int) -> tuple[int, int]:
-    """Return the span without the white space at its ends."""
-    body = text[start:stop]
-    return start + len(body) - len(body.lstrip()), start + len(body.rstrip())
+def _with_lead_ins(parts: Iterable[str], capacity: int) -> list[str]:
+    """Return the parts of a text with each lead-in in the part that it introduces.
+
+    What ends in a colon says what follows, as a caption says of the table below it, and belongs to it. Of the passages
+    of a manual in reStructuredText a third ended in a colon, and now 7 %. Of 180 questions to the manuals of six
+    projects, half of them unseen, the first passage answers .51 instead of .49.
+    """
+    kept: list[str] = []
+    for part in parts:
+        before, lead_in = _cut_lead_in(kept[-1], part) if kept else ("", "")
+        whole = lead_in + part
+        stop = len(whole) if len(whole) <= capacity else whole.rfind("\n", 0, capacity) + 1
+        if not lead_in or len(lead_in) > capacity // 2 or stop <= len(lead_in):
+            kept.append(part)
+        else:
+            kept[-1:] = [text for text in (before, whole[:stop], whole[stop:]) if text]
+    return kept
 
 
-def _fenced(fences: list[tuple[int, int]], first: int, last: int) -> int:
-    """Return how many code points of the span are in fenced code."""
-    return sum(stop - start for start, stop in _overlaps(fences, first, last))
-
-
-def _overlaps(fences: list[tuple[int, int]], first: int, last: int) -> Iterator[tuple[int, int]]:
-    """Yield the parts of a span that are in fenced code, as offsets from its start."""
-    near = slice(max(bisect_right(fences, (first, first)) - 1, 0), bisect_right(fences, (last, last)))
-    for start, stop in fences[near]:
-        if max(start, first) < min(stop, last):
-            yield max(start, first) - first, min(stop, last) - first
+def _cut_lead_in(text: str, following: str) -> tuple[str, str]:
+    """Return a text in two: the lead-in at its end, below its heading if that is alone above it, and what is before."""
+    introduces = text.rstrip().endswith((":", "\uff1a"))
+    if not introduces and following.lstrip()[:1] != "|":
+        return text, ""
+    starts = [0, *(match.end() for match in _BLOCK.finditer(text))]
+    start = starts.pop()
+    last = text[start:].strip()
+    if not introduces and (last[:1] == "|" or len(last) > LONGEST_CAPTION):
+        return text, ""
+    if starts and HEADING.fullmatch(text, starts[-1], start):
+        start = starts.pop()
+    return text[:start], text[start:]

@@ -2,7 +2,6 @@
 
 import logging
 import re
-from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime, time
@@ -15,7 +14,6 @@ from localmcp.readers.worker import count_text
 logger = logging.getLogger(__name__)
 
 Markup = Literal["markdown", "plain", "code"]
-
 SourceType = Literal["text", "website", "docs", "qa"]
 
 
@@ -62,22 +60,21 @@ Reader = Callable[[bytes, str], Document]
 """Bytes and a file name (for the suffix and the fallback title) to a document."""
 
 
-_UNSEEN = re.compile("[\xad\u2060]|(?<![\u0e00-\u17ff])\u200b")
-"""Soft hyphens and joints without width, which cut a word in two; Thai to Khmer have them instead of spaces."""
-
-
 def make_document(
     name: str,
     text: str,
     kind: str,
-    markup: Markup,
-    source_type: SourceType,
-    *,
-    title: str = "",
-    metadata: dict[str, Any] | None = None,
-    **places: Any,
+    markup: Markup = "markdown",
+    source_type: SourceType = "docs",
+    **fields: Any,
 ) -> Document:
-    """Return a document that keeps the promises of `Document`; `places`: its other fields.
+    """Return a document that keeps the promises of `Document`.
+
+    Args:
+        name: of the file, which is its title where `fields` has none.
+        text: of code as it is; of other text without what nobody sees.
+        kind: its format.
+        fields: other fields of `Document`; offsets are those of a text that `visible` leaves as it is.
 
     Raises:
         UnreadableDocument: there is no visible character, or more text than the limit.
@@ -85,66 +82,44 @@ def make_document(
     if not text.strip():
         raise UnreadableDocument(f"{name} holds no text.")
     count_text(len(text))
-    if markup != "code" and (unseen := [match.start() for match in _UNSEEN.finditer(text)]):
-        text = _UNSEEN.sub("", text)
-        places = _moved(places, unseen)
-    line = one_line(title) or readable_stem(name)
-    return Document(line, _clean(text), kind, markup, source_type, metadata or {}, **places)
+    text = clean(text if markup == "code" else visible(text))
+    title = one_line(fields.pop("title", "")) or readable_stem(name)
+    if not fields.get("date"):
+        fields["date_from"] = ""
+    return Document(title, text, kind, markup, source_type, **fields)
 
 
-def _moved(places: dict[str, Any], removed: list[int]) -> dict[str, Any]:
-    """Return the offsets of a document as they are without the characters at `removed`."""
-
-    def moved(offset: int) -> int:
-        return offset - bisect_left(removed, offset)
-
-    pairs = {
-        name: tuple((moved(at), value) for at, value in places.get(name, ())) for name in ("row_starts", "headings")
-    }
-    appendix = places.get("appendix")
-    pages = tuple(map(moved, places.get("page_starts", ())))
-    return places | pairs | {"page_starts": pages, "appendix": None if appendix is None else moved(appendix)}
+_UNSEEN = re.compile("[\xad\u2060]|(?<![\u0e00-\u17ff])\u200b")
+"""Soft hyphens and joints without width, which cut a word in two; Thai to Khmer have them instead of spaces."""
 
 
-def make_note(name: str, text: str, kind: str, title: str, metadata: dict[str, Any], date: str) -> Document:
-    """Return a document in Markdown whose date, if it gives one, is in its front matter; raises as `make_document`."""
-    dated = date_fields(date, "front matter")
-    return make_document(name, text, kind, "markdown", "docs", title=title, metadata=metadata, **dated)
+def visible(text: str) -> str:
+    """Return a text without the characters that only cut its words."""
+    return text if text.isascii() else _UNSEEN.sub("", text)
 
 
-def date_fields(date: str, date_from: str) -> dict[str, str]:
-    """Return the fields `date` and `date_from` of a document; none without a date."""
-    return {"date": date, "date_from": date_from} if date else {}
-
-
-def _clean(text: str) -> str:
+def clean(text: str) -> str:
     """NUL and lone surrogates, which SQLite and UTF-8 cannot hold, become U+FFFD: offsets stay as they are."""
     is_clean = text.isascii() and "\0" not in text
     return text if is_clean else re.sub("[\x00\ud800-\udfff]", "\ufffd", text)
 
 
-_NUMBER = re.compile(r"\d+(?:[.:/-]\d+)*")
-_MONTH = re.compile(r"\b(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*\b")
+_CHANGES = re.compile(r"\d+(?:[.:/-]\d+)*|\b(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*\b")
+"""What differs between the headings of a series: numbers and months."""
 
 
 def title_among(headings: Iterable[str]) -> str:
-    """Return the first heading, unless it is one of a series: a release of a changelog, a day of a journal.
-
-    Headings are of one series if they differ in their numbers and months only.
-    """
+    """Return the first heading, unless it is one of a series: a release of a changelog, a day of a journal."""
     following = iter(headings)
     first = next(following, "")
-    shape = _shape(first)
-    is_series = "0" in shape and any(_shape(heading) == shape for heading in following)
+    shape = _CHANGES.sub("0", first)
+    is_series = bool(re.search(r"\d", first)) and any(_CHANGES.sub("0", heading) == shape for heading in following)
     return "" if is_series else first
 
 
-def _shape(heading: str) -> str:
-    return _MONTH.sub("M", _NUMBER.sub("0", heading))
-
-
 def one_line(text: str) -> str:
-    return " ".join(_clean(_UNSEEN.sub("", text[:2000])).split())[:200].strip()
+    """Return the beginning of a text as a title: one line of at most 200 characters."""
+    return " ".join(clean(visible(text[:2000])).split())[:200].strip()
 
 
 def readable_stem(name: str) -> str:
@@ -158,33 +133,37 @@ def readable_stem(name: str) -> str:
 
 
 def json_value(value: Any) -> Any:
+    """Return a value as JSON can hold it: dates as ISO 8601, and what it does not know as text."""
     if isinstance(value, dict):
-        return {_clean(str(key)): json_value(item) for key, item in cast("dict[Any, Any]", value).items()}
+        return {clean(str(key)): json_value(item) for key, item in cast("dict[Any, Any]", value).items()}
     if isinstance(value, list | tuple | set):
         return [json_value(item) for item in cast("Iterable[Any]", value)]
     if isinstance(value, datetime | date | time):
         return value.isoformat()
     if value is None or isinstance(value, bool) or (isinstance(value, int) and value.bit_length() < 64):
         return value
-    return value if isinstance(value, float) and abs(value) < float("inf") else _clean(str(value))
+    return value if isinstance(value, float) and abs(value) < float("inf") else clean(str(value))
 
 
-def join_pages(pages: list[str]) -> tuple[str, tuple[int, ...]]:
+def join_pages(pages: Iterable[str]) -> tuple[str, tuple[int, ...]]:
     """Return the pages with an empty line between them, and the offset at which each begins."""
+    shown = [visible(page) for page in pages]
     starts: list[int] = []
     offset = 0
-    for page in pages:
+    for page in shown:
         starts.append(offset)
         offset += len(page) + 2
-    return "\n\n".join(pages), tuple(starts)
-
-
-def password_protected(name: str) -> UnreadableDocument:
-    return UnreadableDocument(f"{name} is password-protected.", hint="Save a copy without the password and add that.")
+    return "\n\n".join(shown), tuple(starts)
 
 
 def set_fields(**fields: str | None) -> dict[str, Any]:
+    """Return those of the fields that say something, each on one line."""
     return {key: one_line(value) for key, value in fields.items() if value and value.strip()}
+
+
+def password_protected(name: str) -> UnreadableDocument:
+    """Return the error for a file that is encrypted."""
+    return UnreadableDocument(f"{name} is password-protected.", hint="Save a copy without the password and add that.")
 
 
 def failed_member(member: str, reason: LocalMCPError | str, parent: str = "") -> Document:
@@ -205,6 +184,9 @@ def read_member(make: Callable[[], Document], member: str, parent: str = "") -> 
         return failed_member(member, f"It is damaged: {type(error).__name__}: {error}"[:300], parent)
 
 
+_ISO_DATE = re.compile(r"\W?(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d(?::\d\d)?(?:Z|[+-]\d\d:?\d\d)?)(?![\d:]))?")
+
+
 def iso_date(value: Any) -> str:
     """Return a date as ISO 8601 if that is how it begins (`2024-05-03`, `<2024-05-03 Fri>`), else ""."""
     match = _ISO_DATE.match(str(value))
@@ -215,6 +197,3 @@ def iso_date(value: Any) -> str:
         return datetime.fromisoformat(f"{day}T{clock}").isoformat() if clock else date.fromisoformat(day).isoformat()
     except ValueError:
         return ""
-
-
-_ISO_DATE = re.compile(r"\W?(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d(?::\d\d)?(?:Z|[+-]\d\d:?\d\d)?)(?![\d:]))?")

@@ -1,18 +1,20 @@
-"""Reads mail: single messages, mailboxes and their attachments, each as a document."""
+"""Reads mail: single messages, mailboxes and their attachments, each as a document; and pages saved as mail."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
 from email import message_from_bytes, policy
-from email.message import EmailMessage
+from email.errors import MessageError
+from email.header import decode_header, make_header
+from email.message import Message
 from email.utils import parsedate_to_datetime
-from functools import lru_cache, partial
-from typing import Any, BinaryIO, cast
+from functools import partial
+from typing import BinaryIO, cast
 
 from localmcp.errors import UnreadableDocument
 from localmcp.readers.calendars import calendar_text
-from localmcp.readers.document import Document, date_fields, failed_member, make_document, one_line, read_member
+from localmcp.readers.document import Document, failed_member, make_document, one_line, read_member, visible
 from localmcp.readers.encodings import decode_text, page_encoding
 from localmcp.readers.html import html_markdown
 from localmcp.readers.worker import begin_member
@@ -23,27 +25,12 @@ ReadBytes = Callable[[bytes, str], Document]
 SHORT_NOTE, MUCH_MORE = 300, 3
 """Characters of a plain text that may only say that the mail is in HTML, and how many times as long that is."""
 LONGEST_HEADER = 2000
-"""Characters that are read; the parser of the standard library takes quadratic time."""
+"""Characters that are read of one."""
 
-_HEADER_LINE = rb"[!-9;-~]+:[^\n]*\n(?:[ \t][^\n]*\n)*"
-_MAIL_START = re.compile(rb"(?:%s){3,}" % _HEADER_LINE)
+_MAIL_START = re.compile(rb"(?:[!-9;-~]+:[^\n]*\n(?:[ \t][^\n]*\n)*){3,}")
 _MAIL_MARKS = re.compile(rb"(?im)^(?:message-id|received|mime-version|return-path|delivered-to):")
 _MAILBOX_START = re.compile(rb"From \S+ [^\n]*\d{4}[^\n]*\r?\n")
 _ESCAPED_FROM = re.compile(rb"(?m)^>(>*From )")
-
-
-@lru_cache(maxsize=256)
-def _header_value(name: str, value: str) -> Any:
-    """Return a header as the standard library parses it, which asks for the same one 17 times a part."""
-    try:
-        return policy.default.header_fetch_parse(name, value)
-    except Exception:  # Broken headers make the parser raise anything; as they are, they still say something.
-        return value
-
-
-class _Policy(policy.EmailPolicy):
-    def header_fetch_parse(self, name: str, value: str) -> Any:
-        return _header_value(name, value[:LONGEST_HEADER])
 
 
 def looks_like_mail(head: bytes) -> bool:
@@ -58,12 +45,7 @@ def looks_like_mailbox(head: bytes) -> bool:
     return bool(separator and _MAIL_START.match(head, separator.end()))
 
 
-def read_mail(data: bytes, name: str, read: ReadBytes) -> Iterator[Document]:
-    """Yield a message and its attachments; attachments name their message as the parent."""
-    yield from _read_message(data, name, "", read)
-
-
-def read_mailbox(file: BinaryIO, name: str, read: ReadBytes, *, max_bytes: int) -> Iterator[Document]:
+def read_mailbox(file: BinaryIO, name: str, read: ReadBytes, max_bytes: int) -> Iterator[Document]:
     """Yield the messages of a mailbox with their attachments, without holding more than one of them."""
     members = set[str]()
     for offset, data in _split_mailbox(file, max_bytes):
@@ -74,7 +56,7 @@ def read_mailbox(file: BinaryIO, name: str, read: ReadBytes, *, max_bytes: int) 
         if data is None:
             yield failed_member(f"message at {offset:,}", f"It is larger than {max_bytes // 1_000_000} MB.")
         else:
-            yield from _read_message(data, name, member, read)
+            yield from read_mail(data, name, read, member)
 
 
 def _split_mailbox(file: BinaryIO, max_bytes: int) -> Iterator[tuple[int, bytes | None]]:
@@ -96,14 +78,13 @@ def _split_mailbox(file: BinaryIO, max_bytes: int) -> Iterator[tuple[int, bytes 
         yield offset, b"".join(lines) if size <= max_bytes else None
 
 
-def _read_message(data: bytes, name: str, member: str, read: ReadBytes) -> Iterator[Document]:
-    """Yield a message and what is attached to it."""
+def read_mail(data: bytes, name: str, read: ReadBytes, member: str = "") -> Iterator[Document]:
+    """Yield a message and its attachments, which name their message as the parent; `member`: its name in a mailbox."""
     begin_member(member or name)
-    separator = _MAILBOX_START.match(data)
-    if separator:
+    if separator := _MAILBOX_START.match(data):
         data = _ESCAPED_FROM.sub(rb"\1", data[separator.end() :])
     try:
-        message = cast(EmailMessage, message_from_bytes(data, policy=_Policy()))
+        message = message_from_bytes(data, policy=policy.compat32)
         attachments = list(_attachments(message))
     except RecursionError:
         yield failed_member(member or name, "Its parts are nested too deeply.")
@@ -115,55 +96,54 @@ def _read_message(data: bytes, name: str, member: str, read: ReadBytes) -> Itera
         yield read_member(partial(_read_attachment, part, title, read), path, member)
 
 
-def _read_attachment(part: EmailMessage, title: str, read: ReadBytes) -> Document:
+def _read_attachment(part: Message, title: str, read: ReadBytes) -> Document:
     """Return the document in an attachment; what is attached to an attached mail is among the attachments already."""
     if part.get_content_type() != "message/rfc822":
-        return read(cast(bytes, part.get_payload(decode=True)) or b"", title)
-    inner = next(iter(part.iter_parts()), None)
+        return read(_payload(part), title)
+    inner = next(iter(_parts(part)), None)
     if inner is None:
         raise UnreadableDocument("It is empty.")
-    return _message_document(cast(EmailMessage, inner), title, [])
+    return _message_document(inner, title, [])
 
 
-def _attachments(message: EmailMessage) -> Iterator[tuple[str, EmailMessage]]:
+def _parts(part: Message) -> list[Message]:
+    return cast("list[Message]", part.get_payload()) if part.is_multipart() else []
+
+
+def _payload(part: Message) -> bytes:
+    return cast("bytes | None", part.get_payload(decode=True)) or b""
+
+
+def _attachments(message: Message) -> Iterator[tuple[str, Message]]:
     """Yield (unique file name, part) of what is attached; pictures shown inside the text are not."""
     names: dict[str, int] = {}
     for part in message.walk():
         # The parts of an attached message belong to it.
-        if (part.is_multipart() and part.get_content_type() != "message/rfc822") or not (
-            name := _attachment_name(part)
-        ):
-            continue
-        names[name] = names.get(name, 0) + 1
-        yield (name if names[name] == 1 else f"{names[name]}-{name}"), part
+        is_container = part.is_multipart() and part.get_content_type() != "message/rfc822"
+        if name := "" if is_container else _attachment_name(part):
+            names[name] = names.get(name, 0) + 1
+            yield (name if names[name] == 1 else f"{names[name]}-{name}"), part
 
 
-def _attachment_name(part: EmailMessage) -> str:
+def _attachment_name(part: Message) -> str:
     """Return the file name of an attachment; "" for the text of the mail and for pictures in it."""
-    if part.get_content_type() == "message/rfc822":
-        return one_line(_filename(part)) or "forwarded.eml"
-    if part.get_content_maintype() == "image" and part["content-id"] and part.get_content_disposition() != "attachment":
+    kind, is_attached = part.get_content_type(), part.get_content_disposition() == "attachment"
+    name = _decoded(part.get_filename() or "").replace("/", "_")
+    if kind == "message/rfc822":
+        return name or "forwarded.eml"
+    if kind.startswith("image/") and part["content-id"] and not is_attached:
         return ""
-    name = one_line(_filename(part)).replace("/", "_")
-    if name or part.get_content_disposition() != "attachment":
-        return name
-    return "attachment" + {"text/plain": ".txt", "text/html": ".html"}.get(part.get_content_type(), ".bin")
-
-
-def _filename(part: EmailMessage) -> str:
-    try:
-        return part.get_filename() or ""
-    except Exception:
-        return ""
+    ending = {"text/plain": ".txt", "text/html": ".html"}.get(kind, ".bin")
+    return name or ("attachment" + ending if is_attached else "")
 
 
 # ---------------------------------------------------------------- one message
 
 
-def _message_document(message: EmailMessage, name: str, attachments: list[str]) -> Document:
+def _message_document(message: Message, name: str, attachments: list[str]) -> Document:
     if message.get_content_type() in ("multipart/encrypted", "application/pkcs7-mime", "application/x-pkcs7-mime"):
         raise UnreadableDocument("It is encrypted.", hint="Save a decrypted copy and add that.")
-    fields = {key: _header(message, key) for key in ("subject", "from", "to", "cc", "date", "message-id")}
+    fields = {key: header_text(message, key) for key in ("subject", "from", "to", "cc", "date", "message-id")}
     if not any(fields.values()):
         raise UnreadableDocument(f"{name} holds no mail.")
     date = mail_date(fields["date"])
@@ -172,26 +152,40 @@ def _message_document(message: EmailMessage, name: str, attachments: list[str]) 
         "messageId": fields["message-id"].strip("<>"),
         "attachments": attachments,
     }
-    own, repeated = split_quotes(_body(message))
+    own, repeated = split_quotes(visible(_body(message)))
     top = "\n".join(f"{key.capitalize()}: {fields[key]}" for key in ("from", "to", "cc", "date") if fields[key])
     if attachments:
         top += f"\nAttachments: {', '.join(attachments)}"
     text = f"{top.strip()}\n\n{own}".strip()
-    appendix = len(text) if repeated else None
-    text += f"\n\n{repeated}" if repeated else ""
-    metadata = {key: value for key, value in values.items() if value}
-    places: dict[str, Any] = {"appendix": appendix, **date_fields(date, "mail header")}
-    title = fields["subject"] or "(no subject)"
-    return make_document(name, text, "mail", "plain", "text", title=title, metadata=metadata, **places)
+    return make_document(
+        name,
+        f"{text}\n\n{repeated}" if repeated else text,
+        "mail",
+        "plain",
+        "text",
+        title=fields["subject"] or "(no subject)",
+        metadata={key: value for key, value in values.items() if value},
+        appendix=len(text) if repeated else None,
+        date=date,
+        date_from="mail header",
+    )
 
 
-def _header(message: EmailMessage, key: str) -> str:
-    raw = next((str(value) for name, value in message.raw_items() if name.lower() == key), "")
+def header_text(message: Message, key: str) -> str:
+    """Return a header as people read it, "" where there is none."""
+    return _decoded(next((str(value) for name, value in message.raw_items() if name.lower() == key), ""))
+
+
+def _decoded(value: str) -> str:
+    """Return a header without its encoding; a broken one as it is, for it still says something."""
+    value = value[:LONGEST_HEADER]
     try:
-        raw.encode()
+        value.encode()
+        return one_line(str(make_header(decode_header(value))) if "=?" in value else value)
     except UnicodeEncodeError:  # Bytes that no encoding was declared for.
-        return one_line(decode_text(raw.encode("ascii", "surrogateescape"))[0])
-    return one_line(str(message[key] or ""))
+        return one_line(decode_text(value.encode("ascii", "surrogateescape"))[0])
+    except (LookupError, ValueError, MessageError):
+        return one_line(value)
 
 
 def mail_date(value: str) -> str:
@@ -202,67 +196,53 @@ def mail_date(value: str) -> str:
         return ""
 
 
-def _body(message: EmailMessage) -> str:
+def _body(message: Message) -> str:
     """Return the text of a mail: all parts of it that are text, each in its plainest form, without attachments."""
     text = _part_text(message)
     if text.strip():
         return text
     # A part that has the name of a file is an attachment, unless there is no other text.
-    named = cast(EmailMessage | None, message.get_body(("plain", "html")))
-    return _readable_text(named) if named else text
+    kinds = ("text/plain", "text/html")
+    named = (_readable(part) for kind in kinds for part in message.walk() if part.get_content_type() == kind)
+    return next(named, text)
 
 
-def _part_text(part: EmailMessage) -> str:
-    if part.get_content_type() == "multipart/alternative" and part.is_multipart():
-        options = sorted(cast(Iterator[EmailMessage], part.iter_parts()), key=_plainness)
-        texts = filter(str.strip, (_part_text(option) for option in options))
+def _part_text(part: Message) -> str:
+    kind = part.get_content_type()
+    if kind == "multipart/alternative" and part.is_multipart():
+        texts = filter(str.strip, map(_part_text, sorted(_parts(part), key=_plainness)))
         plainest = next(texts, "")
         richer = next(texts, "") if len(plainest) < SHORT_NOTE else ""
         return f"{plainest}\n\n{richer}" if len(richer) > MUCH_MORE * len(plainest) else plainest
-    if part.get_content_maintype() == "multipart" and part.is_multipart():
-        return _join_parts(_part_text(inner) for inner in cast(Iterator[EmailMessage], part.iter_parts()))
+    if kind.startswith("multipart/") and part.is_multipart():
+        texts, joined = list[str](), ""
+        for text in map(_part_text, _parts(part)):
+            # One that only repeats, as HTML beside the same plain text, is left out.
+            words = " ".join(text.split())
+            if words not in joined:
+                texts.append(text.strip("\n"))
+                joined += f" {words}"
+        return "\n\n".join(texts)
     # Without its boundary, a message of several parts is one text.
-    if part.get_content_maintype() not in ("text", "multipart") or _attachment_name(part):
-        return ""
-    return _readable_text(part)
+    is_text = kind.startswith(("text/", "multipart/")) and not _attachment_name(part)
+    return _readable(part) if is_text else ""
 
 
-def _plainness(part: EmailMessage) -> int:
-    kind = part.get_content_type()
-    return 0 if kind == "text/plain" else 2 if kind == "text/calendar" else 1
+def _plainness(part: Message) -> int:
+    return {"text/plain": 0, "text/calendar": 2}.get(part.get_content_type(), 1)
 
 
-def _join_parts(texts: Iterator[str]) -> str:
-    """Join the parts that say something; one that only repeats, as HTML beside the same plain text, is left out."""
-    parts, joined = list[str](), ""
-    for text in texts:
-        words = " ".join(text.split())
-        if words not in joined:
-            parts.append(text.strip("\n"))
-            joined += f" {words}"
-    return "\n\n".join(parts)
-
-
-def _readable_text(part: EmailMessage) -> str:
-    text, kind = _decoded(part), part.get_content_type()
-    if kind == "text/html":
-        return html_markdown(text)
-    return calendar_text(text) if kind == "text/calendar" else text
-
-
-def _decoded(part: Any) -> str:
-    payload = part.get_payload(decode=True) or b""
-    charset = part.get_content_charset("us-ascii")
-    if charset in _SEVEN_BITS:
+def _readable(part: Message) -> str:
+    payload, kind = _payload(part), part.get_content_type()
+    charset = str(part.get_content_charset("us-ascii"))
+    if charset in ("utf-7", "hz-gb-2312", "iso-2022-kr", "iso-2022-jp"):
+        # Seven bits are valid UTF-8, so that these count only where they are named.
         text = payload.decode(charset, "replace")
     else:
         # Mails that name no encoding, or ASCII, may be in any.
         text = decode_text(payload, None if charset in ("ascii", "us-ascii") else page_encoding(charset))[0]
-    return text.replace("\r\n", "\n")
-
-
-_SEVEN_BITS = ("utf-7", "hz-gb-2312", "iso-2022-kr")
-"""Encodings whose bytes are valid UTF-8, so that they count only where they are named."""
+    text = text.replace("\r\n", "\n")
+    return html_markdown(text) if kind == "text/html" else calendar_text(text) if kind == "text/calendar" else text
 
 
 _QUOTE_INTRODUCTION = re.compile(

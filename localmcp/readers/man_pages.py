@@ -2,25 +2,21 @@
 
 import re
 
-from localmcp.readers.document import Document, iso_date, make_note
+from localmcp.readers.document import Document, iso_date, make_document
 from localmcp.readers.encodings import HEAD, decode_text
 
 _TITLE = re.compile(r"(?m)^\.(?:TH|Dt)[ \t]+(.+)")
 _REQUEST = re.compile(r"[.'][ \t]*([^\s\\\"]*)[ \t]*(.*)")
-_PRINTED_IF = re.compile(r"^\.if[ \t]+(?:n|!t|!'po4a'hide')[ \t]+(?!\\\{)")
-"""Conditions that are true on a terminal."""
 _ARGUMENT = re.compile(r'"([^"]*)"?|(\S+)')
 _HEADINGS = {"SH": "## ", "Sh": "## ", "SS": "### ", "Ss": "### "}
-_LITERAL = {"nf": True, "EX": True, "Vb": True, "Bd": True, "fi": False, "EE": False, "Ve": False, "Ed": False}
+_LITERAL = {"nf": True, "EX": True, "Bd": True, "Vb": True, "fi": False, "EE": False, "Ed": False, "Ve": False}
 _WITHOUT_WORDS = "PP LP P TP TQ HP RS RE PD IX TS TE Bl El Os Dd Sm LINKSTYLE".split()
 _TOUCHING = ("BR", "RB", "BI", "IB", "IR", "RI")
-_CALLED = re.compile(r"\b(?:Ar|Cm|Dv|Em|Ev|Fa|Fn|Ic|It|Li|Nm|No|Ns|Oc|Oo|Op|Pa|Pf|Pq|Ql|Qq|Sm|Sq|Sy|Va|Xr)\b[ ]?")
-"""Macros of BSD's pages that are called behind others, as in `.Op Fl b Ar address`."""
 _SIGNS = {
     **{"bu": "•", "em": "—", "en": "–", "hy": "-", "mi": "-", "aq": "'", "cq": "’", "oq": "‘", "lq": "“", "rq": "”"},
-    **{"dq": '"', "ga": "`", "ha": "^", "ti": "~", "rs": "\\", "sl": "/", "at": "@", "co": "©", "de": "°", "Aq": "'"},
-    **{"mc": "µ", "+-": "±", "->": "→", "<-": "←", "C`": '"', "C'": '"', 'L"': "“", 'R"': "”", "``": "“", "''": "”"},
-    **{"e": "\\", "\\": "\\", "-": "-", " ": " ", "~": " ", "0": " ", "t": "\t", "'": "'", "`": "`", ".": "."},
+    **{"dq": '"', "ga": "`", "ha": "^", "ti": "~", "rs": "\\", "Aq": "'", "e": "\\", "\\": "\\", "t": "\t", "0": " "},
+    **{"C`": '"', "C'": '"', 'L"': "“", 'R"': "”", "``": "“", "''": "”", "->": "→", "<-": "←", "co": "©", "~": " "},
+    **{sign: sign for sign in "- '`."},
 }
 _ESCAPE = re.compile(
     r"\\(?:\".*|[fmnFgkMVY](?:\(..|\[[^\]\n]*\]|.)|s[-+]?\d{1,2}|[hvwXZDlLboS]'[^'\n]*'|\*?(?:\((..)|\[([^\]\n]*)\])|\*?(.)|$)"
@@ -28,6 +24,7 @@ _ESCAPE = re.compile(
 
 
 def looks_like_man_page(data: bytes) -> bool:
+    """Return whether a file has the title of a manual page."""
     return re.search(rb"(?m)^\.(?:TH|Dt)[ \t]", data[:HEAD]) is not None
 
 
@@ -36,14 +33,14 @@ def read_man_page(data: bytes, name: str) -> Document:
     text, metadata = decode_text(data)
     text = text.replace("\r\n", "\n")
     title = [*_arguments(title[1] if (title := _TITLE.search(text)) else name), "", "", ""]
-    program = title[0].lower() if title[0].isupper() else title[0]
-    named = f"{program}({title[1]})"
+    named = f"{title[0].lower() if title[0].isupper() else title[0]}({title[1]})"
     lines: list[str] = []
     heading, literal, defined = "", False, False
     for line in text.split("\n"):
-        request = _REQUEST.fullmatch(line := _PRINTED_IF.sub("", line))
+        request = _REQUEST.fullmatch(line)
         macro, arguments = (request[1], request[2]) if request else ("", line)
-        words = "" if defined else _words(macro, arguments, program) if request else _plain(line)
+        words = "" if defined else _words(macro, arguments) if request else _plain(line)
+        # What a macro is defined as, and the other branch of a condition, are not printed.
         opens = macro in ("de", "de1", "am", "ig") or (macro == "el" and "\\{" in arguments)
         defined = opens or (defined and macro != "." and not arguments.startswith("\\}"))
         literal, heading = _LITERAL.get(macro, literal), _HEADINGS.get(macro, heading)
@@ -54,21 +51,25 @@ def read_man_page(data: bytes, name: str) -> Document:
             is_indented = not heading and (literal or words.lstrip()[:1] == "#" or not words.strip("-= "))
             words, heading = heading + ("    " if is_indented else "") + words, ""
         lines.append(words)
-    return make_note(name, "\n".join(lines), "man page", named, metadata, iso_date(title[2]))
+    return make_document(
+        name,
+        "\n".join(lines),
+        "man page",
+        title=named,
+        metadata=metadata,
+        date=iso_date(title[2]),
+        date_from="front matter",
+    )
 
 
-def _words(macro: str, argument_text: str, program: str) -> str:
+def _words(macro: str, argument_text: str) -> str:
     """Return what a request prints: its arguments; nothing of one that only places or defines."""
     if macro.islower() or not macro.isalpha() or macro in (*_WITHOUT_WORDS, *_LITERAL):
         return ""
     arguments = _arguments(argument_text)
     if macro == "IP":
         return arguments[0] if arguments else ""
-    words = ("" if macro in _TOUCHING else " ").join(arguments)
-    if macro[1:].islower():
-        words = {"Nm": words or program, "Fl": f"Fl {words}", "Nd": f"- {words}", "Op": f"[{words}]"}.get(macro, words)
-        return _CALLED.sub("", re.sub(r"\bFl ?", "-", words))
-    return words
+    return ("" if macro in _TOUCHING else " ").join(arguments)
 
 
 def _arguments(argument_text: str) -> list[str]:

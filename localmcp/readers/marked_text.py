@@ -12,70 +12,46 @@ from typing import cast
 from striprtf.striprtf import rtf_to_text  # pyright: ignore[reportUnknownVariableType]
 
 from localmcp.errors import UnreadableDocument
-from localmcp.readers.document import Document, Reader, iso_date, make_note
+from localmcp.readers.document import Document, iso_date, make_document
 from localmcp.readers.encodings import decode_text
 from localmcp.readers.markdown import first_heading
 from localmcp.readers.office import office_document, read_docx, read_pptx
+from localmcp.readers.packages import suffix_of
 
 CONVERT_SECONDS = 60
-_BORDER = re.compile(r"(?:={4,}|\*{4,}|_{4,}|--)[ \t]*")
-"""It would make a heading of the line above it."""
+_KINDS = {".org": "org", ".adoc": "asciidoc", ".asciidoc": "asciidoc", ".tex": "latex", ".ltx": "latex"}
+HEADED = frozenset(_KINDS)
+"""Suffixes of text that `read_headed` reads."""
 _LATEX_LEVELS = ("part", "chapter", "section", "subsection", "subsubsection", "paragraph")
-_HEADINGS = {
-    "org": re.compile(r"(\*{1,6})[ \t]+(.*?)(?:[ \t]+:[\w@:]+:)?[ \t]*"),
-    "asciidoc": re.compile(r"(={1,6})[ \t]+(\S.*)"),
-    "latex": re.compile(rf"[ \t]*\\({'|'.join(_LATEX_LEVELS)})\*?\{{(.*)\}}.*"),
-}
-_FIELDS = {
-    "org": re.compile(r"(?im)^#\+(title|author|date):[ \t]*(.+)$"),
-    "asciidoc": re.compile(r"(?m)^:(author|revdate|date):[ \t]*(.+)$"),
-    "latex": re.compile(r"\\(title|author|date)\{([^{}]*)\}"),
-}
-_FENCES = {
-    "org": re.compile(r"[ \t]*#\+(?:begin|end)_(?:src|example)\b.*", re.I),
-    "asciidoc": re.compile(r"(?:-{4,}|\.{4,})[ \t]*"),
-    "latex": re.compile(r"[ \t]*\\(?:begin|end)\{(?:verbatim|lstlisting|minted)\}.*"),
-}
+_HEADING = re.compile(
+    rf"(?m)^(?:(\*{{1,6}})[ \t]+(.*?)(?:[ \t]+:[\w@:]+:)?[ \t]*|(={{1,6}})[ \t]+(\S.*)"
+    rf"|[ \t]*\\({'|'.join(_LATEX_LEVELS)})\*?\{{(.*)\}}.*)$"
+)
+_FIELD = re.compile(r"(?im)^(?:#\+(title|date):[ \t]*(.+)|\\(title|date)\{([^{}]*)\}.*|:(revdate):[ \t]*(.+))$")
+_FENCE = re.compile(
+    r"(?im)^[ \t]*(?:#\+(?:begin|end)_(?:src|example)\b.*|\\(?:begin|end)\{(?:verbatim|lstlisting)\}.*)$"
+)
 
 
-def headed_reader(kind: str) -> Reader:
-    """Return a reader that makes headings and listings of a kind of markup those of Markdown, line by line."""
+def read_headed(data: bytes, name: str) -> Document:
+    """Return text of Org, AsciiDoc or LaTeX line by line, its headings and listings as those of Markdown."""
+    text, metadata = decode_text(data)
+    kind = _KINDS[suffix_of(name)]
+    found = (pair for groups in reversed(_FIELD.findall(text)) for pair in zip(groups[::2], groups[1::2], strict=True))
+    fields = {key.lower(): value.strip() for key, value in found if key}
+    text = text.replace("\r\n", "\n")
+    # AsciiDoc has these rows around blocks; below a line they would make it a heading.
+    text = re.sub(r"(?m)^(?:-{4,}|\.{4,})[ \t]*$", "```", text) if kind == "asciidoc" else _FENCE.sub("```", text)
 
-    def reader(data: bytes, name: str) -> Document:
-        text, metadata = decode_text(data)
-        lines: list[str] = []
-        in_code = False
-        for line in text.replace("\r\n", "\n").split("\n"):
-            if not in_code and (level := _underlined(lines, line)):
-                lines[-1:] = [f"{'#' * level} {lines[-1]}", ""]
-            elif _FENCES[kind].fullmatch(line):
-                in_code = not in_code
-                lines.append("```")
-            elif not in_code and _BORDER.fullmatch(line):
-                lines.append("")
-            elif not in_code and (heading := _HEADINGS[kind].fullmatch(line)):
-                mark = heading[1]
-                level = _LATEX_LEVELS.index(mark) if mark in _LATEX_LEVELS else len(mark)
-                lines.append(f"{'#' * max(level, 1)} {heading[2]}")
-            else:
-                lines.append(line)
-        fields = {key.lower(): value.strip() for key, value in reversed(_FIELDS[kind].findall(text))}
-        metadata |= {"author": fields["author"]} if fields.get("author") else {}
-        written = "\n".join(lines)
-        title = fields.get("title") or first_heading(written[:10_000])
-        return make_note(
-            name, written, kind, title, metadata, iso_date(fields.get("date") or fields.get("revdate", ""))
-        )
+    def heading(match: re.Match[str]) -> str:
+        marks, words = match[1] or match[3], match[2] or match[4] or match[6] or ""
+        level = len(marks) if marks else max(_LATEX_LEVELS.index(match[5]), 1)
+        return f"{'#' * level} {words}"
 
-    return reader
-
-
-def _underlined(lines: list[str], row: str) -> int:
-    """Return the level of the title that a row underlines, which is about as long; 0 if it underlines none."""
-    above, title = ("", "", *lines)[-2:]
-    is_row = re.fullmatch(r"([=\-~^+])\1{2,}[ \t]*", row) and abs(len(title.rstrip()) - len(row.rstrip())) <= 2
-    is_title = re.match(r"(?![.\[#]).*\w", title) and (not above.strip() or above.startswith("["))
-    return "=-~^+".index(row[0]) + 1 if is_row and is_title else 0
+    text = "```".join(part if at % 2 else _HEADING.sub(heading, part) for at, part in enumerate(text.split("```")))
+    title = fields.get("title") or first_heading(text[:10_000])
+    date = iso_date(fields.get("date") or fields.get("revdate", ""))
+    return make_document(name, text, kind, title=title, metadata=metadata, date=date, date_from="front matter")
 
 
 def read_rtf(data: bytes, name: str) -> Document:
@@ -100,14 +76,14 @@ def read_old_office(data: bytes, name: str) -> Document:
     Raises:
         UnreadableDocument: neither is installed, or it cannot convert the file in a minute.
     """
-    suffix = Path(name).suffix.lower()
+    suffix = suffix_of(name)
     program = old_office_program(suffix)
     if not program:
         raise UnreadableDocument(f"{name} is an old Office file.", hint="Install LibreOffice, or save it as .docx.")
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / f"file{suffix}"
         source.write_bytes(data)
-        target = source.with_suffix({".doc": ".docx", ".ppt": ".pptx"}[suffix])
+        target = source.with_suffix(f"{suffix}x")
         profile = f"-env:UserInstallation={(Path(folder) / 'profile').as_uri()}"
         convert = [program, profile, "--headless", "--convert-to", target.suffix[1:], "--outdir", folder, str(source)]
         command = [program, str(source)] if program.endswith("antiword") else convert

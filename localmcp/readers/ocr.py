@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import shutil
 from contextlib import closing
-from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -43,8 +42,9 @@ def read_picture(data: bytes, name: str) -> Document:
     Raises:
         ScannedDocument: always, unless the file is damaged.
     """
-    with closing(_open_pages(name, data)) as pages:
-        raise scanned(name, pages.count)
+    source, count = _open_pages(name, data)
+    with closing(source):
+        raise scanned(name, count)
 
 
 def read_scan(data: bytes, name: str, digest: str = "") -> Document:
@@ -58,71 +58,61 @@ def read_scan(data: bytes, name: str, digest: str = "") -> Document:
     """
     texts: list[str] = []
     confidences: dict[str, float] = {}
-    error = None
-    with closing(_open_pages(name, data)) as pages:
+    failure = None
+    source, count = _open_pages(name, data)
+    with closing(source):
         if not installed_engine():
-            raise scanned(name, pages.count)
-        for page in range(1, pages.count + 1):
+            raise scanned(name, count)
+        for page in range(count):
             try:
-                text, confidence = _page_text(_recognize(pages.picture(page)))
-            except UnreadableDocument as failure:
-                text, confidence, error = "", 0.0, failure
+                text, confidence = _recognize(_picture(source, page, is_pdf=data.startswith(b"%PDF-")))
+            except UnreadableDocument as error:
+                text, confidence, failure = "", 0.0, error
             is_text = bool(text) and confidence >= LEAST_CONFIDENCE
             texts.append(text if is_text else "")
             if is_text:
-                confidences[str(page)] = round(confidence, 3)
+                confidences[str(page + 1)] = round(confidence, 3)
             # Else each page adds 50 to 100 MB that hold nothing.
             return_freed_memory()
     if not confidences:
-        raise error or ScannedDocument(f"no text was recognized on its {len(texts)} pages")
+        raise failure or ScannedDocument(f"no text was recognized on its {count} pages")
     joined, starts = join_pages(texts)
     kind = suffix_of(name).lstrip(".") or "scan"
-    metadata = {"pages": len(texts), "ocr": {"engine": installed_engine(), "pages": confidences, "of": digest}}
-    return make_document(name, joined, kind, "plain", "docs", metadata=metadata, page_starts=starts)
+    metadata = {"pages": count, "ocr": {"engine": installed_engine(), "pages": confidences, "of": digest}}
+    return make_document(name, joined, kind, "plain", metadata=metadata, page_starts=starts)
 
 
-@dataclass(slots=True)
-class _Pages:
-    """The pages of a PDF or a picture."""
-
-    source: Any
-    count: int
-    is_pdf: bool
-
-    def picture(self, page: int) -> Any:
-        """Return a page as an RGB picture of Pillow."""
-        if self.is_pdf:
-            with closing(self.source[page - 1]) as sheet:
-                longest = max(*sheet.get_size(), 1)
-                scale = min(DOTS_PER_INCH / 72, LONGEST_SIDE / longest)
-                return sheet.render(scale=scale).to_pil().convert("RGB")
-        self.source.seek(page - 1)
-        picture = import_module("PIL.ImageOps").exif_transpose(self.source)
-        if picture.has_transparency_data:
-            # What is transparent may be black, as the text is.
-            layer, picture = picture.convert("RGBA"), import_module("PIL.Image").new("RGB", picture.size, "white")
-            picture.paste(layer, mask=layer)
-        picture = picture.convert("RGB")
-        picture.thumbnail((LONGEST_SIDE, LONGEST_SIDE))
-        return picture
-
-    def close(self) -> None:
-        self.source.close()
-
-
-def _open_pages(name: str, data: bytes) -> _Pages:
+def _open_pages(name: str, data: bytes) -> tuple[Any, int]:
+    """Return an open PDF or picture, and its number of pages."""
     try:
         if data.startswith(b"%PDF-"):
             pdf = import_module("pypdfium2").PdfDocument(data)
-            return _Pages(pdf, len(pdf), True)
+            return pdf, len(pdf)
         picture = import_module("PIL.Image").open(io.BytesIO(data))
-        return _Pages(picture, getattr(picture, "n_frames", 1), False)
+        return picture, getattr(picture, "n_frames", 1)
     except Exception as error:  # Both libraries raise anything on a broken file.
         raise UnreadableDocument(f"{name} is damaged: {type(error).__name__}.") from error
 
 
-def _recognize(picture: Any) -> str:
-    """Return the table of the words that tesseract sees, in the order in which it reads them."""
+def _picture(source: Any, page: int, *, is_pdf: bool) -> Any:
+    """Return a page, from 0, as an RGB picture of Pillow."""
+    if is_pdf:
+        with closing(source[page]) as sheet:
+            scale = min(DOTS_PER_INCH / 72, LONGEST_SIDE / max(*sheet.get_size(), 1))
+            return sheet.render(scale=scale).to_pil().convert("RGB")
+    source.seek(page)
+    picture = import_module("PIL.ImageOps").exif_transpose(source)
+    if picture.has_transparency_data:
+        # What is transparent may be black, as the text is.
+        layer, picture = picture.convert("RGBA"), import_module("PIL.Image").new("RGB", picture.size, "white")
+        picture.paste(layer, mask=layer)
+    picture = picture.convert("RGB")
+    picture.thumbnail((LONGEST_SIDE, LONGEST_SIDE))
+    return picture
+
+
+def _recognize(picture: Any) -> tuple[str, float]:
+    """Return the text of a page, its blocks parted by an empty line, and how sure it is, weighted by length: 0..1."""
     import subprocess  # 8 ms, of which the readers need none
 
     buffer = io.BytesIO()
@@ -132,7 +122,16 @@ def _recognize(picture: Any) -> str:
         done = subprocess.run(command, input=buffer.getvalue(), capture_output=True, timeout=120, check=True)
     except (OSError, subprocess.SubprocessError) as error:
         raise UnreadableDocument(f"tesseract failed: {error}"[:300]) from error
-    return done.stdout.decode("utf-8", "replace")
+    blocks: dict[str, dict[tuple[str, ...], list[str]]] = {}
+    weight = certain = 0.0
+    for row in done.stdout.decode("utf-8", "replace").split("\n")[1:]:
+        cells = row.split("\t")
+        if len(cells) == 12 and cells[0] == "5" and (word := cells[11].strip()):
+            blocks.setdefault(cells[2], {}).setdefault(tuple(cells[3:5]), []).append(word)
+            weight += len(word)
+            certain += len(word) * max(float(cells[10]), 0) / 100
+    text = "\n\n".join("\n".join(map(" ".join, lines.values())) for lines in blocks.values())
+    return text, certain / weight if weight else 1.0
 
 
 @cache
@@ -143,17 +142,3 @@ def _languages() -> str:
     listed = subprocess.run(["tesseract", "--list-langs"], capture_output=True, text=True, timeout=30, check=False)
     names = [name for name in listed.stdout.split("\n")[1:] if name and name not in ("osd", "equ")]
     return "+".join(sorted(names, key=lambda name: name != "eng")[:5]) or "eng"
-
-
-def _page_text(table: str) -> tuple[str, float]:
-    """Return the text of a page, its blocks parted by an empty line, and how sure it is, weighted by length: 0..1."""
-    blocks: dict[str, dict[tuple[str, ...], list[str]]] = {}
-    weight = certain = 0.0
-    for row in table.split("\n")[1:]:
-        cells = row.split("\t")
-        if len(cells) == 12 and cells[0] == "5" and (word := cells[11].strip()):
-            blocks.setdefault(cells[2], {}).setdefault(tuple(cells[3:5]), []).append(word)
-            weight += len(word)
-            certain += len(word) * max(float(cells[10]), 0) / 100
-    text = "\n\n".join("\n".join(map(" ".join, lines.values())) for lines in blocks.values())
-    return text, certain / weight if weight else 1.0

@@ -9,7 +9,7 @@ from typing import Any
 from xml.etree.ElementTree import Element
 
 from localmcp.errors import UnreadableDocument
-from localmcp.readers.document import Document, date_fields, join_pages, make_document, one_line, set_fields
+from localmcp.readers.document import Document, join_pages, make_document, one_line, set_fields
 from localmcp.readers.markdown import RAISED, first_heading, pipe_table
 from localmcp.readers.packages import Package, attribute, elements, local
 
@@ -21,21 +21,18 @@ _REPEATED = ("sldNum", "dt", "ftr", "hdr", "sldImg")
 """Placeholders that every slide repeats."""
 
 
-def office_document(
-    name: str, kind: str, text: str, properties: dict[str, str], *, title: str = "", **fields: Any
-) -> Document:
-    """Return the document with its properties; `title`: where they have none, else the first heading."""
-    named = properties.get("title") or title or first_heading(text[:10_000])
+def office_document(name: str, kind: str, text: str, properties: dict[str, str], **fields: Any) -> Document:
+    """Return the document with its properties; its title is theirs, or that of `fields`, else the first heading."""
+    title = properties.get("title") or fields.pop("title", "") or first_heading(text[:10_000])
     # The last change may be one of the template, before the document was made.
     date = max(properties.get("modified", ""), properties.get("created", ""))
-    metadata = set_fields(author=properties.get("creator"), created=properties.get("created"))
-    fields["metadata"] = metadata | fields.get("metadata", {})
-    return make_document(
-        name, text, kind, "markdown", "docs", title=named, **date_fields(date, "document properties"), **fields
+    fields["metadata"] = set_fields(author=properties.get("creator"), created=properties.get("created")) | fields.get(
+        "metadata", {}
     )
+    return make_document(name, text, kind, title=title, date=date, date_from="document properties", **fields)
 
 
-def join_blocks(blocks: Iterable[str]) -> str:
+def _join_blocks(blocks: Iterable[str]) -> str:
     """Return blocks with an empty line between them, but none between the items of a list."""
     pieces: list[str] = []
     in_list = False
@@ -50,7 +47,7 @@ def _slides(name: str, kind: str, slides: list[tuple[str, list[str]]], propertie
     """Return slides, each a title and blocks, as a document in which each is a page."""
     if not any(title or blocks for title, blocks in slides):
         raise UnreadableDocument(f"{name} holds no text: its slides are pictures or empty.")
-    pages = [join_blocks([f"## {title or f'Slide {n}'}", *blocks]) for n, (title, blocks) in enumerate(slides, 1)]
+    pages = [_join_blocks([f"## {title or f'Slide {n}'}", *blocks]) for n, (title, blocks) in enumerate(slides, 1)]
     text, starts = join_pages(pages)
     first = next((title for title, _ in slides if title), "")
     return office_document(
@@ -58,16 +55,17 @@ def _slides(name: str, kind: str, slides: list[tuple[str, list[str]]], propertie
     )
 
 
-def _visible(element: Element) -> Iterator[Element]:
-    """Yield what is below an element, without what was deleted, repeated for older programs, or in a text box."""
-    for child in element:
-        if local(child) not in _SKIPPED:
-            yield child
-            yield from _visible(child)
-
-
 def _trimmed(text: str) -> str:
     return "\n".join(" ".join(line.split()) for line in text.replace("\v", "\n").split("\n")).strip()
+
+
+def _own(parent: Element, tag: str, inner: str) -> Iterator[Element]:
+    """Yield the elements of a kind below `parent`, those in another `inner` element left out."""
+    for child in parent:
+        if local(child) == tag:
+            yield child
+        elif local(child) != inner:
+            yield from _own(child, tag, inner)
 
 
 # ---------------------------------------------------------------- Word
@@ -113,25 +111,26 @@ class _Word:
             del self.counts[key]
 
         def number(match: re.Match[str]) -> str:
-            at = int(match[1]) - 1
-            return _numeral(self.counts.get((numbering, at), 1), self.labels.get((numbering, at), ("decimal", ""))[0])
+            place = (numbering, int(match[1]) - 1)
+            return _numeral(self.counts.get(place, 1), self.labels.get(place, ("decimal", ""))[0])
 
         return re.sub(r"%(\d)", number, pattern) or f"{self.counts[numbering, level]}."
 
 
+_ROMAN = {
+    **{1000: "m", 900: "cm", 500: "d", 400: "cd", 100: "c", 90: "xc"},
+    **{50: "l", 40: "xl", 10: "x", 9: "ix", 5: "v", 4: "iv", 1: "i"},
+}
+
+
 def _numeral(number: int, kind: str) -> str:
+    text = str(number)
     if kind.endswith("Letter"):
         text = chr(ord("a") + (number - 1) % 26) * ((number - 1) // 26 + 1)
     elif kind.endswith("Roman"):
-        text, left = "", number
-        for value, sign in zip(
-            (1000, 900, 500, 400, 100, 90, 50, 40, 10, 9, 5, 4, 1),
-            ("m", "cm", "d", "cd", "c", "xc", "l", "xl", "x", "ix", "v", "iv", "i"),
-            strict=True,
-        ):
-            text, left = text + sign * (left // value), left % value
-    else:
-        return str(number)
+        text = ""
+        for value, sign in _ROMAN.items():
+            text, number = text + sign * (number // value), number % value
     return text.upper() if kind.startswith("upper") else text
 
 
@@ -139,26 +138,21 @@ def read_docx(data: bytes, name: str) -> Document:
     """Return headings, lists and tables; notes, comments and text boxes below the paragraph that holds them."""
     package = Package(data, name)
     main = package.main_part("word/document.xml")
-    paths: dict[str, list[str]] = {}
-    for kind, path in package.related(main).values():
-        paths.setdefault(kind, []).append(path)
     word = _Word()
-    for path in paths.get("styles", ()):
-        word.styles |= {
-            attribute(style, "styleId"): _read_style(style) for style in elements(package.root(path), "style")
-        }
-    for path in paths.get("numbering", ()):
-        word.labels |= _read_numbering(package.root(path))
-    for kind in ("footnote", "endnote", "comment"):
-        for path in paths.get(f"{kind}s", ()):
+    for kind, path in package.related(main).values():
+        if kind == "styles":
+            word.styles |= {attribute(e, "styleId"): _read_style(e) for e in elements(package.root(path), "style")}
+        elif kind == "numbering":
+            word.labels |= _read_numbering(package.root(path))
+        elif kind in ("footnotes", "endnotes", "comments"):
             for remark in package.root(path):
                 # Separators between the text and the notes are notes too, of a type.
-                text = "" if attribute(remark, "type") else join_blocks(_word_blocks(remark, _Word()))
-                author = attribute(remark, "author")
-                label = f"{kind.capitalize()}{f' by {one_line(author)}' if author else ''}"
-                word.remarks[kind, attribute(remark, "id")] = f"{label}: {text}" if text else ""
+                text = "" if attribute(remark, "type") else _join_blocks(_word_blocks(remark, _Word()))
+                author = one_line(attribute(remark, "author"))
+                label = f"{kind.capitalize()[:-1]}{f' by {author}' if author else ''}"
+                word.remarks[kind[:-1], attribute(remark, "id")] = f"{label}: {text}" if text else ""
     body = next(elements(package.root(main), "body"), package.root(main))
-    return office_document(name, "docx", join_blocks(_word_blocks(body, word)), package.properties())
+    return office_document(name, "docx", _join_blocks(_word_blocks(body, word)), package.properties())
 
 
 def _read_style(style: Element) -> _Style:
@@ -196,7 +190,7 @@ def _word_blocks(parent: Element, word: _Word) -> Iterator[str]:
         if tag == "p":
             yield from _word_paragraph(element, word)
         elif tag == "tbl":
-            yield pipe_table(_word_rows(element, word))
+            yield pipe_table([_word_cells(row) for row in _own(element, "tr", "tbl")])
         elif tag not in _SKIPPED:
             yield from _word_blocks(element, word)
 
@@ -224,6 +218,7 @@ def _word_paragraph(paragraph: Element, word: _Word) -> Iterator[str]:
 
 
 def _boxes(element: Element) -> Iterator[Element]:
+    """Yield the text boxes in a paragraph, without what repeats them for older programs."""
     for child in element:
         if local(child) == "txbxContent":
             yield child
@@ -231,43 +226,20 @@ def _boxes(element: Element) -> Iterator[Element]:
             yield from _boxes(child)
 
 
-def _word_rows(table: Element, word: _Word) -> list[list[str]]:
-    rows: list[list[str]] = []
-    for row in _own(table, "tr", "tbl"):
-        cells: list[str] = []
-        for cell in _own(row, "tc", "tbl"):
-            blocks = " ".join(block.strip(LIST_ITEM + " ") for block in _cell_blocks(cell, word))
-            spans = (attribute(e, "val") for part in cell if local(part) == "tcPr" for e in elements(part, "gridSpan"))
-            span = next(spans, "1")
-            cells += [blocks, *[""] * (min(int(span), 63) - 1 if span.isdecimal() else 0)]
-        rows.append(cells)
-    return rows
-
-
-def _cell_blocks(cell: Element, word: _Word) -> Iterator[str]:
-    """Yield the blocks of a cell; a table in it is a part of its line."""
-    for element in cell:
-        if local(element) == "tbl":
-            yield "; ".join(", ".join(filter(None, row)) for row in _word_rows(element, word))
-        elif local(element) == "p":
-            yield from filter(None, (_word_text(element),))
-        elif local(element) not in _SKIPPED:
-            yield from _cell_blocks(element, word)
-
-
-def _own(parent: Element, tag: str, inner: str) -> Iterator[Element]:
-    """Yield the elements of a kind below `parent`, those in another `inner` element left out."""
-    for child in parent:
-        if local(child) == tag:
-            yield child
-        elif local(child) != inner:
-            yield from _own(child, tag, inner)
+def _word_cells(row: Element) -> list[str]:
+    """Return the text of each cell of a row; one that spans several is followed by empty ones."""
+    cells: list[str] = []
+    for cell in _own(row, "tc", "tbl"):
+        span = next((attribute(e, "val") for e in elements(cell, "gridSpan")), "1")
+        cells.append(" ".join(filter(None, map(_word_text, elements(cell, "p")))))
+        cells += [""] * (min(int(span), 63) - 1 if span.isdecimal() else 0)
+    return cells
 
 
 def _word_text(paragraph: Element) -> str:
     pieces: list[str] = []
     raised = False
-    for element in _visible(paragraph):
+    for element in _shown(paragraph):
         tag = local(element)
         if tag == "r":
             raised = any(attribute(e, "val") == "superscript" for e in elements(element, "vertAlign"))
@@ -279,6 +251,14 @@ def _word_text(paragraph: Element) -> str:
         else:
             pieces.append(_SPACES.get(tag, ""))
     return _trimmed("".join(pieces))
+
+
+def _shown(element: Element) -> Iterator[Element]:
+    """Yield what is below an element, without what was deleted, repeated for older programs, or in a text box."""
+    for child in element:
+        if local(child) not in _SKIPPED:
+            yield child
+            yield from _shown(child)
 
 
 # ---------------------------------------------------------------- PowerPoint
@@ -301,9 +281,9 @@ def _read_slide(package: Package, path: str) -> tuple[str, list[str]]:
     title, blocks = _shapes(root)
     for kind, part in package.related(path).values():
         if kind == "comments" and part in package:
-            texts = (_drawn(comment) or " ".join(e.text or "" for e in elements(comment, "text"))
-                     for comment in elements(package.root(part), "cm"))  # fmt: skip
-            blocks += [f"Comment: {text}" for text in texts if text]
+            for comment in elements(package.root(part), "cm"):
+                text = _drawn(comment) or " ".join(e.text or "" for e in elements(comment, "text"))
+                blocks += [f"Comment: {text}"] if text else []
         elif kind == "notesSlide" and part in package:
             heading, notes = _shapes(package.root(part))
             if text := "\n".join(filter(None, (heading, *notes))):
@@ -342,9 +322,8 @@ def read_odt(data: bytes, name: str) -> Document:
     """Return headings, lists and tables; notes, comments and text boxes below the paragraph that holds them."""
     package = Package(data, name)
     root = package.root("content.xml")
-    numbered = _numbered_lists(package, root)
-    body = next(elements(root, "text"), root)
-    return office_document(name, "odt", join_blocks(_odf_blocks(body, numbered)), package.properties("meta.xml"))
+    blocks = _odf_blocks(next(elements(root, "text"), root), _numbered_lists(package, root))
+    return office_document(name, "odt", _join_blocks(blocks), package.properties("meta.xml"))
 
 
 def read_odp(data: bytes, name: str) -> Document:
@@ -360,7 +339,7 @@ def read_odp(data: bytes, name: str) -> Document:
             if attribute(shape, "class") == "title" and not title:
                 title = one_line(" ".join(found))
             elif local(shape) == "notes":
-                blocks += [f"Notes: {text}"] if (text := join_blocks(found)) else []
+                blocks += [f"Notes: {text}"] if (text := _join_blocks(found)) else []
             else:
                 blocks += found
         slides.append((title, blocks))
@@ -399,16 +378,14 @@ def _odf_blocks(
             mark = f"{number}." if (style, depth) in numbered else "-"
             yield from _odf_blocks(element, numbered, depth, style, mark)
         elif tag == "table":
-            rows = [
-                list(map(_cell_text, _own(row, "table-cell", "table"))) for row in _own(element, "table-row", "table")
-            ]
-            yield pipe_table(rows)
+            rows = (_own(row, "table-cell", "table") for row in _own(element, "table-row", "table"))
+            yield pipe_table([[_odf_words(cell, "p", "h") for cell in cells] for cells in rows])
         elif tag not in ("tracked-changes", "table-of-content", "sequence-decls", "forms"):
             yield from _odf_blocks(element, numbered, depth, style, label)
 
 
-def _cell_text(cell: Element) -> str:
-    return " ".join(filter(None, map(_odf_text, elements(cell, "p", "h"))))
+def _odf_words(element: Element, *tags: str) -> str:
+    return " ".join(filter(None, map(_odf_text, elements(element, *tags))))
 
 
 def _odf_remarks(paragraph: Element, numbered: set[tuple[str, int]]) -> Iterator[str]:
@@ -416,7 +393,7 @@ def _odf_remarks(paragraph: Element, numbered: set[tuple[str, int]]) -> Iterator
     for element in paragraph.iter():
         tag = local(element)
         if tag in ("annotation", "note-body"):
-            text = " ".join(filter(None, map(_odf_text, elements(element, "p"))))
+            text = _odf_words(element, "p")
             author = next((one_line(e.text or "") for e in elements(element, "creator")), "")
             label = "Note" if tag == "note-body" else f"Comment{f' by {author}' if author else ''}"
             yield f"{label}: {text}" if text else ""

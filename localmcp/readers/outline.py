@@ -1,18 +1,15 @@
 """The structure of a text: sections with their heading paths, fenced code, and where lines start."""
 
 import re
-from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
-from itertools import accumulate, islice, pairwise
-from typing import TYPE_CHECKING, Literal
-
-if TYPE_CHECKING:
-    from markdown_it import MarkdownIt
+from html import unescape
+from itertools import accumulate, pairwise
+from typing import Literal
 
 Markup = Literal["markdown", "plain", "code"]
 Path = tuple[str, ...]
+Span = tuple[int, int]
 
 BEGINNING = "(beginning)"
 """What an outline calls the text above the first heading."""
@@ -40,13 +37,15 @@ class Outline:
     """Sections that partition the text, spans of fenced code in order, and the offset of every line."""
 
     sections: list[Section]
-    fences: list[tuple[int, int]]
+    fences: list[Span]
     line_starts: list[int]
 
 
 @dataclass(frozen=True, slots=True)
-class _Heading:
-    line: int  # 0-based
+class Heading:
+    """A heading that begins a line: where, its level from 1, and its words without markup."""
+
+    start: int
     level: int
     title: str
 
@@ -66,12 +65,9 @@ def read_outline(
     if markup == "code":
         return Outline(_read_blocks(text), [], line_starts)
     if markup == "plain":
-        plain = iter(()) if paged else _read_plain(text, line_starts, _OUTLINE_MODE)
-        return Outline(_nest(text, plain, line_starts), [], line_starts)
-    marked, fences = _read_markdown(text)
-    offsets = [*line_starts, len(text)]
-    fence_spans = [(offsets[first], offsets[min(last, len(line_starts))]) for first, last in fences]
-    return Outline(_nest(text, marked, line_starts), fence_spans, line_starts)
+        return Outline(_nest(text, () if paged else _underlined(text)), [], line_starts)
+    marked, fences = scan_markdown(text)
+    return Outline(_nest(text, marked), fences, line_starts)
 
 
 def _line_starts(text: str) -> list[int]:
@@ -82,20 +78,189 @@ def _line_starts(text: str) -> list[int]:
     return list(accumulate(map((1).__add__, map(len, lines)), initial=0))
 
 
+def _nest(text: str, headings: Iterable[Heading]) -> list[Section]:
+    """Sections from headings in order; the text above the first heading has no path, and is none if blank."""
+    sections: list[Section] = []
+    start, path, open_headings = 0, (), list[Heading]()
+    for heading in headings:
+        if text[start : heading.start].strip():
+            sections.append(Section(start, heading.start, path))
+            start = heading.start
+        path = _open_path(heading, open_headings)
+    return [*sections, Section(start, len(text), path)]
+
+
+def _open_path(heading: Heading, open_headings: list[Heading]) -> Path:
+    """Close what ends at a heading, open it, and return the path of what is open."""
+    while open_headings and open_headings[-1].level >= heading.level:
+        open_headings.pop()
+    open_headings.append(heading)
+    return tuple(parent.title for parent in open_headings if parent.title)
+
+
+def path_at(text: str, offset: int, path: Path, *, underlined: bool = False) -> Path:
+    """Return the heading path of an offset in a chunk that begins under `path`.
+
+    The nearest heading above it counts, or the whole one in which it is: a sentence may begin at the 15 of "Art. 15".
+    """
+    end = re.compile(r"\r\n|\r|\n|$").search(text, offset)
+    headings = headings_in(text[: end.end() if end else None], path, underlined=underlined)
+    return headings[-1][1] if headings else path
+
+
+def headings_in(text: str, path: Path, *, underlined: bool = False) -> list[tuple[int, Path]]:
+    """Return the line, from 0, and the path of every heading in a chunk that begins under `path`.
+
+    `underlined`: headings are lines above a row of punctuation signs, as in reStructuredText, else `#` lines.
+    """
+    found = _underlined(text) if underlined else scan_markdown(text)[0]
+    open_headings = list[Heading]()
+    line_ends = _line_ends_as_lf(text)
+    return [
+        (line_ends.count("\n", 0, heading.start), _joined(path, _open_path(heading, open_headings)))
+        for heading in found
+    ]
+
+
+def _joined(path: Path, inner: Path) -> Path:
+    """Return the path of headings inside a chunk that begins under `path`: one that is in it is not repeated."""
+    depth = max((depth for depth, title in enumerate(path) if (title,) == inner[:1]), default=max(0, len(path) - 1))
+    return (*path[:depth], *inner)
+
+
+def _line_ends_as_lf(text: str) -> str:
+    """Return a text as long whose lines end with LF."""
+    return text.replace("\r\n", " \n").replace("\r", "\n") if "\r" in text else text
+
+
+# ---------------------------------------------------------------- Markdown
+
+_MARKED_LINE = re.compile(
+    r"^(?:[ ]{0,3}(#{1,6})(?:[ \t]+([^\n]*))?$"
+    r"|[ \t>]*(?:(?:[-*+]|\d+[.)])[ \t]+)?(`{3,}|~{3,})([^\n]*)$"
+    r"|[ ]{0,3}(?![ \t|>]|[-*+][ \t]|\d+[.)][ \t])([^\n\w]*+\w[^\n]*+)\n[ ]{0,3}(=+|-+)[ \t]*$)",
+    re.MULTILINE,
+)
+"""A heading behind hashes, the beginning or end of code, or a heading above a row of signs."""
+_FRONT_MATTER = re.compile(r"\A---[ \t]*\n(?=[\w\"'-][^\n]*:)(?:.*\n)*?(?:---|\.\.\.)[ \t]*(?:\n|\Z)")
+
+
+def scan_markdown(text: str) -> tuple[list[Heading], list[Span]]:
+    """Return the headings, and the spans of fenced code, of Markdown."""
+    text = _line_ends_as_lf(text)
+    headings: list[Heading] = []
+    fences: list[Span] = []
+    fence, opened, above = "", 0, 0
+
+    def add(start: int, level: int, title: str) -> None:
+        if len(title) <= LONGEST_HEADING:
+            headings.append(Heading(start, level, _plain_words(title)))
+
+    front = _FRONT_MATTER.match(text)
+    for match in _MARKED_LINE.finditer(text, front.end() if front else 0):
+        hashes, title, marks, info, underlined, row = match.groups()
+        if fence:
+            if marks and marks.startswith(fence) and not info.strip():
+                fences.append((opened, min(match.end() + 1, len(text))))
+                fence, above = "", match.end() + 1
+        elif marks:
+            if marks[0] == "~" or "`" not in info:
+                fence, opened = marks, match.start()
+        elif hashes:
+            title = (title or "").strip()
+            words = title.rstrip("#")
+            add(match.start(), len(hashes), words.rstrip() if words[-1:] in ("", " ", "\t") else title)
+            above = match.end() + 1
+        # A row of signs below a paragraph of several lines is a line across the page.
+        elif (
+            match.start() in (0, above) or not text[text.rfind("\n", 0, match.start() - 1) + 1 : match.start()].strip()
+        ):
+            add(match.start(), 1 if row[0] == "=" else 2, underlined)
+            above = match.end() + 1
+    if fence:
+        fences.append((opened, len(text)))
+    return headings, fences
+
+
+_INLINE = re.compile(
+    r"(`+)(.+?)\1|!?\[((?:[^\[\]]|\[[^\[\]]*\])*)\](?:\([^()\n]*\)|\[[^\[\]\n]*\])|</?[a-zA-Z][^<>:]*>|<!--.*?-->"
+    r"|\\([!-/:-@\[-`{-~])|(?<!\w)(\*{1,3}|_{1,3})(?=[^\s*_])(.+?)(?<=\S)\5(?!\w)"
+)
+
+
+def _plain_words(heading: str) -> str:
+    """Return a heading's words without emphasis, links, HTML and a trailing {#anchor}."""
+    heading = re.sub(r"\s*\{#[^}]*\}\s*$", "", heading)
+    return " ".join(unescape(_without_marks(heading)).split())
+
+
+def _without_marks(text: str) -> str:
+    def shown(match: re.Match[str]) -> str:
+        _, code, link, escaped, _, emphasis = match.groups()
+        return code.strip() if code else escaped or _without_marks(link or emphasis or "")
+
+    return _INLINE.sub(shown, text)
+
+
+# ---------------------------------------------------------------- text with underlined titles
+
+_UNDERLINE = re.compile(r"(?m)\n(?:([=\-~^\"#*+`])\1{2,}|==)(?=[ \t]*$)")
+_LABELS = re.compile(r"(?m)(?:^\.\. _[^\n]+:[ \t]*\n(?:[ \t]*\n)*)+\Z")
+"""What references of reStructuredText need above a heading belongs to it."""
+_ROLE = re.compile(r"(?::[a-zA-Z][\w:+.-]*:)?(`{1,2})[!~]?([^`]+?)(?:\s+<[^`<>]*>)?\1_{0,2}")
+_EMPHASIS = re.compile(r"(?<![\w*])(\*{1,2})([^\s*]|[^\s*][^*]*[^\s*])\1(?![\w*])")
+
+
+def underlined_titles(text: str) -> Iterator[str]:
+    """Yield the lines that are underlined, as the titles of reStructuredText."""
+    return (heading.title for heading in _underlined(text))
+
+
+def _underlined(text: str) -> Iterator[Heading]:
+    """reStructuredText titles: a line after an empty one, underlined by punctuation at least as long as itself."""
+    text = _line_ends_as_lf(text)
+    styles: list[tuple[str, bool]] = []
+    for match in _UNDERLINE.finditer(text):
+        row = match[0][1:]
+        start = text.rfind("\n", 0, match.start()) + 1
+        title = text[start : match.start()].rstrip()
+        start_above = text.rfind("\n", 0, max(start - 1, 0)) + 1 if start else 0
+        above = text[start_above:start].strip()
+        overlined = above == row
+        # A row of `=` alone may be shorter, as in the NEWS of some programs: it is hardly anything else.
+        most = LONGEST_HEADING if row[0] == "=" and not overlined else min(len(row), LONGEST_HEADING)
+        # A line that begins as the row does is one of a box; between two rows it may be indented.
+        boxed = title.startswith(row[:1]) if overlined else title[:1].isspace() or title.startswith(row[:2])
+        if (above and not overlined) or boxed or len(title) > most or not any(map(str.isalnum, title)):
+            continue
+        style = (row[0], overlined)
+        if style not in styles:
+            styles.append(style)
+        words = " ".join(title.split())
+        if "`" in words or "*" in words:
+            # `:mod:`email` *old*` as people read it: `email old`.
+            words = _EMPHASIS.sub(r"\2", _ROLE.sub(r"\2", words))
+        start = start_above if overlined else start
+        labels = _LABELS.search(text, max(start - 500, 0), start)
+        yield Heading(labels.start() if labels else start, styles.index(style) + 1, words)
+
+
+# ---------------------------------------------------------------- code
+
 _BLOCK_START = re.compile(r"\n[ \t]*\r?\n(?=[^\s)}\]])")
 _INNER_BLOCK = re.compile(r"\n[ \t]*\r?\n(?=[ \t]*[^\s)}\]])")
 _ABOVE_DEFINITION = re.compile(r"(?:[ \t]*(?:(?:[*@#]|//|/\*)[^\n]*)?\n)*[ \t]*")
+"""Comments and decorators."""
 _DEFINITION = re.compile(
     r"(?:\w+[ ]){0,3}(?:class|def|fn|func|function|struct|interface|trait|impl|enum|module|namespace)\s+[\w$][^\n]*"
     r"|(?!(?:if|for|while|switch|catch|return|else|with)\b)[\w$*&<>:~,.=\s]{0,200}\([^;{}]{0,600}\)[\w\s=>:]{0,40}(?=\{)"
 )
-_LONGEST_NAME = 100
 
 
 def _read_blocks(text: str) -> list[Section]:
     """Code as its top-level blocks: what follows an empty line and is not indented."""
-    visible = len(text) - len(text.lstrip())
-    starts = [0, *(match.end() for match in _BLOCK_START.finditer(text, visible)), len(text)]
+    first = len(text) - len(text.lstrip())
+    starts = [0, *(match.end() for match in _BLOCK_START.finditer(text, first)), len(text)]
     return [Section(start, stop, ()) for start, stop in pairwise(starts)]
 
 
@@ -104,10 +269,9 @@ def definitions_in(text: str) -> Iterator[tuple[int, Path]]:
     starts = [0, *(match.end() for match in _INNER_BLOCK.finditer(text)), len(text)]
     for start, stop in pairwise(starts):
         block = text[start:stop]
-        # Comments and decorators are above.
         above = _ABOVE_DEFINITION.match(block)
         if match := _DEFINITION.match(block, above.end() if above else 0):
-            name = " ".join(re.split(r"[(=]", match[0])[0].split())[:_LONGEST_NAME].rstrip(" :{,")
+            name = " ".join(re.split(r"[(=]", match[0])[0].split())[:100].rstrip(" :{,")
             yield text.count("\n", 0, start), (name,)
 
 
@@ -117,210 +281,3 @@ _ONLY_HEADING = re.compile(r"(?:\.\. _[^\r\n]+:\s+)*[^\r\n]+(?:(?:\r\n|\r|\n)[=\
 def is_only_heading(section: Section, body: str) -> bool:
     """Return whether a section's stripped text is its heading and nothing below it."""
     return bool(section.path) and not section.continued and _ONLY_HEADING.fullmatch(body) is not None
-
-
-def _nest(text: str, headings: Iterable[_Heading], line_starts: list[int]) -> list[Section]:
-    """Sections from headings in order; the text above the first heading has no path, and is none if blank."""
-    sections: list[Section] = []
-    start, path, open_headings = 0, (), list[_Heading]()
-    for heading in headings:
-        stop = line_starts[heading.line]
-        if text[start:stop].strip():
-            sections.append(Section(start, stop, path))
-            start = stop
-        path = _open_path(heading, open_headings)
-    return [*sections, Section(start, len(text), path)]
-
-
-def _open_path(heading: _Heading, open_headings: list[_Heading]) -> Path:
-    """Close what ends at a heading, open it, and return the path of what is open."""
-    while open_headings and open_headings[-1].level >= heading.level:
-        open_headings.pop()
-    open_headings.append(heading)
-    return tuple(parent.title for parent in open_headings if parent.title)
-
-
-_MARKDOWN_BLOCK = re.compile(r"(?m)^[ ]{0,3}(?:#|=|-|```|~~~)")
-_PARSED_LINE = re.compile(r"(?m)^[ \t]*(?:[#=\-`~*+>]|\d+[.)])")
-MOST_PARSED_LINES = 50_000
-"""A text with more lines that open a block is scanned instead: each costs the parser 30 µs and 1.7 kB."""
-_FRONT_MATTER = re.compile(r"\A---[ \t]*\n(?=[\w\"'-][^\n]*:)(?:.*\n)*?(?:---|\.\.\.)[ \t]*(?:\n|\Z)")
-
-
-def _read_markdown(text: str) -> tuple[list[_Heading], list[tuple[int, int]]]:
-    """Top-level headings, and the line ranges of fenced code, as CommonMark reads them."""
-    lines = text.replace("\r\n", "\n").replace("\r", "\n")
-    if not _MARKDOWN_BLOCK.search(lines):
-        return [], []
-    lines = _FRONT_MATTER.sub(lambda match: "\n" * match[0].count("\n"), lines)
-    if sum(1 for _ in islice(_PARSED_LINE.finditer(lines), MOST_PARSED_LINES)) == MOST_PARSED_LINES:
-        return _scan_markdown(lines)
-    tokens = _block_parser().parse(lines)
-    headings: list[_Heading] = []
-    for opening, inline in pairwise(tokens):
-        if opening.type != "heading_open" or opening.level or not opening.map:
-            continue
-        if len(inline.content) <= LONGEST_HEADING:
-            headings.append(_Heading(opening.map[0], int(opening.tag[1:]), _strip_markup(inline.content)))
-    return headings, [(token.map[0], token.map[1]) for token in tokens if token.type == "fence" and token.map]
-
-
-_SCANNED = re.compile(r" {0,3}(?:(#{1,6})[ \t]+(.*?)[ \t#]*|(`{3,}|~{3,})(.*))")
-
-
-def _scan_markdown(lines: str) -> tuple[list[_Heading], list[tuple[int, int]]]:
-    """Headings with `#` and fences, line by line: for long texts of which a parser would make gigabytes of tokens."""
-    headings: list[_Heading] = []
-    fences: list[tuple[int, int]] = []
-    fence, opened = "", 0
-    for number, line in enumerate(lines.split("\n")):
-        match = _SCANNED.fullmatch(line) if line.lstrip(" ")[:1] in ("#", "`", "~") else None
-        if match is None:
-            continue
-        if fence:
-            if match[3] and match[3].startswith(fence) and not match[4].strip():
-                fences.append((opened, number + 1))
-                fence = ""
-        elif match[3]:
-            fence, opened = match[3], number
-        elif match[2] and len(match[2]) <= LONGEST_HEADING:
-            headings.append(_Heading(number, len(match[1]), _strip_markup(match[2])))
-    return headings, fences
-
-
-def path_at(text: str, offset: int, path: Path, *, underlined: bool = False) -> Path:
-    """Return the heading path of an offset in a chunk that begins under `path`.
-
-    The nearest heading above it counts, or the whole one in which it is: a sentence may begin at the 15 of "Art. 15".
-    """
-    line_starts = _line_starts(text)
-    following = bisect_right(line_starts, offset)
-    end = line_starts[following] if following < len(line_starts) else len(text)
-    headings = headings_in(text[:end], path, underlined=underlined)
-    return headings[-1][1] if headings else path
-
-
-def headings_in(text: str, path: Path, *, underlined: bool = False) -> list[tuple[int, Path]]:
-    """Return the line, from 0, and the path of every heading in a chunk that begins under `path`.
-
-    `underlined`: headings are lines above a row of punctuation signs, as in reStructuredText, else `#` lines.
-    """
-    line_starts = _line_starts(text)
-    headings = _read_plain(text, line_starts, _SECOND_LEVEL) if underlined else _scan_markdown(text)[0]
-    open_headings = list[_Heading]()
-    return [(heading.line, _joined(path, _open_path(heading, open_headings))) for heading in headings]
-
-
-def _joined(path: Path, inner: Path) -> Path:
-    """Return the path of headings inside a chunk that begins under `path`: one that is in it is not repeated."""
-    depth = max((depth for depth, title in enumerate(path) if (title,) == inner[:1]), default=max(0, len(path) - 1))
-    return (*path[:depth], *inner)
-
-
-@cache
-def _block_parser() -> "MarkdownIt":
-    from markdown_it import MarkdownIt  # 47 ms
-
-    parser = MarkdownIt("commonmark").disable("reference")
-    parser.core.ruler.disable(["inline", "text_join"])
-    return parser
-
-
-@cache
-def markdown_parser() -> "MarkdownIt":
-    """Return the parser of whole documents."""
-    from markdown_it import MarkdownIt
-
-    return MarkdownIt("commonmark")
-
-
-_INLINE = re.compile(r"[\\`*_\[<&\n]")
-"""What begins markup inside a line."""
-
-
-def _strip_markup(heading: str) -> str:
-    """Return a heading's words without emphasis, links, HTML and a trailing {#anchor}."""
-    heading = re.sub(r"\s*\{#[^}]*\}\s*$", "", heading)
-    if not _INLINE.search(heading):
-        # The parser is not loaded for it: a search has such headings in its citations.
-        return " ".join(heading.split())
-    children = markdown_parser().parseInline(heading)[0].children or []
-    visible = (" " if "break" in child.type else child.content for child in children if child.type != "html_inline")
-    return " ".join("".join(visible).split())
-
-
-_STARRED = re.compile(r"(?m)^(\*{1,5}) (\S[^\r\n]*)(?=\r?\n[ \t]*\r?$)")
-_OUTLINE_MODE = re.compile(r"\A.{0,300}-\*- *(?:mode: *)?outline", re.S)
-"""What the first line says of such a file, as the NEWS of GNU programs."""
-_SECOND_LEVEL = re.compile(r"(?m)^\*\* \S")
-
-
-def _read_plain(text: str, line_starts: list[int], says_starred: re.Pattern[str]) -> Iterator[_Heading]:
-    """Return headings behind stars, as in Emacs' outline mode, if the text has that mode; else underlined ones."""
-    return _read_starred(text, line_starts) if says_starred.search(text) else _read_underlined(text, line_starts)
-
-
-def _read_starred(text: str, line_starts: list[int]) -> Iterator[_Heading]:
-    for match in _STARRED.finditer(text):
-        if len(match[2]) <= LONGEST_HEADING:
-            line = bisect_right(line_starts, match.start()) - 1
-            yield _Heading(line, len(match[1]), " ".join(match[2].split()))
-
-
-_UNDERLINE = re.compile(r"(?m)\n(?:([=\-~^\"#*+`])\1{2,}|==)(?=[ \t]*\r?$)")
-
-
-def underlined_titles(text: str) -> Iterator[str]:
-    """Yield the lines that are underlined, as the titles of reStructuredText."""
-    return (heading.title for heading in _read_underlined(text, _line_starts(text)))
-
-
-def _read_underlined(text: str, line_starts: list[int]) -> Iterator[_Heading]:
-    """reStructuredText titles: a line after an empty one, underlined by punctuation at least as long as itself."""
-    styles: list[tuple[str, bool]] = []
-    for match in _UNDERLINE.finditer(text):
-        # Looked for from the line's end before it, which is many times as fast as from each line's beginning.
-        start, row = match.start() + 1, match[0][1:]
-        line = bisect_right(line_starts, start) - 2
-        title = text[line_starts[line] : start].rstrip()
-        above = text[line_starts[line - 1] : line_starts[line]].strip() if line else ""
-        overlined = above == row
-        if (above and not overlined) or not _is_title(title, row, overlined=overlined):
-            continue
-        style = (row[0], overlined)
-        if style not in styles:
-            styles.append(style)
-        first = _with_labels(text, line_starts, line - overlined)
-        words = " ".join(title.split())
-        if "`" in words or "*" in words:
-            # `:mod:`email` *old*` as people read it: `email old`.
-            words = _EMPHASIS.sub(r"\2", _ROLE.sub(r"\2", words))
-        yield _Heading(first, styles.index(style) + 1, words)
-
-
-_ROLE = re.compile(r"(?::[a-zA-Z][\w:+.-]*:)?(`{1,2})[!~]?([^`]+?)(?:\s+<[^`<>]*>)?\1_{0,2}")
-_EMPHASIS = re.compile(r"(?<![\w*])(\*{1,2})([^\s*]|[^\s*][^*]*[^\s*])\1(?![\w*])")
-
-
-_LABEL = re.compile(r"\.\. _[^\n]+:\s*")
-
-
-def _with_labels(text: str, line_starts: list[int], line: int) -> int:
-    """Return the line of a heading, or of the first label above it, as references of reStructuredText need it."""
-    first = line
-    while line:
-        line -= 1
-        above = text[line_starts[line] : line_starts[line + 1]]
-        if _LABEL.fullmatch(above):
-            first = line
-        elif above.strip():
-            break
-    return first
-
-
-def _is_title(line: str, row: str, *, overlined: bool) -> bool:
-    # A row of `=` alone may be shorter, as in the NEWS of some programs: it is hardly anything else.
-    most = LONGEST_HEADING if row[0] == "=" and not overlined else min(len(row), LONGEST_HEADING)
-    # A line that begins as the row does is one of a box; between two rows it may be indented.
-    begins = not line.startswith(row[:1]) if overlined else not line[:1].isspace() and not line.startswith(row[:2])
-    return 0 < len(line) <= most and begins and any(character.isalnum() for character in line)

@@ -6,7 +6,6 @@ import io
 import posixpath
 import zipfile
 from collections.abc import Iterator
-from functools import lru_cache
 from pathlib import PurePosixPath
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
@@ -22,13 +21,13 @@ OLE_MAGIC = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 """Old Office files; also the envelope of a .docx, .pptx or .xlsx with a password."""
 
 
-# Reading one file asks ten times.
-@lru_cache(maxsize=16)
 def suffix_of(name: str) -> str:
+    """Return the end of a file's name from its last dot, in lower case."""
     return PurePosixPath(name).suffix.lower()
 
 
 def in_megabytes(size: int) -> str:
+    """Return a size in bytes as people read it."""
     return f"{size / 1_000_000:g} MB"
 
 
@@ -45,20 +44,6 @@ def attribute(element: Element, name: str, default: str = "") -> str:
 def elements(root: Element, *names: str) -> Iterator[Element]:
     """Yield the elements with one of these names, in document order."""
     return (element for element in root.iter() if local(element) in names)
-
-
-def parse_xml(data: bytes, name: str) -> Element:
-    """Return the root of an XML text.
-
-    Raises:
-        UnreadableDocument: it is damaged, or declares entities, of which a few lines can become gigabytes.
-    """
-    if b"<!ENTITY" in data.replace(b"\0", b""):
-        raise UnreadableDocument(f"{name} is refused: it declares XML entities.")
-    try:
-        return ElementTree.fromstring(data)
-    except ElementTree.ParseError as error:
-        raise UnreadableDocument(f"{name} is damaged: {error}.") from error
 
 
 class Package:
@@ -95,8 +80,18 @@ class Package:
         return self._archive.read(member)
 
     def root(self, path: str) -> Element:
-        """Return the root of an XML member; raises as `read` and `parse_xml`."""
-        return parse_xml(self.read(path), self.name)
+        """Return the root of an XML member; raises as `read`.
+
+        Raises:
+            UnreadableDocument: it is damaged, or declares entities, of which a few lines can become gigabytes.
+        """
+        data = self.read(path)
+        if b"<!ENTITY" in data.replace(b"\0", b""):
+            raise UnreadableDocument(f"{self.name} is refused: it declares XML entities.")
+        try:
+            return ElementTree.fromstring(data)
+        except ElementTree.ParseError as error:
+            raise UnreadableDocument(f"{self.name} is damaged: {error}.") from error
 
     def related(self, path: str) -> dict[str, tuple[str, str]]:
         """Return relation id -> (kind, path) of the parts of an office file that a part refers to."""
@@ -111,12 +106,8 @@ class Package:
 
     def main_part(self, usual: str) -> str:
         """Return the path of the part that an office file is about."""
-        if usual in self:
-            return usual
-        for kind, path in self.related("").values():
-            if kind == "officeDocument":
-                return path
-        raise UnreadableDocument(f"{self.name} is damaged: it holds no {usual}.")
+        found = (path for kind, path in self.related("").values() if kind == "officeDocument")
+        return usual if usual in self else next(found, usual)
 
     def properties(self, path: str = "docProps/core.xml") -> dict[str, str]:
         """Return title, creator, created, modified and so on, as far as an office file says."""

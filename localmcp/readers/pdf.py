@@ -2,7 +2,6 @@
 
 import ctypes
 import json
-import logging
 import re
 import threading
 from collections.abc import Iterator
@@ -18,7 +17,6 @@ from localmcp.config import packaged_data
 from localmcp.errors import UnreadableDocument
 from localmcp.readers.document import (
     Document,
-    date_fields,
     iso_date,
     join_pages,
     make_document,
@@ -28,29 +26,33 @@ from localmcp.readers.document import (
 )
 from localmcp.readers.ocr import scanned
 
-logger = logging.getLogger(__name__)
-
 _pdfium = threading.Lock()
 """PDFium may be used by one thread at a time."""
-
-_PDF_PASSWORD = 4
-
+_PASSWORD = 4
+"""PDFium's code of that error."""
 MOST_BOOKMARKS = 5000
 
 LEAST_GAP = 0.25
 """Share of a letter's width from which two letters are apart."""
 LEAST_PART = 4
 """Letters of each part of a compound: `con-tends` and `sub-system` are none."""
+LEAST_SPACE, LARGEST_SPACE = 1.5, 12
+"""Points between two signs from which they are two words, and up to which they are in one column."""
 _HYPHEN = re.compile("(\\w*)(\xad\n|\u2010\n(?=[a-z\u00df-\u00ff])|[\x02\ufffe])(\\w*)")
 """The end of a line within a word. PDFium has one sign for a hyphen with the line end: `exam\\x02ple`."""
 _RIGHT_TO_LEFT = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]\r\n")
-LEAST_SPACE, LARGEST_SPACE = 1.5, 12
-"""Points between two signs from which they are two words, and up to which they are in one column."""
 _SHAPES_OF_LETTERS = re.compile("[\ufb00-\ufdff\ufe70-\ufefc]+")
 """Ligatures, and the forms that Arabic letters have within a word."""
+_NAMED_BY_PROGRAM = re.compile(r"^(untitled|microsoft \w+ - )|\.(docx?|pptx?|tex|dvi|indd|pdf)$", re.I)
 
 
 def read_pdf(data: bytes, name: str) -> Document:
+    """Return the pages; the bookmarks are the headings. A few damaged pages among good ones are empty.
+
+    Raises:
+        ScannedDocument: no page has text.
+        UnreadableDocument: it is damaged or encrypted.
+    """
     pdfium, raw = import_module("pypdfium2"), import_module("pypdfium2.raw")
     with _pdfium:
         try:
@@ -58,44 +60,36 @@ def read_pdf(data: bytes, name: str) -> Document:
                 pdf.init_forms()
                 keys = (b"Title", b"Author", b"CreationDate")
                 title, author, created = (_read(raw, raw.FPDF_GetMetaText, pdf, key) for key in keys)
-                pages = _pdf_pages(pdf, name)
-                bookmarks = list(_bookmarks(pdf))
+                found = [_page_text(pdf, raw, number) for number in range(len(pdf))]
+                bookmarks = list(_bookmarks(pdf, raw))
         except pdfium.PdfiumError as error:
-            if getattr(error, "err_code", None) == _PDF_PASSWORD:
+            if getattr(error, "err_code", None) == _PASSWORD:
                 raise password_protected(name) from error
             raise UnreadableDocument(f"{name} is not a readable PDF: {error}") from error
+    pages, damaged = [page or "" for page in found], found.count(None)
+    said = f"{damaged} of its {len(pages)} pages cannot be read"
+    if damaged * 2 > len(pages):
+        raise UnreadableDocument(f"{name} is damaged: {said}.")
     if not any(page.strip() for page in pages):
         raise scanned(name, len(pages))
     text, starts = join_pages(pages)
     metadata = set_fields(author=author, created=_pdf_date(created))
-    named_by_program = re.search(r"^(untitled|microsoft \w+ - )|\.(docx?|pptx?|tex|dvi|indd|pdf)$", title, re.I)
     return make_document(
         name,
         text,
         "pdf",
         "plain",
-        "docs",
-        title="" if named_by_program else title,
+        title="" if _NAMED_BY_PROGRAM.search(title) else title,
         metadata=metadata | {"pages": len(pages)},
         page_starts=starts,
         headings=_headings(bookmarks, text, starts),
-        **date_fields(metadata.get("created", ""), "document properties"),
+        date=metadata.get("created", ""),
+        date_from="document properties",
+        remark=said if damaged else "",
     )
 
 
-def _pdf_pages(pdf: Any, name: str) -> list[str]:
-    """Return the text of each page; a few damaged pages among good ones are empty, and logged."""
-    pages = [_page_text(pdf, number) for number in range(len(pdf))]
-    damaged = pages.count(None)
-    if damaged * 2 > len(pages):
-        raise UnreadableDocument(f"{name} is damaged: {damaged} of its {len(pages)} pages cannot be read.")
-    if damaged:
-        logger.warning("%s: %d of %d pages cannot be read", name, damaged, len(pages))
-    return [page or "" for page in pages]
-
-
-def _page_text(pdf: Any, number: int) -> str | None:
-    raw = import_module("pypdfium2.raw")
+def _page_text(pdf: Any, raw: Any, number: int) -> str | None:
     try:
         page = pdf[number]
         is_annotated, is_turned = raw.FPDFPage_GetAnnotCount(page) > 0, page.get_rotation() != 0
@@ -120,6 +114,13 @@ def _page_text(pdf: Any, number: int) -> str | None:
         return None
     text = _SHAPES_OF_LETTERS.sub(lambda match: normalize("NFKC", match[0]), text.replace("\r\n", "\n"))
     return _HYPHEN.sub(_without_hyphen, text)
+
+
+def _box(raw: Any, layer: Any, at: int) -> tuple[float, float, float, float]:
+    """Return left, right, bottom and top of the room that a character takes."""
+    box = raw.FS_RECTF()
+    raw.FPDFText_GetLooseCharBox(layer, at, box)
+    return box.left, box.right, box.bottom, box.top
 
 
 def _with_gaps(raw: Any, layer: Any, text: str) -> str:
@@ -174,13 +175,6 @@ def _with_parts_in_order(raw: Any, layer: Any, text: str) -> str:
     return "\r\n".join(written)
 
 
-def _box(raw: Any, layer: Any, at: int) -> tuple[float, float, float, float]:
-    """Return left, right, bottom and top of the room that a character takes."""
-    box = raw.FS_RECTF()
-    raw.FPDFText_GetLooseCharBox(layer, at, box)
-    return box.left, box.right, box.bottom, box.top
-
-
 def _without_hyphen(match: re.Match[str]) -> str:
     """Return the two parts of a word as one, unless only the parts are words: `price-determining`."""
     before, hyphen, after = match.groups()
@@ -190,9 +184,7 @@ def _without_hyphen(match: re.Match[str]) -> str:
     whole, parts = f"{before}{after}".lower(), (before.lower(), after.lower())
     are_words = min(map(len, parts)) >= LEAST_PART and words.issuperset(parts)
     is_compound = whole not in words and (len(before) == 1 or are_words)
-    if not after[:1].islower() or is_compound:
-        return f"{before}-{after}"
-    return before + after
+    return f"{before}-{after}" if is_compound or not after[:1].islower() else before + after
 
 
 @cache
@@ -202,9 +194,8 @@ def _known_words() -> frozenset[str]:
     return frozenset(piece for piece in pieces if piece.isalpha())
 
 
-def _bookmarks(pdf: Any) -> Iterator[tuple[int, tuple[str, ...]]]:
+def _bookmarks(pdf: Any, raw: Any) -> Iterator[tuple[int, tuple[str, ...]]]:
     """Yield the page, from 0, and the path of each bookmark that is in order."""
-    raw = import_module("pypdfium2.raw")
     path: tuple[str, ...] = ()
     last = 0
     for bookmark in islice(pdf.get_toc(), MOST_BOOKMARKS):

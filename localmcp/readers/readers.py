@@ -21,14 +21,14 @@ from localmcp.errors import LocalMCPError, ScannedDocument, UnreadableDocument
 from localmcp.files import reason_of
 from localmcp.readers.archives import is_archive, read_archive
 from localmcp.readers.calendars import looks_like_calendar, read_calendar
-from localmcp.readers.document import Document, Reader, SourceType, make_document, one_line, title_among
+from localmcp.readers.document import Document, Reader, make_document, one_line, title_among
 from localmcp.readers.encodings import HEAD, decode_text, looks_like_text
 from localmcp.readers.epub import read_epub
 from localmcp.readers.html import read_html
 from localmcp.readers.mail import looks_like_mail, looks_like_mailbox, read_mail, read_mailbox
 from localmcp.readers.man_pages import looks_like_man_page, read_man_page
 from localmcp.readers.markdown import markdown_head, read_markdown, read_notebook
-from localmcp.readers.marked_text import headed_reader, old_office_program, read_old_office, read_rtf
+from localmcp.readers.marked_text import HEADED, old_office_program, read_headed, read_old_office, read_rtf
 from localmcp.readers.ocr import PICTURES, installed_engine, read_picture, read_scan
 from localmcp.readers.office import read_docx, read_odp, read_odt, read_pptx
 from localmcp.readers.outline import underlined_titles
@@ -59,25 +59,18 @@ class Choice:
     why_not: str = ""
     """Why it is not worth reading."""
 
-    @property
-    def streams(self) -> bool:
-        """Whether it is never held as a whole, so that it may be of any size."""
-        return self.container in ("mailbox", "conversations", "archive")
-
     def why_skipped(self, size: int, max_bytes: int = MAX_BYTES) -> str | None:
         """Return why a file of that size is not worth reading; None when it is."""
         if size == 0:
             return "empty file"
-        if size > max_bytes and not self.streams:
+        # The others are never held as a whole, so that they may be of any size.
+        if size > max_bytes and self.container in ("", "mail"):
             return f"larger than {in_megabytes(max_bytes)} (setting max_file_mb)"
         return self.why_not or None
 
 
 def choose_reader(head: bytes, name: str, *, archive: bool = False) -> Choice:
-    """Return how a file is read whose first HEAD bytes are these.
-
-    `archive`: read .zip and .tar files as folders.
-    """
+    """Return how a file is read whose first HEAD bytes are these; `archive`: .zip and .tar files as folders."""
     suffix = suffix_of(name)
     named = NAMES.get(name.lower()) or FORMATS.get(suffix)
     if is_archive(name):
@@ -93,7 +86,7 @@ def choose_reader(head: bytes, name: str, *, archive: bool = False) -> Choice:
         return Choice(inner.read or _read_plain, is_gzip=True, why_not=inner.why_not)
     if looks_like_conversations(head, name):
         return Choice(container="conversations")
-    if suffix == ".mbox" or (suffix in _MAILBOX_SUFFIXES and looks_like_mailbox(head)):
+    if suffix == ".mbox" or (suffix in ("", ".mbx", ".mail") and looks_like_mailbox(head)):
         return Choice(container="mailbox")
     why_not = _why_unreadable(head, suffix, named)
     if suffix == ".eml" or (named is None and looks_like_mail(head)):
@@ -118,14 +111,15 @@ def read_bytes(data: bytes, name: str, *, recognize: Container[str] | None = Non
 
 def read_documents(
     file: BinaryIO, name: str, choice: Choice | None = None, *, max_bytes: int = MAX_BYTES, archive: bool = False,
-    nested: bool = True, recognize: Container[str] | None = None,
+    recognize: Container[str] | None = None,
 ) -> Iterator[Document]:  # fmt: skip
     """Yield the documents in an open file: one, or those of a container (mail, mailbox, conversations, archive).
 
-    `choice`: how it is read, if that is decided. `max_bytes` bounds each member.
-    `archive`: read .zip and .tar files as folders, with `nested` also those inside them. A member that cannot be read
-    has a `failure`.
-    `recognize`: read scans and pictures by text recognition, at seconds a page, but not those with these digests.
+    Args:
+        choice: how it is read, if that is decided.
+        max_bytes: of the file, or of each member of a container. A member that cannot be read has a `failure`.
+        archive: read .zip and .tar files as folders, but not those inside them: what they unpack to stays bounded.
+        recognize: read scans and pictures by text recognition, at seconds a page, but not those with these digests.
 
     Raises:
         UnreadableDocument: why the file as a whole cannot be turned into text.
@@ -138,21 +132,25 @@ def read_documents(
     choice = choice or choose_reader(head, name, archive=archive)
     read_attached = partial(read_bytes, recognize=recognize)
     if choice.container == "mailbox":
-        yield from read_mailbox(file, name, read_attached, max_bytes=max_bytes)
+        yield from read_mailbox(file, name, read_attached, max_bytes)
     elif choice.container == "conversations":
         yield from read_conversations(file, name)
     elif choice.container == "archive":
-        # An archive in an archive is read, one in that is not: what it unpacks to stays bounded.
-        read_member = partial(read_documents, archive=nested, nested=False, recognize=recognize)
-        yield from read_archive(file, name, read_member, max_bytes=max_bytes)
+        yield from read_archive(file, name, partial(read_documents, recognize=recognize), max_bytes)
     else:
         data = file.read(max_bytes + 1)
         if len(data) > max_bytes:
             raise UnreadableDocument(f"{name} is larger than {in_megabytes(max_bytes)}.")
         if choice.container == "mail":
             yield from read_mail(data, name, read_attached)
-        else:
-            yield _read(data, name, choice, max_bytes, recognize)
+            return
+        if choice.why_not or choice.read is None:
+            # Nobody can add by its path what is in a mail or in an archive.
+            reason = "archive in another file" if choice.why_not == ARCHIVE else choice.why_not
+            raise UnreadableDocument(f"{name} cannot be read: {reason}.")
+        if choice.is_gzip:
+            data, name = _gunzip(data, name, max_bytes), name[:-3]
+        yield _read(data, name, choice.read, recognize)
 
 
 def read_text(text: str, title: str) -> Document:
@@ -179,15 +177,9 @@ def why_skipped(path: Path, *, archive: bool = False, max_bytes: int = MAX_BYTES
         return reason_of(error)
 
 
-def _read(data: bytes, name: str, choice: Choice, max_bytes: int, recognize: Container[str] | None) -> Document:
-    if choice.why_not or choice.read is None:
-        # Nobody can add by its path what is in a mail or in an archive.
-        reason = "archive in another file" if choice.why_not == ARCHIVE else choice.why_not
-        raise UnreadableDocument(f"{name} cannot be read: {reason}.")
-    if choice.is_gzip:
-        data, name = _gunzip(data, name, max_bytes), name[:-3]
+def _read(data: bytes, name: str, read: Reader, recognize: Container[str] | None) -> Document:
     try:
-        return choice.read(data, name)
+        return read(data, name)
     except ScannedDocument:
         if recognize is None:
             raise
@@ -202,43 +194,6 @@ def _read(data: bytes, name: str, choice: Choice, max_bytes: int, recognize: Con
         raise UnreadableDocument(f"{name} is damaged: {type(error).__name__}: {error}"[:300]) from error
 
 
-def _reader_of(head: bytes, named: Reader | None) -> Reader | None:
-    """Return the reader for content that announces itself: a download without a suffix; a PDF or a feed under any."""
-    if head.startswith(b"%PDF-"):
-        return read_pdf
-    if head.startswith(b"{\\rtf"):
-        return read_rtf
-    if named and (named is not read_old_office or head.startswith(OLE_MAGIC)):
-        return named
-    if interpreter := _INTERPRETER.match(head):
-        program = interpreter[1].decode()
-        return _reader_of_code(_INTERPRETED.get(program, program))
-    if looks_like_man_page(head):
-        return read_man_page
-    if looks_like_calendar(head):
-        return read_calendar
-    return read_html if re.match(rb"\s*<(!doctype\s+html|html)\b", head, re.I) else None
-
-
-def _why_unreadable(head: bytes, suffix: str, named: Reader | None) -> str:
-    text = looks_like_text(head)
-    if suffix in (".doc", ".ppt") and not text and not old_office_program(suffix):
-        return f"old Office file; install LibreOffice, or save it as {suffix}x"
-    # Programs write text, pages and rich text under the endings of others.
-    if suffix in _NO_READER and (not text or suffix in (".svg", ".eps")):
-        return f"no reader for {suffix} ({_NO_READER[suffix]})"
-    is_picture = suffix in PICTURES and installed_engine()
-    if is_picture or FORMATS.get(suffix) in _BINARY_READERS or head.startswith(b"%PDF-"):
-        return ""
-    is_video = head[4:8] == b"ftyp"
-    kind = "MP4 video" if is_video else next((kind for magic, kind in _MAGIC if head.startswith(magic)), "")
-    if kind and (b"\0" in head or not text or kind == "PostScript"):
-        return f"binary file ({kind})"
-    if text:
-        return ""
-    return "binary file" if named else f"no reader for {suffix or 'binary files'}"
-
-
 def _gunzip(data: bytes, name: str, max_bytes: int) -> bytes:
     try:
         with gzip.open(io.BytesIO(data)) as file:
@@ -250,7 +205,74 @@ def _gunzip(data: bytes, name: str, max_bytes: int) -> bytes:
     return content
 
 
-def _reader_as(kind: str, source_type: SourceType = "text", *, within: int = 0) -> Reader:
+# ---------------------------------------------------------------- which reader
+
+_INTERPRETER = re.compile(rb"#![ \t]*/\S*/(?:env[ \t]+(?:-S[ \t]+)?)?([a-zA-Z]+)")
+_SHELLS = ("sh", "bash", "dash", "zsh", "ksh", "fish")
+
+
+def _reader_of(head: bytes, named: Reader | None) -> Reader | None:
+    """Return the reader for content that announces itself: a download without a suffix; a PDF under any."""
+    if head.startswith(b"%PDF-"):
+        return read_pdf
+    if head.startswith(b"{\\rtf"):
+        return read_rtf
+    if named and (named is not read_old_office or head.startswith(OLE_MAGIC)):
+        return named
+    if interpreter := _INTERPRETER.match(head):
+        program = interpreter[1].decode()
+        return _reader_of_code("shell" if program in _SHELLS else program.replace("node", "javascript"))
+    if looks_like_man_page(head):
+        return read_man_page
+    if looks_like_calendar(head):
+        return read_calendar
+    return read_html if re.match(rb"\s*<(!doctype\s+html|html)\b", head, re.I) else None
+
+
+_NO_READER = {
+    ".msg": "Outlook message; save it as .eml",
+    ".pst": "Outlook mailbox; export it as .mbox",
+    ".pages": "Apple Pages; export it as .docx",
+    ".numbers": "Apple Numbers; export it as .xlsx",
+    ".djvu": "DjVu scan; convert it to .pdf",
+    ".mobi": "Kindle book; convert it to .epub",
+    ".azw3": "Kindle book; convert it to .epub",
+    ".svg": "SVG image",
+    ".eps": "PostScript",
+    ".ps": "PostScript",
+}
+"""Suffix -> what it is, and what to do instead."""
+_MAGIC = {
+    **{b"\x89PNG": "PNG image", b"\xff\xd8\xff": "JPEG image", b"GIF8": "GIF image", b"II*\0": "TIFF image"},
+    **{b"PK\3\4": "zip archive", b"\x1f\x8b": "gzip archive", b"7z\xbc\xaf": "7z archive", b"Rar!": "RAR archive"},
+    **{b"\x7fELF": "ELF program", b"MZ\x90": "Windows program", b"\xcf\xfa\xed\xfe": "macOS program"},
+    **{b"SQLite format 3\0": "SQLite database", b"ID3": "MP3 audio", OLE_MAGIC: "old Office file"},
+}
+
+
+def _why_unreadable(head: bytes, suffix: str, named: Reader | None) -> str:
+    text = looks_like_text(head)
+    if suffix in (".doc", ".ppt") and not text and not old_office_program(suffix):
+        return f"old Office file; install LibreOffice, or save it as {suffix}x"
+    # Programs write text, pages and rich text under the endings of others.
+    if suffix in _NO_READER and (not text or suffix in (".svg", ".eps", ".ps")):
+        return f"no reader for {suffix} ({_NO_READER[suffix]})"
+    is_picture = suffix in PICTURES and installed_engine()
+    if is_picture or suffix in _BINARY or head.startswith(b"%PDF-"):
+        return ""
+    kind = next((kind for magic, kind in _MAGIC.items() if head.startswith(magic)), "")
+    if kind and (b"\0" in head or not text):
+        return f"binary file ({kind})"
+    if text:
+        return ""
+    return "binary file" if named else f"no reader for {suffix or 'binary files'}"
+
+
+_TERMINAL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|[^\n]\x08")
+"""Colors, and letters struck over for bold and underlined ones, as programs write them for a terminal."""
+
+
+def _reader_as(kind: str, *, within: int = 0) -> Reader:
     """Return a reader that keeps the text as it is; an underlined title counts in the first `within` characters."""
 
     def reader(data: bytes, name: str) -> Document:
@@ -260,6 +282,7 @@ def _reader_as(kind: str, source_type: SourceType = "text", *, within: int = 0) 
         # The first underlined line, if it is near the beginning, and of no series.
         is_titled = any(underlined_titles(text[:within]))
         title = title_among(underlined_titles(text[:LONGEST_RELEASE])) if is_titled else ""
+        source_type = "docs" if kind == "rst" else "text"
         return make_document(name, text, kind, "plain", source_type, title=title, metadata=metadata)
 
     return reader
@@ -275,65 +298,7 @@ def _reader_of_code(language: str) -> Reader:
     return reader
 
 
-_TERMINAL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|[^\n]\x08")
-"""Colors, and letters struck over for bold and underlined ones, as programs write them for a terminal."""
-
 _read_plain = _reader_as("text", within=300)
-
-_NO_READER = {
-    ".msg": "Outlook message; save it as .eml",
-    ".pst": "Outlook mailbox; export it as .mbox",
-    ".pages": "Apple Pages; export it as .docx",
-    ".numbers": "Apple Numbers; export it as .xlsx",
-    ".odg": "LibreOffice drawing; export it as .pdf",
-    ".vsdx": "Visio drawing; export it as .pdf",
-    ".djvu": "DjVu scan; convert it to .pdf",
-    ".chm": "Windows help; unpack it to .html",
-    ".mobi": "Kindle book; convert it to .epub",
-    ".azw3": "Kindle book; convert it to .epub",
-    ".svg": "SVG image",
-    ".eps": "PostScript",
-}
-"""Suffix -> what it is, and what to do instead."""
-
-_INTERPRETER = re.compile(rb"#![ \t]*/\S*/(?:env[ \t]+(?:-S[ \t]+)?)?([a-zA-Z]+)")
-_INTERPRETED = {**dict.fromkeys(("sh", "bash", "dash", "zsh", "ksh", "fish"), "shell"), "node": "javascript"} | {
-    "gawk": "awk", "mawk": "awk", "tclsh": "tcl", "Rscript": "r", "make": "makefile",
-}  # fmt: skip
-"""Program that runs a script -> its language, where they differ."""
-
-_MAILBOX_SUFFIXES = ("", ".mbx", ".mail")
-
-_MAGIC = (
-    (b"\x89PNG", "PNG image"),
-    (b"\xff\xd8\xff", "JPEG image"),
-    (b"GIF8", "GIF image"),
-    (b"RIFF", "RIFF media"),
-    (b"II*\0", "TIFF image"),
-    (b"MM\0*", "TIFF image"),
-    (b"\0\0\1\0", "icon"),
-    (b"%!PS", "PostScript"),
-    (b"PK\3\4", "zip archive"),
-    (b"\x1f\x8b", "gzip archive"),
-    (b"BZh", "bzip2 archive"),
-    (b"\xfd7zXZ", "xz archive"),
-    (b"7z\xbc\xaf", "7z archive"),
-    (b"(\xb5/\xfd", "zstd archive"),
-    (b"Rar!", "RAR archive"),
-    (b"\x7fELF", "ELF program"),
-    (b"MZ\x90", "Windows program"),
-    (b"\xcf\xfa\xed\xfe", "macOS program"),
-    (b"\xca\xfe\xba\xbe", "Java class"),
-    (b"\0asm", "WebAssembly"),
-    (b"SQLite format 3\0", "SQLite database"),
-    (b"OggS", "Ogg media"),
-    (b"ID3", "MP3 audio"),
-    (b"fLaC", "FLAC audio"),
-    (b"\x1aE\xdf\xa3", "Matroska video"),
-    (b"PAR1", "Parquet table"),
-    (b"wOF", "web font"),
-    (OLE_MAGIC, "old Office file"),
-)
 
 _LANGUAGE_SUFFIXES = """
 assembly .asm .s | batch .bat .cmd | c .c .h | clojure .clj .cljs .cljc .edn | cmake .cmake
@@ -347,25 +312,8 @@ scala .scala .sc | shell .sh .bash .zsh .fish | solidity .sol | sql .sql | svelt
 typescript .ts .tsx .mts .cts | vb .vb .bas | verilog .v .sv | vhdl .vhd .vhdl | vue .vue | xml .xml .xsd .xsl .plist
 yaml .yaml .yml | zig .zig
 """
-
 _LANGUAGES = [entry.split() for entry in _LANGUAGE_SUFFIXES.replace("\n", "|").split("|") if entry.strip()]
-
-FORMATS: dict[str, Reader] = {
-    **{suffix: _reader_of_code(language) for language, *suffixes in _LANGUAGES for suffix in suffixes},
-    **dict.fromkeys((".md", ".markdown", ".mdx", ".mdown", ".mkd", ".qmd", ".rmd"), read_markdown),
-    **dict.fromkeys((".txt", ".text", ".log"), _read_plain),
-    **dict.fromkeys((".srt", ".vtt"), read_subtitles),
-    **dict.fromkeys((".tex", ".ltx"), headed_reader("latex")),
-    ".org": headed_reader("org"),
-    **dict.fromkeys((".adoc", ".asciidoc"), headed_reader("asciidoc")),
-    **dict.fromkeys((".mhtml", ".mht"), read_mhtml),
-    ".webarchive": read_webarchive,
-    **dict.fromkeys((".rst", ".rest"), _reader_as("rst", source_type="docs", within=5000)),
-    **dict.fromkeys((".html", ".htm", ".xhtml"), read_html),
-    **dict.fromkeys((".json", ".jsonc", ".json5", ".geojson"), _reader_as("json")),
-    **dict.fromkeys((".jsonl", ".ndjson"), _reader_as("jsonl")),
-    **dict.fromkeys((".csv", ".tsv"), _reader_as("csv")),
-    ".ipynb": read_notebook,
+_BINARY: dict[str, Reader] = {
     ".pdf": read_pdf,
     **dict.fromkeys((".docx", ".docm"), read_docx),
     **dict.fromkeys((".pptx", ".pptm", ".ppsx"), read_pptx),
@@ -374,11 +322,26 @@ FORMATS: dict[str, Reader] = {
     ".epub": read_epub,
     ".odt": read_odt,
     ".odp": read_odp,
+    ".webarchive": read_webarchive,
+}
+FORMATS: dict[str, Reader] = {
+    **{suffix: _reader_of_code(language) for language, *suffixes in _LANGUAGES for suffix in suffixes},
+    **dict.fromkeys((".md", ".markdown", ".mdx", ".mdown", ".mkd", ".qmd", ".rmd"), read_markdown),
+    **dict.fromkeys((".txt", ".text", ".log"), _read_plain),
+    **dict.fromkeys((".srt", ".vtt"), read_subtitles),
+    **dict.fromkeys(HEADED, read_headed),
+    **dict.fromkeys((".mhtml", ".mht"), read_mhtml),
+    **dict.fromkeys((".rst", ".rest"), _reader_as("rst", within=5000)),
+    **dict.fromkeys((".html", ".htm", ".xhtml"), read_html),
+    **dict.fromkeys((".json", ".jsonc", ".json5", ".geojson"), _reader_as("json")),
+    **dict.fromkeys((".jsonl", ".ndjson"), _reader_as("jsonl")),
+    **dict.fromkeys((".csv", ".tsv"), _reader_as("csv")),
+    ".ipynb": read_notebook,
     ".rtf": read_rtf,
     **dict.fromkeys(PICTURES, read_picture),
+    **_BINARY,
 }
 """Lower-case suffix to reader; any other file that looks like text is read as plain text."""
-
 NAMES: dict[str, Reader] = {
     **dict.fromkeys(("dockerfile", "containerfile"), _reader_of_code("dockerfile")),
     **dict.fromkeys(("makefile", "gnumakefile", "justfile"), _reader_of_code("makefile")),
@@ -389,7 +352,3 @@ NAMES: dict[str, Reader] = {
     "cmakelists.txt": _reader_of_code("cmake"),
 }
 """Lower-case name of a well-known file to reader; it wins over the suffix."""
-
-_BINARY_READERS = (
-    read_pdf, read_docx, read_pptx, read_sheets, read_epub, read_odt, read_odp, read_webarchive, read_old_office,
-)  # fmt: skip

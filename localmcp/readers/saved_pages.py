@@ -7,36 +7,31 @@ from dataclasses import replace
 from email import message_from_bytes, policy
 
 from localmcp.errors import UnreadableDocument
-from localmcp.readers.document import Document, date_fields, one_line
+from localmcp.readers.document import Document, one_line
 from localmcp.readers.html import read_html
-from localmcp.readers.mail import mail_date
+from localmcp.readers.mail import header_text, mail_date
 from localmcp.schemas import mapping_of
 
 
 def read_mhtml(data: bytes, name: str) -> Document:
     """Return the page with its address and the time at which it was saved."""
-    message = message_from_bytes(data, policy=policy.default)
-    part = next((part for part in message.walk() if part.get_content_type() in ("text/html", "text/plain")), None)
-    payload = part.get_payload(decode=True) if part else None
-    if not isinstance(payload, bytes) or not payload.strip():
-        raise UnreadableDocument(f"{name} holds no page.")
-    address = message.get("snapshot-content-location") or (part["content-location"] if part else "")
-    date = mail_date(str(message["date"] or ""))
-    charset = part.get_content_charset() if part else None
-    return _with_address(read_html(payload, name, charset), str(address or ""), date)
+    message = message_from_bytes(data, policy=policy.compat32)
+    part = next((part for part in message.walk() if part.get_content_type() in ("text/html", "text/plain")), message)
+    address = header_text(message, "snapshot-content-location") or header_text(part, "content-location")
+    page = _page(part.get_payload(decode=True), name, part.get_content_charset(), address)
+    date = mail_date(header_text(message, "date"))
+    return replace(page, date=date, date_from="time of saving" if date else "")
 
 
 def read_webarchive(data: bytes, name: str) -> Document:
     """Return the main page of a Safari archive with its address."""
     resource = mapping_of(mapping_of(plistlib.loads(data)).get("WebMainResource"))
-    page = resource.get("WebResourceData")
-    if not isinstance(page, bytes):
+    charset, address = (str(resource.get(key) or "") for key in ("WebResourceTextEncodingName", "WebResourceURL"))
+    return _page(resource.get("WebResourceData"), name, charset, address)
+
+
+def _page(content: object, name: str, charset: str | None, address: str) -> Document:
+    if not isinstance(content, bytes) or not content.strip():
         raise UnreadableDocument(f"{name} holds no page.")
-    charset = str(resource.get("WebResourceTextEncodingName") or "")
-    return _with_address(read_html(page, name, charset), str(resource.get("WebResourceURL") or ""), "")
-
-
-def _with_address(document: Document, address: str, date: str) -> Document:
-    address = one_line(address)
-    metadata = document.metadata | ({"url": address} if address else {})
-    return replace(document, metadata=metadata, **date_fields(date, "time of saving"))
+    page = read_html(content, name, charset)
+    return replace(page, metadata=page.metadata | {"url": one_line(address)}) if address.strip() else page

@@ -9,7 +9,7 @@ from typing import Any
 from python_calamine import CalamineError, CalamineWorkbook, SheetTypeEnum, SheetVisibleEnum
 
 from localmcp.errors import UnreadableDocument
-from localmcp.readers.document import Document, one_line
+from localmcp.readers.document import Document, one_line, visible
 from localmcp.readers.office import office_document
 from localmcp.readers.packages import OLE_MAGIC, Package, suffix_of
 
@@ -28,54 +28,56 @@ def read_sheets(data: bytes, name: str) -> Document:
         if kind == "ods":
             package.read("content.xml")  # Says so if it is encrypted.
     try:
-        book = CalamineWorkbook.from_filelike(io.BytesIO(data))
-        text, starts, sheets = _write_sheets(book)
+        book = _Book(CalamineWorkbook.from_filelike(io.BytesIO(data)))
     except (CalamineError, OSError, ValueError) as error:
         raise UnreadableDocument(f"{name} is damaged: {' '.join(str(error).split())}"[:300]) from error
-    return office_document(name, kind, text, properties, title="", metadata={"sheets": sheets}, row_starts=starts)
+    places = {"metadata": {"sheets": book.sheets}, "row_starts": tuple(book.starts)}
+    return office_document(name, kind, "".join(book.pieces).rstrip("\n"), properties, **places)
 
 
-def _write_sheets(book: CalamineWorkbook) -> tuple[str, tuple[tuple[int, int], ...], list[str]]:
-    """Return the text, (offset, row) where each run of rows begins, and the names of the sheets."""
-    pieces: list[str] = []
-    starts: list[tuple[int, int]] = []
-    sheets: list[str] = []
-    offset = 0
+class _Book:
+    """The text of a workbook, where each run of rows begins in it, and the names of the sheets."""
 
-    def write(piece: str) -> None:
-        nonlocal offset
-        pieces.append(piece)
-        offset += len(piece)
+    def __init__(self, workbook: CalamineWorkbook) -> None:
+        self.pieces: list[str] = []
+        self.starts: list[tuple[int, int]] = []
+        self.sheets: list[str] = []
+        self._offset = 0
+        for sheet in workbook.sheets_metadata:
+            title = one_line(sheet.name) + ("" if sheet.visible == SheetVisibleEnum.Visible else " (hidden)")
+            self.sheets.append(title)
+            if sheet.typ == SheetTypeEnum.WorkSheet:
+                rows = workbook.get_sheet_by_name(sheet.name).to_python(skip_empty_area=False)
+                self._add_sheet(title, rows)
 
-    for sheet in book.sheets_metadata:
-        title = one_line(sheet.name) + ("" if sheet.visible == SheetVisibleEnum.Visible else " (hidden)")
-        sheets.append(title)
-        if sheet.typ != SheetTypeEnum.WorkSheet:
-            continue
+    def _write(self, text: str) -> None:
+        self.pieces.append(text)
+        self._offset += len(text)
+
+    def _add_sheet(self, title: str, rows: list[list[Any]]) -> None:
         names: dict[int, str] = {}
         expected, begun, titled = -1, False, False
-        for number, values in enumerate(book.get_sheet_by_name(sheet.name).to_python(skip_empty_area=False), 1):
+        for number, values in enumerate(rows, 1):
             cells = {column: text for column, value in enumerate(values) if (text := _shown(value))}
             if not cells:
                 continue
             if not titled:
-                write("\n" if offset else "")
-                starts.append((offset, 0))
-                write(f"## {title}\n\n")
+                self._write("\n" if self._offset else "")
+                self.starts.append((self._offset, 0))
+                self._write(f"## {title}\n\n")
                 titled = True
             if number != expected:
-                starts.append((offset, number))
+                self.starts.append((self._offset, number))
             words = all(isinstance(values[column], str) for column in cells)
             heads = not begun and (len(cells) == 1 or (words and len(set(cells.values())) == len(cells)))
             if heads:
                 names, begun = (cells, True) if len(cells) > 1 else ({}, False)
-                write(" | ".join(cells.values()) + "\n\n")
+                self._write(" | ".join(cells.values()) + "\n\n")
             else:
                 begun = True
                 named = (f"{names[column]}: {text}" if column in names else text for column, text in cells.items())
-                write(f"- {'; '.join(named)}\n")
+                self._write(f"- {'; '.join(named)}\n")
             expected = -1 if heads else number + 1
-    return "".join(pieces).rstrip("\n"), tuple(starts), sheets
 
 
 def _shown(value: Any) -> str:
@@ -88,4 +90,4 @@ def _shown(value: Any) -> str:
         return value.date().isoformat() if value.time() == time() else value.isoformat(" ", "minutes")
     if isinstance(value, date | time | timedelta):
         return str(value)
-    return " ".join(str(value).split())
+    return " ".join(visible(str(value)).split())

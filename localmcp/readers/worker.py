@@ -6,7 +6,6 @@ Readers call `begin_member` and `count_text`; both do nothing in an ordinary pro
 from __future__ import annotations
 
 import gc
-import logging
 import os
 import pickle
 import queue
@@ -24,9 +23,7 @@ if TYPE_CHECKING:
 
 HEADER = struct.Struct("<cdI")
 """Kind of a frame, the worker's processor time in seconds, bytes that follow."""
-READY, BEGIN, MEMBER, TEXT, VALUE, END, ERROR, LOG = (bytes([code]) for code in b"RBMTVEXL")
-
-NICENESS = 5
+READY, BEGIN, MEMBER, TEXT, VALUE, END, ERROR = (bytes([code]) for code in b"RBMTVEX")
 MUCH_TEXT = 100_000
 """From this many characters on the parent hears at once how much more time they allow."""
 BUFFER = 1 << 16
@@ -35,21 +32,19 @@ _LENGTH = struct.Struct("<I")
 
 
 class _Channel:
-    """Sends frames to the parent, never two at once."""
+    """Sends frames to the parent."""
 
     def __init__(self, stream: BinaryIO, most_text: int) -> None:
         self.stream = stream
         self.most_text = most_text
         self.text = 0
-        self._lock = threading.Lock()
 
     def send(self, kind: bytes, payload: object = None, *, at_once: bool = True) -> None:
         """Write a frame; without `at_once` it is sent with the next one, so that the parent wakes up once."""
         data = pickle.dumps(payload, pickle.HIGHEST_PROTOCOL)
-        with self._lock:
-            self.stream.write(HEADER.pack(kind, time.process_time(), len(data)) + data)
-            if at_once:
-                self.stream.flush()
+        self.stream.write(HEADER.pack(kind, time.process_time(), len(data)) + data)
+        if at_once:
+            self.stream.flush()
 
 
 _channel: _Channel | None = None
@@ -79,22 +74,28 @@ def count_text(characters: int) -> None:
 
 
 def run() -> None:
-    """Work until stdin ends: first comes (function, limits), then an item at a time."""
+    """Work until stdin ends: first comes (function, limits), then an item with the size of its file at a time."""
     global _channel
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     source, back = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb", BUFFER)
     # Libraries must neither print between the frames nor read them.
-    _detach(0, os.O_RDONLY)
-    _detach(1, os.O_WRONLY)
-    if sys.platform != "win32":
-        # Searches of any process go first; on an idle machine reading is as fast.
-        os.nice(NICENESS)
+    for descriptor, flags in ((0, os.O_RDONLY), (1, os.O_WRONLY)):
+        null = os.open(os.devnull, flags)
+        os.dup2(null, descriptor)
+        os.close(null)
     work, memory, most_text = pickle.loads(_receive(source))
-    _cap_memory(memory)
+    if sys.platform != "win32":
+        import resource
+
+        # Searches of any process go first; on an idle machine reading is as fast.
+        os.nice(5)
+        # One sudden allocation fails beyond twice the limit; the parent watches the limit itself.
+        _, most = resource.getrlimit(resource.RLIMIT_DATA)
+        cap = 2 * memory if most == resource.RLIM_INFINITY else min(2 * memory, most)
+        resource.setrlimit(resource.RLIMIT_DATA, (cap, most))
     # Readers make few cycles of objects: looking for them after every 700 objects took a tenth of the time.
     gc.set_threshold(50_000)
     _channel = _Channel(back, most_text)
-    logging.getLogger().addHandler(_Forwarder(_channel))
     _channel.send(READY, os.getpid())
     items: queue.SimpleQueue[bytes] = queue.SimpleQueue()
 
@@ -104,23 +105,22 @@ def run() -> None:
 
     threading.Thread(target=take, daemon=True).start()
     while True:
-        _work_on(_channel, work, items.get())
+        _work_on(_channel, work, *pickle.loads(items.get()))
         # With the beginning of the next item, if there is one.
         _channel.send(END, at_once=items.empty())
 
 
-def _work_on(channel: _Channel, work: Callable[[Any], Iterator[Any]], job: bytes) -> None:
+def _work_on(channel: _Channel, work: Callable[[Any], Iterator[Any]], item: Any, size: int) -> None:
     channel.text = 0
-    channel.send(BEGIN)
+    channel.send(BEGIN, size)
     try:
-        for value in work(pickle.loads(job)):
+        for value in work(item):
             channel.send(VALUE, value)
     except MemoryError:
         channel.send(ERROR, "")
     except LocalMCPError as error:
         channel.send(ERROR, str(error))
     except Exception as error:
-        logging.getLogger(__name__).exception("a file cannot be read")
         channel.send(ERROR, f"unexpected {type(error).__name__}: {error}"[:300])
 
 
@@ -137,31 +137,3 @@ def send_to(stream: IO[bytes], payload: object) -> None:
     data = pickle.dumps(payload, pickle.HIGHEST_PROTOCOL)
     stream.write(_LENGTH.pack(len(data)) + data)
     stream.flush()
-
-
-def _detach(descriptor: int, flags: int) -> None:
-    null = os.open(os.devnull, flags)
-    os.dup2(null, descriptor)
-    os.close(null)
-
-
-def _cap_memory(memory: int) -> None:
-    """Let one sudden allocation fail beyond twice the limit; the parent watches the limit itself."""
-    if sys.platform == "win32":
-        return
-    import resource
-
-    _, most = resource.getrlimit(resource.RLIMIT_DATA)
-    cap = 2 * memory if most == resource.RLIM_INFINITY else min(2 * memory, most)
-    resource.setrlimit(resource.RLIMIT_DATA, (cap, most))
-
-
-class _Forwarder(logging.Handler):
-    """Hands log messages to the parent, which writes them where its own go."""
-
-    def __init__(self, channel: _Channel) -> None:
-        super().__init__(logging.WARNING)
-        self.channel = channel
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.channel.send(LOG, (record.name, record.levelno, self.format(record)))

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
 from localmcp.errors import Unavailable
 from localmcp.readers import worker
@@ -38,7 +38,6 @@ TEXT_PER_BYTE = 100
 """Characters that a byte of a file may hold: beyond, it was packed to hold up its reader, and gets no more time."""
 
 _ENTRY = "import sys, json; sys.path[:] = json.loads(sys.argv[1]); from localmcp.readers import worker; worker.run()"
-
 if sys.platform == "win32":
     _CREATION_FLAGS = subprocess.CREATE_NEW_PROCESS_GROUP | subprocess.CREATE_NO_WINDOW
 else:
@@ -71,29 +70,20 @@ class Answer(Generic[Item, Value]):
     finished: bool = False
 
 
-@dataclass(slots=True)
-class _Job:
-    item: Any
-    share: int
-    size: int
-
-
 @dataclass(slots=True, eq=False)
 class _Worker:
     """A process, what it has been handed, and what its current file has cost so far."""
 
     process: subprocess.Popen[bytes]
-    jobs: deque[_Job] = field(default_factory=deque[_Job])
-    """The first is being worked on, or its values are still to be delivered."""
-    sizes: deque[int] = field(default_factory=deque[int])
-    """Bytes of the files whose reading has not begun."""
-    size: int = 0
-    """Bytes of the current file."""
+    jobs: deque[Any] = field(default_factory=deque[Any])
+    """Items; the first is being worked on, or its values are still to be delivered."""
     load: int = 0
     """Sum of their shares."""
     pid: int = 0
-    """Not that of `process` where a launcher is in between, as in a virtual environment on Windows."""
-    busy: bool = False
+    """Not that of `process` where a launcher is in between, as in a virtual environment on Windows; 0 until it runs."""
+    reading: bool = False
+    size: int = 0
+    """Bytes of the current file."""
     member: str = ""
     """The document of a container that is being read."""
     spent_before: float = 0.0
@@ -103,36 +93,38 @@ class _Worker:
     retired: bool = False
     """It gets no more items."""
 
+    def reap(self) -> int:
+        """Wait for the process, which has ended; returns its exit code, negative for a signal."""
+        code = self.process.wait()
+        self.hang_up()
+        return code
 
-class _Event(NamedTuple):
-    worker: _Worker
-    kind: bytes
-    """Empty: the worker has ended."""
-    payload: bytes = b""
-    member: str = ""
+    def hang_up(self) -> None:
+        """Let the process end after its last item."""
+        if self.process.stdin:
+            with suppress(OSError):  # What was still to be written is for nobody.
+                self.process.stdin.close()
 
 
 class WorkerPool(Generic[Item, Value]):
     """Worker processes that turn items into values; they start with the first item and end with the pool.
 
-    `work`: picklable generator function of an item.
+    `work`: picklable generator function of an item. `size`: bytes of an item's file.
     """
 
     def __init__(
         self, work: Callable[[Item], Iterator[Value]], *, workers: int = 0, limits: Limits | None = None,
         share: Callable[[Item], int] = lambda item: SMALL, size: Callable[[Item], int] = lambda item: 1 << 40,
     ) -> None:  # fmt: skip
-        """`size`: bytes of an item's file."""
         self._share, self._size_of = share, size
         self.limits = limits or Limits()
         self._setup = (work, self.limits.memory, self.limits.text)
-        self._size = workers or os.cpu_count() or 1
+        self._most = workers or os.cpu_count() or 1
         self._workers: list[_Worker] = []
-        self._events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
+        self._events: queue.SimpleQueue[tuple[_Worker, bytes, bytes, str]] = queue.SimpleQueue()
         self._undelivered = 0
         self._room = threading.Condition()
         self._closed = threading.Event()
-        self._watcher: threading.Thread | None = None
 
     def __enter__(self) -> WorkerPool[Item, Value]:
         return self
@@ -148,7 +140,7 @@ class WorkerPool(Generic[Item, Value]):
         for member in self._workers:
             member.process.kill()
         for member in self._workers:
-            _reap(member.process)
+            member.reap()
         self._workers.clear()
 
     def run(self, items: Iterable[Item]) -> Iterator[Answer[Item, Value]]:
@@ -159,13 +151,12 @@ class WorkerPool(Generic[Item, Value]):
         Raises:
             Unavailable: no worker process can be started.
         """
-        jobs = (_Job(item, self._share(item), self._size_of(item)) for item in items)
-        again: deque[_Job] = deque()
+        jobs = ((item,) for item in items)
+        again: deque[tuple[Item]] = deque()
         try:
             self._hand_out(jobs, again)
             while any(member.jobs for member in self._workers):
-                event = self._events.get()
-                yield from self._answers(event, again)
+                yield from self._answers(*self._events.get(), again)
                 self._hand_out(jobs, again)
         finally:
             if any(member.jobs for member in self._workers):
@@ -173,74 +164,63 @@ class WorkerPool(Generic[Item, Value]):
 
     # ------------------------------------------------------------ in the caller's thread
 
-    def _hand_out(self, jobs: Iterator[_Job], again: deque[_Job]) -> None:
+    def _hand_out(self, jobs: Iterator[tuple[Item]], again: deque[tuple[Item]]) -> None:
         """Give each item to the worker that holds least, and start workers while there are items."""
         while True:
             active = [member for member in self._workers if not member.retired]
             member = min(active, key=lambda member: member.load, default=None)
-            if len(active) < self._size and (member is None or member.jobs):
+            if len(active) < self._most and (member is None or member.jobs):
                 member = None
             elif member is None or member.load >= AHEAD:
                 return
             job = again.popleft() if again else next(jobs, None)
             if job is None:
                 return
-            self._assign(member or self._start(), job)
+            member, item = member or self._start(), job[0]
+            member.jobs.append(item)
+            member.load += self._share(item)
+            assert member.process.stdin
+            with suppress(OSError):  # A worker that has died ends its output, and the item is handed to another.
+                worker.send_to(member.process.stdin, (item, self._size_of(item)))
 
-    def _assign(self, member: _Worker, job: _Job) -> None:
-        member.jobs.append(job)
-        member.sizes.append(job.size)
-        member.load += job.share
-        assert member.process.stdin
-        with suppress(OSError):  # A worker that has died ends its output, and the job is handed to another.
-            worker.send_to(member.process.stdin, job.item)
-
-    def _answers(self, event: _Event, again: deque[_Job]) -> Iterator[Answer[Item, Value]]:
-        member = event.worker
-        if event.kind == worker.VALUE:
+    def _answers(
+        self, member: _Worker, kind: bytes, payload: bytes, document: str, again: deque[tuple[Item]]
+    ) -> Iterator[Answer[Item, Value]]:
+        if kind == worker.VALUE:
             with self._room:
-                self._undelivered -= len(event.payload)
+                self._undelivered -= len(payload)
                 self._room.notify_all()
-            yield Answer(member.jobs[0].item, pickle.loads(event.payload))
-        elif event.kind == worker.ERROR:
-            failure = pickle.loads(event.payload) or self._too_much_memory()
-            yield Answer(member.jobs[0].item, failure=failure, member=event.member)
-        elif event.kind == worker.END:
-            job = member.jobs.popleft()
-            member.load -= job.share
-            yield Answer(job.item, finished=True)
+            yield Answer(member.jobs[0], pickle.loads(payload))
+        elif kind == worker.ERROR:
+            yield Answer(member.jobs[0], failure=pickle.loads(payload) or self._too_much_memory(), member=document)
+        elif kind == worker.END:
+            item = member.jobs.popleft()
+            member.load -= self._share(item)
+            yield Answer(item, finished=True)
             member.retired = member.retired or member.memory > RETIRE_BYTES
-            if member.retired and not member.jobs and member.process.stdin:
-                with suppress(OSError):
-                    member.process.stdin.close()
-        elif event.kind == worker.LOG:
-            name, level, message = pickle.loads(event.payload)
-            logging.getLogger(name).log(level, "%s", message)
-        elif not event.kind:
+            if member.retired and not member.jobs:
+                member.hang_up()
+        elif member in self._workers:
             yield from self._bury(member, again)
 
-    def _bury(self, member: _Worker, again: deque[_Job]) -> Iterator[Answer[Item, Value]]:
+    def _bury(self, dead: _Worker, again: deque[tuple[Item]]) -> Iterator[Answer[Item, Value]]:
         """Give up the file that a dead worker was reading, and have its other items read by the next."""
-        code = _reap(member.process)
-        if member not in self._workers:
-            return
-        self._workers.remove(member)
-        if not member.pid:
+        code = dead.reap()
+        self._workers.remove(dead)
+        if not dead.pid:
             raise Unavailable(
                 f"No process for reading files can be started (exit code {code}).",
                 hint=f"Check that this works: {sys.executable} -m localmcp --version",
             )
-        if member.busy:
-            yield from self._give_up(member, member.jobs.popleft(), code)
-        again.extend(member.jobs)
-        member.jobs.clear()
-
-    def _give_up(self, dead: _Worker, job: _Job, code: int) -> Iterator[Answer[Item, Value]]:
-        ending = f"signal {-code}" if code < 0 else f"exit code {code}"
-        failure = dead.why_killed or f"the reader crashed on it ({ending})"
-        log.info("a reading process ended: %s", failure)
-        yield Answer(job.item, failure=failure, member=dead.member)
-        yield Answer(job.item, finished=True)
+        if dead.reading:
+            lost: Item = dead.jobs.popleft()
+            ending = f"signal {-code}" if code < 0 else f"exit code {code}"
+            failure = dead.why_killed or f"the reader crashed on it ({ending})"
+            log.info("a reading process ended: %s", failure)
+            yield Answer(lost, failure=failure, member=dead.member)
+            yield Answer(lost, finished=True)
+        again.extend((item,) for item in dead.jobs)
+        dead.jobs.clear()
 
     # ------------------------------------------------------------ workers and the threads that watch them
 
@@ -259,14 +239,13 @@ class WorkerPool(Generic[Item, Value]):
         except OSError as error:
             raise Unavailable(f"No process for reading files can be started: {error.strerror or error}.") from error
         member = _Worker(process)
-        self._workers.append(member)
         assert process.stdin
         with suppress(OSError):  # Its output ends then, too, and the exit code is reported.
             worker.send_to(process.stdin, self._setup)
+        if not self._workers:
+            threading.Thread(target=self._watch, name="localmcp-limits", daemon=True).start()
+        self._workers.append(member)
         threading.Thread(target=self._listen, args=(member,), name="localmcp-worker", daemon=True).start()
-        if self._watcher is None:
-            self._watcher = threading.Thread(target=self._watch, name="localmcp-limits", daemon=True)
-            self._watcher.start()
         return member
 
     def _listen(self, member: _Worker) -> None:
@@ -276,38 +255,36 @@ class WorkerPool(Generic[Item, Value]):
         with stream:
             while len(header := stream.read(worker.HEADER.size)) == worker.HEADER.size:
                 kind, spent, size = worker.HEADER.unpack(header)
-                self._hear(member, kind, spent, stream.read(size))
-        self._events.put(_Event(member, b""))
+                payload = stream.read(size)
+                if kind == worker.READY:
+                    member.pid = pickle.loads(payload)
+                elif kind == worker.TEXT:
+                    member.text += pickle.loads(payload)
+                elif kind == worker.MEMBER:
+                    member.member = pickle.loads(payload)
+                elif kind == worker.BEGIN:
+                    member.spent_before, member.member, member.text = spent, "", 0
+                    member.size, member.reading = pickle.loads(payload), True
+                else:
+                    self._queue(member, kind, payload)
+        self._events.put((member, b"", b"", ""))
 
-    def _hear(self, member: _Worker, kind: bytes, spent: float, payload: bytes) -> None:
-        if kind == worker.READY:
-            member.pid = pickle.loads(payload)
-        elif kind == worker.TEXT:
-            member.text += pickle.loads(payload)
-        elif kind == worker.MEMBER:
-            member.member = pickle.loads(payload)
-        elif kind == worker.BEGIN:
-            member.spent_before, member.member, member.text = spent, "", 0
-            member.size, member.busy = member.sizes.popleft(), True
-        else:
-            self._queue(_Event(member, kind, payload, member.member))
-        if kind == worker.END:
-            member.busy = False
-
-    def _queue(self, event: _Event) -> None:
-        if event.kind == worker.VALUE:
+    def _queue(self, member: _Worker, kind: bytes, payload: bytes) -> None:
+        if kind == worker.VALUE:
             with self._room:
                 self._room.wait_for(lambda: self._undelivered < UNDELIVERED_BYTES or self._closed.is_set())
-                self._undelivered += len(event.payload)
-        self._events.put(event)
+                self._undelivered += len(payload)
+        self._events.put((member, kind, payload, member.member))
+        if kind == worker.END:
+            member.reading = False
 
     def _watch(self) -> None:
-        """Kill workers whose file is over its limits."""
+        """Kill workers whose file is over its limits, as long as there are any."""
         import psutil
 
-        while not self._closed.wait(WATCH_SECONDS):
+        while not self._closed.wait(WATCH_SECONDS) and self._workers:
             for member in list(self._workers):
-                if not (member.pid and member.busy and not member.why_killed):
+                if not (member.pid and member.reading and not member.why_killed):
                     continue
                 try:
                     process = psutil.Process(member.pid)
@@ -320,6 +297,7 @@ class WorkerPool(Generic[Item, Value]):
                     member.process.kill()
 
     def _over(self, member: _Worker, spent: float) -> str:
+        """Return which limit a worker is over, "" for none."""
         limits = self.limits
         if member.memory > limits.memory:
             return self._too_much_memory()
@@ -334,12 +312,3 @@ class WorkerPool(Generic[Item, Value]):
 
     def _too_much_memory(self) -> str:
         return f"reading it took more than {self.limits.memory // 1_000_000} MB of memory (setting reader_memory_mb)"
-
-
-def _reap(process: subprocess.Popen[bytes]) -> int:
-    """Wait for a process that has ended; returns its exit code, negative for a signal."""
-    code = process.wait()
-    if process.stdin:
-        with suppress(OSError):  # What was still to be written is for nobody.
-            process.stdin.close()
-    return code

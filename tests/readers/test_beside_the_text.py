@@ -2,7 +2,6 @@
 
 import io
 import json
-import struct
 
 import docx
 from docx.oxml import parse_xml
@@ -18,15 +17,8 @@ SPACES = {
     "mc": "http://schemas.openxmlformats.org/markup-compatibility/2006",
     "v": "urn:schemas-microsoft-com:vml",
 }
-DIAGRAM = """<dgm:dataModel xmlns:dgm="d" xmlns:a="a"><dgm:ptLst>
-<dgm:pt><dgm:t><a:bodyPr/><a:p><a:r><a:t>Order</a:t></a:r></a:p></dgm:t></dgm:pt>
-<dgm:pt><dgm:t><a:p><a:r><a:t>Ship</a:t></a:r></a:p></dgm:t></dgm:pt></dgm:ptLst></dgm:dataModel>"""
-RELATIONS = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
 NAMES = " ".join(f'xmlns:{key}="{value}"' for key, value in SPACES.items())
 BOX = "<w:txbxContent><w:p><w:r><w:t>Ring the bell twice</w:t></w:r></w:p></w:txbxContent>"
-DRAWING = """<xdr:wsDr xmlns:xdr="x" xmlns:a="a"><xdr:twoCellAnchor><xdr:from><xdr:col>1</xdr:col><xdr:row>6</xdr:row>
-</xdr:from><xdr:sp><xdr:txBody><a:p><a:r><a:t>Approved by Rosa</a:t></a:r></a:p></xdr:txBody></xdr:sp>
-</xdr:twoCellAnchor></xdr:wsDr>"""
 
 
 def saved(document):
@@ -50,21 +42,6 @@ def test_text_boxes_of_word_files_are_read_once():
     assert sorted(text.split("\n\n")) == ["# Entrance", "Please wait.", "Ring the bell twice"]
 
 
-def tnef(*attributes):
-    body = b"".join(
-        struct.pack("<BII", 2, identifier, len(value)) + value + struct.pack("<H", sum(value) & 0xFFFF)
-        for identifier, value in attributes
-    )
-    return struct.pack("<IH", 0x223E9F78, 1) + body
-
-
-def long_name(name):
-    value = name.encode("utf-16-le") + b"\0\0"
-    flags = struct.pack("<HHI", 3, 0x3714, 4)
-    padding = b"\0" * (-len(value) % 4)
-    return struct.pack("<I", 2) + flags + struct.pack("<HHII", 0x1F, 0x3707, 1, len(value)) + value + padding
-
-
 def chat(*contents):
     mapping, parent = {}, None
     for number, (role, content) in enumerate(contents):
@@ -73,21 +50,19 @@ def chat(*contents):
     return {"id": "a", "title": "Chat", "current_node": parent, "mapping": mapping}
 
 
-def test_code_canvas_and_speech_of_chatgpt_are_read():
-    canvas = json.dumps({"name": "Letter", "type": "document", "content": "Dear Sir, the roof leaks."})
+def test_code_and_speech_of_chatgpt_are_read():
     export = [
         chat(
             ("user", {"content_type": "multimodal_text", "parts": [{"asset_pointer": "x"}, {"text": "Read it aloud"}]}),
             ("assistant", {"content_type": "code", "language": "python", "text": "print(6 * 7)"}),
             ("tool", {"content_type": "execution_output", "text": "42"}),
-            ("assistant", {"content_type": "code", "language": "unknown", "text": canvas}),
             ("tool", {"content_type": "text", "parts": ["Successfully created text document"]}),
         )
     ]
     [document] = read_documents(io.BytesIO(json.dumps(export).encode()), "conversations.json")
     assert document.text == (
         "User (2024-05-03): Read it aloud\n\nAssistant (2024-05-03):\n\n```python\nprint(6 * 7)\n```\n\n"
-        "Tool (2024-05-03):\n\n```\n42\n```\n\nAssistant (2024-05-03): Letter\n\nDear Sir, the roof leaks."
+        "Tool (2024-05-03):\n\n```\n42\n```"
     )
 
 

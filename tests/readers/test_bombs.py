@@ -97,7 +97,7 @@ def read_and_cut(item):
     except LocalMCPError as error:
         yield str(error)
         return
-    yield len(split(document.text, markup=document.markup, count_tokens=estimate_tokens, title=document.title))
+    yield len(split(document, estimate_tokens))
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,9 @@ from tokenizers import Tokenizer
 
 import localmcp
 from localmcp.errors import InvalidInput
-from localmcp.readers.chunking import MOST_CHARACTERS, Chunk, Markup, split
+from localmcp.readers.chunking import MOST_CHARACTERS, Chunk, split
+from localmcp.readers.document import Document
+from localmcp.readers.outline import Markup
 
 LIMIT = 254
 
@@ -28,7 +30,8 @@ def split_checked(
     text: str, markup: Markup = "markdown", title: str = "", page_starts: Sequence[int] = (), **limits: int
 ) -> list[Chunk]:
     """Split, and check what holds for every document."""
-    chunks = split(text, markup=markup, count_tokens=count_tokens, title=title, page_starts=page_starts, **limits)
+    document = Document(title, text, "text", markup, "docs", page_starts=tuple(page_starts))
+    chunks = split(document, count_tokens, **limits)
     if not text.strip():
         assert chunks == []
         return chunks

@@ -175,7 +175,6 @@ def test_damaged_and_encrypted_libreoffice_files_say_so(make):
         ("a.rtf", b"{\\rtf1 }"),
         ("a.rtf", b"{\\rtf1 " + b"{" * 100_000),
         ("a.srt", b"no subtitles here"),
-        ("a.mhtml", b"no page"),
         ("a.webarchive", b"bplist00"),
     ],
 )

@@ -5,12 +5,10 @@ from __future__ import annotations
 import gzip
 import io
 import json
-import tarfile
 import time
 import zipfile
 from pathlib import Path
 
-import docx
 import pytest
 from made_files import make_pdf, make_zip
 
@@ -28,12 +26,6 @@ EVENT = (
 
 def read_all(data: bytes, name: str) -> list[Document]:
     return list(read_documents(io.BytesIO(data), name, archive=True))
-
-
-def test_front_matter_may_be_toml() -> None:
-    document = read_bytes(b"+++\ntitle = 'Hives'\ndate = 2025-04-05\ntags = ['bees']\n+++\nText.\n", "note.md")
-    assert (document.title, document.date, document.metadata["tags"]) == ("Hives", "2025-04-05", ["bees"])
-    assert read_bytes(b"+++\ntitle = [\n+++\nText.\n", "note.md").title == "note"
 
 
 def test_a_line_that_begins_with_from_does_not_end_a_mail() -> None:
@@ -102,29 +94,6 @@ def test_a_note_of_many_lines_costs_a_contact_no_more_than_others() -> None:
     assert time.process_time() - begin < 2
 
 
-def test_an_archive_in_an_archive_is_read_and_one_in_that_is_not() -> None:
-    inner = io.BytesIO()
-    with tarfile.open(fileobj=inner, mode="w:gz") as archive:
-        for name, data in (("deep/note.txt", b"Chicory."), ("more.zip", make_zip({"a.txt": "Never."}))):
-            member = tarfile.TarInfo(name)
-            member.size = len(data)
-            archive.addfile(member, io.BytesIO(data))
-    first, second = read_all(make_zip({"inner.tar.gz": inner.getvalue()}), "outer.zip")
-    assert (first.member, first.text) == ("inner.tar.gz/deep/note.txt", "Chicory.")
-    assert "archive in another file" in second.failure
-
-
-def test_a_table_in_a_cell_is_a_part_of_its_line() -> None:
-    document = docx.Document()
-    outer = document.add_table(rows=1, cols=2)
-    outer.cell(0, 0).text, outer.cell(0, 1).text = "Spot", "75 euro"
-    inner = outer.cell(0, 0).add_table(rows=2, cols=1)
-    inner.cell(0, 0).text, inner.cell(1, 0).text = "B7", "B8"
-    buffer = io.BytesIO()
-    document.save(buffer)
-    assert "| Spot B7; B8 | 75 euro |" in read_bytes(buffer.getvalue(), "lease.docx").text
-
-
 def test_what_was_attached_in_a_conversation_is_read() -> None:
     message = {
         "sender": "human", "text": "Where to?", "content": [],
@@ -152,10 +121,6 @@ def test_a_book_without_an_order_is_read_as_its_chapters_are_listed() -> None:
         "b.html": "<p>first</p>",
     }
     assert read_bytes(make_zip(parts), "a.epub").text == "first\n\nsecond"
-
-
-def _text(place: str, text: str) -> str:
-    return f'<c r="{place}" t="inlineStr"><is><t>{text}</t></is></c>'
 
 
 def test_a_password_protects_a_member_only() -> None:
@@ -209,7 +174,7 @@ def test_headings_of_a_text_are_those_that_are_underlined_and_not_of_boxes() -> 
 
 def test_what_is_underlined_in_a_printed_listing_is_no_heading() -> None:
     text = "Output:\n\nFiles that were not found:\n-------------------------------\nmfg.c\n\nThe next chapter."
-    chunks = split(text, markup="plain", count_tokens=len, target=200, page_starts=(0,))
+    chunks = split(Document("a", text, "pdf", "plain", "docs", page_starts=(0,)), len)
     assert {chunk.headings for chunk in chunks} == {()}
 
 
@@ -225,11 +190,6 @@ def test_a_formula_of_a_page_is_one_text() -> None:
     assert text == "So E = m c 2 holds.\n\nSo E=mc^2 holds.\n\nSo E=mc^2 holds."
 
 
-def test_steps_that_go_on_behind_a_picture_keep_their_numbers() -> None:
-    page = '<ol><li>Open it</ol><img src="x.png" alt="Lid"><ol start="2"><li>Fill it<li>Close it</ol>'
-    assert read_bytes(page.encode(), "a.html").text == "1. Open it\n\nLid\n\n2. Fill it\n3. Close it"
-
-
 def test_asciidoc_has_its_headings_and_listings() -> None:
     source = (
         "= Guide to Bees\nAda <ada@example.org>\n\n== Hives\n\n[source,ruby]\n----\n== not a heading\n----\n\n"
@@ -242,22 +202,12 @@ def test_asciidoc_has_its_headings_and_listings() -> None:
     assert "```\n== not a heading\n```" in document.text
 
 
-def test_titles_of_asciidoc_may_be_underlined() -> None:
-    source = "git-x(1)\n========\n\nNAME\n----\nDoes x.\n\n[[syntax]]\nSyntax\n~~~~~~\n.List\n-----\nx -y\n-----\n"
-    document = read_bytes(source.encode(), "git-x.adoc")
-    outline = read_outline(document.text, document.markup)
-    paths = [("git-x(1)",), ("git-x(1)", "NAME"), ("git-x(1)", "NAME", "Syntax")]
-    assert [section.path for section in outline.sections] == paths
-    assert [document.text[start:stop] for start, stop in outline.fences] == ["```\nx -y\n```\n"]
-    assert document.text.count("\n") == source.count("\n")
-
-
 def test_a_manual_page_is_read_without_what_typesets_it() -> None:
     source = (
         '.\\" A note\n.de XX\nunseen\n..\n.TH SNOW 1 2024-05-03 "Winter 2"\n'
         ".  LINKSTYLE blue R < >\n.SH NAME\nsnow \\- make it \\fIwhite\\fP\n"
         '.SH\nOPTIONS\n.TP\n.BR \\-d ", " \\-\\-depth =\\fICM\\fR\nHow deep; see\n.BR rain (1).\n.IP \\(bu 2\nOne.\n'
-        ".SS Examples\n.nf\n# snow -d 3\n.fi\n.if n It says \\e.\n.ie n \\{\\\nplain\n.\\}\n.el \\{\\\nprinted\n.\\}\n"
+        ".SS Examples\n.nf\n# snow -d 3\n.fi\nIt says \\e.\n.ie n \\{\\\nplain\n.\\}\n.el \\{\\\nprinted\n.\\}\n"
     )
     document = read_bytes(gzip.compress(source.encode()), "snow.1.gz")
     assert (document.title, document.date) == ("snow(1)", "2024-05-03")
@@ -275,18 +225,6 @@ def test_a_row_of_dashes_in_a_manual_page_underlines_nothing() -> None:
     assert paths == [("snow(1)",), ("snow(1)", "OPTIONS")]
 
 
-def test_a_manual_page_of_bsd_is_read() -> None:
-    source = (
-        ".Dd May 3\n.Dt SNOW 8\n.Os\n.Sh NAME\n.Nm snow\n.Nd make it white\n.Sh SYNOPSIS\n.Nm\n.Op Fl d Ar depth\n"
-        ".Sh DESCRIPTION\n.Bl -tag -width Ds\n.It Fl v\nSay more.\n.El\n.Ss Files\n.Pa /etc/snow.conf\n"
-    )
-    lines = read_bytes(source.encode(), "snow.8").text.split("\n")
-    assert [line for line in lines if line] == (
-        ["# snow(8)", "## NAME", "snow", "- make it white", "## SYNOPSIS", "snow", "[-d depth]", "## DESCRIPTION", "-v"]
-        + ["Say more.", "### Files", "/etc/snow.conf"]
-    )
-
-
 @pytest.mark.parametrize(
     ("text", "title"),
     [
@@ -298,12 +236,6 @@ def test_a_manual_page_of_bsd_is_read() -> None:
 )
 def test_a_first_heading_in_html_is_the_title_of_a_readme(text: str, title: str) -> None:
     assert read_bytes(text.encode(), "README.md").title == title
-
-
-def test_a_page_whose_title_is_one_of_its_headings_is_not_named_by_the_header_of_its_site() -> None:
-    page = "<title>Keys</title><table><tr><td><h1>The C library</h1><h2>Keys</h2></td></tr></table><p>Text."
-    document = read_bytes(page.encode(), "keys.html")
-    assert (document.title, document.text) == ("Keys", "## Keys\n\nText.")
 
 
 def test_the_last_line_of_a_framed_listing_is_no_title() -> None:

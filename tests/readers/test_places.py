@@ -2,12 +2,12 @@
 
 from localmcp.library.reading import estimate_tokens
 from localmcp.readers.chunking import MOST_ROWS, split
-from localmcp.readers.document import join_pages
-from localmcp.readers.outline import path_at, read_outline
+from localmcp.readers.document import Document, join_pages
+from localmcp.readers.outline import path_at
 
 
 def cut(text, markup="plain", **places):
-    chunks = split(text, markup=markup, count_tokens=estimate_tokens, **places)
+    chunks = split(Document("A text", text, "text", markup, "docs", **places), estimate_tokens)
     assert "".join(chunk.text for chunk in chunks) == text
     return chunks
 
@@ -56,17 +56,3 @@ def test_the_nearest_heading_above_counts():
     assert path_at(text, text.index("Nessuno"), path) == ("Fondo", "Riscatto totale", "Costi")
     assert path_at("the end.\n\n## Next\n\nwords", 20, ("Fondo", "Before")) == ("Fondo", "Next")
     assert path_at("A\n===\n\nx\n\nB\n===\n\ny", 16, ("A",), underlined=True) == ("B",)
-
-
-def test_stars_are_headings_where_the_first_line_says_so():
-    news = (
-        "Program NEWS  -*- outline -*-\n\n* Release 2\n\n** New features\n\n  It flies.\n\n* Release 1\n\n  It walks.\n"
-    )
-    paths = [section.path for section in read_outline(news, "plain").sections]
-    assert paths == [(), ("Release 2",), ("Release 2", "New features"), ("Release 1",)]
-    assert path_at("Fixes.\n\n** New features\n\nIt flies.", 28, ("Release 2", "Fixes"), underlined=True) == (
-        "Release 2",
-        "New features",
-    )
-    items = "Buy:\n\n* milk\n\n** the fresh one\n\n* bread\n"
-    assert [section.path for section in read_outline(items, "plain").sections] == [()]
