@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from localmcp.config import APP, describe_settings, is_secret, read_variable
-from localmcp.errors import ConfigurationError
 from localmcp.files import expand_home
 from localmcp.hub.client_configuration import CODEX_SERVERS, MCP_SERVERS, SERVERS, ClientFile
 from localmcp.schemas import Json
@@ -42,51 +41,34 @@ def make_launch(database: str | None = None, profile: str | None = None) -> Laun
         profile: limits the client to what this profile allows.
 
     Raises:
-        ConfigurationError: there is no such profile, or Python does not know where it is itself.
+        ConfigurationError: there is no such profile.
     """
-    if not sys.executable:
-        raise ConfigurationError("Python does not know its own path.", hint="Start localmcp with an absolute path.")
     args = ["-m", "localmcp", "serve"]
     file = database or read_variable(_DATABASE)
     if file:
-        args += ["--db", _absolute(file)]
+        args += ["--db", str(expand_home(file).absolute())]
     if profile is not None:
         args += ["--profile", read_profile(profile).name]
     variables = _settings_of_this_shell()
     secret = {setting["env"] for setting in describe_settings() if is_secret(setting["name"])}
     carried = {name: value for name, value in variables.items() if name not in secret}
-    environment = {"PYTHONUTF8": "1", **_way_to_package(), **carried}
+    environment = {"PYTHONUTF8": "1", **carried}
+    from importlib.metadata import distributions
+
+    if not list(distributions(name=APP)):
+        # Run from its source: Python finds the package only where it is told.
+        environment["PYTHONPATH"] = str(Path(str(files(APP))).parent.absolute())
     entry: Json = {"command": os.path.abspath(sys.executable), "args": args, "env": environment}
     return Launch(entry, tuple(carried), tuple(name for name in variables if name in secret))
 
 
-def _way_to_package() -> dict[str, str]:
-    """Return the variables that let Python find the package; none once it is installed."""
-    from importlib.metadata import PackageNotFoundError, distribution
-
-    try:
-        distribution(APP)
-        return {}
-    except PackageNotFoundError:
-        return {"PYTHONPATH": str(Path(str(files(APP))).parent.absolute())}
-
-
 def _settings_of_this_shell() -> dict[str, str]:
-    names = [*DIRECTORIES, *(setting["env"] for setting in describe_settings())]
-    values = {name: read_variable(name) for name in names if name != _DATABASE}
-    return {name: _with_absolute_paths(name, value) for name, value in values.items() if value}
-
-
-def _with_absolute_paths(name: str, value: str) -> str:
-    if name in DIRECTORIES:
-        return _absolute(value)
-    if name == _FOLDERS:
-        return os.pathsep.join(_absolute(part) for part in value.split(os.pathsep) if part)
-    return value
-
-
-def _absolute(path: str) -> str:
-    return str(expand_home(path).absolute())
+    values = {name: read_variable(name) for name in (*DIRECTORIES, *(item["env"] for item in describe_settings()))}
+    values.pop(_DATABASE, None)
+    for name in (*DIRECTORIES, _FOLDERS):
+        parts = (values.get(name) or "").split(os.pathsep)
+        values[name] = os.pathsep.join(str(expand_home(part).absolute()) for part in parts if part)
+    return {name: value for name, value in values.items() if value}
 
 
 def entry_for(target: ClientFile, entry: Mapping[str, Any]) -> Json:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from localmcp.errors import ConfigurationError, InvalidInput, LocalMCPError
+from localmcp.errors import InvalidInput, LocalMCPError
 from localmcp.files import expand_home
 from localmcp.hub.client_configuration import (
     CODEX_SERVERS,
@@ -19,11 +19,10 @@ from localmcp.hub.client_configuration import (
     read_document,
     servers_in,
 )
-from localmcp.schemas import Json, json_kind, nearest
+from localmcp.schemas import Json, did_you_mean
 
 FILE = "file"
 """The client of a file that belongs to no known client."""
-_ENDINGS = (".json", ".jsonc", ".toml")
 
 
 def find_targets(client_or_file: str) -> list[ClientFile]:
@@ -37,24 +36,32 @@ def find_targets(client_or_file: str) -> list[ClientFile]:
     if client_or_file in client_names():
         files = client_files(client_or_file)
         return [file for file in files if is_present(file)] or files[:1]
-    path = expand_home(client_or_file)
-    if not (path.suffix.lower() in _ENDINGS or os.sep in client_or_file or "/" in client_or_file or path.is_file()):
-        near = nearest(client_or_file, client_names())
-        choices = f"Clients: {', '.join(client_names())}. A file ends with .json or .toml."
-        hint = f"Did you mean '{near}'? {choices}" if near else choices
+    path = expand_home(client_or_file).absolute()
+    is_path = os.sep in client_or_file or path.suffix in (".json", ".jsonc", ".toml") or path.is_file()
+    if not is_path or path.is_dir():
+        hint = f"Clients: {', '.join(client_names())}. A file ends with .json or .toml."
+        hint = f"{did_you_mean(client_or_file, client_names())} {hint}".strip()
         raise InvalidInput(f"'{client_or_file}' is neither a client that is known nor a file.", hint=hint)
-    if path.is_dir():
-        raise InvalidInput(f"{path} is a folder.", hint="Name the file in it, such as mcp.json.")
-    return [file_target(path.absolute())]
+    known = next((file for file in client_files() if file.path == path), None)
+    # Claude Code reads `.mcp.json` from any working folder.
+    client = "claude-code" if path.name == ".mcp.json" else FILE
+    return [known or ClientFile(client, path, _table_of(path))]
+
+
+def _table_of(path: Path) -> str:
+    """Return under which key a file has its servers: as its content, else its path, says."""
+    if path.suffix == ".toml":
+        return CODEX_SERVERS
+    document = read_document(path) if path.is_file() else {}
+    by_folder = {".vscode": SERVERS, "User": SERVERS, "zed": CONTEXT_SERVERS, ".zed": CONTEXT_SERVERS}
+    return next((table for table in TABLES if table in document), by_folder.get(path.parent.name, MCP_SERVERS))
 
 
 def is_present(target: ClientFile) -> bool:
     """Return whether the client seems to be installed: its file is there, or the folder that only it makes."""
-    if target.path.is_file():
-        return True
     folder = target.path.parent
     # The build from Microsoft's store makes this folder only at its first start, but its package is there.
-    return (folder.is_dir() and folder != Path.home()) or "LocalCache" in folder.parts
+    return target.path.is_file() or (folder.is_dir() and folder != Path.home()) or "LocalCache" in folder.parts
 
 
 def present_clients() -> list[ClientFile]:
@@ -72,27 +79,3 @@ def read_present_clients() -> tuple[dict[Path, Json], list[str]]:
         except LocalMCPError as error:
             problems.append(error.message)
     return theirs, problems
-
-
-def file_target(path: Path) -> ClientFile:
-    """Return the file as a target; its path, else its content, says under which key it has its servers."""
-    for candidate in client_files():
-        if candidate.path == path:
-            return candidate
-    # Claude Code reads this file from any working folder.
-    return ClientFile("claude-code" if path.name == ".mcp.json" else FILE, path, _table_of(path))
-
-
-def _table_of(path: Path) -> str:
-    if path.suffix == ".toml":
-        return CODEX_SERVERS
-    if path.is_file():
-        document = read_document(path)
-        if table := next((table for table in TABLES if table in document), None):
-            if not isinstance(document[table], dict):
-                kind = json_kind(document[table])
-                raise ConfigurationError(f"{path}: '{table}' must be an object, not {kind}.")
-            return table
-    if path.parent.name in (".vscode", "User"):
-        return SERVERS
-    return CONTEXT_SERVERS if path.parent.name in ("zed", ".zed") else MCP_SERVERS

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from localmcp.config import state_directory
 from localmcp.errors import LocalMCPError, Unavailable
-from localmcp.schemas import Json
 
 if TYPE_CHECKING:
     from localmcp.hub.client import Connection
@@ -18,11 +17,7 @@ Reply = TypeVar("Reply")
 
 
 def ask_for_tools(name: str, entry: Mapping[str, Any]) -> list[str]:
-    """Return the names of the tools that the client will see, after a real handshake.
-
-    Raises:
-        Unavailable: it does not start, or does not answer.
-    """
+    """Return the names of the tools that the client will see; raises as `ask_server`."""
     listed = ask_server(name, entry, lambda connection: connection.list_offers(["tools"]))
     return [str(tool["name"]) for tool in listed["tools"]]
 
@@ -35,24 +30,23 @@ def ask_server(name: str, entry: Mapping[str, Any], ask: Callable[[Connection], 
     Raises:
         Unavailable: it does not start, or does not answer.
     """
-    # Windows may hold the folder for a moment after the server has ended.
-    with tempfile.TemporaryDirectory(prefix="localmcp-", ignore_cleanup_errors=True) as folder:
-        try:
-            return asyncio.run(_connect_and_ask(name, {**entry, "cwd": folder}, ask))
-        except LocalMCPError as error:
-            raise Unavailable(
-                f"The server does not start the way the client would start it: {error.message}", hint=error.hint
-            ) from error
-
-
-async def _connect_and_ask(name: str, entry: Json, ask: Callable[[Connection], Awaitable[Reply]]) -> Reply:
     # The MCP SDK takes most of a second to import.
     from localmcp.hub.client import Connection
     from localmcp.hub.entries import parse_entry
 
-    connection = Connection(parse_entry(name, entry), state_directory() / "logs" / "connect.log")
-    try:
-        await connection.open()
-        return await ask(connection)
-    finally:
-        await connection.close()
+    async def connect_and_ask(folder: str) -> Reply:
+        log = state_directory() / "logs" / "connect.log"
+        connection = Connection(parse_entry(name, {**entry, "cwd": folder}), log)
+        try:
+            await connection.open()
+            return await ask(connection)
+        finally:
+            await connection.close()
+
+    # Windows may hold the folder for a moment after the server has ended.
+    with tempfile.TemporaryDirectory(prefix="localmcp-", ignore_cleanup_errors=True) as folder:
+        try:
+            return asyncio.run(connect_and_ask(folder))
+        except LocalMCPError as error:
+            message = f"The server does not start the way the client would start it: {error.message}"
+            raise Unavailable(message, hint=error.hint) from error

@@ -17,12 +17,12 @@ from clients import Run, run_command, write
 from localmcp.cli.program import execute
 from localmcp.cli.session import Session
 from localmcp.config import config_directory, servers_file
-from localmcp.connect.configuration import plan_connection, plan_removal, write_change
-from localmcp.connect.targets import file_target, find_targets
+from localmcp.connect.configuration import Change, plan_connection, plan_removal, write_changes
+from localmcp.connect.targets import find_targets
 from localmcp.errors import ConfigurationError, InvalidInput
 from localmcp.hub import client_configuration
 from localmcp.hub.client import Connection
-from localmcp.hub.client_configuration import client_names, read_document
+from localmcp.hub.client_configuration import ClientFile, client_names, read_document
 from localmcp.hub.entries import parse_entry
 
 TIME = {"command": "uvx", "args": ["mcp-server-time"]}
@@ -57,6 +57,14 @@ def on(system: str, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def linux(monkeypatch: pytest.MonkeyPatch) -> None:
     on("linux", monkeypatch)
+
+
+def file_target(path: Path) -> ClientFile:
+    return find_targets(str(path))[0]
+
+
+def write_change(change: Change) -> None:
+    write_changes([change], dry_run=False)
 
 
 def read(path: Path) -> Any:
@@ -180,7 +188,7 @@ def test_what_is_neither_client_nor_file_is_refused_with_the_nearest(home: Path,
     code, told = run("claude-deskop")
     assert code == 2 and "Did you mean 'claude-desktop'?" in told["error"]["hint"]
     code, told = run(str(home))
-    assert code == 2 and "is a folder" in told["error"]["message"]
+    assert code == 2 and "nor a file" in told["error"]["message"]
 
 
 # ---------------------------------------------------------------- look before, take back
