@@ -1,9 +1,8 @@
-"""Milvus for tests: a Milvus Lite file, `milvus-lite server` over loopback, and, if asked for, the real server.
+"""Milvus for tests: a Milvus Lite file, `milvus-lite server` over loopback, and, if asked for, a server.
 
-The real one is the wheel `milvus==2.3.5` in a virtual environment of its own. It listens on every interface, so it only
-starts where there is no other than loopback:
+What is on that server is deleted:
 
-    LOCALMCP_REAL_MILVUS=VENV/bin/python unshare -n bash -c 'ip link set lo up; pytest tests/milvus/test_milvus.py'
+    LOCALMCP_REAL_MILVUS=http://127.0.0.1:19530 pytest tests/milvus tests/records
 """
 
 from __future__ import annotations
@@ -32,8 +31,8 @@ needs_lite = pytest.mark.skipif(
     importlib.util.find_spec("pymilvus") is None or importlib.util.find_spec("milvus_lite") is None,
     reason="pip install 'localmcp[milvus-lite]'",
 )
-real_python = os.environ.get("LOCALMCP_REAL_MILVUS", "")
-needs_real = pytest.mark.skipif(not real_python, reason="set LOCALMCP_REAL_MILVUS to a Python that has milvus==2.3.5")
+real_server = os.environ.get("LOCALMCP_REAL_MILVUS", "")
+needs_real = pytest.mark.skipif(not real_server, reason="set LOCALMCP_REAL_MILVUS to the address of a server")
 
 
 class LiteServer:
@@ -83,58 +82,9 @@ def shared_server() -> LiteServer:
     return server
 
 
-REAL_SERVER = """
-import sys
-from milvus import MilvusServer
-
-server = MilvusServer()
-server.set_base_dir(sys.argv[1])
-for part in ("rootCoord", "proxy", "queryCoord", "queryNode", "indexNode", "dataCoord", "dataNode"):
-    server.config.set(part + ".ip", "127.0.0.1")
-if sys.argv[2] == "auth":
-    server.config.set("authorization_enabled", True)
-server.start()
-print(server.listen_port, flush=True)
-sys.stdin.read()
-server.stop()
-"""
-
-
-class RealServer:
-    """The real server; one at a time, because its inner ports are fixed."""
-
-    running: RealServer | None = None
-
-    def __init__(self, mode: str) -> None:
-        self.mode = mode
-        command = [real_python, "-c", REAL_SERVER, tempfile.mkdtemp(prefix="milvus"), mode]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        assert self.process.stdout is not None
-        port = next(line for line in self.process.stdout if line.strip().isdigit())
-        self.uri = f"http://127.0.0.1:{port.strip()}"
-
-    @classmethod
-    def stop(cls) -> None:
-        if cls.running is not None:
-            cls.running.process.communicate()
-            cls.running = None
-
-
-def real_server(mode: str = "open") -> str:
-    """The address of the real server, started at need; mode `auth` asks for root:Milvus."""
-    if [name for _, name in socket.if_nameindex()] != ["lo"]:
-        pytest.skip("the real server listens on every interface: run it inside `unshare -n`")
-    if RealServer.running is None:
-        atexit.register(RealServer.stop)
-    elif RealServer.running.mode != mode:
-        RealServer.stop()
-    RealServer.running = RealServer.running or RealServer(mode)
-    return RealServer.running.uri
-
-
-def open_empty(uri: str, timeout: float = TIMEOUT, token: str = "") -> Milvus:
+def open_empty(uri: str, timeout: float = TIMEOUT) -> Milvus:
     """That server, with nothing in it."""
-    milvus = Milvus(Server(uri, token=token, timeout=timeout))
+    milvus = Milvus(Server(uri, timeout=timeout))
     for name in milvus.names():
         milvus.drop(name)
     return milvus
@@ -143,11 +93,7 @@ def open_empty(uri: str, timeout: float = TIMEOUT, token: str = "") -> Milvus:
 @contextmanager
 def opened(kind: str, folder: Path) -> Iterator[Milvus]:
     """An empty Milvus of that kind."""
-    uri = {
-        "milvus-lite": lambda: str(folder / "milvus.db"),
-        "milvus-server": lambda: shared_server().uri,
-        "milvus-real": real_server,
-    }[kind]()
+    uri = {"milvus-lite": str(folder / "milvus.db"), "milvus-real": real_server}.get(kind) or shared_server().uri
     milvus = open_empty(uri, timeout=60)
     try:
         yield milvus

@@ -264,10 +264,11 @@ class MilvusCollection:
         if partition is None:
             return {}
         if self.is_ours:
-            known = self.count(partition) or partition == DEFAULT_PARTITION
-            names = [DEFAULT_PARTITION, *(self.partitions() if not known else ())]
+            known = partition == DEFAULT_PARTITION or self.count(partition) > 0
+            first = [] if known else next(self._pages(DEEPEST, ["partition"]), [])
+            names = list(dict.fromkeys([DEFAULT_PARTITION, *(row["partition"] for row in first)]))
         else:
-            names = list(self.partitions())
+            names = [str(name) for name in self._call("list_partitions")]
             known = partition in names
         if not known:
             raise NotFound(f"partition '{partition}' not found", hint=choices(names[:20]))

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 from collections import ChainMap
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import accumulate
-from pathlib import Path
 
 from localmcp.arrays import NDArray, np
 from localmcp.config import packaged_data
-from localmcp.wording.normalize import fold
 
 SHORTEST = 4
 """Shorter words have too many neighbors to guess one."""
@@ -28,11 +26,8 @@ MOST_EDITS = 2
 """More slips in one word cost more than any that is corrected."""
 READ_LETTERS = LONGEST + MOST_EDITS
 WORDS_AT_ONCE = 50_000
-LARGEST_DICTIONARY = 16_000_000
 _VOWELS = frozenset("aeiouy")
 _ROWS = ("qwertyuiop", "asdfghjkl", "zxcvbnm")
-_DICTIONARIES = ("/usr/share/dict", "/usr/share/hunspell", "/usr/share/myspell/dicts")
-"""Where systems keep word lists: one word a line, in `.dic` files followed by a slash and flags."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +41,7 @@ class Correction:
 
 
 def is_word(word: str) -> bool:
-    """Return whether a folded word is in a dictionary of this machine, a plural, or joined from two of its words."""
+    """Return whether a folded word is in the dictionary, a plural, or joined from two of its words."""
     dictionary = _dictionary().counts
     if word in dictionary or word.removesuffix("s") in dictionary:
         return True
@@ -178,12 +173,8 @@ def _neighbors() -> dict[str, set[str]]:
 
 @cache
 def _dictionary() -> WordList:
-    """Return folded words: the default model's vocabulary of whole English words, and the word lists of the machine."""
-    words = {word for word in model_vocabulary() if len(word) >= SHORTEST}
-    for path in _word_lists():
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-        words.update(fold(line.partition("/")[0].strip()) for line in lines)
-    return WordList(dict.fromkeys(words, 0))
+    """Return whole English words of the default model's vocabulary, the same on every machine."""
+    return WordList({word: 0 for word in model_vocabulary() if len(word) >= SHORTEST})
 
 
 @cache
@@ -191,11 +182,3 @@ def model_vocabulary() -> dict[str, int]:
     """Return the default model's whole words, about 22,000 -> their number; the more common come first."""
     stored = json.loads((packaged_data() / "tokenizer.json").read_text(encoding="utf-8"))
     return {word: number for word, number in stored["model"]["vocab"].items() if word.isalpha()}
-
-
-def _word_lists() -> Iterator[Path]:
-    for folder in map(Path, _DICTIONARIES):
-        for path in sorted(folder.glob("*")) if folder.is_dir() else ():
-            is_list = path.suffix == ".dic" or (not path.suffix and folder.name == "dict")
-            if is_list and path.is_file() and path.stat().st_size <= LARGEST_DICTIONARY:
-                yield path

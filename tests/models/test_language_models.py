@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import socket
 import threading
 from typing import Annotated, Any
 
@@ -93,27 +92,11 @@ def test_arguments_that_are_no_object_are_refused(chat: ChatServer, dialect: str
 
 
 @both
-def test_a_call_without_arguments_has_none(chat: ChatServer, dialect: str) -> None:
-    chat.will_say(dialect, None, ("orderTea", None))
-    reply = LanguageModel(chat.spec(dialect)).choose("tea", TOOLS)
-    assert reply.call == ToolCall("orderTea", {})
-
-
-@both
 def test_a_slow_model_is_given_up(chat: ChatServer, dialect: str) -> None:
     chat.release = threading.Event()
     chat.will_say(dialect, "too late")
     with pytest.raises(ModelUnavailable, match="did not answer within 0.2 seconds"):
         LanguageModel(chat.spec(dialect), timeout=0.2).choose("tea", TOOLS)
-
-
-@both
-def test_a_server_that_is_not_running_is_named(dialect: str) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{taken.getsockname()[1]}/{'api' if dialect == 'ollama' else 'v1'}#m"
-        with pytest.raises(ModelUnavailable, match="refused the connection.*ollama serve"):
-            LanguageModel(url).choose("tea", TOOLS)
 
 
 @pytest.mark.parametrize(

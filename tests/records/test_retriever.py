@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import pytest
 from milvus_servers import needs_lite, open_empty, shared_server
 
 from localmcp.config import Settings
-from localmcp.errors import InvalidInput, LocalMCPError, ModelUnavailable
+from localmcp.errors import LocalMCPError
 from localmcp.index.conditions import evaluate, parse_condition
 from localmcp.models import HashEmbedder, LazyEmbedder
 from localmcp.tools import Answer, Scope
@@ -142,12 +141,6 @@ class TestEverywhere:
         }  # fmt: skip
         assert len(retrieve(workspace, "field", partition_name="")) == 5
 
-    def test_a_filter_looks_at_the_metadata(self, workspace: Workspace, ids: list[int]) -> None:
-        assert {each["id"] for each in retrieve(workspace, "field", filter={"year": {"gte": 2020}})} == {ids[0], ids[1]}
-        assert [e["id"] for e in retrieve(workspace, "x", filter={"year": 2020}, partition_name="documents")] == []
-        either = {"or": [{"source": {"prefix": "cook"}}, {"page": 3}]}
-        assert {each["id"] for each in retrieve(workspace, "field", filter=either)} == {ids[2], ids[3]}
-
     def test_hybrid_finds_by_word_what_meaning_alone_ranks_lower(self, workspace: Workspace, ids: list[int]) -> None:
         results = retrieve(workspace, "sourdough", mode="hybrid", matched_text=True)
         assert results[0]["id"] == ids[3] and 0 < results[0]["score"] <= 1
@@ -228,10 +221,6 @@ class TestFinding:
         assert retrieve(workspace, "queen", filter={"title": "Bees", "path": {"prefix": str(tmp_path)}}) != []
         assert retrieve(workspace, "queen", filter={"title": "Wasps"}) == []
 
-    def test_an_empty_collection_answers_with_nothing(self, workspace: Workspace) -> None:
-        call(workspace, "create_collection", collection_name="papers")
-        assert retrieve(workspace, "anything") == []
-
     def test_what_lies_in_the_trash_is_not_found(self, workspace: Workspace, ids: list[int]) -> None:
         call(workspace, "delete_records", collection_name="papers", ids=[ids[3]])
         assert ids[3] not in {each["id"] for each in retrieve(workspace, TEXTS[3][0])}
@@ -290,13 +279,6 @@ class TestRefusing:
         seen = workspace.registry.call("retriever", arguments, Scope(collections=frozenset({"papers"})))
         assert seen.value["data"]["count"] == len(ids)
 
-    def test_vectors_of_another_model_are_not_compared(self, workspace: Workspace, ids: list[int]) -> None:
-        other = Settings(database=workspace.settings.database, model="hash:64")
-        with Workspace(other) as second:
-            said = refusal(second, collection_name="papers", texts=["field"])
-        assert said.startswith("query failed: collection 'papers' holds vectors of 'hash' (384 dimensions)")
-        assert "(64)" in said and ids
-
 
 class TestCaching:
     def test_a_text_is_embedded_once(self, workspace: Workspace, ids: list[int]) -> None:
@@ -313,31 +295,6 @@ class TestCaching:
         assert vectors.shape == (4, 64)
         np.testing.assert_allclose(vectors, np.stack([alone.embed_query(text) for text in texts]), atol=1e-6)
         assert together.misses == 3
-
-    def test_a_failure_is_not_remembered(self) -> None:
-        class Once(HashEmbedder):
-            failures = 1
-
-            def embed_passages(self, texts: Sequence[str]) -> Any:
-                self.failures -= 1
-                if self.failures == 0:
-                    raise ModelUnavailable("the endpoint is away.")
-                return super().embed_passages(texts)
-
-        embedder = LazyEmbedder(lambda: Once(64))
-        with pytest.raises(ModelUnavailable):
-            embedder.embed_queries(["one", "two"])
-        assert embedder.embed_queries(["one", "two"]).shape == (2, 64)
-        with pytest.raises(InvalidInput):
-            embedder.embed_queries(["one", " "])
-
-    def test_many_threads_that_ask_the_same_get_the_same_vectors(self) -> None:
-        embedder = LazyEmbedder(lambda: HashEmbedder(64))
-        texts = [f"text {number}" for number in range(20)]
-        with ThreadPoolExecutor(16) as pool:
-            answers = list(pool.map(lambda n: embedder.embed_queries(texts[n % 5 :]), range(64)))
-        for number, answer in enumerate(answers):
-            np.testing.assert_array_equal(answer, answers[0][number % 5 :])
 
 
 @pytest.mark.parametrize("place", [pytest.param("milvus", marks=needs_lite)])

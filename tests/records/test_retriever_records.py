@@ -83,18 +83,6 @@ class TestCollections:
         assert report.indexed == 3
         assert (folder / "bees.md").exists()
 
-    def test_what_is_only_in_the_trash_is_not_dropped_unasked(self, call: Any) -> None:
-        [first] = call("insert_records", texts=["one"])["ids"]
-        call("delete_records", ids=[first])
-        with pytest.raises(NeedsConfirmation):
-            call("drop_collection")
-
-    def test_that_are_missing_are_named_with_the_nearest(self, call: Any) -> None:
-        call("create_collection")
-        for tool in ("describe_collection", "drop_collection"):
-            with pytest.raises(NotFound, match="No collection 'paper'.*Did you mean 'papers'"):
-                call(tool, collection_name="paper")
-
     def test_partitions_are_made_and_dropped(self, workspace: Workspace, call: Any, folder: Path) -> None:
         call("insert_records", texts=["one"], partition_name="old")
         call("insert_records", texts=["two"])
@@ -143,9 +131,6 @@ class TestInserting:
             inserted["ids"][1]: {"a": 0, "b": [None, {"c": 1.5}]},
         }
         assert texts_of(call, "x", partition_name="p") == {"two"}
-
-    def test_the_same_text_twice_is_two_records(self, call: Any) -> None:
-        assert len(set(call("insert_records", texts=["same", "same"])["ids"])) == 2
 
     def test_search_and_the_other_tools_find_records_too(self, workspace: Workspace, call: Any) -> None:
         call("insert_records", records=[{"text": "Bees dance to tell the way", "metadata": {"title": "Dances"}}])
@@ -214,12 +199,6 @@ class TestReplacing:
         assert texts_of(call, "x", filter={"a": 5}) == {"wasps"}
         assert texts_of(call, "x") == {"hornets", "wasps", "ants"}
 
-    def test_a_title_is_part_of_what_is_embedded(self, workspace: Workspace, call: Any) -> None:
-        [first] = call("insert_records", texts=["they dance"])["ids"]
-        call("insert_records", records=[{"id": first, "text": "they dance", "metadata": {"title": "Honeybees"}}])
-        results = workspace.registry.call("search", {"query": "honeybees", "mode": "keyword"}).value["results"]
-        assert [each["sourceTitle"] for each in results] == ["Honeybees"]
-
     @pytest.mark.parametrize(
         ("change", "said"),
         [
@@ -256,12 +235,6 @@ class TestDeleting:
         for source, _ in workspace.library.trashed():
             workspace.registry.call("restore_source", {"sourceId": source.uuid})
         assert texts_of(call, "x") == {"one", "two", "three"}
-
-    def test_of_one_partition_only(self, call: Any) -> None:
-        call("insert_records", texts=["one"], partition_name="p", metadata={"a": 1})
-        call("insert_records", texts=["two"], metadata={"a": 1})
-        assert call("delete_records", filter={"a": 1}, partition_name="p")["documents"] == 1
-        assert texts_of(call, "x") == {"two"}
 
     def test_a_document_goes_whole_and_does_not_come_back_with_a_refresh(
         self, workspace: Workspace, call: Any, folder: Path
