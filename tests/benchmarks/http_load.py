@@ -1,7 +1,8 @@
 """Many clients at once against a real `localmcp serve --http`: no error, no growth of memory, and how fast.
 
-Run as: python tests/benchmarks/http_load.py [--clients 32] [--seconds 60]. The tools are mixed as an assistant mixes
-them; memory is the server's resident set, read every second.
+Run as: python tests/benchmarks/http_load.py [--clients 32] [--seconds 60] [--slow 2000 --bodies 100]. The tools are
+mixed as an assistant mixes them; memory is the server's resident set, read every second. Beside the clients there may
+be `--slow` connections whose request never ends, and `--bodies` that send the largest body again and again.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ import json
 import os
 import random
 import re
+import resource
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -20,7 +23,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -171,6 +174,44 @@ class Client(threading.Thread):
         return None if response.status == 200 and right else f"{response.status} {said[:200]!r}"
 
 
+def hold_slow(port: int, count: int, until: float) -> None:
+    """Keep that many connections open, of which each sends a byte of its request every few seconds; closed ones are
+    opened again."""
+    files, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(files, min(most, count + 500)), most))
+    held: list[socket.socket] = []
+    while time.perf_counter() < until:
+        for connection in list(held):
+            with suppress(BlockingIOError):
+                try:
+                    connection.send(b"x")
+                except OSError:
+                    connection.close()
+                    held.remove(connection)
+        while len(held) < count and time.perf_counter() < until:
+            try:
+                connection = socket.create_connection(("127.0.0.1", port), timeout=5)
+                connection.sendall(b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nX-Long: ")
+            except OSError:
+                break
+            connection.setblocking(False)
+            held.append(connection)
+        time.sleep(1)
+    print(f"slow connections held at the end: {len(held)}")
+
+
+def send_bodies(server: Server, until: float) -> None:
+    """Send the largest body that is read, without a pause."""
+    message = {"jsonrpc": "2.0", "id": 1, "method": "ping", "params": {"x": [[0] * 9] * 36_000}}
+    while time.perf_counter() < until:
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+        with suppress(OSError, http.client.HTTPException):
+            headers = {"Authorization": f"Bearer {server.keys[-1]}", "Content-Type": "application/json"}
+            connection.request("POST", "/mcp", json.dumps(message), headers)
+            connection.getresponse().read()
+        connection.close()
+
+
 def percentile(sorted_seconds: list[float], share: float) -> float:
     return 1000 * sorted_seconds[min(len(sorted_seconds) - 1, int(len(sorted_seconds) * share))]
 
@@ -181,13 +222,19 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--model", default="default")
     parser.add_argument("--read-only", action="store_true", help="leave out the tool that adds documents")
+    parser.add_argument("--slow", type=int, default=0)
+    parser.add_argument("--bodies", type=int, default=0)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     if options.read_only:
         CALLS[:] = [each for each in CALLS if each[0] != "add_document"]
     with served(keys=["write"] * 4, model=options.model) as server:
         begin = time.perf_counter()
-        clients = [Client(server, each, begin + options.seconds) for each in range(options.clients)]
+        until = begin + options.seconds
+        threading.Thread(target=hold_slow, args=(server.port, options.slow, until), daemon=True).start()
+        for _ in range(options.bodies):
+            threading.Thread(target=send_bodies, args=(server, until), daemon=True).start()
+        clients = [Client(server, each, until) for each in range(options.clients)]
         for each in clients:
             each.start()
         memory: list[tuple[float, float]] = []
