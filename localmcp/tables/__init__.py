@@ -1,0 +1,1 @@
+"""Tables in documents: found, described, and asked in SQL."""
