@@ -44,6 +44,7 @@ from localmcp.rules.finder import RuleFinder
 from localmcp.rules.import_export import RuleFiles
 from localmcp.rules.learning import RuleLearner, generalize_by_model
 from localmcp.storage.database import Database
+from localmcp.tables.table_tools import TableTools
 from localmcp.tool_search.ask import Router
 from localmcp.tool_search.discovery import EXECUTE_TOOL, TOOL_SEARCH, Discovery
 from localmcp.tool_search.ranking import ToolFinder
@@ -97,6 +98,7 @@ class Workspace:
         self.inventory = Inventory(self.database)
         self.milvus = open_milvus(self.settings)
         self.milvus_copies = MilvusCopies(self.database, self.milvus, self.embedder, self.library_tools.jobs)
+        self.tables = TableTools(self.database)
         self.quickstarts = Quickstarts(self.database, self.federation)
         self.rule_finder = RuleFinder(
             self.database, self.index, self.settings.rules_max_results, self.settings.rules_threshold, self.federation
@@ -125,6 +127,7 @@ class Workspace:
             self.knowledge,
             self.library_tools,
             self.citations,
+            self.tables,
             self.quickstarts,
             self.rule_finder,
             self.rules,
@@ -199,6 +202,7 @@ class Workspace:
         """Close the file, and end the MCP servers that were started."""
         self.mcp_servers.close()
         self.own_tools.close()
+        self.tables.close()
         self.upkeep.stop()
         if self.milvus is not None:
             self.milvus.close()

@@ -87,6 +87,8 @@ class SourceDraft:
     """When the document says it was written, ISO 8601; "" when it does not say."""
     date_from: str = ""
     """front matter, mail header, document properties, export or time of saving."""
+    tables: str | None = None
+    """JSON: what is in each table of it; None for none."""
 
 
 def draft_chunk(

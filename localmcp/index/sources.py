@@ -107,9 +107,9 @@ def _insert_source(connection: apsw.Connection, draft: SourceDraft) -> Indexed:
         connection,
         """
         insert into sources (uuid, collection_id, partition_id, title, source_type, format, uri, sha256, size, mtime_ns,
-                             language, metadata, chunk_count, created_at, updated_at)
+                             language, metadata, chunk_count, tables, created_at, updated_at)
         values (:uuid, :collection_id, :partition_id, :title, :source_type, :format, :uri, :sha256, :size, :mtime_ns,
-                :language, :metadata, :chunk_count, :now, :now)
+                :language, :metadata, :chunk_count, :tables, :now, :now)
         returning id
         """,
         {**_source_columns(draft), "uuid": identity, "now": now},
@@ -127,7 +127,7 @@ def _update_source(connection: apsw.Connection, draft: SourceDraft, source_id: i
         """
         update sources set partition_id = :partition_id, title = :title, source_type = :source_type, format = :format,
             uri = :uri, sha256 = :sha256, size = :size, mtime_ns = :mtime_ns, language = :language,
-            metadata = :metadata, chunk_count = :chunk_count, updated_at = :now
+            metadata = :metadata, chunk_count = :chunk_count, tables = :tables, updated_at = :now
         where id = :id returning uuid
         """,
         {**_source_columns(draft), "id": source_id, "now": utc_now()},
@@ -142,6 +142,7 @@ def _source_columns(draft: SourceDraft) -> dict[str, Any]:
         "language": draft.language,
         "metadata": json.dumps(_with_date(draft), ensure_ascii=False),
         "chunk_count": len(draft.chunks),
+        "tables": draft.tables,
     }
 
 

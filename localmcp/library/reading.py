@@ -13,7 +13,7 @@ import stat
 import time
 from codecs import BOM_UTF8, BOM_UTF16_LE
 from collections import Counter
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -31,6 +31,7 @@ from localmcp.readers.chunking import MAIL_HEADER, Chunk, split
 from localmcp.readers.data_text import is_data, is_data_file
 from localmcp.readers.document import Document
 from localmcp.readers.worker_pool import SMALL, Limits, WorkerPool
+from localmcp.tables.documents import describe_tables
 from localmcp.wording.languages import detect_language
 
 log = logging.getLogger(__name__)
@@ -238,7 +239,7 @@ def _read(reading: Reading, window: Window, max_bytes: int, task: Task) -> Itera
                 root.options,
             )  # fmt: skip
             for document in read_documents(file, path.name, choice, max_bytes=max_bytes, recognize=task.recognize):
-                yield _drafted(reading, document, window, origin)
+                yield _drafted(reading, document, window, origin, file)
 
 
 @contextmanager
@@ -280,7 +281,7 @@ def _digest_of(file: BinaryIO) -> tuple[str, bool]:
 # ---------------------------------------------------------------- drafts
 
 
-def _drafted(reading: Reading, document: Document, window: Window, origin: Origin) -> Reading:
+def _drafted(reading: Reading, document: Document, window: Window, origin: Origin, file: BinaryIO) -> Reading:
     if document.scan_pages is not None:
         return replace(reading, skipped=document.failure, member=document.member, pages=document.scan_pages)
     if document.failure:
@@ -298,7 +299,7 @@ def _drafted(reading: Reading, document: Document, window: Window, origin: Origi
             size=len(data),
             options=replace(said, title=None, metadata=metadata),
         )
-    draft = draft_source(document, window, origin)
+    draft = draft_source(document, window, origin, lambda: _read_again(file))
     return replace(reading, draft=draft, member=document.member, remark=document.remark)
 
 
@@ -307,8 +308,15 @@ def member_uri(path: str, member: str) -> str:
     return f"{path}#{member}" if member else path
 
 
-def draft_source(document: Document, window: Window, origin: Origin) -> SourceDraft:
-    """Return the source to store, with the words of its passages."""
+def _read_again(file: BinaryIO) -> bytes:
+    file.seek(0)
+    return file.read()
+
+
+def draft_source(
+    document: Document, window: Window, origin: Origin, read: Callable[[], bytes] | None = None
+) -> SourceDraft:
+    """Return the source to store, with the words of its passages and what is in its tables; `read` gives its bytes."""
     title = origin.options.title or document.title
     by_word_only = is_data_file(origin.uri or "")
     chunks = split(replace(document, title=title), window.count_tokens, limit=window.limit)
@@ -327,6 +335,7 @@ def draft_source(document: Document, window: Window, origin: Origin) -> SourceDr
         language=language,
         date=document.date,
         date_from=document.date_from,
+        tables=describe_tables(origin.uri or title, document.text, None if document.member else read),
         metadata={**document.metadata, **origin.options.metadata},
         chunks=[
             draft_chunk(

@@ -27,6 +27,7 @@ from localmcp.library.citations import Citation, Freshness, check_freshness, cit
 from localmcp.library.names import explain_empty_filter, parse_collection, resolve_source, shown_id
 from localmcp.readers.signals import signals
 from localmcp.storage.database import fetch_one
+from localmcp.tables.documents import tables_among
 from localmcp.tools import Param, current_scope, integer_or_string, tool, without_none
 from localmcp.wording.normalize import fold, stop_words
 
@@ -228,6 +229,10 @@ class PassageSearch:
                 hit["excerpt"] = excerpt
         if lean and (absent := _absent_words(query, outcome)):
             result["absentWords"] = absent[:MOST_ABSENT]
+        own = [hit.passage.source_uuid for hit in outcome.hits if hit.origin is None]
+        with self.database.read() as connection:
+            if notice := tables_among(connection, own[:FIRST]):
+                result["notices"] = [*result.get("notices", ()), notice]
         return result
 
     def _explain_nothing(self, result: SearchResult, filters: Filters, origin: str | None) -> SearchResult:

@@ -326,10 +326,12 @@ def _read_document(theirs: apsw.Connection, source_id: int, model_id: int, dimen
         ValueError: it cannot be right.
     """
     sql = """
-        select title, source_type, format, uri, sha256, size, language, sources.metadata, partitions.name from sources
+        select title, source_type, format, uri, sha256, size, language, sources.metadata, partitions.name, tables
+        from sources
         left join partitions on partitions.id = partition_id where sources.id = ?
     """
-    title, source_type, kind, uri, sha256, size, language, metadata, partition = fetch_one(theirs, sql, (source_id,))
+    row = fetch_one(theirs, sql, (source_id,))
+    title, source_type, kind, uri, sha256, size, language, metadata, partition, tables = row
     if not re.fullmatch("[0-9a-f]{64}", sha256):
         raise ValueError("its hash is none")
     chunks = dict(_read_chunks(theirs, source_id))
@@ -339,7 +341,7 @@ def _read_document(theirs: apsw.Connection, source_id: int, model_id: int, dimen
         raise ValueError(f"a text in it has more than {LONGEST_TEXT:,} characters")
     draft = SourceDraft(
         0, None, title, source_type, kind, uri, sha256, max(size, 0), None, _known(language), read_metadata(metadata),
-        list(chunks.values()),
+        list(chunks.values()), tables=tables,
     )  # fmt: skip
     vectors: dict[bytes, Made] = {}
     sentences = read_sentences(theirs, model_id, dimension, list(chunks)) if dimension else {}

@@ -88,7 +88,8 @@ SCHEMA = """
         chunk_count integer not null default 0,
         created_at text not null,
         updated_at text not null,
-        trashed_at text
+        trashed_at text,
+        tables text                -- JSON: what is in each table of the document; null for none
     ) strict;
     create unique index sources_by_uri on sources (collection_id, uri) where trashed_at is null and uri is not null;
     create index sources_by_time on sources (created_at);

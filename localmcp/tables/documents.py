@@ -3,23 +3,75 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterable, Iterator
+import json
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePath
 from typing import Any
 
+import apsw
+
 from localmcp.errors import LocalMCPError
+from localmcp.humanize import counted, quoted
 from localmcp.tables.grids import Grid, Table, csv_grid, find_tables, json_grids, sheet_grids, text_grids
 
 MOST_TABLES = 50
 SAMPLE_ROWS = 3
 LONGEST_SHOWN = 80
 SHEETS = frozenset((".xlsx", ".xlsm", ".xls", ".xlsb", ".ods"))
-DELIMITED = frozenset((".csv", ".tsv", ".tab"))
-RECORDS = frozenset((".json", ".jsonl", ".ndjson"))
 
 
-def find_document_tables(name: str, text: str, read: Callable[[], bytes]) -> list[Table]:
-    """Return the tables of a document by its name, text and, for workbooks, the bytes that `read` gives."""
+def describe_tables(name: str, text: str, read: Callable[[], bytes] | None) -> str | None:
+    """Return as JSON what is kept of each table of a document: title, columns, count of rows, first rows, notes.
+
+    `read` gives the bytes of its file; None for what has a text only. None for a document without tables.
+    """
+    described = [
+        {
+            "title": table.title,
+            "columns": [{"name": column.name, "type": column.type} for column in table.columns],
+            "rows": len(table.rows),
+            "sample": [[_shortened(value) for value in row] for row in table.rows[:SAMPLE_ROWS]],
+            "notes": table.notes,
+            "inText": read is None,
+        }
+        for table in _tables(name, text, read or bytes)
+    ]
+    return json.dumps(described, ensure_ascii=False) if described else None
+
+
+def tables_among(connection: apsw.Connection, uuids: Sequence[str]) -> str:
+    """Return a sentence on the tables of those documents, which a search can show but not count; "" without any."""
+    sql = "select title, tables from sources where tables is not null and uuid in (select value from json_each(?))"
+    told = [
+        f"{quoted(title)} ({', '.join(counted(table['rows'], 'row') for table in json.loads(tables)[:3])})"
+        for title, tables in connection.execute(sql, (json.dumps(uuids),))
+    ]
+    return f"Tables: {', '.join(told)}. To count or add up their rows: list_tables, query_table." if told else ""
+
+
+def _shortened(value: Any) -> Any:
+    return f"{value[: LONGEST_SHOWN - 1]}…" if isinstance(value, str) and len(value) > LONGEST_SHOWN else value
+
+
+def read_tables(path: str, text: str | None) -> list[Table]:
+    """Return the tables of a file as it is now, or of a text.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    if text is not None:
+        return _tables(path, text, bytes)
+    from localmcp.readers.readers import read_bytes
+
+    data = Path(path).read_bytes()
+    try:
+        text = "" if PurePath(path).suffix.lower() in SHEETS else read_bytes(data, PurePath(path).name).text
+    except LocalMCPError:
+        return []
+    return _tables(path, text, lambda: data)
+
+
+def _tables(name: str, text: str, read: Callable[[], bytes]) -> list[Table]:
     from python_calamine import CalamineError
 
     try:
@@ -32,45 +84,9 @@ def find_document_tables(name: str, text: str, read: Callable[[], bytes]) -> lis
 def _grids(suffix: str, text: str, read: Callable[[], bytes]) -> Iterator[Grid]:
     if suffix in SHEETS:
         yield from sheet_grids(read())
-    elif suffix in DELIMITED:
+    elif suffix in (".csv", ".tsv", ".tab"):
         yield csv_grid(text)
-    elif suffix in RECORDS:
+    elif suffix in (".json", ".jsonl", ".ndjson"):
         yield from json_grids(text)
     else:
         yield from text_grids(text)
-
-
-def read_tables(path: str, text: str | None) -> list[Table]:
-    """Return the tables of a file as it is now, or of a document that has its text only.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
-    if text is not None:
-        return find_document_tables(path, text, bytes)
-    from localmcp.readers.readers import read_bytes
-
-    data = Path(path).read_bytes()
-    try:
-        text = "" if PurePath(path).suffix.lower() in SHEETS else read_bytes(data, PurePath(path).name).text
-    except LocalMCPError:
-        return []
-    return find_document_tables(path, text, lambda: data)
-
-
-def describe(tables: Iterable[Table]) -> list[dict[str, Any]]:
-    """Return what is kept of each table: its title, columns, count of rows, first rows, and what is to be known."""
-    return [
-        {
-            "title": table.title,
-            "columns": [{"name": column.name, "type": column.type} for column in table.columns],
-            "rows": len(table.rows),
-            "sample": [[_shortened(value) for value in row] for row in table.rows[:SAMPLE_ROWS]],
-            "notes": table.notes,
-        }
-        for table in tables
-    ]
-
-
-def _shortened(value: Any) -> Any:
-    return f"{value[: LONGEST_SHOWN - 1]}…" if isinstance(value, str) and len(value) > LONGEST_SHOWN else value

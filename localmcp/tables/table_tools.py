@@ -6,22 +6,23 @@ import json
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import PurePath
-from typing import Annotated, Any, NotRequired
+from typing import TYPE_CHECKING, Annotated, Any, NotRequired
 
 import rapidfuzz.process
 from typing_extensions import TypedDict
 
 from localmcp.errors import InvalidInput, Unavailable
 from localmcp.index.collections import visible_ids
-from localmcp.readers.worker_pool import Limits, WorkerPool
 from localmcp.storage.database import Database, fetch_all, fetch_column
-from localmcp.tables.query import Outcome, Statement, TableSource, answer
 from localmcp.tools import Param, hidden_tool, without_none
 from localmcp.wording.normalize import words
 
-LIMITS = Limits(seconds=12, seconds_per_megabyte=0, memory=1_000_000_000)
-"""Of loading the documents and running one statement."""
+if TYPE_CHECKING:
+    from localmcp.readers.worker_pool import WorkerPool
+    from localmcp.tables.query import Outcome, Statement
+
 MOST_NAMED = 20
 """Tables of one statement."""
 
@@ -143,6 +144,8 @@ class TableTools:
         line: the line or row in its document, to cite. Besides SQLite's own functions: contains(text, words), whatever
         the case, and levenshtein(a, b). Look at the sample of list_tables before: values are as they are in the file.
         """
+        from localmcp.tables.query import Statement, TableSource
+
         everything = self._known()
         text = sql.casefold().replace('""', '"')
         named = [known for known in everything if known.item["name"].casefold() in text]
@@ -177,8 +180,13 @@ class TableTools:
         return result
 
     def _ask(self, statement: Statement) -> Outcome:
+        from localmcp.readers.worker_pool import Limits, WorkerPool
+        from localmcp.tables.query import answer
+
+        # Of loading the documents and running one statement.
+        limits = Limits(seconds=12, seconds_per_megabyte=0)
         with self._lock:
-            self._pool = self._pool or WorkerPool(answer, workers=1, limits=LIMITS)
+            self._pool = self._pool or WorkerPool(answer, workers=1, limits=limits)
             outcome, failure = None, ""
             for step in self._pool.run([statement]):
                 outcome, failure = step.value or outcome, step.failure or failure
@@ -189,33 +197,29 @@ class TableTools:
     def _known(self) -> list[_Known]:
         """Return the tables of all documents that the caller sees, by document; names are unique."""
         with self._database.read() as connection:
-            rows = fetch_all(
-                connection,
-                f"""
-                select sources.id, uuid, sources.title, uri, mtime_ns, size, description from document_tables
-                join sources on sources.id = source_id
-                where trashed_at is null and collection_id in ({visible_ids(connection)}) order by sources.id, position
-                """,
-            )
-        described = [(*row[:6], json.loads(row[6])) for row in rows]
-        alone = {row[0] for row in described if sum(other[0] == row[0] for other in described) == 1}
+            sql = f"""
+                select id, uuid, title, uri, mtime_ns, size, tables from sources
+                where tables is not null and trashed_at is null and collection_id in ({visible_ids(connection)})
+                order by id
+            """
+            rows = fetch_all(connection, sql)
         known: list[_Known] = []
         used: set[str] = set()
-        for database_id, uuid, title, uri, mtime_ns, size, table in described:
+        for source_id, uuid, title, uri, mtime_ns, size, described in rows:
+            tables = json.loads(described)
             stem = PurePath(uri).stem if uri else title
-            base = stem if database_id in alone or not table["title"] else f"{stem}.{table['title']}"
-            name, number = base, 1
-            while name.casefold() in used:
-                number += 1
-                name = f"{base} {number}"
-            used.add(name.casefold())
-            item: TableItem = {
-                "name": name, "document": title, "sourceId": uuid, "columns": table["columns"], "rows": table["rows"],
-                "sample": table["sample"],
-            }  # fmt: skip
-            if table["notes"]:
-                item["notes"] = table["notes"]
-            known.append(_Known(item, table["title"], uri, (mtime_ns, size), database_id))
+            for table in tables:
+                base = stem if len(tables) == 1 or not table["title"] else f"{stem}.{table['title']}"
+                name = next(n for number in count(1) if (n := f"{base} {number}" if number > 1 else base) not in used)
+                used.add(name)
+                item: TableItem = {
+                    "name": name, "document": title, "sourceId": uuid, "columns": table["columns"],
+                    "rows": table["rows"], "sample": table["sample"],
+                }  # fmt: skip
+                if table["notes"]:
+                    item["notes"] = table["notes"]
+                path = None if table["inText"] else uri
+                known.append(_Known(item, table["title"], path, (mtime_ns, size), source_id))
         return known
 
     def _text(self, known: _Known) -> str | None:
