@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import Any, cast
 
-from localmcp.tables.values import Column, Mark, read_column, vote_on_marks
+from localmcp.tables.values import Column, count_marks, read_column
 
 LEAST_ROWS, LEAST_COLUMNS = 3, 2
 MOST_ROWS, MOST_COLUMNS = 200_000, 200
@@ -37,7 +37,7 @@ class Grid:
     rows: list[Row]
     is_headed: bool = False
     """The first row is known to be the header."""
-    mark: Mark = "."
+    mark: str = "."
     """The decimal mark where numbers do not show it."""
 
 
@@ -208,7 +208,7 @@ def _make_table(grid: Grid) -> Table | None:
     filled = [index for index, column in enumerate(every) if not all(map(_is_empty, column))]
     if len(body) < LEAST_ROWS or len(filled) < LEAST_COLUMNS:
         return None
-    votes = vote_on_marks(value for index in filled for value in every[index][:200])
+    votes = count_marks(value for index in filled for value in every[index][:200])
     mark = votes.most_common(1)[0][0] if votes else grid.mark
     columns: list[Column] = []
     values: list[Sequence[Any]] = []

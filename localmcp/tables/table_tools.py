@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import count
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Annotated, Any, NotRequired
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NotRequired
 
 import rapidfuzz.process
 from typing_extensions import TypedDict
@@ -16,12 +15,12 @@ from typing_extensions import TypedDict
 from localmcp.errors import InvalidInput, Unavailable
 from localmcp.index.collections import visible_ids
 from localmcp.storage.database import Database, fetch_all, fetch_column
-from localmcp.tools import Param, hidden_tool, without_none
+from localmcp.tools import Param, hidden_tool
 from localmcp.wording.normalize import words
 
 if TYPE_CHECKING:
     from localmcp.readers.worker_pool import WorkerPool
-    from localmcp.tables.query import Outcome, Statement
+    from localmcp.tables.query import Outcome, TableSource
 
 MOST_NAMED = 20
 """Tables of one statement."""
@@ -62,16 +61,15 @@ class QueryResult(TypedDict):
     notices: NotRequired[list[str]]
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
+class _Known(NamedTuple):
     """A table of the library, as it was when its document was indexed."""
 
     item: TableItem
     title: str
     path: str | None
+    """None: it is read from the text of the document."""
     signature: tuple[int | None, int]
     """Time and bytes of the file."""
-    database_id: int
 
 
 class TableTools:
@@ -79,7 +77,7 @@ class TableTools:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._pool: WorkerPool[Statement, Outcome] | None = None
+        self._pool: WorkerPool[tuple[str, Sequence[TableSource]], Outcome] | None = None
         self._lock = threading.Lock()
 
     def close(self) -> None:
@@ -144,51 +142,42 @@ class TableTools:
         line: the line or row in its document, to cite. Besides SQLite's own functions: contains(text, words), whatever
         the case, and levenshtein(a, b). Look at the sample of list_tables before: values are as they are in the file.
         """
-        from localmcp.tables.query import Statement, TableSource
-
         everything = self._known()
         text = sql.casefold().replace('""', '"')
         named = [known for known in everything if known.item["name"].casefold() in text]
-        named = sorted(named, key=lambda known: -len(known.item["name"]))[:MOST_NAMED]
-        sources = [
-            TableSource(known.item["name"], known.title, known.path or known.item["sourceId"], self._text(known))
-            for known in named
-        ]
-        outcome = self._ask(Statement(sql, sources))
+        outcome = self._ask(sql, sorted(named, key=lambda known: -len(known.item["name"]))[:MOST_NAMED])
         if outcome.problem:
             raise InvalidInput(outcome.problem, hint=outcome.hint or _nearest_tables(outcome.problem, everything))
-        used = [known for known in named if known.item["name"] in outcome.used]
-        notices = [
-            f"{known.item['document']} has changed since it was indexed; this is from the file as it is now."
-            for known in used
-            if known.path and outcome.used[known.item["name"]][1] != known.signature
-        ]
-        notices += [f"{known.item['name']}: {note}." for known in used for note in known.item.get("notes", ())]
+        notices: list[str] = []
+        places: list[dict[str, Any]] = []
+        for item, _, path, signature in (known for known in named if known.item["name"] in outcome.used):
+            rows, now = outcome.used[item["name"]]
+            place = {"table": item["name"], "document": item["document"], "sourceId": item["sourceId"], "rows": rows}
+            places.append(place | ({"path": path} if path else {}))
+            notices += [f"{item['name']}: {note}." for note in item.get("notes", ())]
+            if path and now != signature:
+                notices.append(f"{path} has changed since it was indexed; this is from the file as it is now.")
         if outcome.truncated:
             notices.append(f"There are more rows than these {len(outcome.rows)}: count, add up or limit in SQL.")
-        places = [
-            without_none({"table": k.item["name"], "document": k.item["document"], "sourceId": k.item["sourceId"],
-                          "path": k.path, "rows": outcome.used[k.item["name"]][0]})
-            for k in used
-        ]  # fmt: skip
         result: QueryResult = {
             "columns": outcome.columns, "rows": outcome.rows, "count": len(outcome.rows),
             "truncated": outcome.truncated, "places": places,
         }  # fmt: skip
-        if notices:
-            result["notices"] = notices
-        return result
+        return {**result, "notices": notices} if notices else result
 
-    def _ask(self, statement: Statement) -> Outcome:
+    def _ask(self, sql: str, named: Sequence[_Known]) -> Outcome:
         from localmcp.readers.worker_pool import Limits, WorkerPool
-        from localmcp.tables.query import answer
+        from localmcp.tables.query import TableSource, answer
 
-        # Of loading the documents and running one statement.
-        limits = Limits(seconds=12, seconds_per_megabyte=0)
+        sources = [
+            TableSource(known.item["name"], known.title, known.path or known.item["sourceId"], self._text(known))
+            for known in named
+        ]
+        outcome, failure = None, ""
         with self._lock:
-            self._pool = self._pool or WorkerPool(answer, workers=1, limits=limits)
-            outcome, failure = None, ""
-            for step in self._pool.run([statement]):
+            # The limits are of loading the documents and running one statement.
+            self._pool = self._pool or WorkerPool(answer, workers=1, limits=Limits(seconds=12, seconds_per_megabyte=0))
+            for step in self._pool.run([(sql, sources)]):
                 outcome, failure = step.value or outcome, step.failure or failure
         if outcome is None:
             raise Unavailable(f"The query was given up: {failure or 'its process ended'}.")
@@ -198,14 +187,14 @@ class TableTools:
         """Return the tables of all documents that the caller sees, by document; names are unique."""
         with self._database.read() as connection:
             sql = f"""
-                select id, uuid, title, uri, mtime_ns, size, tables from sources
+                select uuid, title, uri, mtime_ns, size, tables from sources
                 where tables is not null and trashed_at is null and collection_id in ({visible_ids(connection)})
                 order by id
             """
             rows = fetch_all(connection, sql)
         known: list[_Known] = []
         used: set[str] = set()
-        for source_id, uuid, title, uri, mtime_ns, size, described in rows:
+        for uuid, title, uri, mtime_ns, size, described in rows:
             tables = json.loads(described)
             stem = PurePath(uri).stem if uri else title
             for table in tables:
@@ -219,15 +208,15 @@ class TableTools:
                 if table["notes"]:
                     item["notes"] = table["notes"]
                 path = None if table["inText"] else uri
-                known.append(_Known(item, table["title"], path, (mtime_ns, size), source_id))
+                known.append(_Known(item, table["title"], path, (mtime_ns, size)))
         return known
 
     def _text(self, known: _Known) -> str | None:
         if known.path:
             return None
         with self._database.read() as connection:
-            sql = "select text from chunks where source_id = ? order by position"
-            return "".join(fetch_column(connection, sql, (known.database_id,)))
+            sql = "select text from chunks join sources on sources.id = source_id where sources.uuid = ? order by position"
+            return "".join(fetch_column(connection, sql, (known.item["sourceId"],)))
 
 
 def _ranked(known: Sequence[_Known], text: str) -> list[_Known]:
