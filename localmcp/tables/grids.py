@@ -97,14 +97,12 @@ def json_grids(text: str) -> Iterator[Grid]:
         whole: Any = json.loads(text)
     except ValueError:
         whole = [json.loads(line) for line in text.splitlines() if line.strip()]
-    named = {"": whole} if isinstance(whole, list) else cast("dict[str, Any]", whole) if isinstance(whole, dict) else {}
-    for name, records in named.items():
-        if not isinstance(records, list) or len(records) < LEAST_ROWS:
+    named = cast("dict[str, Any]", whole) if isinstance(whole, dict) else {"": whole}
+    for name, value in named.items():
+        records = cast("list[Any]", value)[:MOST_ROWS] if isinstance(value, list) else []
+        if len(records) < LEAST_ROWS or not all(isinstance(record, dict) for record in records):
             continue
-        rows = cast("list[Any]", records)[:MOST_ROWS]
-        if not all(isinstance(record, dict) for record in rows):
-            continue
-        flat = [dict(_flattened(record)) for record in rows]
+        flat = [dict(_flattened(record)) for record in records]
         names = list(dict.fromkeys(key for record in flat for key in record))
         shared = sum(len(record) for record in flat) / (len(flat) * max(len(names), 1))
         if shared >= 0.5:

@@ -187,12 +187,14 @@ def _nearest_columns(message: str, named: Mapping[str, _Loaded]) -> str:
     return f"Nearest columns: {', '.join(map(quote, near))}." if wanted and near else ""
 
 
-def _levenshtein(one: Any, other: Any) -> int | None:
+def _levenshtein(*texts: Any) -> int | None:
+    one, other = texts
     return None if one is None or other is None else Levenshtein.distance(str(one)[:1000], str(other)[:1000])
 
 
-def _contains(text: Any, wanted: Any) -> int:
-    """Return whether each word of `wanted` begins a word of the text, whatever the case and accents."""
+def _contains(*texts: Any) -> int:
+    """Return whether each word of the second text begins a word of the first, whatever the case and accents."""
+    text, wanted = texts
     present = words(str(text))
     return int(all(any(word.startswith(start) for word in present) for start in words(str(wanted))))
 

@@ -215,7 +215,7 @@ class TableTools:
         if known.path:
             return None
         with self._database.read() as connection:
-            sql = "select text from chunks join sources on sources.id = source_id where sources.uuid = ? order by position"
+            sql = "select text from chunks where source_id = (select id from sources where uuid = ?) order by position"
             return "".join(fetch_column(connection, sql, (known.item["sourceId"],)))
 
 

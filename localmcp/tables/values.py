@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 MISSING = frozenset(("", "-", "–", "—", "n/a", "na", "n.a.", "k.a.", "null", "nan", "?"))
@@ -158,7 +159,7 @@ def _is_day_first(matches: Sequence[re.Match[str]]) -> bool:
         return False
     by_day = [(match[4], match[3].zfill(2), match[1].zfill(2)) for match in matches]
     by_month = [(match[4], match[1].zfill(2), match[3].zfill(2)) for match in matches]
-    ascending = [sum(map(tuple.__le__, dates, dates[1:])) for dates in (by_day, by_month)]
+    ascending = [sum(one <= other for one, other in pairwise(dates)) for dates in (by_day, by_month)]
     return ascending[0] >= ascending[1]
 
 

@@ -29,7 +29,7 @@ WORDS = (
     "select * from meter_readings where union all order by limit 5 count(*) sum(units) group district ( ) , ; -- /* */ "
     "insert into update delete drop table create attach database 'x' pragma vacuum with recursive n as values 1 "
     "sqlite_schema sqlite_master pragma_table_list load_extension('x') zeroblob(1000000000) randomblob(9999999) hex( "
-    "like '%a%a%a%a%b' glob '*a*a*b' char(0) \" ' main. temp. sources chunks api_keys join on cross natural is not null "
+    "like '%a%a%a%a%b' glob '*a*a*b' char(0) \" ' main. temp. sources chunks api_keys join on natural is not null "
     "printf('%9999999d',1) group_concat(district) contains(district,'north') levenshtein(district,'x') rowid -1 e9"
 ).split(" ")
 
@@ -59,7 +59,8 @@ def score(workspace: Workspace, answers: Path) -> None:
         if sql:
             try:
                 result = workspace.registry.call("query_table", {"sql": sql}).value
-                outcome = "right" if question["answer"] is not None and is_right(question["answer"], result) else "wrong"
+                has_answer = question["answer"] is not None
+                outcome = "right" if has_answer and is_right(question["answer"], result) else "wrong"
                 if outcome == "wrong":
                     print("WRONG", question, sql, result["rows"][:2], result.get("notices"), sep="\n    ")
             except LocalMCPError as error:
