@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 from urllib.parse import urlsplit
@@ -77,28 +76,22 @@ def read_server(settings: Settings) -> Server | None:
 def _parse_address(address: str, tls: bool) -> str:
     if address.endswith(".db") and "://" not in address:
         return str(expand_home(address).absolute())
-    if address.startswith("unix:"):
-        return address
-    if "://" not in address:
-        address = f"http://{address}"
-    if tls:
-        address = re.sub("^http:", "https:", address)
+    uri = address if re.match("[a-z]+://|unix:", address) else f"http://{address}"
     try:
-        parts = urlsplit(address)
-        is_address = parts.scheme in ("http", "https", "tcp") and bool(parts.hostname) and parts.port != 0
-        has_password = bool(parts.username or parts.password)
+        parts = urlsplit(uri)
+        is_address = parts.scheme == "unix" or bool(parts.hostname and parts.port != 0)
     except ValueError:
-        is_address = has_password = False
-    if has_password:
+        parts, is_address = urlsplit(""), False
+    if parts.username or parts.password:
         raise ConfigurationError(
             "milvus_address must not hold a user or password.", hint="Use milvus_username and milvus_password."
         )
-    if not is_address:
+    if not is_address or parts.scheme not in ("http", "https", "tcp", "unix"):
         raise ConfigurationError(
             f"milvus_address = {address!r} is not the address of a server.",
             hint="Write http://HOST:19530, https://HOST:PORT, or the path of a Milvus Lite file that ends with .db.",
         )
-    return address
+    return re.sub("^http:", "https:", uri) if tls else uri
 
 
 _importing = threading.Lock()
@@ -182,7 +175,8 @@ class Client:
             if self._failure and self._failure[0] >= asked:
                 # Another thread has just waited for the same server: this one need not wait again.
                 raise self._failure[1]
-            _check(self.server)
+            if self.server.is_file and find_spec("milvus_lite") is None:
+                raise MissingExtra(f"Milvus Lite ({self.server.uri})", "milvus-lite")
             library, options = load_library(), dict[str, Any]()
             if self.server.ca_file:
                 options["server_pem_path"] = self.server.ca_file
@@ -219,19 +213,6 @@ class Client:
         manager: Any = sys.modules.get("milvus_lite.server_manager")
         if self.server.is_file and manager is not None:
             manager.server_manager_instance.release_server(self.server.uri)
-
-
-def _check(server: Server) -> None:
-    if server.ca_file and not Path(server.ca_file).is_file():
-        raise ConfigurationError(f"milvus_ca_file = {server.ca_file!r}: there is no such file.")
-    path = Path(server.uri)
-    if not server.is_file:
-        return
-    if find_spec("milvus_lite") is None:
-        raise MissingExtra(f"Milvus Lite ({path})", "milvus-lite")
-    if path.is_file() or not path.parent.is_dir():
-        wrong = "it is a file of another program" if path.is_file() else "its folder does not exist"
-        raise ConfigurationError(f"milvus_address = {str(path)!r}: {wrong}.")
 
 
 # ---------------------------------------------------------------- what Milvus' errors mean

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -38,8 +37,6 @@ BREADTH, WIDEST = 400, 32_768
 COMPARED_ANYWAY = 4000
 """Vectors without an index that a server compares one by one. Of more it looks at an eighth only until the index is
 made: at 10,000 vectors recall@10 was .27, and 1.0 half a minute after `flush` (Milvus 2.3.5)."""
-REMEMBERED_SECONDS = 30.0
-"""How long the fields of a collection are remembered."""
 MOST_BYTES = 65_000
 """A VARCHAR field takes 65,535, a JSON field 65,536, counted after the server's own encoding."""
 
@@ -94,30 +91,26 @@ class Milvus:
     def __init__(self, server: Server) -> None:
         self.server = server
         self.client = Client(server)
-        self._opened: dict[str, tuple[float, MilvusCollection]] = {}
-        self._lock = threading.Lock()
         self._version = ""
 
     def names(self) -> list[str]:
         """Return the names of the collections, sorted."""
         return sorted(decode_name(name) for name in self.client.call("list_collections"))
 
-    def open(self, name: str, *, fresh: bool = False) -> MilvusCollection:
-        """Return the collection of that name; its fields are asked for anew after a while, or when `fresh`."""
-        with self._lock:
-            since, collection = self._opened.get(name, (0.0, None))
-        if collection is not None and not fresh and time.monotonic() - since < REMEMBERED_SECONDS:
-            return collection
+    def open(self, name: str) -> MilvusCollection:
+        """Return the collection of that name.
+
+        Raises:
+            NotFound: there is none.
+            LocalMCPError: it has no vectors of floats.
+        """
         encoded = encode_name(name)
         described = self.client.call("describe_collection", encoded)
-        indexes = [self.client.call("describe_index", encoded, index) for index in self._indexes(encoded)]
-        collection = MilvusCollection(self, name, described, indexes)
-        with self._lock:
-            self._opened[name] = time.monotonic(), collection
-        return collection
-
-    def _indexes(self, encoded: str) -> list[str]:
-        return self.client.call("list_indexes", encoded)
+        about, index = _read_about(described), Json()
+        for index_name in () if about else self.client.call("list_indexes", encoded):
+            found = self.client.call("describe_index", encoded, index_name)
+            index = found if found.get("metric_type") in ("COSINE", "IP", "L2") else index
+        return MilvusCollection(self, name, about, described, index)
 
     def create(self, name: str, about: Json) -> MilvusCollection:
         """Make a collection for the vectors of the model that `about` names: `identity`, `fingerprint`, whose it is."""
@@ -152,7 +145,7 @@ class Milvus:
             consistency_level="Session",
             properties={PROPERTY: json.dumps({PROPERTY: 1, **about})},
         )
-        return self.open(name, fresh=True)
+        return self.open(name)
 
     def _makes_words(self) -> bool:
         """Return whether the server knows the function BM25."""
@@ -172,12 +165,6 @@ class Milvus:
     def drop(self, name: str) -> None:
         """Delete the collection with everything in it."""
         self.client.call("drop_collection", encode_name(name))
-        self.forget(name)
-
-    def forget(self, name: str) -> None:
-        """Ask for the collection's fields again: somebody else may have made it anew."""
-        with self._lock:
-            self._opened.pop(name, None)
 
     def close(self) -> None:
         """End the connection; a later call makes a new one."""
@@ -187,34 +174,29 @@ class Milvus:
 class MilvusCollection:
     """One collection: `search` and `read`, and how it is written if localmcp made it."""
 
-    def __init__(self, milvus: Milvus, name: str, described: Mapping[str, Any], indexes: Sequence[Json]) -> None:
-        """Take what Milvus says of it: `describe_collection`, and `describe_index` of each.
-
-        Raises:
-            LocalMCPError: the collection has no vectors of floats.
-        """
+    def __init__(self, milvus: Milvus, name: str, about: Json, described: Mapping[str, Any], index: Json) -> None:
+        """Take what Milvus says of it, and of the index of its vectors, which of ours is known."""
         self._milvus = milvus
         self.name = name
+        self.about = about
+        """What localmcp wrote about a collection that it made: `identity`, `fingerprint`, `file`, `collectionId`."""
+        self.is_ours = bool(about)
         fields = cast("list[dict[str, Any]]", described["fields"])
         kinds = {str(field["name"]): int(field["type"]) for field in fields if not field.get("is_dynamic")}
-        vectors = [field for field in fields if int(field["type"]) == _FLOAT_VECTOR]
+        vectors = {field["name"]: field for field in fields if int(field["type"]) == _FLOAT_VECTOR}
         if not vectors:
             raise LocalMCPError(f"Milvus' collection '{name}' has no field of float vectors.")
-        vector = next((field for field in vectors if field["name"] == "vector"), vectors[0])
-        self.about = _read_about(described)
-        """What localmcp wrote about a collection that it made: `identity`, `fingerprint`, `file`, `collectionId`."""
-        self.is_ours = bool(self.about)
-        self.dimension = int(vector["params"]["dim"])
-        self._vector = str(vector["name"])
-        index = next((index for index in indexes if index.get("field_name") == self._vector), Json())
-        self._metric, self._graph = str(index.get("metric_type")), index.get("index_type") == "HNSW"
+        self._vector = str("vector" if "vector" in vectors else next(iter(vectors)))
+        self.dimension = int(vectors[self._vector]["params"]["dim"])
+        self._is_distance = index.get("metric_type") == "L2"
+        self._is_graph = self.is_ours or index.get("index_type") == "HNSW"
         self._key = str(next(field for field in fields if field.get("is_primary"))["name"])
         self._key_is_text = kinds.pop(self._key) == _VARCHAR
         texts = [name for name, kind in kinds.items() if kind == _VARCHAR]
         self._text = next((name for name in FOREIGN_TEXTS if name in texts), texts[0] if texts else None)
         self._metadata = "metadata" if kinds.get("metadata") == _JSON else None
-        self._scalars = [name for name, kind in kinds.items() if kind < _FLOAT_VECTOR]
-        self._dynamic = bool(described.get("enable_dynamic_field"))
+        self._is_dynamic = bool(described.get("enable_dynamic_field")) and len(kinds) == len(vectors)
+        """All but keys and vectors is in one JSON object."""
         self.has_words = self.is_ours and bool(described.get("functions"))
 
     @property
@@ -265,7 +247,7 @@ class MilvusCollection:
             return {}
         if self.is_ours:
             known = partition == DEFAULT_PARTITION or self.count(partition) > 0
-            first = [] if known else next(self._pages(DEEPEST, ["partition"]), [])
+            first: list[Json] = [] if known else next(self._pages(DEEPEST, ["partition"]), [])
             names = list(dict.fromkeys([DEFAULT_PARTITION, *(row["partition"] for row in first)]))
         else:
             names = [str(name) for name in self._call("list_partitions")]
@@ -302,7 +284,7 @@ class MilvusCollection:
 
     def _hits(self, field: str, queries: list[Any], depth: int, options: Json) -> list[list[Any]]:
         """Return Milvus' own hits, `depth` a query."""
-        if field == self._vector and self._graph:
+        if field == self._vector and self._is_graph:
             options = {**options, "search_params": {"params": {"ef": max(BREADTH, min(2 * depth, WIDEST))}}}
         at_once, answers = max(1, HITS_AT_ONCE // depth), list[list[Any]]()
         for start in range(0, len(queries), at_once):
@@ -313,14 +295,14 @@ class MilvusCollection:
     def _score(self, field: str, hit: Any) -> float:
         # Segments with and without an index differ in the seventh digit for equal vectors.
         distance = round(float(hit["distance"]), 6)
-        return 1.0 / (1.0 + max(distance, 0.0)) if field == self._vector and self._metric == "L2" else distance
+        return 1.0 / (1.0 + max(distance, 0.0)) if field == self._vector and self._is_distance else distance
 
     def _condition_column(self) -> str | None:
         """Return the JSON field in which conditions can be looked for; None where only Python can tell."""
         if self.is_ours:
             return "metadata"
         # Lite looks into dynamic fields with no function, and a separate field decides what it can be compared with.
-        return "$meta" if self._dynamic and not (self._scalars or self._milvus.is_lite) else None
+        return "$meta" if self._is_dynamic and not self._milvus.is_lite else None
 
     # ------------------------------------------------------------ reading
 
@@ -427,7 +409,6 @@ class MilvusCollection:
         try:
             return client.call(method, name, *arguments, **options)
         except LocalMCPError as error:
-            self._milvus.forget(self.name)
             if not is_not_loaded(error.__cause__):
                 raise
         client.call("load_collection", name)

@@ -160,7 +160,7 @@ class MilvusCopies:
         """Return the collection in Milvus, made unless it is there, of this file and this model."""
         milvus = self._server(name)
         if name in milvus.names():
-            collection = milvus.open(name, fresh=True)
+            collection = milvus.open(name)
             if any(collection.about.get(key) != about[key] for key in ("file", "collectionId")):
                 whose = "another localmcp file" if collection.is_ours else "another program"
                 message = f"Milvus has a collection '{name}' already, made by {whose}."
@@ -210,7 +210,7 @@ class MilvusCopies:
                 one and `assume_model` (the model at hand) is false.
             ConfigurationError, Unavailable, AccessDenied: as for `push`.
         """
-        source = self._server(name).open(name, fresh=True)
+        source = self._server(name).open(name)
         identity = _identity(source) or (self._embedder.get().identity if assume_model else None)
         if identity is None:
             raise ModelMismatch(

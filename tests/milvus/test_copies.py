@@ -204,7 +204,7 @@ def test_vectors_of_another_model_replace_the_copy(workspace: Workspace, milvus:
     workspace.milvus_copies.push("default")
     embed_anew(workspace)
     workspace.milvus_copies.push("default")
-    stored = milvus.open("default", fresh=True)
+    stored = milvus.open("default")
     assert stored.model == "another" and stored.count() == len(live_chunks(workspace))
 
 

@@ -307,7 +307,7 @@ def test_a_server_that_falls_silent_later_ends_the_call_too_and_is_found_when_it
         for call in (
             lambda: nearest(slow, vectors, 3),
             lambda: slow.upsert([row(2, vectors[0])]),
-            lambda: hasty.open("docs", fresh=True),
+            lambda: hasty.open("docs"),
             lambda: list(slow.rows()),
         ):
             with pytest.raises(Unavailable, match="did not answer within 0.3 s"):
