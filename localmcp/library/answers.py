@@ -7,10 +7,10 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
-from localmcp.humanize import counted
+from localmcp.humanize import counted, cut_to
 from localmcp.index.highlight import matching_paragraphs, sentence_parts
 from localmcp.index.keyword import holds
-from localmcp.index.search import Hit, SearchOutcome
+from localmcp.index.search import SearchOutcome
 from localmcp.readers.document import readable_stem
 from localmcp.readers.outline import BEGINNING
 from localmcp.tools import Answer, Json, compact_json
@@ -59,26 +59,22 @@ def _picked(table: Mapping[str, Any], fields: Iterable[str]) -> Json:
 
 def excerpts(outcome: SearchOutcome, relevances: Sequence[int], offset: int) -> list[str]:
     """Return what is shown of each hit of a page that begins at `offset`; "" for a hit that is only listed."""
-    best = max(relevances)
-    return [
-        _excerpt(hit, is_weak=relevance < WEAK_SHARE * best, is_listed=best >= PROBABLE, place=place)
-        for place, (hit, relevance) in enumerate(zip(outcome.hits, relevances, strict=True), offset)
-    ]
-
-
-def _excerpt(hit: Hit, *, is_weak: bool, is_listed: bool, place: int) -> str:
-    text = hit.passage.text.strip()
-    if is_weak and is_listed:
-        return ""
-    if is_weak or place >= WHOLE_PASSAGES:
-        return excerpt_around(text, EXCERPT_CHARS, hit.highlight[0] if hit.highlight else 0)
-    if hit.query is None:
-        return text
-    title = f" {index_text(hit.passage.title, hit.passage.language)} "
-    if all(holds(title, term) for term in hit.query.terms):
-        return text  # The document as a whole is asked for.
-    start, stop = matching_paragraphs(hit.query, text, hit.passage.language)
-    return f"{'… ' if start else ''}{text[start:stop]}{' …' if stop < len(text) else ''}"
+    best, shown = max(relevances), list[str]()
+    for place, (hit, relevance) in enumerate(zip(outcome.hits, relevances, strict=True), offset):
+        text, language, query = hit.passage.text.strip(), hit.passage.language, hit.query
+        is_weak = relevance < WEAK_SHARE * best
+        if is_weak and best >= PROBABLE:
+            text = ""
+        elif is_weak or place >= WHOLE_PASSAGES:
+            text = excerpt_around(text, EXCERPT_CHARS, hit.highlight[0] if hit.highlight else 0)
+        elif query is not None:
+            title = f" {index_text(hit.passage.title, language)} "
+            # Where the title has all the words, the document as a whole is asked for.
+            if not all(holds(title, term) for term in query.terms):
+                start, stop = matching_paragraphs(query, text, language)
+                text = f"{'… ' if start else ''}{text[start:stop]}{' …' if stop < len(text) else ''}"
+        shown.append(text)
+    return shown
 
 
 def lean_search(result: Any) -> Answer:
@@ -125,8 +121,13 @@ def _search_text(result: Json) -> str:
     head = f"{count}, {counted(len(hits), 'passage')}{_confidence(result)}"
     blocks = ["\n".join([head + (f" Paths are below {folder}" if folder else ""), *remarks])]
     blocks += [_document_block(passages, folder) for passages in documents.values()]
-    weak = [hit for hit in hits if _is_listed(hit)]
-    ends = [f"Not quoted: {_lines_of(weak)}"] if weak else []
+    lines: dict[str, list[str]] = {}
+    for hit in filter(_is_listed, hits):
+        # `get_document` reads the passage from its line.
+        name = os.path.basename(hit["citation"].get("path", hit["sourceTitle"]))
+        lines.setdefault(name, []).append(str(hit["citation"]["startLine"]))
+    weak = ", ".join(f"{name}:{','.join(starts)}" for name, starts in lines.items())
+    ends = [f"Not quoted: {weak}"] if weak else []
     # What follows a passage that is not worth quoting is not either.
     ends += [f"More: cursor={result['nextCursor']}"] if "nextCursor" in result and not _is_listed(hits[-1]) else []
     return "\n\n".join([*blocks, *(["\n".join(ends)] if ends else [])])
@@ -135,15 +136,6 @@ def _search_text(result: Json) -> str:
 def _is_listed(hit: Json) -> bool:
     """Return whether nothing of a passage is quoted, because another one answers much better."""
     return hit.get("excerpt") == ""
-
-
-def _lines_of(hits: Sequence[Json]) -> str:
-    """Return documents, each with the lines from which `get_document` reads its passages."""
-    lines: dict[str, list[str]] = {}
-    for hit in hits:
-        name = os.path.basename(hit["citation"].get("path", hit["sourceTitle"]))
-        lines.setdefault(name, []).append(str(hit["citation"]["startLine"]))
-    return ", ".join(f"{name}:{','.join(starts)}" for name, starts in lines.items())
 
 
 def _document_block(passages: Sequence[tuple[int, Json]], folder: str) -> str:
@@ -288,7 +280,7 @@ def lean_document(result: Any) -> Answer:
         return _answer(structured, "\n".join([head, *lines, *_read_on(result)]))
     text = (
         source["content"].rstrip()
-        or "Nothing begins at this offset: offsets come from nextOffset, they count passages."
+        or "Nothing begins at this offset: the document is empty, or shorter; offsets come from nextOffset."
     )
     return _answer(structured, "\n".join([head, text, *_read_on(result)]))
 
@@ -312,7 +304,11 @@ def lean_sources(result: Any) -> Answer:
     folder = _shared_folder([item.get("path") for item in items])
     order = f", {result['order']}" if "order" in result else ""
     head = f"{result['count']} of {counted(result['total'], 'document')}{order}{'; times in UTC' if items else ''}."
-    lines = [head + (f" Paths are below {folder}" if folder else ""), *(_source_line(item, folder) for item in items)]
+    lines = [head + (f" Paths are below {folder}" if folder else "")]
+    for item in items:
+        title, path, *extra = _names(item, item["title"], item.get("path", ""), folder)
+        changed = item["changedAt"][:16].replace("T", " ")
+        lines.append(" | ".join(filter(None, [changed, path, title, *extra, f"id {short_id(item['id'])}"])))
     lines += result.get("notices", [])
     if "nextOffset" in result:
         lines.append(f"More: offset={result['nextOffset']}")
@@ -331,12 +327,6 @@ def lean_sources(result: Any) -> Answer:
     )
 
 
-def _source_line(item: Json, folder: str) -> str:
-    title, path, *extra = _names(item, item["title"], item.get("path", ""), folder)
-    parts = [item["changedAt"][:16].replace("T", " "), path, title, *extra, f"id {short_id(item['id'])}"]
-    return " | ".join(part for part in parts if part)
-
-
 def lean_report(result: Any) -> Answer:
     """Return the answer of `add_path` and `refresh`: what is not zero or empty."""
     return _answer(result, compact_json({key: value for key, value in result.items() if value and key != "seconds"}))
@@ -349,18 +339,17 @@ def lean_removal(result: Any) -> Answer:
     head = f"Removed {counted(result['removed'], 'document')}; {stays} in the trash for {result['trashDays']} days."
     head = result.get("message", head)
     if len(rows) > MOST_LINES:
-        return _answer(result, f"{head}\n{shortened(', '.join(row['title'] for row in rows), 1_500)}")
+        return _answer(result, f"{head}\n{cut_to(', '.join(row['title'] for row in rows), 1_500)}")
     lines = [f"{row['title']} | {row['path'] or 'no file'} | id {short_id(row['sourceId'])}" for row in rows]
     return _answer(result, "\n".join([head, *lines]))
 
 
 def lean_restored(result: Any) -> Answer:
-    """Return the answer of `restore_source`: a line per document that is back, and what could not be restored."""
+    """Return the answer of `restore_source`: a line per document that is back."""
     rows: list[Json] = result.get("sources", [result])
     head = f"Restored {counted(result.get('restored', 1), 'document')}."
     lines = [row["path"] or row["title"] for row in rows[:MOST_LINES]]
-    problems = [f"{problem['path']}: {problem['reason']}" for problem in result.get("problems", [])]
-    return _answer(result, "\n".join([head, *lines, *problems]))
+    return _answer(result, "\n".join([head, *lines]))
 
 
 def lean_verification(result: Any) -> Answer:
@@ -374,17 +363,9 @@ def lean_verification(result: Any) -> Answer:
 # ---------------------------------------------------------------- cutting
 
 
-def shortened(text: str, longest: int | None) -> str:
-    """Return the text, cut after a word with an ellipsis if it is longer."""
-    if longest is None or len(text) <= longest:
-        return text
-    start = text[: longest - 2]
-    return (start.rsplit(None, 1) or [""])[0] + " …"
-
-
-def excerpt_around(text: str, longest: int | None, shows: int) -> str:
+def excerpt_around(text: str, longest: int, shows: int) -> str:
     """Return the whole sentences around the place `shows` that fit, with an ellipsis where the text goes on."""
-    if longest is None or len(text) <= longest:
+    if len(text) <= longest:
         return text
     places = list(sentence_parts(text))
     first = last = max(bisect_right(places, (shows, len(text))) - 1, 0)
@@ -398,4 +379,4 @@ def excerpt_around(text: str, longest: int | None, shows: int) -> str:
             break
     shown = text[places[first][0] : places[last][1]]
     before, after = "… " if first else "", " …" if last + 1 < len(places) else ""
-    return before + (shortened(shown, room) if len(shown) > room else shown + after)
+    return before + (cut_to(shown, room) if len(shown) > room else shown + after)

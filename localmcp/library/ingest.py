@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import gc
 import hashlib
 import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import apsw
@@ -43,14 +43,11 @@ from localmcp.library.storing import Store, find_text, recognized_in
 from localmcp.library.walk import File, stat_file
 from localmcp.library.why import Explanation, explain
 from localmcp.models import Embedder, LazyEmbedder
-from localmcp.readers.document import Document
 from localmcp.readers.ocr import installed_engine
 from localmcp.storage.database import Database, fetch_one
 
 log = logging.getLogger(__name__)
 
-MEASURED_FROM = 1000
-"""While vectors are made, weights are measured again after twice so many, and whenever there are twice as many."""
 MANY_FILES = 50
 """From so many on, words are collected in memory."""
 OBJECTS_BETWEEN_COLLECTIONS = 1_000_000
@@ -70,6 +67,13 @@ class Library:
         """By kind of trash entry, from the packages that put others there, such as rules."""
         self.after_restoring: dict[str, Callable[[], object]] = {}
         """By kind, what makes the vectors of what its restorer brought back."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the file was opened so far."""
+        return self._database.is_open
+
+    # ------------------------------------------------------------ files and folders
 
     def add_paths(
         self,
@@ -146,6 +150,96 @@ class Library:
             raise mismatches[0]
         return report
 
+    def _carry_out(
+        self, collection: Collection, plans: Sequence[Plan], run: Progress, *, remember: bool = True
+    ) -> None:
+        """Note what is passed over, read and store what is new or changed, and put what is gone into the trash."""
+        tasks = [task for plan in plans for task in plan.tasks]
+        embedder = self._model(collection, run) if tasks else None
+        announcement = Announcement(len(tasks))
+        with self._database.write() as connection:
+            announcement.begin(connection)
+            for plan in plans:
+                self._record_plan(connection, plan, run, remember)
+            if len(tasks) >= MANY_FILES:
+                prepare_for_many(connection)
+        run.total += len(tasks)
+        run.bytes_total += sum(task.file.size for task in tasks)
+        gone = [entry for plan in plans for entry in plan.gone]
+        store = Store(self._database, collection, run, announcement.beat, gone)
+        try:
+            with _rare_garbage_collection():
+                for group in read_groups(tasks, window_for(embedder), self._settings):
+                    store.put(group)
+        finally:
+            if announcement.is_shown:
+                with self._database.write() as connection:
+                    announcement.end(connection)
+        self._trash_missing(plans, run)
+
+    def _record_plan(self, connection: apsw.Connection, plan: Plan, run: Progress, remember: bool) -> None:
+        """Record the root and everything that is passed over."""
+        root, report = plan.root, run.report
+        if remember and root.id is None:
+            ledger.save_root(connection, root)
+        dropped = [(e.source_id, root.collection_id, None) for e in plan.dropped if e.source_id is not None]
+        report.removed += trash.move_to_trash(connection, dropped, "skipped", "")
+        ledger.forget(connection, root.collection_id, plan.stale)
+        ledger.record(connection, root.collection_id, root.id, plan.passed)
+        for entry in plan.passed:
+            if entry.status == "failed":
+                report.add_problem(entry.path, entry.reason)
+        report.skipped += plan.skipped + sum(entry.status == "skipped" for entry in plan.passed)
+        report.unchanged += plan.unchanged
+        report.failed += plan.failed
+
+    def _trash_missing(self, plans: Sequence[Plan], run: Progress) -> None:
+        """Put the documents into the trash whose files are gone and were not moved."""
+        reason = f"the file is gone; in the trash for {self._settings.trash_days} days"
+        gone = [(plan.root, entry) for plan in plans for entry in plan.gone]
+        for start in range(0, len(gone), trash.AT_ONCE):
+            with self._database.write() as connection:
+                rows = [
+                    (entry.source_id, root.collection_id, entry.path)
+                    for root, entry in gone[start : start + trash.AT_ONCE]
+                    if entry.source_id is not None and ledger.is_at(connection, entry)
+                ]
+                run.report.missing += trash.move_to_trash(connection, rows, "missing", reason)
+        with self._database.write() as connection:
+            for plan in plans:
+                if plan.root_is_gone and plan.gone:
+                    ledger.unwatch(connection, plan.root.collection_id, plan.root.path)
+
+    def _note_absent(self, run: Progress, collection: Collection, paths: Sequence[str]) -> None:
+        """Report and record paths that do not exist; they do not stop the others."""
+        for path in paths:
+            run.report.add_problem(path, why_absent(path))
+            with self._database.write() as connection:
+                if path not in ledger.entries_below(connection, collection.id, path):
+                    ledger.record(connection, collection.id, None, [Entry(path, "failed", why_absent(path))])
+
+    def _finish(self, run: Progress, collections: Sequence[Collection], questions: Sequence[str], wait: bool) -> Report:
+        if wait:
+            self._make_vectors(run, collections)
+            if self._read_scans(run, collections, lambda: False, behind=False):
+                self._make_vectors(run, collections)
+        else:
+            self._count_waiting(run, collections)
+        if questions:
+            raise NeedsConfirmation(
+                f"{'; '.join(dict.fromkeys(questions))}. Nothing of that was changed.",
+                hint="If they were deleted on purpose: localmcp refresh --yes (as a tool: confirmRemovals: true). "
+                "If they were moved, add the new place: localmcp add FOLDER",
+            )
+        if run.report.chunks_added:
+            with self._database.read() as connection:
+                unread = unread_languages(connection)
+            if unread is not None:
+                run.report.add_notice(unread.notice)
+        return run.end()
+
+    # ------------------------------------------------------------ meaning, and scans
+
     def make_vectors(
         self,
         *,
@@ -163,6 +257,71 @@ class Library:
         self._make_vectors(run, self._collections(collection), behind=behind, pause=pause)
         return run.end()
 
+    def _make_vectors(
+        self, run: Progress, collections: Sequence[Collection], *, sources: Sequence[int] | None = None,
+        behind: bool = False, pause: Callable[[], bool] = lambda: False,
+    ) -> None:  # fmt: skip
+        """Make the vectors of what waits; without a model, or when it fails, the rest keeps waiting."""
+        run.begin_vectors()
+        if not (left := self._count_waiting(run, collections)):
+            return
+        run.leave_vectors(left)
+        report, made, start = run.report, 0, time.perf_counter()
+
+        def tell(passages: int) -> None:
+            nonlocal made
+            made += passages
+            run.leave_vectors(self._count_waiting(run, collections))
+
+        try:
+            embedder = self._embedder.get()
+            worker = QueueWorker(self._database, embedder, *((BEHIND, MOST_BEHIND) if behind else (FRONT, MOST_BATCH)))
+            worker.run([collection.id for collection in collections], sources=sources, tell=tell, stop=pause)
+            if made and self._settings.adaptive_weight:
+                adapt_weights(self._database, embedder)
+        except ModelUnavailable as error:
+            log.info("no more vectors are made: %s", error)
+            report.add_notice(f"{NO_MODEL}: {error}")
+        except FileUnavailable as error:
+            if not made:
+                raise
+            log.info("not all vectors were made, or the weights not measured: %s", error)
+        report.embed_seconds += time.perf_counter() - start
+        report.vectors_added = max(made - report.chunks_added, 0)
+        self._count_waiting(run, collections)
+        if report.waiting and not (behind or sources or report.notices):
+            passages = f"{report.waiting} passages wait for their meaning to be read"
+            report.add_notice(f"{passages} by the model of their collection, which is not the one that is set.")
+
+    def _count_waiting(self, run: Progress, collections: Sequence[Collection]) -> int:
+        """Note how many passages wait, and return their characters."""
+        with self._database.read() as connection:
+            left = waiting(connection, [collection.id for collection in collections])
+        run.report.waiting = left.passages
+        return left.characters
+
+    def _model(self, collection: Collection, run: Progress) -> Embedder | None:
+        """Return the model, however long it takes to load, or None if there is none.
+
+        Raises:
+            ModelMismatch: the collection's vectors come from another one.
+        """
+        try:
+            embedder = self._embedder.get()
+        except ModelUnavailable as error:
+            run.report.add_notice(f"{NO_MODEL}: {error}")
+            return None
+        with self._database.read() as connection:
+            sql = "select name, dimension, id from models where id = (select model_id from collections where id = ?)"
+            bound = fetch_one(connection, sql, (collection.id,))
+            if bound and bound[2] != find_model(connection, embedder.identity):
+                raise ModelMismatch(
+                    f"Collection '{collection.name}' holds vectors of '{bound[0]}', not of "
+                    f"'{embedder.identity.name}'; they cannot be mixed.",
+                    hint=f"{advise_model(bound[0], bound[1])}   (or use another collection)",
+                )
+        return embedder
+
     def scanned_pages(self) -> int:
         """Return how many pages of scans wait for text recognition; 0 if it is not installed."""
         if not installed_engine():
@@ -176,10 +335,6 @@ class Library:
         `behind`: only while no other process reads them.
         """
         return self._read_scans(Progress(), self._collections(), pause, behind=behind)
-
-    def _collections(self, name: str | None = None) -> list[Collection]:
-        with self._database.read() as connection:
-            return choose_collections(connection, [name] if name else None)
 
     def _read_scans(
         self, run: Progress, collections: Sequence[Collection], stop: Callable[[], bool], *, behind: bool
@@ -211,188 +366,7 @@ class Library:
                 lease.release(self._database)
         return read
 
-    @property
-    def is_open(self) -> bool:
-        """Whether the file was opened so far."""
-        return self._database.is_open
-
-    def _finish(self, run: Progress, collections: Sequence[Collection], questions: Sequence[str], wait: bool) -> Report:
-        if wait:
-            self._make_vectors(run, collections)
-            if self._read_scans(run, collections, lambda: False, behind=False):
-                self._make_vectors(run, collections)
-        else:
-            self._count_waiting(run, collections)
-        if questions:
-            raise NeedsConfirmation(
-                f"{'; '.join(dict.fromkeys(questions))}. Nothing of that was changed.",
-                hint="If they were deleted on purpose: localmcp refresh --yes (as a tool: confirmRemovals: true). "
-                "If they were moved, add the new place: localmcp add FOLDER",
-            )
-        if run.report.chunks_added:
-            with self._database.read() as connection:
-                unread = unread_languages(connection)
-            if unread is not None:
-                run.report.add_notice(unread.notice)
-        return run.end()
-
-    def _make_vectors(
-        self, run: Progress, collections: Sequence[Collection], *, sources: Sequence[int] | None = None,
-        behind: bool = False, pause: Callable[[], bool] = lambda: False,
-    ) -> None:  # fmt: skip
-        """Make the vectors of what waits; without a model, or when it fails, the rest keeps waiting."""
-        run.begin_vectors()
-        left = self._count_waiting(run, collections)
-        if not left:
-            return
-        run.leave_vectors(left)
-        added, made, measured = run.report.chunks_added, 0, MEASURED_FROM
-
-        def tell(passages: int) -> None:
-            nonlocal made, measured
-            made += passages
-            if made >= 2 * measured:
-                self._adapt_weights()
-                measured = made
-            run.leave_vectors(self._count_waiting(run, collections))
-
-        start = time.perf_counter()
-        try:
-            worker = QueueWorker(
-                self._database, self._embedder.get(), BEHIND if behind else FRONT, MOST_BEHIND if behind else MOST_BATCH
-            )
-            worker.run([collection.id for collection in collections], sources=sources, tell=tell, stop=pause)
-        except ModelUnavailable as error:
-            log.info("no more vectors are made: %s", error)
-            run.report.add_notice(f"{NO_MODEL}: {error}")
-        run.report.embed_seconds += time.perf_counter() - start
-        run.report.vectors_added = max(made - added, 0)
-        self._count_waiting(run, collections)
-        if run.report.waiting and not (behind or sources or run.report.notices):
-            passages = f"{run.report.waiting} passages wait for their meaning to be read"
-            run.report.add_notice(f"{passages} by the model of their collection, which is not the one that is set.")
-        if made:
-            self._adapt_weights()
-
-    def _count_waiting(self, run: Progress, collections: Sequence[Collection]) -> int:
-        """Note how many passages wait, and return their characters."""
-        with self._database.read() as connection:
-            left = waiting(connection, [collection.id for collection in collections])
-        run.report.waiting = left.passages
-        return left.characters
-
-    def _open_collection(self, name: str | None, partition: str | None) -> tuple[Collection, int | None]:
-        """Return a collection and the id of a partition of it, made if absent."""
-        with self._database.write() as connection:
-            collection = ensure_collection(connection, name or self._settings.collection)
-            return collection, ensure_partition(connection, collection, partition)
-
-    def _note_absent(self, run: Progress, collection: Collection, paths: Sequence[str]) -> None:
-        """Report and record paths that do not exist; they do not stop the others."""
-        if not paths:
-            return
-        reasons = {path: why_absent(path) for path in paths}
-        for path, reason in reasons.items():
-            run.report.add_problem(path, reason)
-        with self._database.write() as connection:
-            for path, reason in reasons.items():
-                # Unless something is known of it.
-                if path not in ledger.entries_below(connection, collection.id, path):
-                    ledger.record(connection, collection.id, None, [Entry(path, "failed", reason)])
-
-    def _carry_out(
-        self, collection: Collection, plans: Sequence[Plan], run: Progress, *, remember: bool = True
-    ) -> None:
-        tasks = [task for plan in plans for task in plan.tasks]
-        embedder = self._model(collection, run) if tasks else None
-        announcement = Announcement(len(tasks))
-        with self._database.write() as connection:
-            announcement.begin(connection)
-            for plan in plans:
-                self._record_plan(connection, plan, run, remember)
-            if len(tasks) >= MANY_FILES:
-                prepare_for_many(connection)
-        run.total += len(tasks)
-        run.bytes_total += sum(task.file.size for task in tasks)
-        gone = [entry for plan in plans for entry in plan.gone]
-        store = Store(self._database, collection, run, announcement.beat, gone)
-        collecting = gc.get_threshold()
-        gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS, *collecting[1:])
-        try:
-            for group in read_groups(tasks, window_for(embedder), self._settings):
-                store.put(group)
-        finally:
-            gc.set_threshold(*collecting)
-            if announcement.is_shown:
-                with self._database.write() as connection:
-                    announcement.end(connection)
-        self._trash_missing(plans, run)
-
-    def _model(self, collection: Collection, run: Progress) -> Embedder | None:
-        """Return the model, however long it takes to load, or None if there is none.
-
-        Raises:
-            ModelMismatch: the collection's vectors come from another one.
-        """
-        try:
-            embedder = self._embedder.get()
-        except ModelUnavailable as error:
-            run.report.add_notice(f"{NO_MODEL}: {error}")
-            return None
-        with self._database.read() as connection:
-            sql = "select name, dimension, id from models where id = (select model_id from collections where id = ?)"
-            bound = fetch_one(connection, sql, (collection.id,))
-            if bound and bound[2] != find_model(connection, embedder.identity):
-                raise ModelMismatch(
-                    f"Collection '{collection.name}' holds vectors of '{bound[0]}', not of "
-                    f"'{embedder.identity.name}'; they cannot be mixed.",
-                    hint=f"{advise_model(bound[0], bound[1])}   (or use another collection)",
-                )
-        return embedder
-
-    def _record_plan(self, connection: apsw.Connection, plan: Plan, run: Progress, remember: bool) -> None:
-        """Record the root and everything that is passed over."""
-        root, report = plan.root, run.report
-        if remember and root.id is None:
-            ledger.save_root(connection, root)
-        dropped = [(e.source_id, root.collection_id, None) for e in plan.dropped if e.source_id is not None]
-        report.removed += trash.move_to_trash(connection, dropped, "skipped", "")
-        ledger.forget(connection, root.collection_id, plan.stale)
-        ledger.record(connection, root.collection_id, root.id, plan.passed)
-        for entry in plan.passed:
-            if entry.status == "failed":
-                report.add_problem(entry.path, entry.reason)
-        report.skipped += plan.skipped + sum(entry.status == "skipped" for entry in plan.passed)
-        report.unchanged += trash.count_documents(connection, root.collection_id, plan.unchanged)
-        report.failed += plan.failed
-
-    def _trash_missing(self, plans: Sequence[Plan], run: Progress) -> None:
-        """Put the documents into the trash whose files are gone and were not moved."""
-        reason = f"the file is gone; in the trash for {self._settings.trash_days} days"
-        gone = [(plan.root, entry) for plan in plans for entry in plan.gone]
-        for start in range(0, len(gone), trash.AT_ONCE):
-            part = gone[start : start + trash.AT_ONCE]
-            with self._database.write() as connection:
-                rows = [
-                    (entry.source_id, root.collection_id, entry.path)
-                    for root, entry in part
-                    if entry.source_id is not None and ledger.is_at(connection, entry)
-                ]
-                run.report.missing += trash.move_to_trash(connection, rows, "missing", reason)
-        with self._database.write() as connection:
-            for plan in plans:
-                if plan.root_is_gone and plan.gone:
-                    ledger.unwatch(connection, plan.root.collection_id, plan.root.path)
-
-    def _adapt_weights(self) -> None:
-        """Measure kinds of text that have grown much since they were last measured, if the model is loaded."""
-        if not self._settings.adaptive_weight or not self._embedder.loaded:
-            return
-        try:
-            adapt_weights(self._database, self._embedder.get())
-        except FileUnavailable as error:
-            # The documents are in; the next refresh measures again.
-            log.info("the weights were not measured: %s", error)
+    # ------------------------------------------------------------ texts
 
     def add_text(
         self,
@@ -417,37 +391,42 @@ class Library:
         """
         from localmcp.readers.readers import read_text  # 60 ms: every reader
 
-        options = check_options(title, source_type, metadata)
+        options = check_options(None, source_type, metadata)
         document = read_text(text, title)
         data = document.text.encode()
-        destination, partition_id = self._open_collection(collection, partition)
+        owner, partition_id = self._open_collection(collection, partition)
+        origin = Origin(owner.id, partition_id, uri, hashlib.sha256(data).hexdigest(), len(data), options=options)
         with self._database.read() as connection:
-            before, sha256 = find_text(connection, destination, document.title, uri)
-        options = dataclasses.replace(options, title=None)
-        origin = Origin(destination.id, partition_id, uri, hashlib.sha256(data).hexdigest(), len(data), options=options)
-        if before and sha256 == origin.sha256:
-            indexed = before
-        elif before and not replace and uri is None:
+            before, sha256 = find_text(connection, owner, document.title, uri)
+        if before and sha256 != origin.sha256 and not replace and uri is None:
             raise InvalidInput(
-                f"'{document.title}' is already in collection '{destination.name}' with another text.",
+                f"'{document.title}' is already in collection '{owner.name}' with another text.",
                 hint="To replace it, add --replace (as a tool: replace: true); or choose another title.",
             )
-        else:
-            indexed = self._put_text(destination, document, origin)
+        if before is None or sha256 != origin.sha256:
+            draft = draft_source(document, window_for(self._model(owner, Progress())), origin)
+            with self._database.write() as connection:
+                # Looked up again inside the transaction: another caller may have added it meanwhile.
+                before, sha256 = find_text(connection, owner, draft.title, uri)
+                if before and sha256 != origin.sha256 and uri is None:
+                    keep_version(connection, before.source_id)
+                if before is None or sha256 != origin.sha256:
+                    before = put_source(connection, draft, {}, None, replaces=before.source_id if before else None)
         # Also of a text that is there: who added it may have been killed before it had vectors.
-        self._make_vectors(Progress(), [destination], sources=[indexed.source_id])
-        return indexed
+        self._make_vectors(Progress(), [owner], sources=[before.source_id])
+        return before
 
-    def _put_text(self, destination: Collection, document: Document, origin: Origin) -> Indexed:
-        draft = draft_source(document, window_for(self._model(destination, Progress())), origin)
+    def _open_collection(self, name: str | None, partition: str | None) -> tuple[Collection, int | None]:
+        """Return a collection and the id of a partition of it, made if absent."""
         with self._database.write() as connection:
-            # Looked up again inside the transaction: another caller may have added it meanwhile.
-            before, sha256 = find_text(connection, destination, draft.title, origin.uri)
-            if before and sha256 == draft.sha256:
-                return before
-            if before and origin.uri is None:
-                keep_version(connection, before.source_id)
-            return put_source(connection, draft, {}, None, replaces=before.source_id if before else None)
+            collection = ensure_collection(connection, name or self._settings.collection)
+            return collection, ensure_partition(connection, collection, partition)
+
+    def _collections(self, name: str | None = None) -> list[Collection]:
+        with self._database.read() as connection:
+            return choose_collections(connection, [name] if name else None)
+
+    # ------------------------------------------------------------ the trash
 
     def remove(self, targets: Iterable[str], *, collection: str | None = None) -> Report:
         """Put sources into the trash: by id, by path (a folder with all in it, and it is no longer watched), by title.
@@ -469,8 +448,7 @@ class Library:
         """Return what `remove` would put into the trash; the same errors."""
         collections = self._collections(collection)
         with self._database.read() as connection:
-            removal = trash.find_removal(connection, collections, target)
-            return trash.sources_of(connection, collections, removal)
+            return trash.sources_of(connection, collections, trash.find_removal(connection, collections, target))
 
     def restore(self, *names: str) -> list[SourceRow]:
         """Bring back from the trash by ids, paths, folders, titles or names, with their vectors; all or none.
@@ -494,28 +472,18 @@ class Library:
             self.after_restoring[kind]()
         return rows
 
-    def find_trashed(self, name: str) -> list[str]:
-        """Return the ids of the documents in the trash that a name means: one, or those from a folder.
-
-        Raises:
-            NotFound: there is none; names the nearest.
-            InvalidInput: several have that title.
-        """
-        with self._database.read() as connection:
-            rows = trash.named_in_trash(connection, visible_collections(connection), name)
-        return [row.uuid for row in rows]
-
     def trashed(self) -> list[tuple[SourceRow, str]]:
         """Return what is in the trash, and since when (ISO 8601 UTC); the latest first."""
         with self._database.read() as connection:
-            collections = visible_collections(connection)
-            documents = trash.trashed_sources(connection, collections)
+            documents = trash.trashed_sources(connection, visible_collections(connection))
             others = [(trash.entry_row(entry), entry.trashed_at) for entry in trash.visible_entries(connection)]
         return sorted([*documents, *others], key=lambda row: row[1], reverse=True)
 
     def empty_trash(self, older_than_days: float = 0) -> int:
         """Delete for good what has been in the trash for longer; returns how many sources."""
         return trash.purge(self._database, older_than_days)
+
+    # ------------------------------------------------------------ what is known
 
     def why(self, path: str | os.PathLike[str]) -> Explanation:
         """Return everything that the ledger knows about a path."""
@@ -526,3 +494,13 @@ class Library:
         """Return the files and folders that were added, as far as the caller sees their collections."""
         with self._database.read() as connection:
             return ledger.roots_of(connection, [collection.id for collection in visible_collections(connection)])
+
+
+@contextmanager
+def _rare_garbage_collection() -> Generator[None]:
+    before = gc.get_threshold()
+    gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)

@@ -1,4 +1,7 @@
-"""Lists to browse: documents by name in pages, their passages, and the files that could not be read."""
+"""Lists to browse: documents by name in pages, their passages, and the files that could not be read.
+
+Every list is of what the scope may see; a collection that is not there raises NotFound.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,9 @@ import os
 import uuid
 from array import array
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Literal
 
 import apsw
@@ -26,7 +28,6 @@ State = Literal["fresh", "changed", "missing", "unverifiable", "failed"]
 
 MOST_MATCHES = 300
 """Titles that are ranked: more that fit a few letters are not told apart by them."""
-_FIRST_WORDS = 200
 LOOKED_AT = 50_000
 """Files of which the state on the disk is counted for folders."""
 
@@ -46,6 +47,14 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
+class Page:
+    """A part of a list."""
+
+    items: list[Item]
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
 class Folder:
     """A folder of a collection's files."""
 
@@ -60,14 +69,11 @@ class Folder:
 
 @dataclass(frozen=True, slots=True)
 class FolderState:
-    """How many documents in a folder and below it are changed, missing or waiting."""
+    """How many files in a folder and below it are changed or missing, and passages without a vector."""
 
     changed: int = 0
-    """Files that have changed since they were read."""
     missing: int = 0
-    """Files that are gone."""
     waiting: int = 0
-    """Passages without a vector."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +83,6 @@ class WaitingFile:
     title: str
     passages: int = 0
     pages: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """A part of a list."""
-
-    items: list[Item]
-    total: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,47 +108,43 @@ class Unread:
 
 
 class Inventory:
-    """Lists what is in the library. Every call sees what the scope may see."""
+    """Lists what is in the library."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     @contextmanager
     def _read(self, collection: str) -> Generator[tuple[apsw.Connection, int]]:
-        """Yield a connection and the id of a collection. Raises NotFound: no such collection."""
         with self._database.read() as connection:
             [chosen] = choose_collections(connection, [collection])
             yield connection, chosen.id
 
-    def folders(self, collection: str, folder: str | None = None) -> list[Folder]:
-        """Return the folders right below `folder`, by name; for None, below the folder that holds every file.
+    # ------------------------------------------------------------ folders
 
-        Raises:
-            NotFound: no such collection.
-        """
+    def folders(self, collection: str, folder: str | None = None) -> list[Folder]:
+        """Return the folders right below `folder`, by name; for None, below the folder that holds every file."""
         with self._read(collection) as (connection, collection_id):
             values = _folder_values(connection, collection_id, folder)
-            counts = dict(fetch_all(connection, _FOLDERS, values))
-            failed = dict(fetch_all(connection, _FAILED_FOLDERS, values))
-        return [
-            Folder(name, f"{values['above']}{name}{os.sep}", counts[name], failed.get(name, 0))
-            for name in sorted(counts)
-        ]
+            counts = dict(fetch_all(connection, _below("count(*)", "sources where trashed_at is null"), values))
+            unread = _below("count(*)", "ledger where status = 'failed'", path="path")
+            failed = dict(fetch_all(connection, unread, values))
+        above = values["above"]
+        return [Folder(name, f"{above}{name}{os.sep}", counts[name], failed.get(name, 0)) for name in sorted(counts)]
 
     def folder_states(self, collection: str, folder: str | None = None) -> dict[str, FolderState]:
         """Return, by name, the folders right below `folder` with changed, missing or waiting documents.
 
         Every file is looked at on the disk, at most LOOKED_AT of them.
-
-        Raises:
-            NotFound: no such collection.
         """
         with self._read(collection) as (connection, collection_id):
             values = _folder_values(connection, collection_id, folder)
-            files = fetch_all(connection, _FILES_BELOW, {**values, "most": LOOKED_AT})
-            passages: dict[str, int] = dict(fetch_all(connection, _WAITING_BELOW, values))
+            files = "sources where trashed_at is null"
+            columns = "uri, sources.size, mtime_ns, sha256"
+            rows = fetch_all(connection, f"{_below(columns, files, group=False)} limit {LOOKED_AT}", values)
+            queued = "vector_queue join sources on sources.id = source_id where trashed_at is null"
+            passages: dict[str, int] = dict(fetch_all(connection, _below("sum(passages)", queued), values))
         counts = {"changed": Counter[str](), "missing": Counter[str]()}
-        for name, path, size, mtime_ns, sha256 in files:
+        for name, path, size, mtime_ns, sha256 in rows:
             state = check_freshness(path, size, mtime_ns, sha256, self._database.adopted)
             if state in counts:
                 counts[state][name] += 1
@@ -159,77 +153,29 @@ class Inventory:
             name: FolderState(counts["changed"][name], counts["missing"][name], passages.get(name, 0)) for name in names
         }
 
-    def waiting(self, collection: str, *, limit: int = 200) -> list[WaitingFile]:
-        """Return the scans that wait for text recognition, then documents that wait for vectors, next ones first.
+    def roots(self) -> list[tuple[Root, str]]:
+        """Return the files and folders that were added, each with its collection's name."""
+        with self._database.read() as connection:
+            names = {collection.id: collection.name for collection in visible_collections(connection)}
+            return [(root, names[root.collection_id]) for root in roots_of(connection, names)]
 
-        Raises:
-            NotFound: no such collection.
+    # ------------------------------------------------------------ what waits, and what could not be read
+
+    def waiting(self, collection: str, *, limit: int = 200) -> list[WaitingFile]:
+        """Return the scans that wait for text recognition, then documents that wait for vectors, next ones first."""
+        sql = """
+            select coalesce(uri, title), passages from vector_queue join sources on sources.id = source_id
+            where collection_id = ? order by passages, source_id desc limit ?
         """
         with self._read(collection) as (connection, collection_id):
-            scans = waiting_scans(connection, collection_id)
-            sql = """
-                select coalesce(uri, title), passages from vector_queue join sources on sources.id = source_id
-                where collection_id = ? order by passages, source_id desc limit ?
-            """
+            scans = [WaitingFile(entry.path, pages=entry.pages) for entry in waiting_scans(connection, collection_id)]
             rows = fetch_all(connection, sql, (collection_id, limit))
-        return [
-            *(WaitingFile(entry.path, pages=entry.pages) for entry in scans),
-            *(WaitingFile(*row) for row in rows),
-        ][:limit]
+        return [*scans, *(WaitingFile(*row) for row in rows)][:limit]
 
     def count_waiting(self, collection: str) -> tuple[int, int]:
         """Return how many passages of a collection have no vector, and how many pages of scans are not recognized."""
         with self._read(collection) as (connection, collection_id):
             return waiting(connection, [collection_id]).passages, waiting_pages(connection, [collection_id])
-
-    def documents(
-        self, collection: str, words: str = "", *, folder: str | None = None, limit: int = 200, offset: int = 0
-    ) -> Page:
-        """Return a page of a collection's documents by path, then title; with `words`, of those that hold all of them.
-
-        Words are looked for in path and title. `folder`: only those right in it; "" = in the folder that holds every
-        file, and those without a path.
-
-        Raises:
-            NotFound: no such collection.
-        """
-        test, bindings = _holding(words)
-        with self._read(collection) as (connection, collection_id):
-            if folder is not None:
-                above = folder or _root_folder(connection, collection_id)
-                inside = "(substr(uri, 1, ?) = ? and instr(substr(uri, ?), ?) = 0)"
-                test += f" and (uri is null or {inside})" if not folder else f" and {inside}"
-                bindings += [len(above), above, len(above) + 1, os.sep]
-            where, values = f"collection_id = ? and trashed_at is null {test}", (collection_id, *bindings)
-            total = fetch_one(connection, f"select count(*) from sources where {where}", values)
-            ids = _page_of_ids(connection, where, values, limit, offset)
-            # Only the page's own rows are joined.
-            sql = f"""
-                {_ITEM} where sources.id in (select value from carray(?))
-                order by uri is null, uri, title, sources.id
-            """
-            rows = fetch_all(connection, sql, (apsw.carray(array("q", ids)),)) if ids else []
-        return Page([self._item(row) for row in rows], total)
-
-    def passages(self, source_id: str, *, limit: int = 200, offset: int = 0) -> list[PassageLine]:
-        """Return a page of a document's passages, in order."""
-        with self._database.read() as connection:
-            rows = fetch_all(
-                connection,
-                f"""
-                select chunks.uuid, position, headings, first_line, last_line, substr(text, 1, {_FIRST_WORDS})
-                from chunks join sources on sources.id = chunks.source_id
-                where sources.uuid = ? and trashed_at is null and collection_id in ({visible_ids(connection)})
-                order by position limit ? offset ?
-                """,
-                (source_id, limit, offset),
-            )
-        return [_passage_line(*row) for row in rows]
-
-    def format_of(self, source_id: str) -> str:
-        """Return which reader made the text of a document; "" if it is gone."""
-        with self._database.read() as connection:
-            return fetch_one(connection, "select max(format) from sources where uuid = ?", (source_id,)) or ""
 
     def unread(self, collection: str, *, limit: int = 200) -> list[Unread]:
         """Return the files of a collection that could not be read and hold no earlier version, by path."""
@@ -242,26 +188,45 @@ class Inventory:
         with self._read(collection) as (connection, collection_id):
             return fetch_one(connection, f"select count(*) {_UNREAD}", (collection_id,))
 
-    def roots(self) -> list[tuple[Root, str]]:
-        """Return the files and folders that were added, each with its collection's name."""
-        with self._database.read() as connection:
-            names = {collection.id: collection.name for collection in visible_collections(connection)}
-            return [(root, names[root.collection_id]) for root in roots_of(connection, names)]
+    # ------------------------------------------------------------ documents and passages
+
+    def documents(
+        self, collection: str, words: str = "", *, folder: str | None = None, limit: int = 200, offset: int = 0
+    ) -> Page:
+        """Return a page of a collection's documents by path, then title; with `words`, of those that hold all of them.
+
+        Words are looked for in path and title. `folder`: only those right in it; "" = in the folder that holds every
+        file, and those without a path.
+        """
+        test, bindings = _holding(words)
+        with self._read(collection) as (connection, collection_id):
+            if folder is not None:
+                above = folder or _root_folder(connection, collection_id)
+                inside = "substr(uri, 1, ?) = ? and instr(substr(uri, ?), ?) = 0"
+                test += f" and (({inside}){'' if folder else ' or uri is null'})"
+                bindings += [len(above), above, len(above) + 1, os.sep]
+            where, values = f"collection_id = ? and trashed_at is null {test}", (collection_id, *bindings)
+            total = fetch_one(connection, f"select count(*) from sources where {where}", values)
+            ids = _page_of_ids(connection, where, values, limit, offset)
+            # Only the page's own rows are joined.
+            sql = f"""
+                {_ITEM} where sources.id in (select value from carray(?))
+                order by uri is null, uri, title, sources.id
+            """
+            rows = fetch_all(connection, sql, (apsw.carray(array("q", ids)),)) if ids else []
+        return Page([self._item(row) for row in rows], total)
 
     def find(self, name: str) -> Item | None:
         """Return the document of that id, path or title, or else the shortest path or title that holds the words."""
         test, bindings = _holding(name)
         with self._database.read() as connection:
-            row = fetch_one(
-                connection,
-                f"""
+            sql = f"""
                 {_ITEM} where sources.collection_id in ({visible_ids(connection)}) and trashed_at is null
                     and (uuid = ? or uri = ? or title = ? collate nocase or (1 {test}))
                 order by uuid = ? desc, uri = ? desc, title = ? collate nocase desc, length(coalesce(uri, title))
                 limit 1
-                """,
-                (name.lower(), name, name, *bindings, name.lower(), name, name),
-            )
+            """
+            row = fetch_one(connection, sql, (name.lower(), name, name, *bindings, name.lower(), name, name))
         return self._item(row) if row else None
 
     def matching(self, letters: str, *, limit: int = MOST_MATCHES) -> list[Item]:
@@ -272,18 +237,38 @@ class Inventory:
         letters = "".join(letters.split())
         pattern = "%" + "%".join(map(_escape, letters)) + "%"
         with self._database.read() as connection:
-            rows = fetch_all(
-                connection,
-                f"""
+            sql = f"""
                 {_ITEM} where sources.collection_id in ({visible_ids(connection)}) and trashed_at is null
                     and (title like ? escape '\\' or uri like ? escape '\\')
                 order by title like ? escape '\\' desc, length(title) limit ?
-                """,
-                (pattern, pattern, pattern, limit),
-            )
+            """
+            rows = fetch_all(connection, sql, (pattern, pattern, pattern, limit))
         # Folders hold nearly every letter, so a path counts by its end alone.
         fitting = [row for row in rows if _holds(row[1], letters) or _holds(os.path.basename(row[4] or ""), letters)]
         return [self._item(row) for row in fitting]
+
+    def passages(self, source_id: str, *, limit: int = 200, offset: int = 0) -> list[PassageLine]:
+        """Return a page of a document's passages, in order."""
+        with self._database.read() as connection:
+            sql = f"""
+                select chunks.uuid, position, headings, first_line, last_line, substr(text, 1, 200)
+                from chunks join sources on sources.id = chunks.source_id
+                where sources.uuid = ? and trashed_at is null and collection_id in ({visible_ids(connection)})
+                order by position limit ? offset ?
+            """
+            rows = fetch_all(connection, sql, (source_id, limit, offset))
+        return [
+            PassageLine(
+                str(uuid.UUID(bytes=number)), position, (json.loads(headings) or [""])[-1], first, last,
+                " ".join(text.split()),
+            )
+            for number, position, headings, first, last, text in rows
+        ]  # fmt: skip
+
+    def format_of(self, source_id: str) -> str:
+        """Return which reader made the text of a document; "" if it is gone."""
+        with self._database.read() as connection:
+            return fetch_one(connection, "select max(format) from sources where uuid = ?", (source_id,)) or ""
 
     def _item(self, row: Any) -> Item:
         source_id, title, collection, chunks, path, size, mtime_ns, sha256, why = row
@@ -291,27 +276,26 @@ class Inventory:
         return Item(source_id, title, collection, chunks, path, "failed" if why else freshness, why or "")
 
 
-_BELOW = """
-    with files as (
-        select substr({path}, :length + 1) as rest, * from {table}
-        where collection_id = :collection and {test} and substr({path}, 1, :length) = :above
-    )
-    select substr(rest, 1, instr(rest, :separator) - 1) as name, {columns} from files
-    where instr(rest, :separator) > 0 {end}
-"""
-_SOURCES_BELOW = partial(_BELOW.format, path="uri", table="sources", test="trashed_at is null")
-_FOLDERS = _SOURCES_BELOW(columns="count(*)", end="group by name")
-_FILES_BELOW = _SOURCES_BELOW(columns="uri, size, mtime_ns, sha256", end="limit :most")
-_QUEUE = "vector_queue join sources on sources.id = source_id"
-_WAITING_BELOW = _SOURCES_BELOW(table=_QUEUE, columns="sum(passages)", end="group by name")
-_FAILED_FOLDERS = _BELOW.format(
-    path="path", table="ledger", test="status = 'failed'", columns="count(*)", end="group by name"
-)
-
 _UNREAD = "from ledger where status = 'failed' and source_id is null and collection_id = ?"
+_ITEM = """
+    select uuid, title, collections.name, chunk_count, uri, sources.size, sources.mtime_ns, sources.sha256,
+        (select reason from ledger where path = uri and ledger.collection_id = sources.collection_id
+            and ledger.status = 'failed' and ledger.source_id = sources.id)
+    from sources join collections on collections.id = sources.collection_id
+"""
 
 
-def _folder_values(connection: apsw.Connection, collection_id: int, folder: str | None) -> dict[str, Any]:
+def _below(columns: str, rows: str, *, path: str = "uri", group: bool = True) -> str:
+    """Return the SQL of columns by the folder that rows are in, right below the folder of `_folder_values`."""
+    rest = f"substr({path}, :length + 1)"
+    return f"""
+        select substr({rest}, 1, instr({rest}, :separator) - 1) as name, {columns} from {rows}
+            and collection_id = :collection and substr({path}, 1, :length) = :above and instr({rest}, :separator) > 0
+        {"group by name" if group else ""}
+    """
+
+
+def _folder_values(connection: apsw.Connection, collection_id: int, folder: str | None) -> Mapping[str, Any]:
     above = _root_folder(connection, collection_id) if folder is None else folder
     return {"collection": collection_id, "above": above, "length": len(above), "separator": os.sep}
 
@@ -321,14 +305,6 @@ def _root_folder(connection: apsw.Connection, collection_id: int) -> str:
     sql = "select min(uri), max(uri) from sources where collection_id = ? and trashed_at is null and uri is not null"
     first, last = fetch_all(connection, sql, (collection_id,))[0]
     return os.path.commonprefix([first, last]).rpartition(os.sep)[0] + os.sep if first else ""
-
-
-_ITEM = """
-    select uuid, title, collections.name, chunk_count, uri, sources.size, sources.mtime_ns, sources.sha256,
-        (select reason from ledger where path = uri and ledger.collection_id = sources.collection_id
-            and ledger.status = 'failed' and ledger.source_id = sources.id)
-    from sources join collections on collections.id = sources.collection_id
-"""
 
 
 def _page_of_ids(
@@ -344,8 +320,7 @@ def _page_of_ids(
     if len(ids) < limit:
         before = fetch_one(connection, f"select count(*) from sources where {with_path}", values)
         sql = f"select id from sources where {where} and uri is null order by title, id limit ? offset ?"
-        matching = fetch_all(connection, sql, (*values, limit - len(ids), max(offset - before, 0)))
-        ids += [row[0] for row in matching]
+        ids += fetch_column(connection, sql, (*values, limit - len(ids), max(offset - before, 0)))
     return ids
 
 
@@ -364,16 +339,6 @@ def _holds(text: str, letters: str) -> bool:
     """Return whether the letters are in the text in their order."""
     remaining = iter(text.casefold())
     return all(letter in remaining for letter in letters.casefold())
-
-
-def _passage_line(
-    identity: bytes, position: int, headings: str, first_line: int, last_line: int, text: str
-) -> PassageLine:
-    path: list[str] = json.loads(headings)
-    beginning = " ".join(text.split())
-    return PassageLine(
-        str(uuid.UUID(bytes=identity)), position, path[-1] if path else "", first_line, last_line, beginning
-    )
 
 
 def file_name(item: Item) -> str:

@@ -24,8 +24,6 @@ WAIT_SECONDS = 20.0
 """A call answers within this time, finished or not."""
 CANCEL_SECONDS = 10.0
 """How long a cancellation waits for the work to stop."""
-READY_SECONDS = 0.5
-"""A call whose result is ready waits so long for the end of the job, which spares the caller a second question."""
 REMEMBERED = 100
 
 
@@ -60,7 +58,6 @@ class Job:
     started_at: str = field(default_factory=utc_now)
     finished_at: str | None = None
     cancelled: threading.Event = field(default_factory=threading.Event)
-    has_result: threading.Event = field(default_factory=threading.Event)
     finished: threading.Event = field(default_factory=threading.Event)
 
     def tell(self, done: int, total: int, message: str) -> None:
@@ -74,11 +71,6 @@ class Job:
             raise Interrupted("Cancelled; what was written so far stays.")
         if self.listener is not None:
             self.listener(done, total, message)
-
-    def ready(self, result: Json) -> None:
-        """Give the call its result although the job goes on."""
-        self.result = result
-        self.has_result.set()
 
     def cancel(self) -> None:
         """Stop at the next file or batch; what is written stays, and work that is done is not undone."""
@@ -100,6 +92,19 @@ class Job:
         }
         return status if self.result is None else {**status, "result": self.result}
 
+    def run(self, work: Callable[[Job], Json]) -> None:
+        """Do the work, and keep its result or its error."""
+        try:
+            with use_scope(self.scope):
+                self.result = work(self)
+        except LocalMCPError as error:
+            self.error = error
+        except Exception as error:
+            log.exception("the job %s failed", self.kind)
+            self.error = LocalMCPError(f"{self.kind} failed: {type(error).__name__}: {error}")
+        self.finished_at = utc_now()
+        self.finished.set()
+
 
 class Jobs:
     """The last jobs of this process."""
@@ -116,13 +121,11 @@ class Jobs:
         job = Job(kind, current_scope(), progress_listener())
         if job.listener is not None:
             job.listener(0, None, kind)
-        finished = [other.id for other in self._jobs.values() if other.finished.is_set()]
-        for job_id in finished[:-REMEMBERED]:
-            del self._jobs[job_id]
+        for other in [other.id for other in self._jobs.values() if other.finished.is_set()][:-REMEMBERED]:
+            del self._jobs[other]
         self._jobs[job.id] = job
-        threading.Thread(target=_work, args=(job, work), name=f"localmcp-{kind}", daemon=True).start()
-        if job.has_result.wait(wait):
-            job.finished.wait(min(wait, READY_SECONDS))
+        threading.Thread(target=job.run, args=(work,), name=f"localmcp-{kind}", daemon=True).start()
+        job.finished.wait(wait)
         job.listener = None
         if job.error is not None:
             raise job.error
@@ -138,17 +141,3 @@ class Jobs:
         if job is None or (allowed is not None and not allowed.issuperset(job.scope.collections or {""})):
             raise NotFound(f"No job '{job_id}'.", hint="Folders that were added are looked at again by refresh.")
         return job
-
-
-def _work(job: Job, work: Callable[[Job], Json]) -> None:
-    try:
-        with use_scope(job.scope):
-            job.result = work(job)
-    except LocalMCPError as error:
-        job.error = error
-    except Exception as error:
-        log.exception("the job %s failed", job.kind)
-        job.error = LocalMCPError(f"{job.kind} failed: {type(error).__name__}: {error}")
-    job.finished_at = utc_now()
-    job.finished.set()
-    job.has_result.set()

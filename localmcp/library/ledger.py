@@ -215,7 +215,6 @@ class Entry:
     chunks: int = 0
     pages: int = 0
     """Of scans in it that wait for text recognition."""
-    seconds: float | None = None
     seen_at: str = ""
 
     @property

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from typing import Annotated, Any, Literal, NotRequired
 
 from typing_extensions import TypedDict
@@ -17,14 +16,12 @@ from localmcp.library.jobs import WAIT_SECONDS, Job, Jobs, JobStatus
 from localmcp.library.ledger import SourceType
 from localmcp.library.names import SourceRow, find_source
 from localmcp.library.plan import watched_paths
-from localmcp.library.report import Progress, ProgressCallback, Report
+from localmcp.library.report import ProgressCallback, Report
 from localmcp.library.walk import WalkRules, below, why_left_out
 from localmcp.schemas import camel_case
 from localmcp.storage.database import Database
 from localmcp.tools import Json, Param, current_scope, hidden_change, hidden_tool
 
-POLL_SECONDS = 0.3
-"""How often a job asks whether somebody else has made the vectors."""
 REMOVED_AT_ONCE = 5
 """Documents that an assistant removes without asking."""
 EMPTYING = "restore_source brings documents back. Only a person deletes them for good: localmcp trash empty"
@@ -53,8 +50,7 @@ class Problem(TypedDict):
 
 
 class IngestResult(TypedDict):
-    """What adding or refreshing files came to, counted in files. While it runs: jobId, done and total, and the counts
-    once everything is found by its words."""
+    """What adding or refreshing files came to, counted in documents. While it runs: jobId, done and total."""
 
     status: Literal["done", "running"]
     jobId: NotRequired[str]
@@ -122,7 +118,6 @@ class Restored(TypedDict):
     restored: NotRequired[int]
     sources: NotRequired[list[RemovedSource]]
     """At most 100 of them."""
-    problems: NotRequired[list[Problem]]
 
 
 class LibraryTools:
@@ -210,7 +205,7 @@ class LibraryTools:
             report = self._library.add_paths(
                 [allowed], collection=collection, partition=partition, progress=_teller(job), wait=False
             )
-            return self._with_vectors(report, collection or self._settings.collection, job)
+            return _report_json(report)
 
         return _ingest_result(self.jobs.run("add_path", work, self._wait))
 
@@ -239,7 +234,7 @@ class LibraryTools:
             report = self._library.refresh(
                 collection=collection, confirm_removals=confirmRemovals, progress=_teller(job), wait=False
             )
-            return self._with_vectors(report, collection, job)
+            return _report_json(report)
 
         return _ingest_result(self.jobs.run("refresh", work, self._wait))
 
@@ -309,20 +304,10 @@ class LibraryTools:
         """Bring back from the trash a document, a folder, an overwritten version, or a dropped collection."""
         if (not sourceId) == (not paths):
             raise InvalidInput("Give either sourceId or paths.", hint="list_trash shows what can be restored.")
-        names = paths or [sourceId or ""]
-        trashed = list(dict.fromkeys(uuid for name in names for uuid in self._library.find_trashed(name)))
-        if sourceId and len(trashed) == 1:
-            [source] = self._library.restore(trashed[0])
-            return {"sourceId": source.uuid, "title": source.title, "path": source.uri}
-        sources: list[RemovedSource] = []
-        problems: list[Problem] = []
-        for identity in trashed:
-            try:
-                sources += map(_removed_source, self._library.restore(identity))
-            except InvalidInput as error:
-                problems.append({"path": identity, "reason": str(error)})
-        result: Restored = {"restored": len(sources), "sources": sources[:MOST_LISTED]}
-        return {**result, "problems": problems} if problems else result
+        rows = self._library.restore(*(paths or [sourceId or ""]))
+        if sourceId and len(rows) == 1:
+            return {"sourceId": rows[0].uuid, "title": rows[0].title, "path": rows[0].uri}
+        return {"restored": len(rows), "sources": [_removed_source(row) for row in rows[:MOST_LISTED]]}
 
     @hidden_tool(
         "list_trash",
@@ -383,25 +368,6 @@ class LibraryTools:
         job.cancel()
         return job.status()
 
-    # ------------------------------------------------------------ the work itself
-
-    def _with_vectors(self, report: Report, collection: str | None, job: Job) -> Json:
-        """Make what vectors are missing, after the caller has got the report on the words."""
-        if not report.waiting:
-            return _report_json(report)
-        note = f"{report.waiting} passages are found by words; their meaning is being read."
-        job.ready(_report_json(report, note))
-        missing = report.waiting
-        while True:
-            made = self._library.make_vectors(collection=collection, behind=True, progress=_teller(job))
-            report.waiting, report.notices = made.waiting, [*report.notices, *made.notices]
-            if not made.waiting or made.notices:
-                break
-            # Another process, or the upkeep of this one, makes them.
-            time.sleep(POLL_SECONDS)
-        report.vectors_added = max(missing - made.waiting - report.chunks_added, 0)
-        return _report_json(report)
-
     def _allowed(self, path: str) -> str:
         """Return the path with its links resolved, if the caller may add it."""
         if "\0" in path:
@@ -443,13 +409,7 @@ def _removed_source(row: SourceRow) -> RemovedSource:
 
 
 def _teller(job: Job) -> ProgressCallback:
-    def report(progress: Progress) -> None:
-        if progress.phase == "words":
-            job.tell(progress.done, progress.total, progress.path)
-        else:
-            job.tell(progress.vectors_done, progress.vectors_total, "reading the meaning")
-
-    return report
+    return lambda progress: job.tell(progress.done, progress.total, progress.path)
 
 
 _COUNTS = (
@@ -458,12 +418,13 @@ _COUNTS = (
 )  # fmt: skip
 
 
-def _report_json(report: Report, *notes: str) -> Json:
+def _report_json(report: Report) -> Json:
+    waits = f"{report.waiting} passages are found by words; their meaning is read in the background."
     return {
         **{camel_case(name): getattr(report, name) for name in _COUNTS},
         "seconds": round(report.seconds, 3),
         "problems": [{"path": path, "reason": reason} for path, reason in report.problems],
-        "notices": [*report.notices, *notes],
+        "notices": [*report.notices, *([waits] if report.waiting and not report.notices else [])],
     }
 
 

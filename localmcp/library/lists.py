@@ -9,7 +9,7 @@ import apsw
 from typing_extensions import TypedDict
 
 from localmcp.errors import NotFound
-from localmcp.humanize import quoted
+from localmcp.humanize import cut_to, quoted
 from localmcp.index.collections import Collection, choose_collections, visible_collections, visible_ids
 from localmcp.index.dates import parse_range
 from localmcp.index.federation import Federation
@@ -18,7 +18,7 @@ from localmcp.index.index import Index
 from localmcp.index.model_languages import unread_languages
 from localmcp.index.passages import read_metadata
 from localmcp.index.vector_queue import word_only_passages
-from localmcp.library.answers import lean_sources, shortened
+from localmcp.library.answers import lean_sources
 from localmcp.library.citations import Freshness, check_freshness
 from localmcp.library.ledger import waiting_pages
 from localmcp.library.names import explain_empty_filter, parse_collection, shown_id
@@ -28,8 +28,6 @@ from localmcp.storage.times import utc_text
 from localmcp.tools import MOST_INTEGER, Param, current_scope, integer_or_string, tool, without_none
 from localmcp.wording.normalize import fold
 
-MOST_COMPARED = 20_000
-"""Files that a list compares with what was read."""
 UNCHANGED = "No document was changed in that time. search(since, until) goes by the dates in documents, as of mails."
 _CHANGED = "coalesce(mtime_ns / 1000000, cast(round(unixepoch(updated_at, 'subsec') * 1000) as integer))"
 """Milliseconds since 1970: of the file, or of the text that was handed over."""
@@ -161,14 +159,12 @@ class DocumentLists:
         sorting = order or ("changed" if lean else "added")
         where, values = _conditions(since, until, pathPrefix, title)
         ending = f"{ORDERS[sorting][1]} limit {min(offset + limit, MOST_INTEGER)}"
-        compares = lean and sorting == "changed" and not offset
         rows: list[tuple[Any, bool, str | None]] = []
         missing: list[NotFound] = []
-        total, changed = 0, list[str]()
+        total, searched = 0, 0
 
         def look(index: Index, origin: str | None) -> tuple[list[Any], int, bool, str | None] | None:
             with index.database.read() as connection:
-                adopted = index.database.adopted
                 try:
                     chosen = choose_collections(connection, [name] if name else None)
                 except NotFound as error:
@@ -176,20 +172,17 @@ class DocumentLists:
                     return None
                 ids = ",".join(str(each.id) for each in chosen) or "null"
                 listed, count = _list(connection, f"where sources.collection_id in ({ids}) and {where}", values, ending)
-                if compares:
-                    changed.extend(_changed_files(connection, ids, adopted))
-            return listed, count, adopted, origin
+                return listed, count, index.database.adopted, origin
 
-        found = False
         for listed, count, adopted, origin in self.federation.look(look, mount):
             rows += [(row, adopted, origin) for row in listed]
-            total, found = total + count, True
+            total, searched = total + count, searched + 1
             if name and origin is None:
                 # A plain name means a collection of this file where there is one.
                 break
-        if missing and not found:
+        if missing and not searched:
             raise missing[0]
-        if len({origin for _, _, origin in rows}) > 1:
+        if searched > 1:
             rows.sort(key=lambda row: _sort_key(row[0], sorting), reverse=sorting != "title")
         page = [source_item(row, adopted, origin) for row, adopted, origin in rows[offset : offset + limit]]
         result: SourcesResult = {"count": len(page), "total": total, "sources": page}
@@ -197,10 +190,7 @@ class DocumentLists:
             result["order"] = ORDERS[sorting][0]
         if offset + len(page) < total:
             result["nextOffset"] = offset + len(page)
-        if changed and self.database.is_writable:
-            named = ", ".join(changed[:5]) + (", …" if len(changed) > 5 else "")
-            result["notices"] = [f"Changed since they were read: {named}. The tool refresh reads them again."]
-        elif not total and (notices := self._why_none(pathPrefix, since or until, title, collection)):
+        if not total and (notices := self._why_none(pathPrefix, since or until, title, collection)):
             result["notices"] = notices
         return result
 
@@ -269,7 +259,7 @@ class DocumentLists:
             named += "; mounted beside it: " + ", ".join(f"{m['name']} ({m['sources']} documents)" for m in mounts)
         totals = (
             f"This person's own documents, notes, code and rules: {stats['totalSources']} documents in "
-            f"{stats['totalChunks']} passages. Collections: {shortened(named, 300)}."
+            f"{stats['totalChunks']} passages. Collections: {cut_to(named, 300)}."
         )
         scope = current_scope()
         advice = [text for tools, text in _ADVICE.items() if scope.names(*tools.split())]
@@ -359,17 +349,6 @@ def _sort_key(row: Any, order: str) -> Any:
     if order == "title":
         return row[2].encode().lower()
     return row[5] if order == "added" else _changed_at(row[12], row[6])
-
-
-def _changed_files(connection: apsw.Connection, collection_ids: str, adopted: bool) -> list[str]:
-    """Return the paths of documents whose files have changed since they were read, of those last changed."""
-    sql = f"""
-        select uri, size, mtime_ns, sha256 from sources
-        where collection_id in ({collection_ids}) and trashed_at is null and mtime_ns is not null
-        order by mtime_ns desc limit {MOST_COMPARED}
-    """
-    rows = fetch_all(connection, sql)
-    return [uri for uri, size, mtime, digest in rows if check_freshness(uri, size, mtime, digest, adopted) == "changed"]
 
 
 def source_item(row: Any, adopted: bool, origin: str | None) -> SourceItem:

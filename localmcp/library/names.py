@@ -19,7 +19,7 @@ from localmcp.index.dates import SOURCE_DATE
 from localmcp.index.federation import Federation
 from localmcp.index.filters import Filters, path_condition
 from localmcp.index.index import Index
-from localmcp.schemas import nearest, one_or_more, without_surrogates
+from localmcp.schemas import did_you_mean, nearest, one_or_more, without_surrogates
 from localmcp.storage.database import fetch_all, fetch_column, fetch_one
 from localmcp.wording.normalize import fold
 
@@ -120,29 +120,23 @@ def find_source(
     text = without_scheme(name.strip())
     if not text.strip("./\\"):
         return None
-    where = (
-        f"trashed_at is {'not ' if trashed else ''}null and collection_id in ({visible_ids(connection, collection)})"
-    )
-    by_suffix = "substr(uri, -length(:name)) = :name"
-    without_ending = "instr(substr(uri, nullif(instr(uri, :name || '.'), 0) + length(:name)), '/') = 0".replace(
-        "/", os.sep
-    )
     tail = os.sep + text.lstrip("./\\").replace("/", os.sep)
     tests = [
         ("uuid = :name", text.lower()),
         ("uri = :name", os.path.expanduser(text)),
         ("title = :name collate nocase", text) if text.isascii() else ("folded(title) = :name", fold(text)),
-        (by_suffix, tail),
-        (without_ending, tail),
+        ("substr(uri, -length(:name)) = :name", tail),
+        # The end of a path without the ending of the file's name.
+        (f"instr(substr(uri, nullif(instr(uri, :name || '.'), 0) + length(:name)), '{os.sep}') = 0", tail),
     ]
     if _SHORT.fullmatch(text):
-        tests.insert(1, ("uuid >= :name and uuid < :last", text.lower()))
+        tests.insert(1, ("uuid >= :name and uuid < :name || 'g'", text.lower()))
+    where = (
+        f"trashed_at is {'not ' if trashed else ''}null and collection_id in ({visible_ids(connection, collection)})"
+    )
     for test, value in tests:
-        rows = fetch_all(
-            connection,
-            f"{SELECT_ROW} where {test} and {where} order by id desc limit 100",
-            {"name": value, "last": value + "g"},
-        )
+        sql = f"{SELECT_ROW} where {test} and {where} order by id desc limit 100"
+        rows = fetch_all(connection, sql, {"name": value})
         # One file that is in two collections, or was removed twice, is one document.
         if len({row[4] or row[0] for row in rows}) > 1:
             places = ", ".join(row[4] or row[1][:8] for row in rows[:SHOWN])
@@ -259,10 +253,9 @@ def explain_empty_filter(connection: apsw.Connection, filters: Filters) -> list[
 def _unknown_value(field: str, value: str, valid: list[str]) -> list[str]:
     if value in valid:
         return []
-    near = nearest(value, valid)
-    guess = f" Did you mean '{near}'?" if near else ""
     names = sorted(valid)[:MOST_VALUES] + (["…"] if len(valid) > MOST_VALUES else [])
-    return [f"No {field} '{quoted(value)}'. {choices(names)}{guess}"]
+    guess = did_you_mean(value, valid)
+    return [f"No {field} '{quoted(value)}'. {choices(names)}{guess and f' {guess}'}"]
 
 
 def _unknown_folder(connection: apsw.Connection, where: str, prefix: str) -> list[str]:
@@ -270,12 +263,9 @@ def _unknown_folder(connection: apsw.Connection, where: str, prefix: str) -> lis
     condition, values = path_condition(prefix)
     if fetch_one(connection, f"select 1 from sources where {where} and {condition} limit 1", values):
         return []
-    folders: set[str] = set()
-    for path in fetch_column(connection, f"select uri from sources where {where} and uri is not null limit 50000"):
-        while (path := os.path.dirname(path)) not in folders and path != os.path.dirname(path):
-            folders.add(path)
+    paths = fetch_column(connection, f"select uri from sources where {where} and uri is not null limit 50000")
+    folders = {str(folder) for path in set(map(os.path.dirname, paths)) for folder in (path, *PurePath(path).parents)}
     # A relative folder may be anywhere in a path.
     depth = 0 if os.path.isabs(prefix) else prefix.rstrip(os.sep).count(os.sep) + 1
-    named = {os.sep.join(folder.split(os.sep)[-depth:]): folder for folder in folders}
-    near = nearest(prefix.rstrip(os.sep), named)
+    near = nearest(prefix.rstrip(os.sep), {os.sep.join(folder.split(os.sep)[-depth:]) for folder in folders})
     return [f"Nothing is below '{quoted(prefix)}'." + (f" The nearest is '{near}'." if near else "")]

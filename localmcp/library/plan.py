@@ -48,8 +48,8 @@ class Plan:
     """Paths without a source whose entries no longer mean anything."""
     documents: int = 0
     """Sources that came from this root."""
-    unchanged: list[str] = field(default_factory=list[str])
-    """Paths of the files that are as they were when they were indexed."""
+    unchanged: int = 0
+    """Files that are as they were when they were indexed."""
     skipped: int = 0
     failed: int = 0
     """These two as they are in the ledger already."""
@@ -242,7 +242,7 @@ def _compare(plan: Plan, file: File, entry: Entry | None, look: _Look) -> None:
     # New permissions change neither size nor time.
     readable = entry.reason.startswith(CANNOT_BE_READ) and os.access(entry.path, os.R_OK)
     if status == "indexed" and not (look.forced or raised or touched):
-        plan.unchanged.append(file.path)
+        plan.unchanged += 1
     elif status == "skipped" and not raised and not (look.asked and _has_reader(plan.root, file, look.settings)):
         plan.skipped += 1
     elif status == "failed" and not (look.asked or raised or readable):

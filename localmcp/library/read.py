@@ -5,20 +5,20 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
-from itertools import groupby
-from os.path import commonprefix
+from itertools import accumulate
 from typing import Annotated, Any, NotRequired, cast
 
 import apsw
 from typing_extensions import TypedDict
 
 from localmcp.errors import InvalidInput, LocalMCPError, NotFound
-from localmcp.humanize import counted
+from localmcp.humanize import counted, cut_to
 from localmcp.index.collections import visible_collections
 from localmcp.index.index import Index
 from localmcp.index.passages import Passage, find_passage, passages_of_source
-from localmcp.library.answers import lean_context, lean_document, shortened
+from localmcp.library.answers import lean_context, lean_document
 from localmcp.library.citations import SHEETS, Citation, Freshness, cite, count_line_ends
 from localmcp.library.lists import SELECT_ITEM, DocumentLists, SourceItem, source_item
 from localmcp.library.names import (
@@ -44,8 +44,6 @@ MOST_DOCUMENT_BYTES = 400_000
 """A document beyond this is cut for everybody, with the offset of the rest: it is twice in the structured answer and
 once more in the text block, and clients refuse results of 1 MB."""
 JOINT = "\n\n---\n\n"
-_READ = 10_000_000
-"""Passages that an offset can name; beyond, it also says how much of the passage has been read."""
 _LINES = re.compile(r"(\d{1,9})(?:\s*(-|:|\.\.)\s*(\d{1,9})?)?")
 _ROW = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 _CITED = re.compile(r"(.+?):(\d{1,7}(-\d{1,7})?)(?:,\d{1,7})*")
@@ -154,7 +152,6 @@ class DocumentReader(PassageSearch):
         self,
         chunkId: Annotated[str, Param("Id of a search result")],
         window: Annotated[int, Param("Passages before and after", minimum=0, maximum=50)] = 2,
-        section: Annotated[bool, Param("Read the whole section, up to the next heading")] = False,
         maxChars: Annotated[int | None, Param("Default 6000", minimum=200)] = None,
     ) -> ContextResult:
         """Return the passages before and after a search result, joined, to read it in its context."""
@@ -167,17 +164,8 @@ class DocumentReader(PassageSearch):
                 visible = {collection.id for collection in visible_collections(connection)}
                 if target is None or target.collection_id not in visible:
                     return None
-                if section:
-                    # Those around the target that are under its heading, or under none as it is.
-                    path, passages = target.headings, [target]
-                    whole = passages_of_source(connection, target.source_id)
-                    for _, group in groupby(whole, key=lambda passage: passage.headings[: len(path) or None] == path):
-                        members = list(group)
-                        if any(passage.chunk_id == target.chunk_id for passage in members):
-                            passages = members
-                else:
-                    first, last = target.position - window, target.position + window
-                    passages = passages_of_source(connection, target.source_id, first, last)
+                first, last = target.position - window, target.position + window
+                passages = passages_of_source(connection, target.source_id, first, last)
             return _context(target, passages, window, budget, origin)
 
         if result := next(self.federation.look(look, identity.origin if identity else None), None):
@@ -221,13 +209,13 @@ class DocumentReader(PassageSearch):
                     return None
                 row = fetch_one(connection, f"{SELECT_ITEM} where sources.id = ?", (source.id,))
                 item = source_item(row, index.database.adopted, origin)
-                passages = passages_of_source(connection, source.id, 0 if span else offset % _READ)
+                passages = passages_of_source(connection, source.id, 0 if span else offset)
             if outline:
                 return _outline(item, passages, budget)
             last_line = max((passage.last_line for passage in passages), default=0)
             if span and passages and span[0] > last_line:
                 raise InvalidInput(f"lines: '{lines}' is beyond the end; '{item['title']}' has {last_line} lines.")
-            return _document(item, passages, offset, budget, span)
+            return _document(item, passages, budget, span)
 
         try:
             for result in self.federation.look(look, mount):
@@ -243,23 +231,17 @@ class DocumentReader(PassageSearch):
         with self.database.read() as connection:
             hint = _why_not_indexed(connection, name) or nearest_hint(connection, name)
         is_id = is_uuid(name)
-        message = f"No document with id {name}."
-        if not is_id:
-            message = f"'{shortened(name, 300)}' is not an id, and no document has this path or title."
+        with suppress(LocalMCPError):
+            document = self.get_context(name, 0)["sourceId"]
+            hint = f"It is the id of a passage: get_context reads around it, and its document is '{document}'."
         return {
             "error": "Document not found" if is_id else "Invalid sourceId format",
             "sourceId": name,
-            "message": message,
-            "hint": self._document_of_passage(name) or hint,
+            "message": f"No document with id {name}."
+            if is_id
+            else f"'{cut_to(name, 300)}' is not an id, and no document has this path or title.",
+            "hint": hint,
         }
-
-    def _document_of_passage(self, name: str) -> str | None:
-        """Return what to do with the id of a passage."""
-        try:
-            context = self.get_context(name, 0, maxChars=1)
-        except LocalMCPError:
-            return None
-        return f"It is the id of a passage: get_context reads around it, and its document is '{context['sourceId']}'."
 
 
 class KnowledgeBase(DocumentLists, DocumentReader):
@@ -283,18 +265,15 @@ def _why_not_indexed(connection: apsw.Connection, path: str) -> str:
 
 
 def _document(
-    item: SourceItem, passages: list[Passage], offset: int, budget: int | None, lines: tuple[int, int] | None
+    item: SourceItem, passages: Sequence[Passage], budget: int | None, lines: tuple[int, int] | None
 ) -> DocumentResult:
-    """Return the document from an offset on, or those lines of it, as much as fits."""
-    origin = item.get("origin")
-    begun = _from_offset([_with_empty_lines(passage) for passage in passages], offset)
-    begun = _within_lines(begun, *lines) if lines else begun
-    starts = {passage.position: passage.start for passage in passages}
-    read = begun[0].start - starts[begun[0].position] if begun else 0
-    shown, next_offset = _fitting(begun, budget, read)
+    """Return those passages, or those lines of them, as many as fit."""
+    passages = [_with_empty_lines(passage) for passage in passages]
+    passages = _within_lines(passages, *lines) if lines else passages
+    shown, next_offset = _fitting(passages, budget)
     result: DocumentResult = {
         "source": _document_source(item, shown),
-        "chunks": [_document_chunk(passage, origin) for passage in shown],
+        "chunks": [_document_chunk(passage, item.get("origin")) for passage in shown],
     }
     if signs := signals(item["title"], *(passage.text for passage in shown)):
         result["source"]["signals"] = signs
@@ -418,23 +397,6 @@ def _within_lines(passages: Sequence[Passage], first: int, last: int) -> list[Pa
     return parts
 
 
-def _from_offset(passages: Sequence[Passage], offset: int) -> list[Passage]:
-    """Return the passages from an offset on.
-
-    An offset is the number of a passage; where one passage is larger than a page, it also says how much was read.
-    """
-    read, position = divmod(offset, _READ)
-    following = [passage for passage in passages if passage.position >= position]
-    if not following:
-        return []
-    first = following[0]
-    if not read or first.position != position or read >= len(first.text):
-        return following
-    line = first.first_line + (0 if first.format in SHEETS else count_line_ends(first.text[:read]))
-    begun = replace(first, text=first.text[read:], start=first.start + read, first_line=line)
-    return [begun, *following[1:]]
-
-
 def _with_empty_lines(passage: Passage) -> Passage:
     """Return a passage with the line of its first character; the stored one is that of the first visible character."""
     if passage.format in SHEETS or not passage.text[:1].isspace():
@@ -443,12 +405,9 @@ def _with_empty_lines(passage: Passage) -> Passage:
     return replace(passage, first_line=passage.first_line - count_line_ends(blank))
 
 
-def _fitting(passages: Sequence[Passage], budget: int | None, read: int) -> tuple[list[Passage], int | None]:
-    """Return as many passages as fit the budget in characters and the limit in bytes, and the offset of the rest.
-
-    A first passage beyond the budget is cut at a line, or at a word; `read`: characters of it that are not there any
-    more.
-    """
+def _fitting(passages: Sequence[Passage], budget: int | None) -> tuple[list[Passage], int | None]:
+    """Return as many passages as fit the budget in characters and the limit in bytes, at least one, and the offset of
+    the rest."""
     shown: list[Passage] = []
     characters = size = 0
     for passage in passages:
@@ -459,37 +418,16 @@ def _fitting(passages: Sequence[Passage], budget: int | None, read: int) -> tupl
         size += 2 * len(compact_json(passage.text).encode("utf-8", "replace"))
         if shown and (too_long or size > MOST_DOCUMENT_BYTES):
             return shown, passage.position
-        if too_long and budget is not None:
-            cut = _cut(passage, budget)
-            return [cut], passage.position + _READ * (read + len(cut.text))
         shown.append(passage)
     return shown, None
 
 
-def _cut(passage: Passage, longest: int) -> Passage:
-    """Return the beginning of a passage, cut after a line or else after a word."""
-    if len(passage.text) <= longest:
-        return passage
-    head = passage.text[:longest]
-    text = head[: head.rfind("\n") + 1 or head.rfind(" ") + 1 or longest]
-    last_line = passage.first_line + count_line_ends(text) - text.endswith("\n")
-    return replace(passage, text=text, stop=passage.start + len(text), last_line=last_line)
-
-
 def _around(passages: Sequence[Passage], target: Passage, budget: int | None) -> list[Passage]:
-    """Return the passages nearest to the target that fit the budget, in order; the target, cut if it does not."""
-    if budget is None:
-        return list(passages)
-    if len(target.text) > budget:
-        return [_cut(target, budget)]
-    positions: set[int] = set()
-    used = 0
-    for passage in sorted(passages, key=lambda passage: (abs(passage.position - target.position), passage.position)):
-        used += len(passage.text)
-        if used > budget and positions:
-            break
-        positions.add(passage.position)
-    return [passage for passage in passages if passage.position in positions]
+    """Return the passages nearest to the target that fit the budget, in order, and always the target."""
+    nearest = sorted(passages, key=lambda passage: (abs(passage.position - target.position), passage.position))
+    sums = accumulate(len(passage.text) for passage in nearest)
+    count = len(nearest) if budget is None else max(sum(used <= budget for used in sums), 1)
+    return sorted(nearest[:count], key=lambda passage: passage.position)
 
 
 def _headings_of(passages: Sequence[Passage]) -> list[dict[str, Any]]:
@@ -501,25 +439,18 @@ def _headings_of(passages: Sequence[Passage]) -> list[dict[str, Any]]:
             if entries and line > entries[-1]["startLine"]:
                 entries[-1]["endLine"] = line - 1
             if path != last_path or line != passage.first_line:
-                entries += [
+                entries.append(
                     {
-                        "heading": path[level] if path else BEGINNING,
-                        "level": level,
+                        "heading": path[-1] if path else BEGINNING,
+                        "level": max(0, len(path) - 1),
                         "startLine": line,
                         "endLine": line,
                         "offset": passage.position,
                     }
-                    for level in _new_levels(path, (last_path or ()) if passage.format == "pdf" else path)
-                ]
+                )
             last_path = path
         entries[-1]["endLine"] = passage.last_line
     return entries
-
-
-def _new_levels(path: tuple[str, ...], last_path: tuple[str, ...]) -> range:
-    """Return the levels of a path to list: the innermost, and its parents that have no text, as bookmarks have them."""
-    innermost = max(0, len(path) - 1)
-    return range(min(len(commonprefix([path, last_path])), innermost), innermost + 1)
 
 
 _ONE_SECTION = frozenset(("json", "jsonl", "csv", "xlsx", "ods", "subtitles", "pdf"))

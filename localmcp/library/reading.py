@@ -100,7 +100,6 @@ class Reading:
     """What in the draft could not be read as it was meant."""
     pages: int = 0
     """Of a scan, which is skipped: how many wait for text recognition."""
-    seconds: float = 0.0
 
 
 Step = tuple[Task, Reading | None]
@@ -191,11 +190,8 @@ def is_raised(reason: str, settings: Settings) -> bool:
 def read_file(window: Window, max_bytes: int, task: Task) -> Iterator[Reading]:
     """Yield the results of reading a file, one for each document in it; a failure is a result too."""
     reading = Reading(task.file.size, task.file.mtime_ns)
-    begin = time.perf_counter()
     try:
-        for member in _read(reading, window, max_bytes, task):
-            member.seconds, begin = time.perf_counter() - begin, time.perf_counter()
-            yield member
+        yield from _read(reading, window, max_bytes, task)
         return
     except OSError as error:
         reading.failed = f"{CANNOT_BE_READ}: {(error.strerror or str(error)).lower()}"
@@ -211,7 +207,6 @@ def read_file(window: Window, max_bytes: int, task: Task) -> Iterator[Reading]:
         # A hostile file must not fill the terminal; `localmcp why` tells the reason, `-v` where it was raised.
         log.debug("%s cannot be indexed", task.file.path, exc_info=True)
         reading.failed = f"unexpected {type(error).__name__}: {error}"[:300]
-    reading.seconds = time.perf_counter() - begin
     yield reading
 
 

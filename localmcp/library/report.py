@@ -14,7 +14,7 @@ EARLIEST_ESTIMATE = 2.0
 
 @dataclass(slots=True)
 class Report:
-    """The result of a run, counted in documents except where a name says otherwise."""
+    """The result of a run, counted in documents; what is unchanged, skipped and failed in files."""
 
     indexed: int = 0
     updated: int = 0
@@ -36,7 +36,6 @@ class Report:
     """Passages of the collections that were looked at which have no vector yet."""
     seconds: float = 0.0
     embed_seconds: float = 0.0
-    read_seconds: float = 0.0
     problems: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     """(path, reason) of the first 50 failures; `failed` counts all."""
     notices: list[str] = field(default_factory=list[str])

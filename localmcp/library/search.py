@@ -19,7 +19,7 @@ from localmcp.index.federation import Federation
 from localmcp.index.filters import Filters
 from localmcp.index.fusion import ARM_DEPTH, MatchType, Mode
 from localmcp.index.index import Index
-from localmcp.index.keyword import Term, inverse_frequency
+from localmcp.index.keyword import inverse_frequency
 from localmcp.index.relevance import has_digit, unmentioned
 from localmcp.index.search import Hit, SearchOutcome, SearchRequest
 from localmcp.library.answers import excerpt_around, excerpts, lean_search
@@ -220,9 +220,8 @@ class PassageSearch:
         if groupBy:
             for hit in hits:
                 hit["morePassages"] = more.get(hit["sourceId"], 0)
-                _cut(hit, GROUPED_CHARS if lean else None)
-        elif len(hits) == 1:
-            _cut(hits[0], budget)
+                if lean:
+                    _cut(hit, GROUPED_CHARS)
         elif lean and maxChars is None and not explain:
             shown = excerpts(outcome, [hit["relevance"] for hit in hits], request.offset)
             for hit, excerpt in zip(hits, shown, strict=True):
@@ -357,7 +356,7 @@ def _absent_words(text: str, outcome: SearchOutcome) -> list[str]:
     return words if comparable else [word for word in words if has_digit(word)]
 
 
-def _cut(hit: SearchHit, longest: int | None) -> None:
+def _cut(hit: SearchHit, longest: int) -> None:
     best_place = hit["highlight"]["start"] if "highlight" in hit else 0
     content = excerpt_around(hit["content"], longest, best_place)
     if content != hit["content"]:
@@ -374,19 +373,21 @@ def _explanation(outcome: SearchOutcome) -> dict[str, Any]:
         "candidates": outcome.total,
         "searched": searched,
         "milliseconds": outcome.milliseconds,
-        "terms": [_explain_term(term, outcome.searched["chunks"]) for term in (query.terms if query else ())],
+        "terms": [
+            {
+                "word": term.word,
+                "chunks": term.chunks,
+                # The term's own idf counts the whole file, of which the caller may see a part.
+                "idf": round(inverse_frequency(term.chunks, outcome.searched["chunks"]), 3),
+                "searchedAs": [" ".join(alternative) for alternative in term.alternatives],
+            }
+            for term in (query.terms if query else ())
+        ],
         "dropped": [{"word": word, "reason": reason} for word, reason in (query.dropped if query else ())],
         "languages": list(query.languages) if query else [],
         "recency": outcome.recency or None,
     }
     return without_none(explanation)
-
-
-def _explain_term(term: Term, searched_chunks: int) -> dict[str, Any]:
-    forms = [" ".join(alternative) for alternative in term.alternatives]
-    # The term's own idf counts the whole file, of which the caller may see a part.
-    idf = inverse_frequency(term.chunks, searched_chunks)
-    return {"word": term.word, "chunks": term.chunks, "idf": round(idf, 3), "searchedAs": forms}
 
 
 def _search_hit(hit: Hit, explain: bool, adopted: bool) -> SearchHit:

@@ -88,7 +88,6 @@ class _File:
     pages: int = 0
     """Of scans, those that wait for text recognition."""
     uris: set[str] = field(default_factory=set[str])
-    seconds: float = 0.0
 
     @property
     def reason(self) -> str:
@@ -165,7 +164,7 @@ class Store:
             return self._finish(connection, task, self._files.pop(path, None), pending)
         file = self._files[path]
         stored = self._store(connection, task, reading, pending)
-        file.last, file.seconds = replace(reading, draft=None), file.seconds + reading.seconds
+        file.last = replace(reading, draft=None)
         file.uris.add(member_uri(path, reading.member))
         if indexed := stored.indexed:
             file.documents += 1
@@ -287,9 +286,7 @@ class Store:
             now = Entry(path, "failed" if reading.failed or keeps else "skipped", reason, file.source_id)
             if entry and keeps:
                 now = replace(now, source_id=file.source_id or entry.source_id, chunks=entry.chunks)
-        now = replace(
-            now, size=reading.size, mtime_ns=reading.mtime_ns, pages=file.pages, seconds=round(file.seconds, 3)
-        )
+        now = replace(now, size=reading.size, mtime_ns=reading.mtime_ns, pages=file.pages)
         record(connection, collection_id, task.root.id, [now])
         return stored
 
@@ -306,8 +303,6 @@ class Store:
             report.chunks_kept += indexed.kept
         if reading is None:
             self.run.finish_file(path, task.file.size)
-        else:
-            report.read_seconds += reading.seconds
 
 
 def _check_roots(connection: apsw.Connection, group: Sequence[Step]) -> None:

@@ -42,6 +42,7 @@ from localmcp.storage.times import utc_moment, utc_now, utc_text
 from localmcp.storage.trash import TrashEntry, read_trashed, take_from_trash, trash_entries
 from localmcp.tools import current_scope
 
+BROUGHT_BACK = "brought back from the trash"
 AT_ONCE = 50
 """Sources put into the trash in one transaction."""
 
@@ -78,12 +79,16 @@ def find_removal(connection: apsw.Connection, collections: Sequence[Collection],
     if is_uuid(target) and (rows := _live_sources(connection, collections, "uuid = ?", target.lower())):
         return Removal(tuple(row.id for row in rows))
     removal = Removal((), target, canonical_path(target))
-    if sources_of(connection, collections, removal, 1) or _is_of_collections(connection, collections, removal):
+    ids, path = {collection.id for collection in collections}, removal.path or ""
+    is_known = any(below(root.path, path) for root in roots_of(connection, ids)) or not ids.isdisjoint(
+        fetch_column(connection, "select collection_id from ledger where path = ?", (path,))
+    )
+    if is_known or sources_of(connection, collections, removal, 1):
         return removal
     rows = _live_sources(connection, collections, "title = ?", target)
     if len(rows) > 1:
-        ids = ", ".join(row.uuid for row in rows[:5])
-        raise InvalidInput(f"'{target}' is the title of {len(rows)} documents.", hint=f"Name one by its id: {ids}.")
+        uuids = ", ".join(row.uuid for row in rows[:5])
+        raise InvalidInput(f"'{target}' is the title of {len(rows)} documents.", hint=f"Name one by its id: {uuids}.")
     if rows:
         return Removal((rows[0].id,))
     try:
@@ -121,13 +126,6 @@ def _live_sources(
     sql = f"{SELECT_ROW} where collection_id = ? and trashed_at is null and {condition} limit ?"
     rows = [row for owner in collections for row in fetch_all(connection, sql, (owner.id, *bindings, limit))]
     return [SourceRow(*row) for row in rows]
-
-
-def _is_of_collections(connection: apsw.Connection, collections: Sequence[Collection], removal: Removal) -> bool:
-    path, ids = removal.path or "", {collection.id for collection in collections}
-    if any(below(root.path, path) for root in roots_of(connection, ids)):
-        return True
-    return not ids.isdisjoint(fetch_column(connection, "select collection_id from ledger where path = ?", (path,)))
 
 
 def remove(database: Database, collections: Sequence[Collection], removal: Removal, reason: str) -> int:
@@ -180,19 +178,6 @@ def documents_in(connection: apsw.Connection, collection_id: int, path: str) -> 
             and metadata ->> '$.container' = ?
     """
     return fetch_all(connection, sql, (collection_id, f"{path}#", f"{path}$", path))
-
-
-def count_documents(connection: apsw.Connection, collection_id: int, paths: Sequence[str]) -> int:
-    """Return how many documents came out of indexed files; at least one counts for each file."""
-    sql = """
-        select max(1, (
-            select count(*) from sources where collection_id = ?1 and uri = value and trashed_at is null
-        ) + (
-            select count(*) from sources where collection_id = ?1 and uri >= value || '#' and uri < value || '$'
-                and trashed_at is null and metadata ->> '$.container' = value
-        )) from carray(?2)
-    """
-    return sum(row[0] for row in fetch_all(connection, sql, (collection_id, apsw.carray(tuple(paths))))) if paths else 0
 
 
 # ---------------------------------------------------------------- restoring
@@ -262,10 +247,16 @@ def _note_return(connection: apsw.Connection, row: SourceRow) -> str | None:
     size, mtime_ns, sha256, container = fetch_one(connection, sql, (row.id,))
     collection_id, uri = row.collection_id, row.uri or ""
     if container and os.path.lexists(container):
-        _follow_container(connection, row, container)
+        forget(connection, collection_id, [uri])
+        # The document may have changed while it was in the trash: a file that has is read again by the next refresh.
+        sql = """
+            update ledger set source_id = ?1, size = iif(mtime_ns is ?2, size, null),
+                sha256 = iif(mtime_ns is ?2, sha256, null) where collection_id = ?3 and path = ?4
+        """
+        connection.execute(sql, (row.id, mtime_ns, collection_id, container))
         return container
     there = os.path.lexists(uri)
-    mark(connection, collection_id, uri, "indexed" if there else "kept", "brought back from the trash")
+    mark(connection, collection_id, uri, "indexed" if there else "kept", BROUGHT_BACK)
     connection.execute(
         "update ledger set source_id = ?, size = ?, mtime_ns = ?, sha256 = ? where path = ? and collection_id = ?",
         (row.id, size, mtime_ns, sha256, uri, collection_id),
@@ -273,33 +264,11 @@ def _note_return(connection: apsw.Connection, row: SourceRow) -> str | None:
     return uri if there else None
 
 
-def _follow_container(connection: apsw.Connection, row: SourceRow, container: str) -> None:
-    """Follow a file again, such as a mailbox, of which a document is back; what was removed with it stays out."""
-    collection_id = row.collection_id
-    forget(connection, collection_id, [row.uri or ""])
-    # The document may have changed while it was in the trash: a file that has is read again by the next refresh.
-    sql = """
-        update ledger set size = null, mtime_ns = null, sha256 = null where collection_id = ? and path = ?
-            and mtime_ns is not (select mtime_ns from sources where id = ?)
-    """
-    connection.execute(sql, (collection_id, container, row.id))
-    sql = "select status from ledger where collection_id = ? and path = ?"
-    if fetch_one(connection, sql, (collection_id, container)) == "removed":
-        sql = """
-            select distinct uri from sources where collection_id = ? and uri >= ? and uri < ? and trashed_at is not null
-                and metadata ->> '$.container' = ?
-        """
-        for other in fetch_column(connection, sql, (collection_id, f"{container}#", f"{container}$", container)):
-            mark(connection, collection_id, other, "removed", "removed with the file that it is in")
-        mark(connection, collection_id, container, "indexed", "brought back from the trash")
-        sql = "update ledger set source_id = ? where collection_id = ? and path = ?"
-        connection.execute(sql, (row.id, collection_id, container))
-
-
 def _watch_again(connection: apsw.Connection, collection_id: int, path: str) -> None:
     """Watch a file again as it was: with the removed folder around it when all of that is back, until then alone.
 
-    Else its changes would go unseen, or the next refresh would put it into the trash again, with its folder.
+    Else its changes would go unseen, or the next refresh would put it into the trash again, with its folder. A mailbox,
+    too, is followed again when all of its documents are back.
     """
     watched, removed = roots_of(connection, [collection_id]), roots_of(connection, [collection_id], removed=True)
     around = (path, *folders_above(path))
@@ -310,10 +279,14 @@ def _watch_again(connection: apsw.Connection, collection_id: int, path: str) -> 
     out = {*fetch_column(connection, sql, (collection_id, apsw.carray(around)))}
     out |= {root.path for root in removed if root.path in around}
     sql = "select 1 from sources where collection_id = ? and uri >= ? and uri < ? and trashed_at is not null limit 1"
+    insides = {place: (f"{path}#", f"{path}$") if place == path else range_below(place) for place in out}
     is_back = {
-        place for place in out
-        if place == path or fetch_one(connection, sql, (collection_id, *range_below(place))) is None
-    }  # fmt: skip
+        place for place, inside in insides.items() if fetch_one(connection, sql, (collection_id, *inside)) is None
+    }
+    if path in out - is_back:
+        return
+    if path in is_back:
+        mark(connection, collection_id, path, "indexed", BROUGHT_BACK)
     outermost = min(is_back, key=len, default=None)
     forget(connection, collection_id, is_back - {path})
     for root in removed:

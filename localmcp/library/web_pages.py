@@ -87,16 +87,37 @@ def fetch_page(url: str, *, max_bytes: int, allow_private: bool = False) -> Page
     for _ in range(MOST_REDIRECTS + 1):
         request = _build_request(url, allow_private, max_bytes, end)
         try:
-            response = send(request, _is_text_page)
+            response = send(request, lambda response: response.status == 200 and _is_text(_media_type(response)))
             target = response.redirect(url)
         except (OSError, ValueError) as error:
             if time.monotonic() >= end:
                 raise Unavailable(f"{url} takes longer than {DEADLINE_SECONDS:.0f} s to answer.") from error
             raise Unavailable(f"{url} cannot be fetched: {error or type(error).__name__}.") from error
         if target is None:
-            return _check_page(response, url, max_bytes)
+            break
         url = target
-    raise Unavailable(f"{url} redirects more than {MOST_REDIRECTS} times.")
+    else:
+        raise Unavailable(f"{url} redirects more than {MOST_REDIRECTS} times.")
+    kind = _media_type(response)
+    if response.status != 200:
+        raise Unavailable(f"{url} answers with status {response.status}, not with a page.")
+    if not _is_text(kind):
+        raise UnreadableDocument(f"{url} is {kind}, not text.")
+    if len(response.body) > max_bytes:
+        raise UnreadableDocument(f"{url} is larger than {max_bytes // 1_000_000} MB (setting max_file_mb).")
+    parts = urlsplit(url)
+    stem = parts.path.rstrip("/").rpartition("/")[2].rpartition(".")[0] or parts.hostname or "page"
+    return Page(url, response.body, stem.replace(".", " ") + _SUFFIXES.get(kind, ".txt"))
+
+
+def _media_type(response: Response) -> str:
+    message = Message()
+    message["Content-Type"] = response.headers.get("Content-Type", "")
+    return message.get_content_type()
+
+
+def _is_text(media_type: str) -> bool:
+    return media_type.startswith("text/") or media_type in _SUFFIXES
 
 
 def read_page(page: Page, limits: Limits) -> Document:
@@ -166,27 +187,3 @@ def is_public(address: str) -> bool:
             return False
         ip = inner or ip
     return ip.is_global and not ip.is_multicast
-
-
-def _is_text_page(response: Response) -> bool:
-    kind = _media_type(response)
-    return response.status == 200 and (kind.startswith("text/") or kind in _SUFFIXES)
-
-
-def _media_type(response: Response) -> str:
-    message = Message()
-    message["Content-Type"] = response.headers.get("Content-Type", "")
-    return message.get_content_type()
-
-
-def _check_page(response: Response, url: str, max_bytes: int) -> Page:
-    if response.status != 200:
-        raise Unavailable(f"{url} answers with status {response.status}, not with a page.")
-    kind = _media_type(response)
-    if not _is_text_page(response):
-        raise UnreadableDocument(f"{url} is {kind}, not text.")
-    if len(response.body) > max_bytes:
-        raise UnreadableDocument(f"{url} is larger than {max_bytes // 1_000_000} MB (setting max_file_mb).")
-    parts = urlsplit(url)
-    stem = parts.path.rstrip("/").rpartition("/")[2].rpartition(".")[0] or parts.hostname or "page"
-    return Page(url, response.body, stem.replace(".", " ") + _SUFFIXES.get(kind, ".txt"))

@@ -6,7 +6,6 @@ import os
 import stat
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import PurePath
 from typing import Any, NotRequired
 
@@ -20,8 +19,9 @@ from localmcp.index.drafts import WORD_ONLY
 from localmcp.library.ledger import range_below, roots_of
 from localmcp.library.walk import below
 from localmcp.readers.data_text import RULE as WORD_ONLY_RULE
+from localmcp.schemas import nearest
 from localmcp.storage.database import fetch_all
-from localmcp.storage.times import utc_text
+from localmcp.tools import without_none
 
 MOST_LEFT_OUT = 200
 """Paths of a folder that are listed, of those that were skipped or failed."""
@@ -40,14 +40,9 @@ class PathEntry(TypedDict):
     chunks: int
     wordOnly: NotRequired[int]
     """Those of them that are found by word only; left out when there are none."""
-    size: int | None
-    modified: str | None
-    """Of the version that was looked at, ISO 8601 UTC."""
     onDisk: str
-    """unchanged | changed | missing, against that version; unknown for a name that is not valid Unicode."""
-    seenAt: str
-    addedAs: str | None
-    """The added file or folder through which it was found."""
+    """unchanged | changed | missing, against the version that was looked at; unknown for a name that is not valid
+    Unicode."""
 
 
 class LeftOut(TypedDict):
@@ -66,42 +61,47 @@ class Explanation(TypedDict):
     explanation: str
     entries: list[PathEntry]
     nearest: list[str]
-    """Known paths that look like it, when it is not known itself."""
+    """The known path that looks most like it, when it is not known itself."""
     counts: NotRequired[dict[str, int]]
     """Of a folder: status -> how many paths in it have it."""
     leftOut: NotRequired[list[LeftOut]]
     """Of a folder: what was skipped or failed in it, failures first; the first 200."""
 
 
+_ENTRIES = """
+    select ledger.collection_id, ledger.status, ledger.reason, sources.title, sources.uuid, ledger.chunks,
+        ledger.size, ledger.mtime_ns, ledger.sha256, (
+            select count(*) from chunks join groups on groups.id = group_id
+            where chunks.source_id = ledger.source_id and kind = :word_only
+        ), (
+            select count(*) from sources as members
+            where members.collection_id = ledger.collection_id and members.trashed_at is null
+                and members.uri > :path || '#' and members.uri < :path || '$'
+                and members.metadata ->> '$.container' = :path
+        )
+    from ledger left join sources on sources.id = ledger.source_id
+    where ledger.path = :path
+"""
+
+
 def explain(connection: apsw.Connection, collections: Sequence[Collection], path: str) -> Explanation:
     """Return everything that those collections know about an absolute path."""
     names = {collection.id: collection.name for collection in collections}
-    sql = """
-        select ledger.collection_id, ledger.status, ledger.reason, sources.title, sources.uuid, ledger.chunks,
-            ledger.size, ledger.mtime_ns, ledger.sha256, ledger.seen_at, roots.path, (
-                select count(*) from chunks join groups on groups.id = group_id
-                where chunks.source_id = ledger.source_id and kind = :word_only
-            ), (
-                select count(*) from sources as members
-                where members.collection_id = ledger.collection_id and members.trashed_at is null
-                    and members.uri > :path || '#' and members.uri < :path || '$'
-                    and members.metadata ->> '$.container' = :path
-            )
-        from ledger left join sources on sources.id = ledger.source_id left join roots on roots.id = ledger.root_id
-        where ledger.path = :path
-    """
-    rows = fetch_all(connection, sql, {"path": path, "word_only": WORD_ONLY})
-    entries = [_path_entry(path, names[row[0]], row[1:]) for row in rows if row[0] in names]
-    if not entries:
-        # A document in a mail or an archive: `FILE#MEMBER`.
-        for end in (index for index, sign in enumerate(path) if sign == "#"):
-            rows = fetch_all(connection, "select collection_id from ledger where path = ?", (path[:end],))
-            if any(row[0] in names for row in rows):
-                return _explain_member(connection, explain(connection, collections, path[:end]), names, path)
+    # A document in a mail or an archive is FILE#MEMBER: of it the file is known.
+    known, rows = path, list[Any]()
+    for end in (len(path), *(place for place, sign in enumerate(path) if sign == "#")):
+        found = fetch_all(connection, _ENTRIES, {"path": path[:end], "word_only": WORD_ONLY})
+        if rows := [row for row in found if row[0] in names]:
+            known = path[:end]
+            break
+    entries: list[PathEntry] = [_path_entry(known, names[row[0]], row[1:]) for row in rows]
+    sentence = "; ".join(map(_sentence, entries))
+    if known != path:
+        sentence = f"{_name_member(connection, entries, names, path)}; {known} was {sentence}"
     explanation: Explanation = {
         "path": path,
-        "exists": os.path.lexists(path),
-        "explanation": "; ".join(map(_sentence, entries)) or _unknown(connection, names, path),
+        "exists": os.path.lexists(known),
+        "explanation": sentence or _unknown(connection, names, path),
         "entries": entries,
         "nearest": [],
     }
@@ -117,49 +117,34 @@ def explain(connection: apsw.Connection, collections: Sequence[Collection], path
         explanation["counts"], explanation["leftOut"] = dict(counts), left_out[:MOST_LEFT_OUT]
         explanation["explanation"] += ": " + ", ".join(f"{count:,} {status}" for status, count in counts.items())
         return explanation
-    from rapidfuzz import fuzz, process
-
     sql = "select path, collection_id from ledger where status = 'indexed' or source_id is not null"
-    known = {row[0] for row in fetch_all(connection, sql) if row[1] in names}
-    near = process.extract(path, known, scorer=fuzz.ratio, limit=3, score_cutoff=60)
-    return {**explanation, "nearest": [match[0] for match in near]}
+    near = nearest(path, {row[0] for row in fetch_all(connection, sql) if row[1] in names})
+    return {**explanation, "nearest": [near] if near else []}
 
 
-def _explain_member(
-    connection: apsw.Connection, container: Explanation, names: Mapping[int, str], path: str
-) -> Explanation:
-    """Return whether a document in a mail or an archive is indexed, and the status of the file that it is in."""
+def _name_member(connection: apsw.Connection, entries: Sequence[PathEntry], names: Mapping[int, str], path: str) -> str:
+    """Put the document in a file, not the first one there, into the entries of the file; returns its status."""
     sql = "select collection_id, title, uuid from sources where uri = ? and trashed_at is null"
     stored = {names[row[0]]: row[1:] for row in fetch_all(connection, sql, (path,)) if row[0] in names}
-    for entry in container["entries"]:
+    for entry in entries:
         entry.pop("title", None)
         entry.pop("sourceId", None)
         if entry["collection"] in stored:
             entry["title"], entry["sourceId"] = stored[entry["collection"]]
-    words = f"{'indexed' if stored else 'not indexed'}; {container['path']} was {container['explanation']}"
-    return {**container, "path": path, "explanation": words}
+    return "indexed" if stored else "not indexed"
 
 
-def _path_entry(path: str, collection: str, row: tuple[Any, ...]) -> PathEntry:
-    status, reason, title, uuid, chunks, size, mtime_ns, sha256, seen_at, root, word_only, documents = row
-    entry: PathEntry = {
+def _path_entry(path: str, collection: str, row: tuple[Any, ...]) -> Any:
+    status, reason, title, uuid, chunks, size, mtime_ns, sha256, word_only, documents = row
+    about = {"documents": documents} if documents else {"title": title, "sourceId": uuid}
+    return {
         "collection": collection,
         "status": status,
         "reason": reason,
         "chunks": chunks,
-        "size": size,
-        "modified": None if mtime_ns is None else utc_text(datetime.fromtimestamp(mtime_ns // 10**9, UTC)),
         "onDisk": _compare(path, size, mtime_ns, sha256),
-        "seenAt": seen_at,
-        "addedAs": root,
+        **without_none({"wordOnly": word_only or None, **about}),
     }
-    if word_only:
-        entry["wordOnly"] = word_only
-    if documents:
-        entry["documents"] = documents
-    elif uuid is not None:
-        entry["sourceId"], entry["title"] = uuid, title
-    return entry
 
 
 def _compare(path: str, size: int | None, mtime_ns: int | None, sha256: str | None) -> str:
@@ -192,10 +177,10 @@ def _unknown(connection: apsw.Connection, names: Mapping[int, str], path: str) -
     roots = [root.path for root in roots_of(connection, names) if below(path, root.path)]
     if not roots:
         return "never offered: not below any added folder"
-    if path in roots:
+    outer = max(roots, key=len)
+    if path == outer:
         is_there = os.path.isdir(path)
         return f"a watched folder{', which is looked at again by refresh' if is_there else ' that is not there now'}"
-    outer = max(roots, key=len)
     if os.path.isdir(path):
         return f"a folder in {outer}"
     if os.path.lexists(path):

@@ -200,7 +200,6 @@ SCHEMA = """
         mtime_ns integer,
         chunks integer not null default 0,
         pages integer not null default 0, -- of scans in it that wait for text recognition
-        seconds real,
         seen_at text not null,
         primary key (path, collection_id)
     ) strict, without rowid;

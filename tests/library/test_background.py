@@ -18,7 +18,6 @@ from localmcp.library.inventory import FolderState, Inventory
 from localmcp.library.report import Progress
 from localmcp.models import HashEmbedder, LazyEmbedder
 from localmcp.storage.database import Database
-from localmcp.storage.times import utc_now
 
 
 def seen(database: Database) -> list[Work]:
@@ -69,23 +68,6 @@ def test_a_run_stops_when_another_process_says_so_and_keeps_what_it_has(
     kept = Inventory(database).documents("default", limit=1).total
     assert 0 < kept < 30
     assert make(database).add_paths([folder], wait=False).indexed == 30 - kept
-
-
-def test_a_run_that_is_silent_for_long_is_not_stopped_by_the_run_of_another(
-    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(reading, "FIRST_SECONDS", -1.0)
-    monkeypatch.setattr(reading, "GROUP_SECONDS", -1.0)
-    small = write(tmp_path / "small" / "a.md", "# One\n\nAbout wasps.\n")
-
-    def be_silent(progress: Progress) -> None:
-        with database.write() as connection:
-            connection.execute("update jobs set heartbeat_at = ?", (utc_now(120),))
-        other = Database(database.path)
-        make(other).add_paths([small], wait=False)
-        other.close()
-
-    assert make(database).add_paths([many(tmp_path / "docs", 15)], progress=be_silent, wait=False).indexed == 15
 
 
 def test_vectors_that_are_being_made_are_seen_with_what_is_left(database: Database, tmp_path: Path) -> None:

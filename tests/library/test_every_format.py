@@ -14,7 +14,7 @@ import docx
 import openpyxl
 import pptx
 import pytest
-from made_files import make_bookmarks, make_epub, make_odp, make_ods, make_odt, make_pdf, make_zip
+from made_files import make_epub, make_odp, make_ods, make_odt, make_pdf, make_zip
 
 import localmcp
 from localmcp.errors import UnreadableDocument
@@ -174,20 +174,6 @@ def test_each_format_answers_first_and_is_cited_with_its_place(file, name):
     hit = opened.call("search", query=question)["results"][0]
     assert hit["citation"]["path"] == str(folder / name)
     assert hit["citation"]["label"] == f"{folder / name}{place}"
-
-
-def test_bookmarks_of_a_pdf_are_its_outline_with_the_chapters_that_have_no_text(tmp_path, monkeypatch):
-    monkeypatch.setenv("LOCALMCP_MODEL", "hash")
-    outline = make_bookmarks(2, ("Snow", 1), ("Dry snow", 1))
-    (tmp_path / "a.pdf").write_bytes(make_pdf([["Cover"], ["1. Snow", "1.1 Dry snow", "# is cold"]], outline=outline))
-    opened = localmcp.open(tmp_path / "kb.localmcp")
-    opened.add(tmp_path / "a.pdf")
-    entries = opened.call("get_document", sourceId="a", outline=True)["outline"]
-    assert [(entry["heading"], entry["level"], entry["startLine"]) for entry in entries] == (
-        [("(beginning)", 0, 1), ("Snow", 0, 3), ("Dry snow", 1, 3)]
-    )
-    citation = opened.call("search", query="cold")["results"][0]["citation"]
-    assert (citation["heading"], citation["label"]) == ("Snow › Dry snow", f"{tmp_path / 'a.pdf'} p. 2")
 
 
 @pytest.mark.parametrize(

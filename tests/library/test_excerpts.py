@@ -52,22 +52,3 @@ def test_of_a_passage_the_paragraphs_that_match_are_shown_with_one_before_and_on
     assert f"… {before}\n\nThe copper lamp hums at night.\n\n{after} …" in text
     assert far not in text and farther not in text
     assert far in ask("search", query="why does the copper lamp hum", maxChars=10_000).text
-
-
-def test_of_a_passage_no_paragraph_below_another_heading_is_shown(desk: Desk, ask: Callable[..., Answer]) -> None:
-    swept = ("## Attic\n\nThe attic was swept.", "## Garden\n\nThe garden was swept.")
-    lamp = "## Lamp\n\nIt hangs above the bench.\n\nThe copper lamp hums at night."
-    desk.add_text("House", f"{swept[0]}\n\n{lamp}\n\n{swept[1]}")
-    desk.add_text("Pots", "Copper pots are kept dry.")
-    text = ask("search", query="why does the copper lamp hum").text
-    assert f"… {lamp} …" in text and "swept" not in text
-
-
-def test_a_passage_is_shown_whole_where_the_title_has_all_words_of_the_question(
-    desk: Desk, ask: Callable[..., Answer]
-) -> None:
-    fees, flights = "## Fees\n\nThe club asks for 360 euro.", "## Flights\n\nThey end at sunset."
-    desk.add_text("Statutes of the club", f"{fees}\n\n{flights}")
-    desk.add_text("Pots", "The club has copper pots.")
-    assert flights in ask("search", query="statutes of the club").text
-    assert flights not in ask("search", query="how many euro does the club ask for").text

@@ -25,7 +25,6 @@ from localmcp.library import reading, trash
 from localmcp.library.ingest import Library, Progress
 from localmcp.models import LazyEmbedder
 from localmcp.storage.database import Database, fetch_one
-from localmcp.storage.times import utc_now
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.usefixtures("sound_afterwards")
@@ -235,28 +234,6 @@ def test_the_queue_survives_remove_and_refresh_while_it_is_worked_off(
     assert batches[0] >= 3
     live = "select count(*) from chunks join sources on sources.id = source_id where trashed_at is null"
     assert column(database, f"select sum(count) from signs union all {live}")[0] == column(database, live)[0]
-
-
-def test_a_worker_in_front_takes_the_queue_over_from_one_behind(
-    library: Library, database: Database, large: Path
-) -> None:
-    library.add_paths([large], wait=False)
-    front: list[int] = []
-
-    def take_over(_now: Progress) -> None:
-        if not front:
-            front.append(library.make_vectors().waiting)
-
-    behind = library.make_vectors(behind=True, progress=take_over)
-    assert (front, behind.waiting) == ([0], 0)
-
-
-def test_a_lease_from_before_the_clock_was_set_back_is_free(database: Database) -> None:
-    with database.write() as connection:
-        assert Lease(FRONT).take(connection)
-        assert not Lease(FRONT).take(connection)
-        connection.execute("update leases set beat_at = ?", (utc_now(-3600),))
-        assert Lease(FRONT).take(connection)
 
 
 @on_posix

@@ -33,29 +33,6 @@ def slow() -> Iterator[Slow]:
     slow.go_on.set()
 
 
-def test_quick_work_is_answered_at_once() -> None:
-    job = Jobs().run("quick", lambda job: {"sum": 3})
-    assert (job.status()["status"], job.result) == ("done", {"sum": 3})
-
-
-def test_long_work_goes_on_after_the_answer(slow: Slow) -> None:
-    jobs = Jobs()
-    job = jobs.run("slow", slow, wait=0)
-    slow.began.wait(60)
-    status = jobs.find(job.id).status()
-    assert (status["status"], status["done"], status["total"], status["message"]) == ("running", 3, 10, "b.md")
-    slow.go_on.set()
-    assert job.finished.wait(60) and job.status()["status"] == "done"
-
-
-def test_cancelled_work_stops_where_it_next_tells_how_far_it_is(slow: Slow) -> None:
-    job = Jobs().run("slow", slow, wait=0)
-    slow.began.wait(60)
-    threading.Timer(0.05, slow.go_on.set).start()
-    job.cancel()
-    assert job.status()["status"] == "cancelled" and "what was written so far stays" in job.status()["message"]
-
-
 def test_what_the_work_raises_reaches_the_caller() -> None:
     def denied(job: Job) -> Json:
         raise AccessDenied("Not there.")

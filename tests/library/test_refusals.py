@@ -58,20 +58,6 @@ def test_an_answer_repeats_no_more_of_it(workspace: Workspace, tool: str, argume
     assert len(answer.text) < MOST_ANSWERED
 
 
-def test_a_value_that_a_person_can_read_is_repeated_whole(workspace: Workspace) -> None:
-    path = "/" + "/".join(["folder of letters"] * 8)
-    with pytest.raises(LocalMCPError, match=path):
-        workspace.registry.call("add_path", {"path": path})
-
-
-def test_one_choice_is_there_and_several_are(workspace: Workspace) -> None:
-    with pytest.raises(LocalMCPError, match=r"There is: default\."):
-        workspace.registry.call("search", {"query": "tea", "collection": "zzzzzz"})
-    workspace.registry.call("create_collection", {"collection_name": "letters"})
-    with pytest.raises(LocalMCPError, match=r"There are: default, letters\."):
-        workspace.registry.call("search", {"query": "tea", "collection": "zzzzzz"})
-
-
 def test_a_file_that_is_no_document_says_why_and_a_mailbox_where_its_documents_are(
     workspace: Workspace, tmp_path: Path
 ) -> None:

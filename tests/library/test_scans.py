@@ -9,7 +9,6 @@ from made_files import make_zip
 from PIL import Image, ImageDraw, ImageFont
 
 import localmcp
-from localmcp.storage.database import Database
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="a script is no program there")
 
@@ -58,21 +57,6 @@ def test_a_fact_on_a_scanned_page_is_found_and_marked(tmp_path, file):
     assert "scannedPagesWaiting" not in file.call("get_stats")
     file.refresh()
     assert (why(file, scan)["status"], file.call("get_stats").get("scannedPagesWaiting")) == ("indexed", None)
-
-
-def test_others_may_write_while_scans_are_read(tmp_path, file):
-    scan = make_scan(tmp_path / "long.pdf", "Page one.")
-    file.workspace.library.add_paths([scan], wait=False)
-    other = Database(file.workspace.database.path)
-
-    def write():
-        with other.write() as connection:
-            connection.execute("pragma busy_timeout = 100")
-            connection.execute("update state set content = content + 1")
-        return False
-
-    assert file.workspace.library.read_scans(write) == 1
-    other.close()
 
 
 def test_pictures_are_read_and_photos_without_words_say_so(tmp_path, file, tesseract):

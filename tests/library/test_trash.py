@@ -94,15 +94,6 @@ def test_a_replaced_document_comes_back_under_its_id(call: Any) -> None:
     assert call("get_document", sourceId=before["sourceId"])["source"]["content"] == "Something else altogether."
 
 
-def test_a_replaced_document_comes_back_also_after_it_was_removed(call: Any, workspace: Workspace) -> None:
-    call("add_document", text="First text.", title="Bees")
-    call("add_document", text="Second text.", title="Bees", replace=True)
-    call("remove_source", sourceId="Bees")
-    version = next(row for row in call("list_trash")["sources"] if row["sourceId"].startswith("trash:"))
-    call("restore_source", sourceId=version["sourceId"])
-    assert call("get_document", sourceId="Bees")["source"]["content"] == "First text."
-
-
 def test_changed_records_come_back_with_text_metadata_and_partition(call: Any) -> None:
     [number] = call(
         "insert_records", collection_name="papers", texts=["attention is all you need"], metadata={"year": 2017},
@@ -153,17 +144,6 @@ def test_a_dropped_partition_comes_back_whole_or_document_by_document(call: Any)
     assert call("describe_collection", collection_name="papers")["partitions"] == {"_default": 0, "notes": 1}
     call("restore_source", sourceId="notes")
     assert call("describe_collection", collection_name="papers")["partitions"] == {"_default": 0, "notes": 2}
-
-
-def test_emptying_the_trash_deletes_dropped_collections_and_versions(call: Any, workspace: Workspace) -> None:
-    call("add_document", text="First text.", title="Bees")
-    call("add_document", text="Second text.", title="Bees", replace=True)
-    call("insert_records", collection_name="papers", texts=["one"])
-    call("drop_collection", collection_name="papers", confirm=True)
-    assert workspace.library.empty_trash() == 2
-    assert call("list_trash")["total"] == 0
-    with workspace.database.read() as connection:
-        assert connection.execute("select name from collections where kind = 'dropped'").fetchall() == []
 
 
 def test_a_caller_of_one_collection_sees_the_trash_of_that_one(call: Any, workspace: Workspace) -> None:
@@ -217,14 +197,6 @@ def test_removed_and_overwritten_quick_starts_come_back(call: Any, workspace: Wo
     assert workspace.registry.call("showQuickstart", {"name": "lamp"}).value == before
 
 
-def test_a_restored_quick_start_is_as_old_as_it_was(call: Any) -> None:
-    call("importQuickstarts", text="metadata: {name: lamp}\nspec: {displayName: Change a lamp}")
-    before = call("searchQuickstarts", name="lamp")["result"]["quickstart"]
-    call("removeQuickstart", names=["lamp"])
-    call("restore_source", sourceId="lamp")
-    assert call("searchQuickstarts", name="lamp")["result"]["quickstart"] == before
-
-
 def test_a_caller_of_some_collections_sees_the_quick_start_it_removed(call: Any, workspace: Workspace) -> None:
     call("importQuickstarts", text="metadata: {name: lamp}\nspec: {displayName: Change a lamp}")
     limited = Scope(caller="key", trusted=False, collections=frozenset({"papers"}))
@@ -276,14 +248,6 @@ def test_restore_rule_undoes_a_merge_too(call: Any, merged: Any) -> None:
     assert everything() == before
 
 
-def test_the_merged_version_can_be_brought_back_as_well(call: Any, merged: Any) -> None:
-    everything, _ = merged
-    now = everything()
-    call("restore_source", sourceId="Write tests with pytest.")
-    call("restore_source", sourceId="Write tests with pytest.")
-    assert everything() == now
-
-
 def test_a_rule_that_was_added_again_is_not_restored_beside_it(call: Any) -> None:
     call("addRule", rule_text="Write tests with pytest.")
     call("deleteRule", id=1)
@@ -296,12 +260,3 @@ def test_a_rule_that_was_added_again_is_not_restored_beside_it(call: Any) -> Non
     with pytest.raises(InvalidInput, match="Rule 1 says the same and is in force"):
         call("restoreRule", id=2)
     assert [rule["id"] for rule in call("listRules")["rules"]] == [1]
-
-
-def test_restoring_anything_but_a_rule_loads_no_model_for_rules(call: Any, workspace: Workspace) -> None:
-    asked: list[str] = []
-    workspace.library.after_restoring["rule"] = lambda: asked.append("model")
-    call("importQuickstarts", text="metadata: {name: lamp}\nspec: {displayName: Change a lamp}")
-    call("removeQuickstart", names=["lamp"])
-    call("restore_source", sourceId="lamp")
-    assert asked == []

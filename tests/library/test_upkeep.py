@@ -64,23 +64,6 @@ def test_a_folder_that_vanished_is_left_alone_and_the_thread_goes_on(
     workspace.close()
 
 
-def test_scans_are_read_while_a_folder_is_away(
-    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = tmp_path / "disk"
-    write(folder / "note.md", "A note about lanterns.\n")
-    workspace.library.add_paths([folder])
-    folder.rename(tmp_path / "unmounted")
-    read = threading.Event()
-    monkeypatch.setattr("localmcp.library.upkeep.QUIET_SECONDS", 0.0)
-    monkeypatch.setattr(workspace.library, "read_scans", lambda pause: read.set())
-    upkeep = Upkeep(workspace.library, 0.05)
-    upkeep.start()
-    assert read.wait(60)
-    upkeep.stop()
-    workspace.close()
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the priority is the process's")
 def test_a_program_of_low_priority_is_looked_after_too(tmp_path: Path) -> None:
     program = f"""
@@ -133,11 +116,3 @@ def test_calls_that_keep_the_folders_waiting_do_not_keep_the_meaning_from_being_
     upkeep.stop()
     assert workspace.knowledge.get_stats()["chunksWithoutEmbeddings"] == 0
     workspace.close()
-
-
-def test_a_stopped_upkeep_starts_no_thread(workspace: Workspace) -> None:
-    before = threading.active_count()
-    stopped = Upkeep(workspace.library, 0.01)
-    stopped.stop()
-    stopped.start()
-    assert threading.active_count() == before

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from localmcp.errors import InvalidInput
 from localmcp.library.walk import File, Passed, WalkRules, stat_file, walk
 
 needs_posix = pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX links, modes and file names")
@@ -72,19 +71,6 @@ def _relative(root: Path, each: File | Passed) -> str:
 def test_files_come_folder_by_folder_in_the_order_of_names(tmp_path: Path) -> None:
     make(tmp_path, "b.md", "a.md", "z/one.md", "c/two.md", "c/d/three.md")
     assert found(tmp_path) == ["a.md", "b.md", "c/two.md", "c/d/three.md", "z/one.md"]
-
-
-def test_a_gitignore_rule_is_named_in_the_reason(tmp_path: Path) -> None:
-    make(tmp_path, "a.md", "b.log")
-    write(tmp_path / ".gitignore", "# a comment", "", "*.log")
-    assert found(tmp_path) == ["a.md"]
-    assert passed(tmp_path)["b.log"] == "ignored by .gitignore: *.log"
-
-
-def test_an_ignored_folder_is_one_row_and_is_not_entered(tmp_path: Path) -> None:
-    make(tmp_path, "a.md", *(f"build/{n}.md" for n in range(50)))
-    write(tmp_path / ".gitignore", "build/")
-    assert passed(tmp_path) == {".gitignore": "hidden file", "build": "ignored by .gitignore: build/"}
 
 
 def test_a_deeper_ignore_file_overrules_a_shallower_one(tmp_path: Path) -> None:
@@ -210,11 +196,6 @@ def test_given_patterns_choose_files_at_any_depth(tmp_path: Path) -> None:
     )
 
 
-def test_a_given_pattern_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match="patterns"):
-        found(tmp_path, WalkRules(patterns=("*.md", "!")))
-
-
 def test_removed_paths_are_passed_over_and_other_roots_not_even_mentioned(tmp_path: Path) -> None:
     make(tmp_path, "a.md", "gone.md", "other/b.md")
     rules = WalkRules(removed=frozenset([str(tmp_path / "gone.md")]), elsewhere=frozenset([str(tmp_path / "other")]))
@@ -266,11 +247,6 @@ def test_a_folder_that_may_not_be_read_is_reported(tmp_path: Path) -> None:
         assert passed(tmp_path) == {"locked": "the folder cannot be read: permission denied"}
     finally:
         (tmp_path / "locked").chmod(0o700)
-
-
-def test_a_folder_that_vanishes_is_a_failure_and_not_an_error(tmp_path: Path) -> None:
-    [each] = walk(str(tmp_path / "nowhere"))
-    assert each == Passed(str(tmp_path / "nowhere"), "the folder cannot be read: no such file", failed=True)
 
 
 def test_what_a_browser_saved_beside_a_page_is_passed_over(tmp_path: Path) -> None:

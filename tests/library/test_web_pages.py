@@ -10,7 +10,7 @@ from command_line import run_here
 
 import localmcp
 from localmcp.config import Settings
-from localmcp.errors import AccessDenied, InvalidInput, Unavailable, UnreadableDocument
+from localmcp.errors import AccessDenied, InvalidInput, Unavailable
 from localmcp.library.web_pages import add_page, fetch_page, is_public
 
 PAGE = b"<html><head><title>Ferry</title></head><body><h1>Ferry</h1><p>The ferry leaves at 6:50.</p></body></html>"
@@ -110,25 +110,6 @@ def test_private_addresses_are_refused(site):
     )
     assert not any(map(is_public, private))
     assert is_public("93.184.216.34") and is_public("2606:4700::1111")
-
-
-@pytest.mark.parametrize(
-    ("path", "error", "reason"),
-    [
-        ("/picture", UnreadableDocument, "image/png, not text"),
-        ("/large", UnreadableDocument, "larger than"),
-        ("/missing", Unavailable, "status 404"),
-        ("/loop", Unavailable, "redirects more than"),
-    ],
-)
-def test_what_is_no_page_is_refused(site, path, error, reason):
-    with pytest.raises(error, match=reason):
-        fetch(site + path)
-
-
-def test_other_schemes_are_no_web_addresses():
-    with pytest.raises(InvalidInput, match="no web address"):
-        fetch("file:///etc/passwd")
 
 
 @pytest.mark.parametrize("path", ["/drip", "/drip-head", "/drip-chunk"])
