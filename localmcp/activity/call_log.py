@@ -6,16 +6,17 @@ import json
 import logging
 import threading
 import time
+from typing import Any
 
 import apsw
 
 from localmcp.activity.entries import COLUMNS, LogEntry, LogPage, Statistics, Usage
-from localmcp.activity.noted_call import NotedCall, note
+from localmcp.activity.noted_call import note, row
 from localmcp.config import Settings
 from localmcp.errors import CallGivenUp, Interrupted, InvalidInput, LocalMCPError
 from localmcp.files import is_filled
 from localmcp.schemas import shorten_value, without_none
-from localmcp.storage.database import Database, fetch_all, fetch_one
+from localmcp.storage.database import Database, fetch_all, fetch_one, insert_row
 from localmcp.storage.times import utc_moment, utc_now, utc_text
 from localmcp.storage.write_behind import WriteBehind
 from localmcp.tools import CallRecord, Json, current_scope
@@ -47,7 +48,7 @@ class Activity:
         self._recent = threading.local()
         self._uses: dict[str, int] = {}
         self._uses_hold_until = 0.0
-        self._writer: WriteBehind[NotedCall] = WriteBehind(database, self._store, "log of calls")
+        self._writer: WriteBehind[Json] = WriteBehind(database, self._store, "log of calls")
 
     def note_call(self, record: CallRecord) -> None:
         """Take a finished call, as an observer of the registry; it is written within about a second."""
@@ -61,8 +62,15 @@ class Activity:
         except Exception:
             log.warning("a call of %s could not be noted", record.tool, exc_info=True)
             return
-        if not self._ran_another(noted, now):
-            self._writer.add(noted)
+        # An inner call is noted before its outer one, in the same thread, after the outer one began.
+        recent: list[tuple[float, Json]] = getattr(self._recent, "calls", [])
+        inner = [call for at, call in recent if at >= now - noted["seconds"] and call["via"] == noted["tool"]]
+        # A proxy that failed although what it ran did not has an error that is only in its call.
+        explained = noted["success"] or not all(call["success"] for call in inner)
+        if noted["tool"] in PROXIES and inner and explained:
+            return
+        self._recent.calls = [*recent[-7:], (now, noted)]
+        self._writer.add(noted)
 
     def flush(self) -> None:
         """Write what waits now, if the file can be written."""
@@ -72,85 +80,40 @@ class Activity:
         """Write what waits, within half a second, and take no more."""
         self._writer.close()
 
-    def _ran_another(self, noted: NotedCall, now: float) -> bool:
-        """Return whether this call only ran others, which are kept instead of it.
-
-        An inner call is noted before its outer one, in the same thread, after the outer one began.
-        """
-        recent: list[tuple[float, NotedCall]] = getattr(self._recent, "calls", [])
-        inner = [call for noted_at, call in recent if noted_at >= now - noted.seconds and call.via == noted.tool]
-        # A proxy that failed although what it ran did not has an error that is only in its call.
-        explained = noted.success or not all(call.success for call in inner)
-        kept_instead = noted.tool in PROXIES and bool(inner) and explained
-        if not kept_instead:
-            recent = [*recent[-7:], (now, noted)]
-        self._recent.calls = recent
-        return kept_instead
-
-    def _store(self, connection: apsw.Connection, calls: list[NotedCall]) -> None:
-        connection.executemany(
-            """
-            insert into calls (tool, via, caller, collections, started_at, seconds, success, argument_bytes,
-                               result_bytes, error_class, error_message, arguments, origin, stored_bytes)
-            values (:tool, :via, :caller, :collections, :started_at, :seconds, :success, :argument_bytes,
-                    :result_bytes, :error_class, :error_message, :arguments, :origin, :stored_bytes)
-            """,
-            [call.row(keep_arguments=self._settings.log_arguments) for call in calls],
-        )
-        self._prune_by_age(connection)
-        last = connection.last_insert_rowid()
-        if (last - len(calls)) // SIZE_CHECKED_EVERY != last // SIZE_CHECKED_EVERY:
-            self._prune_by_size(connection)
-
-    def _prune_by_age(self, connection: apsw.Connection) -> None:
+    def _store(self, connection: apsw.Connection, calls: list[Json]) -> None:
+        for call in calls:
+            insert_row(connection, "calls", row(call, keep_arguments=self._settings.log_arguments))
         oldest = utc_now(86_400 * self._settings.log_days)
         connection.execute(
             "delete from calls where id in (select id from calls where started_at < ? order by started_at limit ?)",
             (oldest, PRUNED_AT_ONCE),
         )
-
-    def _prune_by_size(self, connection: apsw.Connection) -> None:
-        """Delete the oldest calls until the log has nine tenths of the allowed size."""
+        last = connection.last_insert_rowid()
+        if (last - len(calls)) // SIZE_CHECKED_EVERY == last // SIZE_CHECKED_EVERY:
+            return
         allowed = self._settings.log_max_mb * 1_000_000
         stored = fetch_one(connection, "select coalesce(sum(stored_bytes), 0) from calls")
-        if stored <= allowed:
-            return
-        connection.execute(
-            """
-            with oldest as (select id, stored_bytes from calls order by id limit :most),
-            running as (select id, sum(stored_bytes) over (order by id) - stored_bytes as before from oldest)
-            delete from calls where id in (select id from running where before < :excess)
-            """,
-            {"most": PRUNED_AT_ONCE, "excess": stored - allowed * 0.9},
-        )
+        if stored > allowed:
+            # The oldest go, until the log has nine tenths of the allowed size.
+            connection.execute(
+                """
+                with oldest as (select id, stored_bytes from calls order by id limit :most),
+                running as (select id, sum(stored_bytes) over (order by id) - stored_bytes as before from oldest)
+                delete from calls where id in (select id from running where before < :excess)
+                """,
+                {"most": PRUNED_AT_ONCE, "excess": stored - allowed * 0.9},
+            )
 
-    def logs(
-        self,
-        *,
-        key_id: str | None = None,
-        collection: str | None = None,
-        tool: str | None = None,
-        errors: bool = False,
-        since: str | None = None,
-        after: int | None = None,
-        words: str | None = None,
-        without_caller: str | None = None,
-        limit: int = 50,
-        offset: int = 0,
-    ) -> LogPage:
+    def logs(self, *, limit: int = 50, offset: int = 0, **chosen: Any) -> LogPage:
         """Return calls, the latest first.
 
         Args:
-            key_id: only this caller: the id of a key, or `cli`, `tui`, `stdio`.
-            collection: only calls of keys bound to it, or that named it.
-            tool: only this tool, or what was run through it.
-            errors: only calls that failed.
-            since: ISO 8601; UTC where there is no offset.
-            after: only calls with a greater id.
-            words: only calls whose tool, arguments, caller, documents or error hold this text, in any case.
-            without_caller: leave out this caller's.
             limit: 1..1000.
             offset: how many of the latest to skip.
+            chosen: which calls: `key_id` (the id of a key, or `cli`, `tui`, `stdio`), `collection` (its keys bound to
+                it, or that named it), `tool` (or what was run through it), `errors` (only calls that failed), `since`
+                (ISO 8601; UTC where there is no offset), `after` (a greater id), `words` (that the tool, arguments,
+                caller, documents or error hold, in any case), `without_caller`.
 
         Raises:
             InvalidInput: a value that cannot be used.
@@ -160,8 +123,7 @@ class Activity:
             raise InvalidInput(f"limit: {limit} is not between 1 and {MOST_ENTRIES}.")
         if not 0 <= offset < 2**63:
             raise InvalidInput(f"offset: {offset} must be 0 or more.")
-        exact = {"key_id": key_id, "collection": collection, "tool": tool, "after": after}
-        where, values = _conditions(**exact, without_caller=without_caller, errors=errors, since=since, words=words)
+        where, values = _conditions(**chosen)
         self.flush()
         if not self._database.path.exists():
             return LogPage([], 0)
@@ -176,6 +138,15 @@ class Activity:
                 {**values, "limit": limit, "offset": offset},
             )
         return LogPage([LogEntry.from_row(row) for row in rows], total)
+
+    def stats(self, **chosen: Any) -> Statistics:
+        """Return what the calls add up to, by tool and by caller; arguments and errors are those of `logs`."""
+        where, values = _conditions(**chosen)
+        self.flush()
+        if not self._database.path.exists():
+            return Statistics([], [])
+        with self._database.read() as connection:
+            return Statistics(_usage(connection, "tool", where, values), _usage(connection, "caller", where, values))
 
     def uses(self, tool: str) -> int:
         """Return how many of the latest calls were of this tool and succeeded; 0 where no log can be read."""
@@ -198,27 +169,6 @@ class Activity:
         except (LocalMCPError, apsw.Error) as error:
             log.info("the uses of tools cannot be counted: %s", error)
             return {}
-
-    def stats(
-        self,
-        *,
-        key_id: str | None = None,
-        collection: str | None = None,
-        tool: str | None = None,
-        since: str | None = None,
-    ) -> Statistics:
-        """Return what the calls add up to, by tool and by caller; the arguments are those of `logs`.
-
-        Raises:
-            InvalidInput: a value that cannot be used.
-            FileUnavailable: the file cannot be read.
-        """
-        where, values = _conditions(key_id=key_id, collection=collection, tool=tool, since=since)
-        self.flush()
-        if not self._database.path.exists():
-            return Statistics([], [])
-        with self._database.read() as connection:
-            return Statistics(_usage(connection, "tool", where, values), _usage(connection, "caller", where, values))
 
 
 def _usage(connection: apsw.Connection, by: str, where: str, values: Json) -> list[Usage]:
@@ -248,11 +198,10 @@ _CONDITIONS = {
     "key_id": "caller = :key_id",
     "collection": f"exists (select 1 from ({_NAMED}) where value = :collection collate nocase)",
     "tool": "(tool = :tool or via = :tool)",
+    "errors": "success != :errors",
     "since": "started_at >= :since",
     "after": "calls.id > :after",
-    "words": """
-        instr(lower(concat_ws(' ', tool, caller, arguments, origin, error_message)), lower(:words)) > 0
-    """,
+    "words": "instr(lower(concat_ws(' ', tool, caller, arguments, origin, error_message)), lower(:words)) > 0",
     "without_caller": "caller != :without_caller",
     "own_calls": "caller = :own_calls",
     "own_collections": f"""
@@ -262,26 +211,21 @@ _CONDITIONS = {
 }
 
 
-def _conditions(
-    *, since: str | None, errors: bool = False, words: str | None = None, **exact: str | int | None
-) -> tuple[str, Json]:
-    """Return the SQL that chooses calls, and its bindings; `exact` are other keys of `_CONDITIONS`."""
+def _conditions(*, since: str | None = None, errors: bool = False, **chosen: Any) -> tuple[str, Json]:
+    """Return the SQL that chooses calls, and its bindings, within what the caller may see."""
     own = current_scope()
     values: Json = {
-        **exact,
-        "since": None if since is None else _since(since),
-        "words": words or None,
+        **chosen,
+        "errors": errors or None,
+        "words": chosen.get("words") or None,
         "own_calls": None if "admin" in own.rights else own.caller,
         "own_collections": None if own.collections is None else json.dumps(sorted(own.collections)),
     }
+    if since is not None:
+        try:
+            values["since"] = utc_text(utc_moment(since))
+        except (TypeError, ValueError, OverflowError) as error:
+            form = "write it like 2026-01-31 or 2026-01-31T12:00Z"
+            raise InvalidInput(f"since: {shorten_value(since)} is no date; {form}.") from error
     bindings = without_none(values)
-    conditions = [_CONDITIONS[name] for name in bindings] + (["success = 0"] if errors else [])
-    return " and ".join(conditions) or "true", bindings
-
-
-def _since(text: str) -> str:
-    try:
-        return utc_text(utc_moment(text))
-    except (TypeError, ValueError, OverflowError) as error:
-        form = "write it like 2026-01-31 or 2026-01-31T12:00Z"
-        raise InvalidInput(f"since: {shorten_value(text)} is no date; {form}.") from error
+    return " and ".join(_CONDITIONS[name] for name in bindings) or "true", bindings

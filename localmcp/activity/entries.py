@@ -5,9 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
+from localmcp.schemas import list_of, mapping_of
 from localmcp.tools import Json
+
+INTERFACES = ("cli", "tui", "stdio", "local")
+"""Callers that are no keys."""
+COLUMNS = """
+    calls.id, tool, via, caller, api_keys.name, started_at, seconds, success, argument_bytes, result_bytes,
+    error_class, error_message, calls.collections, arguments, origin
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +30,6 @@ class LogEntry:
     """`cli`, `tui`, `stdio`, or the id of an API key."""
     key_name: str | None
     """The name of that key, while it is kept; None for other callers."""
-    collections: list[str] | None
     started_at: str
     seconds: float
     success: bool
@@ -30,34 +37,30 @@ class LogEntry:
     result_bytes: int
     error_class: str | None
     error_message: str | None
+    collections: list[str] | None
     arguments: Json | None
     """Secrets masked, at most 2 kB; None when arguments are not kept."""
     origin: Json | None
     documents: tuple[str, ...] = ()
     """Titles of what the answer held, where arguments are kept."""
 
+    @classmethod
+    def from_row(cls, row: Sequence[Any]) -> LogEntry:
+        """From the columns of `COLUMNS`."""
+        values: list[Any] = [*row[:7], row[7] == 1, *row[8:12], *map(_parsed, row[12:])]
+        origin = mapping_of(values.pop())
+        titles = tuple(map(str, list_of(origin.pop("documents", None))))
+        values += [origin or None, titles]
+        return cls(*values)
+
     @property
     def client(self) -> str:
         """Who called: the key's name, what the client calls itself, else the kind of caller."""
         return self.key_name or str((self.origin or {}).get("client") or self.caller)
 
-    @classmethod
-    def from_row(cls, row: Sequence[Any]) -> LogEntry:
-        """From the columns of `COLUMNS`."""
-        values = list(row)
-        for column in (5, 13, 14):
-            values[column] = _parsed(values[column])
-        values[8] = values[8] == 1
-        origin = values[14]
-        titles: list[Any] = []
-        if isinstance(origin, dict):
-            titles = cast(Json, origin).pop("documents", None) or []
-            values[14] = cast(Json, origin) or None
-        values.append(tuple(str(title) for title in titles))
-        return cls(*values)
-
     @property
     def milliseconds(self) -> float:
+        """How long it took."""
         return round(self.seconds * 1000, 2)
 
     def as_json(self) -> Json:
@@ -104,15 +107,6 @@ class LogEntry:
         }
 
 
-INTERFACES = ("cli", "tui", "stdio", "local")
-"""Callers that are no keys."""
-
-COLUMNS = """
-    calls.id, tool, via, caller, api_keys.name, calls.collections, started_at, seconds, success, argument_bytes,
-    result_bytes, error_class, error_message, arguments, origin
-"""
-
-
 def _parsed(text: str | None) -> Any:
     """Return a stored JSON value; None for one that somebody changed into no JSON."""
     try:
@@ -129,6 +123,7 @@ class LogPage:
     total: int
 
     def as_json(self) -> Json:
+        """As `localmcp log --json` prints it."""
         return {"count": len(self.entries), "total": self.total, "calls": [entry.as_json() for entry in self.entries]}
 
     def as_original(self) -> Json:
@@ -181,21 +176,20 @@ class Statistics:
 
     @property
     def calls(self) -> int:
+        """How many there were."""
         return sum(tool.calls for tool in self.tools)
-
-    @property
-    def errors(self) -> int:
-        return sum(tool.errors for tool in self.tools)
 
     def of(self, caller: str) -> Usage | None:
         """Return the usage of one caller, such as a key."""
         return next((usage for usage in self.callers if usage.name == caller), None)
 
     def as_json(self) -> Json:
+        """As `localmcp log stats --json` prints it."""
+        errors = sum(tool.errors for tool in self.tools)
         return {
             "calls": self.calls,
-            "errors": self.errors,
-            "errorRate": round(self.errors / self.calls, 4) if self.calls else 0.0,
+            "errors": errors,
+            "errorRate": round(errors / self.calls, 4) if self.calls else 0.0,
             "tools": [tool.as_json("tool") for tool in self.tools],
             "callers": [caller.as_json("caller") for caller in self.callers],
         }

@@ -1,4 +1,4 @@
-"""One finished call on its way into the log: little enough to wait in memory, and without its secrets."""
+"""One finished call on its way into the log: little enough to wait in memory, and written without its secrets."""
 
 from __future__ import annotations
 
@@ -12,23 +12,19 @@ from typing import Any, cast
 
 from localmcp.errors import LocalMCPError
 from localmcp.masking import mask_secrets, mask_text
-from localmcp.schemas import list_of
+from localmcp.schemas import list_of, mapping_of
 from localmcp.storage.times import utc_text
-from localmcp.tools import Answer, CallRecord, Json, Scope, compact_json
+from localmcp.tools import CallRecord, Json, compact_json
 
 MOST_ARGUMENT_BYTES = 2048
 """Of one call, as they are kept (S0-29)."""
-ROOMS = ((4096, 200), (2000, 100), (300, 20), (60, 10), (20, 3))
+WAITING_ROOM, WRITTEN_ROOMS = (4096, 200), ((2000, 100), (300, 20), (20, 3))
 """Characters of a text and items of a list that are kept: of what waits, and then of what is written, until it fits.
 
 What waits is longer than what is written, so that a secret at its end is never half of one."""
 DEEPEST = 12
-MOST_COLLECTIONS = 20
-DEFAULT = "default"
 MOST_MESSAGE_CHARACTERS = 300
-MOST_TITLES, MOST_TITLE_CHARACTERS = 8, 100
-TITLES = ("sourceTitle", "rule_text", "displayName")
-"""Fields that name what an answer holds."""
+MOST_TITLES = 8
 ROW_BYTES = 150
 """What a row takes besides its texts, about."""
 CUT = "…"
@@ -50,55 +46,8 @@ call_origin: ContextVar[CallOrigin | None] = ContextVar("localmcp_call_origin", 
 """Set by an interface that knows it, around the call."""
 
 
-@dataclass(slots=True)
-class NotedCall:
-    """A call that waits to be written."""
-
-    tool: str
-    caller: str
-    collections: list[str] | None
-    started_at: float
-    seconds: float
-    arguments: Json
-    """Long texts and lists are cut; secrets are masked when it is written, by the thread that writes."""
-    argument_bytes: int
-    result_bytes: int
-    error_class: str | None
-    error_message: str | None
-    origin: CallOrigin | None
-    via: str | None = None
-    documents: tuple[str, ...] = ()
-    """Titles of what the answer held: documents, rules, quick starts."""
-
-    @property
-    def success(self) -> bool:
-        return self.error_class is None
-
-    def row(self, *, keep_arguments: bool) -> Json:
-        """Return the columns of `calls`. A message may repeat arguments, so it is kept only if they are."""
-        arguments = kept_json(self.arguments) if keep_arguments else None
-        message = _kept_message(self.error_message) if keep_arguments else None
-        origin = _kept_origin(self.origin, self.documents if keep_arguments else ())
-        return {
-            "tool": _well_formed(self.tool[:100]),
-            "via": self.via and _well_formed(self.via[:100]),
-            "caller": _well_formed(self.caller[:100]),
-            "collections": None if self.collections is None else _well_formed(compact_json(self.collections)),
-            "started_at": utc_text(datetime.fromtimestamp(self.started_at, UTC)),
-            "seconds": self.seconds,
-            "success": int(self.success),
-            "argument_bytes": self.argument_bytes,
-            "result_bytes": self.result_bytes,
-            "error_class": self.error_class,
-            "error_message": message,
-            "arguments": arguments,
-            "origin": origin,
-            "stored_bytes": ROW_BYTES + sum(len(argument) for argument in (arguments, message, origin) if argument),
-        }
-
-
-def note(record: CallRecord) -> NotedCall:
-    """Return what the log keeps of a call."""
+def note(record: CallRecord) -> Json:
+    """Return what the log keeps of a call, as `row` takes it: long texts and lists are cut, secrets still in it."""
     error, answer = record.error, record.answer
     error_class, message = None, None
     if error is not None:
@@ -108,55 +57,83 @@ def note(record: CallRecord) -> NotedCall:
         # The text of some tools is their value as JSON.
         message = str(answer.value.get("error", answer.text)) if answer.text.startswith("{") else answer.text
         error_class = "ToolError"
-    arguments = shortened(record.arguments, *ROOMS[0])
+    arguments = _shortened(record.arguments, *WAITING_ROOM)
     try:
-        argument_bytes = len(_encoded(_dumped(record.arguments)))
+        argument_bytes = len(_dumped(record.arguments))
     except (RecursionError, ValueError, TypeError):
-        argument_bytes = len(_encoded(_dumped(arguments)))
-    return NotedCall(
-        tool=record.tool,
-        caller=record.scope.caller,
-        collections=_collections_of(record.scope, record.arguments, answer),
-        started_at=record.started_at,
-        seconds=record.seconds,
-        arguments=arguments,
-        argument_bytes=argument_bytes,
-        result_bytes=_size_of(answer),
-        error_class=error_class,
-        error_message=message and message[: ROOMS[0][0]],
-        origin=call_origin.get(),
-        via=record.via,
-        documents=titles_in(answer.value) if answer is not None and error_class is None else (),
-    )
+        argument_bytes = len(_dumped(arguments))
+    blocks = (answer.content or ({"text": answer.text},)) if answer else ()
+    origin = call_origin.get()
+    return {
+        "tool": record.tool[:100],
+        "via": record.via and record.via[:100],
+        "caller": record.scope.caller[:100],
+        "collections": _collections_of(record),
+        "started_at": utc_text(datetime.fromtimestamp(record.started_at, UTC)),
+        "seconds": record.seconds,
+        "success": int(error_class is None),
+        "argument_bytes": argument_bytes,
+        "result_bytes": sum(len(_utf8(str(block.get("text") or block.get("data") or ""))) for block in blocks),
+        "error_class": error_class,
+        "error_message": message and message[: WAITING_ROOM[0]],
+        "arguments": arguments,
+        "origin": asdict(origin) if origin else {},
+        "documents": _titles_in(answer.value) if answer is not None and error_class is None else (),
+    }
 
 
-def _collections_of(scope: Scope, arguments: Json, answer: Answer | None) -> list[str] | None:
+def row(noted: Json, *, keep_arguments: bool) -> Json:
+    """Return the columns of `calls`. A message and titles may repeat arguments, so they are kept only if those are."""
+    arguments = message = None
+    origin: Json = {name: mask_text(value)[:300] for name, value in noted["origin"].items() if value}
+    if keep_arguments:
+        masked = mask_secrets(noted["arguments"])
+        texts = (_dumped(_shortened(masked, *room)).decode() for room in WRITTEN_ROOMS)
+        arguments = next((text for text in texts if len(text.encode()) <= MOST_ARGUMENT_BYTES), json.dumps({CUT: CUT}))
+        message = noted["error_message"] and mask_text(noted["error_message"])
+        if message and len(message) > MOST_MESSAGE_CHARACTERS:
+            message = message[: MOST_MESSAGE_CHARACTERS - 1] + CUT
+        if noted["documents"]:
+            origin["documents"] = [mask_text(title) for title in noted["documents"]]
+    texts = {
+        "error_message": message,
+        "arguments": arguments,
+        "origin": compact_json(origin) if origin else None,
+        "collections": None if noted["collections"] is None else compact_json(noted["collections"]),
+    }
+    # SQLite stores no lone surrogates.
+    kept = {name: _utf8(value).decode() if isinstance(value, str) else value for name, value in (noted | texts).items()}
+    del kept["documents"]
+    return {**kept, "stored_bytes": ROW_BYTES + sum(map(len, filter(None, texts.values())))}
+
+
+def _collections_of(record: CallRecord) -> list[str] | None:
     """Return the collections that the caller is bound to, else the one it named, else those in the answer."""
-    if scope.collections is not None:
-        return sorted(scope.collections)
-    named = arguments.get("collection") or arguments.get("collection_name")
+    if record.scope.collections is not None:
+        return sorted(record.scope.collections)
+    named = record.arguments.get("collection") or record.arguments.get("collection_name")
     if isinstance(named, str):
         return [named[:100]]
-    value = answer.value if answer else {}
-    records = [value.get("source"), *list_of(value.get("results")), *list_of(value.get("sources"))]
-    documents = [cast(Json, record) for record in records if isinstance(record, dict)]
+    value = record.answer.value if record.answer else {}
+    documents = map(mapping_of, (value.get("source"), *list_of(value.get("results")), *list_of(value.get("sources"))))
     # Lean answers leave the default collection out; what has an origin is in a mounted file.
     own = [d for d in documents if ("sourceType" in d or "collection" in d) and not d.get("origin")]
-    return sorted({str(document.get("collection", DEFAULT))[:100] for document in own})[:MOST_COLLECTIONS] or None
+    return sorted({str(document.get("collection", "default"))[:100] for document in own})[:20] or None
 
 
-def _size_of(answer: Answer | None) -> int:
-    """Bytes of what the caller's model reads."""
-    if answer is None:
-        return 0
-    blocks = answer.content or ({"text": answer.text},)
-    return sum(len(_encoded(str(block.get("text") or block.get("data") or ""))) for block in blocks)
+def _titles_in(answer: Json) -> tuple[str, ...]:
+    """Return the titles of the first documents, rules or quick starts in an answer, each once."""
+    records = [answer, *(record for field in answer.values() for record in (field, *list_of(field)[: 4 * MOST_TITLES]))]
+    titles: dict[str, None] = {}
+    for record in map(mapping_of, records):
+        names = ("sourceTitle", "rule_text", "displayName", *(("title",) if "sourceType" in record else ()))
+        title = next((record[name] for name in names if isinstance(record.get(name), str)), "")
+        if title:
+            titles[title[:100]] = None
+    return tuple(titles)[:MOST_TITLES]
 
 
-# ---------------------------------------------------------------- short enough to keep
-
-
-def shortened(value: Any, characters: int, items: int, depth: int = 0) -> Any:
+def _shortened(value: Any, characters: int, items: int, depth: int = 0) -> Any:
     """Return a JSON value with `…` for what is left out: of long texts, long lists, and what is nested deeply."""
     if value is None or isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value)):
         return value
@@ -167,59 +144,16 @@ def shortened(value: Any, characters: int, items: int, depth: int = 0) -> Any:
     rows = list(cast("Mapping[Any, Any]", value).items()) if is_object else list(enumerate(cast("list[Any]", value)))
     kept = rows[: items if depth < DEEPEST else 0]
     parts = [
-        (shortened(str(key), characters, items), shortened(part, characters, items, depth + 1)) for key, part in kept
+        (_shortened(str(key), characters, items), _shortened(part, characters, items, depth + 1)) for key, part in kept
     ]
     if len(kept) < len(rows):
         parts.append((CUT, CUT))
     return dict(parts) if is_object else [part for _, part in parts]
 
 
-def kept_json(arguments: Json) -> str:
-    """Return the arguments as JSON of at most MOST_ARGUMENT_BYTES, secrets masked; never raises."""
-    masked = mask_secrets(arguments)
-    for characters, items in ROOMS[1:]:
-        text = _well_formed(_dumped(shortened(masked, characters, items)))
-        if len(text.encode()) <= MOST_ARGUMENT_BYTES:
-            return text
-    return json.dumps({CUT: CUT})
+def _dumped(value: Any) -> bytes:
+    return _utf8(json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str))
 
 
-def _kept_message(message: str | None) -> str | None:
-    if message is None:
-        return None
-    masked = _well_formed(mask_text(message))
-    return masked if len(masked) <= MOST_MESSAGE_CHARACTERS else masked[: MOST_MESSAGE_CHARACTERS - 1] + CUT
-
-
-def titles_in(answer: Json) -> tuple[str, ...]:
-    """Return the titles of the first documents, rules or quick starts in an answer, each once."""
-    records = [answer, *(record for field in answer.values() for record in (field, *list_of(field)[: 4 * MOST_TITLES]))]
-    titles: dict[str, None] = {}
-    for record in (cast(Json, record) for record in records if isinstance(record, dict)):
-        names = (*TITLES, "title") if "sourceType" in record else TITLES
-        title = next((record[name] for name in names if isinstance(record.get(name), str)), "")
-        if title:
-            titles[title[:MOST_TITLE_CHARACTERS]] = None
-    return tuple(titles)[:MOST_TITLES]
-
-
-def _kept_origin(origin: CallOrigin | None, documents: tuple[str, ...]) -> str | None:
-    """Return as JSON where a call came from and the titles in its answer; None if there is neither."""
-    titles = [mask_text(title) for title in documents]
-    if origin is None:
-        return _well_formed(compact_json({"documents": titles})) if titles else None
-    fields = {name: mask_text(value)[:300] for name, value in asdict(origin).items() if value}
-    return _well_formed(compact_json({**fields, "documents": titles} if titles else fields))
-
-
-def _dumped(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
-
-
-def _encoded(text: str) -> bytes:
+def _utf8(text: str) -> bytes:
     return text.encode("utf-8", "replace")
-
-
-def _well_formed(text: str) -> str:
-    """SQLite stores no lone surrogates."""
-    return _encoded(text).decode()

@@ -11,7 +11,7 @@ import apsw
 
 from localmcp.api_keys.key_info import KeyInfo
 from localmcp.errors import AccessDenied, InvalidInput, NotFound
-from localmcp.index.collections import Collection, choose_collections, visible_collections
+from localmcp.index.collections import choose_collections, visible_collections
 from localmcp.schemas import shorten_value
 from localmcp.storage.times import utc_moment, utc_text
 from localmcp.tools import Scope, current_scope
@@ -40,20 +40,16 @@ def is_visible(info: KeyInfo, own: Scope) -> bool:
 
 
 def excess(info: KeyInfo, own: Scope) -> list[str]:
-    """Return what a key has more of than the caller: of scopes, collections, tools, providers and time."""
+    """Return what a key has more of than the caller: of scopes, tools, providers and time."""
     theirs = info.scope()
     exceeded = {
         "scopes": not theirs.rights <= own.rights,
-        "collections": not is_visible(info, own),
-        "tools": _exceeds(theirs.tools, own.tools),
-        "providers": _exceeds(theirs.provider_names, own.provider_names),
+        "tools": own.tools is not None and (theirs.tools is None or not theirs.tools <= own.tools),
+        "providers": own.provider_names is not None
+        and (theirs.provider_names is None or not theirs.provider_names <= own.provider_names),
         "time": _ends_later(info.expires_at, own.expires_at),
     }
     return [part for part, is_more in exceeded.items() if is_more]
-
-
-def _exceeds(names: frozenset[str] | None, own: frozenset[str] | None) -> bool:
-    return own is not None and (names is None or not names <= own)
 
 
 def _ends_later(end: str | None, own_end: str | None) -> bool:
@@ -68,6 +64,8 @@ def _ends_later(end: str | None, own_end: str | None) -> bool:
 def bind(connection: apsw.Connection, names: Iterable[str] | None) -> str | None:
     """Return the collections as JSON for the key's row: id and name, so that a new one of that name is not opened.
 
+    `rules` means the developer's rules, unless documents are called so.
+
     Raises:
         NotFound: no such collection.
         InvalidInput: no list, or an empty one.
@@ -76,22 +74,17 @@ def bind(connection: apsw.Connection, names: Iterable[str] | None) -> str | None
         return None
     if isinstance(names, str):
         raise InvalidInput("collections: a list of names is needed, not one text.")
-    chosen = visible_collections(connection) if names is None else _chosen(connection, list(names))
+    chosen = visible_collections(connection)
+    if names is not None:
+        asked, documents = list(names), {collection.name.casefold() for collection in chosen}
+        rules = [name for name in asked if name.casefold() in RULES and name.casefold() not in documents]
+        of_rules = visible_collections(connection, "rules") if rules else []
+        if rules and not of_rules:
+            raise NotFound("There are no rules yet that a key could open.", hint="Add one first: localmcp rules add")
+        chosen = [*choose_collections(connection, [name for name in asked if name not in rules]), *of_rules]
     if not chosen:
         raise InvalidInput("collections: name at least one, or leave it out for all.")
     return json.dumps([{"id": collection.id, "name": collection.name} for collection in chosen], ensure_ascii=False)
-
-
-def _chosen(connection: apsw.Connection, names: list[str]) -> list[Collection]:
-    """Return the collections of those names; `rules` means the developer's rules, unless documents are called so."""
-    documents = {collection.name.casefold() for collection in visible_collections(connection)}
-    rules = [name for name in names if name.casefold() in RULES and name.casefold() not in documents]
-    chosen = choose_collections(connection, [name for name in names if name not in rules])
-    if not rules:
-        return chosen
-    if not (rules_collections := visible_collections(connection, "rules")):
-        raise NotFound("There are no rules yet that a key could open.", hint="Add one first: localmcp rules add")
-    return [*chosen, *rules_collections]
 
 
 def checked_name(name: str) -> str:
@@ -121,8 +114,8 @@ def checked_scopes(scopes: Iterable[str], own: Scope) -> list[str]:
     return [right for right in RIGHTS if right in names]
 
 
-def checked_names(field: str, names: Iterable[str] | None, own: frozenset[str] | None) -> tuple[str, ...] | None:
-    """Return the names of `tools` or `providers` that a key may have; None = all.
+def checked_names(field: str, names: Iterable[str] | None, own: frozenset[str] | None) -> str | None:
+    """Return the names of `tools` or `providers` that a key may have, as JSON; None = all.
 
     Args:
         names: None = as many as the caller has.
@@ -132,25 +125,18 @@ def checked_names(field: str, names: Iterable[str] | None, own: frozenset[str] |
         InvalidInput: no list, an empty one, or what cannot be a name.
         AccessDenied: one that the caller may not use.
     """
-    unique = None if names is None else _usable_names(field, names)
-    if own is None:
-        return unique
-    beyond = sorted(set(unique or ()) - own)
-    if beyond:
-        raise AccessDenied(f"{field}: the key of this caller does not open {', '.join(beyond)}.")
-    return unique or tuple(sorted(own))
-
-
-def _usable_names(field: str, names: Iterable[str]) -> tuple[str, ...]:
     if isinstance(names, str):
         raise InvalidInput(f"{field}: a list of names is needed, not one text.")
-    unique = tuple(dict.fromkeys(str(name) for name in names))
-    wrong = [item for item in unique if not _NAME_FORMS[field].fullmatch(item)]
-    if wrong:
-        raise InvalidInput(f"{field}: {shorten_value(wrong[0])} cannot be a name.")
-    if not unique:
+    unique = None if names is None else list(dict.fromkeys(map(str, names)))
+    if unique == []:
         raise InvalidInput(f"{field}: name at least one, or leave it out for all.")
-    return unique
+    for name in unique or ():
+        if not _NAME_FORMS[field].fullmatch(name):
+            raise InvalidInput(f"{field}: {shorten_value(name)} cannot be a name.")
+        if own is not None and name not in own:
+            raise AccessDenied(f"{field}: the key of this caller does not open {name}.")
+    allowed = unique if unique is not None or own is None else sorted(own)
+    return None if allowed is None else json.dumps(allowed)
 
 
 def checked_expiry(text: str | None, own: Scope) -> str | None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from typing import Any, cast
+from typing import Any
 
 import apsw
 
-from localmcp.schemas import list_of
+from localmcp.schemas import list_of, mapping_of
 from localmcp.storage.database import fetch_all
 from localmcp.storage.times import utc_moment
 from localmcp.tools import Json, Scope
@@ -44,16 +44,24 @@ class KeyInfo:
         """`active`, `revoked` or `expired`."""
         if not self.is_active:
             return "revoked"
-        return "expired" if _is_over(self.expires_at) else "active"
+        try:
+            is_over = self.expires_at is not None and utc_moment(self.expires_at) <= datetime.now(UTC)
+        except (ValueError, OverflowError):
+            # A time that cannot be read must not mean "never".
+            is_over = True
+        return "expired" if is_over else "active"
 
     def scope(self) -> Scope:
         """Return what a call with this key may reach."""
+        collections, tools, providers = (
+            None if names is None else frozenset(names) for names in (self.collections, self.tools, self.providers)
+        )
         return Scope(
             caller=self.id,
             trusted=False,
-            collections=_frozen(self.collections),
-            tools=_frozen(self.tools),
-            provider_names=_frozen(self.providers),
+            collections=collections,
+            tools=tools,
+            provider_names=providers,
             rights=frozenset(right for scope in self.scopes for right in RIGHTS.get(scope, ())),
             expires_at=self.expires_at,
         )
@@ -91,65 +99,29 @@ def read_keys(connection: apsw.Connection, where: str, bindings: tuple[Any, ...]
         """,
         bindings,
     )
-    names: dict[int, str] = {}
+    there: set[tuple[Any, ...]] = set()
     if any(row[4] is not None for row in rows):
-        names = dict(fetch_all(connection, "select id, name from collections"))
-    return [(_info(row, names), row[12]) for row in rows]
-
-
-def _info(row: tuple[Any, ...], names: dict[int, str]) -> KeyInfo:
-    return KeyInfo(
-        id=row[0],
-        name=row[1],
-        prefix=row[2],
-        scopes=_strings(row[3]) or (),
-        collections=_still_there(row[4], names),
-        tools=_strings(row[5]),
-        providers=_strings(row[6]),
-        expires_at=row[7],
-        created_at=row[8],
-        last_used_at=row[9],
-        is_active=row[10] == 1,
-        uses=row[11],
-    )
+        there = set(fetch_all(connection, "select id, name from collections"))
+    keys: list[tuple[KeyInfo, str]] = []
+    for identifier, name, prefix, scopes, bound, tools, providers, *times, is_active, uses, key_hash in rows:
+        # A key is bound to id and name, so that a new collection of that name is not opened.
+        collections = None
+        if bound is not None:
+            pairs = [(each.get("id"), each.get("name")) for each in map(mapping_of, _parsed(bound))]
+            collections = tuple(str(pair[1]) for pair in pairs if isinstance(pair[0], int) and pair in there)
+        opens = (_strings(scopes) or (), collections, _strings(tools), _strings(providers))
+        values: list[Any] = [identifier, name, prefix, *opens, *times, is_active == 1, uses]
+        keys.append((KeyInfo(*values), key_hash))
+    return keys
 
 
 def _parsed(text: str) -> list[Any]:
     """Return a stored list; one that cannot be read is empty and so opens nothing."""
     try:
-        value = json.loads(text)
+        return list_of(json.loads(text))
     except ValueError:
         return []
-    return list_of(value)
 
 
 def _strings(text: str | None) -> tuple[str, ...] | None:
     return None if text is None else tuple(name for name in _parsed(text) if isinstance(name, str))
-
-
-def _still_there(text: str | None, names: dict[int, str]) -> tuple[str, ...] | None:
-    """Return the collections that still have the name under which the key was bound to them."""
-    if text is None:
-        return None
-    bound = [cast(Json, binding) for binding in _parsed(text) if isinstance(binding, dict)]
-    there = set(names.items())
-    return tuple(name for binding in bound if (name := str(binding.get("name"))) and (_id_of(binding), name) in there)
-
-
-def _id_of(bound: Json) -> int:
-    value = bound.get("id")
-    return value if isinstance(value, int) else 0
-
-
-def _is_over(expires_at: str | None) -> bool:
-    if expires_at is None:
-        return False
-    try:
-        return utc_moment(expires_at) <= datetime.now(UTC)
-    except (ValueError, OverflowError):
-        # A time that cannot be read must not mean "never".
-        return True
-
-
-def _frozen(names: tuple[str, ...] | None) -> frozenset[str] | None:
-    return None if names is None else frozenset(names)

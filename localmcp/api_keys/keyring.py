@@ -89,8 +89,8 @@ class ApiKeys:
             "prefix": key[:PREFIX_LENGTH],
             "name": checked_name(name),
             "scopes": json.dumps(checked_scopes(scopes, own)),
-            "tools": _listed(checked_names("tools", tools, own.tools)),
-            "providers": _listed(checked_names("providers", providers, own.provider_names)),
+            "tools": checked_names("tools", tools, own.tools),
+            "providers": checked_names("providers", providers, own.provider_names),
             "expires_at": checked_expiry(expires_at, own),
             "created_at": utc_now(),
         }
@@ -113,13 +113,9 @@ class ApiKeys:
             return []
         self._uses.flush()
         with self._database.read() as connection:
-            collection_name = choose_collections(connection, [collection])[0].name if collection is not None else None
+            name = choose_collections(connection, [collection])[0].name if collection is not None else None
             keys = [info for info, _ in read_keys(connection, "true", ()) if is_visible(info, own)]
-        return [
-            key
-            for key in keys
-            if collection_name is None or key.collections is None or collection_name in key.collections
-        ]
+        return [key for key in keys if name is None or key.collections is None or name in key.collections]
 
     def find(self, text: str) -> KeyInfo:
         """Return the key of that id, of that beginning (12 characters, or the whole key), or of that name.
@@ -189,7 +185,7 @@ class ApiKeys:
         if not _KEY.fullmatch(key):
             raise AccessDenied("Invalid API key.")
         digest = self._digest(key)
-        info = self._read_verified(digest) or self._check(key, digest)
+        info = self._look_up(key, digest)
         if info is None:
             raise AccessDenied("Invalid API key.")
         if info.status != "active":
@@ -212,34 +208,24 @@ class ApiKeys:
         """Write the uses that wait."""
         self._uses.close()
 
-    def _read_verified(self, digest: bytes) -> KeyInfo | None:
-        """Return the row of a key that was verified before; None if it was not, or if the row is gone or changed."""
-        verified = self._verified.get(digest)
-        if verified is None:
-            return None
-        for info, key_hash in self._trusted_rows("id = ?", verified[0]):
-            if key_hash == verified[1]:
+    def _look_up(self, key: str, digest: bytes) -> KeyInfo | None:
+        """Return the row of a key; bcrypt is asked, unless it was before and the row has the same hash."""
+        key_id, checked_hash = self._verified.get(digest, ("", ""))
+        for info, key_hash in self._trusted_rows("id = ?", key_id) if key_id else ():
+            if key_hash == checked_hash:
                 return info
-        with self._lock:
-            self._verified.pop(digest, None)
-        return None
-
-    def _check(self, key: str, digest: bytes) -> KeyInfo | None:
         rows = self._trusted_rows("prefix = ?", key[:PREFIX_LENGTH])
         if not rows:
             # The time it takes must not tell whether a key begins like one of ours.
             _matches(key, self._nobodys_hash)
         for info, key_hash in rows:
             if _matches(key, key_hash):
-                self._remember(digest, info.id, key_hash)
+                with self._lock:
+                    if len(self._verified) >= REMEMBERED:
+                        del self._verified[next(iter(self._verified))]
+                    self._verified[digest] = (info.id, key_hash)
                 return info
         return None
-
-    def _remember(self, digest: bytes, key_id: str, key_hash: str) -> None:
-        with self._lock:
-            if len(self._verified) >= REMEMBERED:
-                del self._verified[next(iter(self._verified))]
-            self._verified[digest] = (key_id, key_hash)
 
     def _trusted_rows(self, where: str, value: str) -> list[tuple[KeyInfo, str]]:
         """Return rows, but none of a file from somebody else: whoever made it knows its keys."""
@@ -251,10 +237,6 @@ class ApiKeys:
     @cached_property
     def _nobodys_hash(self) -> str:
         return _hash(secrets.token_hex(16))
-
-
-def _listed(names: tuple[str, ...] | None) -> str | None:
-    return None if names is None else json.dumps(names)
 
 
 def _store_uses(connection: apsw.Connection, uses: list[tuple[str, str]]) -> None:

@@ -9,13 +9,13 @@ _TITLE = re.compile(r"(?m)^\.(?:TH|Dt)[ \t]+(.+)")
 _REQUEST = re.compile(r"[.'][ \t]*([^\s\\\"]*)[ \t]*(.*)")
 _ARGUMENT = re.compile(r'"([^"]*)"?|(\S+)')
 _HEADINGS = {"SH": "## ", "Sh": "## ", "SS": "### ", "Ss": "### "}
-_LITERAL = {"nf": True, "EX": True, "Bd": True, "Vb": True, "fi": False, "EE": False, "Ed": False, "Ve": False}
-_WITHOUT_WORDS = "PP LP P TP TQ HP RS RE PD IX TS TE Bl El Os Dd Sm LINKSTYLE".split()
+_LITERAL = {"nf": True, "EX": True, "Vb": True, "fi": False, "EE": False, "Ve": False}
+_WITHOUT_WORDS = "PP LP P TP TQ HP RS RE PD IX TS TE Bl El Bd Ed Os Dd Sm LINKSTYLE".split()
 _TOUCHING = ("BR", "RB", "BI", "IB", "IR", "RI")
 _SIGNS = {
     **{"bu": "•", "em": "—", "en": "–", "hy": "-", "mi": "-", "aq": "'", "cq": "’", "oq": "‘", "lq": "“", "rq": "”"},
     **{"dq": '"', "ga": "`", "ha": "^", "ti": "~", "rs": "\\", "Aq": "'", "e": "\\", "\\": "\\", "t": "\t", "0": " "},
-    **{"C`": '"', "C'": '"', 'L"': "“", 'R"': "”", "``": "“", "''": "”", "->": "→", "<-": "←", "co": "©", "~": " "},
+    **{"C`": '"', "C'": '"', 'L"': "“", 'R"': "”", "``": "“", "''": "”", "->": "→", "co": "©", "~": " "},
     **{sign: sign for sign in "- '`."},
 }
 _ESCAPE = re.compile(
@@ -38,38 +38,29 @@ def read_man_page(data: bytes, name: str) -> Document:
     heading, literal, defined = "", False, False
     for line in text.split("\n"):
         request = _REQUEST.fullmatch(line)
-        macro, arguments = (request[1], request[2]) if request else ("", line)
-        words = "" if defined else _words(macro, arguments) if request else _plain(line)
+        macro, rest = (request[1], request[2]) if request else ("", line)
         # What a macro is defined as, and the other branch of a condition, are not printed.
-        opens = macro in ("de", "de1", "am", "ig") or (macro == "el" and "\\{" in arguments)
-        defined = opens or (defined and macro != "." and not arguments.startswith("\\}"))
+        is_hidden, opens = defined, macro in ("de", "de1", "am", "ig") or (macro == "el" and "\\{" in rest)
+        defined = opens or (defined and macro != "." and not rest.startswith("\\}"))
         literal, heading = _LITERAL.get(macro, literal), _HEADINGS.get(macro, heading)
         if macro in ("TH", "Dt"):
             words, heading = named, "# "
-        if words:
+        elif request is None:
+            words = _plain(line)
+        elif macro.islower() or not macro.isalpha() or macro in (*_WITHOUT_WORDS, *_LITERAL):
+            words = ""
+        else:
+            arguments = _arguments(rest)
+            words = ("" if macro in _TOUCHING else " ").join(arguments[:1] if macro == "IP" else arguments)
+        if words := "" if is_hidden else words:
             # What is indented is no heading in Markdown, nor the underline of one.
             is_indented = not heading and (literal or words.lstrip()[:1] == "#" or not words.strip("-= "))
             words, heading = heading + ("    " if is_indented else "") + words, ""
         lines.append(words)
+    date = iso_date(title[2])
     return make_document(
-        name,
-        "\n".join(lines),
-        "man page",
-        title=named,
-        metadata=metadata,
-        date=iso_date(title[2]),
-        date_from="front matter",
+        name, "\n".join(lines), "man page", title=named, metadata=metadata, date=date, date_from="front matter"
     )
-
-
-def _words(macro: str, argument_text: str) -> str:
-    """Return what a request prints: its arguments; nothing of one that only places or defines."""
-    if macro.islower() or not macro.isalpha() or macro in (*_WITHOUT_WORDS, *_LITERAL):
-        return ""
-    arguments = _arguments(argument_text)
-    if macro == "IP":
-        return arguments[0] if arguments else ""
-    return ("" if macro in _TOUCHING else " ").join(arguments)
 
 
 def _arguments(argument_text: str) -> list[str]:
