@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import plistlib
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from email import message_from_bytes, policy
 from email.errors import MessageError
 from email.header import decode_header, make_header
@@ -16,8 +18,9 @@ from localmcp.errors import UnreadableDocument
 from localmcp.readers.calendars import calendar_text
 from localmcp.readers.document import Document, failed_member, make_document, one_line, read_member, visible
 from localmcp.readers.encodings import decode_text, page_encoding
-from localmcp.readers.html import html_markdown
+from localmcp.readers.html import html_markdown, read_html
 from localmcp.readers.worker import begin_member
+from localmcp.schemas import mapping_of
 
 ReadBytes = Callable[[bytes, str], Document]
 """How an attachment is read: its bytes and its file name."""
@@ -143,10 +146,10 @@ def _attachment_name(part: Message) -> str:
 def _message_document(message: Message, name: str, attachments: list[str]) -> Document:
     if message.get_content_type() in ("multipart/encrypted", "application/pkcs7-mime", "application/x-pkcs7-mime"):
         raise UnreadableDocument("It is encrypted.", hint="Save a decrypted copy and add that.")
-    fields = {key: header_text(message, key) for key in ("subject", "from", "to", "cc", "date", "message-id")}
+    fields = {key: _header_text(message, key) for key in ("subject", "from", "to", "cc", "date", "message-id")}
     if not any(fields.values()):
         raise UnreadableDocument(f"{name} holds no mail.")
-    date = mail_date(fields["date"])
+    date = _mail_date(fields["date"])
     values = {key: fields[key] for key in ("from", "to", "cc")} | {
         "date": date,
         "messageId": fields["message-id"].strip("<>"),
@@ -171,7 +174,7 @@ def _message_document(message: Message, name: str, attachments: list[str]) -> Do
     )
 
 
-def header_text(message: Message, key: str) -> str:
+def _header_text(message: Message, key: str) -> str:
     """Return a header as people read it, "" where there is none."""
     return _decoded(next((str(value) for name, value in message.raw_items() if name.lower() == key), ""))
 
@@ -188,7 +191,7 @@ def _decoded(value: str) -> str:
         return one_line(value)
 
 
-def mail_date(value: str) -> str:
+def _mail_date(value: str) -> str:
     """Return the date of a mail header as ISO 8601; "" for one that is none."""
     try:
         return parsedate_to_datetime(value).isoformat() if value else ""
@@ -282,3 +285,30 @@ def _is_quote(paragraph: str) -> bool:
     return bool(text or introduction) and all(
         line.lstrip().startswith(">") for line in text.split("\n") if line.strip()
     )
+
+
+# ---------------------------------------------------------------- pages that a browser saved as one file
+
+
+def read_mhtml(data: bytes, name: str) -> Document:
+    """Return the page with its address and the time at which it was saved."""
+    message = message_from_bytes(data, policy=policy.compat32)
+    part = next((part for part in message.walk() if part.get_content_type() in ("text/html", "text/plain")), message)
+    address = _header_text(message, "snapshot-content-location") or _header_text(part, "content-location")
+    page = _page(part.get_payload(decode=True), name, part.get_content_charset(), address)
+    date = _mail_date(_header_text(message, "date"))
+    return replace(page, date=date, date_from="time of saving" if date else "")
+
+
+def read_webarchive(data: bytes, name: str) -> Document:
+    """Return the main page of a Safari archive with its address."""
+    resource = mapping_of(mapping_of(plistlib.loads(data)).get("WebMainResource"))
+    charset, address = (str(resource.get(key) or "") for key in ("WebResourceTextEncodingName", "WebResourceURL"))
+    return _page(resource.get("WebResourceData"), name, charset, address)
+
+
+def _page(content: object, name: str, charset: str | None, address: str) -> Document:
+    if not isinstance(content, bytes) or not content.strip():
+        raise UnreadableDocument(f"{name} holds no page.")
+    page = read_html(content, name, charset)
+    return replace(page, metadata=page.metadata | {"url": one_line(address)}) if address.strip() else page

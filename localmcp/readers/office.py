@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import Any
 from xml.etree.ElementTree import Element
 
@@ -71,34 +70,24 @@ def _own(parent: Element, tag: str, inner: str) -> Iterator[Element]:
 # ---------------------------------------------------------------- Word
 
 
-@dataclass(slots=True)
-class _Style:
-    name: str = ""
-    parent: str = ""
-    level: int | None = None
-    """1-based level of a heading."""
-    numbering: str = ""
-
-
-@dataclass(slots=True)
 class _Word:
     """What the body of a Word file refers to, and the numbers of its lists so far."""
 
-    styles: dict[str, _Style] = field(default_factory=dict[str, _Style])
-    labels: dict[tuple[str, int], tuple[str, str]] = field(default_factory=dict[tuple[str, int], tuple[str, str]])
-    """(list, level) -> format of its number, text around it."""
-    remarks: dict[tuple[str, str], str] = field(default_factory=dict[tuple[str, str], str])
-    counts: dict[tuple[str, int], int] = field(default_factory=dict[tuple[str, int], int])
+    def __init__(self) -> None:
+        self.styles: dict[str, dict[str, str]] = {}
+        self.labels: dict[tuple[str, int], tuple[str, str]] = {}
+        """(list, level) -> format of its number, text around it."""
+        self.remarks: dict[tuple[str, str], str] = {}
+        self.counts: dict[tuple[str, int], int] = {}
 
-    def style(self, identifier: str) -> _Style:
-        """Return a style with what it inherits."""
-        merged, seen = _Style(), set[str]()
-        while (style := self.styles.get(identifier)) is not None and identifier not in seen:
+    def style(self, identifier: str) -> dict[str, str]:
+        """Return the properties of a style with what it inherits."""
+        merged: dict[str, str] = {}
+        seen = set[str]()
+        while identifier in self.styles and identifier not in seen:
             seen.add(identifier)
-            merged.name = merged.name or style.name
-            merged.level = style.level if merged.level is None else merged.level
-            merged.numbering = merged.numbering or style.numbering
-            identifier = style.parent
+            merged = self.styles[identifier] | merged
+            identifier = self.styles[identifier].get("basedOn", "")
         return merged
 
     def label(self, numbering: str, level: int) -> str:
@@ -141,7 +130,7 @@ def read_docx(data: bytes, name: str) -> Document:
     word = _Word()
     for kind, path in package.related(main).values():
         if kind == "styles":
-            word.styles |= {attribute(e, "styleId"): _read_style(e) for e in elements(package.root(path), "style")}
+            word.styles |= {attribute(e, "styleId"): _values(e) for e in elements(package.root(path), "style")}
         elif kind == "numbering":
             word.labels |= _read_numbering(package.root(path))
         elif kind in ("footnotes", "endnotes", "comments"):
@@ -155,18 +144,16 @@ def read_docx(data: bytes, name: str) -> Document:
     return office_document(name, "docx", _join_blocks(_word_blocks(body, word)), package.properties())
 
 
-def _read_style(style: Element) -> _Style:
-    values = {local(element): attribute(element, "val") for element in style.iter()}
-    name = values.get("name", "").lower()
-    heading = re.fullmatch(r"heading (\d)", name)
-    level = int(heading[1]) if heading else 1 if name == "title" else _outline_level(values)
-    return _Style(name, values.get("basedOn", ""), level, values.get("numId", ""))
-
-
-def _outline_level(values: dict[str, str]) -> int | None:
-    """Return the level of a heading, from 1, among the properties of a style or a paragraph; None for other text."""
+def _values(properties: Element) -> dict[str, str]:
+    """Return the properties of a style or a paragraph; `level` is that of a heading, from 1."""
+    values = {local(e): value for e in properties.iter() if (value := attribute(e, "val"))}
+    heading = re.fullmatch(r"(?:heading (\d)|(title))", values.get("name", "").lower())
     outline = values.get("outlineLvl", "")
-    return int(outline) + 1 if outline.isdecimal() and int(outline) < 9 else None
+    if heading:
+        values["level"] = heading[1] or "1"
+    elif outline.isdecimal() and int(outline) < 9:
+        values["level"] = str(int(outline) + 1)
+    return values
 
 
 def _read_numbering(root: Element) -> dict[tuple[str, int], tuple[str, str]]:
@@ -196,16 +183,14 @@ def _word_blocks(parent: Element, word: _Word) -> Iterator[str]:
 
 
 def _word_paragraph(paragraph: Element, word: _Word) -> Iterator[str]:
-    values = {local(e): attribute(e, "val") for p in paragraph if local(p) == "pPr" for e in p.iter()}
-    style = word.style(values.get("pStyle", ""))
-    numbering = values.get("numId", style.numbering)
-    level = _outline_level(values) or style.level
+    own = next((_values(part) for part in paragraph if local(part) == "pPr"), {})
+    values = word.style(own.get("pStyle", "")) | own
     text = _word_text(paragraph)
-    if text and not style.name.startswith("toc "):
-        if level is not None:
-            yield f"{'#' * min(level, 6)} {' '.join(text.split())}"
-        elif numbering and numbering != "0":
-            indent = min(int(values.get("ilvl") or 0), 8)
+    if text and not values.get("name", "").lower().startswith("toc "):
+        numbering, indent = values.get("numId", "0"), min(int(own.get("ilvl", 0)), 8)
+        if "level" in values:
+            yield f"{'#' * min(int(values['level']), 6)} {' '.join(text.split())}"
+        elif numbering != "0":
             yield f"{LIST_ITEM}{'  ' * indent}{word.label(numbering, indent)} {' '.join(text.split())}"
         else:
             yield text

@@ -97,12 +97,14 @@ class Package:
         """Return relation id -> (kind, path) of the parts of an office file that a part refers to."""
         folder, file = posixpath.split(path)
         listing = posixpath.join(folder, "_rels", f"{file}.rels")
-        related: dict[str, tuple[str, str]] = {}
-        for relation in self.root(listing) if listing in self else ():
-            if relation.get("TargetMode") != "External":
-                target = posixpath.normpath(posixpath.join(folder, relation.get("Target", ""))).lstrip("/")
-                related[relation.get("Id", "")] = (relation.get("Type", "").rpartition("/")[2], target)
-        return related
+        return {
+            relation.get("Id", ""): (
+                relation.get("Type", "").rpartition("/")[2],
+                posixpath.normpath(posixpath.join(folder, relation.get("Target", ""))).lstrip("/"),
+            )
+            for relation in (self.root(listing) if listing in self else ())
+            if relation.get("TargetMode") != "External"
+        }
 
     def main_part(self, usual: str) -> str:
         """Return the path of the part that an office file is about."""

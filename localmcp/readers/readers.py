@@ -25,16 +25,29 @@ from localmcp.readers.document import Document, Reader, make_document, one_line,
 from localmcp.readers.encodings import HEAD, decode_text, looks_like_text
 from localmcp.readers.epub import read_epub
 from localmcp.readers.html import read_html
-from localmcp.readers.mail import looks_like_mail, looks_like_mailbox, read_mail, read_mailbox
-from localmcp.readers.man_pages import looks_like_man_page, read_man_page
+from localmcp.readers.mail import (
+    looks_like_mail,
+    looks_like_mailbox,
+    read_mail,
+    read_mailbox,
+    read_mhtml,
+    read_webarchive,
+)
 from localmcp.readers.markdown import markdown_head, read_markdown, read_notebook
-from localmcp.readers.marked_text import HEADED, old_office_program, read_headed, read_old_office, read_rtf
+from localmcp.readers.marked_text import (
+    HEADED,
+    looks_like_man_page,
+    old_office_program,
+    read_headed,
+    read_man_page,
+    read_old_office,
+    read_rtf,
+)
 from localmcp.readers.ocr import PICTURES, installed_engine, read_picture, read_scan
 from localmcp.readers.office import read_docx, read_odp, read_odt, read_pptx
 from localmcp.readers.outline import underlined_titles
 from localmcp.readers.packages import OLE_MAGIC, in_megabytes, suffix_of
 from localmcp.readers.pdf import read_pdf
-from localmcp.readers.saved_pages import read_mhtml, read_webarchive
 from localmcp.readers.sheets import read_sheets
 from localmcp.readers.talk import looks_like_conversations, read_conversations, read_subtitles
 
