@@ -1,6 +1,7 @@
 """Turns an HTML page into Markdown, without its navigation, header and footer."""
 
 import re
+from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -33,6 +34,9 @@ LEAST_LINKS, LINKS_SHARE = 3, 0.8
 """Least links of a menu or a table of contents, and least share of its characters that are in them."""
 MOST_BLOCKS = 500
 """Blocks of a page, from its top, that are looked at for them."""
+MOST_COLUMNS, MOST_REPEATED = 200, 1000
+"""Columns in which cells may span others, and characters of a cell in the rows below it that it spans: a hostile table
+would grow a thousandfold."""
 _LINE_BREAK = "\u2028"
 
 
@@ -277,8 +281,32 @@ def _table_rows(table: "LexborNode") -> str:
     """A table of data as `|` rows; "" for a table that lays out a page: one column, or a cell with blocks in it."""
     if table.css_first("table table, td ul, td ol, td pre, td h1, td h2, td h3"):
         return ""
-    rows = [[_nested(cell, " ") for cell in row.iter() if cell.tag in ("td", "th")] for row in table.css("tr")]
+    rows = _grid(table)
     if max(map(len, rows), default=0) < 2:
         return ""
     caption = table.css_first("caption")
     return (f"{one_line(caption.text())}\n\n" if caption else "") + pipe_table(rows)
+
+
+def _grid(table: "LexborNode") -> list[list[str]]:
+    """Return the text in each column of each row: a cell that spans rows is in all of them."""
+    rows: list[list[str]] = []
+    spanned: dict[int, tuple[int, str]] = {}  # column -> how many rows below it is taken in, and by what
+    for row in table.css("tr"):
+        cells = deque(cell for cell in row.iter() if cell.tag in ("td", "th"))
+        texts: list[str] = []
+        while cells or spanned.get(len(texts), (0, ""))[0]:
+            below, text = spanned.get(len(texts), (0, ""))
+            if below:
+                spanned[len(texts)] = (below - 1, text)
+                texts.append(text)
+                continue
+            cell = cells.popleft()
+            spans = (cell.attributes.get(name) or "" for name in ("rowspan", "colspan"))
+            is_narrow = len(texts) < MOST_COLUMNS
+            rows_below, beside = (int(n) - 1 if is_narrow and re.fullmatch("[1-9][0-9]?", n) else 0 for n in spans)
+            for text in (_nested(cell, " "), *[""] * beside):
+                spanned[len(texts)] = (rows_below, text if rows_below * len(text) <= MOST_REPEATED else "")
+                texts.append(text)
+        rows.append(texts)
+    return rows

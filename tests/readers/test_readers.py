@@ -322,6 +322,11 @@ def test_html_becomes_markdown_without_the_frame_of_the_page() -> None:
             "```\nuse std\n```",
             "a b",
         ),
+        (
+            "<table><tr><th>Land<th colspan=2>City<tr><td rowspan=2>Italy<td>Rome<td>3<tr><td>Milan<td>1</table>",
+            "| Land | City |  |\n| --- | --- | --- |\n| Italy | Rome | 3 |\n| Italy | Milan | 1 |",
+            "a b",
+        ),
     ],
 )
 def test_html_pages_of_every_build_give_their_text(page: str, text: str, title: str) -> None:
@@ -718,3 +723,9 @@ def test_a_page_is_read_without_menus_and_its_table_of_contents() -> None:
     contents = "".join(f'<div><a href="#{part}">{part}</a></div>' for part in ("Writing", "Reading", "Files"))
     page = f"<ul>{menu}</ul><h1>The log</h1><div>{contents}</div><p>See <a href='#Files'>files</a>.</p><ul>{menu}</ul>"
     assert read_bytes(page.encode(), "a.html").text == "# The log\n\nSee files.\n\n- Home\n- Download\n- Buy"
+
+
+def test_cells_that_span_everything_do_not_make_a_table_grow_without_bounds() -> None:
+    row = "<tr>" + "<td colspan=99 rowspan=99>" * 2000
+    page = f"<table>{row}a</td>{'<tr><td>b' * 99}</table>"
+    assert len(read_bytes(page.encode(), "a.html").text) < 20 * len(page)
