@@ -34,8 +34,6 @@ from localmcp.visible_text import visible
 
 LOGIN_SECONDS = 300.0
 CALLBACK = "/callback"
-_LONG_AGO = 1.0
-"""Seconds since 1970."""
 _INITIALIZE: Json = {
     "jsonrpc": "2.0",
     "id": 0,
@@ -102,37 +100,24 @@ class TokenFile:
         self.last = stored["tokens"]
         write_atomically(self.path, json.dumps({**stored, "expiresAt": expires, "url": self._entry.where}))
 
-    def expire_early(self) -> bool:
-        """Have the next connection refresh the tokens; False if that was tried or there is no refresh token."""
-        stored = self.read()
-        expires = stored.get("expiresAt")
-        if not stored.get("tokens", {}).get("refresh_token") or (expires is not None and expires < time.time()):
-            return False
-        write_atomically(self.path, json.dumps({**stored, "expiresAt": _LONG_AGO}))
-        return True
-
 
 def kept_login(entry: ServerEntry, url: str, on_refused: Callable[[Unavailable], None]) -> OAuthClientProvider | None:
     """Return what signs requests with the kept tokens and refreshes them; None where nobody has signed in.
 
-    A request that can no longer be signed raises `LoginNeeded`, or `SessionLost` if a new connection has other tokens:
-    those that another process has kept meanwhile, or new ones in place of these, which the server has revoked early.
+    A request that can no longer be signed raises `LoginNeeded`, or `SessionLost` if another process has new tokens.
     `on_refused` gets the error first, since the SDK's transport may swallow it.
     """
     storage = TokenFile(entry)
     stored = storage.read()
     if "tokens" not in stored:
         return None
-    refusals: list[Unavailable] = []
 
     async def refuse(_url: str) -> None:
-        # Of two requests at a time, the second must not find that the first has expired the tokens.
-        if not refusals:
-            has_others = storage.read().get("tokens") != storage.last or storage.expire_early()
-            lost = SessionLost(f"The MCP server '{entry.name}' refused the tokens; newer ones are used, or asked for.")
-            refusals.append(lost if has_others else LoginNeeded(entry.name))
-            on_refused(refusals[0])
-        raise refusals[0]
+        tokens = storage.read().get("tokens")
+        lost = SessionLost(f"The MCP server '{entry.name}' refused the tokens; newer ones are used.")
+        error = LoginNeeded(entry.name) if tokens in (None, storage.last) else lost
+        on_refused(error)
+        raise error
 
     async def never() -> AuthorizationCodeResult:
         raise LoginNeeded(entry.name)

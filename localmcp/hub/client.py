@@ -205,8 +205,6 @@ class Connection:
         self._log: ServerLog
         self._on_change = on_change
         self._calls: list[_RunningCall] = []
-        self._questions = 0
-        """Those that wait for the person."""
         self._session: ClientSession
         self._status = 0
         """Of the last answer over HTTP."""
@@ -366,7 +364,7 @@ class Connection:
         for kind in kinds:
             pages: list[Json] = []
             is_offered = kind == "tools" or getattr(capabilities, LISTS[kind].partition("/")[0], None) is not None
-            with suppress(_NotKnown):
+            with suppress(InvalidInput):
                 cursor: Any = None
                 while is_offered and len(pages) < MOST_PAGES:
                     params = {"cursor": cursor} if cursor else {}
@@ -422,8 +420,8 @@ class Connection:
 
     async def _send(self, method: str, params: Json, seconds: float, report: ReportProgress | None) -> Json:
         async def forward(progress: float, total: float | None, message: str | None) -> None:
-            assert report is not None
-            report(progress, total, message or "")
+            if report is not None:
+                report(progress, total, message or "")
 
         request = types.client_request_adapter.validate_python({"method": method, "params": params})
         # The SDK's time-out begins when the request is written, and a server that does not read can prevent that.
@@ -431,8 +429,8 @@ class Connection:
             call = _RunningCall(clock, seconds, person_asker(), current_scope().caller)
             self._calls.append(call)
             try:
-                progress = None if report is None else forward
-                result = await self._session.send_request(request, _Whole, progress_callback=progress)
+                watch = None if report is None else forward
+                result = await self._session.send_request(request, _Whole, progress_callback=watch)
             finally:
                 self._calls.remove(call)
         return result.model_extra or {}
@@ -460,7 +458,6 @@ class Connection:
         call = self._calls[-1] if len({running.caller for running in self._calls}) == 1 else None
         if call is None or call.ask is None:
             return types.ErrorData(code=types.INVALID_REQUEST, message="There is no client that could ask the person.")
-        self._questions += 1
         for running in self._calls:
             running.clock.reschedule(None)
         try:
@@ -470,8 +467,7 @@ class Connection:
             log.info("a question to the person failed: %s", error)
             return types.ErrorData(code=types.INVALID_REQUEST, message=str(error))
         finally:
-            self._questions -= 1
-            for running in self._calls if not self._questions else ():
+            for running in self._calls:
                 running.clock.reschedule(asyncio.get_running_loop().time() + running.seconds)
 
     # ------------------------------------------------------------ failures in words
@@ -526,9 +522,8 @@ class Connection:
         if error.code == types.MISSING_REQUIRED_CLIENT_CAPABILITY:
             required = mapping_of(mapping_of(error.data).get("requiredCapabilities"))
             return MissingCapability(message, capability=next(iter(required), "elicitation"))
-        if error.code == types.METHOD_NOT_FOUND:
-            return _NotKnown(message)
-        return (InvalidInput if error.code == types.INVALID_PARAMS else Unavailable)(message)
+        is_wrong = error.code in (types.INVALID_PARAMS, types.METHOD_NOT_FOUND)
+        return (InvalidInput if is_wrong else Unavailable)(message)
 
     async def _probe(self) -> None:
         """After a time-out, end a server that answers nothing any more, so that the next call starts it again."""
@@ -545,10 +540,6 @@ class Connection:
     async def _unavailable(self, problem: str, hint: str = "") -> Unavailable:
         words = [hint] if self.entry.url else [hint, await self._log.last_words(), f"Its log: {self._log.path}"]
         return Unavailable(f"The MCP server '{self.entry.name}' {problem}.", hint=" ".join(filter(None, words)) or None)
-
-
-class _NotKnown(InvalidInput):
-    """The server does not know such requests."""
 
 
 def _innermost(error: BaseException) -> BaseException:

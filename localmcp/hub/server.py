@@ -287,9 +287,10 @@ class McpServer:
             log.debug("%s", error)
 
     async def _use(self, request: Callable[[Connection], Awaitable[Result]], is_repeated: bool = False) -> Result:
-        """Send a request, and again if the server had forgotten the session before it read it."""
-        connection = await self._connect()
+        """Send a request, and again if the server had forgotten the session, or other tokens are to be used."""
+        connection = None
         try:
+            connection = await self._connect()
             result = await request(connection)
         except SessionLost:
             if is_repeated:
@@ -297,14 +298,14 @@ class McpServer:
             return await self._use(request, True)
         except Unavailable as error:
             # Of all the requests that an end interrupts, the first counts.
-            if not connection.alive and connection is self._connection:
+            if connection is not None and not connection.alive and connection is self._connection:
                 self._connection = None
                 self._note_failure(error)
             raise
         self._failures = 0
         return result
 
-    async def _connect(self, is_repeated: bool = False) -> Connection:
+    async def _connect(self) -> Connection:
         """Return the live connection; if there is none, one caller opens it for all.
 
         Raises:
@@ -323,23 +324,24 @@ class McpServer:
                 problem = f"failed {self._failures} times and is started again in {ceil(pause)} s at the earliest"
                 hint = f"The last time: {self._last_failure}"
                 raise Unavailable(f"The MCP server '{self.entry.name}' {problem}.", hint=hint)
-            connection = Connection(self.entry, self._hub.log_of(self.entry), self._relist)
-            self._connection = connection
+            connection = self._connection = Connection(self.entry, self._hub.log_of(self.entry), self._relist)
             try:
                 await connection.open()
-                listed = await connection.list_offers(["tools"])
+                self.learn(await connection.list_offers(["tools"]))
             except BaseException as error:
                 await connection.close()
-                if isinstance(error, LocalMCPError) and (is_repeated or not isinstance(error, SessionLost)):
-                    self._fail(error)
-                if not isinstance(error, SessionLost) or is_repeated:
-                    raise
-            else:
-                self.learn(listed)
-                # No call waits for its resources and prompts.
-                self._relist(set(OFFERS))
-                return connection
-        return await self._connect(True)
+                if isinstance(error, LocalMCPError) and not isinstance(error, SessionLost):
+                    is_repeated = self.failure is not None and self.failure.message == error.message
+                    log.log(logging.INFO if is_repeated else logging.WARNING, "%s", error)
+                    # The person may sign in at any moment.
+                    self._failures -= isinstance(error, LoginNeeded)
+                    self._note_failure(error)
+                    self.failure = error
+                    self.listed.set()
+                raise
+            # No call waits for its resources and prompts.
+            self._relist(set(OFFERS))
+            return connection
 
     async def close(self) -> None:
         """End the connection, and a start that is under way."""
@@ -348,18 +350,9 @@ class McpServer:
         if self._connection is not None:
             await self._connection.close()
 
-    def _fail(self, error: LocalMCPError) -> None:
-        if not isinstance(error, LoginNeeded):
-            # The person may sign in at any moment.
-            self._note_failure(error)
-        is_repeated = self.failure is not None and self.failure.message == error.message
-        log.log(logging.INFO if is_repeated else logging.WARNING, "%s", error)
-        self.failure = error
-        self.listed.set()
-
     def _note_failure(self, error: LocalMCPError) -> None:
-        self._failures += 1
-        self._failed_at, self._last_failure = time.monotonic(), f"{error.message} {error.hint or ''}".strip()
+        self._failures, self._failed_at = self._failures + 1, time.monotonic()
+        self._last_failure = f"{error.message} {error.hint or ''}".strip()
 
     def _relist(self, kinds: set[str]) -> None:
         """List again what has changed; several notices in a row cause one more listing at most."""

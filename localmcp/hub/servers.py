@@ -33,8 +33,8 @@ FIRST_LISTING_SECONDS = 1.5
 """How long the first search waits, in all, for servers whose tools are not yet known."""
 MOST_LOG_BYTES = 8000
 """Of the end of a log that is looked at."""
-MOST_WORDS = 60
-"""Of the introduction of servers."""
+MOST_WORDS = 40
+"""Of the list of servers."""
 _ENDING = "Find their tools with tool_search by capability, verb and object; run them with execute_tool."
 _MARKUP = re.compile(r"[^\w' -]+")
 
@@ -87,8 +87,9 @@ class McpServers:
             return self._servers
         with self._lock:
             if signature != self._signature:
-                self._signature = signature
                 self._read_file()
+                # Last, for others read the servers as soon as it is set.
+                self._signature = signature
         return self._servers
 
     def _read_file(self) -> None:
@@ -233,24 +234,22 @@ class McpServers:
 
         Args:
             ending: say how their tools are found and run.
-            characters: of the list at most; what the person wrote of the servers goes first, then some names.
+            characters: at most so many without the ending; the last servers are only counted.
         """
         scope = current_scope()
         servers = [
-            server.entry
+            _introduced(server.entry)
             for server in self.reachable()
             if scope.tools is None or any(tool.name in scope.tools for tool in server.tools())
         ]
         if not servers:
             return ""
-        names = ["-".join(_plain(entry.name, 3)) or "unnamed" for entry in servers]
-        purposes = [" ".join(_plain(entry.description, 8)) for entry in servers]
-        whole = [f"{name} ({purpose})" if purpose else name for name, purpose in zip(names, purposes, strict=True)]
-        cut = ([*names[:count], f"and {len(names) - count} more"] for count in range(len(names) - 1, 0, -1))
-        texts = (f"Connected servers: {'; '.join(entries)}." for entries in (whole, names, *cut))
-        most_words = MOST_WORDS - len(_ENDING.split())
-        fitting = (text for text in texts if len(text) <= characters and len(text.split()) <= most_words)
-        text = next(fitting, f"Connected servers: {len(names)}.")
+        text = ""
+        for count in range(len(servers), -1, -1):
+            more = [f"{len(servers) - count} more"] if count < len(servers) else []
+            text = f"Connected servers: {'; '.join([*servers[:count], *more])}."
+            if len(text) <= characters and len(text.split()) <= MOST_WORDS:
+                break
         return f"{text} {_ENDING}" if ending and scope.names("tool_search", "execute_tool") else text
 
     def starting(self) -> list[str]:
@@ -316,6 +315,11 @@ class McpServers:
         self._portal = None
 
 
-def _plain(text: str, most: int) -> list[str]:
-    """Return the first words of a text of others, without markup, links and further sentences."""
-    return [word[:24] for word in _MARKUP.sub(" ", text.splitlines()[0] if text else "").split()[:most]]
+def _introduced(entry: ServerEntry) -> str:
+    """Return name and purpose of a server, without markup, links and further sentences of others."""
+
+    def plain(text: str, most: int) -> list[str]:
+        return [word[:24] for word in _MARKUP.sub(" ", text.splitlines()[0] if text else "").split()[:most]]
+
+    name, purpose = "-".join(plain(entry.name, 3)) or "unnamed", " ".join(plain(entry.description, 8))
+    return f"{name} ({purpose})" if purpose else name

@@ -7,6 +7,7 @@ document or a working directory can add a tool.
 
 from __future__ import annotations
 
+import glob
 import logging
 import os
 import re
@@ -14,6 +15,7 @@ import stat
 import threading
 import tomllib
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -191,26 +193,13 @@ def _is_unchanged(known: tuple[Signature, ManifestFile], signature: Signature) -
     return known[0] == signature and (file.python is None or file.sources == file.python.sources(file.path))
 
 
-def _scan(folder: str, depth: int = 3) -> Iterator[tuple[str, Signature]]:
-    """Paths as text: with a thousand files, making and hashing `Path` costs several times what the look itself does."""
-    try:
-        entries = list(os.scandir(folder))
-    except (FileNotFoundError, NotADirectoryError):
-        return
-    except OSError as error:
-        log.warning("%s cannot be read: %s", folder, error)
-        return
-    for entry in entries:
-        if entry.name.startswith("."):
-            continue
-        if depth > 1 and entry.is_dir(follow_symlinks=False):
-            yield from _scan(entry.path, depth - 1)
-        elif entry.name.endswith(".toml"):
-            try:
-                status = entry.stat()
-            except OSError:
-                continue  # Gone meanwhile, or a link to nothing.
-            yield entry.path, signature_of(status)
+def _scan(folder: str) -> Iterator[tuple[str, Signature]]:
+    """Yield each file that is not hidden, as text: a thousand `Path`s cost several times what the look itself does."""
+    for name in glob.glob("**/*.toml", root_dir=folder, recursive=True):
+        path = os.path.join(folder, name)
+        # It may be gone meanwhile, or be a link to nothing.
+        with suppress(OSError):
+            yield path, signature_of(os.stat(path))
 
 
 class KindProvider:
@@ -228,13 +217,8 @@ class KindProvider:
         return [file for file in self._folder.files() if file.kind == self._kind]
 
     def tools(self) -> list[Tool]:
-        """Return those that the caller may see."""
-        tools = self._folder.offered(self._kind)
-        if self._kind != "query" or not tools:
-            return tools
-        from localmcp.own_tools.manifest import ManifestTool
-
-        return [t for t in tools if not isinstance(t, ManifestTool) or t.manifest.is_offered(t.here)]
+        """Return the tools of this kind; of two with one name the first."""
+        return self._folder.offered(self._kind)
 
     def find(self, name: str) -> Tool | None:
         return next((tool for tool in self.tools() if tool.name == name), None)

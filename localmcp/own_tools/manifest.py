@@ -210,10 +210,6 @@ class Manifest(Table):
         """Yield what is wrong on this machine, such as a program that is missing."""
         yield from ()
 
-    def is_offered(self, here: Surroundings) -> bool:
-        """Return whether the caller may see the tool."""
-        return True
-
 
 class ManifestTool(Tool):
     """The tool of a manifest."""

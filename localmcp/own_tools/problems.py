@@ -13,10 +13,6 @@ State = Literal["ready", "empty", "off", "failing"]
 Place = tuple[str, ...]
 """Keys that lead to a value of a TOML file."""
 
-_HEADER = re.compile(r"\s*\[\[?\s*([^\]]+?)\s*\]\]?\s*(#.*)?$")
-_PART = re.compile(r"""[A-Za-z0-9_-]+|"[^"]*"|'[^']*'""")
-_KEY = re.compile(rf"\s*((?:{_PART.pattern})(?:\s*\.\s*(?:{_PART.pattern}))*)\s*=")
-
 
 class Mistake(NamedTuple):
     """A mistake in a manifest, by its place in the table."""
@@ -82,18 +78,11 @@ class Inspected(Protocol):
 
 def line_of(text: str, place: Place) -> int | None:
     """Return the line, 1-based, where the key path is in a TOML text, or else the nearest table around it."""
-    best, line, header = 0, None, ()
-    for number, written in enumerate(text.splitlines(), 1):
-        if match := _HEADER.match(written):
-            here = header = _parts(match[1])
-        elif match := _KEY.match(written):
-            here = (*header, *_parts(match[1]))
-        else:
-            continue
-        if best < len(here) <= len(place) and place[: len(here)] == here:
-            best, line = len(here), number
+    lines, line = text.splitlines(), None
+    for key in map(re.escape, place):
+        written = re.compile(rf"""\s*(\[[^\]]*\b{key}\b.*\]|([\w.-]+\.)?["']?{key}["']?\s*[=.]|.*[{{,]\s*{key}\s*=)""")
+        found = next((at for at in range((line or 1) - 1, len(lines)) if written.match(lines[at])), None)
+        if found is None:
+            break
+        line = found + 1
     return line
-
-
-def _parts(dotted: str) -> Place:
-    return tuple(part.strip("\"'") for part in _PART.findall(dotted))

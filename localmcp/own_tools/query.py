@@ -75,10 +75,6 @@ class QueryManifest(Manifest):
         value = {"columns": columns, "rows": rows, "rowCount": len(rows), "truncated": truncated}
         return Answer(value, compact_json(value))
 
-    def is_offered(self, here: Surroundings) -> bool:
-        """A statement over a localmcp file reads every collection, so who may see only some is not offered it."""
-        return current_scope().collections is None or not is_localmcp_file(self._file(here))
-
     def warnings(self, here: Surroundings) -> Iterator[Mistake]:
         if not self._file(here).is_file():
             yield Mistake(("database",), f"The database {self._file(here)} does not exist.", level="warning")
@@ -127,15 +123,6 @@ class QueryManifest(Manifest):
             raise InvalidInput(f"The statement cannot be run: {error}.") from error
         except apsw.Error as error:
             raise Unavailable(f"{path} cannot be read: {error}.") from error
-
-
-def is_localmcp_file(path: Path) -> bool:
-    """Return whether the file is a localmcp database, by the application id at byte 68 of its header."""
-    try:
-        with path.open("rb") as file:
-            return file.read(72)[68:] == APPLICATION_ID.to_bytes(4, "big")
-    except OSError:
-        return False
 
 
 def _authorize(action: int, first: str | None, second: str | None, _database: Any, _trigger: Any) -> int:

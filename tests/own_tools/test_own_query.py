@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from tool_manifests import open_workspace, problems_of, tool_names, write_tool
 
-from localmcp.errors import AccessDenied, InvalidInput, LocalMCPError, Unavailable, UnknownTool
-from localmcp.tools import Answer, Scope, use_scope
+from localmcp.errors import AccessDenied, InvalidInput, LocalMCPError, Unavailable
+from localmcp.tools import Answer, Scope
 from localmcp.workspace import Workspace
 
 ANYTHING = """
@@ -195,27 +195,18 @@ def test_what_is_no_database_is_told(workspace: Workspace, tmp_path: Path) -> No
 # ---------------------------------------------------------------- who may ask
 
 
-def test_a_caller_bound_to_collections_is_not_offered_queries_over_the_localmcp_file(
+def test_a_caller_bound_to_collections_is_refused_queries_over_the_localmcp_file(
     workspace: Workspace, books: Path
 ) -> None:
     write_tool("ours", ANYTHING.format(sql="select title from sources", database="'localmcp'"))
     write_tool("by_path", ANYTHING.format(sql="select 1", database=repr(str(workspace.database.path))))
     write_tool("theirs", ANYTHING.format(sql="select title from books", database=repr(str(books))))
     bound = Scope(collections=frozenset({"default"}))
-    with use_scope(bound):
-        assert tool_names(workspace) == {"theirs"}
     for name in ("ours", "by_path"):
-        with pytest.raises(UnknownTool):
+        with pytest.raises(AccessDenied, match="every collection"):
             workspace.registry.call(name, {}, bound)
     assert workspace.registry.call("theirs", {}, bound).value["rowCount"] == 3
     assert tool_names(workspace) == {"ours", "by_path", "theirs"}
-
-
-def test_a_file_that_became_a_localmcp_file_meanwhile_is_refused_at_the_call(workspace: Workspace) -> None:
-    write_tool("ours", ANYTHING.format(sql="select title from sources", database="'localmcp'"))
-    tool = workspace.registry.get("ours")
-    with use_scope(Scope(collections=frozenset({"default"}))), pytest.raises(AccessDenied, match="every collection"):
-        tool.call({})
 
 
 def test_a_query_is_read_only_and_idempotent_without_saying_so(workspace: Workspace) -> None:
