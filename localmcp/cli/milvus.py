@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
 import click
 
 from localmcp.cli.ingest import finish_vectors
@@ -51,5 +49,5 @@ def pull(session: Session, collection: str, name: str | None, assume_model: bool
     """
     session.if_stopped = GOES_ON
     with shown_counts(session, f"copying {collection} from Milvus") as show:
-        pulled = session.workspace.milvus_copies.pull(collection, name, assume_model=assume_model, progress=show)
-    session.answer(asdict(pulled), session.show)
+        pulled = session.workspace.milvus_copies.pull(collection, name, assume_model, show)
+    session.answer(pulled, session.show)

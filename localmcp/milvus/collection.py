@@ -247,7 +247,7 @@ class MilvusCollection:
             return {}
         if self.is_ours:
             known = partition == DEFAULT_PARTITION or self.count(partition) > 0
-            first: list[Json] = [] if known else next(self._pages(DEEPEST, ["partition"]), [])
+            first: list[Json] = [] if known else next(self._pages(DEEPEST, ["partition"]), list[Json]())
             names = list(dict.fromkeys([DEFAULT_PARTITION, *(row["partition"] for row in first)]))
         else:
             names = [str(name) for name in self._call("list_partitions")]

@@ -6,8 +6,9 @@ import hashlib
 import json
 import uuid
 from array import array
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Annotated, Any
 
 import apsw
@@ -56,21 +57,6 @@ _LIVE_CHUNKS = f"""
     where sources.collection_id = :collection and sources.trashed_at is null
 """
 """The chunks of a collection that a search by meaning may find, with their vectors of one model."""
-
-
-@dataclass(slots=True)
-class Pulled:
-    """The result of a pull, in documents but for `read`."""
-
-    collection: str
-    read: int = 0
-    """Passages that were read."""
-    added: int = 0
-    updated: int = 0
-    """What they were is in the trash."""
-    unchanged: int = 0
-    skipped: int = 0
-    """In the trash here, where they stay, or without a text."""
 
 
 class MilvusCopies:
@@ -192,17 +178,16 @@ class MilvusCopies:
         """Copy a collection from the Milvus server of the settings into the file: documents that are not here are
         added, those that differ are put right."""
         return self._run(
-            "pull_collection",
-            collection,
-            lambda tell: asdict(self.pull(collection, name, assume_model=assumeModel, progress=tell)),
-        )
+            "pull_collection", collection, lambda tell: self.pull(collection, name, assumeModel, tell)
+        )  # fmt: skip
 
     def pull(
-        self, name: str, collection: str | None = None, *, assume_model: bool = False, progress: Progress | None = None
-    ) -> Pulled:
+        self, name: str, collection: str | None = None, assume_model: bool = False, progress: Progress | None = None
+    ) -> Json:
         """Copy Milvus' collection `name` into the file, by default under the same name.
 
-        What is here already is compared, and put right where it differs; running it again completes what was stopped.
+        What is here already is compared, and put right where it differs (what it was goes into the trash); running it
+        again completes what was stopped. Skipped is what is in the trash here, where it stays, or has no text.
 
         Raises:
             NotFound: Milvus has no such collection.
@@ -225,18 +210,18 @@ class MilvusCopies:
         with self._database.write() as connection:
             target = ensure_collection(connection, collection or name)
             target = claim_collection(connection, target, ensure_model(connection, identity))
-        pulled, total = Pulled(target.name), source.count()
+        counts, read, total = Counter[str](), 0, source.count()
         # Another file's paths may be of another machine, or contact a host when they are looked at.
         is_own = source.about.get("file") == self._database.file_id
         for documents in _documents(source):
             with self._database.write() as connection:
                 for document_id, rows in documents:
-                    outcome = _put(connection, target, document_id, rows, is_own=is_own)
-                    setattr(pulled, outcome, getattr(pulled, outcome) + 1)
-            pulled.read += sum(len(rows) for _, rows in documents)
+                    counts[_put(connection, target, document_id, rows, is_own=is_own)] += 1
+            read += sum(len(rows) for _, rows in documents)
             if progress:
-                progress(pulled.read, max(total, pulled.read))
-        return pulled
+                progress(read, max(total, read))
+        outcomes = {name: counts[name] for name in ("added", "updated", "unchanged", "skipped")}
+        return {"collection": target.name, "read": read, **outcomes}
 
 
 # ---------------------------------------------------------------- passages as rows
@@ -343,7 +328,7 @@ def _documents(collection: MilvusCollection) -> Iterator[list[tuple[str, list[Mi
 def _put(
     connection: apsw.Connection, target: Collection, document_id: str, rows: list[MilvusRow], *, is_own: bool
 ) -> str:
-    """Store a document; return which number of `Pulled` it counts for."""
+    """Store a document; return whether it was added, updated, unchanged or skipped."""
     ordered = sorted(rows, key=lambda row: row.fields.get("position", 0))
     is_document = "origin" in ordered[0].fields
     try:

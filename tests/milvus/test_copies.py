@@ -233,17 +233,17 @@ def test_a_pulled_collection_is_the_documents_it_was_made_of(
     before = sorted(query(workspace, WHOLE))
     with open_at(tmp_path / "b.localmcp", milvus.server.uri) as other:
         pulled = other.milvus_copies.pull("default")
-        assert (pulled.added, pulled.unchanged, pulled.read) == (4, 0, len(live_chunks(workspace)))
+        assert (pulled["added"], pulled["unchanged"], pulled["read"]) == (4, 0, len(live_chunks(workspace)))
         assert sorted(query(other, WHOLE)) == before
         assert other.registry.call("search", {"query": "queen of a hive"}).value["results"][0]["sourceTitle"] == "Bees"
         again = other.milvus_copies.pull("default")
-        assert (again.added, again.updated, again.unchanged) == (0, 0, 4)
+        assert (again["added"], again["updated"], again["unchanged"]) == (0, 0, 4)
         other.library.add_text("# Wax\n\nChanged here.", title="Wax", replace=True)
-        assert other.milvus_copies.pull("default").updated == 1
+        assert other.milvus_copies.pull("default")["updated"] == 1
         assert len([row for row, _ in other.library.trashed() if row.uuid.startswith("trash:")]) == 2
         assert sorted(row[:2] for row in query(other, WHOLE)) == sorted(row[:2] for row in before)
         other.library.remove(["Wax"])
-        assert other.milvus_copies.pull("default").skipped == 1
+        assert other.milvus_copies.pull("default")["skipped"] == 1
 
 
 WHOLE = """
@@ -267,12 +267,12 @@ def test_a_collection_of_another_program_becomes_short_documents(milvus: Milvus,
         with pytest.raises(ModelMismatch, match="does not say which model.*--assume-model"):
             workspace.milvus_copies.pull("theirs")
         pulled = workspace.milvus_copies.pull("theirs", "here", assume_model=True)
-        assert (pulled.added, pulled.skipped) == (2, 1)
+        assert (pulled["added"], pulled["skipped"]) == (2, 1)
         [hit] = workspace.registry.call("search", {"query": "honey bees", "collection": "here", "limit": 1}).value[
             "results"
         ]
         assert (hit["content"], hit["metadata"]["lang"]) == ("Bees make honey.", "en")
-        assert workspace.milvus_copies.pull("theirs", "here", assume_model=True).unchanged == 2
+        assert workspace.milvus_copies.pull("theirs", "here", assume_model=True)["unchanged"] == 2
 
 
 def test_vectors_of_two_models_are_not_mixed_by_a_pull(workspace: Workspace, milvus: Milvus, tmp_path: Path) -> None:
