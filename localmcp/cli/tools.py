@@ -242,7 +242,9 @@ def check_all(workspace: Workspace) -> list[Problem]:
     problems += [problem for provider in workspace.providers for problem in provider.check()]
     owners = {tool.name: tool for tool in workspace.registry.tools()}
     shadowed: list[Problem] = []
-    for name, tool in ((provider.name, tool) for provider in workspace.own_tools.providers for tool in provider.tools()):
+    for name, tool in (
+        (provider.name, tool) for provider in workspace.own_tools.providers for tool in provider.tools()
+    ):
         if owners.get(tool.name) is not tool:
             where = str(tool.here.path) if isinstance(tool, ManifestTool) else name
             message = f"The name '{tool.name}' belongs to another tool, which is called instead."
