@@ -40,9 +40,7 @@ SECURITY_HEADERS = {
 }
 PREFLIGHT = {
     "access-control-allow-methods": "GET, POST, DELETE",
-    "access-control-allow-headers": (
-        "Authorization, Content-Type, Accept, MCP-Protocol-Version, Mcp-Method, Mcp-Name"
-    ),
+    "access-control-allow-headers": ("Authorization, Content-Type, Accept, MCP-Protocol-Version, Mcp-Method, Mcp-Name"),
     "access-control-max-age": "600",
 }
 
