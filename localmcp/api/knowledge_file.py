@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 from localmcp.api.results import Context, Document, Hit, Quickstart, Results, Rule, Source, make_hit, make_source
 from localmcp.errors import LocalMCPError, ModelUnavailable, NotFound
 from localmcp.schemas import Json
-from localmcp.tools import Answer, Scope
+from localmcp.tools import Scope
 from localmcp.workspace import Workspace, open_workspace
 
 if TYPE_CHECKING:
@@ -127,8 +127,10 @@ class KnowledgeFile:
             metadata=dict(metadata) if metadata else None,
             explain=explain,
         )
-        hits = [make_hit(result) for result in answer["results"]]
-        return Results(hits, raw=answer, notices=[*answer.get("notices", []), *_repairs(answer)])
+        repairs: list[Json] = answer.get("repairs", [])
+        notices = [f"'{r['word']}' is in no passage; searched for '{r['replacement']}'." for r in repairs]
+        notices = [*answer.get("notices", []), *notices]
+        return Results([make_hit(result) for result in answer["results"]], raw=answer, notices=notices)
 
     def context(self, hit: Hit | str, window: int = 2) -> Context:
         """Return the passages before and after a hit, `window` (0..50) on each side.
@@ -202,9 +204,13 @@ class KnowledgeFile:
         """
         filled_in = {name: value for name, value in arguments.items() if value is not None}
         answer = self.workspace.registry.call(tool, filled_in, Scope(caller=CALLER))
-        if answer.is_error:
-            raise _error_of(tool, answer)
-        return answer.value or {"content": list(answer.content or ())}
+        if not answer.is_error:
+            return answer.value or {"content": list(answer.content or ())}
+        value = answer.value
+        if value.get("hint"):
+            # Something that the call names does not exist.
+            raise NotFound(str(value.get("message") or value["error"]), hint=str(value["hint"]))
+        raise LocalMCPError(str(value.get("error") or answer.text or f"{tool} failed."))
 
     def close(self) -> None:
         """Close the file; using the object again reopens it."""
@@ -244,16 +250,3 @@ def _id_of(source: Source | Hit | str | None) -> str | None:
     if source is None or isinstance(source, str):
         return source
     return source.source_id if isinstance(source, Hit) else source.id
-
-
-def _repairs(answer: Json) -> list[str]:
-    repairs = cast("list[Json]", answer.get("repairs", []))
-    return [f"'{repair['word']}' is in no passage; searched for '{repair['replacement']}'." for repair in repairs]
-
-
-def _error_of(tool: str, answer: Answer) -> LocalMCPError:
-    """Return the error that an answer reports; with a hint, something named in the call does not exist."""
-    value = answer.value
-    if value.get("hint"):
-        return NotFound(str(value.get("message") or value["error"]), hint=str(value["hint"]))
-    return LocalMCPError(str(value.get("error") or answer.text or f"{tool} failed."))

@@ -15,8 +15,6 @@ from localmcp.humanize import cut_to
 from localmcp.schemas import Json
 from localmcp.visible_text import visible
 
-SHOWN_CHARACTERS = 160
-
 
 def _raw() -> Any:
     return field(repr=False, compare=False, default_factory=dict[str, Any])
@@ -47,7 +45,7 @@ class Hit:
     raw: Json = _raw()
 
     def cells(self) -> dict[str, str]:
-        passage = cut_to(" ".join(self.text.split()), SHOWN_CHARACTERS)
+        passage = cut_to(" ".join(self.text.split()), 160)
         return {"score": f"{self.score:.0f}", "title": self.title, "passage": passage, "place": self.place}
 
 
@@ -159,14 +157,10 @@ class Results(list[Item], Generic[Item]):
         """Return the table that notebooks show."""
         if not self:
             return f"<p>{html.escape(repr(self))}</p>"
-        head = "".join(f"<th>{head}</th>" for head in self[0].cells())
-        rows = "".join(_table_row(result.cells().values()) for result in self)
+        rows = [[f"<th>{head}</th>" for head in self[0].cells()]]
+        rows += [[f"<td>{html.escape(cell)}</td>" for cell in result.cells().values()] for result in self]
         notices = "".join(f"<p>{html.escape(notice)}</p>" for notice in self.notices)
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{notices}"
-
-
-def _table_row(cells: Iterable[str]) -> str:
-    return f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in cells)}</tr>"
+        return "<table>" + "".join(f"<tr>{''.join(row)}</tr>" for row in rows) + f"</table>{notices}"
 
 
 def make_hit(raw: Json) -> Hit:

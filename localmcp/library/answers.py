@@ -118,7 +118,14 @@ def _search_text(result: Json) -> str:
         if not _is_listed(hit):
             documents.setdefault(hit["sourceId"], []).append((number, hit))
     count = counted(len({hit["sourceId"] for hit in hits}), "document")
-    head = f"{count}, {counted(len(hits), 'passage')}{_confidence(result)}"
+    absent = ", ".join(map(repr, result.get("absentWords", ())))
+    if result.get("lowConfidence"):
+        confidence = f" Low confidence: the documents may not hold the answer{absent and f'; none has {absent}'}."
+    elif absent:
+        confidence = f" Confidence: fair; no document has {absent}."
+    else:
+        confidence = " Confidence: good." if result["mode"] == "hybrid" else ""
+    head = f"{count}, {counted(len(hits), 'passage')}.{confidence}"
     blocks = ["\n".join([head + (f" Paths are below {folder}" if folder else ""), *remarks])]
     blocks += [_document_block(passages, folder) for passages in documents.values()]
     lines: dict[str, list[str]] = {}
@@ -142,7 +149,14 @@ def _document_block(passages: Sequence[tuple[int, Json]], folder: str) -> str:
     """Return a document and its passages; one line if nothing of them is quoted, as from the sixth on of a grouped
     search."""
     number, hit = passages[0]
-    line = _document_line(hit, folder)
+    title, path, *extra = _names(hit, hit["sourceTitle"], hit["citation"].get("path", ""), folder)
+    copies = ", ".join(_copies(hit, folder))
+    extra += [
+        hit.get("date", "")[:10],
+        f"in {hit['origin']}" if hit.get("origin") else "",
+        copies and f"also in {copies}",
+    ]
+    line = "# " + " | ".join(filter(None, (title, path, *extra)))
     is_listed = number > GROUPED_EXCERPTS if "morePassages" in hit else len(passages) == 1 and not _shown(hit)
     if is_listed:
         return f"{line} | {_passage_line(number, hit, '')}"
@@ -151,25 +165,6 @@ def _document_block(passages: Sequence[tuple[int, Json]], folder: str) -> str:
         shown = _shown(hit)
         blocks += [_passage_line(number, hit, shown), *([shown] if shown else [])]
     return "\n".join(blocks)
-
-
-def _confidence(result: Json) -> str:
-    absent = ", ".join(map(repr, result.get("absentWords", ())))
-    if result.get("lowConfidence"):
-        return f". Low confidence: the documents may not hold the answer{absent and f'; none has {absent}'}."
-    if absent:
-        return f". Confidence: fair; no document has {absent}."
-    return ". Confidence: good." if result["mode"] == "hybrid" else "."
-
-
-def _document_line(hit: Json, folder: str) -> str:
-    title, path, *extra = _names(hit, hit["sourceTitle"], hit["citation"].get("path", ""), folder)
-    extra.append(hit.get("date", "")[:10])
-    if hit.get("origin"):
-        extra.append(f"in {hit['origin']}")
-    if copies := _copies(hit, folder):
-        extra.append(f"also in {', '.join(copies)}")
-    return "# " + " | ".join(part for part in (title, path, *extra) if part)
 
 
 def _copies(hit: Json, folder: str) -> list[str]:

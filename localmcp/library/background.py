@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 import uuid
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -102,30 +101,23 @@ def stop(database: Database, job_id: str) -> None:
 
 def work_on(connection: apsw.Connection) -> list[Work]:
     """Return what goes on now, the words first."""
-    collections = [collection.id for collection in visible_collections(connection)]
-    return [*_running_jobs(connection), *_leased(connection, collections)]
-
-
-def _running_jobs(connection: apsw.Connection) -> list[Work]:
-    sql = (
-        "select id, kind, done, coalesce(total, 0) from jobs where status = 'running' and heartbeat_at between ? and ?"
-    )
     works: list[Work] = []
-    for job_id, kind, done, total in fetch_all(connection, f"{sql} order by started_at", recent_bounds(SILENT_SECONDS)):
+    sql = """
+        select id, kind, done, coalesce(total, 0) from jobs
+        where status = 'running' and heartbeat_at between ? and ? order by started_at
+    """
+    for job_id, kind, done, total in fetch_all(connection, sql, recent_bounds(SILENT_SECONDS)):
         if kind == REEMBED:
             works.append(Work("model", done, total))
         elif kind == WORDS and vector_queue.is_alive(holder := job_id.partition(":")[2], utc_now()):
             works.append(Work(WORDS, done, total, process=vector_queue.process_of(holder), job_id=job_id))
-    return works
-
-
-def _leased(connection: apsw.Connection, collections: Sequence[int]) -> list[Work]:
-    works: list[Work] = []
+    collections = [collection.id for collection in visible_collections(connection)]
     for name, holder, beat_at in fetch_all(connection, "select name, holder, beat_at from leases order by name desc"):
         if not vector_queue.is_alive(holder, beat_at, SCAN_SECONDS if name == SCANS else vector_queue.LEASE_SECONDS):
             continue
+        process = vector_queue.process_of(holder)
         if name == vector_queue.LEASE and (left := vector_queue.waiting(connection, collections)).passages:
-            works.append(Work("meaning", 0, left.characters, left.passages, vector_queue.process_of(holder)))
+            works.append(Work("meaning", 0, left.characters, left.passages, process))
         elif name == SCANS and (pages := waiting_pages(connection, collections)):
-            works.append(Work("scans", 0, pages, process=vector_queue.process_of(holder)))
+            works.append(Work("scans", 0, pages, process=process))
     return works

@@ -107,7 +107,11 @@ class Library:
         targets = find_targets(paths, options)
         with self._running:
             destination, partition_id = self._open_collection(collection, partition)
-            self._note_absent(run, destination, [path for path, kind in targets.items() if kind is None])
+            for path in (path for path, kind in targets.items() if kind is None):
+                run.report.add_problem(path, why_absent(path))
+                with self._database.write() as connection:
+                    if path not in ledger.entries_below(connection, destination.id, path):
+                        ledger.record(connection, destination.id, None, [Entry(path, "failed", why_absent(path))])
             plans = plan_adding(self._database, destination, partition_id, targets, options, self._settings)
             questions = set_aside(plans)
             self._carry_out(destination, plans, run, remember=remember)
@@ -209,14 +213,6 @@ class Library:
             for plan in plans:
                 if plan.root_is_gone and plan.gone:
                     ledger.unwatch(connection, plan.root.collection_id, plan.root.path)
-
-    def _note_absent(self, run: Progress, collection: Collection, paths: Sequence[str]) -> None:
-        """Report and record paths that do not exist; they do not stop the others."""
-        for path in paths:
-            run.report.add_problem(path, why_absent(path))
-            with self._database.write() as connection:
-                if path not in ledger.entries_below(connection, collection.id, path):
-                    ledger.record(connection, collection.id, None, [Entry(path, "failed", why_absent(path))])
 
     def _finish(self, run: Progress, collections: Sequence[Collection], questions: Sequence[str], wait: bool) -> Report:
         if wait:

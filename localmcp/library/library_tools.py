@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from typing import Annotated, Any, Literal, NotRequired
 
 from typing_extensions import TypedDict
@@ -22,6 +23,8 @@ from localmcp.schemas import camel_case
 from localmcp.storage.database import Database
 from localmcp.tools import Json, Param, current_scope, hidden_change, hidden_tool
 
+VECTOR_SECONDS = 1.0
+"""How long a call that adds files makes vectors before it answers."""
 REMOVED_AT_ONCE = 5
 """Documents that an assistant removes without asking."""
 EMPTYING = "restore_source brings documents back. Only a person deletes them for good: localmcp trash empty"
@@ -205,7 +208,7 @@ class LibraryTools:
             report = self._library.add_paths(
                 [allowed], collection=collection, partition=partition, progress=_teller(job), wait=False
             )
-            return _report_json(report)
+            return self._with_some_vectors(report, collection or self._settings.collection)
 
         return _ingest_result(self.jobs.run("add_path", work, self._wait))
 
@@ -234,7 +237,7 @@ class LibraryTools:
             report = self._library.refresh(
                 collection=collection, confirm_removals=confirmRemovals, progress=_teller(job), wait=False
             )
-            return _report_json(report)
+            return self._with_some_vectors(report, collection)
 
         return _ingest_result(self.jobs.run("refresh", work, self._wait))
 
@@ -368,6 +371,15 @@ class LibraryTools:
         job.cancel()
         return job.status()
 
+    def _with_some_vectors(self, report: Report, collection: str | None) -> Json:
+        """Return the report after making vectors for a moment, enough for a few files; the upkeep makes the others."""
+        missing, end = report.waiting, time.monotonic() + VECTOR_SECONDS
+        if missing:
+            made = self._library.make_vectors(collection=collection, behind=True, pause=lambda: time.monotonic() > end)
+            report.waiting, report.notices = made.waiting, [*report.notices, *made.notices]
+            report.vectors_added = max(missing - made.waiting - report.chunks_added, 0)
+        return _report_json(report)
+
     def _allowed(self, path: str) -> str:
         """Return the path with its links resolved, if the caller may add it."""
         if "\0" in path:
@@ -419,7 +431,7 @@ _COUNTS = (
 
 
 def _report_json(report: Report) -> Json:
-    waits = f"{report.waiting} passages are found by words; their meaning is read in the background."
+    waits = f"{counted(report.waiting, 'passage')} found by words so far; their meaning is read in the background."
     return {
         **{camel_case(name): getattr(report, name) for name in _COUNTS},
         "seconds": round(report.seconds, 3),

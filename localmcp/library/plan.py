@@ -243,7 +243,7 @@ def _compare(plan: Plan, file: File, entry: Entry | None, look: _Look) -> None:
     readable = entry.reason.startswith(CANNOT_BE_READ) and os.access(entry.path, os.R_OK)
     if status == "indexed" and not (look.forced or raised or touched):
         plan.unchanged += 1
-    elif status == "skipped" and not raised and not (look.asked and _has_reader(plan.root, file, look.settings)):
+    elif status == "skipped" and not raised and not (look.asked and _is_readable(plan.root, file, look.settings)):
         plan.skipped += 1
     elif status == "failed" and not (look.asked or raised or readable):
         plan.failed += 1
@@ -251,11 +251,10 @@ def _compare(plan: Plan, file: File, entry: Entry | None, look: _Look) -> None:
         plan.tasks.append(Task(file, plan.root, entry, look.forced or (raised and entry.status == "indexed")))
 
 
-def _has_reader(root: Root, file: File, settings: Settings) -> bool:
+def _is_readable(root: Root, file: File, settings: Settings) -> bool:
     from localmcp.readers.readers import why_skipped  # 60 ms: every reader
 
-    most = settings.max_file_mb * 1_000_000
-    return why_skipped(Path(file.path), archive=root.kind == "file", max_bytes=most) is None
+    return why_skipped(Path(file.path), archive=root.kind == "file", max_bytes=settings.max_file_mb * 1_000_000) is None
 
 
 def _pass(plan: Plan, passed: Passed, entry: Entry | None, look: _Look) -> None:

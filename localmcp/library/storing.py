@@ -43,8 +43,8 @@ STORAGE_FAULTS = (apsw.TooBigError, apsw.ConstraintError, ValueError, TypeError,
 """What storing one odd source can raise without anything being wrong with the file; `UnicodeError` is a ValueError."""
 MOST_PROBLEMS = 5
 """Different problems of a mailbox or an archive that the reason in the ledger names."""
-MOST_COMPARED = 50
-"""Files that are gone with which the text of a new one is compared."""
+MOST_GONE, MOST_COMPARED = 200, 5
+"""Files that are gone among which a new one of another name is looked for, and those whose texts are compared."""
 MOSTLY, PARTLY = 0.7, 0.3
 """Share of words that a file moved and edited has in common with what it was; the latter if it kept its name."""
 EMPTIED = "empty; what was in it before is in the trash"
@@ -221,7 +221,7 @@ class Store:
     def _empty(self, connection: apsw.Connection, task: Task, reading: Reading, pending: Pending) -> Stored:
         """Keep an emptied file as an empty document, what it held in the trash; nothing is left of a mailbox."""
         sql = """
-            select id, title, source_type, format, language from sources
+            select id, chunk_count, title, source_type, format, language from sources
             where id = ? and uri = ? and trashed_at is null
         """
         entry, root = task.entry, task.root
@@ -229,7 +229,9 @@ class Store:
         if not rows:
             return Stored("skipped")
         pending.write(connection)
-        source_id, title, source_type, form, language = rows[0]
+        source_id, chunks, title, source_type, form, language = rows[0]
+        if not chunks:
+            return self._touch(connection, task, reading, source_id, 0)
         keep_version(connection, source_id)
         draft = SourceDraft(
             root.collection_id, root.partition_id, title, source_type, form, task.file.path, reading.sha256 or "",
@@ -238,26 +240,23 @@ class Store:
         return Stored("updated", put_source(connection, draft, {}, None, replaces=source_id, pending=pending))
 
     def _find_edited(self, connection: apsw.Connection, draft: SourceDraft) -> Place:
-        """Return the source of a file that is gone, if the draft has its name or mostly its text."""
+        """Return the source of a file that is gone, if the draft has its name and a part of its text, or most of it."""
         name, suffix = os.path.basename(draft.uri or ""), os.path.splitext(draft.uri or "")[1]
-        alike = [
-            entry for entry in self.gone
-            if entry.source_id not in self._claimed and os.path.splitext(entry.path)[1] == suffix
-            and draft.size < 4 * ((entry.size or 0) + 100) and (entry.size or 0) < 4 * (draft.size + 100)
-        ]  # fmt: skip
-        alike.sort(key=lambda entry: (os.path.basename(entry.path) != name, abs((entry.size or 0) - draft.size)))
+        few = self.gone if len(self.gone) <= MOST_GONE else ()
         words = Counter("".join(chunk.text for chunk in draft.chunks).split())
-        for entry in alike[:MOST_COMPARED]:
-            if entry.source_id is None or not is_at(connection, entry):
-                continue
-            texts: list[str] = fetch_column(
-                connection, "select text from chunks where source_id = ?", (entry.source_id,)
-            )
-            before = Counter("".join(texts).split())
-            common = (words & before).total() / max(words.total(), before.total(), 1)
-            if common >= (PARTLY if os.path.basename(entry.path) == name else MOSTLY):
-                self._claimed.add(entry.source_id)
-                return Place(entry.source_id, "moved", moved_from=entry.path)
+        for entries, least in (
+            ([entry for entry in self.gone if entry.path.endswith(f"{os.sep}{name}")], PARTLY),
+            ([entry for entry in few if os.path.splitext(entry.path)[1] == suffix], MOSTLY),
+        ):
+            for entry in sorted(entries, key=lambda entry: abs((entry.size or 0) - draft.size))[:MOST_COMPARED]:
+                if entry.source_id is None or entry.source_id in self._claimed or not is_at(connection, entry):
+                    continue
+                sql = "select text from chunks where source_id = ?"
+                texts: list[str] = fetch_column(connection, sql, (entry.source_id,))
+                before = Counter("".join(texts).split())
+                if (words & before).total() >= least * max(words.total(), before.total(), 1):
+                    self._claimed.add(entry.source_id)
+                    return Place(entry.source_id, "moved", moved_from=entry.path)
         return Place()
 
     def _finish(self, connection: apsw.Connection, task: Task, file: _File | None, pending: Pending) -> Stored:
@@ -274,10 +273,10 @@ class Store:
             if gone := [number for number, uri in inside if uri not in file.uris]:
                 pending.write(connection)
                 self.run.report.missing += trash_sources(connection, gone)
-        if file.source_id is not None and not whole_failed:
-            now = Entry(
-                path, "indexed", file.reason, file.source_id, reading.sha256, chunks=file.chunks,
-            )  # fmt: skip
+        if reading.unchanged and entry:
+            now = entry
+        elif file.source_id is not None and not whole_failed:
+            now = Entry(path, "indexed", file.reason, file.source_id, reading.sha256, chunks=file.chunks)
         else:
             # If it was stored before, that version stays.
             keeps = entry is not None and entry.holds_source and not reading.empty
@@ -286,7 +285,8 @@ class Store:
             now = Entry(path, "failed" if reading.failed or keeps else "skipped", reason, file.source_id)
             if entry and keeps:
                 now = replace(now, source_id=file.source_id or entry.source_id, chunks=entry.chunks)
-        now = replace(now, size=reading.size, mtime_ns=reading.mtime_ns, pages=file.pages)
+        pages = now.pages if reading.unchanged else file.pages
+        now = replace(now, size=reading.size, mtime_ns=reading.mtime_ns, pages=pages)
         record(connection, collection_id, task.root.id, [now])
         return stored
 

@@ -12,6 +12,7 @@ from jsonschema import Draft202012Validator
 
 from localmcp.config import Settings
 from localmcp.errors import AccessDenied, InvalidInput, NotFound
+from localmcp.library import library_tools
 from localmcp.library.ingest import Library
 from localmcp.library.library_tools import LibraryTools
 from localmcp.models import HashEmbedder, LazyEmbedder
@@ -240,7 +241,13 @@ def test_a_cancelled_job_stops_at_the_next_file(blocked: tuple[Setting, threadin
     assert at.call("cancel_job", jobId=job)["status"] == "cancelled"
 
 
-def test_adding_a_folder_answers_when_its_words_are_in_and_says_what_waits(at: Setting, allowed: Path) -> None:
+def test_adding_a_folder_answers_when_its_words_are_in_and_says_what_waits(
+    at: Setting, allowed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     answer = at.call("add_path", path=str(allowed))
-    assert (answer["status"], answer["indexed"], answer["waiting"]) == ("done", 2, 2)
-    assert answer["notices"] == ["2 passages are found by words; their meaning is read in the background."]
+    assert (answer["status"], answer["indexed"], answer["waiting"]) == ("done", 2, 0)
+    monkeypatch.setattr(library_tools, "VECTOR_SECONDS", -1.0)
+    (allowed / "leeks.md").write_text("# Leeks\n\nEarth them up.\n", encoding="utf-8")
+    answer = at.call("refresh")
+    assert (answer["indexed"], answer["waiting"]) == (1, 1)
+    assert answer["notices"] == ["1 passage found by words so far; their meaning is read in the background."]

@@ -88,6 +88,9 @@ def test_scans_in_a_mail_and_in_an_archive_are_read_and_cited_through_it(tmp_pat
     entry = why(file, folder / "contract.eml")
     assert (entry["status"], entry["reason"]) == ("indexed", "1 scan in it waits for text recognition: 2 pages")
     assert why(file, tmp_path / "scans.zip")["status"] == "skipped"
+    os.utime(folder / "contract.eml")
+    file.workspace.library.refresh(wait=False)
+    assert why(file, folder / "contract.eml")["reason"] == "1 scan in it waits for text recognition: 2 pages"
     assert file.workspace.library.read_scans() == 3
 
     labels = {

@@ -40,7 +40,9 @@ SECURITY_HEADERS = {
 }
 PREFLIGHT = {
     "access-control-allow-methods": "GET, POST, DELETE",
-    "access-control-allow-headers": ("Authorization, Content-Type, Accept, MCP-Protocol-Version, Mcp-Method, Mcp-Name"),
+    "access-control-allow-headers": (
+        "Authorization, Content-Type, Accept, MCP-Protocol-Version, Mcp-Method, Mcp-Name, Mcp-Session-Id"
+    ),
     "access-control-max-age": "600",
 }
 
@@ -93,6 +95,7 @@ class HttpApp:
                 headers.update(SECURITY_HEADERS)
                 if origin := scope["state"].get("origin"):
                     headers["access-control-allow-origin"] = origin
+                    headers["access-control-expose-headers"] = "Mcp-Session-Id"
                     headers["vary"] = "Origin"
                 message = {**message, "headers": headers.raw}
             await send(message)

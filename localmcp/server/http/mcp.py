@@ -53,6 +53,7 @@ STATUS = {
 STREAM = "text/event-stream"
 KEY_SECONDS = 5.0
 """How often an open stream looks whether its key is still active."""
+MOST_STREAMS = 256
 
 
 class McpEndpoints:
@@ -65,6 +66,7 @@ class McpEndpoints:
         self._json = StreamableHTTPSessionManager(self.server, json_response=True, stateless=True)
         self._events = StreamableHTTPSessionManager(self.server, stateless=True)
         self._streams = SseServerTransport(ORIGINAL_PATH)
+        self._open_streams = 0
         self.closing = anyio.Event()
         """Set when the server closes, to end the streams that would stay open."""
 
@@ -190,10 +192,10 @@ class McpEndpoints:
         To the app this looks as if the client had left.
 
         Raises:
-            Refused: 503, the server is closing.
+            Refused: 503, too many are open, or the server is closing.
         """
-        if self.closing.is_set():
-            raise Refused(503, "The server is closing", code=SERVER_ERROR)
+        if self.closing.is_set() or self._open_streams >= MOST_STREAMS:
+            raise Refused(503, "Too many open streams", code=SERVER_ERROR, headers={"retry-after": "10"})
         key: KeyInfo = request.state.key
 
         async def serve(scope: Scope, receive: Receive, send: Send) -> None:
@@ -218,7 +220,11 @@ class McpEndpoints:
                     group.cancel_scope.cancel()
                 return message
 
-            await app(scope, receive_until_end, watched)
+            self._open_streams += 1
+            try:
+                await app(scope, receive_until_end, watched)
+            finally:
+                self._open_streams -= 1
             if is_open:
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
 
