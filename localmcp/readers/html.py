@@ -135,24 +135,17 @@ def _mark_navigation(tree: "LexborHTMLParser") -> None:
 
 def _in_boilerplate(node: "LexborNode") -> bool:
     """Return whether an element is boilerplate around the text; the header of an article, or with the h1, is not."""
-    current: LexborNode | None = node
-    while current is not None:
-        if current.tag == "nav" or current.attributes.get("role") in ("navigation", "banner", "contentinfo", "search"):
+    around = [node]
+    while (parent := around[-1].parent) is not None:
+        around.append(parent)
+    for depth, element in enumerate(around):
+        role = element.attributes.get("role")
+        if element.tag == "nav" or role in ("navigation", "banner", "contentinfo", "search"):
             return True
-        if current.tag in ("header", "footer"):
-            return not _holds_text(current)
-        current = current.parent
-    return False
-
-
-def _holds_text(node: "LexborNode") -> bool:
-    if node.tag == "header" and node.css_first("h1"):
-        return True
-    parent = node.parent
-    while parent is not None:
-        if parent.tag in ("article", "main", "blockquote"):
-            return True
-        parent = parent.parent
+        if element.tag in ("header", "footer"):
+            holds_title = element.tag == "header" and element.css_first("h1") is not None
+            in_text = any(outer.tag in ("article", "main", "blockquote") for outer in around[depth + 1 :])
+            return not (holds_title or in_text)
     return False
 
 

@@ -183,7 +183,7 @@ def _word_blocks(parent: Element, word: _Word) -> Iterator[str]:
 
 
 def _word_paragraph(paragraph: Element, word: _Word) -> Iterator[str]:
-    own = next((_values(part) for part in paragraph if local(part) == "pPr"), {})
+    own = next((_values(part) for part in paragraph if local(part) == "pPr"), dict[str, str]())
     values = word.style(own.get("pStyle", "")) | own
     text = _word_text(paragraph)
     if text and not values.get("name", "").lower().startswith("toc "):

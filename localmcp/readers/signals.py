@@ -22,8 +22,6 @@ _HIDDEN = (
     ("hidden: soft hyphens", re.compile(rf"(?:\u00ad[^\u00ad]{{0,40}}){{{MANY_SOFT_HYPHENS}}}")),
     ("hidden: control characters", re.compile("[\x00-\x08\x0e-\x1f\x7f\x80-\x84\x86-\x9f\ufff9-\ufffb]")),
 )
-_INFO_MARK = re.compile(r"(?m)^\x1f$|(?<=\ufffd)\x08(?=[\[\]])|\x7f(?=\d)")
-"""What an Info manual has before each node, around the kind of a menu, and in its table of nodes. NUL is U+FFFD."""
 _PLAIN = re.compile("[\t-\r -~]*")
 
 _INSTRUCTIONS, _ROLE = "imitates instructions", "imitates a role or tool call"
@@ -86,8 +84,7 @@ def signals(*texts: str) -> list[str]:
     for text in texts:
         text = text[:_LOOKED_AT]
         if not _PLAIN.fullmatch(text):
-            shown = _INFO_MARK.sub("", text) if "\x1f" in text or "\x7f" in text or "\x08" in text else text
-            found |= dict.fromkeys(name for name, pattern in _HIDDEN if pattern.search(shown))
+            found |= dict.fromkeys(name for name, pattern in _HIDDEN if pattern.search(text))
         lowered = text.lower()
         for name, anchors, form in _POSING:
             # A loop, not any(): this runs 40 times for every hit of every search.

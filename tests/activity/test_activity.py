@@ -204,18 +204,6 @@ def test_a_secret_at_the_place_where_arguments_are_cut_is_masked(workspace: Work
     assert key[:12] not in text
 
 
-def test_what_cannot_be_json_is_kept_as_words(workspace: Workspace) -> None:
-    deep: list[Any] = []
-    for _ in range(5000):
-        deep = [deep]
-    workspace.activity.note_call(
-        record(arguments={"odd": {1, 2}, "path": Path("a"), "deep": deep, "nan": float("nan")})
-    )
-    [entry] = workspace.activity.logs().entries
-    assert entry.arguments is not None
-    assert (entry.arguments["odd"], entry.arguments["path"], entry.arguments["nan"]) == ("{1, 2}", "a", "nan")
-
-
 def test_arguments_are_not_kept_when_the_setting_says_so(tmp_path: Path) -> None:
     with localmcp.open(tmp_path / "a.localmcp", model="hash", log_arguments=False) as workspace:
         workspace.database.ensure_writable()
@@ -394,13 +382,6 @@ def test_calls_that_succeeded_of_late_are_the_uses_of_a_tool(workspace: Workspac
     assert Activity(Database(tmp_path / "none.localmcp"), Settings()).uses("search") == 0
 
 
-def test_percentiles_are_nearest_ranks(workspace: Workspace) -> None:
-    for number in range(1, 101):
-        workspace.activity.note_call(record(seconds=number / 1000))
-    [search] = workspace.activity.stats().tools
-    assert (search.median_seconds, search.p95_seconds) == (0.050, 0.095)
-
-
 def test_a_caller_without_admin_sees_only_its_own_calls(used: Workspace) -> None:
     with use_scope(Scope(caller="key-b", rights=frozenset({"read"}))):
         assert logged(used) == [("get_stats", "key-b", True)]
@@ -467,14 +448,6 @@ def test_what_is_typed_is_logged_as_cli(used: Workspace, cli: Any) -> None:
     assert cli("call", "greetUser", '{"name": "Anna"}')[0] == 0
     entry = used.activity.logs().entries[0]
     assert (entry.tool, entry.caller, entry.arguments) == ("greetUser", "cli", {"name": "Anna"})
-
-
-def test_log_prints_a_line_a_call_the_latest_last(cli: Any) -> None:
-    code, out, _ = cli("log", "--limit", "3")
-    head, *lines = out.splitlines()
-    assert (code, len(lines), "tool" in head) == (0, 3, True)
-    assert "InvalidInput" in lines[0] and "bad" in lines[0]
-    assert "get_stats" in lines[2] and "cli" in lines[2]
 
 
 def test_log_chooses_and_prints_json(cli: Any) -> None:

@@ -303,15 +303,6 @@ def test_many_threads_verify_at_once_and_every_use_is_counted(database: Database
 # ---------------------------------------------------------------- finding and listing
 
 
-def test_a_collections_list_holds_the_keys_that_open_it(notes: Database, keys: ApiKeys) -> None:
-    keys.create(name="all")
-    keys.create(name="one", collections=["notes"])
-    keys.create(name="other", collections=["work"])
-    assert [each.name for each in keys.list("notes")] == ["one", "all"]
-    with pytest.raises(NotFound):
-        keys.list("none")
-
-
 def test_a_key_is_found_by_id_beginning_whole_or_name(keys: ApiKeys) -> None:
     made, _ = keys.create(name="editor"), keys.create(name="twin")
     keys.create(name="twin")

@@ -33,21 +33,6 @@ def make_book(chapter, times):
     return make_zip({"META-INF/container.xml": CONTAINER, "b.opf": package, "a.xhtml": chapter})
 
 
-def make_workbook(sheets, rows):
-    listed = "".join(f'<sheet name="s{number}" r:id="r{number}"/>' for number in range(sheets))
-    related = "".join(
-        f'<Relationship Id="r{number}" Type="{RELATIONS}/worksheet" Target="worksheets/a.xml"/>'
-        for number in range(sheets)
-    )
-    return make_zip(
-        {
-            "xl/workbook.xml": f'<workbook xmlns:r="{RELATIONS}"><sheets>{listed}</sheets></workbook>',
-            "xl/_rels/workbook.xml.rels": f"<Relationships>{related}</Relationships>",
-            "xl/worksheets/a.xml": f"<worksheet><sheetData>{rows}</sheetData></worksheet>",
-        }
-    )
-
-
 def make_nested_forms(levels=10, times=10):
     """Each form draws the next one ten times; the last one writes a word."""
     objects = [
@@ -65,10 +50,6 @@ def make_nested_forms(levels=10, times=10):
         objects.append(f"<< {head} >>\nstream\n{content}\nendstream")
     body = "".join(f"{number} 0 obj\n{content}\nendobj\n" for number, content in enumerate(objects, 1))
     return f"%PDF-1.7\n{body}trailer << /Root 1 0 R /Size {len(objects) + 1} >>\n%%EOF\n".encode()
-
-
-def cells(reference):
-    return f'<c r="{reference}"><v>1</v></c>'
 
 
 BOMBS = {

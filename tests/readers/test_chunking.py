@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 import localmcp
-from localmcp.errors import InvalidInput
 from localmcp.readers.chunking import MOST_CHARACTERS, Chunk, split
 from localmcp.readers.document import Document
 from localmcp.readers.outline import Markup
@@ -116,10 +115,6 @@ def test_chunks_are_about_as_long_as_the_target():
     assert 150 <= sum(sizes) / len(sizes) <= 220
 
 
-def test_blank_text_gives_no_chunk():
-    assert split_checked(" \r\n\t ") == []
-
-
 def test_heading_path_is_the_one_in_force_without_markup():
     body = "word " * 180
     text = (
@@ -179,32 +174,6 @@ def test_words_that_say_what_follows_stay_with_it(markup: Markup, sentences: int
     assert "valve number 0 " in introduced
 
 
-@pytest.mark.parametrize("sentences", range(8, 24))
-def test_a_caption_stays_with_its_table(sentences: int) -> None:
-    prose = "The pump of the well is looked after by the two of us. " * sentences
-    rows = "".join(f"| valve {number} | a quarter |\n" for number in range(20))
-    chunks = split_checked(f"{prose}\n\nTable 3. Turns of a valve\n\n| Valve | Turn |\n| --- | --- |\n{rows}\n{prose}")
-    [captioned] = [chunk.text for chunk in chunks if "Table 3" in chunk.text]
-    assert "valve 0 " in captioned
-
-
-def test_a_heading_above_such_words_goes_with_them() -> None:
-    prose = "The pump of the well is looked after by the two of us. " * 14
-    listing = "".join(f"    turn valve {number}\n" for number in range(60))
-    text = f"Pump\n====\n\n{prose}\n\nWhen it rattles\n~~~~~~~~~~~~~~~\n\nType::\n\n{listing}"
-    [introduced] = [chunk.text for chunk in split_checked(text, markup="plain") if "Type::" in chunk.text]
-    assert introduced.startswith("When it rattles") and "valve 0" in introduced
-
-
-@pytest.mark.parametrize("lines", range(32, 64, 4))
-def test_the_end_of_code_above_such_words_is_no_heading(lines: int) -> None:
-    code = "".join(f"pressure_{number} = {number}\n" for number in range(lines))
-    listing = "".join(f"- turn valve number {number}\n" for number in range(60))
-    chunks = split_checked(f"# Pump\n\n```\n{code}\nlast = 1\n```\n\nThen do this:\n\n{listing}", markup="markdown")
-    [introduced] = [chunk.text for chunk in chunks if "do this:" in chunk.text]
-    assert not introduced.startswith("last = 1")
-
-
 def test_fenced_code_is_cut_between_lines() -> None:
     lines = [
         f"localmcp restore saved{number}.localmcp   # in one transaction; the old file is kept" for number in range(60)
@@ -247,11 +216,6 @@ def test_mostly_fenced_chunks_are_code_and_the_others_prose():
     assert [(chunk.headings, chunk.kind) for chunk in chunks] == [(("Prose",), "prose"), (("Code",), "code")]
 
 
-def test_blank_lines_above_code_belong_to_its_first_chunk():
-    chunks = split_checked("\n\n" + "value = 1\n" * 100, "code")
-    assert chunks[0].text.startswith("\n\nvalue")
-
-
 def test_lines_and_pages_are_those_of_visible_text():
     chunks = split_checked("\r\n\r\none\r\ntwo\r\n\r\n", "plain", page_starts=[0, 7])
     assert [(c.first_line, c.last_line, c.first_page, c.last_page) for c in chunks] == [(3, 4, 1, 2)]
@@ -291,11 +255,6 @@ def test_a_huge_prefix_is_shortened_and_the_innermost_heading_stays():
 )
 def test_odd_large_documents_are_cut_like_any_other(text: str, markup: Markup):
     assert len(split_checked(text, markup)) >= 2
-
-
-def test_a_target_that_is_not_positive_is_refused():
-    with pytest.raises(InvalidInput, match="0"):
-        split_checked("text", target=0)
 
 
 def test_addresses_and_the_date_of_a_mail_are_not_embedded_and_stay_in_its_text() -> None:

@@ -1,6 +1,5 @@
 """What else people keep: slides and sheets of LibreOffice, saved pages, talk, notes, archives."""
 
-import gzip
 import io
 import json
 import plistlib
@@ -8,7 +7,7 @@ import tarfile
 import zipfile
 
 import pytest
-from made_files import make_odp, make_ods, make_odt, make_pdf, make_zip
+from made_files import make_odp, make_ods, make_odt, make_pdf
 
 from localmcp.errors import UnreadableDocument
 from localmcp.readers.readers import read_bytes, read_documents
@@ -110,13 +109,6 @@ def test_org_and_tex_become_markdown_line_by_line():
     assert document.text.split("\n")[3] == "## Sizes" and document.title == "Pumps"
 
 
-@pytest.mark.parametrize("name", ["app.log.1", "app.log.2.gz", "syslog.3", "app.log-20240503"])
-def test_rotated_logs_are_text(name):
-    data = b"May  3 10:00:00 host app: the pump stopped\n"
-    document = read_bytes(gzip.compress(data) if name.endswith(".gz") else data, name)
-    assert (document.format, document.text) == ("text", data.decode())
-
-
 def make_archive(name):
     files = {
         "notes/a.md": b"# Note\n\nwords",
@@ -183,17 +175,7 @@ def test_what_holds_nothing_says_so(name, data):
         read_bytes(data, name)
 
 
-def test_a_caption_in_a_paragraph_of_libreoffice_takes_none_of_its_words():
-    body = "<p>Before <frame><text-box><p>Figure 1</p></text-box></frame>and behind.</p>"
-    assert read_bytes(make_zip({"content.xml": f"<doc>{body}</doc>"}), "a.odt").text == "Before and behind.\n\nFigure 1"
-
-
 def test_a_title_of_a_pdf_that_is_no_unicode_and_a_day_that_no_calendar_has_are_left_out():
     info = "/Title <FEFF0041D8000042> /CreationDate (D:20240230120000)"
     document = read_bytes(make_pdf([["Hello"]], info=info), "a.pdf")
     assert (document.title, document.text, document.date) == ("AB", "Hello", "")
-
-
-def test_signs_of_web_subtitles_are_written_as_entities():
-    caption = b"WEBVTT\n\n00:00:01.000 --> 00:00:02.000\n&gt;&gt; AT&amp;T <b>here</b>\n"
-    assert read_bytes(caption, "a.vtt").text == "[0:00:01] >> AT&T here"

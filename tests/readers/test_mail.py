@@ -164,12 +164,6 @@ def test_lines_that_may_introduce_a_quote_cost_no_more_than_others():
     assert time.process_time() - begin < 2
 
 
-def test_a_mail_whose_parts_have_no_boundary_is_read_as_one_text():
-    head = "From: ada@example.org\nSubject: Gate\nMIME-Version: 1.0\nContent-Type: multipart/mixed\n\n"
-    [mail] = documents((head + "--b\nContent-Type: text/plain\n\nThe gate code is 4711.\n--b--\n").encode())
-    assert "The gate code is 4711." in mail.text
-
-
 def in_mailbox(*mails):
     return b"".join(b"From a@x Fri May  3 10:00:00 2024\n" + mail + b"\n" for mail in mails)
 

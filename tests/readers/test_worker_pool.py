@@ -8,7 +8,6 @@ import sys
 import textwrap
 import time
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import psutil
@@ -81,10 +80,6 @@ def burn(seconds):
         sum(range(1000))
 
 
-def scaled(factor, item):
-    yield item * factor
-
-
 def run(items, *, workers=2, limits=STRICT):
     """Values and failures of each item, by item."""
     results = {item: [] for item in items}
@@ -102,18 +97,6 @@ def run(items, *, workers=2, limits=STRICT):
 def test_every_item_is_answered_and_ends_once():
     orders = [f"double {number}" for number in range(50)]
     assert run(orders) == {order: [number * 2, "end"] for number, order in enumerate(orders)}
-
-
-def test_no_items_start_no_process():
-    before = psutil.Process().children()
-    with WorkerPool(handle) as pool:
-        assert list(pool.run([])) == []
-        assert psutil.Process().children() == before
-
-
-def test_what_is_the_same_for_all_items_travels_with_the_function():
-    with WorkerPool(partial(scaled, 3), workers=1) as pool:
-        assert [answer.value for answer in pool.run([1, 2]) if not answer.finished] == [3, 6]
 
 
 def test_items_are_taken_only_a_few_ahead_and_in_the_thread_of_the_caller():
