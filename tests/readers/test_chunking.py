@@ -262,3 +262,12 @@ def test_addresses_and_the_date_of_a_mail_are_not_embedded_and_stay_in_its_text(
     (chunk,) = split_checked(f"{header}\nWrite to <shop@mail.example>.", "plain", "Boots")
     assert "lola@mail.example" in chunk.text
     assert chunk.embedded_text("Boots") == "Boots\nFrom: Lola Campos\nTo: Nuria\n\nWrite to <shop@mail.example>."
+
+
+@pytest.mark.parametrize("sentences", range(8, 24, 3))
+def test_a_caption_stays_with_its_table(sentences: int) -> None:
+    prose = "The pump of the well is looked after by the two of us. " * sentences
+    rows = "".join(f"| valve {number} | a quarter |\n" for number in range(20))
+    chunks = split_checked(f"{prose}\n\nTable 3. Turns of a valve\n\n| Valve | Turn |\n| --- | --- |\n{rows}\n{prose}")
+    [captioned] = [chunk.text for chunk in chunks if "Table 3" in chunk.text]
+    assert "valve 0 " in captioned
