@@ -295,7 +295,10 @@ class MilvusCollection:
     def _score(self, field: str, hit: Any) -> float:
         # Segments with and without an index differ in the seventh digit for equal vectors.
         distance = round(float(hit["distance"]), 6)
-        return 1.0 / (1.0 + max(distance, 0.0)) if field == self._vector and self._is_distance else distance
+        if field != self._vector:
+            # Milvus Lite gives BM25 as a distance, below zero.
+            return abs(distance)
+        return 1.0 / (1.0 + max(distance, 0.0)) if self._is_distance else distance
 
     def _condition_column(self) -> str | None:
         """Return the JSON field in which conditions can be looked for; None where only Python can tell."""

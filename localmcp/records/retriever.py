@@ -26,8 +26,9 @@ from localmcp.tools import Json, Param, current_scope, integer_or_string, tool, 
 
 MOST_RESULTS, MOST_TEXTS = 100, 100
 MODEL_WAIT_SECONDS = 30.0
-WEIGHT = 0.7
-"""Of meaning in hybrid search on Milvus (S3-4)."""
+WEIGHT = 0.8
+"""Of meaning in hybrid search on Milvus, whose words say less (nDCG@10 with .7, .8, 1, and of the same file searched
+here: code .838, .853, .867, .869; Cranfield .563, .559, .510, .570)."""
 NO_COLLECTION_NAME = "collection_name field is required and must be a string"
 NO_TEXTS = "texts field must be an array of strings"
 

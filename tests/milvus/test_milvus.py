@@ -119,7 +119,7 @@ def test_milvus_finds_words_itself_and_says_both_scores(milvus: Milvus) -> None:
         return
     by_id = {hit.id: hit for hit in hits}
     assert by_id[0].cosine == pytest.approx(1) and by_id[0].bm25 is None
-    assert by_id[3].bm25 is not None and {2, 3} <= by_id.keys()
+    assert by_id[3].bm25 > by_id[2].bm25 > 0
     [both] = collection.search(["honey"], vectors[:1], 1, by_words=True)
     assert both[0].cosine is not None and both[0].bm25 is not None
 
