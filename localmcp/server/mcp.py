@@ -78,6 +78,7 @@ _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _CURSOR = re.compile(r"([0-9]{1,6}):([0-9]{1,12})")
 
 Context = ServerRequestContext[Any]
+Paging = types.PaginatedRequestParams | None
 Result = TypeVar("Result")
 
 
@@ -127,7 +128,7 @@ class ToolServer(Server[Any]):
     async def _greet(self, ctx: Context, call_next: CallNext) -> HandlerResult:
         """Note who can be told of changes, and add the instructions to the first reply."""
         self._loop = asyncio.get_running_loop()
-        if ctx.session.can_send_request and not _is_modern(ctx):
+        if ctx.request is None and ctx.session.can_send_request and not _is_modern(ctx):
             self._session = ctx.session
         result = await call_next(ctx)
         if ctx.method not in ("initialize", "server/discover") or self.instructions is not None:
@@ -154,7 +155,7 @@ class ToolServer(Server[Any]):
 
     # ------------------------------------------------------------ tools
 
-    async def _on_list_tools(self, ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+    async def _on_list_tools(self, ctx: Context, params: Paging) -> types.ListToolsResult:
         tools = await self._answer("tools/list", lambda: self._open_workspace().registry.visible())
         return types.ListToolsResult(tools=[entry for tool in tools if (entry := describe_tool(tool)) is not None])
 
@@ -190,7 +191,10 @@ class ToolServer(Server[Any]):
         except UnknownTool as error:
             # A tool may raise it too (execute_tool does): only a name that is nobody's is an error of the protocol.
             if self._find(name) is None:
-                raise self._unknown_tool(name, error.hint) from error
+                # Models are shown the message alone.
+                more = f". {error.hint}" if error.hint and self._scope().lean else ""
+                data = {"hint": error.hint} if error.hint else None
+                raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {quoted(name)}{more}", data) from error
             message = message_of(error)
         except MissingCapability as error:
             if _is_modern(ctx):
@@ -204,12 +208,6 @@ class ToolServer(Server[Any]):
             message = log_incident(name)
         return types.CallToolResult.model_validate(failed_result(message))
 
-    def _unknown_tool(self, name: str, hint: str | None) -> MCPError:
-        # Models are shown the message alone.
-        more = f". {hint}" if hint and self._scope().lean else ""
-        data = {"hint": hint} if hint else None
-        return MCPError(code=types.INVALID_PARAMS, message=f"Unknown tool: {quoted(name)}{more}", data=data)
-
     def _find(self, name: str) -> Tool | None:
         with use_scope(self._scope()):
             return self._open_workspace().registry.find(name)
@@ -220,23 +218,17 @@ class ToolServer(Server[Any]):
 
     # ------------------------------------------------------------ resources and prompts
 
-    async def _on_list_resources(
-        self, ctx: Context, params: types.PaginatedRequestParams | None
-    ) -> types.ListResourcesResult:
+    async def _on_list_resources(self, ctx: Context, params: Paging) -> types.ListResourcesResult:
         items, cursor = await self._answer("resources/list", lambda: self._page("resources", params))
         return types.ListResourcesResult(resources=[types.Resource(**item) for item in items], next_cursor=cursor)
 
-    async def _on_list_templates(
-        self, ctx: Context, params: types.PaginatedRequestParams | None
-    ) -> types.ListResourceTemplatesResult:
+    async def _on_list_templates(self, ctx: Context, params: Paging) -> types.ListResourceTemplatesResult:
         items = await self._answer(
             "resources/templates/list", lambda: [item for offer in self._offers() for item in offer.templates()]
         )
         return types.ListResourceTemplatesResult(resource_templates=[types.ResourceTemplate(**item) for item in items])
 
-    async def _on_list_prompts(
-        self, ctx: Context, params: types.PaginatedRequestParams | None
-    ) -> types.ListPromptsResult:
+    async def _on_list_prompts(self, ctx: Context, params: Paging) -> types.ListPromptsResult:
         items, cursor = await self._answer("prompts/list", lambda: self._page("prompts", params))
         return types.ListPromptsResult(prompts=[types.Prompt(**item) for item in items], next_cursor=cursor)
 
@@ -287,7 +279,7 @@ class ToolServer(Server[Any]):
     def _first(self, ask: Callable[[Offer], Result | None]) -> Result | None:
         return next((answer for offer in self._offers() if (answer := ask(offer)) is not None), None)
 
-    def _page(self, kind: str, params: types.PaginatedRequestParams | None) -> tuple[list[Json], str | None]:
+    def _page(self, kind: str, params: Paging) -> tuple[list[Json], str | None]:
         """Return a page: the offers from the cursor on, up to one that has more; a cursor is `OFFER:OFFSET`."""
         cursor = params.cursor if params else None
         place = _CURSOR.fullmatch("0:0" if cursor is None else cursor)

@@ -86,6 +86,8 @@ ARGUMENTS: dict[str, list[dict[str, Any]]] = {
     ],
     "list_sources": [{}, {"collection": "vault"}, {"collection": "vaults"}, {"limit": 500, "offset": 1}],
     "get_stats": [{}],
+    "list_tables": [{}, {"words": SECRET}, {"document": "Wages"}, {"document": "<vault_source>"}],
+    "query_table": [{"sql": 'select * from "Wages"'}, {"sql": "select 1"}],
     "add_document": [
         {"title": "The Zeppelin Report", "text": "Other words.", "collection": "vault"},
         {"title": "The Zeppelin Report", "text": "Other words.", "collection": "open"},

@@ -66,8 +66,7 @@ class HttpApp:
             Route(HEALTH, tools.health, methods=["GET"]),
             Route("/api/mcp/keys/generate", management.generate, methods=["POST"]),
             Route("/api/mcp/keys/list", management.list_keys, methods=["GET"]),
-            Route("/api/mcp/keys/revoke", management.revoke, methods=["POST"]),
-            Route("/api/mcp/keys/revoke", management.delete, methods=["DELETE"]),
+            Route("/api/mcp/keys/revoke", management.end_key, methods=["POST", "DELETE"]),
             Route("/api/mcp/logs", management.logs, methods=["GET"]),
         ]
         self._router = Router(routes, redirect_slashes=False, lifespan=self._mcp.lifespan)

@@ -230,19 +230,20 @@ class ManagementEndpoints:
         keys = await self._manage(lambda workspace: workspace.api_keys.list(rag), RAG_UNKNOWN)
         return json_reply({"success": True, "keys": [key.as_json() for key in keys]})
 
-    async def revoke(self, request: Request) -> Response:
-        """POST `keys/revoke` {keyId}: the key opens nothing any more, and stays listed."""
-        key_id = await _key_id(request)
-        await self._manage(lambda workspace: workspace.api_keys.revoke(key_id), KEY_UNKNOWN)
-        say("API key revoked", id=key_id, by=request_scope.get().caller)
-        return json_reply({"success": True, "message": "API key revoked successfully"})
+    async def end_key(self, request: Request) -> Response:
+        """POST `keys/revoke` {keyId}: the key opens nothing any more, and stays listed; DELETE: it is gone."""
+        key_id: Any = request.query_params.get("keyId")
+        if key_id is None and (body := await request.body()):
+            key_id = parse_object(body).get("keyId")
+        key_id, gone = _needed(key_id, "Key ID is required"), request.method == "DELETE"
 
-    async def delete(self, request: Request) -> Response:
-        """DELETE `keys/revoke` {keyId}, or `?keyId=`: the key is gone."""
-        key_id = await _key_id(request)
-        await self._manage(lambda workspace: workspace.api_keys.delete(key_id), KEY_UNKNOWN)
-        say("API key deleted", id=key_id, by=request_scope.get().caller)
-        return json_reply({"success": True, "message": "API key deleted successfully"})
+        def end(workspace: Workspace) -> object:
+            return workspace.api_keys.delete(key_id) if gone else workspace.api_keys.revoke(key_id)
+
+        await self._manage(end, KEY_UNKNOWN)
+        said = "API key deleted" if gone else "API key revoked"
+        say(said, id=key_id, by=request_scope.get().caller)
+        return json_reply({"success": True, "message": f"{said} successfully"})
 
     async def logs(self, request: Request) -> Response:
         """GET `logs?ragId=&limit=50&offset=0`: the calls in one collection, the newest first."""
@@ -270,13 +271,6 @@ def _needed(value: Any, message: str) -> str:
     if not isinstance(value, str) or not value.strip():
         raise Refused(400, message)
     return value
-
-
-async def _key_id(request: Request) -> str:
-    key_id: Any = request.query_params.get("keyId")
-    if key_id is None and (body := await request.body()):
-        key_id = parse_object(body).get("keyId")
-    return _needed(key_id, "Key ID is required")
 
 
 def _whole(request: Request, field: str, default: int, least: int) -> int:
