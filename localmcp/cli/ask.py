@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
-from typing import Any, cast
 
 import click
 
@@ -36,23 +34,14 @@ def ask(session: Session, query: tuple[str, ...], limit: int | None, max_distanc
     return 1 if response["status"] == "error" else 0
 
 
-def _print_data(data: Any) -> None:
-    """Text as it is; an answer by fields where a person looks, as JSON elsewhere."""
-    if isinstance(data, str):
-        render.write(data)
-    elif sys.stdout.isatty() and isinstance(data, dict):
-        render.echo(render.render(cast("Json", data)))
-    else:
-        render.write(json.dumps(data, ensure_ascii=False, indent=2, default=str))
-
-
 def print_response(session: Session, response: Json) -> None:
     """The tool's answer on stdout; what was called, or why nothing was, on stderr."""
     sure = f"{response['certainty']:.0%} sure, {response['router']}"
     if "tool_result" in response:
-        call = f"{response['tool_result']['tool']} {json.dumps(response['arguments'], ensure_ascii=False)}"
-        session.remark(f"{call}  ({sure})")
-        _print_data(response["tool_result"]["data"])
+        result = response["tool_result"]
+        session.remark(f"{result['tool']} {json.dumps(response['arguments'], ensure_ascii=False)}  ({sure})")
+        data = result["data"]
+        render.write(data if isinstance(data, str) else json.dumps(data, ensure_ascii=False, indent=2, default=str))
     if "message" in response:
         session.warn(response["message"])
     if "proposed" in response:
@@ -60,5 +49,4 @@ def print_response(session: Session, response: Json) -> None:
         arguments = json.dumps(proposed["arguments"], ensure_ascii=False)
         render.write(command_line("localmcp", "call", proposed["tool"], arguments))
     elif response["status"] == "no_tool_call":
-        nearest = ", ".join(candidate["tool"] for candidate in response["candidates"])
-        session.remark(f"Nearest: {nearest}")
+        session.remark(f"Nearest: {', '.join(candidate['tool'] for candidate in response['candidates'])}")

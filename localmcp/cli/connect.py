@@ -12,7 +12,6 @@ from localmcp.connect.entry import Launch, block_for, make_launch
 from localmcp.connect.targets import FILE, find_targets, is_present, present_clients, read_present_clients
 from localmcp.hub.adoption import take_over
 from localmcp.hub.client_configuration import ClientFile, client_names
-from localmcp.schemas import Json
 
 RESTART = {
     "claude-desktop": "Quit Claude Desktop completely (not only its window) and start it again.",
@@ -82,29 +81,15 @@ def connect_client(session: Session, client: str, name: str, launch: Launch, dry
         session.remark("Starting the server once, as the client will …")
     tools = ask_for_tools(name, launch.entry) if start else None
     files = write_changes(changes, dry_run=dry_run)
-    answer = {
-        "client": targets[0].client,
-        "name": name,
-        "dryRun": dry_run,
-        "entry": launch.entry,
-        "files": files,
-        "tools": tools,
-        "carried": list(launch.carried),
-        "withheld": list(launch.withheld),
-    }
-    session.answer(answer, lambda value: _print_connected(session, value, targets, absence))
-
-
-def _print_connected(session: Session, report: Json, targets: list[ClientFile], absence: str) -> None:
-    session.show(report)
-    if report["withheld"]:
-        names = ", ".join(report["withheld"])
-        session.warn(f"Not written, because secret: {names}. Keep them by: localmcp config set")
+    about = {"client": targets[0].client, "name": name, "dryRun": dry_run, "entry": launch.entry, "files": files}
+    carried = {"carried": list(launch.carried), "withheld": list(launch.withheld)}
+    session.answer({**about, "tools": tools, **carried}, session.show)
+    if launch.withheld:
+        session.warn(f"Not written, because secret: {', '.join(launch.withheld)}. Keep them by: localmcp config set")
     if absence:
         session.warn(absence)
-    if any(file["action"] in ("added", "updated") for file in report["files"]) and not report["dryRun"]:
-        restart = RESTART.get(targets[0].client, "Restart the program that reads this file.")
-        session.note(f"Next: {restart}")
+    if any(file["action"] in ("added", "updated") for file in files) and not dry_run:
+        session.note(f"Next: {RESTART.get(targets[0].client, 'Restart the program that reads this file.')}")
 
 
 def _absence(targets: list[ClientFile]) -> str:

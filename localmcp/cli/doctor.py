@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -37,7 +36,9 @@ def doctor(session: Session, fix: bool) -> int:
     Each problem names the command that fixes it. --fix makes indexes again from the documents, and deletes what belongs
     to nothing; the documents themselves are never touched. Ends with exit code 1 when something does not work.
     """
-    repaired = _repair(session) if fix else None
+    repaired = None
+    if fix and is_filled(session.settings.database):
+        repaired = repair(session.workspace.database, session.remark)
     checks = _look(session)
     wrong = sum(check.status == "fail" for check in checks)
     result: Json = {
@@ -50,12 +51,6 @@ def doctor(session: Session, fix: bool) -> int:
         result["repaired"] = asdict(repaired)
     session.answer(result, lambda _: _show(session, checks, repaired))
     return int(wrong > 0)
-
-
-def _repair(session: Session) -> Repaired | None:
-    if not is_filled(session.settings.database):
-        return None
-    return repair(session.workspace.database, session.note_step)
 
 
 def _look(session: Session) -> list[Check]:
@@ -83,10 +78,8 @@ def _keys() -> Iterator[Check]:
 
 
 def _show(session: Session, checks: list[Check], repaired: Repaired | None) -> None:
-    for line in repaired.done if repaired else []:
-        session.note(f"{render.styled('fixed', fg='green')}  {line}")
-    if repaired is not None and not repaired.done:
-        session.note("There was nothing to fix.")
+    if repaired is not None:
+        session.note("\n".join(f"fixed: {line}" for line in repaired.done) or "There was nothing to fix.")
     width = max(len(check.name) for check in checks)
     for check in checks:
         word, color = MARKS[check.status]
@@ -97,19 +90,11 @@ def _show(session: Session, checks: list[Check], repaired: Repaired | None) -> N
     session.note("All is well." if not wrong else f"{counted(wrong, 'thing')} to look at.")
 
 
-def keep_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--keep-keys` and `--keep-watched-folders`."""
-    for option, powers in (
-        ("--keep-watched-folders", "its watched folders, which refresh then reads on this machine"),
-        ("--keep-keys", "its API keys"),
-    ):
-        function = click.option(option, is_flag=True, help=f"Keep {powers}.")(function)
-    return function
-
-
-def _powers(keep: dict[str, bool]) -> KeptPowers:
-    """Return what the options of `keep_options` keep."""
-    return KeptPowers(**{name.removeprefix("keep_"): value for name, value in keep.items()})
+_KEEP_FOLDERS = click.option(
+    "--keep-watched-folders", "watched_folders", is_flag=True,
+    help="Keep its watched folders, which refresh then reads on this machine.",
+)  # fmt: skip
+_KEEP_KEYS = click.option("--keep-keys", "keys", is_flag=True, help="Keep its API keys.")
 
 
 @command()
@@ -130,7 +115,8 @@ def backup(session: Session, target: Path | None) -> None:
 @command()
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--other", is_flag=True, help="The backup is of another file.")
-@keep_options
+@_KEEP_FOLDERS
+@_KEEP_KEYS
 @YES
 @pass_session
 def restore(session: Session, file: Path, other: bool, yes: bool, **keep: bool) -> None:
@@ -145,7 +131,7 @@ def restore(session: Session, file: Path, other: bool, yes: bool, **keep: bool) 
     _check_backup(file)
     if path.exists():
         session.confirm(f"Replace what is in {path}?", yes)
-    restored = backups.restore(path, file, other=other, powers=_powers(keep))
+    restored = backups.restore(path, file, other=other, powers=KeptPowers(**keep))
     words = f"{path} holds what {file} holds.\n{restored.dropped.sentence()}".rstrip()
     session.answer(asdict(restored), lambda _: render.echo(words))
     if restored.previous:
@@ -176,13 +162,14 @@ def optimize(session: Session) -> None:
     What belongs to nothing is deleted; the file is rewritten when a fifth of it is empty and the disk has space.
     Others may use the file meanwhile, and it may be stopped at any time.
     """
-    done = rebuild.optimize(session.existing().database, session.note_step)
+    done = rebuild.optimize(session.existing().database, session.remark)
     session.answer(asdict(done), session.show)
 
 
 @command()
 @click.argument("file", type=click.Path(path_type=Path))
-@keep_options
+@_KEEP_FOLDERS
+@_KEEP_KEYS
 @pass_session
 def adopt(session: Session, file: Path, **keep: bool) -> None:
     """Allow changes to a file that comes from somewhere else.
@@ -192,6 +179,6 @@ def adopt(session: Session, file: Path, **keep: bool) -> None:
     Its API keys and watched folders are dropped unless you keep them.
     """
     file = existing_file(file).absolute()
-    dropped = adoption.adopt(file, _powers(keep))
+    dropped = adoption.adopt(file, KeptPowers(**keep))
     words = f"Adopted {file}\n{dropped.sentence()}".rstrip()
     session.answer({"adopted": str(file), "dropped": asdict(dropped)}, lambda _: render.echo(words))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import uuid
 from typing import Any
 
 import click
@@ -37,9 +36,8 @@ SOURCE_COLUMNS = ("title", "path", "collection", "chunkCount", "changedAt", "fre
     without=("metadata",),
 )
 @click.option("--meta", metavar="KEY=VALUE", multiple=True, help="Only documents with this metadata; may be repeated.")
-@click.option("--page", type=click.IntRange(1), default=1, help="Which page of results.")
 @pass_session
-def search(session: Session, page: int, meta: tuple[str, ...], **arguments: Any) -> int:
+def search(session: Session, meta: tuple[str, ...], **arguments: Any) -> int:
     """Search by meaning and by word.
 
     Words of a code or a name, a question, or what the text is about: any of them will do. Misspelled words are
@@ -47,18 +45,12 @@ def search(session: Session, page: int, meta: tuple[str, ...], **arguments: Any)
     """
     if not (arguments["query"] or "").strip():
         raise InvalidInput("QUERY is empty.", hint='Say what to look for, such as: localmcp search "boiler fault"')
-    if arguments["pathPrefix"]:
-        arguments["pathPrefix"] = library_path(arguments["pathPrefix"])
-    arguments["sourceId"] = find_source_id(session, arguments["sourceId"])
+    for name in ("pathPrefix", "sourceId"):
+        arguments[name] = library_path(arguments[name]) if arguments[name] else None
     arguments["metadata"] = parse_metadata(meta) or None
     if arguments["mode"] != "keyword" and session.settings.database.exists():
         session.embedder.start_loading()
     answer = session.call_in(session.existing(), "search", arguments, lean=not session.as_json)
-    for _ in range(page - 1):
-        if "nextCursor" not in answer.value:
-            raise NotFound(f"There is no page {page}.", hint="Ask for an earlier page.")
-        arguments["cursor"] = answer.value["nextCursor"]
-        answer = session.call_in(session.existing(), "search", arguments, lean=not session.as_json)
     code = session.answer_tool(answer)
     for hit in answer.value["results"]:
         if hit.get("freshness") in ("changed", "missing"):
@@ -81,39 +73,11 @@ def _explanation(result: Json) -> list[str]:
     return [*lines, render.render(result["explain"])]
 
 
-def find_source_id(session: Session, name: str | None) -> str | None:
-    """Return the id of a document named by id, path or title.
-
-    Raises:
-        NotFound: there is none.
-    """
-    if name is None:
-        return None
-    if is_uuid(name):
-        return str(uuid.UUID(name))
-    document = find_document(session, name)
-    if "source" not in document:
-        raise no_document(session, name, document["message"])
-    return document["source"]["id"]
-
-
 def find_document(session: Session, name: str, **options: Any) -> Json:
     """Return the answer of `get_document` for an id, a title, or a path as it is typed here."""
     path = library_path(name)
     document = session.call("get_document", sourceId=path, **options).value if path != name else {}
     return document if "source" in document else session.call("get_document", sourceId=name, **options).value
-
-
-def no_document(session: Session, name: str, message: str) -> NotFound:
-    """Return the error for a name that no document has."""
-    if os.path.exists(name):
-        holds = session.call("list_sources", pathPrefix=library_path(name), limit=1).value["total"]
-        does = "List the documents in it with: localmcp sources --path" if holds else "See why with: localmcp why"
-        return NotFound(message, hint=f"{does} {command_line(name)}")
-    with session.existing().database.read() as connection:
-        near = nearest_source(connection, name)
-    listing = "List the documents with: localmcp sources"
-    return NotFound(message, hint=f"Did you mean '{near}'?   ({listing})" if near else listing)
 
 
 def parse_metadata(pairs: tuple[str, ...]) -> Json:
@@ -147,7 +111,13 @@ def show(session: Session, name: str, window: int, offset: int) -> int:
         session.answer(around, lambda value: render.write(value["concatenatedContent"]))
         return 0
     if "source" not in document and not session.as_json:
-        raise no_document(session, name, document["message"])
+        hint = f"See why with: localmcp why {command_line(name)}"
+        if not os.path.exists(name):
+            with session.existing().database.read() as connection:
+                near = nearest_source(connection, name)
+            listing = "List the documents with: localmcp sources"
+            hint = f"Did you mean '{near}'?   ({listing})" if near else listing
+        raise NotFound(document["message"], hint=hint)
     session.answer(document, lambda value: _print_document(session, value))
     return 0 if "source" in document else 1
 
@@ -174,8 +144,6 @@ def sources(session: Session, **options: Any) -> int:
         options["pathPrefix"] = library_path(options["pathPrefix"])
     options["order"] = options["order"] or "changed"
     answer = session.call("list_sources", **options)
-    if not answer.value["total"]:
-        session.note("No document fits. Begin with: localmcp add FOLDER")
     return session.answer_tool(answer, lambda session, value: session.show(value, columns=SOURCE_COLUMNS))
 
 
@@ -208,30 +176,24 @@ def remove(session: Session, targets: tuple[str, ...], collection: str | None, y
     A folder goes with everything in it and is no longer looked at. The files themselves are not touched. The trash
     keeps documents for 30 days (the setting trash_days).
     """
-    library = session.existing().library
-    removals = [_removable(session, target, collection) for target in targets]
-    removed = {row.id for rows in removals for row in rows}
+    library, rows = session.existing().library, list[SourceRow]()
+    for target in targets:
+        try:
+            rows += library.removable(target, collection=collection)
+        except NotFound as error:
+            origin = find_document(session, target).get("source", {}).get("origin")
+            if origin is None:
+                raise
+            message = f"'{target}' is in the mounted file '{origin}', which is only read."
+            raise NotFound(message, hint=f"Search without all of it: localmcp unmount {origin}") from error
     places = ", ".join(visible(target) for target in targets)
-    question = f"Put {counted(len(removed), 'document')} ({places}) into the trash?"
-    if not removed:
-        question = f"Nothing of {places} is in the file. Look at it no longer?"
-    session.confirm(question, yes)
+    question = f"Put {counted(len({row.id for row in rows}), 'document')} ({places}) into the trash?"
+    session.confirm(question if rows else f"Nothing of {places} is in the file. Look at it no longer?", yes)
     report = library.remove(targets, collection=collection)
     words = f"{counted(report.removed, 'document')} put into the trash."
     session.answer({"removed": report.removed}, lambda _: session.note(words))
     if report.removed:
         session.remark(f"Bring back with: localmcp trash restore {command_line(*targets)}   (localmcp trash list)")
-
-
-def _removable(session: Session, target: str, collection: str | None) -> list[SourceRow]:
-    try:
-        return session.existing().library.removable(target, collection=collection)
-    except NotFound as error:
-        origin = find_document(session, target).get("source", {}).get("origin")
-        if origin is None:
-            raise
-        message = f"'{target}' is in the mounted file '{origin}', which is only read."
-        raise NotFound(message, hint=f"Search without all of it: localmcp unmount {origin}") from error
 
 
 @group()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import shutil
 import sys
 from importlib.resources import files
@@ -15,6 +14,7 @@ from localmcp.cli.session import Session, command, pass_session
 from localmcp.config import packaged_data
 from localmcp.errors import InvalidInput
 from localmcp.humanize import choices
+from localmcp.schemas import did_you_mean
 
 _COMPLETIONS = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
 
@@ -26,12 +26,10 @@ def help(session: Session, subject: str | None) -> None:  # noqa: A001  (the nam
     """Show a page of the manual; without a subject, list the pages."""
     if subject is None:
         subjects = list_subjects()
-        session.answer({"subjects": subjects}, lambda _: _print_subjects(session, subjects))
+        session.answer(
+            {"subjects": subjects}, lambda _: session.print_table(("subject", "page"), list(subjects.items()))
+        )
         return
-    root = click.get_current_context().find_root()
-    commands = root.command.list_commands(root) if isinstance(root.command, click.Group) else ()
-    if subject in commands and subject not in list_subjects():
-        raise InvalidInput(f"There is no page '{subject}'.", hint=f"Of the command: localmcp {subject} --help")
     text = read_page(subject)
     session.answer({"subject": subject, "format": "markdown", "text": text}, lambda _: _print_page(session, text))
 
@@ -52,15 +50,10 @@ def read_page(subject: str) -> str:
     page = files("localmcp").joinpath("docs", f"{subject}.md")
     if subject.isidentifier() and page.is_file():
         return page.read_text(encoding="utf-8")
-    nearest = difflib.get_close_matches(subject, list_subjects(), 1)
-    hint = f"Did you mean: localmcp help {nearest[0]}" if nearest else choices(list_subjects())
+    hint = (
+        f"{did_you_mean(subject, list_subjects(), choices(list_subjects()))}\nOf a command: localmcp {subject} --help"
+    )
     raise InvalidInput(f"There is no page '{subject}'.", hint=hint)
-
-
-def _print_subjects(session: Session, subjects: dict[str, str]) -> None:
-    session.print_table(("subject", "page"), list(subjects.items()))
-    of_command = render.dim("and of a command:")
-    render.echo(f"\n{render.dim('$')} localmcp help search      {of_command} localmcp add --help")
 
 
 def _print_page(session: Session, text: str) -> None:

@@ -7,7 +7,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -24,12 +24,11 @@ from localmcp.index.collections import choose_collections, visible_collections
 from localmcp.index.reembedding import command_for_waiting
 from localmcp.index.vector_queue import waiting
 from localmcp.library.ledger import SOURCE_TYPES, Entry, entries_below
-from localmcp.library.report import Progress, Report
+from localmcp.library.report import Report
 from localmcp.readers.encodings import HEAD, decode_text, looks_like_text
 from localmcp.schemas import camel_case
 
 if TYPE_CHECKING:
-    from localmcp.index.sources import Indexed
     from localmcp.workspace import Workspace
 
 SHOWN_REASONS = 6
@@ -84,8 +83,7 @@ def add(session: Session, paths: tuple[str, ...], **options: Any) -> int | None:
         )
 
     target = options["collection"] or session.settings.collection
-    ingest = Ingest(session, target, wait=not options["no_wait"])
-    return ingest.run(work, lambda: _entries(session.workspace, paths, options["collection"]))
+    return run_ingest(session, target, work, list(paths), wait=not options["no_wait"])
 
 
 def _add_stdin(session: Session, options: dict[str, Any], *, replace: bool) -> None:
@@ -97,26 +95,21 @@ def _add_stdin(session: Session, options: dict[str, Any], *, replace: bool) -> N
     text, _ = decode_text(data)
     indexed = session.workspace.library.add_text(text, replace=replace, **options)
     result = {"sourceId": indexed.uuid, "added": indexed.added, "kept": indexed.kept, "removed": indexed.removed}
-    session.answer(result, lambda _: _note_indexed(session, options["title"], indexed))
-
-
-def _note_indexed(session: Session, name: str, indexed: Indexed) -> None:
-    changed = f"{counted(indexed.added, 'passage')} indexed" if indexed.added else "nothing new"
-    session.note(f"{name}: {changed}  {render.dim(indexed.uuid)}")
+    words = f"{options['title']}: {counted(indexed.added, 'new passage')}  {render.dim(indexed.uuid)}"
+    session.answer(result, lambda _: session.note(words))
 
 
 def _add_pages(session: Session, urls: Iterable[str], options: dict[str, Any], *, allow_private: bool) -> None:
     """Fetch web pages, one after the other; the first that fails ends it."""
     from localmcp.library.web_pages import add_page
 
-    library, results = session.workspace.library, list[dict[str, Any]]()
+    library, pages = session.workspace.library, list[dict[str, Any]]()
     options["title"] = options["title"] or ""
     for url in urls:
         session.note(f"Fetching {url} from the network…")
         indexed = add_page(library, session.settings, url, allow_private=allow_private, **options)
-        results.append({"url": url, "sourceId": indexed.uuid, "added": indexed.added, "kept": indexed.kept})
-        _note_indexed(session, url, indexed)
-    session.answer({"status": "done", "pages": results})
+        pages.append({"url": url, "sourceId": indexed.uuid, "added": indexed.added, "kept": indexed.kept})
+    session.answer({"status": "done", "pages": pages}, session.show)
 
 
 @command()
@@ -135,92 +128,80 @@ def refresh(session: Session, collection: str | None, confirmed: bool, no_wait: 
     def work(show: Show | None, confirmed: bool = confirmed) -> Report:
         return workspace.library.refresh(collection=collection, confirm_removals=confirmed, progress=show, wait=False)
 
-    def entries() -> list[Entry]:
-        return _entries(workspace, [root.path for root in workspace.library.roots()], collection)
-
-    ingest = Ingest(session, collection, wait=not no_wait)
+    folders, wait = [root.path for root in workspace.library.roots()], not no_wait
     try:
-        return ingest.run(work, entries)
+        return run_ingest(session, collection, work, folders, wait=wait)
     except NeedsConfirmation as error:
         if not session.can_ask:
             raise
         render.echo(error.message, err=True, color=session.color)
         if not render.confirm("Put those documents into the trash?"):
             return error.exit_code
-        return ingest.run(lambda show: work(show, confirmed=True), entries)
+        return run_ingest(session, collection, lambda show: work(show, confirmed=True), folders, wait=wait)
 
 
 # ---------------------------------------------------------------- running, and the summary
 
 
-@dataclass(frozen=True, slots=True)
-class Ingest:
-    """An ingest in the terminal: it indexes the words first, then makes the vectors."""
+def run_ingest(
+    session: Session,
+    collection: str | None,
+    work: Callable[[Show | None], Report],
+    paths: Sequence[str],
+    *,
+    wait: bool,
+) -> int:
+    """Index the words, then make the vectors; print a summary; return the exit code: 1 if a file failed.
 
-    session: Session
-    collection: str | None
-    """The collection whose vectors are waited for; None = all."""
-    wait: bool
-
-    def run(self, work: Callable[[Show | None], Report], entries: Callable[[], list[Entry]]) -> int:
-        """Run it, print a summary, and return the exit code: 1 if a file failed; skipped files do not count."""
-        report, stopped = None, False
-        with shown_progress(self.session) as show, ended_by_signals():
-            try:
-                report = work(show)
-                if self.wait and report.waiting:
-                    self._read_meaning(report, show)
-            except KeyboardInterrupt:
-                if report is None:
-                    self.session.if_stopped = "What was done is kept. Run the same command again to go on."
-                    return self.session.interrupted()
-                stopped = True
-        if self.session.as_json:
-            self.session.print_json(report_json(report))
-        else:
-            listed = entries() if report.skipped or report.failed else []
-            print_summary(self.session, report, listed, tried=self.wait and not stopped)
-        if self.wait:
-            self._read_scans(stopped=stopped)
-        return 1 if report.failed else 0
-
-    def _read_scans(self, *, stopped: bool) -> None:
-        """Read the pages of scans that wait: last, since a page takes seconds.
-
-        Once stopped, say how many wait.
-        """
-        library = self.session.workspace.library
-        pages = library.scanned_pages()
-        if not pages:
-            return
-        scans = counted(pages, "scanned page")
-        if stopped:
-            self.session.note(f"Not read yet: {scans}. Text recognition goes on when localmcp runs.")
-            return
-        self.session.note(f"Reading {scans} by text recognition. You can stop; it goes on when localmcp runs.")
+    Args:
+        collection: whose vectors are waited for; None = all.
+        paths: of whose files is told why they were skipped.
+        wait: for the vectors, and the pages of scans.
+    """
+    report, stopped = None, False
+    library = session.workspace.library
+    with shown_progress(session) as show, ended_by_signals():
         try:
-            with ended_by_signals():
-                read = library.read_scans(behind=False)
-                library.make_vectors(collection=self.collection)
+            report = work(show)
+            if wait and report.waiting:
+                before, missing = report.seconds, report.waiting
+                made = library.make_vectors(collection=collection, progress=show)
+                report.seconds, report.embed_seconds = before + made.seconds, made.embed_seconds
+                report.waiting = made.waiting
+                report.vectors_added = max(missing - made.waiting - report.chunks_added, 0)
+                for notice in made.notices:
+                    report.add_notice(notice)
         except KeyboardInterrupt:
-            self.session.note("Stopped. The scans that were read are kept.")
-            return
-        self.session.note(f"Read {counted(read, 'page')}.")
+            if report is None:
+                session.if_stopped = "What was done is kept. Run the same command again to go on."
+                return session.interrupted()
+            stopped = True
+    if session.as_json:
+        session.print_json(report_json(report))
+    else:
+        listed = _entries(session.workspace, paths, collection) if report.skipped or report.failed else []
+        print_summary(session, report, listed, tried=wait and not stopped)
+    if wait and (pages := library.scanned_pages()):
+        _read_scans(session, collection, pages, stopped=stopped)
+    return 1 if report.failed else 0
 
-    def _read_meaning(self, report: Report, show: Show | None) -> None:
-        library, missing = self.session.workspace.library, report.waiting
-        before = report.seconds
 
-        def noted(progress: Progress) -> None:
-            report.seconds, report.waiting = before + progress.seconds, progress.waiting
-            report.vectors_added = max(missing - progress.waiting - report.chunks_added, 0)
-            if show is not None:
-                show(progress)
-
-        made = library.make_vectors(collection=self.collection, progress=noted)
-        report.seconds, report.embed_seconds, report.waiting = before + made.seconds, made.embed_seconds, made.waiting
-        for notice in made.notices:
-            report.add_notice(notice)
+def _read_scans(session: Session, collection: str | None, pages: int, *, stopped: bool) -> None:
+    """Read the pages of scans that wait: last, since a page takes seconds. Once stopped, say how many wait."""
+    scans = counted(pages, "scanned page")
+    if stopped:
+        session.note(f"Not read yet: {scans}. Text recognition goes on when localmcp runs.")
+        return
+    session.note(f"Reading {scans} by text recognition. You can stop; it goes on when localmcp runs.")
+    library = session.workspace.library
+    try:
+        with ended_by_signals():
+            read = library.read_scans(behind=False)
+            library.make_vectors(collection=collection)
+    except KeyboardInterrupt:
+        session.note("Stopped. The scans that were read are kept.")
+    else:
+        session.note(f"Read {counted(read, 'page')}.")
 
 
 def finish_vectors(session: Session, collections: Iterable[str | None], *, wait: bool) -> None:

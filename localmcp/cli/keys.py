@@ -7,13 +7,12 @@ from typing import Any
 
 import click
 
-from localmcp.activity import Statistics
 from localmcp.api_keys import KeyInfo, NewKey
 from localmcp.cli import render
 from localmcp.cli.session import Session, group, pass_session
 from localmcp.cli.values import FORM, collection_option, parse_time
 from localmcp.humanize import choices
-from localmcp.schemas import did_you_mean
+from localmcp.schemas import Json, did_you_mean
 from localmcp.tools.profiles import RIGHTS
 
 COLUMNS = (
@@ -38,19 +37,19 @@ def _split(_ctx: click.Context, option: click.Parameter, values: Sequence[str]) 
     return names or None
 
 
-def _names(*options: str, **attributes: Any) -> Any:
-    return click.option(*options, multiple=True, callback=_split, metavar="NAME[,NAME]", **attributes)
+def _names(*options: str, metavar: str = "NAME[,NAME]", says: str) -> Any:
+    return click.option(*options, multiple=True, callback=_split, metavar=metavar, help=says)
 
 
 @keys.command("create")
 @click.option("--name", default="", help="What you will know it by.")
-@click.option(
-    "--scope", "scopes", multiple=True, callback=_split, metavar="|".join(RIGHTS),
-    help="What it may do; each implies the ones before it.  [default: read]",
+@_names(
+    "--scope", "scopes", metavar="|".join(RIGHTS),
+    says="What it may do; each implies the ones before it.  [default: read]",
 )  # fmt: skip
-@_names("-c", "--collection", "collections", help="Open only these collections.")
-@_names("--tools", help="Open only these tools.")
-@_names("--providers", help="Open only the tools of these providers, besides localmcp's own.")
+@_names("-c", "--collection", "collections", says="Open only these collections.")
+@_names("--tools", says="Open only these tools.")
+@_names("--providers", says="Open only the tools of these providers, besides localmcp's own.")
 @click.option("--expires", metavar="WHEN", help=f"When it ends: {FORM}.")
 @pass_session
 def create(session: Session, expires: str | None, **opens: Any) -> None:
@@ -70,14 +69,13 @@ def create(session: Session, expires: str | None, **opens: Any) -> None:
             session.warn(f"There is no provider '{name}' yet. {did_you_mean(name, names, choices(names))}")
     opens["scopes"] = opens["scopes"] or ("read",)
     made = workspace.api_keys.create(**opens, expires_at=parse_time("--expires", expires, ahead=True))
-    session.answer(made.as_json(), lambda value: _print_new(session, made, value["warning"]))
+    session.answer(made.as_json(), lambda value: _print_new(session, made, value))
 
 
-def _print_new(session: Session, made: NewKey, warning: str) -> None:
+def _print_new(session: Session, made: NewKey, value: Json) -> None:
     render.echo(made.key)
-    session.note(render.warned(warning))
-    session.note(render.render(made.as_json()["keyInfo"]))
-    session.remark(f"Revoke it with: localmcp keys revoke {made.info.id}")
+    session.warn(value["warning"])
+    session.note(render.render(value["keyInfo"]))
 
 
 @keys.command("list")
@@ -86,22 +84,14 @@ def _print_new(session: Session, made: NewKey, warning: str) -> None:
 def list_keys(session: Session, collection: str | None) -> None:
     """List the keys, the newest first: what each opens, and how it was used."""
     workspace = session.existing()
-    keys = workspace.api_keys.list(collection)
-    used = workspace.activity.stats()
-    described = {"success": True, "keys": [{**item.as_json(), **_usage(item, used)} for item in keys]}
-    session.answer(described, lambda value: session.show(value, columns=COLUMNS))
-    if not keys:
+    listed, used = list[Json](), workspace.activity.stats()
+    for item in workspace.api_keys.list(collection):
+        usage = used.of(item.id)
+        counts = (usage.calls, usage.errors, round(usage.error_rate, 4)) if usage else (0, 0, 0.0)
+        listed.append({**item.as_json(), **dict(zip(("calls", "errors", "errorRate"), counts, strict=True))})
+    session.answer({"success": True, "keys": listed}, lambda value: session.show(value, columns=COLUMNS))
+    if not listed:
         session.note("There are no keys. Make one with: localmcp keys create --name NAME")
-
-
-def _usage(info: KeyInfo, used: Statistics) -> dict[str, Any]:
-    """Return what the log of calls knows of a key; as far back as the log goes."""
-    usage = used.of(info.id)
-    return {
-        "calls": usage.calls if usage else 0,
-        "errors": usage.errors if usage else 0,
-        "errorRate": round(usage.error_rate, 4) if usage else 0.0,
-    }
 
 
 @keys.command("revoke")

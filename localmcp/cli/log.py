@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from localmcp.activity.entries import INTERFACES, LogPage
-from localmcp.cli import render
+from localmcp.activity.entries import INTERFACES
 from localmcp.cli.session import Session, group, pass_session
 from localmcp.cli.values import collection_option, parse_time
 from localmcp.errors import NotFound
@@ -18,7 +16,6 @@ from localmcp.library.names import is_uuid
 if TYPE_CHECKING:
     from localmcp.workspace import Workspace
 
-FOLLOW_SECONDS = 0.5
 COLUMNS = ("startedAt", "caller", "keyName", "tool", "via", "milliseconds", "resultBytes", "error", "arguments")
 _tool = click.option("--tool", help="Only this tool, or what was run through it.")
 _key = click.option("--key", metavar="ID|NAME|CALLER", help="Only calls with this API key, or from cli, tui or stdio.")
@@ -36,10 +33,9 @@ _collection = collection_option("Only calls about this collection.")
 @_since
 @click.option("-n", "--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="Calls.")
 @click.option("--offset", type=click.IntRange(0), default=0, help="Of the latest, calls to skip.")
-@click.option("-f", "--follow", is_flag=True, help="Go on and print each call as it comes (Ctrl-C ends it).")
 @pass_session
 @click.pass_context
-def log(ctx: click.Context, session: Session, limit: int, offset: int, follow: bool, **conditions: Any) -> None:
+def log(ctx: click.Context, session: Session, limit: int, offset: int, **conditions: Any) -> None:
     """Show what was called, by whom, and how it ended; what it adds up to.
 
     Every interface is in it: the command line, assistants, HTTP. The latest calls are last. Arguments are kept, their
@@ -50,15 +46,9 @@ def log(ctx: click.Context, session: Session, limit: int, offset: int, follow: b
     workspace = session.existing()
     chosen = _chosen(workspace, **conditions)
     page = workspace.activity.logs(**chosen, limit=limit, offset=offset)
-    if not follow:
-        session.answer(page.as_json(), lambda _: _print_page(session, page))
-    last = 0
-    while follow:
-        for entry in reversed(page.entries):
-            session.answer(entry.as_json(), lambda value: render.echo(render.render({"calls": [value]}, COLUMNS)))
-        last = max((entry.id for entry in page.entries), default=last)
-        time.sleep(FOLLOW_SECONDS)
-        page = workspace.activity.logs(**chosen, after=last, limit=1000)
+    # The latest is last, where a person looks.
+    latest = {"calls": [entry.as_json() for entry in reversed(page.entries)], "total": page.total}
+    session.answer(page.as_json(), lambda _: session.show(latest, columns=COLUMNS))
 
 
 def _chosen(workspace: Workspace, key: str | None, since: str | None, **conditions: Any) -> dict[str, Any]:
@@ -76,14 +66,6 @@ def _caller(workspace: Workspace, key: str) -> str:
         if is_uuid(key):
             return str(uuid.UUID(key))
         raise
-
-
-def _print_page(session: Session, page: LogPage) -> None:
-    if not page.entries:
-        off = "" if session.settings.log_calls else " The log is turned off (the setting log_calls)."
-        session.note(f"No calls.{off}")
-    else:
-        render.echo(render.render({"calls": [entry.as_json() for entry in reversed(page.entries)]}, COLUMNS))
 
 
 @log.command("stats")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from dataclasses import asdict, replace
 
 import click
@@ -13,16 +11,16 @@ from localmcp import config
 from localmcp.cli import render
 from localmcp.cli.progress import shown_counts
 from localmcp.cli.session import Session, command, group, pass_session
-from localmcp.cli.values import collection_option, no_wait
+from localmcp.cli.values import collection_option
 from localmcp.doctor.settings import reembed_file
 from localmcp.errors import InvalidInput, NotFound
-from localmcp.files import make_private_folder, open_private
 from localmcp.humanize import command_line, counted
 from localmcp.index import reembedding
-from localmcp.index.collections import spec_of
 from localmcp.index.reembedding import Reembedded
 from localmcp.models import Embedder, open_embedder, parse_spec
 from localmcp.models.choice import available_models, describe_model, try_model
+
+GOES_ON = "What was embedded is kept, and the old vectors answer. The same command goes on."
 
 
 @group()
@@ -42,37 +40,27 @@ def list_models(session: Session, everything: bool) -> None:
     listed = available_models(session.settings.model, everything=everything)
     rows = [("*" if m["inUse"] else "", m["spec"], m["state"], m["says"]) for m in listed]
     session.answer({"models": listed}, lambda _: session.print_table(("", "model", "state", "what it is"), rows))
-    if not everything:
-        session.remark("More that can be downloaded: localmcp models list --all")
 
 
 @models.command("use")
 @click.argument("spec", required=False)
 @click.option("--rollback", is_flag=True, help="Let the model answer again that was used before.")
-@no_wait("Return at once; a process in the background goes on.")
 @pass_session
-def use_model(session: Session, spec: str | None, rollback: bool, no_wait: bool) -> None:
+def use_model(session: Session, spec: str | None, rollback: bool) -> None:
     """Let a model read everything that is in the file, and set it as the one to use.
 
     The old vectors answer until the new ones are complete. When it is stopped, the same command goes on.
 
     \b
-      localmcp models use multilingual --no-wait
+      localmcp models use multilingual
       localmcp models use --rollback
     """
     if rollback == bool(spec):
         raise InvalidInput("Name the model to use, or give --rollback.", hint="See: localmcp models list")
     if spec is None:
-        done = _roll_back(session, None)
-        workspace = session.existing()
-        with workspace.database.read() as connection:
-            spec = reembedding.spec_in_use(connection, reembedding.collections_to_reembed(connection)[0])
-        session.answer({"collections": list(map(asdict, done))})
+        spec = _roll_back(session, None)
     else:
         verified = try_model(spec, _open(session, spec))
-        if no_wait:
-            _read_behind(session, spec)
-            return
         if session.settings.database.exists():
             _read_all(session, spec, None)
         else:
@@ -81,21 +69,6 @@ def use_model(session: Session, spec: str | None, rollback: bool, no_wait: bool)
     session.note(f"The model in use is {spec} ({path}). Restart the clients that have localmcp open.")
     if os.environ.get("LOCALMCP_MODEL", spec) != spec:
         session.warn("LOCALMCP_MODEL is set in this shell, and counts more.")
-
-
-def _read_behind(session: Session, spec: str) -> None:
-    """Start `models use` in a process that outlives this one."""
-    arguments = ["--db", str(session.settings.database), "models", "use", spec]
-    log = config.state_directory() / "models.log"
-    make_private_folder(log.parent)
-    with open(log, "ab", opener=open_private) as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "localmcp", *arguments],
-            stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
-        )  # fmt: skip
-    session.answer({"model": {"spec": spec}, "process": process.pid, "log": str(log)})
-    session.note(f"{spec} reads what is in the file, and is set when it is done; until then the old vectors answer.")
-    session.note(f"Its log is {log}. If it is stopped, the same command goes on.")
 
 
 @models.command("add")
@@ -109,8 +82,7 @@ def add_model(session: Session, spec: str) -> None:
     """
     if parse_spec(spec).kind == "fastembed":
         session.note(f"Fetching {spec} into {config.models_directory()} …")
-    embedder = _open(session, spec, download=True)
-    identity = embedder.identity
+    identity = _open(session, spec, download=True).identity
     words = f"{identity.name} works: {identity.dimension} dimensions."
     session.answer(describe_model(spec, identity), lambda _: render.echo(words))
     session.note(f"Use it with: localmcp models use {spec}")
@@ -133,9 +105,6 @@ def _open(session: Session, spec: str, *, download: bool = False) -> Embedder:
     return open_embedder(spec, api_key=key, threads=threads, download=download)
 
 
-GOES_ON = "What was embedded is kept, and the old vectors answer. The same command goes on."
-
-
 @command()
 @collection_option("Only this collection, and no rules.")
 @click.option("--model", metavar="SPEC", help="The model to change to; otherwise the one that is set.")
@@ -156,23 +125,23 @@ def reembed(session: Session, collection: str | None, model: str | None, rollbac
     if rollback + clean + bool(model) > 1:
         raise InvalidInput("--model, --rollback and --clean exclude each other.")
     if clean:
-        _clean(session, collection)
-    elif rollback:
-        done = _roll_back(session, collection)
-        session.answer({"collections": list(map(asdict, done)), "setting": session.settings.model})
-        spec = spec_of(done[0].model)
-        session.note(f"Searches need the same model: localmcp config set model {spec}")
-        session.remark("Then, for rules and for what has no vector: localmcp rules reembed && localmcp refresh")
+        database = session.existing().database
+        with database.read() as connection:
+            collections = reembedding.collections_to_reembed(connection, collection)
+        removed = {one.name: reembedding.clean(database, one) for one in collections}
+        words = f"{counted(sum(removed.values()), 'old vector')} deleted."
+        session.answer({"removed": removed}, lambda _: session.note(words))
+        return
+    if rollback:
+        spec = _roll_back(session, collection)
     else:
         spec = model or session.settings.model
-        done = _read_all(session, spec, collection)
-        if spec != session.settings.model:
-            session.note(f"Searches need the same model: localmcp config set model {command_line(spec)}")
-        if any(reembedded.switched for reembedded in done):
-            session.remark("Back: localmcp reembed --rollback   Delete the old vectors: localmcp reembed --clean")
+        _read_all(session, spec, collection)
+    if spec != session.settings.model:
+        session.note(f"Searches need the same model: localmcp config set model {command_line(spec)}")
 
 
-def _read_all(session: Session, spec: str, name: str | None) -> list[Reembedded]:
+def _read_all(session: Session, spec: str, name: str | None) -> None:
     """Let a model read one collection, or all of them and the rules; print what was done."""
     from localmcp.workspace import Workspace
 
@@ -182,52 +151,34 @@ def _read_all(session: Session, spec: str, name: str | None) -> list[Reembedded]
     with Workspace(replace(session.settings, model=spec)) as workspace:
         done, rules = reembed_file(workspace, name, lambda one: shown_counts(session, f"embedding {one.name}"))
         model = {"spec": spec, "name": workspace.embedder.get().identity.name}
-    collections_done = list(map(asdict, done))
-    session.answer({"model": model, "collections": collections_done, "rules": rules, "setting": session.settings.model})
-    for copy in done:
-        made = counted(copy.embedded, "vector")
-        if copy.switched and copy.before:
-            session.note(f"{copy.collection}: {made} made; those of {copy.model} answer instead of {copy.before}'s.")
-        elif copy.embedded:
-            session.note(f"{copy.collection}: {made} made, all of {copy.model}.")
-        else:
-            session.note(f"{copy.collection}: has the vectors of {copy.model} already.")
-        session.warn(*copy.notes)
-    if rules:
-        session.note(f"{counted(rules, 'rule')} read.")
-    if not done and not rules:
-        session.note("There is nothing to embed.")
-    return done
+    _tell(session, {"model": model, "rules": rules, "setting": session.settings.model}, done)
+    session.note(f"{counted(rules, 'rule')} read. Back again: localmcp reembed --rollback")
 
 
-def _roll_back(session: Session, name: str | None) -> list[Reembedded]:
-    """Let the old vectors answer again, and say of which collections; one at least has some.
+def _roll_back(session: Session, name: str | None) -> str:
+    """Let the old vectors answer again, and say of which collections; return the model that made them.
 
     Raises:
-        NotFound: none has.
+        NotFound: no collection has any.
     """
-    workspace, done, failure = session.existing(), list[Reembedded](), NotFound("There is nothing to go back to.")
-    with workspace.database.read() as connection:
+    database, done, failure = session.existing().database, list[Reembedded](), NotFound("Nothing to go back to.")
+    with database.read() as connection:
         collections = reembedding.collections_to_reembed(connection, name)
     for collection in reversed(collections):
         try:
-            done.insert(0, reembedding.roll_back(workspace.database, collection))
+            done.insert(0, reembedding.roll_back(database, collection))
         except NotFound as error:
             failure = error
     if not done:
         raise failure
-    for reembedded in done:
-        session.note(f"{reembedded.collection}: the vectors of {reembedded.model} answer again.")
-        session.warn(*reembedded.notes)
-    return done
+    _tell(session, {"setting": session.settings.model}, done)
+    with database.read() as connection:
+        return reembedding.spec_in_use(connection, collections[0])
 
 
-def _clean(session: Session, name: str | None) -> None:
-    workspace = session.existing()
-    with workspace.database.read() as connection:
-        collections = reembedding.collections_to_reembed(connection, name)
-    removed = {one.name: reembedding.clean(workspace.database, one) for one in collections}
-    total = sum(removed.values())
-    session.answer({"removed": removed}, lambda _: session.note(f"{counted(total, 'old vector')} deleted."))
-    if total:
-        session.remark("The space is given back by: localmcp optimize")
+def _tell(session: Session, facts: dict[str, object], done: list[Reembedded]) -> None:
+    session.answer({**facts, "collections": list(map(asdict, done))})
+    for one in done:
+        made = f", {counted(one.embedded, 'vector')} made" if one.embedded else ""
+        session.note(f"{one.collection}: the vectors of {one.model} answer{made}.")
+        session.warn(*one.notes)

@@ -27,13 +27,11 @@ from localmcp.schemas import Json, camel_case
 @click.option("--title", default="", help="What it is called.")
 @click.option("--author", default="", help="Who made it.")
 @click.option("--note", default="", help="What should be known about it.")
-@click.option("--without-calls", is_flag=True, help="Accepted for scripts: a pack never holds the log of calls.")
 @click.option("--force", is_flag=True, help="Replace OUT.localmcp if it is there.")
 @no_wait("Pack passages whose meaning is not read yet as they are.")
 @pass_session
 def pack(
-    session: Session, target: Path, collections: tuple[str, ...], force: bool, without_calls: bool, no_wait: bool,
-    **texts: Any,
+    session: Session, target: Path, collections: tuple[str, ...], force: bool, no_wait: bool, **texts: Any
 ) -> None:  # fmt: skip
     """Write one file to give away: documents with their vectors, quick starts, rules.
 
@@ -49,8 +47,6 @@ def pack(
     length = path.stat().st_size
     words = f"Wrote {path} ({size(length)}): {contents(manifest.counts)}"
     session.answer({"path": path, "bytes": length, "manifest": asdict(manifest)}, lambda _: render.echo(words))
-    if without_calls:
-        session.note("--without-calls is not needed: a pack never holds the log of calls.")
 
 
 @command()
@@ -105,10 +101,8 @@ def unmount(session: Session, name: str) -> None:
 @pass_session
 def mounts(session: Session) -> None:
     """List the files that are searched together with yours."""
-    result = {"mounts": session.reading().mounts.described()}
-    session.answer(result, session.show)
-    if not result["mounts"]:
-        session.note("Nothing is mounted.")
+    mounted = session.reading().mounts.described()
+    session.answer({"count": len(mounted), "mounts": mounted}, session.show)
 
 
 def contents(mount: Json) -> str:

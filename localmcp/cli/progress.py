@@ -29,7 +29,7 @@ def shown_progress(session: Session) -> Generator[Show | None]:
     if session.quiet or session.as_json:
         yield None
     elif not session.shows_progress:
-        yield _Lines(session)
+        yield _lines(session)
     else:
         with _bars(session, count=False) as (bar, width):
             words = bar.add_task("looking at the files", total=None)
@@ -74,27 +74,17 @@ def _bars(session: Session, *, count: bool) -> Generator[tuple[Bar, int]]:
         yield bars, console.width
 
 
-class _Lines:
-    """A line every ten seconds, for logs."""
+def _lines(session: Session) -> Show:
+    """Return what tells a line every ten seconds, for logs."""
+    last = time.monotonic()
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self._last = time.monotonic()
-        self._documents = 0
+    def show(progress: Progress) -> None:
+        nonlocal last
+        if time.monotonic() - last >= SECONDS_BETWEEN_LINES:
+            last = time.monotonic()
+            session.note(describe(progress, render.PIPED_COLUMNS))
 
-    def __call__(self, progress: Progress) -> None:
-        if progress.phase == "words":
-            self._documents = progress.documents
-        moment = time.monotonic()
-        if moment - self._last < SECONDS_BETWEEN_LINES:
-            return
-        self._last = moment
-        line = describe(progress, render.PIPED_COLUMNS)
-        if progress.phase == "meaning":
-            documents = counted(self._documents, "document")
-            self._session.note(f"{documents} found by word. {line}" if self._documents else line)
-        else:
-            self._session.note(line)
+    return show
 
 
 def describe(progress: Progress, width: int) -> str:

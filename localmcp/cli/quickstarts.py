@@ -10,10 +10,9 @@ import click
 from localmcp.cli import render
 from localmcp.cli.session import Session, group, pass_session
 from localmcp.cli.tool_commands import tool_command
+from localmcp.cli.values import write_new
 from localmcp.config import sample_directory
 from localmcp.errors import InvalidInput, NotFound
-from localmcp.files import write_atomically
-from localmcp.humanize import counted
 from localmcp.quickstarts.catalog import Quickstarts
 from localmcp.schemas import Json
 
@@ -92,8 +91,6 @@ def export(
     session: Session, names: tuple[str, ...], output: Path | None, form: str | None, tag: str | None, force: bool
 ) -> None:
     """Print quick starts, all or the named ones, so that `import` reads them back without a difference."""
-    if output and output.is_file() and not force:
-        raise InvalidInput(f"{output} is there already.", hint="Name another file, or replace it with --force.")
     if output and not form and output.suffix.lower() not in FORMATS:
         hint = f"Use one of {', '.join(FORMATS)}, or name the form with --format."
         raise InvalidInput(f"The ending of {output} says no form.", hint=hint)
@@ -105,7 +102,5 @@ def export(
     if output is None:
         session.answer(exported, lambda value: render.write(value["text"], nl=False))
         return
-    write_atomically(output, exported["text"])
-    words = f"{counted(exported['count'], 'quick start')} written to {output}."
-    written = {"count": exported["count"], "format": chosen, "file": str(output)}
-    session.answer(written, lambda _: session.note(words))
+    write_new({str(output): exported["text"]}, force=force)
+    session.answer({"count": exported["count"], "format": chosen, "file": str(output)}, session.show)

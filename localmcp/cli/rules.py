@@ -11,8 +11,8 @@ import click
 from localmcp.cli import render
 from localmcp.cli.session import Session, group, pass_session
 from localmcp.cli.tool_commands import tool_command
+from localmcp.cli.values import write_new
 from localmcp.errors import InvalidInput
-from localmcp.files import write_atomically
 from localmcp.humanize import counted
 from localmcp.rules.catalog import RuleCatalog
 from localmcp.rules.editing import RuleEditor
@@ -123,14 +123,9 @@ def export_rules(session: Session, kind: str, folder: Path | None, force: bool, 
     if folder is None:
         session.answer(result, lambda value: render.write("".join(file["text"] for file in value["files"]), nl=False))
         return
-    places = [folder / file["name"] for file in result["files"]]
-    existing = next((place for place in places if place.exists() and not force), None)
-    if existing is not None:
-        raise InvalidInput(f"{existing} is there already.", hint="Name another folder, or replace it with --force.")
-    for place, entry in zip(places, result["files"], strict=True):
-        write_atomically(place, entry["text"])
-    written = {"count": result["count"], "format": kind, "files": [str(place) for place in places]}
-    session.answer(written, lambda value: session.note(f"Written: {', '.join(value['files'])}"))
+    texts = {str(folder / file["name"]): file["text"] for file in result["files"]}
+    write_new(texts, force=force)
+    session.answer({"count": result["count"], "format": kind, "files": list(texts)}, session.show)
 
 
 @rules.command("reembed")

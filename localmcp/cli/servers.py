@@ -145,15 +145,17 @@ def make_entry(command: tuple[str, ...], options: Json) -> Json:
     entry = entry_of(command)
     if options["url"]:
         entry |= {"type": "http", "url": options["url"]}
-    for key, option in (("env", "env"), ("headers", "header")):
-        if options[key]:
-            # What was typed may be a secret and is not repeated.
-            entry[key] = dict(split_pair(pair, f"--{option} takes NAME=VALUE.") for pair in options[key])
-    filters = {key: list(options[key]) for key in ("include", "exclude") if options[key]}
     cwd = options["cwd"]
-    folder = os.path.abspath(os.path.expanduser(cwd)) if cwd and "${" not in cwd else cwd
-    plain = {"cwd": folder, "tools": filters, "timeout": options["timeout"], "startTimeout": options["start_timeout"]}
-    return {**entry, **{key: value for key, value in plain.items() if value}}
+    further = {
+        # What was typed may be a secret and is not repeated.
+        "env": dict(split_pair(pair, "--env takes NAME=VALUE.") for pair in options["env"]),
+        "headers": dict(split_pair(pair, "--header takes NAME=VALUE.") for pair in options["headers"]),
+        "cwd": os.path.abspath(os.path.expanduser(cwd)) if cwd and "${" not in cwd else cwd,
+        "tools": {key: list(options[key]) for key in ("include", "exclude") if options[key]},
+        "timeout": options["timeout"],
+        "startTimeout": options["start_timeout"],
+    }
+    return {**entry, **{key: value for key, value in further.items() if value}}
 
 
 @servers.command("remove")

@@ -71,11 +71,9 @@ class Session:
         handler = logging.StreamHandler(sys.stderr)
         handler.setFormatter(VisibleFormatter("%(levelname)s %(name)s: %(message)s"))
         logging.basicConfig(handlers=[handler], level="ERROR" if self.quiet else self.log_level.upper())
-        if self.verbosity == 0:
-            # The command's own error says what is wrong with the file; the log of calls is not what was asked for.
-            logging.getLogger("localmcp.storage.write_behind").setLevel(logging.ERROR)
-            # Mistakes in manifests are listed by `localmcp tools check`.
-            logging.getLogger("localmcp.own_tools").setLevel(logging.ERROR)
+        # The command's own error says what is wrong with the file; mistakes in manifests are told by `tools check`.
+        for name in ("localmcp.storage.write_behind", "localmcp.own_tools") if self.verbosity == 0 else ():
+            logging.getLogger(name).setLevel(logging.ERROR)
         workspace = Workspace(self.settings, embedder=self.embedder)
         workspace.embedder.patience = self.seconds_for_model
         return workspace
@@ -156,6 +154,8 @@ class Session:
         self.warn(*value.get("notices", ()))
         if text := render.render(value, columns):
             render.echo(text)
+        elif 0 in (value.get("count"), value.get("total")):
+            self.note("There are none.")
         if message := value.get("message"):
             self.note(str(message))
         if "nextOffset" in value:
@@ -175,10 +175,6 @@ class Session:
     def remark(self, text: str) -> None:
         """Print words about the work that may be overlooked."""
         self.note(render.dim(text))
-
-    def note_step(self, step: str) -> None:
-        """Name the part of longer work that begins."""
-        self.remark(f"{step} …")
 
     def warn(self, *notices: str) -> None:
         """Print words about the work that should not be overlooked."""
@@ -218,14 +214,12 @@ class Session:
 
     def fail(self, code: str, message: str, hint: str | None, exit_code: int) -> int:
         """Report an error on stderr, as a JSON object with --json; returns the exit code."""
+        # Some texts of the contract begin so.
+        text = f"{render.styled('Error:', fg='red', bold=True)} {message.removeprefix('Error: ')}"
         if self.as_json:
             error = {"error": {"code": code, "message": message, "hint": hint}}
-            render.echo(visible_json(json.dumps(error, ensure_ascii=False)), err=True)
-            return exit_code
-        text = message.removeprefix("Error: ")  # some texts of the contract begin so
-        render.echo(f"{render.styled('Error:', fg='red', bold=True)} {text}", err=True, color=self.color)
-        if hint:
-            render.echo(hint, err=True, color=self.color)
+            text, hint = visible_json(json.dumps(error, ensure_ascii=False)), None
+        render.echo(f"{text}\n{hint}" if hint else text, err=True, color=self.color)
         return exit_code
 
 
@@ -264,26 +258,20 @@ def _remember(ctx: click.Context, option: click.Parameter, value: Any) -> None:
         setattr(session, str(option.name), value)
 
 
-def _common(*names: str, **attributes: Any) -> click.Option:
-    return click.Option(names, expose_value=False, callback=_remember, is_eager=True, **attributes)
+def _common(*names: str, says: str, **attributes: Any) -> click.Option:
+    return click.Option(names, expose_value=False, callback=_remember, is_eager=True, help=says, **attributes)
 
 
-COMMON: tuple[click.Option, ...] = (
-    _common("--db", "database", metavar="FILE", help="The database file (or LOCALMCP_DB)."),
-    _common("--json", "as_json", is_flag=True, help="Print one JSON document, nothing else."),
-    _common("-q", "--quiet", "quiet", is_flag=True, help="Data and errors only."),
-    _common("-v", "--verbose", "verbosity", count=True, help="Say more; tracebacks; twice: everything."),
+COMMON = (
+    _common("--db", "database", metavar="FILE", says="The database file (or LOCALMCP_DB)."),
+    _common("--json", "as_json", is_flag=True, says="Print one JSON document, nothing else."),
+    _common("-q", "--quiet", "quiet", is_flag=True, says="Data and errors only."),
+    _common("-v", "--verbose", "verbosity", count=True, says="Say more; tracebacks; twice: everything."),
 )
 
 
 class Command(click.Command):
     """A command that also takes the options of `COMMON`."""
-
-    def _has_empty_path(self, args: list[str]) -> bool:
-        """Return whether an option that takes a path is given an empty one."""
-        names = {name for option in self.params if isinstance(option.type, click.Path) for name in option.opts}
-        typed = {f"{before}={after}" for before, after in pairwise(args)}.union(args)
-        return not typed.isdisjoint(f"{name}=" for name in names)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Refuse an empty path: a shell variable that is not set must not mean the current folder.
@@ -292,7 +280,9 @@ class Command(click.Command):
         """
         arguments = [p.make_metavar(ctx) for p in super().get_params(ctx) if isinstance(p, click.Argument)]
         takes_paths = any("PATH" in metavar or "FILE" in metavar for metavar in arguments)
-        if ("" in args and takes_paths) or self._has_empty_path(args):
+        paths = {name for option in self.params if isinstance(option.type, click.Path) for name in option.opts}
+        typed = {f"{before}={after}" for before, after in pairwise(args)}.union(args)
+        if ("" in args and takes_paths) or not typed.isdisjoint(f"{name}=" for name in paths):
             raise click.UsageError(EMPTY_PATH, ctx)
         if arguments and not takes_paths and re.search("[\udc80-\udcff]", " ".join(args)):
             raise click.UsageError("The locale cannot hold letters of an argument. Set LC_ALL=C.UTF-8.", ctx)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from localmcp import config as configuration
@@ -12,7 +10,7 @@ from localmcp.cli.session import Session, group, pass_session
 from localmcp.doctor.settings import change_setting
 from localmcp.errors import ConfigurationError
 from localmcp.humanize import choices
-from localmcp.schemas import did_you_mean
+from localmcp.schemas import Json, did_you_mean
 
 
 @group()
@@ -30,12 +28,9 @@ def show_settings(session: Session) -> None:
     described = configuration.settings_in_force(session.settings)
     for setting in described:
         setting["from"] = _origin(session, setting["name"])
-    if session.as_json:
-        session.print_json({"file": str(configuration.config_file()), "settings": described})
-        return
-    rows = [(setting["name"], _shown(setting["value"]), setting["from"], setting["says"]) for setting in described]
-    session.print_table(("setting", "value", "from", "what it does"), rows)
-    session.remark(f"Change one with: localmcp config set NAME VALUE   ({configuration.config_file()})")
+    rows = [(item["name"], configuration.setting_text(item["value"]), item["from"], item["says"]) for item in described]
+    answer = {"file": str(configuration.config_file()), "settings": described}
+    session.answer(answer, lambda _: session.print_table(("setting", "value", "from", "what it does"), rows))
 
 
 @config.command("get")
@@ -44,7 +39,7 @@ def show_settings(session: Session) -> None:
 def get_setting(session: Session, name: str) -> None:
     """Print one setting's value."""
     value = _value(session, _checked_name(name))
-    session.answer({name: value}, lambda _: render.echo(_shown(value)))
+    session.answer(value, lambda _: render.echo(configuration.setting_text(value[name])))
 
 
 @config.command("set")
@@ -54,7 +49,7 @@ def get_setting(session: Session, name: str) -> None:
 def set_setting(session: Session, name: str, value: str) -> None:
     """Write one setting to config.toml; its comments and order are kept."""
     path = change_setting(_checked_name(name), value)
-    session.answer({name: _value(session, name), "file": str(path)}, lambda _: session.note(f"Written to {path}"))
+    session.answer({**_value(session, name), "file": str(path)}, lambda _: session.note(f"Written to {path}"))
     where = _origin(session, name)
     if where not in ("config.toml", "default"):
         session.warn(f"{where} is set as well, and wins.")
@@ -66,7 +61,7 @@ def set_setting(session: Session, name: str, value: str) -> None:
 def unset_setting(session: Session, name: str) -> None:
     """Remove one setting from config.toml, so that its default holds."""
     path = configuration.write_setting(_checked_name(name), None)
-    session.answer({name: _value(session, name), "file": str(path)}, lambda _: session.note(f"Removed from {path}"))
+    session.answer({**_value(session, name), "file": str(path)}, lambda _: session.note(f"Removed from {path}"))
 
 
 @config.command("path")
@@ -79,18 +74,14 @@ def print_path(session: Session) -> None:
 
 def _checked_name(name: str) -> str:
     """Return the name of a setting, if it is one; an error names the nearest."""
-    if name in configuration.setting_names():
-        return name
     names = configuration.setting_names()
+    if name in names:
+        return name
     raise ConfigurationError(f"Unknown setting '{name}'.", hint=did_you_mean(name, names, choices(names)))
 
 
-def _value(session: Session, name: str) -> Any:
-    return configuration.shown_value(name, getattr(session.settings, name))
-
-
-def _shown(value: Any) -> str:
-    return "(none)" if value == [] else configuration.setting_text(value)
+def _value(session: Session, name: str) -> Json:
+    return {name: configuration.shown_value(name, getattr(session.settings, name))}
 
 
 def _origin(session: Session, name: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import click
 
-from localmcp.cli import render
 from localmcp.cli.session import Session, command, pass_session
 from localmcp.errors import LocalMCPError
 from localmcp.index import reembedding
@@ -26,7 +25,17 @@ def status(session: Session, check: bool) -> None:
         ]
         if stats["chunksWithoutEmbeddings"] and result["file"]["writable"]:
             result["makeVectors"] = reembedding.command_for_waiting(connection, session.settings.model)
-    session.answer(result, lambda _: _print_status(session, result))
+    model = result["model"]
+    facts = {
+        **result["file"],
+        "model": model["setting"],
+        "model state": model["state"],
+        "problem": model.get("problem"),
+    }
+    lists = {"left out": result["leftOut"], "reembedding": result["reembedding"]}
+    session.answer(result, lambda _: session.show({**facts, **stats, **lists}))
+    if "makeVectors" in result:
+        session.warn(f"Read the meaning of what has no vectors with: {result['makeVectors']}")
 
 
 def _left_out(session: Session) -> list[Json]:
@@ -39,18 +48,13 @@ def _left_out(session: Session) -> list[Json]:
 
 
 def _file(session: Session) -> Json:
-    database = session.workspace.database
+    database, why_read_only = session.workspace.database, None
     try:
         database.ensure_writable()
-        why_read_only = None
     except LocalMCPError as error:
         why_read_only = str(error)
-    return {
-        "path": str(database.path),
-        "bytes": database.size(),
-        "writable": why_read_only is None,
-        "whyReadOnly": why_read_only,
-    }
+    about = {"path": str(database.path), "bytes": database.size(), "writable": why_read_only is None}
+    return {**about, "whyReadOnly": why_read_only}
 
 
 def _model(session: Session, check: bool) -> Json:
@@ -63,19 +67,3 @@ def _model(session: Session, check: bool) -> Json:
     except LocalMCPError as error:
         return {**model, "state": "unavailable", "problem": str(error)}
     return {**model, "state": "ready", "name": identity.name, "dimension": identity.dimension}
-
-
-def _print_status(session: Session, result: Json) -> None:
-    stats = result["stats"]
-    facts = {**result["file"], "model": result["model"]["setting"], "model state": result["model"]["state"]}
-    problem = {"problem": result["model"].get("problem")}
-    counts = {name: value for name, value in stats.items() if name not in ("collections", "mounts", "notices")}
-    render.echo(render.render({**facts, **problem, **counts}))
-    for name in ("collections", "mounts"):
-        if rows := stats.get(name):
-            render.echo("\n" + render.render({name: rows}))
-    for name in ("leftOut", "reembedding"):
-        if rows := result[name]:
-            render.echo("\n" + render.render({name: rows}))
-    if "makeVectors" in result:
-        session.warn(f"Read the meaning of what has no vectors with: {result['makeVectors']}")

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -16,8 +15,7 @@ from localmcp.config import config_directory
 from localmcp.humanize import counted, short_path
 from localmcp.own_tools.problems import Problem
 from localmcp.schemas import Json, describe_parameters, mapping_of
-from localmcp.tool_search.discovery import NOTHING_FOUND, Profile, rank_tools, required_parameters
-from localmcp.tool_search.query import ToolDescription
+from localmcp.tool_search.discovery import NOTHING_FOUND, rank_tools, required_parameters
 from localmcp.tools import Tool
 
 if TYPE_CHECKING:
@@ -43,9 +41,6 @@ def tools(ctx: click.Context) -> None:
         ctx.invoke(list_tools)
 
 
-# ---------------------------------------------------------------- list, show
-
-
 @tools.command("list")
 @pass_session
 def list_tools(session: Session) -> None:
@@ -54,15 +49,8 @@ def list_tools(session: Session) -> None:
     Hidden tools are not in an assistant's list; it finds them by what they do. A star marks a required argument.
     """
     described = [_describe(tool) for tool in session.reading().registry.tools()]
-    if session.as_json:
-        session.print_json({"count": len(described), "tools": described})
-        return
-    for visible, title in ((True, "Visible"), (False, "Hidden")):
-        render.echo(render.dim(title))
-        for tool in described:
-            if tool["visible"] is visible:
-                render.echo(f"  {render.bold(tool['name'])}({tool['signature']})")
-                render.echo(render.dim(f"      {tool['title']}"))
+    answer = {"count": len(described), "tools": described}
+    session.answer(answer, lambda value: session.show(value, columns=("name", "visible", "signature", "title")))
 
 
 @tools.command("show")
@@ -99,27 +87,21 @@ def _print_tool(tool: Json) -> None:
 
 @tools.command("search")
 @click.argument("words", nargs=-1, metavar="[QUERY]")
-@click.option(
-    "--profile", type=click.Choice(["best", "classic"]), default="best", show_default=True, help="How to rank."
-)
 @click.option("-n", "--limit", type=click.IntRange(1), default=10, show_default=True, help="Tools at most.")
-@click.option("--detail", is_flag=True, help="Show the whole input schemas.")
 @pass_session
-def search(session: Session, words: tuple[str, ...], profile: Profile, limit: int, detail: bool) -> None:
-    """Find tools by what they do, as an assistant would.
-
-    classic is the plain ladder: name, keywords, description. best also weighs what the words mean, and says so when
-    nothing fits.
-    """
+def search(session: Session, words: tuple[str, ...], limit: int) -> None:
+    """Find tools by what they do, as an assistant would."""
     workspace = session.reading()
     discovery = workspace.discovery
-    if profile == "best" and not discovery.finder.remembers:
+    if not discovery.finder.remembers:
         session.remark("Reading what every tool does; the next search remembers it …")
-    ranked = rank_tools(" ".join(words), discovery.searchable(), discovery.finder, profile, PATIENCE)
-    hits = [_hit(hit.tool, hit.score, detail) for hit in ranked.tools[:limit]]
-    for item in hits:
-        if notice := workspace.registry.get(item["name"]).notice:
-            item["notice"] = notice
+    ranked = rank_tools(" ".join(words), discovery.searchable(), discovery.finder, patience=PATIENCE)
+    hits: list[Json] = []
+    for hit in ranked.tools[:limit]:
+        tool, notice = hit.tool, workspace.registry.get(hit.tool.name).notice
+        about = {"description": tool.description, "score": round(hit.score, 4)}
+        parameters = {"parameters": required_parameters(tool.schema)}
+        hits.append({"name": tool.name, **about, **parameters, **({"notice": notice} if notice else {})})
     if not hits:
         session.note(NOTHING_FOUND)
     elif not ranked.sure:
@@ -132,18 +114,6 @@ def search(session: Session, words: tuple[str, ...], profile: Profile, limit: in
         render.echo(f"        {' '.join(item['description'].split())}")
         if "notice" in item:
             render.echo(f"        {render.warned(item['notice'])}")
-        if detail:
-            render.write(json.dumps(item["input_schema"], ensure_ascii=False, indent=2))
-
-
-def _hit(tool: ToolDescription, score: float, detail: bool) -> Json:
-    hit = {
-        "name": tool.name,
-        "description": tool.description,
-        "score": round(score, 4),
-        "parameters": required_parameters(tool.schema),
-    }
-    return {**hit, "input_schema": tool.schema} if detail else hit
 
 
 # ---------------------------------------------------------------- call
@@ -163,15 +133,14 @@ def call(session: Session, tool: str, arguments: tuple[str, ...], text: bool) ->
       localmcp call search '{"query": "restore a backup", "limit": 3}'
       localmcp tools call search query="restore a backup" limit=3
     """
-    if not arguments:
-        values: Json = {}
-    elif len(arguments) == 1 and (arguments[0] == "-" or arguments[0][:1] in ("{", "[", "@")):
+    called = _tool(session, tool)
+    if len(arguments) == 1 and (arguments[0] == "-" or arguments[0][:1] in ("{", "[", "@")):
         source = arguments[0]
         text_of_it = read_bytes(source.removeprefix("@")) if source[0] in "-@" else source
         values = parse_object(text_of_it, "The arguments are", """Write an object in quotes: '{"query": "..."}'""")
     else:
-        values = read_pairs(arguments, _tool(session, tool).input_schema)
-    session.workspace.database.may_create = not _tool(session, tool).mark.read_only
+        values = read_pairs(arguments, called.input_schema) if arguments else {}
+    session.workspace.database.may_create = not called.mark.read_only
     answer = session.call_in(session.workspace, tool, values)
     if text and not session.as_json:
         render.write(answer.text)
@@ -224,18 +193,13 @@ def _tool(session: Session, name: str) -> Tool:
 def providers(session: Session) -> None:
     """Show where tools come from: programs, queries, HTTP calls, Python, other servers; nothing is started."""
     states = [provider.state() for provider in session.reading().providers]
-    if session.as_json:
-        listed = [state.as_json() for state in states]
-        session.print_json({"configDirectory": str(config_directory()), "count": len(states), "providers": listed})
-        return
+    listed = [state.as_json() for state in states]
+    answer: Json = {"configDirectory": str(config_directory()), "count": len(states), "providers": listed}
     rows = [(state.name, state.state, str(state.tools), short_path(state.where)) for state in states]
-    session.print_table(("provider", "state", "tools", "configured in"), rows, right=(2,))
-    for state in states:
-        if state.says:
-            render.echo(render.dim(f"  {state.name}: {state.says}"))
-        _print_problems(state.problems, "  ")
-    if any(state.problems for state in states):
-        session.note("Look at every mistake with: localmcp tools check")
+    head = ("provider", "state", "tools", "configured in")
+    session.answer(answer, lambda _: session.print_table(head, rows, right=(2,)))
+    if not session.as_json:
+        _print_problems(problem for state in states for problem in state.problems)
 
 
 @tools.command("check", short_help="Look for mistakes in what brings tools.")
@@ -247,11 +211,12 @@ def check(session: Session, files: tuple[Path, ...]) -> int:
     Programs, databases, variables and statements are looked at as well, but nothing is run.
     """
     workspace = session.reading()
-    problems = _check_files(workspace, files) if files else check_all(workspace)
+    problems = check_all(workspace)
+    if files:
+        problems = [problem for path in files for problem in workspace.own_tools.read(path.absolute()).check()]
     errors = sum(problem.level == "error" for problem in problems)
-    offered = (provider.state().tools for provider in workspace.providers)
-    checked = len(files) or sum(offered)
-    value: dict[str, Any] = {
+    checked = len(files) or sum(provider.state().tools for provider in workspace.providers)
+    value: Json = {
         "ok": errors == 0,
         "errors": errors,
         "warnings": len(problems) - errors,
@@ -264,33 +229,24 @@ def check(session: Session, files: tuple[Path, ...]) -> int:
     return WRONG if errors else 0
 
 
-def _print_problems(problems: Iterable[Problem], margin: str = "") -> None:
+def _print_problems(problems: Iterable[Problem]) -> None:
     for problem in problems:
-        color = "red" if problem.level == "error" else "yellow"
-        render.echo(margin + render.styled(str(problem), fg=color))
+        render.echo(render.styled(str(problem), fg="red" if problem.level == "error" else "yellow"))
 
 
 def check_all(workspace: Workspace) -> list[Problem]:
-    """Return every mistake in what brings tools, and the tools whose name another one has."""
-    problems = workspace.own_tools.problems()
-    problems += [problem for provider in workspace.providers for problem in provider.check()]
-    return [*dict.fromkeys(problems), *_shadowed(workspace)]
-
-
-def _shadowed(workspace: Workspace) -> list[Problem]:
-    """Tools that nobody can call, because an earlier one has the name."""
+    """Return every mistake in what brings tools, and the tools that nobody can call: an earlier one has the name."""
     from localmcp.own_tools.manifest import ManifestTool
 
+    problems = workspace.own_tools.problems()
+    problems += [problem for provider in workspace.providers for problem in provider.check()]
     owners = {tool.name: tool for tool in workspace.registry.tools()}
     shadowed: list[Problem] = []
-    for provider in workspace.own_tools.providers:
-        for tool in provider.tools():
-            if owners.get(tool.name) is not tool:
-                where = str(tool.here.path) if isinstance(tool, ManifestTool) else provider.name
-                message = f"The name '{tool.name}' belongs to another tool, which is called instead."
-                shadowed.append(Problem(where, None, message, "Give this one another name."))
-    return shadowed
-
-
-def _check_files(workspace: Workspace, files: tuple[Path, ...]) -> list[Problem]:
-    return [problem for path in files for problem in workspace.own_tools.read(path.absolute()).check()]
+    for name, tool in (
+        (provider.name, tool) for provider in workspace.own_tools.providers for tool in provider.tools()
+    ):
+        if owners.get(tool.name) is not tool:
+            where = str(tool.here.path) if isinstance(tool, ManifestTool) else name
+            message = f"The name '{tool.name}' belongs to another tool, which is called instead."
+            shadowed.append(Problem(where, None, message, "Give this one another name."))
+    return [*dict.fromkeys(problems), *shadowed]

@@ -17,7 +17,7 @@ from localmcp import files
 from localmcp.errors import AlteredSchema, FileUnavailable
 from localmcp.files import expand_home, make_private_file
 from localmcp.humanize import counted
-from localmcp.storage.connections import connect, truncate_log
+from localmcp.storage.connections import connect, refuse_odd_companions, truncate_log
 from localmcp.storage.database import (
     MAX_FOREIGN_VALUE_BYTES,
     PAGE_SIZE,
@@ -134,6 +134,7 @@ def copy_rows(given: Path, target: Path, keep: KeptPowers) -> Dropped | None:
     if not given.is_file():
         raise FileUnavailable(f"There is no file {given}.")
     try:
+        refuse_odd_companions(given)
         with files.scratch_folder(target.parent) as scratch:
             bytes_ = scratch / "given"
             for ending in ("", "-wal", "-journal"):

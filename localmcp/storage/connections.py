@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import logging
 import os
+import stat
 import time
 from contextlib import closing, suppress
 from pathlib import Path
@@ -24,18 +25,36 @@ LEAST_CACHE, MOST_CACHE = 16_000, 48_000
 million passages (4.2 GB) took 32 ms, with 64 MB 24; at 100,000 there is no difference."""
 LOG_SECONDS = 2.0
 """How long readers of the write-ahead log are waited for."""
+LONGEST_JOURNAL = 100_000_000
+"""Bytes beyond twice the file, which may have been larger before the change that the journal takes back."""
 MAX_VALUE_BYTES = 256_000_000
 """No text or blob in the file may be larger: bounds what a hostile file can make us hold."""
 
 
 def connect(name: str | Path, flags: int = READ_WRITE) -> apsw.Connection:
     """Open a file, hardened, with sqlite-vec and `levenshtein`; "" is a temporary file without a name."""
+    if isinstance(name, Path):
+        refuse_odd_companions(name)
     flags |= 0 if name else apsw.SQLITE_OPEN_CREATE | apsw.SQLITE_OPEN_URI
     connection = apsw.Connection(str(name), flags=flags)
     harden(connection)
     load_sqlite_vec(connection)
     register_levenshtein(connection)
     return connection
+
+
+def refuse_odd_companions(path: Path) -> None:
+    """Refuse a file beside which somebody put what SQLite would wait for, follow or load whole.
+
+    Raises:
+        FileUnavailable: its log or journal is no regular file, or a journal larger than any change of it can be.
+    """
+    for ending in ("-wal", "-shm", "-journal"):
+        with suppress(OSError):
+            status, length = os.lstat(f"{path}{ending}"), path.stat().st_size
+            is_too_long = ending == "-journal" and status.st_size > 2 * length + LONGEST_JOURNAL
+            if not stat.S_ISREG(status.st_mode) or is_too_long:
+                raise FileUnavailable(f"{path}{ending} is none that SQLite makes.", hint="Move it away.")
 
 
 def harden(connection: apsw.Connection) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -65,7 +66,10 @@ def _set_during(variable: ContextVar[Value], value: Value) -> Generator[Value]:
 
 EVERYTHING = Scope()
 _scope: ContextVar[Scope] = ContextVar("localmcp_scope", default=EVERYTHING)
-
+current_scope = _scope.get
+"""Returns the scope of the call that is running."""
+use_scope = partial(_set_during, _scope)
+"""Runs a block in a scope."""
 
 ReportProgress = Callable[[float, float | None, str], None]
 """Called with how much is done, of how much (None = unknown), and a word; from any thread."""
@@ -76,19 +80,10 @@ def _ignore_progress(_done: float, _total: float | None, _message: str) -> None:
 
 
 _progress: ContextVar[ReportProgress] = ContextVar("localmcp_progress", default=_ignore_progress)
-
-
-def progress_listener() -> ReportProgress:
-    """Return what the running call reports its progress to.
-
-    A thread that works for the call needs it passed on.
-    """
-    return _progress.get()
-
-
-def use_progress(listener: ReportProgress) -> AbstractContextManager[ReportProgress]:
-    """Report the progress of the calls in this block to `listener`."""
-    return _set_during(_progress, listener)
+progress_listener = _progress.get
+"""Returns what the running call reports its progress to; a thread that works for the call needs it passed on."""
+use_progress = partial(_set_during, _progress)
+"""Reports the progress of the calls in a block to a listener."""
 
 
 class CallCancellation:
@@ -97,16 +92,12 @@ class CallCancellation:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._callbacks: list[Callable[[], object]] = []
-        self._cancelled = False
-
-    @property
-    def cancelled(self) -> bool:
-        return self._cancelled
+        self.cancelled = False
 
     def on_cancel(self, callback: Callable[[], object]) -> None:
         """Call `callback` when the call is given up, at once if it already is; it must be quick."""
         with self._lock:
-            if not self._cancelled:
+            if not self.cancelled:
                 self._callbacks.append(callback)
                 return
         callback()
@@ -114,10 +105,16 @@ class CallCancellation:
     def cancel(self) -> None:
         """Give the call up."""
         with self._lock:
-            callbacks, self._callbacks, self._cancelled = self._callbacks, [], True
+            callbacks, self._callbacks, self.cancelled = self._callbacks, [], True
         for callback in callbacks:
             callback()
 
+
+_cancellation: ContextVar[CallCancellation | None] = ContextVar("localmcp_cancellation", default=None)
+call_cancellation = _cancellation.get
+"""Returns what says whether the running call was given up; None where nobody can give it up."""
+use_cancellation = partial(_set_during, _cancellation)
+"""Lets the calls of a block be given up."""
 
 AskPerson = Callable[["Json"], "Future[Json]"]
 """Called with the parameters of `elicitation/create`, from any thread.
@@ -128,36 +125,7 @@ under INPUT_KEY.
 INPUT_KEY = "localmcp/inputKey"
 
 _ask_person: ContextVar[AskPerson | None] = ContextVar("localmcp_ask_person", default=None)
-
-
-def person_asker() -> AskPerson | None:
-    """Return what asks the person during the running call; None where the client does not offer that."""
-    return _ask_person.get()
-
-
-def use_person_asker(ask: AskPerson | None) -> AbstractContextManager[AskPerson | None]:
-    """Let the calls of this block ask the person through `ask`."""
-    return _set_during(_ask_person, ask)
-
-
-_cancellation: ContextVar[CallCancellation | None] = ContextVar("localmcp_cancellation", default=None)
-
-
-def call_cancellation() -> CallCancellation | None:
-    """Return what says whether the running call was given up; None where nobody can give it up."""
-    return _cancellation.get()
-
-
-def use_cancellation(cancellation: CallCancellation) -> AbstractContextManager[CallCancellation | None]:
-    """Let the calls of this block be given up through `cancellation`."""
-    return _set_during(_cancellation, cancellation)
-
-
-def current_scope() -> Scope:
-    """Return the scope of the call that is running."""
-    return _scope.get()
-
-
-def use_scope(scope: Scope) -> AbstractContextManager[Scope]:
-    """Run a block in `scope`."""
-    return _set_during(_scope, scope)
+person_asker = _ask_person.get
+"""Returns what asks the person during the running call; None where the client does not offer that."""
+use_person_asker = partial(_set_during, _ask_person)
+"""Lets the calls of a block ask the person."""

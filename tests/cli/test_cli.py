@@ -16,11 +16,9 @@ from pathlib import Path
 import apsw
 import pytest
 from command_line import GARDEN, POSIX, ROOT, Terminal, spawn
-from folders import write
 
 from localmcp import __version__, config, humanize
-from localmcp.cli.program import COMMANDS, modules, program
-from localmcp.readers.excerpt import Matcher
+from localmcp.cli.program import modules
 
 # ---------------------------------------------------------------- the program
 
@@ -120,37 +118,6 @@ def test_a_bad_setting_is_a_configuration_error_that_names_the_variable(cli, mon
     assert "LOCALMCP_THREADS" in ran.err
 
 
-@pytest.mark.parametrize("value", ["inf", "2.5", "nan"])
-def test_a_number_in_the_settings_that_is_not_whole_is_a_configuration_error(cli, value: str) -> None:
-    write(config.config_file(), f"threads = {value}\n")
-    ran = cli("status")
-    assert ran.code == 4
-    assert f"threads = {value}" in ran.err and "a whole number" in ran.err
-
-
-def test_a_model_that_the_originals_variable_sets_is_said_to_come_from_it(cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("LOCALMCP_MODEL", raising=False)
-    monkeypatch.setenv("SIMILARITY_SEARCH_MODEL", "hash")
-    shown = re.search(r"^model +(.*?) {2,}(.*?) {2}", cli("config", "show").out, re.MULTILINE)
-    assert shown and shown[1] == "hash" and "SIMILARITY_SEARCH_MODEL".startswith(shown[2].strip().rstrip("…"))
-
-
-def test_settings_that_are_kept_elsewhere_behind_a_link_are_changed_there(cli, tmp_path: Path) -> None:
-    kept = write(tmp_path / "kept" / "config.toml", "# mine\nthreads = 1\n")
-    config.config_directory().mkdir(parents=True, exist_ok=True)
-    config.config_file().symlink_to(kept)
-    assert cli("config", "set", "threads", "2").code == 0
-    assert config.config_file().is_symlink() and kept.read_text() == "# mine\nthreads = 2\n"
-
-
-@pytest.mark.parametrize("name", ["~no-such-user", "~$x.localmcp"])
-def test_a_file_whose_name_begins_with_a_tilde_is_one_like_others(
-    cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert f"{tmp_path / name} does not exist yet" in cli("--db", name, "status").err
-
-
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows removes no folder that is used")
 def test_a_search_from_a_folder_that_was_removed_is_answered(filled, tmp_path: Path) -> None:
     (tmp_path / "gone").mkdir()
@@ -181,17 +148,8 @@ def test_a_refresh_says_which_files_it_left_out_because_they_were_removed(filled
     assert "removed by you" in filled("refresh").err
 
 
-def test_add_again_reads_nothing_again(filled, notes: Path) -> None:
-    report = filled("add", str(notes), "--json").json
-    assert (report["unchanged"], report["indexed"], report["chunksAdded"]) == (3, 0, 0)
-
-
 def test_hidden_files_are_added_when_asked_for(cli, notes: Path) -> None:
     assert cli("add", str(notes), "--hidden", "--json").json["indexed"] == 4
-
-
-def test_patterns_choose_the_files(cli, notes: Path) -> None:
-    assert cli("add", str(notes), "--match", "*.py", "--json").json["indexed"] == 1
 
 
 def test_a_file_that_fails_makes_the_exit_code_1_and_the_others_are_added(cli, notes: Path) -> None:
@@ -227,15 +185,6 @@ def test_text_on_stdin_needs_a_title(cli) -> None:
     assert ran.code == 2 and "--title" in ran.err
 
 
-def test_metadata_without_a_value_is_refused(cli, notes: Path) -> None:
-    ran = cli("add", str(notes), "--meta", "draft")
-    assert ran.code == 2 and "KEY=VALUE" in ran.err
-
-
-def test_quiet_says_nothing_when_all_is_well(cli, notes: Path) -> None:
-    assert cli("add", str(notes), "-q") == (0, "", "")
-
-
 # ---------------------------------------------------------------- search
 
 
@@ -269,13 +218,10 @@ def test_filters_narrow_the_search(filled, notes: Path) -> None:
 
 
 def test_pages_follow_each_other(filled) -> None:
-    words = ("search", "water", "job", "lavoro", "-m", "keyword", "-n", "1")
-    first, second = filled(*words), filled(*words, "--page", "2")
-    assert first.out != second.out
-    cursor = filled(*words, "--json").json["nextCursor"]
-    by_cursor = filled(*words, "--json", "--cursor", cursor).json
-    assert by_cursor["results"][0]["sourceTitle"] in second.out
-    assert filled(*words, "--page", "9").code == 1
+    words = ("search", "water", "job", "lavoro", "-m", "keyword", "-n", "1", "--json")
+    first = filled(*words).json
+    second = filled(*words, "--cursor", first["nextCursor"]).json
+    assert first["results"][0]["sourceTitle"] != second["results"][0]["sourceTitle"]
 
 
 def test_a_changed_file_is_marked(filled, notes: Path) -> None:
@@ -283,11 +229,6 @@ def test_a_changed_file_is_marked(filled, notes: Path) -> None:
     (notes / "fondo.md").unlink()
     assert "the file has changed since" in filled("search", "calcium", "-m", "keyword").err
     assert "the file is gone" in filled("search", "riscatto", "-m", "keyword").err
-
-
-def test_an_unknown_collection_names_what_there_is(filled) -> None:
-    ran = filled("search", "x", "-c", "defualt")
-    assert ran.code == 1 and "Did you mean 'default'?" in ran.err
 
 
 # ---------------------------------------------------------------- documents
@@ -311,7 +252,6 @@ def test_show_fails_for_what_is_not_there(filled) -> None:
     assert (plain.code, plain.out, as_json.code) == (1, "", 1)
     assert "localmcp sources" in plain.err
     assert "Did you mean" in filled("show", "gardn.md").err and "garden.md" in filled("show", "gardn.md").err
-    assert "garden.md" in filled("search", "blight", "--source", "gardn.md").err
     assert as_json.json["error"] == "Invalid sourceId format"
 
 
@@ -333,7 +273,7 @@ def test_documents_are_listed_by_where_their_files_are_and_when_these_changed(fi
         assert filled("sources", "--path", path, "--json").json["total"] == 2
     assert f"{date.fromtimestamp(86_400)}" in filled("sources", "--order", "title").out
     assert "garden.md" in filled("sources").out.splitlines()[-1]
-    assert "No document fits." in filled("sources", "--path", "elsewhere").err
+    assert "There are none." in filled("sources", "--path", "elsewhere").err
     assert filled("show", "shelf/garden.md").out == filled("show", "notes/garden.md").out != ""
 
 
@@ -357,12 +297,6 @@ def test_refresh_finds_what_changed(filled, notes: Path) -> None:
     (notes / "retry.py").unlink()
     report = filled("refresh", "--json").json
     assert (report["indexed"], report["missing"], report["unchanged"]) == (1, 1, 2)
-
-
-def test_a_refresh_tells_files_that_are_gone_from_those_that_are_left_out_now(filled, notes: Path) -> None:
-    (notes / "garden.md").unlink()
-    (notes / ".gitignore").write_text("fondo.md\n", encoding="utf-8")
-    assert "1 unchanged, 1 gone (in the trash), 1 left out (in the trash): no new passages" in filled("refresh").err
 
 
 def test_refresh_asks_before_it_buries_a_folder_that_is_gone(filled, notes: Path, tmp_path: Path) -> None:
@@ -451,10 +385,9 @@ def test_a_file_from_elsewhere_is_read_only_until_it_is_adopted(
 
 
 def test_tools_lists_visible_and_hidden_ones_with_their_parameters(cli) -> None:
-    ran = cli("tools")
-    visible, hidden = ran.out.split("Hidden\n")
-    assert "search(query* (string), limit (integer 1..100)" in visible
-    assert "verify_citation(quote*" in hidden
+    rows = {line.split()[0]: line for line in cli("tools").out.splitlines() if line}
+    assert "yes" in rows["search"] and "query* (string), limit (integer 1..100)" in rows["search"]
+    assert "yes" not in rows["verify_citation"] and "quote*" in rows["verify_citation"]
     listed = cli("tools", "--json").json
     assert listed["count"] == len(listed["tools"])
 
@@ -465,18 +398,6 @@ def test_call_takes_its_arguments_from_anywhere(filled, tmp_path: Path, source: 
     (tmp_path / "arguments.json").write_text(arguments)
     given = {"argument": arguments, "file": "@arguments.json", "stdin": "-"}[source]
     assert filled("call", "search", given, stdin=arguments.encode()).json["count"] == 1
-
-
-@pytest.mark.parametrize("given", ["{", "[]"])
-def test_call_refuses_arguments_that_are_no_object(cli, given: str) -> None:
-    ran = cli("call", "search", given)
-    assert (ran.code, ran.out) == (2, "")
-    assert "Traceback" not in ran.err
-
-
-def test_call_names_the_nearest_tool(cli) -> None:
-    ran = cli("call", "serch", "--json")
-    assert (ran.code, ran.error["code"], ran.error["hint"]) == (2, "unknown_tool", "Did you mean 'search'?")
 
 
 def test_settings_are_written_read_and_removed(cli) -> None:
@@ -494,20 +415,6 @@ def test_bad_settings_are_refused_with_the_nearest_name(cli) -> None:
     assert cli("config", "set", "trash_days", "soon").code == 4
     ran = cli("config", "get", "trash_day")
     assert ran.code == 4 and "Did you mean 'trash_days'?" in ran.err
-
-
-@pytest.mark.parametrize(
-    ("name", "accepted", "refused"),
-    [
-        ("http_hosts", "desk.lan, 10.0.0.2, fd00::2", "http://desk.lan/"),
-        ("http_hosts", "desk", "desk.lan:8080"),
-        ("http_origins", "https://desk.lan:8443, app://notes", "desk.lan"),
-    ],
-)
-def test_names_that_may_call_are_refused_if_they_can_never_match(cli, name: str, accepted: str, refused: str) -> None:
-    assert cli("config", "set", name, accepted).code == 0
-    ran = cli("config", "set", name, refused)
-    assert ran.code == 4 and f"{name} = '{refused}'" in ran.err and "desk.lan" in ran.err
 
 
 def test_secrets_are_not_shown(cli) -> None:
@@ -597,18 +504,9 @@ def test_ctrl_c_keeps_what_was_done_and_says_so(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- how things look
 
 
-def test_identifiers_are_marked_by_their_parts() -> None:
-    assert Matcher(["retri"], "english").mark("def retryLater()", str.upper) == "def RETRYLATER()"
-
-
 def test_sizes_times_and_counts_read_naturally() -> None:
     assert [humanize.size(n) for n in (12, 4_200, 812_000, 4_200_000, 2_500_000_000)] == [
         "12 bytes", "4 kB", "812 kB", "4.2 MB", "2.5 GB",
     ]  # fmt: skip
     assert [humanize.duration(s) for s in (0.42, 42, 200, 3900)] == ["0.4 s", "42 s", "3 min 20 s", "1 h 5 min"]
     assert [humanize.counted(n, "search") for n in (1, 1204)] == ["1 search", "1,204 searches"]
-
-
-def test_every_section_of_the_help_has_commands() -> None:
-    assert all(COMMANDS.values())
-    assert program.list_commands(program.make_context("localmcp", ["demo", "--help"], resilient_parsing=True))

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -37,23 +34,6 @@ def test_use_embeds_what_is_there_sets_the_model_and_goes_back(
     assert code == 0 and "hash" in said
     assert config.load_settings().model == "hash:64"
     assert run(capsys, "--db", file, "models", "use")[0] == 2
-
-
-def test_use_goes_on_in_the_background_and_sets_the_model_when_it_is_done(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(capsys, "config", "set", "model", "hash:64")[0] == 0
-    file = str(tmp_path / "library.localmcp")
-    write(tmp_path / "bees.md", "# Bees\n\nA hive has one queen.\n")
-    assert run(capsys, "--db", file, "add", str(tmp_path / "bees.md"))[0] == 0
-    command = [sys.executable, "-m", "localmcp", "--db", file, "--json", "models", "use", "hash:128", "--no-wait"]
-    started = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    assert Path(json.loads(started.stdout)["log"]).exists()
-    deadline = time.monotonic() + 300
-    while config.load_settings().model != "hash:128" and time.monotonic() < deadline:
-        time.sleep(0.05)
-    hits = json.loads(run(capsys, "--db", file, "--json", "search", "queen")[1])["results"]
-    assert config.load_settings().model == "hash:128" and hits[0]["semanticScore"] > 0
 
 
 def test_use_without_a_file_only_sets_the_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

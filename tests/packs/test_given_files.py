@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
@@ -13,7 +15,7 @@ import pytest
 
 from localmcp.config import Settings, state_directory
 from localmcp.doctor.backups import restore
-from localmcp.errors import LocalMCPError
+from localmcp.errors import FileUnavailable, LocalMCPError
 from localmcp.packs.verify import verify
 from localmcp.storage import adoption
 from localmcp.storage.adoption import adopt
@@ -124,3 +126,29 @@ def test_an_adoption_that_was_killed_can_be_repeated(
     with closing(Database(path)) as database, database.read() as connection:
         assert database.is_writable
         assert fetch_column(connection, "select title from sources order by title") == ["Bees", "Wasps"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no named pipes in folders")
+@pytest.mark.parametrize("companion", ["pipe", "link", "endless journal"])
+def test_what_lies_beside_a_given_file_is_neither_waited_for_nor_loaded(
+    base: Path, ours: Workspace, tmp_path: Path, companion: str
+) -> None:
+    given = given_files.make_given(base, tmp_path / "given.localmcp", "indexes")
+    beside = tmp_path / "given.localmcp-journal"
+    if companion == "pipe":
+        os.mkfifo(beside)
+    elif companion == "link":
+        beside.symlink_to("/dev/zero")
+    else:
+        beside.touch()
+        os.truncate(beside, 50_000_000_000)
+    assert "none that SQLite makes" in verify(given).problems[0]
+    ways: list[Callable[[], object]] = [
+        lambda: ours.mounts.mount(given),
+        lambda: ours.merging(partial(ours.registry.call, scope=Scope(caller="cli"))).run(given),
+        lambda: adopt(given),
+        lambda: restore(tmp_path / "restored.localmcp", given),
+    ]
+    for way in ways:
+        with pytest.raises(FileUnavailable, match="none that SQLite makes"):
+            way()

@@ -310,7 +310,7 @@ def test_the_command_writes_a_pack_of_some_collections(
     full: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     target = tmp_path / "out.localmcp"
-    command = ("--db", str(full), "pack", "-c", "other", "--without-calls", "--title", "T", str(target), "--json")
+    command = ("--db", str(full), "pack", "-c", "other", "--title", "T", str(target), "--json")
     assert cli(*command) == 0
     result = json.loads(capsys.readouterr().out)
     assert result["manifest"]["collections"] == [{"name": "other", "sources": 1, "chunks": 1}]

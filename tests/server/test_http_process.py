@@ -18,10 +18,8 @@ from typing import Any
 
 import pytest
 from doors import OpenDoor, open_door
-from library import Library
 from typing_extensions import TypedDict
 
-from localmcp.errors import Unavailable
 from localmcp.server.http import mcp as http_mcp
 from localmcp.server.http import serving
 from localmcp.tools import tool
@@ -144,16 +142,6 @@ def test_a_stream_ends_when_its_key_is_revoked(quick_looks: None, door: OpenDoor
     connection.close()
 
 
-def test_a_stream_ends_when_its_key_opens_less_than_before(quick_looks: None, door: OpenDoor) -> None:
-    Library(door.workspace.database, None).put("Soon gone.", collection="fleeting")
-    connection, stream = open_subscription(door, door.make_key(collections=["fleeting"]))
-    first = stream.readline()
-    with door.workspace.database.write() as rows:
-        rows.execute("update collections set name = 'other' where name = 'fleeting'")
-    assert first + stream.read()
-    connection.close()
-
-
 def test_a_subscription_ends_when_its_key_is_deleted(quick_looks: None, door: OpenDoor) -> None:
     key = door.make_key()
     connection, stream = open_subscription(door, key)
@@ -181,17 +169,6 @@ def test_a_request_that_trickles_in_is_given_up(monkeypatch: pytest.MonkeyPatch,
     assert door.rpc("ping").status == 200
 
 
-def test_a_whole_request_is_not_given_up_while_it_is_answered(monkeypatch: pytest.MonkeyPatch, door: OpenDoor) -> None:
-    # Long enough that a busy machine sends the whole request in time.
-    monkeypatch.setattr(serving, "REQUEST_SECONDS", 1.5)
-    slow = Slow()
-    door.workspace.registry.add_service(slow)
-    releasing = threading.Timer(2, slow.release.set)
-    releasing.start()
-    assert door.call("slow").json["result"]["words"] == "finished"
-    releasing.join()
-
-
 # ---------------------------------------------------------------- the program
 
 
@@ -209,12 +186,6 @@ def test_an_address_that_others_can_reach_needs_to_be_meant(tmp_path: Path) -> N
     assert "--allow-remote" in done.stderr
 
 
-@pytest.mark.parametrize("option", [["--port", "9"], ["--host", "127.0.0.1"], ["--allow-remote"]])
-def test_options_of_the_door_go_with_http(option: list[str]) -> None:
-    done = _run("serve", *option)
-    assert (done.returncode, "goes with --http" in done.stderr) == (2, True)
-
-
 def test_a_port_that_is_taken_is_told_with_the_way_out(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -223,12 +194,6 @@ def test_a_port_that_is_taken_is_told_with_the_way_out(tmp_path: Path) -> None:
         done = _run("serve", "--http", "--port", port, "--db", str(tmp_path / "x.localmcp"))
     assert done.returncode == 3
     assert port in done.stderr and "--port" in done.stderr
-
-
-def test_an_address_that_is_none_is_told_with_the_way_out() -> None:
-    with pytest.raises(Unavailable, match=r"Cannot listen on http://a\.\.b:8080") as refusal:
-        serving.listen(serving.Address("a..b"))
-    assert "--host" in (refusal.value.hint or "")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGTERM to send")

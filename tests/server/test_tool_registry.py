@@ -188,20 +188,6 @@ def test_search_gives_scores_and_schemas_of_hidden_tools(registry: ToolRegistry)
     assert hit["inputSchema"] == hit["input_schema"]
 
 
-def test_search_cuts_only_when_asked_to() -> None:
-    registry = ToolRegistry()
-    for number in range(20):
-        registry.register_tool(f"tool_{number}", lambda: "x", "common")
-    assert len(registry.search("common", 5)) == 5
-    assert len(registry.search("common", 0)) == len(registry.search("common")) == 20
-
-
-def test_the_classic_profile_scores_by_the_ladder_alone(registry: ToolRegistry) -> None:
-    assert [(hit["name"], hit["score"]) for hit in registry.search("smtp", profile="classic")] == [("send_email", 0.85)]
-    assert [(hit["name"], hit["score"]) for hit in registry.search("send", profile="classic")] == [("send_email", 0.9)]
-    assert {hit["score"] for hit in registry.search("", profile="classic")} == {1.0}
-
-
 def test_with_a_model_tools_are_found_by_meaning() -> None:
     registry = ToolRegistry(model="default")
     registry.register_tool("weather_forecast", lambda: "rain", description="Tell the weather of the coming days")
@@ -502,15 +488,6 @@ async def test_a_hidden_tool_answers_to_its_own_name_but_never_hides_the_servers
         assert said(await client.call_tool("native", {"a": 3})) == "native 3"
 
 
-async def test_an_empty_low_level_server_gets_the_two_tools(registry: ToolRegistry) -> None:
-    server: Server[Any] = Server("empty")
-    registry.attach(server)
-    async with Client(server) as client:
-        assert [each.name for each in (await client.list_tools()).tools] == [TOOL_SEARCH, EXECUTE_TOOL]
-        with pytest.raises(MCPError, match="Unknown tool: nobodys"):
-            await client.call_tool("nobodys", {})
-
-
 def test_a_second_registry_on_one_server_is_refused(server: Any) -> None:
     with pytest.raises(InvalidInput, match="Another registry is attached"):
         ToolRegistry().attach(server)
@@ -569,15 +546,6 @@ async def run_tool(client: Client, tool: str, **arguments: Any) -> str:
 async def names_found(client: Client, query: str) -> set[str]:
     text = said(await client.call_tool(TOOL_SEARCH, {"query": query}))
     return {hit["name"] for hit in json.loads(text)} if text.startswith("[") else set()
-
-
-def test_the_profile_best_goes_by_words_where_there_is_no_model() -> None:
-    registry = ToolRegistry()
-    registry.register_tool(send_email)
-    registry.register_tool(fail)
-    assert registry.embedder is None
-    assert [hit["name"] for hit in registry.search("write an email to Bob", profile="best")][0] == "send_email"
-    assert registry.search("order a pizza", profile="best") == []
 
 
 async def test_the_example_gives_each_user_tools_of_their_own(example: Any) -> None:

@@ -9,8 +9,6 @@ from dataclasses import replace
 
 import pytest
 
-from localmcp.__main__ import plain_serve
-from localmcp.config import config_file, load_settings, write_setting
 from localmcp.errors import ConfigurationError
 from localmcp.tools import Scope
 from localmcp.tools.profiles import profiles_file, read_profile
@@ -82,14 +80,6 @@ def test_a_slip_is_told_and_never_passed_over(name: str, message: str) -> None:
     assert message in caught.value.message and "profiles.toml" in caught.value.message
 
 
-def test_a_mark_at_the_beginning_of_a_file_is_no_part_of_it() -> None:
-    profiles_file().write_text('\ufeff[work]\ntools = ["search"]\n', encoding="utf-8")
-    config_file().write_text("\ufefftrash_days = 7\n", encoding="utf-8")
-    assert (read_profile("work").name, load_settings().trash_days) == ("work", 7)
-    write_setting("trash_days", "8")
-    assert load_settings().trash_days == 8
-
-
 @pytest.mark.parametrize("content", [b"[work", b"work = 1", b"\xff"])
 def test_a_file_that_is_no_table_of_tables_is_refused(content: bytes) -> None:
     profiles_file().write_bytes(content)
@@ -115,19 +105,3 @@ def test_without_a_file_the_way_to_one_is_shown() -> None:
     with pytest.raises(ConfigurationError) as caught:
         read_profile("work")
     assert caught.value.hint is not None and "[work]" in caught.value.hint
-
-
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        ("serve --profile work", (None, "work")),
-        ("--profile=work --db a.localmcp serve", ("a.localmcp", "work")),
-        ("serve", (None, None)),
-        ("serve --profile", None),
-        ("serve --profile work --http", None),
-    ],
-)
-def test_a_profile_leaves_the_short_way_to_the_first_reply_open(
-    line: str, expected: tuple[str | None, str | None] | None
-) -> None:
-    assert plain_serve(line.split()) == expected

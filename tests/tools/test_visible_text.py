@@ -36,19 +36,6 @@ def test_text_of_several_lines_keeps_line_feeds_and_tabs_only(text: str) -> None
     assert shown.count("\n") == text.count("\n")
 
 
-@given(ANY_TEXT | HOSTILE, st.booleans())
-def test_visible_text_is_not_changed_again(text: str, newlines: bool) -> None:
-    once = visible(text, newlines=newlines)
-    assert visible(once, newlines=newlines) == once
-
-
-@given(
-    st.text(st.characters(categories=["L", "M", "N", "P", "S", "Zs"], include_characters="\u200c\u200d\u200e\u200f"))
-)
-def test_letters_marks_numbers_and_joiners_stay(text: str) -> None:
-    assert visible(text) == text
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -78,10 +65,6 @@ def test_ordinary_text_of_every_script_stays(text: str) -> None:
 )
 def test_commands_become_signs(text: str, shown: str) -> None:
     assert visible(text) == shown
-
-
-def test_windows_line_ends_are_line_ends_and_a_lone_return_is_shown() -> None:
-    assert visible("a\r\nb\rc", newlines=True) == "a\nb␍c"
 
 
 def test_json_for_a_terminal_has_the_same_value() -> None:

@@ -40,9 +40,7 @@ SECURITY_HEADERS = {
 }
 PREFLIGHT = {
     "access-control-allow-methods": "GET, POST, DELETE",
-    "access-control-allow-headers": (
-        "Authorization, Content-Type, Accept, MCP-Protocol-Version, Mcp-Method, Mcp-Name, Mcp-Session-Id"
-    ),
+    "access-control-allow-headers": ("Authorization, Content-Type, Accept, MCP-Protocol-Version, Mcp-Method, Mcp-Name"),
     "access-control-max-age": "600",
 }
 
@@ -94,7 +92,6 @@ class HttpApp:
                 headers.update(SECURITY_HEADERS)
                 if origin := scope["state"].get("origin"):
                     headers["access-control-allow-origin"] = origin
-                    headers["access-control-expose-headers"] = "Mcp-Session-Id"
                     headers["vary"] = "Origin"
                 message = {**message, "headers": headers.raw}
             await send(message)

@@ -53,7 +53,6 @@ STATUS = {
 STREAM = "text/event-stream"
 KEY_SECONDS = 5.0
 """How often an open stream looks whether its key is still active."""
-MOST_STREAMS = 256
 
 
 class McpEndpoints:
@@ -66,7 +65,6 @@ class McpEndpoints:
         self._json = StreamableHTTPSessionManager(self.server, json_response=True, stateless=True)
         self._events = StreamableHTTPSessionManager(self.server, stateless=True)
         self._streams = SseServerTransport(ORIGINAL_PATH)
-        self._open_streams = 0
         self.closing = anyio.Event()
         """Set when the server closes, to end the streams that would stay open."""
 
@@ -192,10 +190,10 @@ class McpEndpoints:
         To the app this looks as if the client had left.
 
         Raises:
-            Refused: 503, too many are open, or the server is closing.
+            Refused: 503, the server is closing.
         """
-        if self.closing.is_set() or self._open_streams >= MOST_STREAMS:
-            raise Refused(503, "Too many open streams", code=SERVER_ERROR, headers={"retry-after": "10"})
+        if self.closing.is_set():
+            raise Refused(503, "The server is closing", code=SERVER_ERROR)
         key: KeyInfo = request.state.key
 
         async def serve(scope: Scope, receive: Receive, send: Send) -> None:
@@ -220,11 +218,7 @@ class McpEndpoints:
                     group.cancel_scope.cancel()
                 return message
 
-            self._open_streams += 1
-            try:
-                await app(scope, receive_until_end, watched)
-            finally:
-                self._open_streams -= 1
+            await app(scope, receive_until_end, watched)
             if is_open:
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
 
