@@ -207,12 +207,8 @@ class PassageSearch:
         question = repr((query, mode, groupBy, sort, names, filters, origin)).encode("utf-8", "replace")
         page = hashlib.blake2b(question, digest_size=3).hexdigest()
         request = SearchRequest(query, mode, limit, _offset(page, cursor), names, filters, sort=sort)
-        outcome, more = self._page(request, origin, grouped=groupBy is not None)
         budget = maxChars or (SEARCH_CHARS if lean else None)
-        if budget is not None:
-            texts = (hit.passage.text[: GROUPED_CHARS if groupBy else None] for hit in outcome.hits)
-            fitting = sum(used <= budget for used in accumulate(map(len, texts)))
-            outcome.hits = outcome.hits[: max(fitting, 1)]
+        outcome, more = self._page(request, origin, budget, grouped=groupBy is not None)
         result = _search_result(request, outcome, page, explain, self.database.adopted)
         hits = result["results"]
         if not hits:
@@ -221,7 +217,8 @@ class PassageSearch:
             for hit in hits:
                 hit["morePassages"] = more.get(hit["sourceId"], 0)
                 if lean:
-                    _cut(hit, GROUPED_CHARS)
+                    best_place = hit.pop("highlight", {"start": 0})["start"]
+                    hit["content"] = excerpt_around(hit["content"], GROUPED_CHARS, best_place)
         elif lean and maxChars is None and not explain:
             shown = excerpts(outcome, [hit["relevance"] for hit in hits], request.offset)
             for hit, excerpt in zip(hits, shown, strict=True):
@@ -252,9 +249,22 @@ class PassageSearch:
         return result
 
     def _page(
+        self, request: SearchRequest, origin: str | None, budget: int | None, *, grouped: bool
+    ) -> tuple[SearchOutcome, dict[str, int]]:
+        """Return one page of hits, as many as fit the budget in characters, at least one.
+
+        With `grouped`, the best of each document, and how many more each has.
+        """
+        outcome, more = self._whole_page(request, origin, grouped=grouped)
+        if budget is not None:
+            texts = (hit.passage.text[: GROUPED_CHARS if grouped else None] for hit in outcome.hits)
+            fitting = sum(used <= budget for used in accumulate(map(len, texts)))
+            outcome.hits = outcome.hits[: max(fitting, 1)]
+        return outcome, more
+
+    def _whole_page(
         self, request: SearchRequest, origin: str | None, *, grouped: bool
     ) -> tuple[SearchOutcome, dict[str, int]]:
-        """Return one page of hits; with `grouped`, the best of each document and how many more each has."""
         end = request.offset + request.limit
         if grouped:
             outcome = self.federation.search(replace(request, limit=GROUPED_HITS, offset=0), origin)
@@ -354,14 +364,6 @@ def _absent_words(text: str, outcome: SearchOutcome) -> list[str]:
     words = [word for word in unmentioned(query, text) if fold(word) not in outcome.hits[0].matched]
     comparable = outcome.hits[0].passage.language in query.languages and all(map(stop_words, query.languages))
     return words if comparable else [word for word in words if has_digit(word)]
-
-
-def _cut(hit: SearchHit, longest: int) -> None:
-    best_place = hit["highlight"]["start"] if "highlight" in hit else 0
-    content = excerpt_around(hit["content"], longest, best_place)
-    if content != hit["content"]:
-        hit.pop("highlight", None)  # its place was in the whole passage
-    hit["content"] = content
 
 
 def _explanation(outcome: SearchOutcome) -> dict[str, Any]:
