@@ -6,7 +6,6 @@ nobody has read ("rug pull"), so a tool that has changed or was added since is r
 
 from __future__ import annotations
 
-import difflib
 import json
 import logging
 from collections.abc import Iterable
@@ -82,6 +81,8 @@ def definitions(tools: Iterable[Json]) -> dict[str, Json]:
 
 def difference(name: str, approved: Json, current: Json) -> list[str]:
     """Return a unified diff of two definitions, line by line."""
+    import difflib
+
     before, after = (json.dumps(entry, ensure_ascii=False, indent=1, sort_keys=True) for entry in (approved, current))
     lines = difflib.unified_diff(
         before.splitlines(), after.splitlines(), f"{name} (approved)", f"{name} (now)", n=1, lineterm=""

@@ -8,9 +8,8 @@ They are listed from what is cached, and read from the server. A resource `file:
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
-from localmcp.hub.server import SERVER_ADDRESS, shown_address
 from localmcp.schemas import Json
 from localmcp.tools import current_scope
 
@@ -18,7 +17,14 @@ if TYPE_CHECKING:
     from localmcp.hub.server import McpServer
     from localmcp.hub.servers import McpServers
 
+SERVER_ADDRESS = "localmcp://server/"
+"""Begins our addresses of servers' resources."""
 PAGE = 50
+
+
+def shown_address(namespace: str, uri: str) -> str:
+    """Return our address of a server's resource."""
+    return f"{SERVER_ADDRESS}{namespace}/{quote(uri, safe='')}"
 
 
 class ServerOffers:

@@ -11,12 +11,12 @@ from collections.abc import Awaitable, Callable, Iterable
 from functools import cached_property
 from math import ceil
 from typing import TYPE_CHECKING, Any, TypeVar, cast
-from urllib.parse import quote
 
 from localmcp.config import servers_file
 from localmcp.errors import AccessDenied, ConfigurationError, LocalMCPError, Unavailable
 from localmcp.hub.approval import definitions, difference
 from localmcp.hub.entries import LoginNeeded, ServerEntry, SessionLost, prepare, short_digest
+from localmcp.hub.offers import shown_address
 from localmcp.schemas import Json, check_arguments, mapping_of, numbers_from_texts
 from localmcp.tools import Answer, ReportProgress, Tool, ToolMark, progress_listener
 from localmcp.visible_text import visible
@@ -31,8 +31,6 @@ log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 SEPARATOR = "__"
-SERVER_ADDRESS = "localmcp://server/"
-"""Begins our addresses of servers' resources."""
 LONGEST_PAUSE = 60.0
 MOST_LETTERS = 64
 """Some clients reject all tools of a server if one name is longer."""
@@ -133,11 +131,6 @@ def exposed_names(namespace: str, names: Iterable[str]) -> dict[str, str]:
             shown = f"{shown[: MOST_LETTERS - 7]}_{short_digest(name)}"
         exposed[shown] = name
     return exposed
-
-
-def shown_address(namespace: str, uri: str) -> str:
-    """Return our address of a server's resource."""
-    return f"{SERVER_ADDRESS}{namespace}/{quote(uri, safe='')}"
 
 
 def as_answer(result: Json, namespace: str) -> Answer:

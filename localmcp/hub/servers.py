@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from localmcp.config import servers_file
 from localmcp.errors import CallGivenUp, ConfigurationError, LocalMCPError, NotFound, Unavailable
 from localmcp.files import Signature, signature_at
+from localmcp.hub.approval import KeptLists
+from localmcp.hub.offers import ServerOffers
 from localmcp.humanize import choices
 from localmcp.tools import Registry, Tool, call_cancellation, current_scope
 
@@ -55,8 +57,6 @@ class McpServers:
             state: the folder of the state directory for the servers' logs; beside it is what was approved.
             registry: gets this as a provider, and the servers' resources and prompts.
         """
-        from localmcp.hub.approval import KeptLists
-
         self.kept = KeptLists(cache, state.parent / "approved-tools")
         self.change_listeners: list[Callable[[], None]] = []
         """Called when the tools of a server have changed; from another thread, so they must be quick."""
@@ -74,8 +74,6 @@ class McpServers:
         self._closed = False
         self._has_waited = False
         if registry is not None:
-            from localmcp.hub.offers import ServerOffers
-
             registry.add_provider(self)
             registry.offers.append(ServerOffers(self))
 
