@@ -10,7 +10,7 @@ import apsw
 
 from localmcp.index.drafts import heading_of
 from localmcp.index.lexicon import LONGEST_WORD
-from localmcp.index.vector_queue import miscounted
+from localmcp.index.vector_queue import misqueued
 from localmcp.storage.database import Database, fetch_all, fetch_one
 from localmcp.wording.normalize import stems, words
 
@@ -57,8 +57,8 @@ def _indexes(connection: apsw.Connection) -> list[str]:
     if set(codes) != (live | rules) & vectors or max(codes.values(), default=1) > 1:
         found.append(f"{len((live | rules) & vectors)} live vectors, {codes.total()} sign codes of {len(codes)} chunks")
     stored = rules | {row[0] for row in fetch_all(connection, "select id from chunks")}
-    if wrong := miscounted(connection):
-        found.append(f"{wrong} documents wait for other vectors than the queue says")
+    if wrong := misqueued(connection):
+        found.append(f"the queue is wrong about {wrong} passages")
     if not vectors <= stored:
         found.append(f"{len(vectors - stored)} vectors of nothing")
     return found

@@ -21,7 +21,7 @@ from localmcp.errors import InvalidInput, NeedsConfirmation
 from localmcp.files import unicode_path
 from localmcp.humanize import counted, duration, short_path, size
 from localmcp.index.collections import choose_collections, visible_collections
-from localmcp.index.reembedding import command_for_waiting
+from localmcp.index.reembedding import REFRESH
 from localmcp.index.vector_queue import waiting
 from localmcp.library.ledger import SOURCE_TYPES, Entry, entries_below
 from localmcp.library.report import Report
@@ -241,10 +241,8 @@ def print_summary(session: Session, report: Report, entries: Sequence[Entry], *,
         session.remark("  All of them, and why: localmcp why FOLDER")
     session.warn(*report.notices)
     if report.waiting:
-        with session.workspace.database.read() as connection:
-            command = command_for_waiting(connection, session.settings.model)
         words = f"{counted(report.waiting, 'passage')} found by word only so far"
-        session.note(f"{words}." if tried else f"{words}. Their meaning is read when localmcp runs, or by: {command}")
+        session.note(f"{words}." if tried else f"{words}. Their meaning is read when localmcp runs, or by: {REFRESH}")
     if report.indexed:
         session.remark('Search it with: localmcp search "…"')
 

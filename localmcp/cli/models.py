@@ -13,7 +13,7 @@ from localmcp.cli.progress import shown_counts
 from localmcp.cli.session import Session, command, group, pass_session
 from localmcp.cli.values import collection_option
 from localmcp.doctor.settings import reembed_file
-from localmcp.errors import InvalidInput, NotFound
+from localmcp.errors import InvalidInput
 from localmcp.humanize import command_line, counted
 from localmcp.index import reembedding
 from localmcp.index.reembedding import Reembedded
@@ -43,28 +43,23 @@ def list_models(session: Session, everything: bool) -> None:
 
 
 @models.command("use")
-@click.argument("spec", required=False)
-@click.option("--rollback", is_flag=True, help="Let the model answer again that was used before.")
+@click.argument("spec")
 @pass_session
-def use_model(session: Session, spec: str | None, rollback: bool) -> None:
+def use_model(session: Session, spec: str) -> None:
     """Let a model read everything that is in the file, and set it as the one to use.
 
-    The old vectors answer until the new ones are complete. When it is stopped, the same command goes on.
+    The old vectors answer until the new ones are complete. When it is stopped, the same command goes on. The way
+    back to a model whose vectors are still there takes a moment.
 
     \b
       localmcp models use multilingual
-      localmcp models use --rollback
+      localmcp models use default
     """
-    if rollback == bool(spec):
-        raise InvalidInput("Name the model to use, or give --rollback.", hint="See: localmcp models list")
-    if spec is None:
-        spec = _roll_back(session, None)
+    verified = try_model(spec, _open(session, spec))
+    if session.settings.database.exists():
+        _read_all(session, spec, None)
     else:
-        verified = try_model(spec, _open(session, spec))
-        if session.settings.database.exists():
-            _read_all(session, spec, None)
-        else:
-            session.answer({"model": {"spec": spec, "name": verified["name"]}, "collections": [], "rules": 0})
+        session.answer({"model": {"spec": spec, "name": verified["name"]}, "collections": [], "rules": 0})
     path = config.write_setting("model", spec)
     session.note(f"The model in use is {spec} ({path}). Restart the clients that have localmcp open.")
     if os.environ.get("LOCALMCP_MODEL", spec) != spec:
@@ -108,22 +103,21 @@ def _open(session: Session, spec: str, *, download: bool = False) -> Embedder:
 @command()
 @collection_option("Only this collection, and no rules.")
 @click.option("--model", metavar="SPEC", help="The model to change to; otherwise the one that is set.")
-@click.option("--rollback", is_flag=True, help="Let the old vectors answer again.")
 @click.option("--clean", is_flag=True, help="Delete the vectors that no longer answer.")
 @pass_session
-def reembed(session: Session, collection: str | None, model: str | None, rollback: bool, clean: bool) -> None:
+def reembed(session: Session, collection: str | None, model: str | None, clean: bool) -> None:
     """Let another model read everything that is in the file.
 
     The new vectors are made beside the old ones, which answer until all are there. When it is stopped, the same command
-    goes on. The old vectors stay until --clean, and answer again at once after --rollback.
+    goes on. The old vectors stay until --clean: until then, the way back to their model takes a moment.
 
     \b
       localmcp reembed --model fastembed:BAAI/bge-small-en-v1.5
       localmcp config set model fastembed:BAAI/bge-small-en-v1.5
-      localmcp reembed --rollback
+      localmcp reembed --model default
     """
-    if rollback + clean + bool(model) > 1:
-        raise InvalidInput("--model, --rollback and --clean exclude each other.")
+    if clean and model:
+        raise InvalidInput("--model and --clean exclude each other.")
     if clean:
         database = session.existing().database
         with database.read() as connection:
@@ -132,16 +126,15 @@ def reembed(session: Session, collection: str | None, model: str | None, rollbac
         words = f"{counted(sum(removed.values()), 'old vector')} deleted."
         session.answer({"removed": removed}, lambda _: session.note(words))
         return
-    if rollback:
-        spec = _roll_back(session, collection)
-    else:
-        spec = model or session.settings.model
-        _read_all(session, spec, collection)
+    spec = model or session.settings.model
+    done = _read_all(session, spec, collection)
     if spec != session.settings.model:
         session.note(f"Searches need the same model: localmcp config set model {command_line(spec)}")
+    if before := next((one.before for one in done if one.switched and one.before), None):
+        session.remark(f"Back: localmcp reembed --model {command_line(before)}")
 
 
-def _read_all(session: Session, spec: str, name: str | None) -> None:
+def _read_all(session: Session, spec: str, name: str | None) -> list[Reembedded]:
     """Let a model read one collection, or all of them and the rules; print what was done."""
     from localmcp.workspace import Workspace
 
@@ -151,34 +144,10 @@ def _read_all(session: Session, spec: str, name: str | None) -> None:
     with Workspace(replace(session.settings, model=spec)) as workspace:
         done, rules = reembed_file(workspace, name, lambda one: shown_counts(session, f"embedding {one.name}"))
         model = {"spec": spec, "name": workspace.embedder.get().identity.name}
-    _tell(session, {"model": model, "rules": rules, "setting": session.settings.model}, done)
-    session.note(f"{counted(rules, 'rule')} read. Back again: localmcp reembed --rollback")
-
-
-def _roll_back(session: Session, name: str | None) -> str:
-    """Let the old vectors answer again, and say of which collections; return the model that made them.
-
-    Raises:
-        NotFound: no collection has any.
-    """
-    database, done, failure = session.existing().database, list[Reembedded](), NotFound("Nothing to go back to.")
-    with database.read() as connection:
-        collections = reembedding.collections_to_reembed(connection, name)
-    for collection in reversed(collections):
-        try:
-            done.insert(0, reembedding.roll_back(database, collection))
-        except NotFound as error:
-            failure = error
-    if not done:
-        raise failure
-    _tell(session, {"setting": session.settings.model}, done)
-    with database.read() as connection:
-        return reembedding.spec_in_use(connection, collections[0])
-
-
-def _tell(session: Session, facts: dict[str, object], done: list[Reembedded]) -> None:
+    facts = {"model": model, "rules": rules, "setting": session.settings.model}
     session.answer({**facts, "collections": list(map(asdict, done))})
     for one in done:
         made = f", {counted(one.embedded, 'vector')} made" if one.embedded else ""
         session.note(f"{one.collection}: the vectors of {one.model} answer{made}.")
-        session.warn(*one.notes)
+    session.note(f"{counted(rules, 'rule')} read.")
+    return done

@@ -6,7 +6,7 @@ import click
 
 from localmcp.cli.session import Session, command, pass_session
 from localmcp.errors import LocalMCPError
-from localmcp.index import reembedding
+from localmcp.index.reembedding import REFRESH
 from localmcp.schemas import Json
 
 
@@ -18,13 +18,8 @@ def status(session: Session, check: bool) -> None:
     stats = session.call("get_stats").value
     result: Json = {"file": _file(session), "model": _model(session, check), "stats": stats}
     result["leftOut"] = _left_out(session)
-    with session.workspace.database.read() as connection:
-        result["reembedding"] = [
-            {"collection": run.collection, "model": run.spec, "done": run.done, "total": run.total, "goOn": run.command}
-            for run in reembedding.unfinished(connection)
-        ]
-        if stats["chunksWithoutEmbeddings"] and result["file"]["writable"]:
-            result["makeVectors"] = reembedding.command_for_waiting(connection, session.settings.model)
+    if stats["chunksWithoutEmbeddings"] and result["file"]["writable"]:
+        result["makeVectors"] = REFRESH
     model = result["model"]
     facts = {
         **result["file"],
@@ -32,7 +27,7 @@ def status(session: Session, check: bool) -> None:
         "model state": model["state"],
         "problem": model.get("problem"),
     }
-    lists = {"left out": result["leftOut"], "reembedding": result["reembedding"]}
+    lists = {"left out": result["leftOut"]}
     session.answer(result, lambda _: session.show({**facts, **stats, **lists}))
     if "makeVectors" in result:
         session.warn(f"Read the meaning of what has no vectors with: {result['makeVectors']}")

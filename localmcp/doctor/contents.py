@@ -16,10 +16,9 @@ from localmcp.doctor.file import check_writable
 from localmcp.errors import ConfigurationError, LocalMCPError
 from localmcp.files import modified_ns
 from localmcp.humanize import command_line, counted
-from localmcp.index import reembedding
-from localmcp.index.collections import spec_of
+from localmcp.index.collections import spec_of, unread_languages
 from localmcp.index.consistency import disagreements
-from localmcp.index.model_languages import unread_languages
+from localmcp.index.reembedding import REFRESH
 from localmcp.index.vector_queue import waiting, word_only_passages
 from localmcp.storage.database import fetch_all, fetch_column, fetch_one
 
@@ -36,7 +35,7 @@ LOST_PASSAGES = ("another number of passages", "do not continue")
 def check_contents(workspace: Workspace) -> Iterator[Check]:
     """Check everything that is read from tables. Needs a file that opens."""
     with workspace.database.read() as connection:
-        checks = list(_check_tables(connection, workspace.settings.model))
+        checks = list(_check_tables(connection))
     if check_writable(workspace.database).status != "ok":
         # No command changes the file before it is writable, of which a check of its own tells.
         checks = [replace(check, fix="") for check in checks]
@@ -48,12 +47,12 @@ def check_contents(workspace: Workspace) -> Iterator[Check]:
     yield from check_model(workspace)
 
 
-def _check_tables(connection: apsw.Connection, model: str) -> Iterator[Check]:
+def _check_tables(connection: apsw.Connection) -> Iterator[Check]:
     sql = "select count(*), coalesce(sum(chunk_count), 0) from sources where trashed_at is null"
     sources, chunks = fetch_one(connection, sql)
     yield ok("holds", f"{counted(sources, 'document')} in {counted(chunks, 'passage')}")
     yield from _indexes(connection)
-    yield from _missing_vectors(connection, model)
+    yield from _missing_vectors(connection)
     yield from _documents(connection)
     if unread := unread_languages(connection):
         yield warn("model", unread.sentence, unread.command)
@@ -82,16 +81,12 @@ def count_wrong_counts(connection: apsw.Connection) -> int:
     return fetch_one(connection, sql)
 
 
-def _missing_vectors(connection: apsw.Connection, setting: str) -> Iterator[Check]:
+def _missing_vectors(connection: apsw.Connection) -> Iterator[Check]:
     ids = fetch_column(connection, "select id from collections where kind = 'documents'")
-    unfinished = reembedding.unfinished(connection)
-    for run in unfinished:
-        says = f"'{run.collection}' is on its way to {run.model}; the old vectors answer until that is complete"
-        yield warn("vectors", says, run.command)
     if missing := waiting(connection, ids).passages:
         says = f"{counted(missing, 'passage')} found by word only so far"
-        yield warn("vectors", says, reembedding.command_for_waiting(connection, setting))
-    elif not unfinished:
+        yield warn("vectors", says, REFRESH)
+    else:
         by_word_only = word_only_passages(connection, ids)
         word_only = f", {by_word_only:,} aside that are found by word only" if by_word_only else ""
         yield ok("vectors", f"every passage has one{word_only}")
@@ -108,7 +103,7 @@ def _documents(connection: apsw.Connection) -> Iterator[Check]:
         says = f"{counted(closed, 'file')} cannot be looked at; what was read of them is still searched"
         yield warn("freshness", says)
     if told := [f"{counted(counts[state], 'file')} {state}" for state in ("changed", "gone") if counts[state]]:
-        yield warn("freshness", f"{' and '.join(told)}, of {counts.total():,}", reembedding.REFRESH)
+        yield warn("freshness", f"{' and '.join(told)}, of {counts.total():,}", REFRESH)
     elif counts:
         yield ok("freshness", f"{counted(counts.total(), 'file')} as they were indexed")
 

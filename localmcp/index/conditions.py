@@ -1,4 +1,4 @@
-"""Conditions on metadata: one meaning wherever the vectors are searched, as a test in Python, as SQL, as Milvus text.
+"""Conditions on metadata: one meaning wherever the vectors are searched.
 
 Two forms are read, and may be mixed. Short: `{"lang": "it", "year": {"gte": 2020}, "kind": ["a", "b"]}`. Long:
 `{"and": [{"field": "year", "gte": 2020}, {"not": {"field": "lang", "in": ["it", "en"]}}]}`.
@@ -19,13 +19,14 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass
-from operator import ge, gt, le, lt
 from typing import Any, Literal, cast, get_args
 
+import apsw
+
 from localmcp.errors import InvalidInput
-from localmcp.schemas import one_or_more
 
 Operator = Literal["eq", "in", "gt", "gte", "lt", "lte", "prefix"]
 OPERATORS: tuple[Operator, ...] = get_args(Operator)
@@ -195,65 +196,25 @@ def comparisons(condition: Condition) -> list[Comparison]:
     return [comparison for part in parts for comparison in comparisons(part)]
 
 
-# ---------------------------------------------------------------- meaning, in Python
+# ---------------------------------------------------------------- meaning
 
 
 def evaluate(condition: Condition, metadata: Mapping[str, Any]) -> bool:
-    """Return whether metadata fulfil the condition: the meaning that every backend must agree with."""
-    if isinstance(condition, And):
-        return all(evaluate(part, metadata) for part in condition.parts)
-    if isinstance(condition, Or):
-        return any(evaluate(part, metadata) for part in condition.parts)
-    if isinstance(condition, Not):
-        return not evaluate(condition.part, metadata)
-    return _fulfils(_value_at(metadata, condition.field), condition)
+    """Return whether metadata that are not in the file fulfil the condition."""
+    sql, bindings = sql_condition(condition, ":metadata", {})
+    with closing(apsw.Connection(":memory:")) as connection:
+        return bool(connection.execute(f"select {sql}", {**bindings, "metadata": json.dumps(metadata)}).get)
 
 
-def _value_at(metadata: Any, keys: tuple[str, ...]) -> Any:
-    for key in keys:
-        if not isinstance(metadata, Mapping):
-            return None
-        metadata = cast("Mapping[str, Any]", metadata).get(key)
-    return metadata
-
-
-def _fulfils(stored: Any, comparison: Comparison) -> bool:
-    if comparison.operator in ("eq", "in"):
-        items = one_or_more(stored)
-        return any(_same_kind(item, value) and item == value for item in items for value in comparison.values)
-    return _same_kind(stored, comparison.value) and _TESTS[comparison.operator](stored, comparison.value)
-
-
-_TESTS: dict[str, Callable[[Any, Any], bool]] = {"gt": gt, "gte": ge, "lt": lt, "lte": le, "prefix": str.startswith}
-
-
-def _same_kind(stored: Any, value: Any) -> bool:
-    if isinstance(value, bool) or isinstance(stored, bool):
-        return isinstance(stored, bool) and isinstance(value, bool)
-    return isinstance(stored, str if isinstance(value, str) else (int, float))
-
-
-# ---------------------------------------------------------------- meaning, in SQL
-
-
-@dataclass(frozen=True, slots=True)
-class SqlCondition:
-    """An expression that is 1 or 0 for every row, never null, and its bindings."""
-
-    sql: str
-    bindings: dict[str, Any]
-
-
-def sql_condition(condition: Condition, metadata: str, columns: Mapping[str, str]) -> SqlCondition:
-    """Return the condition over a JSON text column.
+def sql_condition(condition: Condition, metadata: str, columns: Mapping[str, str]) -> tuple[str, dict[str, Any]]:
+    """Return the condition over a JSON text column: SQL that is 1 or 0 for every row, never null, and its bindings.
 
     Args:
         metadata: the SQL of the JSON text; what is not JSON counts as an empty object.
         columns: field -> SQL of the column that replaces it where the metadata has no such key.
     """
     compiler = _SqlCompiler(f"iif(json_valid({metadata}), {metadata}, '{{}}')", columns)
-    sql = compiler.compile(condition)
-    return SqlCondition(sql, compiler.bindings)
+    return compiler.compile(condition), compiler.bindings
 
 
 class _SqlCompiler:
@@ -268,44 +229,35 @@ class _SqlCompiler:
         if isinstance(condition, And | Or):
             word = " and " if isinstance(condition, And) else " or "
             return f"({word.join(self.compile(part) for part in condition.parts)})"
-        return self._comparison(condition)
-
-    def _comparison(self, comparison: Comparison) -> str:
-        path = self._bind("$" + "".join(f'."{key}"' for key in comparison.field))
+        path = self._bind("$" + "".join(f'."{key}"' for key in condition.field))
         kind = f"json_type({self.metadata}, {path})"
         value = f"json_extract({self.metadata}, {path})"
-        either = f"coalesce({self._test(comparison, kind, value)}, 0)"
-        if comparison.operator in ("eq", "in"):
-            either = f"({either} or {self._in_array(comparison, path)})"
-        column = self.columns.get(comparison.field[0]) if len(comparison.field) == 1 else None
+        either = f"coalesce({self._test(condition, kind, value)}, 0)"
+        if condition.operator in ("eq", "in"):
+            items = f"json_each(iif({kind} = 'array', {value}, '[]')) as item"
+            in_array = self._test(condition, "item.type", "item.atom")
+            either = f"({either} or exists (select 1 from {items} where {in_array}))"
+        column = self.columns.get(condition.field[0]) if len(condition.field) == 1 else None
         if column is None:
             return either
-        return f"iif({kind} is null, coalesce({self._test(comparison, f'typeof({column})', column)}, 0), {either})"
-
-    def _in_array(self, comparison: Comparison, path: str) -> str:
-        array = f"iif(json_type({self.metadata}, {path}) = 'array', json_extract({self.metadata}, {path}), '[]')"
-        test = self._test(comparison, "item.type", "item.atom")
-        return f"exists (select 1 from json_each({array}) as item where {test})"
+        return f"iif({kind} is null, coalesce({self._test(condition, f'typeof({column})', column)}, 0), {either})"
 
     def _test(self, comparison: Comparison, kind: str, value: str) -> str:
-        if comparison.operator in ("eq", "in"):
-            return self._equals(comparison.values, kind, value)
-        expected = comparison.value
-        kinds = "('text')" if isinstance(expected, str) else "('integer', 'real')"
-        name = self._bind(expected)
-        if comparison.operator == "prefix":
-            return f"({kind} in {kinds} and substr({value}, 1, length({name})) = {name})"
-        sign = {"gt": ">", "gte": ">=", "lt": "<", "lte": "<="}[comparison.operator]
-        return f"({kind} in {kinds} and {value} {sign} {name})"
-
-    def _equals(self, values: Sequence[Scalar], kind: str, value: str) -> str:
-        texts = [value for value in values if isinstance(value, str)]
-        truths = [value for value in values if isinstance(value, bool)]
-        numbers = [value for value in values if not isinstance(value, str | bool)]
-        tests = [f"{kind} = '{str(truth).lower()}'" for truth in dict.fromkeys(truths)]
+        """Return SQL that compares one value of a type; null where it is missing."""
+        texts = [option for option in comparison.values if isinstance(option, str)]
+        numbers = [option for option in comparison.values if not isinstance(option, str | bool)]
+        tests = [f"{kind} = '{str(truth).lower()}'" for truth in comparison.values if isinstance(truth, bool)]
         for kinds, options in (("('text')", texts), ("('integer', 'real')", numbers)):
             if options:
-                tests.append(f"({kind} in {kinds} and {value} in ({', '.join(map(self._bind, options))}))")
+                names = [self._bind(option) for option in options]
+                signs = {"gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
+                if comparison.operator == "prefix":
+                    test = f"substr({value}, 1, length({names[0]})) = {names[0]}"
+                elif sign := signs.get(comparison.operator):
+                    test = f"{value} {sign} {names[0]}"
+                else:
+                    test = f"{value} in ({', '.join(names)})"
+                tests.append(f"({kind} in {kinds} and {test})")
         return f"({' or '.join(tests)})"
 
     def _bind(self, value: Any) -> str:

@@ -10,7 +10,7 @@ import apsw
 
 from localmcp.arrays import np
 from localmcp.index.vector import pack_signs
-from localmcp.index.vector_queue import miscounted
+from localmcp.index.vector_queue import misqueued
 from localmcp.storage.database import fetch_all, fetch_one
 from localmcp.storage.schema import SEGMENT_FITS
 
@@ -35,11 +35,13 @@ _COUNTS = {
         embeddings left join models on models.id = model_id where length(embedding) is not 4 * dimension
     """,
     "{} vectors belong to no passage": """
-        embeddings where chunk_id not in (select id from chunks) and (model_id << 40 | chunk_id) not in (OF_RULES)
+        embeddings where chunk_id not in (select id from chunks)
+            and (model_id << 40 | chunk_id) not in (select embedding from rules where embedding is not null)
     """,
+    # Of another length they are not even read: they may be large.
+    "{} segments of sign codes have the wrong length": f"{_SEGMENTS} and not ({SEGMENT_FITS})",
 }
 """What is wrong -> the rows with which it is, of which a sound file has none."""
-_OF_RULES = "select embedding from rules where embedding is not null"
 
 
 def disagreements(connection: apsw.Connection) -> list[str]:
@@ -48,26 +50,26 @@ def disagreements(connection: apsw.Connection) -> list[str]:
     Checked: live passages are those of the keyword index; passages continue each other and are counted by their
     document; vectors have the model's length and belong to a passage or a rule; sign codes are those of the vectors.
     """
-    counts = {
-        text: fetch_one(connection, f"select count(*) from {rows.replace('OF_RULES', _OF_RULES)}")
-        for text, rows in _COUNTS.items()
-    }
-    counts["{} documents wait for other vectors than the queue says"] = miscounted(connection)
+    counts = {text: fetch_one(connection, f"select count(*) from {rows}") for text, rows in _COUNTS.items()}
+    counts["the queue of vectors is wrong about {} passages"] = misqueued(connection)
     return [*(text.format(count) for text, count in counts.items() if count), *_sign_codes(connection)]
 
 
 def _sign_codes(connection: apsw.Connection) -> Iterator[str]:
     """Yield how sign codes differ from vectors: each vector of its collection's model has one code, its signs."""
-    # Segments of another length are not even read: they may be large.
-    if unfit := fetch_one(connection, f"select count(*) from {_SEGMENTS} and not ({SEGMENT_FITS})"):
-        yield f"{unfit} segments of sign codes have the wrong length"
     coded: Counter[tuple[int, int]] = Counter()
     wrong = 0
     sql = f"select signs.model_id, ids, bits, dimension from {_SEGMENTS} and {SEGMENT_FITS}"
-    for model_id, ids, bits, dimension in connection.execute(sql):
-        numbers = array("q", ids)
-        coded.update((model_id, chunk_id) for chunk_id in numbers)
-        wrong += _differing(connection, model_id, numbers, bits, dimension)
+    for model_id, blob, bits, dimension in connection.execute(sql):
+        ids = array("q", blob)
+        coded.update((model_id, chunk_id) for chunk_id in ids)
+        codes = np.frombuffer(bits, np.uint64).reshape(len(ids), -1)
+        sql = "select id & 1099511627775, embedding from vectors where id in (select ? << 40 | value from carray(?))"
+        vectors = dict(fetch_all(connection, sql, (model_id, apsw.carray(ids))))
+        for chunk_id, code in zip(ids, codes, strict=True):
+            vector = vectors.get(chunk_id, b"")
+            if len(vector) == 4 * dimension:
+                wrong += bool((pack_signs(np.frombuffer(vector, "<f4")[None])[0] != code).any())
     if wrong:
         yield f"{wrong} sign codes are not those of their vectors"
     sql = f"""
@@ -79,15 +81,3 @@ def _sign_codes(connection: apsw.Connection) -> Iterator[str]:
     if expected != set(coded) or max(coded.values(), default=1) > 1:
         missing, spare = len(expected - set(coded)), coded.total() - len(expected & set(coded))
         yield f"{missing} vectors have no sign code, and {spare} sign codes have no vector"
-
-
-def _differing(connection: apsw.Connection, model_id: int, ids: array[int], bits: bytes, dimension: int) -> int:
-    """Count the sign codes that are not those of their vectors."""
-    codes = np.frombuffer(bits, np.uint64).reshape(len(ids), -1)
-    sql = "select id & 1099511627775, embedding from vectors where id in (select ? << 40 | value from carray(?))"
-    vectors = dict(fetch_all(connection, sql, (model_id, apsw.carray(ids))))
-    rows = [place for place, row_id in enumerate(ids) if len(vectors.get(row_id, b"")) == 4 * dimension]
-    if not rows:
-        return 0
-    stacked = np.frombuffer(b"".join(vectors[ids[place]] for place in rows), "<f4").reshape(len(rows), dimension)
-    return int((codes[rows] != pack_signs(stacked)).any(axis=1).sum())

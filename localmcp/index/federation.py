@@ -9,9 +9,8 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
-from itertools import accumulate, chain
+from dataclasses import replace
+from itertools import accumulate
 from operator import itemgetter
 from typing import Protocol, TypeVar
 
@@ -109,10 +108,7 @@ class Federation:
         """
         if origin is None and (result := look(self.own, None)) is not None:
             yield result
-        mounted = self.mounted()[0]
-        if origin is not None:
-            mounted = [file for file in mounted if file.name == origin] or self._refuse(origin)
-        for file in mounted:
+        for file in self.mounted()[0] if origin is None else self._named(origin):
             try:
                 result = look(file.index("keyword"), file.name)
             except (FileUnavailable, ConfigurationError) as error:
@@ -131,18 +127,21 @@ class Federation:
         A file that cannot be read, whatever its rows hold, is named in `notices`, or logged where there are none.
         """
         mounted, troubles = self.mounted()
-        collected_notices = [] if notices is None else notices
-        collected_notices += troubles.values()
-        results: list[Result | None] = []
+        said, results = list(troubles.values()), list[Result]()
         for file in mounted:
             try:
                 with file.database.read() as connection:
-                    results.append(read(file, connection))
+                    result = read(file, connection)
             except (FileUnavailable, ConfigurationError) as error:
-                collected_notices.append(f"{file.name} (mounted) was not searched: {error.message}")
-        for sentence in collected_notices if notices is None else ():
-            log.warning("%s", sentence)
-        return [result for result in results if result is not None]
+                said.append(f"{file.name} (mounted) was not searched: {error.message}")
+                continue
+            if result is not None:
+                results.append(result)
+        if notices is not None:
+            notices += said
+        elif said:
+            log.warning("%s", " ".join(said))
+        return results
 
     def search(self, request: SearchRequest, origin: str | None = None) -> SearchOutcome:
         """Return the best passages of all files; of one mounted file alone with `origin`.
@@ -154,19 +153,18 @@ class Federation:
         """
         mounted, troubles = self.mounted()
         if origin is not None:
-            mounted = [file for file in mounted if file.name == origin] or self._refuse(origin)
+            mounted = self._named(origin)
         elif (not mounted and not troubles) or (request.collections and self._is_own(request.collections)):
             return self.own.search(request)
         places = request.offset + request.limit
         # Passages may be in several files; where dates decide the order, they decide it among all that they may move.
         wide = ARM_DEPTH if request.by_date else places + min(places, MOST_COPIES)
-        request_of_each = replace(request, offset=0, limit=max(wide, places, LOOKED_AT))
-        parts, missing, notices = list[_Part](), list[NotFound](), list[str]()
+        wider = replace(request, offset=0, limit=max(wide, places, LOOKED_AT))
+        parts, missing, notices = list[tuple[str | None, SearchOutcome]](), list[NotFound](), list[str]()
         # One after the other: side by side three packs took as long, and more of the processor.
         for file in ([None] if origin is None else []) + [*mounted]:
             try:
-                index = file.index(request.mode) if file else self.own
-                outcome = index.search(request_of_each)
+                outcome = (file.index(request.mode) if file else self.own).search(wider)
             except NotFound as error:
                 missing.append(error)
             except LocalMCPError as error:
@@ -174,13 +172,11 @@ class Federation:
                     raise
                 notices.append(f"{file.name} (mounted) was not searched: {error.message}")
             else:
-                parts.append(_Part(index, file.name if file else None, outcome))
+                parts.append((file.name if file else None, outcome))
+                label = f"{file.name} (mounted): " if file else ""
+                notices += [f"{label}{notice}" for notice in outcome.notices]
         if not parts and missing:
             raise missing[0]
-        parts = _respecting_spelling(request_of_each, parts)
-        for part in parts:
-            said = f"{part.origin} (mounted): " if part.origin else ""
-            notices += [f"{said}{notice}" for notice in part.outcome.notices]
         return _join(request, parts, [*notices, *troubles.values()])
 
     def _is_own(self, names: Sequence[str]) -> bool:
@@ -189,68 +185,51 @@ class Federation:
             own_names = {collection.name.casefold() for collection in visible_collections(connection)}
         return any(name.casefold() in own_names for name in names)
 
-    def _refuse(self, origin: str) -> list[MountedFile]:
+    def _named(self, origin: str) -> Sequence[MountedFile]:
+        """Return the mounted file of that name alone, or raise that there is none."""
         mounted, troubles = self.mounted()
+        if named := [file for file in mounted if file.name == origin]:
+            return named
         if origin in troubles:
             raise FileUnavailable(troubles[origin], hint=f"Put it back, or: localmcp unmount {origin}")
         mounted_names = ", ".join(file.name for file in mounted) or "nothing yet"
         raise NotFound(f"Nothing is mounted as '{origin}'.", hint=f"Mounted: {mounted_names}. See: localmcp mounts")
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """What one of the files answered."""
-
-    index: Index
-    origin: str | None
-    outcome: SearchOutcome
-
-
-def _respecting_spelling(request: SearchRequest, parts: Sequence[_Part]) -> list[_Part]:
-    """Return what the files have; a word that is in one of them is not misspelled: who corrected it is asked again."""
-    terms = [part.outcome.query.terms if part.outcome.query else () for part in parts]
-    right = {term.word for term in chain.from_iterable(terms) if term.repair is None}
-    again: list[_Part] = []
-    for part, asked in zip(parts, terms, strict=True):
-        wrong = frozenset(term.word for term in asked if term.repair is not None and term.word in right)
-        # A mounted file that cannot be read a second time keeps its first answer.
-        with suppress(FileUnavailable):
-            part = replace(part, outcome=part.index.search(replace(request, unrepaired=wrong))) if wrong else part
-        again.append(part)
-    return again
-
-
-def _join(request: SearchRequest, parts: Sequence[_Part], notices: list[str]) -> SearchOutcome:
-    """Return one page of all files' hits."""
+def _join(
+    request: SearchRequest, parts: Sequence[tuple[str | None, SearchOutcome]], notices: list[str]
+) -> SearchOutcome:
+    """Return one page of all files' hits; `parts`: the name of each file, None for yours, and what it answered."""
     if request.mode == "semantic":
         # Who asks by meaning alone gets no hits by words, unless no file has others.
-        parts = [part for part in parts if part.outcome.hits and not part.outcome.by_words_only] or parts
+        parts = [(name, each) for name, each in parts if each.hits and not each.by_words_only] or parts
     ranked = [
-        ((-hit.scores.named, -standing, place, number), replace(hit, origin=part.origin))
-        for number, part in enumerate(parts)
+        ((-hit.scores.named, -standing, place, number), replace(hit, origin=name))
+        for number, (name, outcome) in enumerate(parts)
         for place, (hit, standing) in enumerate(
             # As low as the least before it, so that a file's hits stay in its own order.
-            zip(part.outcome.hits, accumulate((hit.relevance for hit in part.outcome.hits), min), strict=True)
+            zip(outcome.hits, accumulate((hit.relevance for hit in outcome.hits), min), strict=True)
         )
     ]
     hits = _without_copies([hit for _, hit in sorted(ranked, key=itemgetter(0))])
-    searched = [part.outcome.searched for part in parts]
-    chunks = [counts.get("chunks", 0) for counts in searched]
-    outcome = replace(
-        parts[0].outcome if parts else SearchOutcome([], 0),
-        query=_joined_query([part.outcome.query for part in parts if part.outcome.query]),
-        total=sum(part.outcome.total for part in parts) - (len(ranked) - len(hits)),
+    outcomes = [outcome for _, outcome in parts]
+    chunks = [outcome.searched.get("chunks", 0) for outcome in outcomes]
+    searched = sum((Counter(outcome.searched) for outcome in outcomes), Counter[str]())
+    covered = sum(count * outcome.coverage for count, outcome in zip(chunks, outcomes, strict=True))
+    joined = replace(
+        outcomes[0] if outcomes else SearchOutcome([], 0),
+        query=_joined_query([outcome.query for outcome in outcomes if outcome.query]),
+        total=sum(outcome.total for outcome in outcomes) - (len(ranked) - len(hits)),
         doubtful=is_doubtful(hits),
         notices=notices,
-        searched={"files": len(parts), "chunks": sum(chunks)} | sum(map(Counter, searched), Counter[str]()),
+        searched={"files": len(parts), "chunks": sum(chunks)} | searched,
+        coverage=round(covered / sum(chunks), 4) if sum(chunks) else 1.0,
     )
-    covered = sum(count * part.outcome.coverage for count, part in zip(chunks, parts, strict=True))
-    outcome.coverage = round(covered / sum(chunks), 4) if sum(chunks) else 1.0
     if request.by_date:
         dated = [Dated(hit.relevance, hit.passage.date or "", hit.passage.title) for hit in hits[:ARM_DEPTH]]
-        hits = [hits[number] for number in ordered_by_date(request, dated, outcome)] + hits[ARM_DEPTH:]
-    outcome.hits = hits[request.offset : request.offset + request.limit]
-    return outcome
+        hits = [hits[number] for number in ordered_by_date(request, dated, joined)] + hits[ARM_DEPTH:]
+    joined.hits = hits[request.offset : request.offset + request.limit]
+    return joined
 
 
 def _without_copies(hits: Sequence[Hit]) -> list[Hit]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,8 +12,7 @@ import apsw
 
 from localmcp.arrays import NDArray, np
 from localmcp.errors import InvalidInput
-from localmcp.index.backend import DEFAULT_PARTITION
-from localmcp.index.collections import Collection
+from localmcp.index.collections import DEFAULT_PARTITION, Collection
 from localmcp.index.conditions import MOST_VALUES_IN_ALL, Condition, shown_value, sql_condition
 from localmcp.index.dates import SOURCE_DATE
 from localmcp.index.records import TITLE_COLUMN
@@ -46,23 +45,29 @@ class Filters:
     """First moment of a document's date, and the first after it, as `parse_moment` gives them."""
 
     def __post_init__(self) -> None:
-        """Refuse what SQLite cannot compare.
+        """Refuse what SQLite cannot compare: it holds integers of 64 bits, and text that UTF-8 can write.
 
         Raises:
             InvalidInput: names the field and the value.
         """
-        texts = {"partition": self.partitions, "sourceId": self.source_ids, "sourceType": self.source_types}
-        for name, values in texts.items():
-            for value in values:
-                _check_value(name, value)
-        _check_value("pathPrefix", self.path_prefix or "")
-        if len(self.metadata) > MOST_KEYS:
-            raise InvalidInput(f"metadata: {len(self.metadata)} keys are too many; use at most {MOST_KEYS}.")
+        compared: dict[str, Sequence[Any]] = {
+            "partition": self.partitions,
+            "sourceId": self.source_ids,
+            "sourceType": self.source_types,
+            "pathPrefix": [self.path_prefix or ""],
+            "metadata": [*self.metadata],
+            **{f"metadata.{key}": one_or_more(value) or [None] for key, value in self.metadata.items()},
+        }
         if (values := sum(map(len, map(one_or_more, self.metadata.values())))) > MOST_VALUES_IN_ALL:
             raise InvalidInput(f"metadata: {values:,} values are too many; use at most {MOST_VALUES_IN_ALL:,}.")
-        for key, value in self.metadata.items():
-            _check_value("metadata", key)
-            _check_metadata(f"metadata.{key}", value)
+        for name, values in compared.items():
+            most = MOST_KEYS if name == "metadata" else MOST_VALUES
+            if len(values) > most:
+                raise InvalidInput(f"{name}: {len(values):,} are too many; use at most {most:,}.")
+            for value in values:
+                if not _is_comparable(value):
+                    accepted = "text, a number of at most 64 bits, true, false or a list of these"
+                    raise InvalidInput(f"{name}: {shown_value(value)} cannot be compared; use {accepted}.")
 
     def __bool__(self) -> bool:
         return self != Filters()
@@ -72,8 +77,7 @@ def allowed_sources(
     connection: apsw.Connection, collections: Sequence[Collection], filters: Filters
 ) -> NDArray[np.int64]:
     """Return ids of the sources in those collections that pass the filters, ascending."""
-    marks = ",".join("?" * len(collections))
-    conditions = [f"collection_id in ({marks})", "trashed_at is null"]
+    conditions = [f"collection_id in ({_marks(collections)})", "trashed_at is null"]
     bindings: list[Any] = [collection.id for collection in collections]
     for condition, values in _conditions(filters):
         conditions.append(condition)
@@ -82,31 +86,33 @@ def allowed_sources(
     source_ids = np.array(fetch_column(connection, sql, bindings), dtype=np.int64)
     if filters.condition is None:
         return source_ids
-    compiled = sql_condition(filters.condition, "sources.metadata", SOURCE_COLUMNS)
-    fulfilling = fetch_column(connection, f"select id from sources where {compiled.sql}", compiled.bindings)
+    fulfils, values = sql_condition(filters.condition, "sources.metadata", SOURCE_COLUMNS)
+    fulfilling = fetch_column(connection, f"select id from sources where {fulfils}", values)
     return np.intersect1d(source_ids, np.array(fulfilling, dtype=np.int64))
 
 
-def _conditions(filters: Filters) -> list[tuple[str, list[Any]]]:
-    clauses: list[tuple[str, list[Any]]] = []
+def _conditions(filters: Filters) -> Iterator[tuple[str, list[Any]]]:
+    """Yield SQL and its bindings, each of which must hold."""
     if filters.partitions:
-        marks = ",".join("?" * len(filters.partitions))
         unnamed = "or partition_id is null" if DEFAULT_PARTITION in filters.partitions else ""
-        sql = f"(partition_id in (select id from partitions where name in ({marks})) {unnamed})"
-        clauses.append((sql, [*filters.partitions]))
+        sql = f"partition_id in (select id from partitions where name in ({_marks(filters.partitions)}))"
+        yield f"({sql} {unnamed})", [*filters.partitions]
     if filters.source_ids:
-        clauses.append((f"uuid in ({','.join('?' * len(filters.source_ids))})", [*filters.source_ids]))
+        yield f"uuid in ({_marks(filters.source_ids)})", [*filters.source_ids]
     if filters.source_types:
-        clauses.append((f"source_type in ({','.join('?' * len(filters.source_types))})", [*filters.source_types]))
+        yield f"source_type in ({_marks(filters.source_types)})", [*filters.source_types]
     if filters.path_prefix is not None:
-        clauses.append(path_condition(filters.path_prefix))
+        yield path_condition(filters.path_prefix)
     if filters.since:
-        clauses.append((f"{SOURCE_DATE} >= ?", [filters.since]))
+        yield f"{SOURCE_DATE} >= ?", [filters.since]
     if filters.until:
-        clauses.append((f"{SOURCE_DATE} < ?", [filters.until]))
+        yield f"{SOURCE_DATE} < ?", [filters.until]
     for key, value in filters.metadata.items():
-        clauses.append(_metadata_condition(key, value))
-    return clauses
+        yield _metadata_condition(key, value)
+
+
+def _marks(values: Sequence[Any]) -> str:
+    return ",".join("?" * len(values))
 
 
 def path_condition(prefix: str) -> tuple[str, list[Any]]:
@@ -127,7 +133,7 @@ def path_condition(prefix: str) -> tuple[str, list[Any]]:
 
 def _metadata_condition(key: str, value: Any) -> tuple[str, list[Any]]:
     values = one_or_more(value)
-    marks = ",".join("?" * len(values))
+    marks = _marks(values)
     texts = [value for value in values if isinstance(value, str) and _WRITTEN_AS_IT_IS.fullmatch(value)]
     written = [f'"{text}"' for text in texts] if len(texts) == len(values) <= MOST_WRITTEN else []
     # Looked for as text first, which takes a tenth of the time; with a backslash it may be written in another way.
@@ -152,18 +158,7 @@ _WRITTEN_AS_IT_IS = re.compile(r"[\w .:@+-]+", re.ASCII)
 """Values that JSON writes as they are, between quotes."""
 
 
-def _check_metadata(name: str, value: Any) -> None:
-    values = one_or_more(value)
-    if not 0 < len(values) <= MOST_VALUES or not all(isinstance(value, str | int | float) for value in values):
-        accepted = f"text, a number, true, false or a list of up to {MOST_VALUES}"
-        raise InvalidInput(f"{name}: {shown_value(value)} cannot be compared; use {accepted}.")
-    for value in values:
-        _check_value(name, value)
-
-
-def _check_value(name: str, value: Any) -> None:
-    """SQLite holds integers of 64 bits, and text that UTF-8 can write."""
-    if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
-        raise InvalidInput(f"{name}: {str(value)[:20]}… is too large; use a number of at most 64 bits.")
-    if isinstance(value, str) and re.search("[\ud800-\udfff]", value):
-        raise InvalidInput(f"{name}: {ascii(value[:60])} holds half a character; use whole ones.")
+def _is_comparable(value: Any) -> bool:
+    if isinstance(value, int):
+        return -(1 << 63) <= value < 1 << 63
+    return isinstance(value, float) or (isinstance(value, str) and not re.search("[\ud800-\udfff]", value))

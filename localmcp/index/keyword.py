@@ -147,13 +147,9 @@ def attainable(query: KeywordQuery) -> float:
 
 
 def build_query(
-    connection: apsw.Connection, text: str, collection_ids: Sequence[int], vocabulary: Vocabulary, generation: int,
-    unrepaired: Collection[str] = (),
-) -> KeywordQuery:  # fmt: skip
-    """Turn any text into a query over those collections; every token is literal, whatever FTS5 would make of it.
-
-    `unrepaired` are words that are spelt right, though they are in no passage in these collections.
-    """
+    connection: apsw.Connection, text: str, collection_ids: Sequence[int], vocabulary: Vocabulary, generation: int
+) -> KeywordQuery:
+    """Turn any text into a query over those collections; every token is literal, whatever FTS5 would make of it."""
     units, seen = list[tuple[str, ...]](), Counter[tuple[str, ...]]()
     for unit in phrases(text)[:MOST_UNITS]:
         seen[unit] += 1
@@ -162,7 +158,7 @@ def build_query(
     languages, others = _languages(connection, text, collection_ids)
     total = fetch_one(connection, "select coalesce(sum(chunks), 0) from groups")
     words = _Words(connection, collection_ids, vocabulary, generation, total)
-    typed_right = {*unrepaired}
+    typed_right = set[str]()
     if "german" not in languages and not text.isupper():
         # A capital inside a sentence begins a name. German writes every noun so; in capitals alone they say nothing.
         typed_right.update(map(fold, _NAME.findall(text)))

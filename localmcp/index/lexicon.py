@@ -22,29 +22,6 @@ EMBEDDED_TITLE = f"iif(sources.format = '{FORMAT}' and json_type(metadata, '$.ti
 """SQL of the title that is embedded with a chunk: the made-up one of a record is not."""
 
 
-class _Counts:
-    """In how many passages each word, and each stem, occurs."""
-
-    def __init__(self, passages: Sequence[IndexedWords]) -> None:
-        self.words = Counter(chain.from_iterable(passage.distinct.split() for passage in passages))
-        """Folded surface words."""
-        self.terms = Counter(chain.from_iterable(passage.terms.split() for passage in passages))
-
-    @property
-    def correctable(self) -> dict[str, int]:
-        """The words to which spelling is corrected: those of letters alone."""
-        return {word: count for word, count in self.words.items() if word.isalpha() and len(word) <= LONGEST_WORD}
-
-
-def add_to_index(connection: apsw.Connection, collection_id: int, chunk_ids: Iterable[int]) -> None:
-    """Index stored chunks for keyword search and count their words. Part of the caller's write transaction."""
-    rows = [(chunk_id, _stored_words(connection, chunk_id)) for chunk_id in chunk_ids]
-    write_words(connection, collection_id, rows)
-    connection.executemany(
-        "update chunks set words = ? where id = ?", ((words.length, chunk_id) for chunk_id, words in rows)
-    )
-
-
 def prepare_for_many(connection: apsw.Connection) -> None:
     """Let a transaction keep its words in memory and write them as one piece: a third less work than a piece a MB.
 
@@ -55,6 +32,13 @@ def prepare_for_many(connection: apsw.Connection) -> None:
         connection.execute(sql, (WORDS_IN_MEMORY,))
 
 
+def add_to_index(connection: apsw.Connection, collection_id: int, chunk_ids: Iterable[int]) -> None:
+    """Index stored chunks for keyword search and count their words. Part of the caller's write transaction."""
+    rows = [(chunk_id, _stored_words(connection, chunk_id)) for chunk_id in chunk_ids]
+    write_words(connection, collection_id, rows)
+    connection.executemany("update chunks set words = ? where id = ?", ((words.length, row) for row, words in rows))
+
+
 def write_words(connection: apsw.Connection, collection_id: int, rows: Sequence[tuple[int, IndexedWords]]) -> None:
     """Put the words of chunks of a collection into the keyword index, and count them.
 
@@ -62,18 +46,17 @@ def write_words(connection: apsw.Connection, collection_id: int, rows: Sequence[
     """
     sql = "insert into chunks_fts (rowid, title, text) values (?, ?, ?)"
     connection.executemany(sql, [(chunk_id, words.title, words.text) for chunk_id, words in rows])
-    _shift_counts(connection, collection_id, _Counts([words for _, words in rows]), 1)
+    _count(connection, collection_id, [words for _, words in rows], 1)
 
 
-def remove_from_index(connection: apsw.Connection, collection_id: int, chunk_ids: Sequence[int]) -> Counter[str]:
+def remove_from_index(connection: apsw.Connection, collection_id: int, chunk_ids: Sequence[int]) -> Iterable[str]:
     """Take stored chunks out of the keyword index and the counts; returns their stems.
 
     Part of the caller's write transaction.
     """
-    counts = _Counts([_stored_words(connection, chunk_id) for chunk_id in chunk_ids])
+    passages = [_stored_words(connection, chunk_id) for chunk_id in chunk_ids]
     connection.executemany("delete from chunks_fts where rowid = ?", ((row_id,) for row_id in chunk_ids))
-    _shift_counts(connection, collection_id, counts, -1)
-    return counts.terms
+    return _count(connection, collection_id, passages, -1)
 
 
 def _stored_words(connection: apsw.Connection, chunk_id: int) -> IndexedWords:
@@ -87,9 +70,14 @@ def _stored_words(connection: apsw.Connection, chunk_id: int) -> IndexedWords:
     return index_words(heading_of(title, json.loads(headings)), text, language)
 
 
-def _shift_counts(connection: apsw.Connection, collection_id: int, counts: _Counts, sign: int) -> None:
-    """Count words and stems of a collection in (+1) or out (-1)."""
-    for table, column, counter in (("words", "word", counts.correctable), ("terms", "term", counts.terms)):
+def _count(
+    connection: apsw.Connection, collection_id: int, passages: Sequence[IndexedWords], sign: int
+) -> Iterable[str]:
+    """Count the words to which spelling is corrected, and all stems, in (+1) or out (-1); returns the stems."""
+    words = Counter(chain.from_iterable(passage.distinct.split() for passage in passages))
+    words = {word: count for word, count in words.items() if word.isalpha() and len(word) <= LONGEST_WORD}
+    stems = Counter(chain.from_iterable(passage.terms.split() for passage in passages))
+    for table, column, counter in (("words", "word", words), ("terms", "term", stems)):
         # In key order, so that neighboring rows of the B-tree are written together.
         rows = [(collection_id, word, sign * counter[word]) for word in sorted(counter)]
         connection.executemany(
@@ -100,7 +88,6 @@ def _shift_counts(connection: apsw.Connection, collection_id: int, counts: _Coun
             rows,
         )
         if sign < 0:
-            connection.executemany(
-                f"delete from {table} where collection_id = ? and {column} = ? and chunks <= 0",
-                (row[:2] for row in rows),
-            )
+            sql = f"delete from {table} where collection_id = ? and {column} = ? and chunks <= 0"
+            connection.executemany(sql, (row[:2] for row in rows))
+    return stems

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
-from types import NoneType
 from typing import Any
 
 import apsw
@@ -104,13 +103,13 @@ def load_passages(connection: apsw.Connection, chunk_ids: Iterable[int]) -> dict
     ids = array("q", chunk_ids)
     sql = f"{_PASSAGE} where chunks.id in (select value from carray(?))"
     rows = {row[0]: row for row in fetch_all(connection, sql, (apsw.carray(ids),))} if ids else {}
-    return {chunk_id: _passage(rows[chunk_id]) for chunk_id in ids if chunk_id in rows}
+    return {chunk_id: Passage(*rows[chunk_id]) for chunk_id in ids if chunk_id in rows}
 
 
 def find_passage(connection: apsw.Connection, chunk_uuid: bytes) -> Passage | None:
     """Return the chunk of that UUID, unless its source is in the trash."""
     row = fetch_one(connection, f"{_PASSAGE} where chunks.uuid = ? and trashed_at is null", (chunk_uuid,))
-    return _passage(row) if row else None
+    return Passage(*row) if row else None
 
 
 def passages_of_source(
@@ -118,23 +117,4 @@ def passages_of_source(
 ) -> list[Passage]:
     """Return the chunks of a source at positions first..last, in order."""
     sql = f"{_PASSAGE} where chunks.source_id = ? and position between ? and ? order by position"
-    return [_passage(row) for row in fetch_all(connection, sql, (source_id, first, last))]
-
-
-_TYPES: tuple[type | tuple[type, ...], ...] = (
-    int, bytes, int, str, int, str, (str, NoneType), str, str, (str, NoneType), str, int, (int, NoneType), str, str,
-    int, int, int, int, str, int, int, (int, NoneType), (int, NoneType), str, str,
-    (str, NoneType),
-)  # fmt: skip
-"""Of the columns of `_PASSAGE`, which damage or somebody else may have changed."""
-
-
-def _passage(row: Sequence[Any]) -> Passage:
-    """Return a row as a passage.
-
-    Raises:
-        ValueError: a column holds what the schema does not allow.
-    """
-    if len(row[1]) != 16 or not all(map(isinstance, row, _TYPES)):
-        raise ValueError(f"passage {row[0]} does not hold what it must")
-    return Passage(*row)
+    return [Passage(*row) for row in fetch_all(connection, sql, (source_id, first, last))]

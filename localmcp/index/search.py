@@ -71,8 +71,6 @@ class SearchRequest:
     offset: int = 0
     collections: tuple[str, ...] | None = None
     filters: Filters = field(default_factory=Filters)
-    unrepaired: frozenset[str] = frozenset()
-    """Folded words that are spelt right, though no passage in this file may hold them."""
     sort: Sort = "relevance"
 
     @property
@@ -232,9 +230,7 @@ class Search:
 
     def _search_words(self) -> None:
         ids, arms, text = [place.id for place in self.collections], self.arms, self.request.text
-        query = build_query(
-            self.connection, text, ids, self.index.vocabulary, self.generations.content, self.request.unrepaired
-        )
+        query = build_query(self.connection, text, ids, self.index.vocabulary, self.generations.content)
         self.outcome.query = query
         arms.bm25 = search_words(self.connection, query, DEEPEST, self.allowed)
         found = [*islice(arms.bm25, self.depth)]

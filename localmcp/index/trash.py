@@ -22,22 +22,21 @@ DROPPED = "dropped"
 """The `kind` of a collection that is in the trash: with its documents it is there, and nobody sees it."""
 
 _SOURCE = (
-    "uuid", "collection_id", "partition_id", "title", "source_type", "format", "uri", "sha256", "size", "mtime_ns",
-    "language", "metadata",
+    "collection_id", "title", "source_type", "format", "uri", "sha256", "size", "mtime_ns", "language",
 )  # fmt: skip
 _CHUNK = ("start", "stop", "text", "headings", "first_line", "last_line", "first_page", "last_page")
 
 
 def keep_version(connection: apsw.Connection, source_id: int) -> None:
     """Put a copy of a document or record into the trash before it is overwritten. Part of the write transaction."""
-    columns = ", ".join(f"sources.{name}" for name in _SOURCE)
+    columns = (*_SOURCE, "uuid", "metadata")
     sql = f"""
-        select {columns}, collections.name, partitions.name from sources
+        select {", ".join(f"sources.{name}" for name in columns)}, collections.name, partitions.name from sources
         join collections on collections.id = sources.collection_id
         left join partitions on partitions.id = partition_id where sources.id = ?
     """
     [row] = fetch_all(connection, sql, (source_id,))
-    source = dict(zip((*_SOURCE, "collection", "partition"), row, strict=True))
+    source = dict(zip((*columns, "collection", "partition"), row, strict=True))
     sql = f"""
         select {", ".join(_CHUNK)}, groups.language, groups.kind, hex(digest), chunks.id, hex(uuid) from chunks
         join groups on groups.id = group_id where source_id = ? order by position
@@ -68,18 +67,10 @@ def restore_version(connection: apsw.Connection, entry: TrashEntry) -> int:
     if current is not None and not restore_source(connection, current):
         keep_version(connection, current)
     draft = SourceDraft(
-        collection_id=source["collection_id"],
         partition_id=ensure_partition(connection, Collection(*row[0]), source["partition"]),
-        title=source["title"],
-        source_type=source["source_type"],
-        format=source["format"],
-        uri=source["uri"],
-        sha256=source["sha256"],
-        size=source["size"],
-        mtime_ns=source["mtime_ns"],
-        language=source["language"] or "",
         metadata=json.loads(source["metadata"]),
         chunks=[_draft(chunk, is_record=len(chunks) == 1) for chunk in chunks],
+        **{name: source[name] for name in _SOURCE},
     )
     source_id = put_source(connection, draft, {}, None, replaces=current).source_id
     connection.execute("update sources set uuid = ? where id = ?", (source["uuid"], source_id))
@@ -99,10 +90,8 @@ def _draft(chunk: list[Any], *, is_record: bool) -> ChunkDraft:
 def drop_collection(connection: apsw.Connection, collection: Collection) -> None:
     """Put a collection into the trash with everything in it; its name is free again. Part of the transaction."""
     name = f"{collection.name}\x01{utc_now()}"  # No collection that anybody makes has such a name.
-    connection.execute("update collections set kind = ?, name = ? where id = ?", (DROPPED, name, collection.id))
-    requeue_collection(connection, collection.id)
+    _move_collection(connection, collection.id, DROPPED, name)
     put_into_trash(connection, "collection", collection.name, {"id": collection.id}, collection.name)
-    bump_generations(connection, "content", "signs")
 
 
 def restore_collection(connection: apsw.Connection, entry: TrashEntry) -> None:
@@ -113,9 +102,12 @@ def restore_collection(connection: apsw.Connection, entry: TrashEntry) -> None:
     """
     if fetch_one(connection, "select 1 from collections where name = ?", (entry.name,)):
         raise InvalidInput(f"There is a collection '{entry.name}' again.", hint="Drop that one first.")
-    name, collection_id = checked_collection_name(entry.name), read_trashed(connection, entry)["id"]
-    sql = "update collections set kind = 'documents', name = ? where id = ?"
-    connection.execute(sql, (name, collection_id))
+    collection_id = read_trashed(connection, entry)["id"]
+    _move_collection(connection, collection_id, "documents", checked_collection_name(entry.name))
+
+
+def _move_collection(connection: apsw.Connection, collection_id: int, kind: str, name: str) -> None:
+    connection.execute("update collections set kind = ?, name = ? where id = ?", (kind, name, collection_id))
     requeue_collection(connection, collection_id)
     bump_generations(connection, "content", "signs")
 
@@ -132,42 +124,18 @@ def drop_partition(connection: apsw.Connection, collection: Collection, partitio
             f"{path} was added into this partition.",
             hint=f"First remove it: {command_line('localmcp', 'remove', path)}",
         )
-    name = fetch_one(connection, "select name from partitions where id = ?", (partition_id,))
+    now = utc_now()
     sql = "select id from sources where partition_id = ? and trashed_at is null"
-    live = fetch_column(connection, sql, (partition_id,))
-    everything = fetch_column(connection, "select id from sources where partition_id = ?", (partition_id,))
-    trash_sources(connection, live)
-    content = {"collection_id": collection.id, "sources": everything, "live": live}
-    put_into_trash(connection, "partition", name, content, collection.name)
-    connection.execute("delete from roots where partition_id = ?", (partition_id,))
-    connection.execute("update sources set partition_id = null where partition_id = ?", (partition_id,))
-    connection.execute("delete from partitions where id = ?", (partition_id,))
-    bump_generations(connection, "content", "signs")
+    trash_sources(connection, fetch_column(connection, sql, (partition_id,)), now)
+    sql = "update partitions set dropped_at = ? where id = ? returning name"
+    name = fetch_one(connection, sql, (now, partition_id))
+    put_into_trash(connection, "partition", name, {"id": partition_id, "at": now}, collection.name)
 
 
 def restore_partition(connection: apsw.Connection, entry: TrashEntry) -> None:
     """Bring a dropped partition back with the documents that were removed with it. Part of the transaction."""
     content = read_trashed(connection, entry)
-    sql = "select id from sources where id in (select value from json_each(?)) and trashed_at is not null"
-    for source_id in fetch_column(connection, sql, (json.dumps(content["live"]),)):
+    sql = "select id from sources where partition_id = :id and trashed_at = :at"
+    for source_id in fetch_column(connection, sql, content):
         restore_source(connection, source_id)
-    return_to_partition(connection, entry, content["sources"])
-
-
-def return_to_partition(connection: apsw.Connection, entry: TrashEntry, source_ids: list[int]) -> None:
-    """Put documents that are back into the partition that was dropped with them. Part of the transaction."""
-    sql = "select id, name, description, model_id from collections where id = ?"
-    [row] = fetch_all(connection, sql, (read_trashed(connection, entry)["collection_id"],))
-    partition_id = ensure_partition(connection, Collection(*row), entry.name)
-    sql = "update sources set partition_id = ? where id in (select value from json_each(?)) and partition_id is null"
-    connection.execute(sql, (partition_id, json.dumps(source_ids)))
-    bump_generations(connection, "content", "signs")
-
-
-def dropped_partition_of(connection: apsw.Connection, source_id: int) -> int | None:
-    """Return the entry of the partition in which a document was when it was dropped."""
-    sql = """
-        select trash.id from trash, json_each(content, '$.sources')
-        where kind = 'partition' and value = ? order by trash.id desc
-    """
-    return fetch_one(connection, sql, (source_id,))
+    connection.execute("update partitions set dropped_at = null where id = ?", (content["id"],))

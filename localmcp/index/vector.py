@@ -8,6 +8,7 @@ exact vectors of the first thousand are read.
 from __future__ import annotations
 
 import threading
+from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -29,8 +30,7 @@ RESCORED, RESCORED_SHARE, MOST_RESCORED = 1000, 250, 4000
 """Exact vectors that are read: 1000, or a 250th of many. Recall@10 is .988 at 100,000 chunks; with 400 it is .963."""
 ORDERED_TIMES = 4
 """So many times as many of the nearest codes are put in order."""
-MOST_LOOKED_UP = 1 << 24
-"""Largest range of source ids in a block for which a table is made, a byte each."""
+_CHUNK_BITS = (1 << VECTOR_ID_BITS) - 1
 
 
 def vector_id(model_id: int, chunk_id: int) -> int:
@@ -71,24 +71,24 @@ def write_vectors(connection: apsw.Connection, model_id: int, made: Mapping[int,
 def add_signs(connection: apsw.Connection, model_id: int, collection_id: int, source_ids: Mapping[int, int]) -> None:
     """Append the sign codes of stored vectors to the collection's last segment, and to new ones when it is full.
 
-    `source_ids`: chunk id -> source id. Part of the caller's write transaction, which bumps `signs`.
+    `source_ids`: chunk id -> source id; those without a vector are ignored. Part of the caller's write transaction,
+    which bumps `signs`.
     """
-    ids, codes = _codes_of(connection, model_id, source_ids)
-    if not len(ids):
+    keys = array("q", (vector_id(model_id, chunk_id) for chunk_id in source_ids))
+    sql = "select id, embedding from vectors where id in (select value from carray(?)) order by id"
+    rows = fetch_all(connection, sql, (apsw.carray(keys),)) if keys else []
+    if not rows:
         return
+    ids = np.array([row[0] for row in rows], dtype=np.int64) & _CHUNK_BITS
     sources = np.array([source_ids[chunk_id] for chunk_id in ids.tolist()], dtype=np.int64)
-    tail = fetch_one(
-        connection,
-        """
+    codes = pack_signs(np.stack([np.frombuffer(row[1], dtype=np.float32) for row in rows]))
+    sql = """
         select id, ids, sources, bits from signs
         where model_id = ? and collection_id = ? and count < ? order by id desc limit 1
-        """,
-        (model_id, collection_id, SEGMENT_SIZE),
-    )
-    if tail:
-        connection.execute("delete from signs where id = ?", (tail[0],))
-        old_ids, old_sources = (np.frombuffer(blob, dtype=np.int64) for blob in tail[1:3])
-        old_codes = np.frombuffer(tail[3], dtype=np.uint64).reshape(len(old_ids), -1)
+    """
+    if tail := fetch_one(connection, sql, (model_id, collection_id, SEGMENT_SIZE)):
+        connection.execute("delete from signs where id = ?", tail[:1])
+        old_ids, old_sources, old_codes = _segment(*tail[1:])
         ids, sources = np.concatenate([old_ids, ids]), np.concatenate([old_sources, sources])
         codes = np.concatenate([old_codes, codes])
     for start in range(0, len(ids), SEGMENT_SIZE):
@@ -96,24 +96,18 @@ def add_signs(connection: apsw.Connection, model_id: int, collection_id: int, so
         _insert_segment(connection, model_id, collection_id, ids[part], sources[part], codes[part])
 
 
-def remove_signs(connection: apsw.Connection, model_id: int, collection_id: int, chunk_ids: Iterable[int]) -> None:
+def remove_signs(connection: apsw.Connection, collection_id: int, chunk_ids: Iterable[int]) -> None:
     """Take chunks out of the segments that hold them. Part of the caller's write transaction, which bumps `signs`."""
     gone = np.fromiter(chunk_ids, dtype=np.int64)
-    if not len(gone):
-        return
-    sql = "select id, ids from signs where model_id = ? and collection_id = ?"
-    for segment_id, ids_blob in fetch_all(connection, sql, (model_id, collection_id)):
-        ids = np.frombuffer(ids_blob, dtype=np.int64)
-        stays = ~np.isin(ids, gone)
+    sql = "select id, model_id, ids from signs where collection_id = ?"
+    for segment_id, model_id, ids in fetch_all(connection, sql, (collection_id,)) if len(gone) else ():
+        stays = np.isin(np.frombuffer(ids, dtype=np.int64), gone, invert=True)
         if stays.all():
             continue
-        sources_blob, bits = fetch_one(
-            connection, "delete from signs where id = ? returning sources, bits", (segment_id,)
-        )
+        sql = "delete from signs where id = ? returning ids, sources, bits"
+        numbers, sources, codes = _segment(*fetch_one(connection, sql, (segment_id,)))
         if stays.any():
-            sources = np.frombuffer(sources_blob, dtype=np.int64)[stays]
-            codes = np.frombuffer(bits, dtype=np.uint64).reshape(len(ids), -1)[stays]
-            _insert_segment(connection, model_id, collection_id, ids[stays], sources, codes)
+            _insert_segment(connection, model_id, collection_id, numbers[stays], sources[stays], codes[stays])
 
 
 def remove_vectors(connection: apsw.Connection, chunk_ids: Iterable[int]) -> None:
@@ -123,35 +117,20 @@ def remove_vectors(connection: apsw.Connection, chunk_ids: Iterable[int]) -> Non
     connection.executemany("delete from vectors where id = ?", keys)
 
 
+def _segment(ids: bytes, sources: bytes, bits: bytes) -> tuple[Ids, Ids, NDArray[np.uint64]]:
+    """Return ids (n,), sources (n,) and codes (n, words) of a segment as it is stored."""
+    numbers = np.frombuffer(ids, dtype=np.int64)
+    codes = np.frombuffer(bits, dtype=np.uint64).reshape(len(numbers), -1)
+    return numbers, np.frombuffer(sources, dtype=np.int64), codes
+
+
 def _insert_segment(
-    connection: apsw.Connection, model_id: int, collection_id: int, ids: Any, sources: Any, codes: Any
+    connection: apsw.Connection, model_id: int, collection_id: int, ids: Ids, sources: Ids, codes: NDArray[np.uint64]
 ) -> None:
     # A segment is never changed in place: a new row id is what tells other processes to read it.
-    connection.execute(
-        """
-        insert into signs (model_id, collection_id, generation, count, ids, sources, bits)
-        select :model, :collection, signs, :count, :ids, :sources, :bits from state
-        """,
-        {
-            "model": model_id,
-            "collection": collection_id,
-            "count": len(ids),
-            "ids": ids.tobytes(),
-            "sources": sources.tobytes(),
-            "bits": codes.tobytes(),
-        },
-    )
-
-
-def _codes_of(connection: apsw.Connection, model_id: int, chunk_ids: Iterable[int]) -> tuple[Any, Any]:
-    """Return ids (n,) and codes (n, words) of those of the chunks that have a vector."""
-    keys = np.array([vector_id(model_id, chunk_id) for chunk_id in chunk_ids], dtype=np.int64)
-    sql = "select id, embedding from vectors where id in (select value from carray(?)) order by id"
-    rows = fetch_all(connection, sql, (apsw.carray(keys),)) if len(keys) else []
-    if not rows:
-        return np.empty(0, dtype=np.int64), np.empty((0, 0), dtype=np.uint64)
-    ids = np.array([row[0] for row in rows], dtype=np.int64) & ((1 << VECTOR_ID_BITS) - 1)
-    return ids, pack_signs(np.stack([np.frombuffer(row[1], dtype=np.float32) for row in rows]))
+    sql = "insert into signs (model_id, collection_id, count, ids, sources, bits) values (?, ?, ?, ?, ?, ?)"
+    blobs = (ids.tobytes(), sources.tobytes(), codes.tobytes())
+    connection.execute(sql, (model_id, collection_id, len(ids), *blobs))
 
 
 # ---------------------------------------------------------------- searching
@@ -206,11 +185,8 @@ class SignIndex:
 
 def _read_block(connection: apsw.Connection, segments: tuple[int, ...]) -> Block:
     marks = ",".join("?" * len(segments))
-    sql = f"select ids, sources, bits from signs where id in ({marks}) order by id"
-    rows = fetch_all(connection, sql, segments)
-    ids = np.frombuffer(b"".join(row[0] for row in rows), dtype=np.int64)
-    sources = np.frombuffer(b"".join(row[1] for row in rows), dtype=np.int64)
-    codes = np.frombuffer(b"".join(row[2] for row in rows), dtype=np.uint64).reshape(len(ids), -1)
+    rows = fetch_all(connection, f"select ids, sources, bits from signs where id in ({marks}) order by id", segments)
+    ids, sources, codes = _segment(*map(b"".join, zip(*rows, strict=True)))
     return Block(segments, ids, sources, np.ascontiguousarray(codes.T))
 
 
@@ -239,7 +215,7 @@ def nearest_codes(
         return np.empty(0, np.int64), np.empty(0, np.float32)
     codes = [(block.ids, block.bits) for block in blocks]
     if allowed is not None:
-        places = [np.flatnonzero(is_in(block.sources, allowed)) for block in blocks]
+        places = [np.flatnonzero(np.isin(block.sources, allowed)) for block in blocks]
         codes = [(ids[at], np.take(bits, at, axis=1)) for (ids, bits), at in zip(codes, places, strict=True)]
     if sum(len(ids) for ids, _ in codes) > ORDERED_TIMES * most:
         [signs] = pack_signs(query[None])
@@ -269,48 +245,29 @@ def code_words(dimension: int) -> int:
     return (dimension + 63) // 64
 
 
-def estimates(codes: NDArray[np.uint64], query: Vector, second: float = 0.0) -> NDArray[np.float32]:
+def estimates(codes: NDArray[np.uint64], query: Vector) -> NDArray[np.float32]:
     """Return what codes (words, n) promise of the product with the query, float32 (n,).
 
     It is the sum of the query's numbers, each times what the code promises of the other number: its sign. That orders
     candidates better than the Hamming distance, which takes the query's numbers for signs as well: the first 400 then
-    hold as many of the true ten as the nearest 1000 (.986, 100,000 chunks, clustered random vectors). Codes may have a
-    further bit of each number behind the signs, which counts `second`.
+    hold as many of the true ten as the nearest 1000 (.986, 100,000 chunks, clustered random vectors).
     """
     octets = np.ascontiguousarray(codes.T).view(np.uint8)
     parts = np.zeros(code_words(len(query)) * 64, dtype=np.float32)
     parts[: len(query)] = query
     patterns = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little")
     table = (parts.reshape(-1, 8) @ (patterns.T.astype(np.float32) * 2 - 1)).ravel()
-    if second:
-        table = np.concatenate([table, np.float32(second) * table])
     # Of the type by which numpy indexes: others are converted first (vector arm at 100,000: 5.9 -> 5.4, 3.9 -> 3.5 ms).
     places = octets + np.arange(0, table.size, 256, dtype=np.intp)
     return np.take(table, places).sum(axis=1)
 
 
-def _hamming(bits: Any, words: Any) -> Any:
-    """Count the differing bits of each column of bits (words, n) with words (words,): uint16 (n,)."""
-    count: Any = np.bitwise_count
-    distance: Any = np.zeros(bits.shape[1], dtype=np.uint16)
+def _hamming(bits: NDArray[np.uint64], words: NDArray[np.uint64]) -> NDArray[np.uint16]:
+    """Count the differing bits of each column of bits (words, n) with words (words,): (n,)."""
+    distance = np.zeros(bits.shape[1], dtype=np.uint16)
     for row, word in zip(bits, words, strict=True):
-        apart: Any = row ^ word
-        distance += count(apart)
+        distance += np.bitwise_count(row ^ word)
     return distance
-
-
-def is_in(sources: Any, allowed: Any) -> Any:
-    """Return which of the sources are among the allowed ones, which are sorted: bool (n,)."""
-    if not len(allowed) or not len(sources):
-        return np.zeros(len(sources), dtype=bool)
-    first, last = int(sources.min()), int(sources.max())
-    if last - first > MOST_LOOKED_UP:
-        return allowed[np.minimum(allowed.searchsorted(sources), len(allowed) - 1)] == sources
-    # A table by source: a search among the allowed takes ten times as long.
-    table = np.zeros(last - first + 1, dtype=bool)
-    low, high = np.searchsorted(allowed, (first, last + 1))
-    table[allowed[low:high] - first] = True
-    return table[sources - first]
 
 
 def exact_cosines(connection: apsw.Connection, model_id: int, chunk_ids: Any, query: Vector) -> dict[int, float]:
@@ -318,14 +275,13 @@ def exact_cosines(connection: apsw.Connection, model_id: int, chunk_ids: Any, qu
     keys = np.asarray(chunk_ids, dtype=np.int64) + (model_id << VECTOR_ID_BITS)
     if not len(keys):
         return {}
-    mask = (1 << VECTOR_ID_BITS) - 1
+    values: dict[str, Any] = {"mask": _CHUNK_BITS, "ids": apsw.carray(keys)}
     if has_sqlite_vec(connection):
         sql = """
             select id & :mask, coalesce(1 - vec_distance_cosine(embedding, :query), 0.0)
             from carray(:ids) cross join vectors on id = value
         """
-        return dict(fetch_all(connection, sql, {"mask": mask, "query": query.tobytes(), "ids": apsw.carray(keys)}))
-    sql = "select id & ?, embedding from vectors where id in (select value from carray(?))"
-    rows = fetch_all(connection, sql, (mask, apsw.carray(keys)))
-    cosines = np.stack([np.frombuffer(blob, dtype=np.float32) for _, blob in rows]) @ query if rows else np.empty(0)
-    return dict(zip((row for row, _ in rows), np.nan_to_num(cosines).tolist(), strict=True))
+        return dict(fetch_all(connection, sql, {**values, "query": query.tobytes()}))
+    sql = "select id & :mask, embedding from carray(:ids) cross join vectors on id = value"
+    rows = fetch_all(connection, sql, values)
+    return {row: float(np.nan_to_num(np.frombuffer(blob, dtype=np.float32) @ query)) for row, blob in rows}

@@ -13,12 +13,11 @@ import apsw
 from localmcp.errors import Interrupted
 from localmcp.index import vector_queue
 from localmcp.index.collections import visible_collections
-from localmcp.index.reembedding import KIND as REEMBED
 from localmcp.library.ledger import waiting_pages
 from localmcp.storage.database import Database, fetch_all
 from localmcp.storage.times import recent_bounds, utc_now
 
-Kind = Literal["words", "meaning", "scans", "model"]
+Kind = Literal["words", "meaning", "scans"]
 WORDS: Literal["words"] = "words"
 """Kind of the job of a run that reads files."""
 SCANS = "scans"
@@ -107,9 +106,7 @@ def work_on(connection: apsw.Connection) -> list[Work]:
         where status = 'running' and heartbeat_at between ? and ? order by started_at
     """
     for job_id, kind, done, total in fetch_all(connection, sql, recent_bounds(SILENT_SECONDS)):
-        if kind == REEMBED:
-            works.append(Work("model", done, total))
-        elif kind == WORDS and vector_queue.is_alive(holder := job_id.partition(":")[2], utc_now()):
+        if kind == WORDS and vector_queue.is_alive(holder := job_id.partition(":")[2], utc_now()):
             works.append(Work(WORDS, done, total, process=vector_queue.process_of(holder), job_id=job_id))
     collections = [collection.id for collection in visible_collections(connection)]
     for name, holder, beat_at in fetch_all(connection, "select name, holder, beat_at from leases order by name desc"):

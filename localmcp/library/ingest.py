@@ -24,13 +24,13 @@ from localmcp.index.collections import (
     ensure_collection,
     ensure_partition,
     find_model,
+    unread_languages,
     visible_collections,
 )
 from localmcp.index.lexicon import prepare_for_many
-from localmcp.index.model_languages import unread_languages
 from localmcp.index.sources import Indexed, put_source
 from localmcp.index.trash import keep_version
-from localmcp.index.vector_queue import BEHIND, FRONT, MOST_BATCH, MOST_BEHIND, Lease, QueueWorker, waiting
+from localmcp.index.vector_queue import Lease, waiting, work_off
 from localmcp.library import ledger, trash
 from localmcp.library.background import SCAN_SECONDS, SCANS, Announcement
 from localmcp.library.ledger import Entry, Root, check_options, find_targets, owner_of, why_absent
@@ -271,8 +271,8 @@ class Library:
 
         try:
             embedder = self._embedder.get()
-            worker = QueueWorker(self._database, embedder, *((BEHIND, MOST_BEHIND) if behind else (FRONT, MOST_BATCH)))
-            worker.run([collection.id for collection in collections], sources=sources, tell=tell, stop=pause)
+            ids = [collection.id for collection in collections]
+            work_off(self._database, embedder, ids, sources=sources, behind=behind, tell=tell, stop=pause)
             if made and self._settings.adaptive_weight:
                 adapt_weights(self._database, embedder)
         except ModelUnavailable as error:
@@ -339,7 +339,7 @@ class Library:
             return 0
         with self._database.read() as connection:
             scans = [(owner, entry) for owner in collections for entry in ledger.waiting_scans(connection, owner.id)]
-        lease, read = Lease(BEHIND if behind else FRONT, SCANS, SCAN_SECONDS), 0
+        lease, read = Lease(SCANS, SCAN_SECONDS), 0
         try:
             for collection, entry in scans:
                 if stop():  # It may wait for seconds, so not in the transaction.
@@ -359,7 +359,8 @@ class Library:
                     read += entry.pages
         finally:
             if scans:
-                lease.release(self._database)
+                with self._database.write() as connection:
+                    lease.give_back(connection)
         return read
 
     # ------------------------------------------------------------ texts

@@ -141,8 +141,9 @@ class Inventory:
             files = "sources where trashed_at is null"
             columns = "uri, sources.size, mtime_ns, sha256"
             rows = fetch_all(connection, f"{_below(columns, files, group=False)} limit {LOOKED_AT}", values)
-            queued = "vector_queue join sources on sources.id = source_id where trashed_at is null"
-            passages: dict[str, int] = dict(fetch_all(connection, _below("sum(passages)", queued), values))
+            sources = "select source_id from vector_queue join chunks on chunks.id = chunk_id"
+            queued = f"({sources}) as queue join sources on sources.id = queue.source_id where trashed_at is null"
+            passages: dict[str, int] = dict(fetch_all(connection, _below("count(*)", queued), values))
         counts = {"changed": Counter[str](), "missing": Counter[str]()}
         for name, path, size, mtime_ns, sha256 in rows:
             state = check_freshness(path, size, mtime_ns, sha256, self._database.adopted)
@@ -164,8 +165,9 @@ class Inventory:
     def waiting(self, collection: str, *, limit: int = 200) -> list[WaitingFile]:
         """Return the scans that wait for text recognition, then documents that wait for vectors, next ones first."""
         sql = """
-            select coalesce(uri, title), passages from vector_queue join sources on sources.id = source_id
-            where collection_id = ? order by passages, source_id desc limit ?
+            select coalesce(uri, title), count(*) from vector_queue join chunks on chunks.id = chunk_id
+            join sources on sources.id = source_id
+            where sources.collection_id = ? group by source_id order by source_id desc limit ?
         """
         with self._read(collection) as (connection, collection_id):
             scans = [WaitingFile(entry.path, pages=entry.pages) for entry in waiting_scans(connection, collection_id)]

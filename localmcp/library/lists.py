@@ -10,12 +10,17 @@ from typing_extensions import TypedDict
 
 from localmcp.errors import NotFound
 from localmcp.humanize import cut_to, quoted
-from localmcp.index.collections import Collection, choose_collections, visible_collections, visible_ids
+from localmcp.index.collections import (
+    Collection,
+    choose_collections,
+    unread_languages,
+    visible_collections,
+    visible_ids,
+)
 from localmcp.index.dates import parse_range
 from localmcp.index.federation import Federation
 from localmcp.index.filters import Filters, path_condition
 from localmcp.index.index import Index
-from localmcp.index.model_languages import unread_languages
 from localmcp.index.passages import read_metadata
 from localmcp.index.vector_queue import word_only_passages
 from localmcp.library.answers import lean_sources

@@ -14,11 +14,9 @@ from localmcp.files import unicode_path
 from localmcp.index.collections import Collection
 from localmcp.index.sources import clear_collection, purge_sources, restore_source, trash_sources
 from localmcp.index.trash import (
-    dropped_partition_of,
     restore_collection,
     restore_partition,
     restore_version,
-    return_to_partition,
 )
 from localmcp.library.ledger import (
     Status,
@@ -231,9 +229,6 @@ def bring_back(connection: apsw.Connection, rows: Iterable[SourceRow]) -> None:
         if newer:
             raise InvalidInput(f"{row.uri} is in the library again, as {newer}.", hint="Remove that one first.")
         restore_source(connection, row.id)
-        if (dropped := dropped_partition_of(connection, row.id)) is not None:
-            [entry] = [entry for entry in trash_entries(connection) if entry.id == dropped]
-            return_to_partition(connection, entry, [row.id])
         if row.uri is not None and (path := _note_return(connection, row)):
             files[row.collection_id, path] = None
     # Only now: a folder is watched again when all of it is back.

@@ -18,7 +18,7 @@ from localmcp.arrays import Vectors
 from localmcp.config import Settings
 from localmcp.errors import InvalidInput, LocalMCPError, ModelMismatch, NotFound
 from localmcp.humanize import choices
-from localmcp.index.backend import DEFAULT_PARTITION
+from localmcp.index.collections import DEFAULT_PARTITION
 from localmcp.index.conditions import Condition, evaluate
 from localmcp.index.drafts import DEFAULT_LANGUAGE
 from localmcp.milvus.client import Client, Server, is_not_loaded, load_library, read_server

@@ -29,7 +29,7 @@ from localmcp.index.records import FORMAT
 from localmcp.index.sentence_codes import read_sentences
 from localmcp.index.sources import put_source
 from localmcp.index.vector import Made
-from localmcp.index.vector_queue import QueueWorker, waiting
+from localmcp.index.vector_queue import waiting, work_off
 from localmcp.index.word_vectors import keep_words, read_words
 from localmcp.models import LazyEmbedder, is_unit_vector
 from localmcp.storage.adoption import KeptPowers, copy_rows
@@ -252,7 +252,7 @@ class Merge:
             queued = waiting(connection, ids).passages
         try:
             if queued:
-                QueueWorker(self._database, self._embedder.get()).run(ids)
+                work_off(self._database, self._embedder.get(), ids)
             adapt_weights(self._database, self._embedder.get())
         except LocalMCPError as error:
             report.note(f"Without vectors for now: {error.message}")

@@ -9,13 +9,14 @@ from typing_extensions import TypedDict
 
 from localmcp.errors import InvalidInput, LocalMCPError, NeedsConfirmation
 from localmcp.humanize import counted
-from localmcp.index.backend import DEFAULT_PARTITION
-from localmcp.index.chunk_rows import find_partition, partition_names
-from localmcp.index.collection_vectors import describe_vectors
+from localmcp.index.collection_chunks import count_vectors
 from localmcp.index.collections import (
+    DEFAULT_PARTITION,
     choose_collections,
     ensure_collection,
     ensure_partition,
+    find_partition,
+    partition_names,
     visible_collections,
 )
 from localmcp.index.trash import drop_collection, drop_partition
@@ -185,7 +186,7 @@ class Collections:
             }
         with self.database.read() as connection:
             [stored] = choose_collections(connection, [collection_name])
-            space = describe_vectors(connection, stored.name)
+            counts = count_vectors(connection, stored.name)
             documents, chunks = _count(connection, stored.id, live=True)
             created = fetch_one(connection, "select created_at from collections where id = ?", (stored.id,))
         return {
@@ -193,10 +194,10 @@ class Collections:
             "description": stored.description,
             "documents": documents,
             "chunks": chunks,
-            "vectors": space.count,
-            "model": space.model.rpartition("#")[0],
-            "dimension": space.dimension,
-            "partitions": space.partitions,
+            "vectors": counts.total,
+            "model": counts.model,
+            "dimension": counts.dimension,
+            "partitions": counts.partitions,
             "searchedIn": "file",
             "createdAt": created,
         }

@@ -15,8 +15,8 @@ import apsw
 
 from localmcp.arrays import np
 from localmcp.errors import ConfigurationError, InvalidInput, ModelMismatch, NotFound
-from localmcp.index.backend import DEFAULT_PARTITION
 from localmcp.index.collections import (
+    DEFAULT_PARTITION,
     Collection,
     choose_collections,
     claim_collection,

@@ -11,9 +11,9 @@ import apsw
 from typing_extensions import TypedDict
 
 from localmcp.errors import InvalidInput, NeedsConfirmation, NotFound, Unavailable
-from localmcp.index.backend import DEFAULT_PARTITION
-from localmcp.index.chunk_rows import chunks_fulfilling, whole_sources
+from localmcp.index.collection_chunks import chunks_fulfilling, whole_sources
 from localmcp.index.collections import (
+    DEFAULT_PARTITION,
     Collection,
     choose_collections,
     claim_collection,

@@ -10,12 +10,18 @@ import apsw
 from localmcp.arrays import Vectors
 from localmcp.errors import InvalidInput, LocalMCPError, ModelMismatch, NotFound, Unavailable
 from localmcp.humanize import choices
-from localmcp.index.chunk_rows import COLUMNS, Row, asks_for_pages, find_partition, load_rows
-from localmcp.index.collection_vectors import Match, best_matches, nearest_to_any
-from localmcp.index.collections import Collection, advise_model, find_model, hint_for, visible_collections
+from localmcp.index.collection_chunks import Match, Row, best_matches, load_rows, nearest_to_any
+from localmcp.index.collections import (
+    Collection,
+    advise_model,
+    find_model,
+    find_partition,
+    hint_for,
+    visible_collections,
+)
 from localmcp.index.conditions import Condition, comparisons, parse_condition
 from localmcp.index.dates import parse_range
-from localmcp.index.filters import Filters
+from localmcp.index.filters import SOURCE_COLUMNS, Filters
 from localmcp.index.index import Index
 from localmcp.index.search import SearchRequest
 from localmcp.milvus.collection import Milvus, MilvusCollection, MilvusRow
@@ -148,8 +154,6 @@ class Retriever:
         self, collection: Collection, texts: Sequence[str], filters: Filters, top_k: int, notices: list[str]
     ) -> Answers:
         """Return each text as `search` would answer it; the score is the combined one, 0..1."""
-        if filters.condition and asks_for_pages(filters.condition):
-            raise InvalidInput("filter: page can be compared in mode semantic only")
         self._embed(texts)
         scores: list[dict[int, float]] = []
         for text in texts:
@@ -232,7 +236,7 @@ def explain_misses(connection: apsw.Connection, collection: Collection, conditio
         select distinct key from sources, json_each(iif(json_valid(metadata), metadata, '{}'))
         where collection_id = ? and trashed_at is null order by key
     """
-    fields = list(dict.fromkeys([*fetch_column(connection, sql, (collection.id,)), *COLUMNS]))
+    fields = list(dict.fromkeys([*fetch_column(connection, sql, (collection.id,)), *SOURCE_COLUMNS]))
     unknown = dict.fromkeys(each.field[0] for each in comparisons(condition) if each.field[0] not in fields)
     return [
         f"filter: nothing in '{collection.name}' has the field '{name}'. "

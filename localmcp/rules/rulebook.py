@@ -489,7 +489,7 @@ def _forget_vectors(connection: apsw.Connection, rule_ids: Sequence[int]) -> Non
     vector_ids = [_VECTOR_IDS + row_id for row_id in rule_ids]
     collection = find_collection(connection)
     if collection and collection.model_id is not None:
-        vector.remove_signs(connection, collection.model_id, collection.id, vector_ids)
+        vector.remove_signs(connection, collection.id, vector_ids)
     vector.remove_vectors(connection, vector_ids)
     connection.executemany("update rules set embedding = null where id = ?", ((row_id,) for row_id in rule_ids))
 

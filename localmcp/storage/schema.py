@@ -68,6 +68,7 @@ SCHEMA = """
         collection_id integer not null references collections (id) on delete cascade,
         name text not null,
         created_at text not null,
+        dropped_at text,           -- of one that is in the trash
         unique (collection_id, name)
     ) strict;
 
@@ -169,7 +170,6 @@ SCHEMA = """
         id integer primary key autoincrement,
         model_id integer not null,
         collection_id integer not null,
-        generation integer not null,
         count integer not null,
         ids blob not null,         -- int64
         sources blob not null,     -- int64, the source of each id
@@ -228,23 +228,17 @@ SCHEMA = """
         finished_at text
     ) strict;
 
-    create table vector_queue (    -- documents with passages that have no vector of their collection's model
-        source_id integer primary key references sources (id) on delete cascade,
-        passages integer not null,
+    create table vector_queue (    -- passages that have no vector of their collection's model
+        chunk_id integer primary key references chunks (id) on delete cascade,
+        collection_id integer not null,
         characters integer not null
     ) strict;
-    create index vector_queue_by_size on vector_queue (passages, source_id);
 
     create table leases (          -- who does what only one process does at a time
         name text primary key,
         holder text not null,
-        rank integer not null,     -- a higher one takes it over
         beat_at text not null
     ) strict, without rowid;
-    create table equal_passages (  -- by what is embedded: a passage whose vector others share
-        key integer primary key,
-        chunk_id integer not null
-    ) strict;
 
     create table quickstarts (
         id integer primary key autoincrement,

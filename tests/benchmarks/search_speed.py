@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from localmcp.index.collection_vectors import best_matches
+from localmcp.index.collection_chunks import best_matches
 from localmcp.index.collections import (
     claim_collection,
     ensure_collection,

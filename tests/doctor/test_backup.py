@@ -85,7 +85,7 @@ def test_a_backup_is_made_of_a_file_whose_indexes_do_not_agree_and_says_so(
     assert "sign code" in made.problems[0]
     restore(workspace.database.path, made.path)
     with workspace.database.write() as connection:
-        connection.executemany("insert into signs values (?, ?, ?, ?, ?, ?, ?, ?)", signs)
+        connection.executemany("insert into signs values (?, ?, ?, ?, ?, ?, ?)", signs)
 
 
 # ---------------------------------------------------------------- restore

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 from command_line import run
@@ -22,12 +21,9 @@ from localmcp.doctor import machine
 from localmcp.doctor.check import Check
 from localmcp.doctor.examination import examine, run_checks
 from localmcp.doctor.rebuild import repair
-from localmcp.errors import FileUnavailable, ModelUnavailable
+from localmcp.errors import FileUnavailable
 from localmcp.files import scratch_folder
-from localmcp.index.collections import choose_collections
-from localmcp.index.reembedding import reembed
 from localmcp.index.search import SearchRequest
-from localmcp.models.hashing import HashEmbedder
 from localmcp.workspace import Workspace, open_workspace
 
 
@@ -212,7 +208,7 @@ def test_a_scratch_folder_stays_as_long_as_its_process_works_in_it(workspace: Wo
 
 
 def test_passages_without_vectors_and_files_that_changed_name_the_refresh(workspace: Workspace, tmp_path: Path) -> None:
-    queue = "insert into vector_queue select source_id, count(*), sum(stop - start) from chunks group by 1"
+    queue = "insert into vector_queue select id, 1, stop - start from chunks"
     change(workspace, "delete from vectors", "delete from signs", queue)
     write(tmp_path / "docs" / "bees.md", "# Bees\n\nThey dance.\n")
     found = problems(workspace)
@@ -225,18 +221,6 @@ def test_a_file_that_cannot_be_looked_at_is_not_called_gone(workspace: Workspace
     (tmp_path / "docs").symlink_to(tmp_path / "docs")
     found = problems(workspace)
     assert "2 files cannot be looked at" in found["freshness"].says
-
-
-def test_a_reembedding_that_stopped_names_the_command_that_goes_on(workspace: Workspace) -> None:
-    class Failing(HashEmbedder):
-        def embed_passages(self, texts: Any) -> Any:
-            raise ModelUnavailable("The endpoint is gone.")
-
-    with workspace.database.read() as connection:
-        [collection] = choose_collections(connection, ["default"])
-    with pytest.raises(ModelUnavailable):
-        reembed(workspace.database, collection, Failing(128))
-    assert problems(workspace)["vectors"].fix == "localmcp reembed --collection default --model hash:128"
 
 
 def test_another_model_than_the_files_names_the_setting_and_the_reembed(workspace: Workspace) -> None:

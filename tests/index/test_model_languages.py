@@ -9,8 +9,7 @@ import pytest
 from folders import CountingEmbedder, write
 
 from localmcp.config import Settings
-from localmcp.index.collections import ensure_model
-from localmcp.index.model_languages import unread_languages
+from localmcp.index.collections import ensure_model, unread_languages
 from localmcp.library.ingest import Library
 from localmcp.models import LazyEmbedder
 from localmcp.storage.database import Database

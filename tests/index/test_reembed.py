@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import subprocess
 import sys
@@ -15,11 +14,11 @@ from command_line import run
 from consistency import disagreements as recount
 from folders import CountingEmbedder, column, many_sections, write
 
-from localmcp.errors import ModelUnavailable, NotFound
+from localmcp.errors import ModelUnavailable
 from localmcp.index import reembedding, vector_queue
 from localmcp.index.collections import Collection, choose_collections
 from localmcp.index.consistency import disagreements
-from localmcp.index.reembedding import clean, reembed, roll_back
+from localmcp.index.reembedding import clean, reembed
 from localmcp.index.search import SearchRequest
 from localmcp.models import HashEmbedder
 from localmcp.storage.database import Database, fetch_one
@@ -70,7 +69,7 @@ def test_the_new_vectors_answer_after_a_reembed_as_if_the_file_had_been_made_wit
     workspace: Workspace, tmp_path: Path
 ) -> None:
     done = reembed(workspace.database, default_collection(workspace.database), HashEmbedder(128))
-    assert (done.switched, done.embedded, done.missing) == (True, len(chunks(workspace.database)), 0)
+    assert (done.switched, done.embedded) == (True, len(chunks(workspace.database)))
     with open_workspace(tmp_path / "other.localmcp", model="hash:128") as other:
         other.library.add_paths([tmp_path / "docs"])
         assert vectors(other.database, 128) == vectors(workspace.database, 128)
@@ -119,46 +118,20 @@ def test_passages_that_come_during_the_run_are_caught_up_with(
             return super().embed_passages(texts)
 
     done = reembed(workspace.database, default_collection(workspace.database), Slow(128))
-    assert (done.switched, done.missing) == (True, 0)
+    assert done.switched
     assert len(vectors(workspace.database, 128)) == len(chunks(workspace.database))
 
 
-def test_a_rollback_lets_the_old_vectors_answer_again_and_may_be_taken_back(workspace: Workspace) -> None:
-    database = workspace.database
+def test_the_way_back_is_the_same_and_finds_its_vectors_until_they_are_cleaned_away(workspace: Workspace) -> None:
+    database, back = workspace.database, CountingEmbedder(64)
     before = vectors(database, 64)
     reembed(database, default_collection(database), HashEmbedder(128))
-    back = roll_back(database, default_collection(database))
-    assert (model_of(database), back.missing, vectors(database, 64)) == (64, 0, before)
+    done = reembed(database, default_collection(database), back)
+    assert (model_of(database), done.switched, back.embedded, vectors(database, 64)) == (64, True, [], before)
     assert hits(database.path, "hash:64", "queen of the hive")[0] == "Bees"
-    roll_back(database, default_collection(database))
-    assert model_of(database) == 128
-
-
-def test_a_rollback_says_which_passages_the_old_model_has_not_read(workspace: Workspace, tmp_path: Path) -> None:
-    database = workspace.database
-    reembed(database, default_collection(database), HashEmbedder(128))
-    with open_workspace(database.path, model="hash:128") as later:
-        later.library.add_text("A lantern by the river.", "Lantern")
-    back = roll_back(database, default_collection(database))
-    assert back.missing == 1 and "1 passage of" in back.notes[0]
-    report = workspace.library.refresh()
-    assert report.vectors_added == 1
-
-
-def test_without_an_earlier_model_there_is_nothing_to_go_back_to(workspace: Workspace) -> None:
-    with pytest.raises(NotFound, match="no earlier vectors"):
-        roll_back(workspace.database, default_collection(workspace.database))
-
-
-def test_cleaning_deletes_the_old_vectors_and_the_model_and_ends_the_way_back(workspace: Workspace) -> None:
-    database = workspace.database
-    count = len(vectors(database, 64))
-    reembed(database, default_collection(database), HashEmbedder(128))
-    assert clean(database, default_collection(database)) == count
-    assert vectors(database, 64) == []
-    assert column(database, "select dimension from models") == [128]
-    with pytest.raises(NotFound):
-        roll_back(database, default_collection(database))
+    assert clean(database, default_collection(database)) == len(before)
+    assert vectors(database, 128) == []
+    assert column(database, "select dimension from models") == [64]
 
 
 def test_a_document_that_is_removed_and_restored_across_the_switch_keeps_its_place(workspace: Workspace) -> None:
@@ -186,8 +159,6 @@ def test_a_model_that_fails_leaves_the_old_vectors_answering_and_the_next_run_go
     with pytest.raises(ModelUnavailable):
         reembed(workspace.database, default_collection(workspace.database), Failing(128))
     assert model_of(workspace.database) == 64 and problems(workspace.database) == []
-    with workspace.database.read() as connection:
-        assert [(run.spec, run.done) for run in reembedding.unfinished(connection)] == [("hash:128", 20)]
     embedder = CountingEmbedder(128)
     done = reembed(workspace.database, default_collection(workspace.database), embedder)
     assert done.switched and len(embedder.embedded) == len(chunks(workspace.database)) - 20
@@ -205,7 +176,7 @@ def test_a_collection_without_vectors_is_bound_and_found_as_it_goes(tmp_path: Pa
 # ---------------------------------------------------------------- the command
 
 
-def test_the_command_tells_which_setting_must_follow_and_rules_are_read_too(
+def test_the_command_tells_which_setting_must_follow_and_the_way_back_and_rules_are_read_too(
     workspace: Workspace, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LOCALMCP_MODEL", "hash:64")
@@ -213,36 +184,14 @@ def test_the_command_tells_which_setting_must_follow_and_rules_are_read_too(
     path = str(workspace.database.path)
     code, _, said = run(capsys, "--db", path, "reembed", "--model", "hash:128")
     assert code == 0
-    assert "localmcp config set model hash:128" in said and "1 rule read" in said and "--rollback" in said
-    code, _, said = run(capsys, "--db", path, "reembed", "--rollback")
-    assert code == 0 and "answer" in said
+    assert "localmcp config set model hash:128" in said and "1 rule read" in said
+    assert "Back: localmcp reembed --model hash:64" in said
+    assert run(capsys, "--db", path, "reembed", "--model", "hash:64")[0] == 0
     assert model_of(workspace.database) == 64
-    code, _, said = run(capsys, "--db", path, "reembed", "--rollback", "--clean")
+    code, _, said = run(capsys, "--db", path, "reembed", "--model", "hash:64", "--clean")
     assert code == 2 and "exclude" in said
     code, out, _ = run(capsys, "--db", path, "--json", "reembed", "--clean")
     assert code == 0 and '"removed"' in out
-
-
-def test_status_tells_how_far_a_reembedding_is_and_what_goes_on_with_it(
-    workspace: Workspace, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("LOCALMCP_MODEL", "hash:64")
-
-    class Failing(HashEmbedder):
-        def embed_passages(self, texts: Any) -> Any:
-            raise ModelUnavailable("The endpoint is gone.")
-
-    path = str(workspace.database.path)
-    with pytest.raises(ModelUnavailable):
-        reembed(workspace.database, default_collection(workspace.database), Failing(128))
-    status = json.loads(run(capsys, "--db", path, "--json", "status")[1])
-    [progress] = status["reembedding"]
-    assert (progress["collection"], progress["model"], progress["done"]) == ("default", "hash:128", 0)
-    assert progress["total"] == status["stats"]["totalChunks"]
-    _, out, _ = run(capsys, "--db", path, "status")
-    assert "hash:128" in out and "reembed" in out
-    assert run(capsys, "--db", path, *progress["goOn"].split()[1:])[0] == 0
-    assert json.loads(run(capsys, "--db", path, "--json", "status")[1])["reembedding"] == []
 
 
 # ---------------------------------------------------------------- killed

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from localmcp.config import Settings
+from localmcp.index.highlight import sentences
 from localmcp.index.search import SearchRequest
-from localmcp.index.sentence_codes import split
 from localmcp.index.sources import purge_sources
 from localmcp.storage.database import fetch_one
 from localmcp.workspace import Workspace
@@ -28,8 +28,9 @@ def test_a_fact_in_the_middle_of_a_letter_is_nearer_than_the_letter(tmp_path: Pa
         workspace.library.add_text("An apple a day keeps nobody away from the dentist.", "Saying")
         workspace.library.make_vectors()
         with workspace.database.read() as connection:
-            lengths = fetch_one(connection, "select group_concat(length(codes) / 96) from sentence_codes")
-        assert lengths == str(len(split(LETTER)))
+            lengths = fetch_one(connection, "select group_concat(length(codes) / 48) from sentence_codes")
+        long_enough = [part for part in sentences(LETTER) if LETTER[slice(*part)].count(" ") >= 2]
+        assert lengths == str(len(long_enough))
         hits = workspace.index.search(SearchRequest("chi ha rubato la torta?")).hits
         assert hits[0].passage.title == "Brief"
         with workspace.database.write() as connection:
@@ -64,8 +65,3 @@ def test_a_merge_brings_the_codes_along(tmp_path: Path) -> None:
         ours.merging(ours.registry.call).run(theirs.database.path)
         with theirs.database.read() as connection, ours.database.read() as merged:
             assert fetch_one(connection, counts) == fetch_one(merged, counts) != (0, 0)
-
-
-def test_a_single_sentence_is_the_passage_itself() -> None:
-    assert split("One sentence alone is embedded as the passage.") == []
-    assert split("Yes. No. The third one is long enough here.") == []

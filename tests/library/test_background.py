@@ -10,7 +10,7 @@ from folders import write
 
 from localmcp.config import Settings
 from localmcp.errors import Interrupted
-from localmcp.index.vector_queue import BEHIND, Lease
+from localmcp.index.vector_queue import Lease
 from localmcp.library import reading
 from localmcp.library.background import FEWEST_FILES, Work, stop, work_on
 from localmcp.library.ingest import Library
@@ -73,7 +73,7 @@ def test_a_run_stops_when_another_process_says_so_and_keeps_what_it_has(
 def test_vectors_that_are_being_made_are_seen_with_what_is_left(database: Database, tmp_path: Path) -> None:
     make(database).add_paths([many(tmp_path / "docs", 3)], wait=False)
     assert seen(database) == []
-    lease = Lease(BEHIND)
+    lease = Lease()
     with database.write() as connection:
         assert lease.take(connection)
     (work,) = seen(database)

@@ -385,6 +385,18 @@ def test_numbers_and_lock_files_are_found_by_word_only_and_why_says_so(
     assert "by word only" not in library.why(text)["explanation"]
 
 
+def test_copies_of_a_file_are_embedded_once(database: Database, embedder: CountingEmbedder, tmp_path: Path) -> None:
+    header = "This program is free software and comes without any warranty. " * 5
+    for number in range(20):
+        write(tmp_path / "d" / str(number) / "LICENSE.md", f"{header}\n")
+    library = Library(database, LazyEmbedder(lambda: embedder), Settings())
+    library.add_paths([tmp_path / "d"])
+    write(tmp_path / "later" / "LICENSE.md", f"{header}\n")
+    library.add_paths([tmp_path / "later"])
+    assert column(database, "select count(*) from vectors") == [21]
+    assert len(embedder.embedded) == 1
+
+
 def test_a_vector_tells_nothing_of_equal_texts_in_another_collection(library: Library, database: Database) -> None:
     letter = "The contract ends in June unless one of the two parties renews it in writing. " * 4
     for title, collection in (("Secret plans", "hers"), ("Letter", "his"), ("Letter", "alone")):

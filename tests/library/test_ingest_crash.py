@@ -20,7 +20,7 @@ from folders import CountingEmbedder, column, many_sections, titles, write
 
 from localmcp.config import Settings
 from localmcp.errors import FileUnavailable, Interrupted
-from localmcp.index.vector_queue import FRONT, Lease
+from localmcp.index.vector_queue import Lease
 from localmcp.library import reading, trash
 from localmcp.library.ingest import Library, Progress
 from localmcp.models import LazyEmbedder
@@ -240,12 +240,12 @@ def test_the_queue_survives_remove_and_refresh_while_it_is_worked_off(
 def test_the_lease_of_a_killed_process_is_free_at_once(database: Database) -> None:
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
-    lease = Lease(FRONT)
+    lease = Lease()
     lease.holder = f"{socket.gethostname()}:{dead.pid}:x"
     with database.write() as connection:
         assert lease.take(connection)
-        assert Lease(FRONT).take(connection)
-        assert not Lease(FRONT).take(connection)
+        assert Lease().take(connection)
+        assert not Lease().take(connection)
 
 
 @on_posix

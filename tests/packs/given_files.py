@@ -112,7 +112,7 @@ SQL = {
     "the highest id": "update sources set id = 9223372036854775807 where id = (select max(id) from sources where "
     "id not in (select source_id from chunks)); insert into sources select 9223372036854775807, 'u', collection_id, "
     "partition_id, title, source_type, format, null, sha256, size, mtime_ns, language, metadata, 0, created_at, "
-    "updated_at, trashed_at from sources limit 1",
+    "updated_at, trashed_at, tables from sources limit 1",
     "the highest generations": "update state set content = 9223372036854775807, "
     "signs = 9223372036854775807, quickstarts = 9223372036854775807",
     "rows of other types": "pragma ignore_check_constraints = on; update rules set globs = '{', category = char(27)",

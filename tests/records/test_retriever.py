@@ -261,7 +261,6 @@ class TestRefusing:
             ({"texts": ["a", " \n"]}, "texts[1] must hold at least one visible character"),
             ({"texts": ["a"] * 101}, "texts: 101 are too many; use at most 100 a call."),
             ({"filter": {"year": {"ge": 1}}}, "filter.year: 'ge' is not a comparison"),
-            ({"filter": {"page": 3}, "mode": "hybrid"}, "filter: page can be compared in mode semantic only"),
             ({"mode": "keyword"}, "mode: "),
         ],
     )

@@ -14,7 +14,7 @@ from tui_driver import RunningTui, make_library, open_tui, settings_of
 
 from localmcp.config import config_directory, state_directory
 from localmcp.errors import InvalidInput
-from localmcp.index.vector_queue import BEHIND, Lease, is_alive
+from localmcp.index.vector_queue import Lease, is_alive
 from localmcp.library.background import Work
 from localmcp.storage.database import fetch_column
 from localmcp.tui.hub import difference_lines, split_command
@@ -222,11 +222,11 @@ async def test_work_of_another_process_is_in_the_strip_until_it_ends(
     file = make_library(tmp_path)
     async with open_tui(file) as tui:
         database = tui.app.session.workspace.database
-        lease = Lease(BEHIND)
+        lease = Lease()
         with database.write() as connection:
             lease.holder = lease.holder.replace(str(os.getpid()), str(os.getppid()))
             connection.execute("delete from vectors where id in (select id from vectors limit 2)")
-            connection.execute("insert into vector_queue select id, 1, 100 from sources limit 2")
+            connection.execute("insert into vector_queue select id, 1, 100 from chunks limit 2")
             assert lease.take(connection)
         await tui.until(lambda: f"Making vectors · process {os.getppid()}" in tui.text(), "the other process")
         assert "2 passages left" in tui.text()
@@ -234,7 +234,8 @@ async def test_work_of_another_process_is_in_the_strip_until_it_ends(
         await tui.until(lambda: "default" in tui.text(), "the library")
         await tui.press("right")
         await tui.until(lambda: "without vectors" in tui.text(), "what waits")
-        lease.release(database)
+        with database.write() as connection:
+            lease.give_back(connection)
         await tui.until(lambda: "Making vectors" not in tui.text(), "its end")
 
 
