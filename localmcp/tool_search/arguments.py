@@ -12,7 +12,7 @@ from typing import Any
 from localmcp.schemas import lenient_value
 from localmcp.tool_search.phrases import PhraseMatch, Slot, fits, parse_phrase, takes_words, trim, values_from, written
 from localmcp.tool_search.sentence_ranking import RankedTool, asks_for, is_telling, phrases_of
-from localmcp.tool_search.verbs import known_verbs
+from localmcp.tool_search.words import known_verbs
 from localmcp.tools import Json, Tool
 from localmcp.wording.normalize import fold, stem, words
 from localmcp.wording.sentences import Token, function_words

@@ -94,15 +94,13 @@ class Response(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The tool and arguments that were understood from a sentence, before anything runs."""
+    """The call that was understood from a sentence, before anything runs."""
 
     tool: Tool | None
     arguments: Json
     certainty: float
-    refusal: str
-    """Why there is no call; empty when there is one."""
-    proposed: Json | None = None
-    """`{tool, arguments}` of a call that is not certain enough to be made."""
+    refusal: str = ""
+    """Why it is not made; empty when it is. With a tool, the call is proposed."""
 
 
 # ---------------------------------------------------------------- the router
@@ -141,21 +139,25 @@ class Router:
     ) -> Response:
         """Find the tool that a sentence asks for, fill in its arguments, and run it. Destructive tools are proposed,
         not run; when no tool fits, none is."""
-        present = without_none({"limit": limit, "maxDistance": maxDistance})
         if not query.strip():
             return _failed(query, "empty_query", QUERY_EMPTY)
-        ranking = self._ranking.rank(query, self._routable())
+        present = without_none({"limit": limit, "maxDistance": maxDistance})
+        ranking, decision, router = self.rank(query), None, "language model"
         try:
             model = self._open_model()
-            deciding = model.name if model else "embedded"
+            router = model.name if model else "embedded"
             decision = self._ask_model(model, ranking, present) if model else self.decide(ranking, present)
+            response = self._carry_out(query, decision, router)
         except UnknownTool as error:
-            return _with_candidates(_failed(query, "tool_not_found", error.message, "language model"), ranking)
+            response = _failed(query, "tool_not_found", error.message, "language model")
         except LocalMCPError as error:
             message = f"Failed to generate tool call: {error}"
-            return _with_candidates(_failed(query, "no_tool_call_generated", message, "language model"), ranking)
-        response = self._carry_out(query, decision, deciding)
-        return _with_candidates(response, ranking, decision.tool)
+            response = _failed(query, "no_tool_call_generated", message, "language model")
+        others = [other for other in ranking.tools if decision is None or other.tool is not decision.tool]
+        response["candidates"] = [
+            {"tool": other.tool.name, "certainty": round(other.certainty, 3)} for other in others[:SHOWN]
+        ]
+        return response
 
     def rank(self, sentence: str) -> Ranking:
         """Return the tools that a sentence may be routed to, ranked."""
@@ -171,34 +173,33 @@ class Router:
         named = _named(ranking)
         best = named or ranking.best
         if best is None:
-            certainty = ranking.tools[0].certainty if ranking.tools else 0.0
-            return self._look_up_title(ranking, arguments) or Decision(None, {}, certainty, "No tool fits.")
+            nearest = ranking.tools[0].certainty if ranking.tools else 0.0
+            return self._look_up_title(ranking, arguments) or Decision(None, {}, nearest, "No tool fits.")
+        called, certainty = best.tool, best.certainty
         filled = fill_arguments(ranking.sentence, ranking.tokens, best, arguments)
-        searches = best.tool.mark.read_only and "query" in filled.arguments
-        vague = best.certainty < SURE_ENOUGH_TO_CHANGE or searches
-        if not named and (vague or not best.tool.mark.read_only):
-            titled = self._look_up_title(ranking, arguments, best.tool, filled.arguments.get("query"), exact=not vague)
-            if titled:
-                return titled
+        is_search = called.mark.read_only and "query" in filled.arguments
+        if not named and (is_search or certainty < SURE_ENOUGH_TO_CHANGE or not called.mark.read_only):
+            exact = not is_search and certainty >= SURE_ENOUGH_TO_CHANGE
+            title = self._look_up_title(ranking, arguments, called, filled.arguments.get("query"), exact=exact)
+            if title:
+                return title
         if filled.missing:
-            needs = ", ".join(_explain_parameter(best.tool, name) for name in filled.missing)
-            return Decision(None, filled.arguments, best.certainty, f"{best.tool.name} fits, but needs {needs}.")
-        least = SURE_ENOUGH_TO_READ if best.tool.mark.read_only else SURE_ENOUGH_TO_CHANGE
-        if not named and best.certainty < least:
-            message = (
-                f"{best.tool.name} may be meant, at a certainty of {best.certainty:.2f}; {least:g} is needed to run it."
-            )
-            proposed = {"tool": best.tool.name, "arguments": filled.arguments}
-            return Decision(None, filled.arguments, best.certainty, message, proposed)
-        return Decision(best.tool, filled.arguments or _words_alone(ranking, best, named), best.certainty, "")
+            properties = called.input_schema["properties"]
+            said = {name: properties[name].get("description") for name in filled.missing}
+            needs = ", ".join(f"{name} ({text})" if text else name for name, text in said.items())
+            return Decision(None, filled.arguments, certainty, f"{called.name} fits, but needs {needs}.")
+        least = SURE_ENOUGH_TO_READ if called.mark.read_only else SURE_ENOUGH_TO_CHANGE
+        if not named and certainty < least:
+            refusal = f"{called.name} may be meant, at a certainty of {certainty:.2f}; {least:g} is needed to run it."
+            return Decision(called, filled.arguments, certainty, refusal)
+        parameter = bare_parameter(called)
+        if not filled.arguments and parameter and not named and not _says_title(ranking, called.mark.title):
+            # A search that got no argument looks for the sentence itself.
+            return Decision(called, {parameter: written(ranking.sentence, ranking.tokens)}, certainty)
+        return Decision(called, filled.arguments, certainty)
 
     def _look_up_title(
-        self,
-        ranking: Ranking,
-        passed_arguments: Json,
-        chosen: Tool | None = None,
-        query: str | None = None,
-        exact: bool = False,
+        self, ranking: Ranking, passed: Json, chosen: Tool | None = None, query: str | None = None, exact: bool = False
     ) -> Decision | None:
         """Return the call that finds what the sentence names by its title, or None.
 
@@ -220,26 +221,21 @@ class Router:
             if not parameter or not words or (few and not whole):
                 continue
             properties = finder.input_schema.get("properties", {})
-            beside = {name: value for name, value in passed_arguments.items() if name in properties}
             asked_for = ranking.tokens if chosen in (None, finder) else words
-            arguments = {**beside, parameter: written(ranking.sentence, asked_for)}
-            title = self._first_title(finder, arguments)
+            arguments = {name: value for name, value in passed.items() if name in properties}
+            arguments[parameter] = written(ranking.sentence, asked_for)
+            try:
+                rows = list_of(self._registry.call(finder.name, arguments).value.get("results"))
+            except LocalMCPError as error:
+                log.debug("%s finds nothing: %s", finder.name, error)
+                continue
+            title = str(mapping_of(rows[0]).get("displayName", "")) if rows else ""
             if exact and title_words(title) != title_words(ranking.sentence):
                 continue
             share = title_share([token.text for token in words], title, in_part=chosen is None and len(words) > 1)
             if share >= TITLE_WORDS and (not few or len(title_words(title)) == 1):
-                return Decision(finder, arguments, share, "")
+                return Decision(finder, arguments, share)
         return None
-
-    def _first_title(self, tool: Tool, arguments: Json) -> str:
-        """Return the first title that the tool finds, or an empty one."""
-        try:
-            answer = self._registry.call(tool.name, arguments)
-        except LocalMCPError as error:
-            log.debug("%s finds nothing: %s", tool.name, error)
-            return ""
-        rows = list_of(answer.value.get("results"))
-        return str(mapping_of(rows[0]).get("displayName", "")) if rows else ""
 
     def _ask_model(self, model: LanguageModel, ranking: Ranking, arguments: Json) -> Decision:
         """Return the call that the language model makes.
@@ -257,50 +253,56 @@ class Router:
             raise UnknownTool(f"Tool not found: {name}")
         properties = chosen.tool.input_schema.get("properties", {})
         beside = {key: value for key, value in arguments.items() if key in properties}
-        return Decision(chosen.tool, {**reply.call.arguments, **beside}, chosen.certainty, "")
+        return Decision(chosen.tool, {**reply.call.arguments, **beside}, chosen.certainty)
 
     # ------------------------------------------------------------ acting
 
     def _carry_out(self, query: str, decision: Decision, router: str) -> Response:
-        if decision.tool is None:
-            response = _not_called(query, decision.refusal, decision.certainty, router)
-            return {**response, "proposed": cast(Proposal, decision.proposed)} if decision.proposed else response
-        name, arguments = decision.tool.name, decision.arguments
-        if decision.tool.mark.destructive:
-            message = f"{name} may remove or overwrite something and is only proposed. Call it yourself to go on."
-            response = _not_called(query, message, decision.certainty, router)
-            return {**response, "message": message, "proposed": {"tool": name, "arguments": arguments}}
+        certainty, called, arguments = round(decision.certainty, 3), decision.tool, decision.arguments
+        response: Response = {"status": "no_tool_call", "query": query, "router": router, "certainty": certainty}
+        if called is None or decision.refusal or called.mark.destructive:
+            response["message"] = (
+                f'No tool call generated for query: "{query}". Message content: "{decision.refusal}"'
+                if decision.refusal or called is None
+                else f"{called.name} may remove or overwrite something and is only proposed. Call it yourself to go on."
+            )
+            if called is not None:
+                response["proposed"] = {"tool": called.name, "arguments": arguments}
+            return response
+        response["arguments"] = arguments
         try:
-            answer = self._registry.call(name, arguments)
+            answer = self._registry.call(called.name, arguments)
         except Exception as error:
             # The contract has one text for everything that goes wrong in a tool; bugs are logged with their traceback.
             if not isinstance(error, LocalMCPError):
-                log.exception("%s failed", name)
+                log.exception("%s failed", called.name)
             code = "not_found" if isinstance(error, NotFound) else "tool_failed"
-            failed = _failed(query, code, f"Error executing tool: {error}", router)
-            return {**failed, "arguments": arguments, "certainty": round(decision.certainty, 3)}
-        return _answered(query, decision, answer, router)
+            return {**response, "status": "error", "code": code, "message": f"Error executing tool: {error}"}
+        response["tool_result"] = {"tool": called.name, "data": _data(answer)}
+        if not answer.is_error:
+            return {**response, "status": "success"}
+        message = answer.value.get("message") or answer.value.get("error") or answer.text
+        return {**response, "status": "error", "code": "tool_failed", "message": f"Error executing tool: {message}"}
 
 
 def _named(ranking: Ranking) -> RankedTool | None:
-    """Return the tool whose very name the sentence says: `searchQuickstarts`, `run get_stats`."""
-    names = {token.text.lower() for token in ranking.tokens}
-    named_tools = [tool for tool in ranking.tools if tool.tool.name.lower() in names and _is_identifier(tool.tool.name)]
+    """Return the tool whose very name the sentence says: `searchQuickstarts`, `run get_stats`; an everyday word names a
+    tool only alone."""
+    said = {token.text.lower() for token in ranking.tokens}
     whole = ranking.sentence.strip().lower()
-    exact = [tool for tool in ranking.tools if tool.tool.name.lower() == whole]
-    return next(iter(exact or named_tools), None)
+    identifiers = [
+        entry for entry in ranking.tools if "_" in entry.tool.name or entry.tool.name != entry.tool.name.lower()
+    ]
+    exact = [entry for entry in ranking.tools if entry.tool.name.lower() == whole]
+    return next(iter(exact or [entry for entry in identifiers if entry.tool.name.lower() in said]), None)
 
 
-def _words_alone(ranking: Ranking, best: RankedTool, named: RankedTool | None) -> Json:
-    """Return the sentence as the argument of a search that got none, unless it only says the tool's name."""
-    parameter = bare_parameter(best.tool)
-    token_stems = {token.stem for token in ranking.tokens}
-    nouns = [word for word in title_words(best.tool.mark.title) if stem(word, "english") not in ASKING]
-    names_the_tool = {stem(word, "english") for word in nouns} <= token_stems or stem(
-        "".join(nouns), "english"
-    ) in token_stems
-    is_search = parameter and token_stems and not named and not names_the_tool
-    return {parameter: written(ranking.sentence, ranking.tokens)} if parameter and is_search else {}
+def _says_title(ranking: Ranking, title: str) -> bool:
+    """Return whether a sentence says no more than the nouns of a tool's title."""
+    said = {token.stem for token in ranking.tokens}
+    nouns = [word for word in title_words(title) if stem(word, "english") not in ASKING]
+    stems = {stem(word, "english") for word in nouns}
+    return not said or stems <= said or stem("".join(nouns), "english") in said
 
 
 def title_share(words: Sequence[str], title: str, in_part: bool = False) -> float:
@@ -309,41 +311,15 @@ def title_share(words: Sequence[str], title: str, in_part: bool = False) -> floa
     `in_part`: all of the words suffice, however long the title is: `security scanning` means `Advanced security
     scanning and vulnerability assessment`.
     """
+
+    def is_said(word: str, other: str) -> bool:
+        return stem(word, "english") == stem(other, "english") or is_slip(word, other) or other.startswith(word)
+
     in_title = [word for word in title_words(title) if stem(word, "english") not in ASKING]
-    shared_words = sum(any(_same_word(fold(word), other) for other in in_title) for word in words)
+    shared_words = sum(any(is_said(fold(word), other) for other in in_title) for word in words)
     telling = [word for word in in_title if word not in function_words()]
     enough = shared_words * 2 >= len(telling) or (in_part and shared_words == len(words))
     return shared_words / len(words) if words and enough else 0.0
-
-
-def _same_word(word: str, other: str) -> bool:
-    return stem(word, "english") == stem(other, "english") or is_slip(word, other) or other.startswith(word)
-
-
-def _is_identifier(name: str) -> bool:
-    """Return whether a name is no everyday word: `get_stats`, `greetUser`."""
-    return "_" in name or name != name.lower()
-
-
-def _explain_parameter(described_tool: Tool, name: str) -> str:
-    described = described_tool.input_schema["properties"][name].get("description")
-    return f"{name} ({described})" if described else name
-
-
-def _answered(query: str, decision: Decision, answer: Answer, router: str) -> Response:
-    assert decision.tool is not None
-    response: Response = {
-        "status": "success",
-        "query": query,
-        "tool_result": {"tool": decision.tool.name, "data": _data(answer)},
-        "arguments": decision.arguments,
-        "router": router,
-        "certainty": round(decision.certainty, 3),
-    }
-    if answer.is_error:
-        message = answer.value.get("message") or answer.value.get("error") or answer.text
-        return {**response, "status": "error", "code": "tool_failed", "message": f"Error executing tool: {message}"}
-    return response
 
 
 def _data(answer: Answer) -> Any:
@@ -355,29 +331,5 @@ def _data(answer: Answer) -> Any:
     return cast(Json, read) if isinstance(read, dict) else answer.value or read
 
 
-def _not_called(query: str, explanation: str, certainty: float, router: str) -> Response:
-    message = f'No tool call generated for query: "{query}". Message content: "{explanation}"'
-    return {
-        "status": "no_tool_call",
-        "query": query,
-        "message": message,
-        "router": router,
-        "certainty": round(certainty, 3),
-    }
-
-
 def _failed(query: str, code: str, message: str, router: str = "embedded") -> Response:
-    return {
-        "status": "error",
-        "query": query,
-        "message": message,
-        "code": code,
-        "router": router,
-        "certainty": 0.0,
-    }
-
-
-def _with_candidates(response: Response, ranking: Ranking, chosen: Tool | None = None) -> Response:
-    others = [tool for tool in ranking.tools if tool.tool is not chosen][:SHOWN]
-    shown: list[Candidate] = [{"tool": other.tool.name, "certainty": round(other.certainty, 3)} for other in others]
-    return {**response, "candidates": shown}
+    return {"status": "error", "query": query, "message": message, "code": code, "router": router, "certainty": 0.0}

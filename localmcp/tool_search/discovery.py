@@ -16,8 +16,8 @@ from localmcp.schemas import describe_kind, list_of, mapping_of, properties_of
 from localmcp.tool_search.name_match import ToolMetadata as ToolMetadata
 from localmcp.tool_search.name_match import score_query as score_query
 from localmcp.tool_search.name_match import score_word as score_word
-from localmcp.tool_search.query import ToolDescription, first_sentence
 from localmcp.tool_search.ranking import PATIENCE, Hit, Hits, ToolFinder
+from localmcp.tool_search.words import ToolDescription, first_sentence
 from localmcp.tools import Answer, Json, Param, Registry, Tool, at_most, compact_json, current_scope, tool
 
 log = logging.getLogger(__name__)

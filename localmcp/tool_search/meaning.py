@@ -1,16 +1,17 @@
-"""Compare requests with tools by meaning: vectors moved towards those of tools, and what people ask in general."""
+"""Compare requests with tools by meaning: vectors moved towards those of tools, and what people say for such tools."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 
 from localmcp.arrays import NDArray, np
+from localmcp.config import packaged_data
 from localmcp.models import Embedder
+from localmcp.models.embedder import DEFAULT_NAME
 from localmcp.models.text_vectors import TextVectors
-from localmcp.tool_search.query import ToolText
-from localmcp.tool_search.verbs import read_lines
+from localmcp.tool_search.words import ToolText, read_lines
 
 FILES = {"default": "request_adapter.npz", "multilingual": "request_adapter_multilingual.npz"}
 """By model; of the multilingual one, for requests in other languages than English."""
@@ -18,15 +19,8 @@ NEAREST, NEAREST_SAYINGS, SHARPNESS = 8, 20, 20.0
 """Pairs that are borrowed for a tool and for a request, and how much more the nearer ones count."""
 AT_ONCE = 200
 """Tools that are compared with all capabilities in one step, which bounds the memory."""
-EXPLAINED = 0.7
-"""How much of a request's nearness to a tool is taken off its nearness to the query: what a tool does is no rival."""
-
-CENTER, SPREAD = 0.0692, 0.0882
-"""Mean and standard deviation of the default model's cosines between two general requests."""
-EVERY = 4
-"""That of every fourth request says enough."""
-SAYING_SHARE, MOST_NEAR = 0.5, 25
-"""How much sayings count in hubness, beside names, and how many of the requests in general it is the mean of."""
+CENTER, SPREAD = 0.0555, 0.0778
+"""Mean and standard deviation of the default model's cosines between two everyday requests."""
 
 
 # ---------------------------------------------------------------- the adapter
@@ -87,8 +81,6 @@ class Adapter:
 @cache
 def shipped_adapter(fingerprint: str) -> Adapter | None:
     """Return the adapter that was fitted to a model, if one was; its matrices are kept as whole numbers."""
-    from localmcp.config import packaged_data
-
     names = ("down", "up", "axes", "sayings", "capabilities", "wording")
     for file in FILES.values():
         with np.load(packaged_data() / file, allow_pickle=False) as stored:
@@ -96,57 +88,6 @@ def shipped_adapter(fingerprint: str) -> Adapter | None:
                 matrices = (stored[name].astype(np.float32) * stored[f"{name}_unit"] for name in names)
                 return Adapter(*matrices)
     return None
-
-
-# ---------------------------------------------------------------- requests in general
-
-
-@cache
-def general_requests() -> tuple[str, ...]:
-    """Return short requests from all walks of life."""
-    return tuple(read_lines("general_requests.txt"))
-
-
-def request_vectors(embedder: Embedder, vectors: TextVectors) -> NDArray[np.float32]:
-    """Return unit vectors (n, dimension) of the general requests: shipped for the default model, else embedded once."""
-    fingerprint, shipped = _shipped()
-    if embedder.identity.fingerprint == fingerprint:
-        return shipped
-    return vectors.rows(general_requests(), embedder)
-
-
-@cache
-def _shipped() -> tuple[str, NDArray[np.float32]]:
-    """Return the fingerprint of the model, and its vectors.
-
-    They are kept in even numbers of -126 to 126: a tenth smaller than in all whole numbers; cosines move by .002.
-    """
-    from localmcp.config import packaged_data
-
-    with np.load(packaged_data() / "general_requests.npz", allow_pickle=False) as stored:
-        rows = stored["vectors"].astype(np.float32)
-        return str(stored["fingerprint"]), rows / np.linalg.norm(rows, axis=1, keepdims=True)
-
-
-def out_of_scope_margin(to_query: NDArray[np.float32], to_tools: NDArray[np.float32]) -> float:
-    """Return how much nearer the query is to a general request than that request is to what the tools do.
-
-    Args:
-        to_query: cosine of each request with the query, shape (requests,).
-        to_tools: cosine of each request with the tool that is nearest to it, shape (requests,).
-    """
-    return float((to_query - EXPLAINED * to_tools).max())
-
-
-def scale_of(requests: NDArray[np.float32]) -> tuple[float, float]:
-    """Return (factor, offset) that bring a model's cosines to the default model's scale.
-
-    The weights assume that scale. Models differ in how near they put two unrelated texts: e5 at 0.7, MiniLM at 0.1.
-    """
-    rows = requests[::EVERY]
-    cosines = (rows @ rows.T)[np.triu_indices(len(rows), 1)]
-    factor = min(2.0, max(0.5, SPREAD / max(float(cosines.std()), 1e-6)))
-    return factor, CENTER - factor * float(cosines.mean())
 
 
 # ---------------------------------------------------------------- vectors of tools
@@ -164,49 +105,57 @@ class ToolVectors:
     """Description and examples of all tools: unit rows (texts, dimension)."""
     begins: NDArray[np.intp]
     """Where the rows of each tool begin in `others`."""
-    requests: NDArray[np.float32]
-    """What people ask of programs in general: unit rows (requests, dimension)."""
-    requested: NDArray[np.float32]
-    """Cosine of each of these with the tool that is nearest to it: (requests,)."""
     adapter: Adapter | None
     """None for a model that none was fitted to."""
     sayings: NDArray[np.float32]
-    """What people say for such tools: rows (tools, axes), without columns where there is no adapter."""
+    """What people say for such tools: rows (tools, axes); without columns where there is no adapter."""
     on_axes: NDArray[np.float32]
-    """Mean of first and named on the adapter's axes: rows (tools, axes), without columns where there is no adapter."""
-    hubness: NDArray[np.float32]
-    """How near each tool is to the requests in general that are nearest to it: (tools,)."""
+    """Mean of first and named on the adapter's axes: rows (tools, axes); without columns where there is no adapter."""
     factor: float
     offset: float
-    """What brings the model's cosines to the default model's scale, see `meaning`."""
+    """What brings the model's cosines to the default model's scale."""
 
-    def to_scale(self, cosines: NDArray[np.float32]) -> NDArray[np.float32]:
-        return cosines * self.factor + self.offset
+    def compare(self, request: NDArray[np.float32]) -> tuple[NDArray[np.float32], ...]:
+        """Return five columns (tools,) for the unit vector of a request, on the default model's scale.
+
+        Its cosine with the tool's server, name and first sentence; with the nearer of its description and examples;
+        with its name alone; with what people say for such tools; and of the tool with what tools for such requests
+        are called. Without an adapter the last two are the first, and half of it.
+        """
+        freedom = self.adapter.freedom(request) if self.adapter else 1.0
+        row = self.adapter.adapt(request, freedom) if self.adapter else request
+        cosines = (self.first @ row, np.maximum.reduceat(self.others @ row, self.begins), self.named @ row)
+        first, other, named = (cosine * self.factor + self.offset for cosine in cosines)
+        if self.adapter is None:
+            return first, other, named, first, first / 2
+        said = freedom * (self.sayings @ (request @ self.adapter.axes))
+        return first, other, named, said, freedom * (self.on_axes @ self.adapter.capability_for(request))
 
 
 def vectors_of(tools: Sequence[ToolText], embedder: Embedder, text_vectors: TextVectors) -> ToolVectors:
+    """Return the vectors of tools, of which there is at least one."""
     rows_by_text = text_vectors.of([text for tool in tools for text in (tool.named, *tool.texts)], embedder)
     first = np.stack([rows_by_text[tool.texts[0]] for tool in tools])
     named = np.stack([rows_by_text[tool.named] for tool in tools])
-    texts = [[rows_by_text[text] for text in tool.texts[1:] or tool.texts] for tool in tools]
+    texts = [tool.texts[1:] or tool.texts for tool in tools]
     begins = np.cumsum([0, *(len(text) for text in texts[:-1])])
-    others = np.stack([row for text in texts for row in text])
-    requests = request_vectors(embedder, text_vectors)
-    requested = np.max([(requests @ rows.T).max(axis=1) for rows in (first, named, others)], axis=0)
-    none = np.zeros((len(first), 0), np.float32)
-    scale = scale_of(requests)
-    unrelated = ToolVectors(first, named, others, begins, requests, requested, None, none, none, none, *scale)
-    return relate(unrelated, shipped_adapter(embedder.identity.fingerprint))
-
-
-def relate(vectors: ToolVectors, adapter: Adapter | None) -> ToolVectors:
-    """Return the vectors with what an adapter adds to them: what is said for such tools, and their hubness."""
-    requests, sayings, on_axes = vectors.requests[::EVERY], vectors.sayings, vectors.on_axes
+    others = np.stack([rows_by_text[text] for tool_texts in texts for text in tool_texts])
+    adapter = shipped_adapter(embedder.identity.fingerprint)
+    sayings = on_axes = np.zeros((len(first), 0), np.float32)
     if adapter:
-        on_axes = ((vectors.first + vectors.named) @ (adapter.axes * 0.5)).astype(np.float32)
+        on_axes = ((first + named) @ (adapter.axes * 0.5)).astype(np.float32)
         sayings = adapter.sayings_for(on_axes)
-        near = adapter.adapt(requests) @ vectors.first.T + (requests @ adapter.axes) @ (sayings.T * SAYING_SHARE)
-    else:
-        near = vectors.to_scale(requests @ vectors.first.T) * (1 + SAYING_SHARE)
-    hubness = np.partition(near, -MOST_NEAR, axis=0)[-MOST_NEAR:].mean(axis=0)
-    return replace(vectors, adapter=adapter, sayings=sayings, on_axes=on_axes, hubness=hubness)
+    is_default = embedder.identity.name == DEFAULT_NAME
+    scale = (1.0, 0.0) if is_default else scale_of(embedder, text_vectors)
+    return ToolVectors(first, named, others, begins, adapter, sayings, on_axes, *scale)
+
+
+def scale_of(embedder: Embedder, text_vectors: TextVectors) -> tuple[float, float]:
+    """Return (factor, offset) that bring a model's cosines to the default model's scale, which the weights assume.
+
+    Models differ in how near they put two unrelated texts: e5 at 0.7, MiniLM at 0.1.
+    """
+    rows = text_vectors.rows(read_lines("everyday_requests.txt")[::3], embedder)
+    cosines = (rows @ rows.T)[np.triu_indices(len(rows), 1)]
+    factor = min(2.0, max(0.5, SPREAD / max(float(cosines.std()), 1e-6)))
+    return factor, CENTER - factor * float(cosines.mean())

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from typing import Any
 
-from localmcp.tool_search.verbs import read_lines
+from localmcp.tool_search.words import read_lines
 from localmcp.tools import Json
 from localmcp.wording.normalize import fold, stem
 from localmcp.wording.sentences import Token, function_words

@@ -1,24 +1,39 @@
-"""Find the tools that fit a query by words, meaning and use, and tell how sure that is."""
+"""Find the tools that fit a request by words, meaning and use, and tell how sure that is."""
 
 from __future__ import annotations
 
 import logging
 import math
+import operator
 import threading
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as TooLate
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from localmcp.arrays import NDArray, np
 from localmcp.errors import ConfigurationError, ModelUnavailable
-from localmcp.models import LazyEmbedder
+from localmcp.models import Embedder, LazyEmbedder
 from localmcp.models.text_vectors import TextVectors
-from localmcp.tool_search.catalog import ToolCatalog
-from localmcp.tool_search.features import FEATURES, Features, all_features, request_vector, word_features
-from localmcp.tool_search.query import ToolDescription, ToolText, clauses, take_apart, take_query_apart
+from localmcp.tool_search.meaning import ToolVectors, vectors_of
+from localmcp.tool_search.name_match import rung_of, squeeze
+from localmcp.tool_search.words import (
+    Query,
+    ToolDescription,
+    ToolText,
+    clauses,
+    opposite_verbs,
+    take_apart,
+    take_query_apart,
+    telling,
+)
+from localmcp.wording.spelling import WordList, correct
 
 log = logging.getLogger(__name__)
 
@@ -26,20 +41,82 @@ KEPT_CATALOGS = 8
 """Sets of tools kept ready for search: callers with different rights search different sets."""
 PATIENCE = 1.0
 """Seconds that a search waits for the model, and for the vectors of new tools, before it goes by words alone."""
+COMMON_SIZE = 100
+"""Rarity in a smaller catalog is reckoned as if it had this many tools: few tools say little about a word."""
+CLAUSE_SHARE = 0.5
+"""How much the mean of a request's clauses counts beside the whole."""
+MOST_WORDS = 15
+FIRST = 5
+"""Tools that are shown first: whether any fits is decided for all of them, and the right one need not come first."""
 MAX_SCORE_OF_WORD, MAX_SCORE = 0.79, 0.95
 """Highest score without a match of the name: below a match of one word, and below a name in full."""
-SHARE_SHOWN, SHARE_OF_FIRST, FIRST, CERTAIN = 0.1, 0.005, 5, 0.67
-"""A tool is shown down to this share of the best one's score, and among the first five down to a far smaller one unless
-the best is certain: whether anything fits is decided for all of them, and the right one need not come first."""
+SHARE_SHOWN, SHARE_OF_FIRST, CERTAIN = 0.1, 0.005, 0.67
+"""A tool is shown down to this share of the best one's score, and among the first down to a far smaller one unless the
+best is certain."""
 MAX_RANKED = 100
 """Tools that are put in order; nobody asks for more."""
 FAMILIAR, OFTEN = 0.15, 50
-"""What the most used tools gain in relevance, and how many calls that takes."""
-SIGNS = ("bias", "relevance", "lead", "verb_not_in_name", "words", "out_of_scope")
+"""What the most used tools gain in log odds, and how many calls that takes."""
+
+
+class Weights(NamedTuple):
+    """Weights of what speaks for a tool, and whether one that serves is among the first; fitted to judged requests.
+
+    The order was fitted to requests over whole catalogs, the rest also to requests over parts of them and over catalogs
+    without the very tools that would serve.
+    """
+
+    order: tuple[float, ...]
+    """Of FEATURES."""
+    right: tuple[float, ...]
+    """Of SIGNS: the log odds that a tool which serves is among the first."""
+    possible: float
+    """Below this nothing is worth showing."""
+    sure: float
+    """From here on the tools count as sure."""
+
+
+FEATURES = ("cosine", "other_cosine", "name_cosine", "saying", "capability", "strength", "verb_not_in_name")
+"""Five of `ToolVectors.compare`, 0 without a model; strength: 1 - exp(-weight / 3) of the weight of the request's words
+that the tool has, by field and rarity; verb_not_in_name: 1 if a command has a verb that is neither in the tool's name
+nor first in its description, 3 if the opposite is."""
+SIGNS = ("bias", "relevance", "lead", "verb_not_in_name", "words")
 """Of the most relevant tool: its relevance, how far the sixth is behind it, and whether its name lacks the verb of the
-query; and of the query: how many words it has, and whether it is rather meant for other programs."""
-OPPOSED = 2.0
-"""What a tool loses in relevance that does the opposite of what is asked for."""
+request; and how many words the request has: of a long one fewer fit any one tool."""
+WITH_MODEL = Weights((4.64, 5.89, 1.27, 8.17, 11.78, 0.76, -1.54), (-3.36, 0.27, 0.24, -0.57, 0.11), -2.0, 0.0)
+WITHOUT_MODEL = Weights((0.0, 0.0, 0.0, 0.0, 0.0, 6.8, -2.03), (-2.41, 0.59, 0.05, -0.2, 0.06), -2.2, 1.2)
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """One request against every tool of a catalog."""
+
+    odds: NDArray[np.float32]
+    """Log odds that each tool serves it, (tools,): the most relevant tool answers for all."""
+    rows: NDArray[np.float32]
+    """(tools, FEATURES)."""
+    signs: tuple[float, ...]
+    with_model: bool
+
+    @property
+    def strengths(self) -> NDArray[np.float32]:
+        """How much of the request's words each tool has, 0..1: (tools,)."""
+        return self.rows[:, FEATURES.index("strength")]
+
+    @property
+    def weights(self) -> Weights:
+        return WITH_MODEL if self.with_model else WITHOUT_MODEL
+
+    @property
+    def possible(self) -> bool:
+        """Whether any tool is worth showing; by words alone, a request that shares none with any tool has none."""
+        shares_words = self.with_model or bool(self.strengths.any())
+        return shares_words and self.odds.max() >= self.weights.possible
+
+    @property
+    def sure(self) -> bool:
+        """Whether a tool that serves is very likely among the first."""
+        return bool(self.odds.max() >= self.weights.sure)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +137,131 @@ class Hits:
     """Whether one of them very likely serves; else they are only the nearest."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Candidate:
-    """One tool under one query."""
+# ---------------------------------------------------------------- a catalog
 
-    tool: ToolDescription
-    name_score: float
-    odds: float
-    """Log odds that it serves the query, and what its use adds to them, up to FAMILIAR."""
+
+class ToolCatalog:
+    """Tools that are searched together: their words counted, their vectors stacked."""
+
+    def __init__(self, tools: Sequence[ToolText], described: Sequence[ToolDescription] = ()) -> None:
+        """`described`: the tools that the texts were made of; keeping them keeps their identity."""
+        self.tools = tuple(tools)
+        self._described = tuple(described)
+        self._lock = threading.Lock()
+        self._made: dict[str, Future[ToolVectors]] = {}
+        """By model; whoever asked first has waited for it."""
+        self._surfaces = WordList(Counter(surface for tool in self.tools for surface in tool.surfaces))
+
+    def holds(self, described: Sequence[ToolDescription]) -> bool:
+        """Return whether it was made of exactly these tools."""
+        return len(described) == len(self._described) and all(map(operator.is_, described, self._described))
+
+    # ------------------------------------------------------------ names
+
+    @cached_property
+    def _names(self) -> Mapping[str, Mapping[int, float]]:
+        """Query without spaces -> the tools that it names in full, and the ladder's score."""
+        names: dict[str, dict[int, float]] = {}
+        for row, tool in enumerate(self.tools):
+            names.setdefault(tool.rungs.own_squeezed, {}).setdefault(row, 0.8)
+            names.setdefault(tool.rungs.squeezed, {})[row] = 1.0
+        return names
+
+    def rungs(self, query: str) -> Mapping[int, float]:
+        """Return places of the tools that the ladder is sure of, and its score, see `rung_of`."""
+        lowered = query.strip().lower()
+        squeezed = squeeze(lowered)
+        if " " in lowered and squeezed:
+            return self._names.get(squeezed, {})
+        scores = ((row, rung_of(lowered, squeezed, tool.rungs)) for row, tool in enumerate(self.tools))
+        return {row: score for row, score in scores if score}
+
+    # ------------------------------------------------------------ words
+
+    @cached_property
+    def _holders(self) -> Mapping[str, tuple[NDArray[np.intp], NDArray[np.float32]]]:
+        """Stem -> places of the tools that have it, and its weight there."""
+        holders: dict[str, list[tuple[int, float]]] = {}
+        for row, tool in enumerate(self.tools):
+            for word, weight in tool.weights.items():
+                holders.setdefault(word, []).append((row, weight))
+        return {
+            word: (np.array([row for row, _ in rows], np.intp), np.array([weight for _, weight in rows], np.float32))
+            for word, rows in holders.items()
+        }
+
+    @cached_property
+    def _by_verb(self) -> Mapping[str, list[int]]:
+        """Stem -> places of the tools whose verb it is."""
+        places: dict[str, list[int]] = {}
+        for row, tool in enumerate(self.tools):
+            for verb in tool.verbs:
+                places.setdefault(verb, []).append(row)
+        return places
+
+    def read(self, text: str) -> Query:
+        """Return a request taken apart, with the nearest word of a tool for each word that is neither English nor a
+        tool's."""
+        query = take_query_apart(text)
+        # `unblock` is no English word of the vocabulary, and no slip for `block`.
+        known = self._holders.keys() | opposite_verbs().keys()
+        unknown = [surface for stemmed, surface in query.words.items() if stemmed not in known]
+        near_words = {word: near[0].replacement for word in unknown if (near := correct(word, self._surfaces))}
+        if not near_words:
+            return query
+        return take_query_apart(
+            " ".join(near_words.get(word.lower().strip(".,;:!?"), word) for word in query.text.split())
+        )
+
+    def compare_words(self, query: Query) -> NDArray[np.float32]:
+        """Return the last two of FEATURES: (tools, 2)."""
+        weight = np.zeros(len(self.tools), np.float32)
+        for stemmed, surface in query.words.items():
+            places, shares = self._holders.get(stemmed, (None, None))
+            if places is not None and shares is not None:
+                rarity = math.log(1 + max(len(self.tools), COMMON_SIZE) / (len(places) + 0.5))
+                weight[places] += shares * np.float32(rarity * telling(surface))
+        unnamed = np.full(len(self.tools), bool(query.verbs), np.float32)
+        for verbs, value in ((query.verbs, 0), (query.opposites, 3)):
+            for verb in verbs:
+                unnamed[self._by_verb.get(verb, [])] = value
+        return np.stack([1 - np.exp(-weight / 3), unnamed], axis=1)
+
+    # ------------------------------------------------------------ vectors
+
+    def vectors(
+        self, embedder: Embedder, text_vectors: TextVectors, wait: float, *, insist: bool = False
+    ) -> ToolVectors | None:
+        """Return the tools' vectors for a model, made in the background; None if that takes longer than `wait` seconds.
+
+        Only the first search waits, unless it insists: the others go by words until the vectors are there.
+
+        Raises:
+            ModelUnavailable: the model fails.
+        """
+        model = embedder.identity.fingerprint
+        with self._lock:
+            made = self._made.get(model)
+            is_first = made is None or (made.done() and made.exception() is not None)
+            if made is None or is_first:
+                made = self._made[model] = Future()
+                work = (made, self.tools, embedder, text_vectors)
+                threading.Thread(target=_make, args=work, name="localmcp-tools", daemon=True).start()
+        try:
+            return made.result(wait if is_first or insist else 0.0)
+        except TooLate:
+            return None
+
+
+def _make(made: Future[ToolVectors], tools: Sequence[ToolText], embedder: Embedder, text_vectors: TextVectors) -> None:
+    try:
+        made.set_result(vectors_of(tools, embedder, text_vectors))
+    except Exception as error:
+        # Handed to every search that waits for it.
+        made.set_exception(error)
+
+
+# ---------------------------------------------------------------- searching
 
 
 class ToolFinder:
@@ -92,38 +286,17 @@ class ToolFinder:
         self._catalogs: OrderedDict[tuple[int, ...], ToolCatalog] = OrderedDict()
         self._lock = threading.Lock()
 
-    def find(self, query: str, tools: Sequence[ToolDescription], *, patience: float = PATIENCE) -> Hits:
-        """Return the tools that fit, best first; of equal scores the more relevant first, then by name.
-
-        Args:
-            query: not blank.
-            tools: no two of one name.
-            patience: seconds to wait for the model before words alone decide.
-        """
-        if not tools:
-            return Hits(())
-        name_scores = self._catalog(tools).rungs(query)
-        features = self.features(query, tools, patience)
-        if not features.words and not name_scores:
-            return Hits(())
-        judgment = judge(features)
-        if not name_scores and not judgment.possible:
-            return Hits(())
-        odds = judgment.odds
-        places = dict.fromkeys((*name_scores, *(-odds).argsort(kind="stable")[:MAX_RANKED].tolist()))
-        candidates = [
-            _Candidate(tools[place], name_scores.get(place, 0.0), float(odds[place]) + self._gain(tools[place].name))
-            for place in places
-        ]
-        shown = _shown(candidates, one_word=len(query.split()) == 1)
-        return Hits(shown, bool(name_scores) or judgment.sure)
-
     @property
     def remembers(self) -> bool:
         """Whether a search before this one has kept the tools' vectors."""
         return self._vectors.has_file
 
-    # ------------------------------------------------------------ features
+    def text_of(self, tool: ToolDescription) -> ToolText:
+        """Return a tool taken apart, which is done once."""
+        text = self._texts.get(tool)
+        if text is None:
+            text = self._texts[tool] = take_apart(tool)
+        return text
 
     def _catalog(self, tools: Sequence[ToolDescription]) -> ToolCatalog:
         """Return the tools made ready for search; the same object as long as the tools are the same."""
@@ -137,126 +310,90 @@ class ToolFinder:
                 self._catalogs.popitem(last=False)
             return catalog
 
-    def text_of(self, tool: ToolDescription) -> ToolText:
-        """Return a tool taken apart, which is done once."""
-        text = self._texts.get(tool)
-        if text is None:
-            text = self._texts[tool] = take_apart(tool)
-        return text
-
-    def features(self, text: str, tools: Sequence[ToolDescription], patience: float | None = PATIENCE) -> Features:
-        """Return what speaks for each of the tools, of which there is at least one, no two of one name.
+    def score(self, text: str, tools: Sequence[ToolDescription], patience: float | None = PATIENCE) -> Scores:
+        """Score a request against each of the tools, of which there is at least one, no two of one name.
 
         Args:
             patience: seconds to wait for the model, without which words alone are compared; None does not ask it.
         """
         catalog = self._catalog(tools)
-        query = catalog.repair(take_query_apart(text))
-        by_words = word_features(query, catalog)
-        if patience is None or self._embedder is None or not query.text:
-            return by_words
-        deadline = time.monotonic() + patience
-        try:
-            model = self._embedder.get(patience)
-            remaining = max(0.0, deadline - time.monotonic())
-            vectors = catalog.vectors(model, self._vectors, remaining, insist=patience > PATIENCE)
-            if vectors is None:
-                log.info("tools are searched by words alone until their vectors are made")
-                return by_words
-            rows = self._embedder.embed_queries([query.text, *clauses(query.text)])
-            return all_features(request_vector(rows), vectors, by_words)
-        except (ModelUnavailable, ConfigurationError) as error:
-            log.info("tools are searched by words alone: %s", error)
-            return by_words
+        query = catalog.read(text)
+        rows = np.zeros((len(tools), len(FEATURES)), np.float32)
+        rows[:, -2:] = catalog.compare_words(query)
+        with_model = False
+        if patience is not None and self._embedder is not None and query.text:
+            deadline = time.monotonic() + patience
+            try:
+                model = self._embedder.get(patience)
+                wait = max(0.0, deadline - time.monotonic())
+                vectors = catalog.vectors(model, self._vectors, wait, insist=patience > PATIENCE)
+                if vectors is not None:
+                    parts = self._embedder.embed_queries([query.text, *clauses(query.text)])
+                    rows[:, :-2] = np.stack(vectors.compare(request_vector(parts)), axis=1)
+                    with_model = True
+            except (ModelUnavailable, ConfigurationError) as error:
+                log.info("tools are searched by words alone: %s", error)
+        return judge(rows, len(query.words), with_model=with_model)
 
-    def _gain(self, name: str) -> float:
-        return FAMILIAR * min(1.0, math.log1p(self._usage(name)) / math.log1p(OFTEN))
+    def find(self, query: str, tools: Sequence[ToolDescription], *, patience: float = PATIENCE) -> Hits:
+        """Return the tools that fit, best first; of equal scores the more relevant first, then by name.
+
+        Args:
+            query: not blank.
+            tools: no two of one name.
+            patience: seconds to wait for the model before words alone decide.
+        """
+        if not tools:
+            return Hits(())
+        names = self._catalog(tools).rungs(query)
+        scores = self.score(query, tools, patience)
+        if not names and (not scores.signs[-1] or not scores.possible):
+            return Hits(())
+        one_word = len(query.split()) == 1
+        # What a word is part of is what was asked for; tools that are only similar would come between.
+        others = () if one_word and names else (-scores.odds).argsort(kind="stable")[:MAX_RANKED].tolist()
+        highest = MAX_SCORE_OF_WORD if names or one_word else MAX_SCORE
+        ranked: list[tuple[float, float, ToolDescription]] = []
+        for place in dict.fromkeys((*names, *others)):
+            tool = tools[place]
+            odds = float(scores.odds[place]) + FAMILIAR * min(
+                1.0, math.log1p(self._usage(tool.name)) / math.log1p(OFTEN)
+            )
+            ranked.append((names.get(place) or highest * probability(odds), odds, tool))
+        ranked.sort(key=lambda entry: (-round(entry[0], 4), -round(entry[1], 1), entry[2].name))
+        best = ranked[0][0]
+        least = best * (SHARE_SHOWN if best >= CERTAIN else SHARE_OF_FIRST)
+        shown = [
+            Hit(tool, score)
+            for rank, (score, _, tool) in enumerate(ranked)
+            if score >= (least if rank < FIRST else best * SHARE_SHOWN)
+        ]
+        return Hits(tuple(shown), bool(names) or scores.sure)
 
 
-def _shown(candidates: Sequence[_Candidate], *, one_word: bool) -> tuple[Hit, ...]:
-    named = any(tool.name_score for tool in candidates)
-    highest = MAX_SCORE_OF_WORD if named or one_word else MAX_SCORE
-    scored = [(tool.name_score or highest * probability(tool.odds), tool) for tool in candidates]
-    scored.sort(key=lambda pair: (-round(pair[0], 4), -round(pair[1].odds, 1), pair[1].tool.name))
-    best = scored[0][0]
-    least = best * (SHARE_SHOWN if best >= CERTAIN else SHARE_OF_FIRST)
-    # What a word is part of is what was asked for; tools that are only similar would come between.
-    by_name = one_word and named
-    return tuple(
-        Hit(tool.tool, score)
-        for rank, (score, tool) in enumerate(scored)
-        if score >= (least if rank < FIRST else best * SHARE_SHOWN) and (tool.name_score or not by_name)
-    )
+def request_vector(rows: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the unit vector of a request.
 
-
-# ---------------------------------------------------------------- whether any tool serves
-
-
-@dataclass(frozen=True, slots=True)
-class Weights:
-    """One model: weights of FEATURES, weights of SIGNS, and two thresholds of the log odds that these give.
-
-    Fitted as `tests/benchmarks/discovery_fit.py --weights` does: the order to queries over whole catalogs, the rest
-    also to queries over parts of them and over catalogs without the very tools that would serve. Then strength took
-    the weight of the share of words, and the verb in the name that of the verb in the text and of the kind of action.
+    Args:
+        rows: unit vectors of the whole request, then of its clauses if there are several: one of them says what is
+            wanted, the others tell of the circumstances.
     """
-
-    order: tuple[float, ...]
-    right: tuple[float, ...]
-    """Whether a tool that serves is among the first five."""
-    possible: float
-    """Below this nothing is worth showing."""
-    sure: float
-    """From here on the tools count as sure."""
+    if len(rows) == 1:
+        return rows[0]
+    mixed = rows[0] + CLAUSE_SHARE * rows[1:].mean(axis=0)
+    return mixed / np.linalg.norm(mixed)
 
 
-WITH_MODEL = Weights(
-    order=(4.64, 5.89, 1.27, 0.76, 8.17, 11.78, -11.08, -1.54),
-    right=(-1.99, 0.27, 0.24, -0.57, 0.11, -2.24),
-    possible=-2.0,
-    sure=0.0,
-)
-WITHOUT_MODEL = Weights(
-    order=(0.0, 0.0, 0.0, 6.8, 0.0, 0.0, 0.0, -2.03),
-    right=(-2.41, 0.59, 0.05, -0.2, 0.06, 0.0),
-    possible=-2.2,
-    sure=1.2,
-)
-
-
-def signs_of(relevances: NDArray[np.float32], features: Features) -> tuple[float, ...]:
-    """Return the values that the weights of SIGNS belong to."""
+def judge(rows: NDArray[np.float32], words: int, *, with_model: bool) -> Scores:
+    """Weigh what speaks for each tool: `rows` (tools, FEATURES), and the number of words of the request."""
+    weights = WITH_MODEL if with_model else WITHOUT_MODEL
+    # Only differences mean anything: how much likelier in log odds one tool is than another.
+    relevances = rows @ np.array(weights.order, np.float32)
     best, behind = int(relevances.argmax()), max(0, len(relevances) - FIRST - 1)
     lead = float(relevances[best] - np.partition(relevances, behind)[behind])
-    missing = float(features.rows[best, FEATURES.index("verb_not_in_name")])
-    return 1.0, float(relevances[best]), lead, missing, float(features.words), features.out_of_scope
-
-
-@dataclass(frozen=True, slots=True)
-class Judgment:
-    """Scores of the tools for one request, and whether any serves it."""
-
-    odds: NDArray[np.float32]
-    """Log odds that each tool serves it: the most relevant tool answers for all."""
-    possible: bool
-    """Whether any of them is worth showing."""
-    sure: bool
-    """Whether a tool that serves is very likely among the first."""
-
-
-def judge(features: Features) -> Judgment:
-    """Weigh what speaks for each tool."""
-    weights = WITH_MODEL if features.with_model else WITHOUT_MODEL
-    # Only differences mean anything: how much likelier in log odds one tool is than another.
-    relevances = features.rows @ np.array(weights.order, np.float32) - features.opposed * np.float32(OPPOSED)
-    signs = signs_of(relevances, features)
+    signs = (1.0, float(relevances[best]), lead, float(rows[best, -1]), float(min(words, MOST_WORDS)))
     right = sum(weight * sign for weight, sign in zip(weights.right, signs, strict=True))
-    if features.opposed[relevances.argmax()]:
-        right = min(right, weights.sure - 1)
-    odds = relevances - relevances.max() + right
-    # By words alone, a request that shares none with any tool has none.
-    shares_words = bool(features.rows[:, FEATURES.index("strength")].any())
-    return Judgment(odds, right >= weights.possible and (features.with_model or shares_words), right >= weights.sure)
+    return Scores(relevances - relevances[best] + np.float32(right), rows, signs, with_model)
 
 
 def probability(odds: float) -> float:

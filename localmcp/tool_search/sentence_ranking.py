@@ -7,10 +7,9 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from localmcp.tool_search.features import FEATURES
 from localmcp.tool_search.phrases import Phrase, PhraseMatch, match_phrase, parse_phrase, takes_words
-from localmcp.tool_search.query import ToolDescription, ToolText
-from localmcp.tool_search.ranking import ToolFinder, judge
+from localmcp.tool_search.ranking import ToolFinder
+from localmcp.tool_search.words import ToolDescription, ToolText
 from localmcp.tools import Json, Tool
 from localmcp.wording.sentences import Token, tokenize
 
@@ -18,7 +17,7 @@ EVIDENCE = ("bias", "odds", "strength", "phrase", "whole_phrase", "placed_values
 """odds and strength: of tool search (`ranking`, `features`); phrase: how well the best example phrase is said,
 whole_phrase: its 4th power; placed_values: 1 when a parameter asks for a path or an id of the sentence; unknown_words:
 share of the sentence's telling words that neither the tool has nor the phrase explains."""
-WITH_MODEL = (-1.6, 0.9, 5.0, 2.0, 2.7, 2.3, -2.58)
+WITH_MODEL = (-2.0, 0.9, 5.0, 2.0, 2.7, 2.3, -2.58)
 WITHOUT_MODEL = (-4.39, 0.0, 7.27, 1.9, 2.9, 2.67, -2.94)
 """Weights of EVIDENCE, fitted by `tests/benchmarks/router_quality.py --fit` to its development half; then the phrase
 was given more at the cost of the odds, which changed nothing there: what the author of a tool wrote counts. Without a
@@ -97,10 +96,9 @@ class ToolRanking:
         if not tools:
             return Ranking(sentence, tokens, [], 1.0)
         described = [self._describe(tool) for tool in tools]
-        features = self._finder.features(without_values(sentence, tokens), described, patience)
-        weights = WITH_MODEL if features.with_model else WITHOUT_MODEL
-        strengths = features.rows[:, FEATURES.index("strength")].tolist()
-        by_search = zip(judge(features).odds.tolist(), strengths, judged, strict=True)
+        scores = self._finder.score(without_values(sentence, tokens), described, patience)
+        weights = WITH_MODEL if scores.with_model else WITHOUT_MODEL
+        by_search = zip(scores.odds.tolist(), scores.strengths.tolist(), judged, strict=True)
         evidence = [(1.0, odds, strength, *by_form) for odds, strength, (_, by_form) in by_search]
         weighed = [sum(w * value for w, value in zip(weights, values, strict=True)) for values in evidence]
         certainties = share_certainty(weighed)

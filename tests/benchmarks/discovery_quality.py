@@ -41,8 +41,8 @@ from localmcp.models import LazyEmbedder
 from localmcp.models.default_model import DefaultEmbedder
 from localmcp.schemas import compact_json
 from localmcp.tool_search.discovery import Discovery, Profile, rank_tools
-from localmcp.tool_search.query import ToolDescription
 from localmcp.tool_search.ranking import ToolFinder
+from localmcp.tool_search.words import ToolDescription
 from localmcp.tools import Answer, Registry, Tool, ToolMark
 
 HERE = Path(__file__).parent

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localmcp.tool_search.verbs import known_verbs, read_lines, verbs_asked
+from localmcp.tool_search.words import known_verbs, read_lines, verbs_asked
 from localmcp.wording.normalize import stem
 
 

