@@ -30,7 +30,7 @@ def test_use_embeds_what_is_there_sets_the_model_and_goes_back(
     assert config.load_settings().model == "hash:128"
     hits = json.loads(run(capsys, "--db", file, "--json", "search", "queen")[1])["results"]
     assert hits[0]["semanticScore"] > 0
-    code, _, said = run(capsys, "--db", file, "models", "use", "--rollback")
+    code, _, said = run(capsys, "--db", file, "models", "use", "hash:64")
     assert code == 0 and "hash" in said
     assert config.load_settings().model == "hash:64"
     assert run(capsys, "--db", file, "models", "use")[0] == 2
