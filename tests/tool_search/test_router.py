@@ -207,7 +207,7 @@ def test_words_in_a_collection_are_searched_there(workspace: Workspace) -> None:
     )
 
 
-@pytest.mark.parametrize("sentence", ["describe the collection xmidas", "artificial intelligence in collection xmidas"])
+@pytest.mark.parametrize("sentence", ["describe the collection xmidas", "search for roses in the collection xmidas"])
 def test_what_is_not_there_is_the_callers_mistake(workspace: Workspace, sentence: str) -> None:
     response = ask(workspace, sentence)
     assert (response["status"], ERROR_STATUS[response["code"]]) == ("error", 400)
