@@ -16,6 +16,7 @@ from array import array
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from typing import ClassVar
 
 import apsw
 
@@ -250,6 +251,9 @@ def write_batch(
 class Lease:
     """The right to do something, as to make vectors, which one worker of all processes has at a time."""
 
+    ended: ClassVar[set[str]] = set()
+    """Holders of this process that ended, also those that could not give it back since the disk was full."""
+
     def __init__(self, name: str = LEASE, seconds: float = LEASE_SECONDS) -> None:
         """`seconds`: whoever has not renewed it for so long has lost it."""
         self.name = name
@@ -269,6 +273,12 @@ class Lease:
         """Give it back, if this worker has it. Part of the caller's write transaction."""
         connection.execute("delete from leases where name = ? and holder = ?", (self.name, self.holder))
 
+    def release(self, database: Database) -> None:
+        """Give it back for good; where the file cannot be written, whoever asks next gets it nevertheless."""
+        Lease.ended.add(self.holder)
+        with database.write() as connection:
+            self.give_back(connection)
+
     @contextmanager
     def held(self, database: Database) -> Generator[None]:
         """Wait until it is free, and hold it; inside, it has to be renewed."""
@@ -280,14 +290,13 @@ class Lease:
         try:
             yield
         finally:
-            with database.write() as connection:
-                self.give_back(connection)
+            self.release(database)
 
 
 def is_alive(holder: str, beat_at: str, seconds: float = LEASE_SECONDS) -> bool:
     """Return whether a holder has renewed its lease in time, and its process is there, as far as one can see."""
     earliest, latest = recent_bounds(seconds)
-    if not earliest <= beat_at <= latest:
+    if holder in Lease.ended or not earliest <= beat_at <= latest:
         return False
     process = process_of(holder)
     # Asking Windows for a process in this way would end it.
@@ -357,5 +366,4 @@ def work_off(
             tell(written)
     finally:
         if ours:
-            with database.write() as connection:
-                lease.give_back(connection)
+            lease.release(database)
