@@ -32,6 +32,8 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "why": ("documents", "Say why a file was indexed, skipped or failed."),
         "refresh": ("ingest", "Look at everything that was added again, and index what changed."),
         "remove": ("documents", "Put documents into the trash."),
+        "tables": ("tables", "List the tables in documents, with their columns."),
+        "query": ("tables", "Ask tables in documents in SQL."),
         "trash": ("documents", "List, restore or empty the trash."),
         "push": ("milvus", "Copy a collection to Milvus."),
         "pull": ("milvus", "Copy a collection from Milvus into the file."),

@@ -10,6 +10,7 @@ from typing import Any
 
 import openpyxl
 import pytest
+from command_line import run
 from folders import write
 
 from localmcp.config import Settings
@@ -240,3 +241,17 @@ def test_a_caller_bound_to_collections_sees_no_other_table(workspace: Workspace,
     with pytest.raises(InvalidInput) as caught:
         query(workspace, "select sum(pay) from salaries", bound)
     assert "salaries" not in (caught.value.hint or "")
+
+
+def test_the_commands_list_tables_and_print_rows(
+    workspace: Workspace, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOCALMCP_MODEL", "hash")
+    path = str(workspace.database.path)
+    code, out, _ = run(capsys, "--db", path, "tables", "rechnungen", "bills")
+    assert code == 0 and "Betrag (money (EUR))" in out
+    sql = "select Lieferant, sum(Betrag) as total from bills group by 1"
+    code, out, said = run(capsys, "--db", path, "query", sql)
+    assert code == 0 and "1262.5" in out and "bills.csv, 3 rows" in said and "line 7 is left out" in said
+    assert run(capsys, "--db", path, "query", "--csv", sql)[1].splitlines()[0] == "Lieferant,total"
+    assert run(capsys, "--db", path, "query", "select Betrg from bills")[0] != 0
