@@ -149,17 +149,18 @@ def _plain_cell(cell: str) -> str:
 def find_tables(grids: Sequence[Grid]) -> list[Table]:
     """Return the tables in grids: parts divided by empty rows that have a header of their own."""
     tables: list[Table] = []
+    titles: Counter[str] = Counter()
     for grid in grids:
-        part, number, is_new = list[Row](), 1, False
+        part, is_new = list[Row](), False
         for place, (line, cells) in enumerate([*grid.rows, (0, ())]):
             if all(map(_is_empty, cells)) and line:
                 is_new = True
                 continue
             if not line or (is_new and len(part) > LEAST_ROWS and _header(cells, grid.rows[place + 1 : place + 6])):
-                title = grid.title if number == 1 else f"{grid.title} {number}".strip()
-                if table := _make_table(replace(grid, title=title, rows=part)):
-                    tables.append(table)
-                    number += 1
+                if table := _make_table(replace(grid, rows=part)):
+                    titles[grid.title] += 1
+                    number = titles[grid.title]
+                    tables.append(replace(table, title=f"{grid.title} {number}".strip()) if number > 1 else table)
                 part = []
             is_new = False
             part.append((line, cells[:MOST_COLUMNS]))

@@ -199,6 +199,8 @@ def _contains(*texts: Any) -> int:
     return int(all(any(word.startswith(start) for word in present) for start in words(str(wanted))))
 
 
+# A wrong column in double quotes is an error, not a text.
+_memory.config(apsw.SQLITE_DBCONFIG_DQS_DML, 0)
 for _limit, _most in LIMITS.items():
     _memory.limit(_limit, _most)
 _memory.create_scalar_function("levenshtein", _levenshtein, 2, deterministic=True)

@@ -181,10 +181,18 @@ def test_a_search_says_that_its_document_can_be_counted(workspace: Workspace) ->
     assert any("bills" in notice and "query_table" in notice for notice in found["notices"])
 
 
+def test_two_tables_under_one_heading_are_two(workspace: Workspace) -> None:
+    rows = "| A | B |\n|--|--|\n| x | {} |\n| y | 2 |\n| z | 3 |\n\n"
+    workspace.library.add_text(f"# Same\n\n{rows.format(1)}Between.\n\n{rows.format(5)}", "Twins")
+    assert query(workspace, 'select sum(B) from "Twins.Same"')["rows"] == [[6]]
+    assert query(workspace, 'select sum(B) from "Twins.Same 2"')["rows"] == [[10]]
+
+
 def test_wrong_names_name_the_nearest(workspace: Workspace) -> None:
-    with pytest.raises(InvalidInput) as caught:
-        query(workspace, "select Betrg from bills")
-    assert '"Betrag"' in (caught.value.hint or "")
+    for column in ("Betrg", '"Betrg"'):
+        with pytest.raises(InvalidInput) as caught:
+            query(workspace, f"select {column} from bills")
+        assert '"Betrag"' in (caught.value.hint or "")
     with pytest.raises(InvalidInput) as caught:
         query(workspace, "select * from bils")
     assert "bills" in (caught.value.hint or "")
