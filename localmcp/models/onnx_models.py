@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -183,6 +184,13 @@ def _import_fastembed() -> type[TextEmbedding]:
     """Import fastembed's class on first use: 0.45 s of CPU together with numpy and onnxruntime."""
     with explained("runtime fastembed", "Reinstall localmcp."):
         import_onnxruntime()
+        has_ipv6, socket.has_ipv6 = socket.has_ipv6, False
+        try:
+            # What fastembed imports binds a socket to learn of IPv6, unless Python says that there is none.
+            import urllib3.util.connection as connection
+        finally:
+            socket.has_ipv6 = has_ipv6
+        connection.HAS_IPV6 = has_ipv6
         from fastembed import TextEmbedding
         from loguru import logger  # Brought by fastembed, which logs through it.
 

@@ -63,13 +63,6 @@ class _Document(_Part):
     spec: _Spec
 
 
-def is_quickstart(content: Json) -> bool:
-    """Return whether a document is a quick start: its kind, in any case and number, or no other kind."""
-    kind = content.get("kind")
-    kind_is_right = str(kind).lower().rstrip("s") in ("consolequickstart", "quickstart")
-    return isinstance(content.get("spec"), dict) and (kind is None or kind_is_right)
-
-
 def check_quickstart(content: Json, name: str) -> list[str]:
     """Return every departure of a document from the data model, with its path; [] = none.
 

@@ -14,7 +14,6 @@ from typing import Any, cast
 from typing_extensions import TypedDict
 
 from localmcp.files import reason_of
-from localmcp.quickstarts.data_model import check_quickstart, is_quickstart
 from localmcp.schemas import Json, compact_json, list_of, mapping_of, one_or_more
 
 SUFFIXES = (".yml", ".yaml", ".json", ".jsonl", ".ndjson")
@@ -121,6 +120,8 @@ def read_text(text: str, suffix: str, shown: str) -> Reading:
     for value in read_values(text, suffix):
         # A Kubernetes List, or a list of documents.
         items += list_of(mapping_of(value).get("items")) or one_or_more(value)
+    from localmcp.quickstarts.data_model import check_quickstart  # pydantic takes 86 ms
+
     for number, item in enumerate(items, start=1):
         where = f"{shown}, item {number}" if len(items) > 1 else shown
         try:
@@ -134,6 +135,13 @@ def read_text(text: str, suffix: str, shown: str) -> Reading:
     if not items:
         reading.skipped.append({"where": shown, "problem": "holds no quick start"})
     return reading
+
+
+def is_quickstart(content: Json) -> bool:
+    """Return whether a document is a quick start: its kind, in any case and number, or no other kind."""
+    kind = content.get("kind")
+    kind_is_right = str(kind).lower().rstrip("s") in ("consolequickstart", "quickstart")
+    return isinstance(content.get("spec"), dict) and (kind is None or kind_is_right)
 
 
 def _draft(item: Any) -> Draft:
