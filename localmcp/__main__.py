@@ -14,9 +14,9 @@ def main() -> None:
     options = plain_serve(sys.argv[1:])
     if options is not None:
         # The CLI's imports take several times as long as the whole first reply.
-        from localmcp.server import handshake
+        from localmcp.server import program
 
-        handshake.main(*options)
+        program.main(*options)
     try:
         from localmcp.cli import main as cli_main
 

@@ -41,13 +41,13 @@ def serve(session: Session, profile: str | None, http: bool, **options: Any) -> 
     for option, value in options.items():
         if value not in (None, False):
             raise click.UsageError(f"--{option.replace('_', '-')} goes with --http.")
-    from localmcp.server import handshake
+    from localmcp.server import program
 
     if session.verbosity:
         os.environ["LOCALMCP_LOG_LEVEL"] = session.log_level
     elif session.quiet:
         os.environ["LOCALMCP_LOG_LEVEL"] = "error"
-    handshake.main(session.database, profile)
+    program.main(session.database, profile)
 
 
 def serve_http(session: Session, port: int | None, host: str | None, allow_remote: bool) -> None:

@@ -18,7 +18,10 @@ COMMAND_OF_TOOL |= {"list_tables": "localmcp tables", "query_table": "localmcp q
 @click.option("-n", "--limit", type=click.IntRange(1, 100), default=20, show_default=True, help="Tables.")
 @pass_session
 def tables(session: Session, words: tuple[str, ...], limit: int) -> None:
-    """List the tables in documents: their names in SQL, columns and rows; with WORDS, those that speak of them."""
+    """List the tables in documents, with their columns.
+
+    Their names are those that `localmcp query` takes. With WORDS, only the tables that speak of them.
+    """
     answer = session.call("list_tables", words=" ".join(words) or None, limit=limit).value
 
     def show(value: Json) -> None:
@@ -37,9 +40,9 @@ def tables(session: Session, words: tuple[str, ...], limit: int) -> None:
 @click.option("--csv", "as_csv", is_flag=True, help="Print the rows as CSV.")
 @pass_session
 def query(session: Session, sql: str, as_csv: bool) -> None:
-    """Ask tables in documents with one SELECT of SQLite.
+    """Ask tables in documents in SQL.
 
-    Names stand in double quotes where they have spaces; dates are ISO text, money and percentages numbers. Each table
+    It takes one SELECT of SQLite. Names stand in double quotes where they have spaces; dates are ISO text, money and percentages numbers. Each table
     has the column `line`, the place of a row in its document. The file is read as it is now.
     """
     answer = session.call("query_table", sql=sql).value

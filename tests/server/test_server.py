@@ -159,13 +159,13 @@ def open_workspace():
     sys.path.insert(0, {folder!r})
     from awkward_workspace import Workspace
     return Workspace({folder!r})
-from localmcp.server.handshake import serve
+from localmcp.server.program import serve
 serve(open_workspace)
 """
 
 UNOPENABLE = """
 from localmcp.errors import ConfigurationError
-from localmcp.server.handshake import serve
+from localmcp.server.program import serve
 def open_workspace():
     raise ConfigurationError("threads = 'many' cannot be used.", hint="Use a number.")
 serve(open_workspace)

@@ -1,0 +1,72 @@
+"""`localmcp serve` over stdio: the first reply, then the session, for which everything heavy is imported."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from localmcp.server.handshake import greet
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import NoReturn
+
+    from localmcp.workspace import Workspace
+
+
+def serve(
+    open_workspace: Callable[[], Workspace], *, database: str | None = None, profile: str | None = None
+) -> NoReturn:
+    """Serve MCP on stdin and stdout until the client leaves; ends the process.
+
+    Exit codes: 0 when the client closes stdin or stdout, 130 after SIGINT, 143 after SIGTERM (before the SDK is there:
+    killed by the signal, which shells show as the same numbers), 1 after a crash.
+
+    Args:
+        open_workspace: makes the workspace; called after the first reply.
+        database: the path given on the command line; the key under which instructions are remembered.
+        profile: the name of the profile that limits this client; None = no limit.
+    """
+    if os.isatty(0):
+        print("localmcp waits for an MCP client on stdin; Ctrl-C ends it.", file=sys.stderr)
+    wire = greet(database, profile)
+    if wire is None:
+        os._exit(0)
+    import logging
+    import threading
+
+    from localmcp.server.opening import OpenOnce
+    from localmcp.visible_text import VisibleFormatter
+
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(VisibleFormatter("%(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(handlers=[handler], level=logging.WARNING)
+    workspace = OpenOnce(open_workspace)
+    # Beside the import of the SDK.
+    threading.Thread(target=workspace.prepare, name="localmcp-opening", daemon=True).start()
+    from localmcp.server.stdio import Session
+
+    Session(wire, workspace, database, profile).run()
+
+
+def main(database: str | None = None, profile: str | None = None) -> NoReturn:
+    """`localmcp serve` over stdio, with the database that the settings choose."""
+
+    def open_workspace() -> Workspace:
+        import logging
+
+        from localmcp.config import Settings, load_settings
+        from localmcp.errors import ConfigurationError
+        from localmcp.workspace import Workspace
+
+        try:
+            settings = load_settings(database=database)
+        except ConfigurationError as error:
+            workspace = Workspace(Settings())
+            workspace.registry.refusal = error
+            return workspace
+        logging.getLogger().setLevel(settings.log_level.upper())
+        return Workspace(settings)
+
+    serve(open_workspace, database=database, profile=profile)
