@@ -42,8 +42,9 @@ def tables(session: Session, words: tuple[str, ...], limit: int) -> None:
 def query(session: Session, sql: str, as_csv: bool) -> None:
     """Ask tables in documents in SQL.
 
-    It takes one SELECT of SQLite. Names stand in double quotes where they have spaces; dates are ISO text, money and percentages numbers. Each table
-    has the column `line`, the place of a row in its document. The file is read as it is now.
+    It takes one SELECT of SQLite. Names stand in double quotes where they have spaces; dates are ISO text, money and
+    percentages numbers. Each table has the column `line`, the place of a row in its document. The file is read as it is
+    now.
     """
     answer = session.call("query_table", sql=sql).value
 
