@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
@@ -12,9 +11,8 @@ import click
 from localmcp.cli import render
 from localmcp.cli.session import Session, command, pass_session
 from localmcp.cli.values import YES, existing_file
-from localmcp.config import config_directory
 from localmcp.doctor import backups, rebuild
-from localmcp.doctor.check import Check, fail, ok
+from localmcp.doctor.check import Check
 from localmcp.doctor.rebuild import Repaired, repair
 from localmcp.errors import AlteredSchema, ConfigurationError, NotOurFile
 from localmcp.files import is_filled
@@ -59,22 +57,8 @@ def _look(session: Session) -> list[Check]:
     try:
         settings = session.settings
     except ConfigurationError:
-        return check_configuration([_keys])
-    return run_checks(settings, [_keys])
-
-
-def _keys() -> Iterator[Check]:
-    """Check the person's keys of the terminal interface, which knows what they may be."""
-    if not (config_directory() / "keys.toml").exists():
-        return
-    # textual takes 160 ms to import.
-    from localmcp.tui.keymap import keys_file, read_keymap
-
-    keymap, problems = read_keymap()
-    for problem in problems:
-        yield fail("config", problem, f"edit {keys_file()}")
-    if not problems:
-        yield ok("config", f"{counted(len(keymap), 'key')} of your own in {keys_file()}")
+        return check_configuration()
+    return run_checks(settings)
 
 
 def _show(session: Session, checks: list[Check], repaired: Repaired | None) -> None:

@@ -31,15 +31,15 @@ class Examination:
     """(table, bytes), the largest first."""
 
 
-def run_checks(target: Workspace | Settings, more: Iterable[Look] = ()) -> list[Check]:
+def run_checks(target: Workspace | Settings) -> list[Check]:
     """Run every check; changes nothing, and makes no file. Settings are enough where no file is open.
 
-    `more` are checks of what belongs to other interfaces. 1 s for the model, and 3 s for 100,000 passages.
+    1 s for the model, and 3 s for 100,000 passages.
     """
     if isinstance(target, Workspace):
-        return list(_checks(target, more))
+        return list(_checks(target))
     with Workspace(target, read_only=True) as workspace:
-        return list(_checks(workspace, more))
+        return list(_checks(workspace))
 
 
 def examine(workspace: Workspace) -> Examination:
@@ -56,12 +56,12 @@ def examine(workspace: Workspace) -> Examination:
         return Examination(checks)
 
 
-def check_configuration(more: Iterable[Look] = ()) -> list[Check]:
+def check_configuration() -> list[Check]:
     """Return what can be looked at when the settings themselves cannot be used: there is no file to open then."""
-    return [*looked("installation", lambda: check_installation(None)), *_configuration(None, more)]
+    return [*looked("installation", lambda: check_installation(None)), *_configuration(None)]
 
 
-def _checks(workspace: Workspace, more: Iterable[Look]) -> Iterator[Check]:
+def _checks(workspace: Workspace) -> Iterator[Check]:
     settings, path = workspace.settings, workspace.database.path
     yield from looked("installation", lambda: check_installation(settings))
     yield from looked("place", lambda: check_place(path))
@@ -73,15 +73,13 @@ def _checks(workspace: Workspace, more: Iterable[Look]) -> Iterator[Check]:
     elif all(check.status != "fail" for check in file):
         yield from looked("writing", lambda: [check_writable(workspace.database)])
         yield from looked("contents", lambda: check_contents(workspace))
-    yield from _configuration(workspace, more)
+    yield from _configuration(workspace)
 
 
-def _configuration(workspace: Workspace | None, more: Iterable[Look]) -> Iterator[Check]:
+def _configuration(workspace: Workspace | None) -> Iterator[Check]:
     yield from looked("config", configuration.check_settings)
     yield from looked("profiles", lambda: configuration.check_profiles(workspace))
     yield from looked("mcp servers", configuration.check_servers)
     yield from looked("clients", configuration.check_clients)
     if workspace is not None:
         yield from looked("tools", lambda: configuration.check_tools(workspace))
-    for look in more:
-        yield from looked("configuration", look)

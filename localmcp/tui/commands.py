@@ -1,28 +1,31 @@
-"""What can be done with the file and around it, as rows with forms, previews and answers: the base of File and Hub."""
+"""What can be done, from its form to its answer; and the base of the panes whose rows are commands."""
 
 from __future__ import annotations
 
-import os
+import json
+import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
-from textual import on
+from textual.binding import Binding, BindingType
 from textual.content import Content
-from textual.timer import Timer
-from textual.widgets import OptionList
 
 from localmcp.errors import LocalMCPError
-from localmcp.schemas import Json
-from localmcp.tui.answers import told
-from localmcp.tui.forms import ChoiceScreen, FormScreen, ask_screen, confirm
-from localmcp.tui.lists import ListPane, Row
-from localmcp.tui.session import Session, no_progress
+from localmcp.humanize import size
+from localmcp.schemas import Json, list_of
+from localmcp.tools import Answer
+from localmcp.tui.dialogs import ChoiceScreen, ask_screen, confirm
+from localmcp.tui.forms import FormScreen
+from localmcp.tui.pane import ListPane, Pane, Row
+from localmcp.tui.session import Session
+from localmcp.tui.widgets import facts, lines, visible_content
 
 SHOW_SECONDS = 0.25
 """Before the answer of a highlighted command is fetched: going past it fetches nothing."""
-NOTHING_FITS = "[b]Nothing fits[/b]\n\n[$muted]Other words; without any, everything is listed.[/]"
+MOST_CHARACTERS = 100_000
+"""Of an answer that are drawn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +37,7 @@ class Run:
     """The fields of its form."""
     dry_run: bool = False
     """Only what would change is wanted."""
-    tell: Callable[[Any], None] = no_progress
+    tell: Callable[[Any], None] = lambda _: None
     """Takes the progress; raises Interrupted when it is to stop."""
 
 
@@ -45,11 +48,11 @@ class Command:
     title: str
     says: str
     do: Callable[[Run], Any]
-    """Does it, in a thread; returns a text, or a record."""
+    """Does it, in a thread; returns a text, a record, or the answer of a tool."""
     shell: str = ""
     """The command line that does the same."""
-    fields: Mapping[str, Json] = field(default_factory=dict[str, Json])
-    """Name -> JSON Schema with `title`, the label; a name that ends with `?` may stay empty."""
+    form: Json | Callable[[Session], Json] | None = None
+    """The JSON Schema of what it needs, or what reads it."""
     has_preview: bool = False
     """What would change is shown and asked before it runs."""
     warning: str = ""
@@ -59,10 +62,117 @@ class Command:
     is_long: bool = False
     """It runs in the background, where it can be stopped."""
 
-    def schema(self) -> Json:
-        """Return the fields as a schema, for a form."""
-        properties = {name.rstrip("?"): spec for name, spec in self.fields.items()}
-        return {"type": "object", "properties": properties, "required": [n for n in self.fields if n[-1] != "?"]}
+
+def form_of(**fields: Json) -> Json:
+    """Return the schema of a form; a field is required unless its schema says `optional`."""
+    properties = {name: {"type": "string", **spec} for name, spec in fields.items()}
+    required = [name for name, spec in fields.items() if not spec.get("optional")]
+    return {"type": "object", "properties": properties, "required": required}
+
+
+def start(
+    pane: Pane, command: Command, finish: Callable[[Any], object], values: Mapping[str, Any] | None = None,
+    failed: Callable[[LocalMCPError], object] | None = None,
+) -> None:  # fmt: skip
+    """Ask for what a command needs, show what it would change, run it after a yes, and hand its answer to `finish`.
+
+    `values`: those of a thing that is changed. `failed` gets an error; without it, the form or the error line does.
+    """
+    at_once = not (command.warning or command.has_preview or command.is_long or failed)
+
+    def show_form(schema: Json) -> None:
+        save = partial(_do, command, pane.session) if at_once else lambda fields: fields  # pyright: ignore
+        form = FormScreen(command.title, schema, save, values, verb="Save" if values else "Run")  # pyright: ignore
+        ask_screen(pane, form, finish if at_once else propose)
+
+    def propose(fields: Json) -> None:
+        run = partial(execute, Run(pane.session, fields))
+        ask = partial(confirm, pane, f"{command.title}?", yes="Run", then=run)
+        if command.has_preview:
+            preview = partial(command.do, Run(pane.session, fields, dry_run=True))
+            pane.ask("preview", preview, lambda shown: ask(more=told(shown).plain))
+        elif command.warning:
+            ask(more=command.warning)
+        else:
+            run()
+
+    def execute(run: Run) -> None:
+        if command.is_long:
+            pane.session.do(command.title, lambda tell: command.do(replace(run, tell=tell)), finish)
+        else:
+            pane.ask(command.title, partial(command.do, run), finish, failed)
+
+    if command.form is None:
+        propose({})
+    elif callable(command.form):
+        pane.ask("form", partial(command.form, pane.session), show_form)
+    else:
+        show_form(command.form)
+
+
+def _do(command: Command, session: Session, fields: Json) -> Any:
+    return command.do(Run(session, fields))
+
+
+# ---------------------------------------------------------------- answers
+
+
+def told(value: Any, *, as_json: bool = False) -> Content:
+    """Return an answer as text: that of a tool as a model reads it or as JSON; a record by its fields, in words."""
+    if isinstance(value, LocalMCPError):
+        return Content.styled(f"✗ {visible_content(Content(str(value)))}", "$error")
+    if isinstance(value, Answer):
+        value = json_of(value) if as_json else value.text
+    if isinstance(value, str):
+        cut = len(value) - MOST_CHARACTERS
+        value = Content(f"{value[:MOST_CHARACTERS]}\n… {cut:,} more characters; y copies all" if cut > 0 else value)
+    if isinstance(value, Content):
+        return visible_content(value)
+    record = cast("Json", asdict(cast(Any, value)) if is_dataclass(value) else value)
+    parts = facts({_label(name): _fact(name, part) for name, part in record.items() if not rows_of(part)})
+    for name, rows in ((name, rows_of(part)) for name, part in record.items()):
+        if rows:
+            shown = ["  ".join(filter(None, (_fact(key, part) for key, part in row.items()))) for row in rows]
+            parts += [Content.styled(f"\n{_label(name)}", "$muted"), *map(Content, shown)]
+    return visible_content(lines(*parts))
+
+
+def json_of(answer: Answer) -> str:
+    """Return the structured answer of a tool."""
+    return json.dumps(answer.value, ensure_ascii=False, indent=2, default=str)
+
+
+def rows_of(value: Any) -> list[Json]:
+    """Return a value if it is a list of objects, else an empty list."""
+    rows = list_of(value)
+    return rows if all(isinstance(row, dict) for row in rows) else []
+
+
+def _label(name: str) -> str:
+    """Return the name of a field in words: `createdAt` as `created at`."""
+    return re.sub(r"(?<=[a-z])([A-Z])", lambda letter: f" {letter[1].lower()}", name).replace("_", " ")
+
+
+def _fact(name: str, value: Any) -> str:
+    """Return a value in a line; empty for nothing and false."""
+    match value:
+        case None | False | [] | ():
+            return ""
+        case True:
+            return "yes"
+        case int():
+            is_size = name.lower().endswith(("bytes", "bytes_before", "bytes_after"))
+            return size(value) if is_size else f"{value:,}" if value > 9999 else str(value)
+        case dict():
+            items = cast("Json", value).items()
+            return ", ".join(f"{_label(key)}: {text}" for key, part in items if (text := _fact(key, part)))
+        case list() | tuple():
+            return ", ".join(_fact(name, part) for part in cast("list[Any]", value))
+        case _:
+            return str(cast(object, value))
+
+
+# ---------------------------------------------------------------- panes of commands
 
 
 def row_of(group: str, command: Command) -> Row:
@@ -77,22 +187,23 @@ def thing(group: str, name: str, title: Content, about: Content, *commands: Comm
 
 
 class CommandPane(ListPane):
-    """The base of the panes File and Hub."""
+    """The base of the panes Tools and File; the record of a row is its commands."""
 
     PLACEHOLDER = "What do you want to do?"
-    KEY_GROUP = "commands"
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("r", "open", "Run"), Binding("y", "copy", "Copy")]
     COMMANDS: ClassVar[Mapping[str, Sequence[Command]]] = {}
     """Group -> commands, the first rows of the group."""
     THINGS: ClassVar[Mapping[str, Callable[[Session], list[Row]]]] = {}
     """Group -> function that reads its further rows."""
+    as_json = False
+    """Whether answers of tools are shown as JSON."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self._answers: dict[str, Content] = {}
+        self.answers: dict[str, Any] = {}
         """By the key of the row."""
         self._last_run = ""
         """Key of the row whose command was run last; its answer stays until another is run."""
-        self._waiting: Timer | None = None
 
     def find(self, text: str) -> list[Row]:
         words, rows = text.casefold().split(), list[Row]()
@@ -100,7 +211,7 @@ class CommandPane(ListPane):
             rows += [row_of(group, command) for command in commands]
             if read := self.THINGS.get(group):
                 rows += self._read(read)
-        texts = (f"{row.group} {row.title.plain} {row.about.plain}".casefold() for row in rows)
+        texts = (f"{row.group} {row.title} {row.about.plain}".casefold() for row in rows)
         return [row for row, shown in zip(rows, texts, strict=True) if all(word in shown for word in words)]
 
     def _read(self, read: Callable[[Session], list[Row]]) -> list[Row]:
@@ -112,23 +223,26 @@ class CommandPane(ListPane):
 
     def file_changed(self, counters: dict[str, int]) -> None:
         """Forget answers that may be out of date."""
-        self._answers = {key: answer for key, answer in self._answers.items() if key == self._last_run}
+        self.answers = {key: answer for key, answer in self.answers.items() if key == self._last_run}
         super().file_changed(counters)
 
-    def show_nothing(self) -> None:
-        self.show("", Content.from_markup(NOTHING_FITS))
+    def nothing(self) -> str:
+        return "[b]Nothing fits[/b]\n\n[$muted]Other words; without any, everything is listed.[/]"
 
     def show_row(self, row: Row) -> None:
         """Describe the highlighted row; fetch the answer of a command that only reads."""
-        if self._waiting:
-            self._waiting.stop()
-        self.forget("show")
-        command: Command = row.record[0]
-        keys = "enter runs it" if len(row.record) == 1 else "enter: what can be done"
-        answer = self._answers.get(row.key, Content("◌ looking …" if command.shows else keys))
-        self.show(row.key.partition("/")[2], Content("\n\n").join([row.about, answer]))
-        if command.shows and row.key not in self._answers and self.session.is_open:
-            self._waiting = self.set_timer(SHOW_SECONDS, partial(self._fetch, row))
+        commands: Sequence[Command] = row.record
+        keys = "enter runs it" if len(commands) == 1 else "enter: what can be done"
+        answer = Content.styled("◌ looking …" if commands[0].shows else keys, "$muted")
+        if row.key in self.answers:
+            answer = told(self.answers[row.key], as_json=self.as_json)
+        self.reader.show(row.key.partition("/")[2], lines(row.about, "", answer))
+        if commands[0].shows and row.key not in self.answers and self.session.is_open:
+            self.set_timer(SHOW_SECONDS, partial(self._fetch_if_chosen, row))
+
+    def _fetch_if_chosen(self, row: Row) -> None:
+        if self.chosen is not None and self.chosen.key == row.key and row.key not in self.answers:
+            self._fetch(row)
 
     def _fetch(self, row: Row) -> None:
         def keep(answer: Any) -> None:
@@ -136,88 +250,61 @@ class CommandPane(ListPane):
             # What was found may be rows of their own.
             self.reload()
 
-        self.ask("show", partial(row.record[0].do, Run(self.session)), keep, failed=keep)
+        self.ask("show", partial(row.record[0].do, Run(self.session)), keep, keep)
 
     def _keep(self, row: Row, answer: Any) -> None:
-        failed = isinstance(answer, LocalMCPError)
-        self._answers[row.key] = Content.styled(f"✗ {answer}", "$error") if failed else told(answer)
+        self.answers[row.key] = answer
         if self.chosen is not None and self.chosen.key == row.key:
             self.show_row(self.chosen)
 
-    @on(OptionList.OptionSelected, "#list")
-    def action_run(self) -> None:
+    def action_open(self) -> None:
         """Run the command, or ask which; on a narrow screen, show an answer over the whole screen."""
         row = self.chosen
         if row is None:
             return
         commands: Sequence[Command] = row.record
         if len(commands) > 1:
-            options = [Content.assemble((f" {c.title} ", "bold"), (c.says, "$muted")) for c in commands]
+            options = [Content.assemble((f" {c.title}  ", "bold"), (c.says, "$muted")) for c in commands]
             screen = ChoiceScreen(row.key.partition("/")[2], options, row.about if self.is_narrow else None)
-            ask_screen(self, screen, lambda number: self._start(row, commands[number]))
+            ask_screen(self, screen, lambda number: self.run_command(row, commands[number]))
         elif not commands[0].shows:
-            self._start(row, commands[0])
-        elif self.is_narrow and row.key in self._answers:
-            self.read_over(commands[0].title, self._answers[row.key])
+            self.run_command(row, commands[0])
+        elif self.is_narrow and row.key in self.answers:
+            self.read_over(commands[0].title, told(self.answers[row.key]))
         else:
             self._fetch(row)
+
+    def run_command(self, row: Row, command: Command) -> None:
+        """Run a command, and show its answer beside its row."""
+
+        def finish(answer: Any) -> None:
+            self.answers, self._last_run = {}, row.key
+            self._keep(row, answer)
+            self.reload()
+            if self.is_narrow:
+                self.read_over(command.title, told(answer))
+
+        start(self, command, finish)
 
     def go_to(self, title: str) -> None:
         """Highlight the command of that title, which shows it if it only reads; else do it."""
         self.line.clear()
-        self.forget("look up")
-        self.show_rows([row_of(group, command) for group, some in self.COMMANDS.items() for command in some])
-        number, row = next((n, row) for n, row in enumerate(self.rows) if row.record[0].title == title)
-        self.list.keep_highlight(str(number))
+        self.forget("rows")
+        rows = [row_of(group, command) for group, some in self.COMMANDS.items() for command in some]
+        self.show_rows(rows)
+        number = next(n for n, row in enumerate(rows) if row.record[0].title == title)
+        self.list.highlighted = self.list.get_option_index(str(number))
         self.reload()
-        if not row.record[0].shows:
-            self._start(row, row.record[0])
-
-    # ------------------------------------------------------------ one run, from its form to its answer
-
-    def _start(self, row: Row, command: Command) -> None:
-        """Ask for what a command needs, show what it would change, and run it after a yes."""
-        if command.fields:
-            form = FormScreen(command.title, command.schema(), _with_whole_paths, verb="Run")
-            ask_screen(self, form, partial(self._propose, row, command))
-        else:
-            self._propose(row, command, {})
-
-    def _propose(self, row: Row, command: Command, values: Json) -> None:
-        plan = Run(self.session, values)
-        run = partial(self._run, row, command, plan)
-        if command.has_preview:
-            preview = partial(command.do, replace(plan, dry_run=True))
-            self.ask("preview", preview, lambda shown: self._confirm(command, told(shown).plain, run))
-        elif command.warning:
-            self._confirm(command, command.warning, run)
-        else:
-            run()
-
-    def _confirm(self, command: Command, more: str, run: Callable[[], None]) -> None:
-        confirm(self, f"{command.title}?", more, "Run", run)
-
-    def _run(self, row: Row, command: Command, run: Run) -> None:
-        finish = partial(self._finish, row, command)
-        if command.is_long:
-            self.session.do(command.title, lambda tell: command.do(replace(run, tell=tell)), finish)
-        else:
-            self.ask("command", partial(command.do, run), finish, f"“{command.title}”")
-
-    def _finish(self, row: Row, command: Command, answer: Any) -> None:
-        self._answers, self._last_run = {}, row.key
-        self.app.notify(f"{command.title}: done")
-        self._keep(row, answer)
-        self.reload()
-        if self.is_narrow:
-            self.read_over(command.title, self._answers[row.key])
+        if not rows[number].record[0].shows:
+            self.run_command(rows[number], rows[number].record[0])
 
     def action_copy(self) -> None:
-        """Copy the command line that does the same; of a row without one, what is said of it."""
-        if row := self.chosen:
-            shell = row.record[0].shell
+        """Copy the answer of a tool as JSON, else the command line that does the same, else what is said of the row."""
+        row = self.chosen
+        if row is None:
+            return
+        answer, shell = self.answers.get(row.key), row.record[0].shell
+        if isinstance(answer, Answer):
+            self.copy(json_of(answer), "The answer is copied as JSON.")
+        else:
             self.copy(shell or row.about.plain, "The command line is copied." if shell else "Copied.")
-
-
-def _with_whole_paths(values: Json) -> Json:
-    return {name: os.path.expanduser(v) if isinstance(v, str) and v[:1] == "~" else v for name, v in values.items()}

@@ -7,21 +7,21 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 from textual.app import SuspendNotSupported
 from textual.widget import Widget
 
 from localmcp.errors import LocalMCPError, NotFound, Unavailable
-from localmcp.tui.messages import Failed
+from localmcp.schemas import Json
+from localmcp.tui.session import Failed
 from localmcp.visible_text import invisible
 
-LINE_FIRST = {"vi", "vim", "nvim", "view", "nano", "emacs", "emacsclient", "micro", "kak", "joe", "ne", "jed", "mg"}
-"""Editors that take `+12 FILE`."""
-LINE_BEHIND = {"hx", "helix", "subl", "zed", "lite-xl"}
+LINE_BEHIND = {"hx", "helix", "subl", "zed"}
 """Editors that take `FILE:12`."""
 GO_TO = {"code", "codium", "code-insiders", "cursor", "windsurf"}
 """Editors that take `--goto FILE:12`."""
+LINE_FIRST = {"vi", "vim", "nvim", "view", "nano", "emacs", "emacsclient", "micro", "kak", "joe"}
+"""Editors that take `+12 FILE`."""
 NOT_TEXT = {".pdf", ".docx", ".pptx", ".xlsx", ".epub", ".zip"}
 
 
@@ -31,34 +31,24 @@ def editor_command(editor: str, path: str, line: int) -> list[str]:
     name = Path(words[0]).stem.lower()
     if name in LINE_FIRST:
         return [*words, f"+{line}", path]
-    if name in LINE_BEHIND:
-        return [*words, f"{path}:{line}"]
     if name in GO_TO:
         return [*words, "--goto", f"{path}:{line}"]
-    return [*words, path]
+    return [*words, f"{path}:{line}" if name in LINE_BEHIND else path]
 
 
-def chosen_editor() -> str:
-    """Return what VISUAL or EDITOR say, else what every system has."""
+def open_in_editor(widget: Widget, citation: Json, freshness: str) -> None:
+    """Suspend the TUI and start what VISUAL or EDITOR say; the error line shows why that fails."""
     named = (os.environ.get(name, "").strip() for name in ("VISUAL", "EDITOR"))
-    return next(filter(None, named), "") or ("notepad" if sys.platform == "win32" else "vi")
-
-
-def open_in_editor(widget: Widget, citation: dict[str, Any], freshness: str) -> None:
-    """Suspend the TUI and start the editor; the error line shows why that fails."""
+    editor = next(filter(None, named), "") or ("notepad" if sys.platform == "win32" else "vi")
     try:
-        path = _openable(citation, freshness)
-        command = editor_command(chosen_editor(), path, citation["startLine"])
+        command = editor_command(editor, _openable(citation, freshness), citation["startLine"])
         with widget.app.suspend():
             subprocess.run(command, check=False)
-        return
     except LocalMCPError as error:
-        failure = error
-    except FileNotFoundError:
-        failure = Unavailable(f"There is no editor '{chosen_editor()}'.", hint="Set EDITOR to one that is installed.")
+        widget.app.post_message(Failed(error))
     except (OSError, ValueError, SuspendNotSupported) as error:
-        failure = Unavailable(f"The editor cannot be started: {error}")
-    widget.app.post_message(Failed(failure))
+        hint = "Set EDITOR to one that is installed."
+        widget.app.post_message(Failed(Unavailable(f"The editor '{editor}' cannot be started: {error}", hint=hint)))
 
 
 def real_path(shown: str) -> str:
@@ -66,7 +56,7 @@ def real_path(shown: str) -> str:
     return shown if os.path.exists(shown) else invisible(shown)
 
 
-def _openable(citation: dict[str, Any], freshness: str) -> str:
+def _openable(citation: Json, freshness: str) -> str:
     """Return the path, if it is a text file of this machine.
 
     Raises:

@@ -1,14 +1,13 @@
-"""File: its size, checks, backups, packs, mounts, models, settings, and how well it answers."""
+"""File: its size, checks, backups, packs, mounts and settings."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
-from dataclasses import asdict, replace
+from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import datetime
+from functools import partial
 from glob import escape
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,15 +16,16 @@ from textual.content import Content
 from localmcp.config import load_settings, setting_text, settings_in_force, write_setting
 from localmcp.humanize import command_line, counted, size
 from localmcp.schemas import Json
-from localmcp.tui.commands import Command, CommandPane, Run, thing
-from localmcp.tui.lists import Row
+from localmcp.tui.commands import Command, CommandPane, Run, form_of, thing
+from localmcp.tui.forms import PATH
+from localmcp.tui.pane import Row
 from localmcp.tui.passages import short
-from localmcp.tui.session import Session, adopt_file
+from localmcp.tui.session import Session
+from localmcp.tui.widgets import facts, lines
 
 if TYPE_CHECKING:
     from localmcp.doctor.check import Check
 
-_FILE: Json = {"type": "string", "title": "File", "description": "Its path, such as ~/team.localmcp"}
 MARKS = {"ok": ("✓", "$success"), "warn": ("!", "$warning"), "fail": ("✗", "$error")}
 SEARCHES = 100
 """Searches whose speed is told."""
@@ -36,9 +36,9 @@ SEARCHES = 100
 def _status(run: Run) -> Json | str:
     if not run.session.exists:
         return "There is no file yet. Begin with: localmcp add FOLDER"
-    workspace = run.session.workspace
-    facts = {"path": str(run.session.path), "bytes": workspace.database.size(), "readOnly": run.session.why_read_only()}
-    return {**facts, "model": workspace.settings.model, **run.session.look(lambda w: w.knowledge.get_stats())}
+    workspace, stats = run.session.workspace, run.session.draft("get_stats").answer
+    about = {"path": str(run.session.path), "readOnly": run.session.why_read_only(), "model": workspace.settings.model}
+    return {**about, **(stats.value if stats is not None else {})}
 
 
 def _optimize(run: Run) -> Any:
@@ -48,29 +48,30 @@ def _optimize(run: Run) -> Any:
 
 
 def _adopt(run: Run) -> str:
-    return adopt_file(run.session, run.values["file"])
+    """Allow changes to a file that another machine made; say what was dropped of it."""
+    from localmcp.storage.adoption import adopt
+
+    dropped = adopt(run.values["file"])
+    # The next connection looks again whether the file may be changed.
+    run.session.workspace.database.close()
+    return f"Adopted {run.values['file']}. {dropped.sentence()}".rstrip()
 
 
 # ---------------------------------------------------------------- checks
 
 
 def _examine(run: Run) -> Content:
-    """Run every check, remember what was found, and return the report: what is wrong comes first."""
+    """Run every check, and return the report: what is wrong comes first."""
     from localmcp.doctor import examination
 
     report = run.session.look(examination.examine)
-    run.session.findings = [check for check in report.checks if check.status != "ok"]
-    wrong = counted(len(run.session.findings), "problem") if run.session.findings else "all well"
+    problems = sum(check.status != "ok" for check in report.checks)
+    wrong = counted(problems, "problem") if problems else "all well"
     checks = [_check(check) for check in sorted(report.checks, key=lambda check: check.status == "ok")]
     largest = [f"{name:<20} {size(number):>9}" for name, number in report.sizes]
-    room = ["\nWhat takes room", *largest] if largest else []
-    speeds = f"\n{speed_words(run.session.look(_last_searches))}"
-    return Content("\n").join([Content.styled(wrong, "bold"), *checks, *map(Content, room), Content(speeds)])
-
-
-def _last_searches(workspace: Any) -> list[float]:
-    """Milliseconds of each."""
-    return [call.milliseconds for call in workspace.activity.logs(tool="search", limit=SEARCHES).entries]
+    calls = run.session.look(lambda w: w.activity.logs(tool="search", limit=SEARCHES).entries)
+    parts = [Content.styled(wrong, "bold"), *checks, *(["\nWhat takes room", *largest] if largest else [])]
+    return lines(*parts, f"\n{speed_words([call.milliseconds for call in calls])}")
 
 
 def _check(check: Check) -> Content:
@@ -88,17 +89,6 @@ def speed_words(speeds: Sequence[float]) -> str:
     return f"The last {counted(len(speeds), 'search')}: half below {middle:.0f} ms, 95 % below {slow:.0f} ms"
 
 
-def findings_of(session: Session) -> list[Row]:
-    """Return what the last check found, with the commands that repair it."""
-    rows: list[Row] = []
-    for number, check in enumerate(session.findings):
-        mark, style = MARKS[check.status]
-        again = replace(CHECK, title="Check again", shell=check.fix, shows=False)
-        title = Content.assemble((f"{mark} ", style), f"{check.name}  ", (check.says, "$muted"))
-        rows.append(thing("Checks", f"{check.name} {number}", title, _check(check), again))
-    return rows
-
-
 # ---------------------------------------------------------------- backups
 
 
@@ -108,31 +98,28 @@ def _back_up(run: Run) -> Any:
     return back_up(run.session.workspace.database)
 
 
-def _verify(run: Run) -> Json | Content:
+def _verify(path: str, _run: Run) -> Json | Content:
     from localmcp.packs.verify import verify
 
-    verification = verify(Path(run.values["file"]).absolute())
-    if verification.problems:
-        return Content.styled("\n".join(f"✗ {problem}" for problem in verification.problems), "$error")
-    about = asdict(verification.manifest) if verification.manifest else {}
-    return {
-        "path": verification.path,
-        "sound": True,
-        "counts": verification.counts,
-        "notes": verification.notes,
-        **about,
-    }
+    report = verify(Path(path))
+    if report.problems:
+        return Content.styled("\n".join(f"✗ {problem}" for problem in report.problems), "$error")
+    about = asdict(report.manifest) if report.manifest else {}
+    return {"path": report.path, "sound": True, "counts": report.counts, "notes": report.notes, **about}
 
 
-def _restore(run: Run) -> Any:
+def _restore(path: str, run: Run) -> Any:
     from localmcp.doctor.backups import restore
 
-    return restore(run.session.path, Path(run.values["file"]))
+    return restore(run.session.path, Path(path))
 
 
-def _for_file(do: Callable[[Run], Any], path: str) -> Callable[[Run], Any]:
-    """Return `do` for one file, instead of that of a form."""
-    return lambda run: do(replace(run, values={"file": path}))
+def _verify_chosen(run: Run) -> Json | Content:
+    return _verify(run.values["file"], run)
+
+
+def _restore_chosen(run: Run) -> Any:
+    return _restore(run.values["file"], run)
 
 
 def backups_of(session: Session) -> list[Row]:
@@ -146,11 +133,10 @@ def _backup(path: str, length: int, modified: float) -> Row:
     when = f"{datetime.fromtimestamp(modified):%Y-%m-%d %H:%M}"
     title, about = Content(f"{when}  {size(length)}"), Content(f"{short(path)}\n\n{size(length)}, made {when}")
     verify, restore = command_line("localmcp", "verify", path), command_line("localmcp", "restore", path)
-    check = Command("Check it", "Reads every page and row.", _for_file(_verify, path), verify, is_long=True)
+    check = Command("Check it", "Reads every page and row.", partial(_verify, path), verify, is_long=True)
     warning = f"The file gets the content of {os.path.basename(path)}; what is in it now is kept beside it."
-    return thing("Backups", path, title, about, check, Command(
-        "Restore it", warning, _for_file(_restore, path), restore, warning=warning, is_long=True,
-    ))  # fmt: skip
+    put_back = Command("Restore it", warning, partial(_restore, path), restore, warning=warning, is_long=True)
+    return thing("Backups", path, title, about, check, put_back)
 
 
 # ---------------------------------------------------------------- packs
@@ -159,7 +145,7 @@ def _backup(path: str, length: int, modified: float) -> Row:
 def _pack(run: Run) -> str:
     from localmcp.packs.pack import PackOptions, write_pack
 
-    collection, target = run.values.get("collection"), Path(run.values["file"]).absolute()
+    collection, target = run.values.get("collection"), Path(run.values["file"]).expanduser().absolute()
     run.session.workspace.library.make_vectors(collection=collection, progress=run.tell)
     options = PackOptions((collection,) if collection else None, run.values.get("title", ""))
     counts = write_pack(run.session.workspace.database, target, options, lambda _step: run.tell(None)).counts
@@ -170,6 +156,10 @@ def _pack(run: Run) -> str:
 def _mount(run: Run) -> str:
     entry = run.session.workspace.mounts.mount(Path(run.values["file"]))
     return f"{entry.path} is searched together with yours, as {entry.name}."
+
+
+def _unmount(name: str, run: Run) -> str:
+    return f"Unmounted {run.session.workspace.mounts.unmount(name).name}"
 
 
 def _merge(run: Run) -> Any:
@@ -188,70 +178,11 @@ def _mounted(mount: Json) -> Row:
     holds = f"{counted(mount.get('sources') or 0, 'document')}, {counted(mount.get('chunks') or 0, 'passage')}"
     state = Content.styled(f"✗ {problem}", "$error") if problem else Content(holds)
     title = Content.assemble(("✗ ", "$error") if problem else ("● ", "$success"), f"{name}  {problem or 'mounted'}")
-    search = Content(f"Search only there:  collection:mount:{name}")
-    about = Content("\n\n").join([Content(short(path)), state, search])
-    unmount = Command("Unmount it", "It is no longer searched.",
-                      lambda run: f"Unmounted {run.session.workspace.mounts.unmount(name).name}",
-                      command_line("localmcp", "unmount", name))  # fmt: skip
-    check = Command("Check it", "", _for_file(_verify, path), command_line("localmcp", "verify", path), is_long=True)
+    about = lines(short(path), "", state, "", f"Search only there:  collection:mount:{name}")
+    shell = command_line("localmcp", "unmount", name)
+    unmount = Command("Unmount it", "It is no longer searched.", partial(_unmount, name), shell)
+    check = Command("Check it", "", partial(_verify, path), command_line("localmcp", "verify", path), is_long=True)
     return thing("Packs", name, title, about, unmount, check)
-
-
-# ---------------------------------------------------------------- models and evaluation
-
-
-def _models(run: Run) -> Json:
-    from localmcp.models.choice import available_models
-
-    return {"models": available_models(run.session.workspace.settings.model)}
-
-
-def _use_model(run: Run) -> str:
-    """Let another model read everything, then set it; the old vectors answer meanwhile."""
-    from localmcp.doctor.settings import reembed_file
-    from localmcp.models.choice import try_model
-    from localmcp.workspace import Workspace
-
-    spec = run.values["model"]
-    # Only this workspace uses the other model; the open one keeps its own.
-    with Workspace(replace(run.session.workspace.settings, model=spec)) as other:
-        try_model(spec, other.embedder.get())
-        if run.session.exists:
-            reembed_file(other, None, lambda _: nullcontext(lambda _done, _total: run.tell(None)))
-    path = write_setting("model", spec)
-    return f"The model in use is {spec} ({path}). Restart what has localmcp open."
-
-
-def _measure(run: Run) -> Json:
-    from localmcp.evals.evaluation import evaluate, read_questions
-
-    workspace, settings = run.session.workspace, run.session.workspace.settings
-    questions = read_questions(Path(run.values["file"]), workspace.database, None)
-    basis = {"model": settings.model, "semantic_weight": settings.semantic_weight, "adaptive": settings.adaptive_weight}
-    asked = evaluate(workspace.index, workspace.embedder, questions, None, basis, lambda _done, _total: run.tell(None))
-    means = {mode: result.overall for mode, result in asked.modes.items()}
-    rows = [
-        {"mode": mode, "nDCG@10": f"{m.ndcg:.3f}", "recall@10": f"{m.recall:.3f}", "MRR": f"{m.mrr:.3f}",
-         "p50 ms": f"{asked.modes[mode].p50:.1f}", "p95 ms": f"{asked.modes[mode].p95:.1f}"}
-        for mode, m in means.items()
-    ]  # fmt: skip
-    return {"questions": len(questions), "notices": asked.notices, "modes": rows}
-
-
-def languages_of(session: Session) -> list[Row]:
-    """Return the languages of the library, and what helps where the model does not know them."""
-    if not session.exists:
-        return []
-    stats = session.workspace.knowledge.get_stats()
-    total, notice = stats["totalChunks"], stats.get("languageNotice", "")
-    counts = stats["languages"].items()
-    shares = {name: f"{100 * count / total:.0f} %" if 200 * count >= total else "<1 %" for name, count in counts}
-    large = (f"{name} {share}" for name, share in shares.items() if share[0] != "<")
-    first = ", ".join(islice(large, 3))
-    title = Content.assemble(f"Languages  {first}", ("  ✎ another model helps" if notice else "", "$warning"))
-    lines = [f"{name:<14} {stats['languages'][name]:>9,}  {share:>5}" for name, share in shares.items()]
-    about = Content.assemble(("Passages by language", "$muted"), "\n", "\n".join(lines), ("\n\n" + notice, "$warning"))
-    return [thing("Models", "Languages", title, about, USE_MODEL)] if shares else []
 
 
 # ---------------------------------------------------------------- settings
@@ -263,37 +194,35 @@ def settings_of(session: Session) -> list[Row]:
 
 
 def _setting(setting: Json) -> Row:
-    name = str(setting["name"])
+    name, says = str(setting["name"]), str(setting["says"])
     value, default = setting_text(setting["value"]), setting_text(setting["default"])
     is_default = setting["from"] == "default"
     title = Content.assemble(f"{name}  ", (value, "$muted" if is_default else "bold $accent"))
-    says = str(setting["says"])
-    facts = {"value": value, "from": setting["from"], "default": default, "variable": setting["env"]}
-    lines = [Content.assemble((f"{fact:<10}", "$muted"), str(text)) for fact, text in facts.items()]
-    about = Content("\n").join([Content(says), Content(""), *lines, Content("\nA change counts from the next start.")])
-    schema = {"type": "string", "title": name, "description": says, "default": value}
-
-    def set_value(run: Run) -> str:
-        from localmcp.doctor.settings import change_setting
-
-        return f"Written to {change_setting(name, run.values['value'])}"
-
-    def unset(run: Run) -> str:
-        return f"Removed from {write_setting(name, None)}"
-
-    change = Command(f"Change {name}", says, set_value, f"localmcp config set {name} VALUE", {"value": schema})
-    reset = Command("Back to its default", "", unset, f"localmcp config unset {name}")
+    table = {"value": value, "from": str(setting["from"]), "default": default, "variable": str(setting["env"])}
+    about = lines(says, "", *facts({**table}), "\nA change counts from the next start.")
+    form = form_of(value={"title": name, "description": says, "default": value})
+    shell = f"localmcp config set {name} VALUE"
+    change = Command(f"Change {name}", says, partial(_change_setting, name), shell, form)
+    reset = Command("Back to its default", "", partial(_reset_setting, name), f"localmcp config unset {name}")
     return thing("Settings", name, title, about, *((change,) if is_default else (change, reset)))
 
 
-CHECK = Command("Check the file and this machine", "The file, the model, the configuration; each problem with the "
-                "command that repairs it.", _examine, "localmcp doctor", shows=True)  # fmt: skip
-USE_MODEL = Command(
-    "Use another model", "It reads everything in the file, then answers.", _use_model, "localmcp models use MODEL",
-    {"model": {"type": "string", "title": "Model", "default": "multilingual", "description": "default, multilingual "
-               "(knows about 100 languages), or another of the list above"}}, is_long=True,
-    warning="Reading everything again can take long; the old vectors answer until it is done.",
-)  # fmt: skip
+def _change_setting(name: str, run: Run) -> str:
+    from localmcp.doctor.settings import change_setting
+
+    return f"Written to {change_setting(name, run.values['value'])}.{_outweighed(name)}"
+
+
+def _reset_setting(name: str, _run: Run) -> str:
+    return f"Removed from {write_setting(name, None)}.{_outweighed(name)}"
+
+
+def _outweighed(name: str) -> str:
+    """Return what to know where a variable of the environment counts instead of the file."""
+    variable = next(setting["env"] for setting in settings_in_force(load_settings()) if setting["name"] == name)
+    return f" {variable} is set in the environment and counts instead." if os.environ.get(variable) else ""
+
+
 COMMANDS = {
     "This file": (
         Command("Size, contents, model", "What is in the file, in which languages, and what takes the space.",
@@ -301,49 +230,43 @@ COMMANDS = {
         Command("Optimize", "Faster searches and a smaller file.", _optimize, "localmcp optimize", is_long=True,
                 warning="It rewrites indexes; searches go on meanwhile."),
         Command("Allow changes", "A file from another machine is read-only until it is adopted.", _adopt,
-                "localmcp adopt FILE", {"file": _FILE}, warning="Its API keys and watched folders are dropped; "
+                "localmcp adopt FILE", form_of(file=PATH), warning="Its API keys and watched folders are dropped; "
                 "documents, rules and quick starts stay."),
     ),
-    "Checks": (CHECK,),
+    "Checks": (
+        Command("Check the file and this machine", "The file, the model, the configuration; each problem with the "
+                "command that repairs it.", _examine, "localmcp doctor", shows=True),
+    ),
     "Backups": (
         Command("Make a backup", "A checked copy beside the file, named by the time.", _back_up, "localmcp backup",
                 is_long=True),
-        Command("Check a backup", "Reads every page and row of it.", _verify, "localmcp verify FILE", {"file": _FILE},
+        Command("Restore a backup", "What is in the file now is kept beside it.", _restore_chosen,
+                "localmcp restore FILE", form_of(file=PATH), warning="The file gets the content of the backup.",
                 is_long=True),
-        Command("Restore a backup", "What is in the file now is kept beside it.", _restore, "localmcp restore FILE",
-                {"file": _FILE}, warning="The file gets the content of the backup.", is_long=True),
     ),
     "Packs": (
         Command("Give a pack away", "One file with documents and vectors, without keys, log and your folders.", _pack,
-                "localmcp pack FILE", {"file": {**_FILE, "title": "New file"}, "title?": {"type": "string", "title":
-                "Title"}, "collection?": {"type": "string", "title": "Only collection"}}, is_long=True),
-        Command("Check a pack", "Whether it is whole and holds what its manifest says.", _verify,
-                "localmcp verify FILE", {"file": _FILE}, is_long=True),
+                "localmcp pack FILE", form_of(
+                    file={"title": "New file", "description": "Its path, such as ~/team.localmcp"},
+                    title={"optional": True}, collection={"title": "Only collection", "optional": True},
+                ), is_long=True),
+        Command("Check a pack or backup", "Whether it is whole and holds what its manifest says.", _verify_chosen,
+                "localmcp verify FILE", form_of(file=PATH), is_long=True),
         Command("Mount a pack", "It stays where it is, read-only, and is searched together with yours.", _mount,
-                "localmcp mount FILE", {"file": _FILE}),
+                "localmcp mount FILE", form_of(file=PATH)),
         Command("Merge another file", "Its documents, quick starts and rules come into yours.", _merge,
-                "localmcp merge FILE", {"file": _FILE}, has_preview=True, is_long=True),
-    ),
-    "Evaluation": (
-        Command("Measure the search", "Judged questions, one JSON object a line: query and relevant.", _measure,
-                "localmcp eval FILE", {"file": _FILE}, is_long=True),
-    ),
-    "Models": (
-        Command("Models on this machine", "The star marks the one in use.", _models, "localmcp models list",
-                shows=True),
-        USE_MODEL,
+                "localmcp merge FILE", form_of(file=PATH), has_preview=True, is_long=True),
     ),
     "Settings": (),
 }  # fmt: skip
 
 
 class FilePane(CommandPane):
-    TITLE, LIST_TITLE = "File", "File"
+    TITLE = LIST_TITLE = "File"
     COMMANDS = COMMANDS
-    THINGS = {"Checks": findings_of, "Backups": backups_of, "Packs": mounts_of, "Models": languages_of,
-              "Settings": settings_of}  # fmt: skip
-    ABOUT = (
-        "What is done to the file as a whole: checks with what repairs it, backups, packs to give away, other files "
-        "beside it, models, settings, and an evaluation of the search. enter runs what is highlighted; what changes "
-        "something is shown or asked first. y copies the command line that does the same."
-    )
+    THINGS = {"Backups": backups_of, "Packs": mounts_of, "Settings": settings_of}
+    HELP = """\
+    What is done to the file as a whole: checks with what repairs it, backups, packs to give away, other files beside
+    it, settings. enter runs what is highlighted; what changes something is
+    shown or asked first. y copies the command line that does the same.
+    """

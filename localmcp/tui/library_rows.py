@@ -2,210 +2,258 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from textual.content import Content
 
 from localmcp.humanize import counted, local_time
-from localmcp.index.collections import visible_collections
-from localmcp.index.federation import shown_name
-from localmcp.library.inventory import Folder, FolderState, Inventory, Item, PassageLine, Unread, WaitingFile
+from localmcp.library.inventory import Folder, FolderState, Item
 from localmcp.library.walk import below
-from localmcp.tui.passages import short
+from localmcp.schemas import Json
+from localmcp.tui.pane import Row
+from localmcp.tui.passages import inventory_of, short
+from localmcp.tui.widgets import lines
 
 if TYPE_CHECKING:
-    from localmcp.index.index import Index
     from localmcp.workspace import Workspace
 
+MOST_BELOW = 1000
+"""Rows of a branch that are listed; words in the line find the others."""
 EVERYTHING = 1_000_000
-PAGE = 500
-"""Rows of a branch that are read at once; the row behind them reads the next."""
-PREVIEW_PASSAGES = 4
-"""Shown of a document beside the tree, after the first."""
-STATE_MARKS = {
-    "fresh": ("●", "as it was read", "success"),
-    "changed": ("✎", "the file has changed since", "warning"),
-    "missing": ("○", "the file is gone", "foreground"),
-    "unverifiable": ("·", "no file of this machine", "foreground"),
-    "failed": ("✗", "could not be read again; the earlier text is kept", "error"),
+STATES = {
+    "fresh": ("●", "as it was read", "$success"),
+    "changed": ("✎", "the file has changed since", "$warning"),
+    "missing": ("○", "the file is gone", "$foreground"),
+    "unverifiable": ("·", "no file of this machine", "$foreground"),
+    "failed": ("✗", "could not be read again; the earlier text is kept", "$error"),
 }
-"""State -> mark, words, color of the theme."""
+"""State -> mark, words, color."""
+Kind = Literal["collection", "folder", "document", "passage", "unread", "waiting", "file", "trash", "trashed", "more"]
 
 
 @dataclass(frozen=True, slots=True)
-class CollectionRow:
-    """A collection with its numbers."""
+class Place:
+    """What a row of the tree is."""
 
-    name: str
-    documents: int
-    passages: int = 0
-    model: str = ""
-    unread: int = 0
-    waiting: int = 0
-    """Passages without a vector."""
-    pages: int = 0
-    """Of scans whose text is not recognized yet."""
+    kind: Kind
+    collection: str = ""
     origin: str | None = None
     """The mounted file that it is in, which is read-only; None for yours."""
+    name: str = ""
+    """Of a collection or folder."""
+    path: str = ""
+    """Of a folder, with the separator at its end."""
+    documents: int = 0
+    item: Item | None = None
+    """The document, also of a passage."""
+    id: str = ""
+    """Of a passage."""
+    line: int = 1
+    """Where a passage begins in its file."""
+    trashed: tuple[str, ...] = ()
+    """Ids in the trash."""
 
-
-@dataclass(frozen=True, slots=True)
-class UnreadFiles:
-    """The files of a collection that could not be read."""
-
-    collection: str
-    count: int
-
-
-@dataclass(frozen=True, slots=True)
-class WaitingFiles:
-    """The documents of a collection that wait for vectors or text recognition."""
-
-    collection: str
-    words: str
-
-
-@dataclass(frozen=True, slots=True)
-class Trashed:
-    """A document in the trash."""
-
-    id: str
-    title: str
-    path: str | None
-    since: str
-
-
-@dataclass(frozen=True, slots=True)
-class Trash:
-    """The documents that were removed."""
-
-    items: tuple[Trashed, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class More:
-    """A row that represents those behind the last one that was read."""
-
-    left: int
+    @property
+    def opens(self) -> bool:
+        """Whether there are rows below it."""
+        has_passages = self.item is not None and self.item.chunks > 0
+        return self.kind in ("collection", "folder", "unread", "waiting", "trash") or (
+            self.kind == "document" and has_passages
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Branch:
     """A row with those below it; None = it is closed."""
 
-    row: Any
+    row: Row
     below: Sequence[Branch] | None = None
 
 
-def key_of(row: Any) -> str:
-    """Return what tells a row from all others, also after a reload."""
-    if isinstance(row, CollectionRow):
-        return f"collection {row.origin} {row.name}"
-    name = getattr(row, "id", None) or getattr(row, "path", None) or getattr(row, "collection", "")
-    return f"{type(row).__name__} {name}"
+def read_tree(workspace: Workspace, words: str, opened: Collection[str]) -> list[Branch]:
+    """Return the tree, with the branches of these keys open; with words, of the documents only those that fit."""
+    reader = _Reader(workspace, words, opened)
+    return [reader.branch(row) for row in reader.first_level()]
 
 
-# ---------------------------------------------------------------- reading
+class _Reader:
+    """Reads the rows of a tree."""
 
+    def __init__(self, workspace: Workspace, words: str, opened: Collection[str]) -> None:
+        self._workspace, self._words, self._opened = workspace, words, opened
 
-def read_tree(workspace: Workspace, opened: Mapping[str, int], words: str) -> list[Branch]:
-    """Return the tree with the branches that are open, of each as many rows as `opened` says; with `words`, of the
-    documents only those that hold them."""
-
-    def branch(row: Any, collection: CollectionRow | None) -> Branch:
-        most = opened.get(key_of(row))
-        if most is None:
+    def branch(self, row: Row) -> Branch:
+        """Return a row with those below it, if it is open."""
+        if row.key not in self._opened:
             return Branch(row)
-        return Branch(row, [branch(child, collection) for child in rows_below(workspace, row, collection, words, most)])
+        return Branch(row, [self.branch(child) for child in self._rows_below(row.record)])
 
-    return [branch(row, row if isinstance(row, CollectionRow) else None) for row in first_level(workspace)]
+    def first_level(self) -> list[Row]:
+        """Return the collections of the file, then those of mounted ones, and the trash."""
+        stats: Any = self._workspace.knowledge.get_stats()
+        rows = [self._collection(row) for row in stats["collections"]]
+        shown = [row for row in rows if row is not None]
+        for mount in stats.get("mounts", ()):
+            inventory = inventory_of(self._workspace, mount["name"])
+            totals = {name: inventory.documents(name, limit=1).total for name in mount["collections"]}
+            shown += [_mounted(mount["name"], name, total) for name, total in totals.items() if total]
+        trashed = self._workspace.library.trashed()
+        ids = tuple(row.uuid for row, _ in trashed)
+        trash = Row("trash", Content(f"Trash  {len(ids)}"), lines("u brings everything back."),
+                    record=Place("trash", trashed=ids))  # fmt: skip
+        return [*shown, trash] if ids else shown
 
-
-def first_level(workspace: Workspace) -> list[CollectionRow | Trash]:
-    """Return the collections of the file, then those of mounted ones, and the trash."""
-    collections = [_collection(workspace, stats) for stats in workspace.knowledge.get_stats()["collections"]]
-    yours = [row for row in collections if row.documents or row.unread or row.pages]
-    trashed = tuple(Trashed(row.uuid, row.title, row.uri, since) for row, since in workspace.library.trashed())
-    return [*yours, *_mounted_collections(workspace), *([Trash(trashed)] if trashed else [])]
-
-
-def _collection(workspace: Workspace, stats: Mapping[str, Any]) -> CollectionRow:
-    name, inventory = stats["name"], workspace.inventory
-    numbers = (stats["sources"], stats["chunks"], stats["model"] or "")
-    return CollectionRow(name, *numbers, inventory.count_unread(name), *inventory.count_waiting(name))
-
-
-def _mounted_collections(workspace: Workspace) -> list[CollectionRow]:
-    """Return the collections of the files that are searched together with yours."""
-
-    def look(index: Index, origin: str | None) -> list[CollectionRow] | None:
-        if origin is None:
+    def _collection(self, stats: Json) -> Row | None:
+        name, documents, inventory = stats["name"], stats["sources"], self._workspace.inventory
+        unread, (passages, pages) = inventory.count_unread(name), inventory.count_waiting(name)
+        if not (documents or unread or pages):
             return None
-        with index.database.read() as connection:
-            names = [collection.name for collection in visible_collections(connection)]
-        inventory = Inventory(index.database)
-        counts = {name: inventory.documents(name, limit=1).total for name in names}
-        return [CollectionRow(name, count, origin=origin) for name, count in counts.items() if count]
+        about = [
+            f"{counted(documents, 'document')} in {counted(stats['chunks'], 'passage')}",
+            f"vectors of {stats['model']}" if stats["model"] else "no vectors: searched by words",
+            f"{counted(unread, 'file')} could not be read" if unread else "",
+            f"{counted(passages, 'passage')} without vectors" if passages else "",
+            f"{counted(pages, 'page')} of scans not recognized" if pages else "",
+        ]
+        title = Content.assemble((name, "bold"), (f"  {documents:,}", "$muted"))
+        text = lines(*filter(None, about), f"\nSearch only here:  collection:{name}")
+        return Row(f"collection {name}", title, text, record=Place("collection", name, name=name, documents=documents))
 
-    return [row for rows in workspace.federation.look(look) for row in rows]
+    # ------------------------------------------------------------ below a row
+
+    def _rows_below(self, place: Place) -> list[Row]:
+        if place.kind == "trash":
+            return [_trashed(row.uuid, row.title, row.uri, since) for row, since in self._workspace.library.trashed()]
+        inventory, name = inventory_of(self._workspace, place.origin), place.collection
+        match place.kind:
+            case "document":
+                assert place.item is not None
+                passages = inventory.passages(place.item.id, limit=MOST_BELOW)
+                rows = [_passage(place, passage) for passage in passages]
+                return [*rows, *_more(place.item.chunks - len(rows))]
+            case "unread":
+                return [
+                    _file(place, f"✗ {short(file.path)}", Content.styled(f"✗ {file.reason}", "$error"))
+                    for file in inventory.unread(name)
+                ]
+            case "waiting":
+                return [_file(place, f"◌ {short(file.title)}", _wait(file)) for file in inventory.waiting(name)]
+            case _:
+                return self._documents(place)
+
+    def _documents(self, place: Place) -> list[Row]:
+        """Return what is right below a collection or folder; with words, every document of it that fits."""
+        inventory, name = inventory_of(self._workspace, place.origin), place.collection
+        folder = None if self._words else place.path
+        page = inventory.documents(name, self._words, folder=folder, limit=MOST_BELOW)
+        rows = [_document(item, place.origin) for item in page.items]
+        if self._words:
+            return [*rows, *_more(page.total - len(rows))]
+        folders = inventory.folders(name, place.path or None)
+        states = inventory.folder_states(name, place.path or None) if folders else {}
+        first = self._first_rows(name) if place.kind == "collection" and place.origin is None else []
+        shown = [_folder(place, folder, states.get(folder.name, FolderState())) for folder in folders]
+        return [*first, *shown, *rows, *_more(page.total - len(rows))]
+
+    def _first_rows(self, name: str) -> list[Row]:
+        """Return the rows for what could not be read, and what waits."""
+        inventory = self._workspace.inventory
+        unread, (passages, pages) = inventory.count_unread(name), inventory.count_waiting(name)
+        waits = [
+            f"{counted(passages, 'passage')} without vectors" if passages else "",
+            f"{counted(pages, 'page')} of scans not recognized" if pages else "",
+        ]
+        rows: list[Row] = []
+        if unread:
+            says = f"✗ {counted(unread, 'file')} could not be read"
+            rows.append(Row(f"unread {name}", Content.styled(says, "$error"), record=Place("unread", name)))
+        if any(waits):
+            says = ", ".join(filter(None, waits))
+            meanwhile = "They are found by their words meanwhile; the work goes on while localmcp runs."
+            title = Content.styled(f"◌ {says}", "$accent")
+            rows.append(Row(f"waiting {name}", title, lines(says, "", meanwhile), record=Place("waiting", name)))
+        return rows
 
 
-def rows_below(
-    workspace: Workspace, row: Any, collection: CollectionRow | None, words: str, most: int
-) -> Sequence[Any]:
-    """Return what is below a row of that collection (None in the trash): at most so many, and a row for the rest."""
-    if collection is None:
-        return row.items
-    inventory, name = inventory_of(workspace, collection.origin), collection.name
-    match row:
-        case Item():
-            rows: list[Any] = [*inventory.passages(row.id, limit=most)]
-            total = row.chunks
-        case UnreadFiles() | WaitingFiles():
-            return inventory.unread(name) if isinstance(row, UnreadFiles) else inventory.waiting(name)
-        case _:
-            folder = row.path if isinstance(row, Folder) else ""
-            page = inventory.documents(name, words, folder=None if words else folder, limit=most)
-            folders = [] if words else inventory.folders(name, folder or None)
-            first = _first_rows(row) if isinstance(row, CollectionRow) else []
-            rows, total = [*first, *folders, *page.items], len(first) + len(folders) + page.total
-    return [*rows, More(total - len(rows))] if total > len(rows) else rows
+def _mounted(origin: str, name: str, documents: int) -> Row:
+    about = f"{counted(documents, 'document')} of the mounted file {origin}, which is read-only."
+    title = Content.assemble((f"{origin}/{name}", "bold"), (f"  {documents:,}", "$muted"), ("  read-only", "$warning"))
+    place = Place("collection", name, origin, name, documents=documents)
+    return Row(f"mount {origin}/{name}", title, lines(about, f"\nSearch only here:  collection:mount:{origin}/{name}"),
+               record=place)  # fmt: skip
 
 
-def _first_rows(row: CollectionRow) -> list[Any]:
-    """Return the rows for what could not be read, and what waits."""
-    waits = [
-        f"{counted(row.waiting, 'passage')} without vectors" if row.waiting else "",
-        f"{counted(row.pages, 'page')} of scans not recognized" if row.pages else "",
-    ]
-    rows: list[Any] = [UnreadFiles(row.name, row.unread)] if row.unread else []
-    return rows + ([WaitingFiles(row.name, ", ".join(filter(None, waits)))] if any(waits) else [])
+def _folder(place: Place, folder: Folder, state: FolderState) -> Row:
+    counts = {
+        "✗": (folder.unread, "file", "could not be read", "$error"),
+        "✎": (state.changed, "file", "changed since: r reads them again", "$warning"),
+        "○": (state.missing, "file", "gone: r puts them into the trash", "$foreground"),
+        "◌": (state.waiting, "passage", "without vectors", "$accent"),
+    }
+    marks = [(f"  {mark} {count:,}", tone) for mark, (count, _, _, tone) in counts.items() if count]
+    title = Content.assemble(f"{folder.name}{os.sep}", (f"  {folder.documents:,}", "$muted"), *marks)
+    about = [f"{mark} {counted(count, noun)} {says}" for mark, (count, noun, says, _) in counts.items() if count]
+    text = lines(short(folder.path), "", counted(folder.documents, "document"), *about,
+                 f"\nSearch only here:  path:{short(folder.path)}")  # fmt: skip
+    inside = Place("folder", place.collection, place.origin, folder.name, folder.path, folder.documents)
+    return Row(f"folder {place.origin} {place.collection} {folder.path}", title, text, record=inside)
 
 
-def folder_states(
-    workspace: Workspace, opened: Sequence[tuple[CollectionRow, Folder | None]]
-) -> dict[str, FolderState]:
-    """Return path -> state of the folders right below those rows, which takes a look at each file below them."""
-    states: dict[str, FolderState] = {}
-    for collection, folder in opened:
-        inventory, path = inventory_of(workspace, collection.origin), folder.path if folder else None
-        by_name = inventory.folder_states(collection.name, path)
-        folders = inventory.folders(collection.name, path) if by_name else []
-        states |= {each.path: by_name[each.name] for each in folders if each.name in by_name}
-    return states
+def _document(item: Item, origin: str | None) -> Row:
+    mark, _, tone = STATES[item.state]
+    title = Content.assemble((f"{mark} ", tone), item.title, (f"  {item.chunks:,}", "$muted"))
+    place = Place("document", item.collection, origin, item=item)
+    return Row(f"document {item.id}", title, record=place)
 
 
-def inventory_of(workspace: Workspace, origin: str | None) -> Inventory:
-    """Return the inventory of a mounted file, or yours for None.
+def _passage(place: Place, passage: Any) -> Row:
+    words = passage.heading or passage.beginning
+    title = Content.assemble((f"{passage.position + 1:>3}  ", "$muted"), words)
+    record = Place("passage", place.collection, place.origin, item=place.item, id=passage.id, line=passage.first_line)
+    return Row(f"passage {passage.id}", title, record=record)
 
-    Raises:
-        NotFound: it is no longer mounted.
-    """
-    if origin is None:
-        return workspace.inventory
-    return next(workspace.federation.look(lambda index, _: Inventory(index.database), origin))
+
+def _file(place: Place, title: str, about: Content) -> Row:
+    return Row(f"{place.kind} {title}", Content(title), lines(title, "", about), record=Place("file", place.collection))
+
+
+def _wait(file: Any) -> Content:
+    left = counted(file.pages, "page") if file.pages else counted(file.passages, "passage")
+    return Content(f"{left} to go")
+
+
+def _trashed(identity: str, title: str, path: str | None, since: str) -> Row:
+    about = lines(title, path or "", f"\nRemoved {local_time(since)[:10]}; enter brings it back.")
+    return Row(f"trashed {identity}", Content(title), about, record=Place("trashed", trashed=(identity,), name=title))
+
+
+def _more(left: int) -> list[Row]:
+    title = Content.styled(f"… {left:,} more: words in the line above find them", "$muted")
+    return [Row("more", title, record=Place("more"))] if left > 0 else []
+
+
+# ---------------------------------------------------------------- a document
+
+
+def facts_of(workspace: Workspace, place: Place) -> Content:
+    """Return everything about a document, and why its file is as it is."""
+    item = place.item
+    assert item is not None
+    if place.origin:
+        why = f"of the mounted file {place.origin}, which is read-only"
+    else:
+        why = workspace.library.why(item.path)["explanation"] if item.path else "a text without a file"
+    mark, words, tone = STATES[item.state]
+    parts = [
+        Content.styled(f"{mark} {words}", tone), Content(f"✗ {item.why}" if item.why else ""),
+        Content(short(item.path) if item.path else ""),
+        Content(f"{counted(item.chunks, 'passage')} in collection {item.collection}"),
+        Content.styled(why, "$muted"),
+    ]  # fmt: skip
+    return lines(*(part for part in parts if part.plain))
 
 
 def targets_of_collection(workspace: Workspace, name: str) -> list[str]:
@@ -214,89 +262,3 @@ def targets_of_collection(workspace: Workspace, name: str) -> list[str]:
     page = workspace.inventory.documents(name, limit=EVERYTHING)
     outside = [item.id for item in page.items if not any(below(item.path or "", root) for root in roots)]
     return [*roots, *outside]
-
-
-# ---------------------------------------------------------------- what is said of a row
-
-
-def about_row(row: Any, state: FolderState) -> tuple[str, Content] | None:
-    """Return a title and what to say of a row; None for what must be looked up. `state`: of a folder."""
-    match row:
-        case CollectionRow():
-            return row.name, _lines(*_about_collection(row))
-        case Folder():
-            return row.name, _lines(*_about_folder(row, state))
-        case WaitingFiles():
-            meanwhile = "They are found by their words meanwhile; the work goes on while localmcp runs."
-            return "What waits", _lines(row.words, "", meanwhile)
-        case WaitingFile():
-            return "What waits", _lines(short(row.title), "", f"{waits_for(row)} to go")
-        case Trashed():
-            removed = f"Removed {local_time(row.since)[:10]}; u brings it back."
-            return "In the trash", _lines(row.title, row.path or "", "", removed)
-        case Unread():
-            return "Could not be read", Content.assemble((short(row.path), "bold"), f"\n\n✗ {row.reason}")
-        case _:
-            return None
-
-
-def _lines(*lines: str) -> Content:
-    return Content("\n".join(lines))
-
-
-def _about_collection(row: CollectionRow) -> list[str]:
-    documents = counted(row.documents, "document")
-    if row.origin:
-        search = f"Search only here:  collection:mount:{row.origin}/{row.name}"
-        return [f"{documents} of the mounted file {row.origin}, which is read-only.", "", search]
-    facts = [
-        f"{documents} in {counted(row.passages, 'passage')}",
-        f"vectors of {row.model}" if row.model else "no vectors: searched by words",
-        f"{counted(row.unread, 'file')} could not be read" if row.unread else "",
-    ]
-    return [*filter(None, facts), "", f"Search only here:  collection:{row.name}"]
-
-
-def _about_folder(folder: Folder, state: FolderState) -> list[str]:
-    facts = [
-        counted(folder.documents, "document"),
-        f"✗ {counted(folder.unread, 'file')} could not be read" if folder.unread else "",
-        f"✎ {counted(state.changed, 'file')} changed since: r reads them again" if state.changed else "",
-        f"○ {counted(state.missing, 'file')} gone: r puts them into the trash" if state.missing else "",
-        f"◌ {counted(state.waiting, 'passage')} without vectors" if state.waiting else "",
-    ]
-    return [short(folder.path), "", *filter(None, facts), "", f"Search only here:  path:{short(folder.path)}"]
-
-
-def about_document(workspace: Workspace, item: Item, origin: str | None) -> Content:
-    """Return everything about a document, why its file is as it is, and how its text begins."""
-    if origin:
-        why = f"of the mounted file {origin}, which is read-only"
-    else:
-        why = workspace.library.why(item.path)["explanation"] if item.path else "a text without a file"
-    mark, words, style = STATE_MARKS[item.state]
-    lines = [
-        Content.assemble((f"{mark} {words}", f"${style}")),
-        Content(f"✗ {item.why}" if item.why else ""),
-        Content(short(item.path) if item.path else ""),
-        Content(f"{counted(item.chunks, 'passage')} in collection {item.collection}"),
-        Content.styled(why, "$muted"),
-        Content.styled(f"id {item.id}", "$muted"),
-    ]
-    facts = Content("\n").join(line for line in lines if line.plain)
-    first = next(iter(inventory_of(workspace, origin).passages(item.id, limit=1)), None)
-    if first is None:
-        return facts
-    return Content("\n\n").join([facts, passage_text(workspace, first, origin, PREVIEW_PASSAGES)])
-
-
-def passage_text(workspace: Workspace, passage: PassageLine, origin: str | None, following: int = 0) -> Content:
-    """Return the text of a passage, and of those behind it."""
-    around = workspace.knowledge.get_context(shown_name(passage.id, origin), following)
-    texts = [chunk["content"].strip("\n") for chunk in around["chunks"] if chunk["relativePosition"] >= 0]
-    return Content("\n\n".join(texts))
-
-
-def waits_for(row: WaitingFile) -> str:
-    """`3 passages`, `2 pages`."""
-    return counted(row.pages, "page") if row.pages else counted(row.passages, "passage")

@@ -1,188 +1,42 @@
-"""The base of every pane: its keys, its questions that run in threads, its filter line."""
+"""The base of the panes: one line to type into, one list of rows, and one reader, which shows the highlighted row."""
 
 from __future__ import annotations
 
-import logging
-import time
-from collections.abc import Callable
-from dataclasses import fields, is_dataclass, replace
-from functools import cached_property, partial
-from inspect import isawaitable
-from itertools import accumulate
-from typing import Any, ClassVar, TypeVar, cast
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
-from textual import events
-from textual.binding import BindingType
-from textual.containers import Vertical
-from textual.content import Content, Span
-from textual.message import Message
-from textual.message_pump import MessagePump
-from textual.timer import Timer
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical
+from textual.content import Content
+from textual.getters import query_one
+from textual.visual import Visual
 from textual.widget import Widget
-from textual.widgets import ContentSwitcher, Input, OptionList
+from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
-from localmcp.errors import Interrupted, LocalMCPError
-from localmcp.storage.interruption import Interruption
-from localmcp.tui.keymap import bindings
-from localmcp.tui.messages import Answered, Failed, QuestionChanged, Waiting
-from localmcp.tui.session import Session, session_of
-from localmcp.visible_text import visible
+from localmcp.tui.widgets import Asking, Choices, Reader, TextLine, list_option
 
-T = TypeVar("T")
-log = logging.getLogger(__name__)
-
-DEBOUNCE_SECONDS = 0.07
-"""After the last key, before an answer takes the place of what is shown."""
-HEAD_START_SECONDS = 0.05
-"""How long before that the question is asked: after the key itself was painted."""
-PATIENCE_SECONDS = 0.25
-"""Before the screen says what is waited for."""
-WAITED_FOR = {
-    "search": "the search", "more": "more passages", "passage": "the passage", "contents": "the library",
-    "calls": "the log of calls", "examine": "the doctor", "run": "the tool", "command": "the command",
-    "show": "the command", "preview": "a preview", "totals": "the file", "holdings": "the file", "adopt": "the file",
-    "look up": "the list", "save": "the change", "change": "the change", "passages": "the document",
-    "find": "the whole document", "restore": "the trash", "empty": "the trash",
-}  # fmt: skip
-"""Group of questions -> what its answer comes from."""
-
-
-class ErrorGuard(MessagePump):
-    """Shows the error that a message handler raised, and keeps the widget alive; Textual would end it."""
-
-    async def _dispatch_message(self, message: Message) -> None:
-        try:
-            await super()._dispatch_message(message)
-        except Exception as error:
-            self.app._handle_exception(error)  # pyright: ignore[reportPrivateUsage]
-
-
-class Asking(ErrorGuard, Widget):
-    """A widget that asks in threads; a new question of a group stops the one before."""
-
-    _typing: Timer | None = None
-    _shown_from = 0.0
-    """Moment before which no answer of `_typed_group` is shown."""
-    _typed_group = ""
-
-    @property
-    def session(self) -> Session:
-        """The session of the app."""
-        return session_of(self)
-
-    @cached_property
-    def questions(self) -> dict[str, Interruption]:
-        """The questions without an answer yet, by group."""
-        return {}
-
-    def ask(
-        self, group: str, work: Callable[[], T], then: Callable[[T], object], waited_for: str = "",
-        failed: Callable[[LocalMCPError], object] | None = None,
-    ) -> None:  # fmt: skip
-        """Run `work` in a thread, then `then` with its answer here.
-
-        `waited_for`: shown as what the TUI waits for. `failed`: gets an error of localmcp; others go to the error line.
-        """
-        self.forget(group)
-        question = self.questions[group] = Interruption()
-        self.set_timer(PATIENCE_SECONDS, partial(self._say_it_waits, question, group, waited_for))
-        self.run_worker(
-            partial(self._work, group, question, work, then, failed),
-            thread=True, exclusive=True, group=f"{self.id or type(self).__name__}:{group}", exit_on_error=False,
-        )  # fmt: skip
-
-    def _say_it_waits(self, question: Interruption, group: str, waited_for: str) -> None:
-        """Name what is waited for, if the answer is not there yet."""
-        if self.questions.get(group) is question:
-            self.app.post_message(Waiting(question, waited_for or WAITED_FOR.get(group, "the answer")))
-
-    def forget(self, group: str) -> None:
-        """Stop the question of a group, and drop its answer."""
-        if question := self.questions.pop(group, None):
-            question.stop()
-
-    def ask_after_typing(self, group: str, ask: Callable[[], object]) -> None:
-        """Ask while the person may still be typing, but show the answer only after a pause.
-
-        The next key stops the question.
-        """
-        if self._typing:
-            self._typing.stop()
-        self.post_message(QuestionChanged())
-        self.forget(group)
-        self._typed_group, self._shown_from = group, time.monotonic() + DEBOUNCE_SECONDS
-        self._typing = self.set_timer(DEBOUNCE_SECONDS - HEAD_START_SECONDS, ask)
-
-    def _work(
-        self, group: str, question: Interruption, work: Callable[[], Any], then: Callable[[Any], object],
-        failed: Callable[[LocalMCPError], object] | None,
-    ) -> None:  # fmt: skip
-        try:
-            with question:
-                answer = visible_value(work())
-            if group == self._typed_group:
-                time.sleep(max(self._shown_from - time.monotonic(), 0))
-        except Exception as error:
-            log.debug("a question of %s failed", group, exc_info=True)
-            then, answer = self._show_failure, error
-            if failed is not None and isinstance(error, LocalMCPError):
-                error.message, error.hint = visible_value(error.message), visible_value(error.hint)
-                then = failed
-        if not question.stopped and self.is_attached:
-            self.post_message(Answered(question, group, then, answer))
-
-    def _show_failure(self, error: Exception) -> None:
-        if not isinstance(error, Interrupted):
-            self.app.post_message(Failed(error))
-
-    async def on_answered(self, message: Answered) -> None:
-        """Hand an answer over, unless a later question has taken its place."""
-        if self.questions.get(message.group) is message.question:
-            del self.questions[message.group]
-            shown = message.then(message.answer)
-            if isawaitable(shown):
-                await shown
-
-    def copy(self, text: str, message: str) -> None:
-        """Put a text onto the clipboard, and say so."""
-        self.app.copy_to_clipboard(text)
-        self.app.notify(message)
-
-    def on_unmount(self) -> None:
-        """Stop every question of a widget that is gone."""
-        for group in list(self.questions):
-            self.forget(group)
+MOST_ROWS = 300
+"""Rows of the list that are built."""
+NARROW = 100
+"""Columns of a screen below which there is no space for a reader beside the list."""
 
 
 class Pane(Vertical, Asking):
     """The base of the panes."""
 
     TITLE: ClassVar[str] = ""
-    KEY_GROUP: ClassVar[str] = ""
-    """Its place in the table of keys."""
-    ABOUT: ClassVar[str] = ""
-    """Two or three sentences for the help screen."""
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        """Give a pane the keys of its group."""
-        if "KEY_GROUP" in cls.__dict__:
-            cls.BINDINGS = bindings(cls.KEY_GROUP)
-        super().__init_subclass__(**options)
-
     stale = True
     """Whether it must be reloaded when it comes to the front."""
-    words = ""
-    """The text of the filter line; only rows that hold it are shown."""
 
     @property
     def is_narrow(self) -> bool:
-        """Whether the screen has no space for a view beside the list."""
-        return self.app.size.width < 100
-
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Offer the keys that lead from a text field to the list only in that field."""
-        return isinstance(self.screen.focused, Input) if action in ("results", "list") else True
+        """Whether the screen has no space for a reader beside the list."""
+        return self.app.size.width < NARROW
 
     def come_to_front(self) -> None:
         """Reload the pane if it is stale, and take the focus."""
@@ -195,32 +49,23 @@ class Pane(Vertical, Asking):
         """Reload, since the file changed; called for the pane in front, while the others become stale."""
         self.reload()
 
+    @abstractmethod
     def reload(self) -> None:
         """Show what is in the file now."""
 
+    @abstractmethod
     def focus_first(self) -> None:
-        """Put the focus where the person most likely begins: of several views, on the one in front."""
-        for views in self.query(ContentSwitcher):
-            self.query_one(f"#{views.current}").focus()
+        """Put the focus where the person most likely begins."""
 
+    @abstractmethod
     def focus_filter(self) -> None:
-        """Put the cursor into the line that filters what the pane shows."""
-        for line in self.query(FilterLine):
-            line.open()
+        """Put the cursor into the line that chooses what the pane shows."""
 
-    def key_escape(self) -> None:
-        """Clear the filter."""
-        for line in self.query(FilterLine):
-            line.action_leave()
+    def read_over(self, title: str, text: Content, copy: str | None = None) -> None:
+        """Show a text over the whole screen, since a narrow one has no space beside the list."""
+        from localmcp.tui.dialogs import TextScreen
 
-    def apply_filter(self, words: str) -> None:
-        """Show only what holds these words; empty = everything."""
-        self.words = words
-        self.reload()
-
-    def say_nothing_is_here(self, empty: bool) -> None:
-        """On a narrow screen, show words about the empty list in its place."""
-        self.set_class(empty, "-nothing")
+        self.app.push_screen(TextScreen(title, text, copy=copy))
 
     def keep_focus(self) -> None:
         """Move the focus if what had it is hidden now."""
@@ -232,114 +77,159 @@ class Pane(Vertical, Asking):
             self.focus_first()
 
 
-class TextLine(Input):
-    """A line to type into; its cursor does not blink, which would draw it twice a second."""
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row of a list or a tree, and what is shown beside it."""
 
-    def __init__(self, *values: Any, **options: Any) -> None:
-        super().__init__(*values, **options)
-        self.cursor_blink = False
-
-    def on_paste(self, event: events.Paste) -> None:
-        """Take every line of a pasted text, with spaces between them: Textual would keep the first alone."""
-        event.prevent_default().stop()
-        text = " ".join(line for line in event.text.splitlines() if line.strip())
-        if self.selection.is_empty:
-            self.insert_text_at_cursor(text)
-        else:
-            self.replace(text, *self.selection)
+    key: str
+    """Tells it from all others, also after a reload."""
+    title: Content | Visual
+    about: Content = field(default_factory=lambda: Content(""))
+    group: str = ""
+    """The heading above it and its neighbors of that group."""
+    record: Any = field(default=None, compare=False)
+    """What it represents."""
 
 
-class FilterLine(TextLine):
-    """A line below a pane that filters its rows; hidden while it is empty and not in use."""
+class ListPane(Pane):
+    """A line to type into, the rows that fit, and the reader."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [("escape", "leave"), ("down", "submit")]
+    PLACEHOLDER: ClassVar[str] = ""
+    LIST_TITLE: ClassVar[str] = ""
+    FOLLOWS_TOP: ClassVar[bool] = False
+    """Whether the first row stays highlighted when another becomes the first."""
+    NEED_ROW: ClassVar[tuple[str, ...]] = ("copy",)
+    """Actions on the highlighted row."""
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("down,escape", "list", "List")]
 
-    def __init__(self, placeholder: str, **options: Any) -> None:
-        super().__init__(placeholder=placeholder, classes="framed hidden", **options)
+    rows: Sequence[Row] = ()
+    _rows_are_for: str | None = None
+    """The text that they answer; None at first."""
+    line = query_one("#line", Input)
+    list = query_one("#list", Choices)
+    reader = query_one("#reader", Reader)
 
-    def open(self) -> None:
-        """Show it empty, and put the cursor into it."""
-        self.value = ""
-        self.remove_class("hidden")
-        self.focus()
+    def compose(self) -> ComposeResult:
+        with Horizontal(classes="row"):
+            yield TextLine(placeholder=self.PLACEHOLDER, classes="framed", id="line")
+            yield Static(classes="aside hidden", id="aside")
+        yield from self.compose_below()
+
+    def compose_below(self) -> Iterable[Widget]:
+        """Return what is below the line."""
+        with Horizontal(classes="split"):
+            yield Choices(classes="framed left", id="list")
+            yield Reader(classes="framed right", id="reader")
 
     @property
-    def pane(self) -> Pane:
-        return self.query_ancestor(Pane)
+    def text(self) -> str:
+        """The typed text."""
+        return self.line.value.strip()
 
-    def on_input_changed(self, message: Input.Changed) -> None:
-        """Filter while one types."""
-        message.stop()
-        self.pane.apply_filter(self.value.strip())
+    @property
+    def chosen(self) -> Row | None:
+        """The row that is highlighted."""
+        option = self.list.highlighted_option
+        return self.rows[int(option.id)] if option is not None and option.id else None
 
-    def on_input_submitted(self, message: Input.Submitted) -> None:
-        """Go to the rows that are left."""
-        message.stop()
-        self.set_class(not self.value.strip(), "hidden")
-        self.pane.focus_first()
+    def say_aside(self, text: str) -> None:
+        """Show a word beside the line; empty hides it."""
+        aside = self.query_one("#aside", Static)
+        aside.update(text)
+        aside.set_class(not text, "hidden")
 
-    def action_leave(self) -> None:
-        """Show everything again."""
-        if not self.has_class("hidden"):
-            self.value = ""
-            self.add_class("hidden")
-            self.pane.focus_first()
+    def focus_filter(self) -> None:
+        self.line.focus()
 
+    def focus_first(self) -> None:
+        """Focus the list, so that letters are keys; where it is hidden, the words in its place."""
+        (self.list if self.list.display else self.reader).focus()
 
-def visible_value(value: Any) -> Any:
-    """Copy an answer with every text in it made safe to draw; lines stay lines. Other objects stay as they are."""
-    if isinstance(value, str):
-        return visible(value, newlines=True)
-    if value is None or isinstance(value, int | float):
-        return value
-    if isinstance(value, dict):
-        return {key: visible_value(item) for key, item in cast("dict[Any, Any]", value).items()}
-    if isinstance(value, list | tuple):
-        items = [visible_value(item) for item in cast("list[Any]", value)]
-        return items if isinstance(value, list) else tuple(items)
-    if isinstance(value, Content):
-        return visible_content(value)
-    if is_dataclass(value) and not isinstance(value, type):
-        fields_of = {part.name: getattr(value, part.name) for part in fields(value) if part.init}
-        changed = {name: visible_value(item) for name, item in fields_of.items()}
-        return replace(value, **changed) if any(changed[name] is not fields_of[name] for name in changed) else value
-    return value
+    action_list = focus_first
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Offer what is done to a row only where there is one, and the way to the list only beside it."""
+        if action == "list":
+            return self.screen.focused in (self.line, self.reader)
+        return bool(self.rows) if action in self.NEED_ROW else True
 
-def visible_content(content: Content) -> Content:
-    """Make a styled text safe to draw; every style stays on its words."""
-    if visible(content.plain, newlines=True) == content.plain:
-        return content
-    signs = [visible(sign, newlines=True) for sign in content.plain]
-    place = [0, *accumulate(map(len, signs))]
-    spans = [Span(place[span.start], place[min(span.end, len(signs))], span.style) for span in content.spans]
-    return Content("".join(signs), spans)
+    # ------------------------------------------------------------ rows
 
+    def reload(self) -> None:
+        if self.session.is_open:
+            text = self.text
+            self.ask("rows", lambda: self.find(text), self.show_rows)
 
-def list_option(row: Content | str, identity: str) -> Option:
-    """Return a row of a list; a plain text is a heading, which cannot be chosen."""
-    if isinstance(row, str):
-        return Option(Content.styled(row, "bold $muted"), disabled=True)
-    return Option(row, id=identity)
+    @abstractmethod
+    def find(self, text: str) -> Sequence[Row]:
+        """Return what fits the text; for a thread that may wait."""
 
+    @on(Input.Changed, "#line")
+    def typed(self) -> None:
+        self.ask_after_typing("rows", self.reload)
 
-class Choices(OptionList):
-    """A list in which letters move as well as arrows."""
+    @on(Input.Submitted, "#line")
+    def submitted(self) -> None:
+        self.action_list()
 
-    BINDINGS = bindings("list")
+    def show_rows(self, rows: Sequence[Row]) -> None:
+        """Put rows into the list; the one that was highlighted stays so if it is still there.
 
-    async def _on_click(self, event: events.Click) -> None:
-        """Highlight at the first click where a view beside the list shows the row; open at the second."""
-        option: int | None = event.style.meta.get("option")
-        if self.has_class("left") and option is not None and option != self.highlighted:
-            event.prevent_default()
-            if not self.options[option].disabled:
-                self.highlighted = option
+        If it was removed, the one in its place is highlighted; after other words the first.
+        """
+        if (list(rows[:MOST_ROWS]), self.text) == (list(self.rows), self._rows_are_for):
+            return
+        same_text = self.text == self._rows_are_for
+        place = self.list.highlighted
+        is_kept = self.chosen is not None and (same_text or not self.text)
+        before = self.chosen.key if self.chosen and is_kept and not (self.FOLLOWS_TOP and place == 0) else None
+        had = bool(self.rows)
+        self.rows, self._rows_are_for = rows[:MOST_ROWS], self.text
+        options: list[Option] = []
+        group = ""
+        for number, row in enumerate(self.rows):
+            if row.group != group:
+                group = row.group
+                options.append(list_option(group, ""))
+            options.append(list_option(row.title, str(number)))
+        with self.prevent(OptionList.OptionHighlighted):
+            self.list.set_options(options)
+            places = [n for n, option in enumerate(options) if not option.disabled]
+            same = [n for n in places if self.rows[int(options[n].id or 0)].key == before]
+            behind = [n for n in places if n >= (place or 0)] or places[-1:] if before and same_text else []
+            self.list.highlighted = (same or behind or places or [None])[0]
+        self.list.border_title = self.LIST_TITLE
+        cut = f" of {len(rows):,}" if len(rows) > len(places) else ""
+        self.list.border_subtitle = f"{len(places):,}{cut}" if places else ""
+        self.set_class(not places, "-nothing")
+        if had != bool(places):
+            self.refresh_bindings()
+        self.highlighted()
+        self.keep_focus()
 
-    def keep_highlight(self, identity: str | None, fallback: int = 0) -> None:
-        """Highlight the option of that id again after the options were replaced."""
-        ids = [option.id for option in self.options]
-        if identity is not None and identity in ids:
-            self.highlighted = ids.index(identity)
-        elif self.option_count:
-            self.highlighted = min(fallback, self.option_count - 1)
+    @on(OptionList.OptionHighlighted, "#list")
+    def highlighted(self) -> None:
+        """Show the highlighted row beside the list; without any, what belongs there."""
+        if self.chosen is not None:
+            self.show_row(self.chosen)
+        else:
+            self.reader.show("", Content.from_markup(self.nothing()))
+
+    def show_row(self, row: Row) -> None:
+        """Show a row beside the list."""
+        self.reader.show(self.LIST_TITLE, row.about)
+
+    def nothing(self) -> str:
+        """Return what to say of an empty list, as the program's own markup: what belongs here, and how to add it."""
+        return ""
+
+    @on(OptionList.OptionSelected, "#list")
+    def selected(self) -> None:
+        self.action_open()
+
+    def action_open(self) -> None:
+        """Enter: read the row, on a narrow screen over the whole screen."""
+        if not self.is_narrow:
+            self.reader.focus()
+        elif self.chosen is not None:
+            self.read_over(str(self.reader.border_title), self.reader.text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -19,17 +20,16 @@ from localmcp.humanize import counted
 from localmcp.library.query_line import parse_query_line
 from localmcp.schemas import Json
 from localmcp.tui import theme
-from localmcp.tui.layout import first_line
-from localmcp.tui.messages import Failed, FileChanged, ModelChanged, Opened
-from localmcp.tui.pane import Asking, Choices, TextLine
+from localmcp.tui.frame import first_line
 from localmcp.tui.passages import HitLines, matcher_of
-from localmcp.tui.search_line import search_arguments
-from localmcp.tui.session import Draft, Session
+from localmcp.tui.search import Asked, hits_of, remarks_of, run_search
+from localmcp.tui.session import Failed, FileChanged, ModelChanged, Opened, Session
+from localmcp.tui.widgets import Asking, Choices, TextLine
 
 if TYPE_CHECKING:
+    from localmcp.tools import CallRecord
     from localmcp.workspace import Workspace
 
-HITS = 20
 ROWS = 12
 """Lines of the list: four passages."""
 
@@ -49,7 +49,8 @@ class Picker(Vertical, Asking):
     def __init__(self, query: str, mode: str) -> None:
         super().__init__()
         self._query, self._mode = query, mode
-        self.draft: Draft | None = None
+        self._draft: CallRecord | None = None
+        self._hits: list[Json] = []
 
     def compose(self) -> ComposeResult:
         yield TextLine(self._query, placeholder="Search your documents", compact=True, select_on_focus=False)
@@ -71,36 +72,26 @@ class Picker(Vertical, Asking):
 
     def search(self) -> None:
         """Search for what is in the line."""
-        line = self.line.value
+        asked = Asked(self.line.value, self._mode)
         if not self.session.is_open:
             return
         if not self.session.exists:
             self.say("There are no documents yet: localmcp add FOLDER")
-            return
-        if not parse_query_line(line).words:
-            self.choices.clear_options()
-            self.say("enter picks · esc gives up")
-            return
-        self.ask("search", lambda: self._find(line), self.show)
-
-    def _find(self, line: str) -> Draft:
-        arguments = search_arguments(self.session, line, self._mode)
-        return self.session.draft("search", **arguments, limit=HITS, explain=True)
-
-    def show(self, draft: Draft) -> None:
-        """Show the passages, best first."""
-        self.draft = draft
-        result = draft.answer.value
-        hits = result["results"]
-        if hits:
-            options = enumerate(HitLines(number, hit, matcher_of(result, hit)) for number, hit in enumerate(hits))
-            self.choices.set_options(Option(lines, id=str(number)) for number, lines in options)
-            self.choices.highlighted = 0
+        elif parse_query_line(asked.line).words:
+            self.ask("search", partial(run_search, self.session, asked), partial(self.show, asked))
         else:
             self.choices.clear_options()
-        words = ((repair["replacement"], repair["word"]) for repair in result.get("repairs", ()))
-        repairs = "".join(f" · {replacement} instead of {word}" for replacement, word in words)
-        self.say((f"{counted(len(hits), 'passage')}{repairs}" if hits else "Nothing fits.") + " · enter picks")
+            self.say("enter picks · esc gives up")
+
+    def show(self, asked: Asked, draft: CallRecord) -> None:
+        """Show the passages, best first."""
+        self._draft, self._hits = draft, hits_of(draft, asked)
+        result: Json = draft.answer.value if draft.answer is not None else {}
+        rows = [HitLines(number, hit, matcher_of(result, hit)) for number, hit in enumerate(self._hits)]
+        self.choices.set_options(Option(row) for row in rows)
+        self.choices.highlighted = 0 if rows else None
+        says = [counted(len(rows), "passage") if rows else "Nothing fits.", remarks_of(draft), "enter picks"]
+        self.say(" · ".join(filter(None, says)))
 
     def action_move(self, step: int) -> None:
         """Move in the list while the cursor stays in the line."""
@@ -111,10 +102,9 @@ class Picker(Vertical, Asking):
     @on(OptionList.OptionSelected)
     def action_pick(self) -> None:
         """Leave with the highlighted passage, and log the search as a call."""
-        number = self.choices.highlighted
-        if number is not None and self.draft is not None:
-            self.session.keep(self.draft)
-            self.app.exit(self.draft.answer.value["results"][number])
+        if self.choices.highlighted is not None and self._draft is not None:
+            self.session.keep(self._draft)
+            self.app.exit(self._hits[self.choices.highlighted])
 
 
 class PickerApp(theme.ThemedApp[Json]):
@@ -154,17 +144,13 @@ class PickerApp(theme.ThemedApp[Json]):
         self.session.close()
 
     @on(Opened)
-    def opened(self, message: Opened) -> None:
-        if message.error is not None:
-            self.picker.say(f"✗ {first_line(message.error)}")
-        else:
-            self.picker.search()
-
     @on(ModelChanged)
     @on(FileChanged)
     def look_again(self) -> None:
         self.picker.search()
 
+    @on(Opened)
     @on(Failed)
-    def failed(self, message: Failed) -> None:
-        self.picker.say(f"✗ {first_line(message.error)}")
+    def failed(self, message: Opened | Failed) -> None:
+        if message.error is not None:
+            self.picker.say(f"✗ {first_line(message.error)}")

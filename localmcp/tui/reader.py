@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
-from rich.console import Console, ConsoleOptions, RenderResult
-from rich.markdown import CodeBlock, Heading, Markdown
-from rich.style import Style
-from rich.text import Text
-from rich.theme import Theme
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import BindingType
+from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.geometry import Size
@@ -26,133 +21,24 @@ from textual.strip import Strip
 from textual.widgets import Footer, Input, OptionList
 from textual.widgets.option_list import Option
 
-from localmcp.index.federation import shown_name, split_name
+from localmcp.index.federation import shown_name
 from localmcp.library.inventory import Item
 from localmcp.readers.excerpt import Matcher
 from localmcp.readers.outline import BEGINNING
 from localmcp.schemas import Json
 from localmcp.tui.editor import open_in_editor
-from localmcp.tui.keymap import bindings
-from localmcp.tui.library_rows import inventory_of
-from localmcp.tui.pane import Asking, Choices, TextLine
-from localmcp.tui.passages import citation_text, place_of
-from localmcp.tui.theme import color
-
-MARKDOWN = {
-    *"markdown html docx odt rtf epub pptx odp xlsx ods notebook calendar contacts feed org asciidoc tex".split(),
-    *("man page", "conversation"),
-}
-"""Formats whose text is Markdown once it was read; that of others is shown as it is."""
-_FENCE = re.compile(r"^\s{0,3}(```+|~~~+)", re.MULTILINE)
-TARGET_MARK = "▌"
-
-
-class _LeftHeading(Heading):
-    """A heading at the left: centered ones are hard to scan in a narrow column."""
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        self.text.justify = "left"
-        yield self.text
-
-
-class _PlainCode(CodeBlock):
-    """Code in one color: what a highlighter chooses may not be readable on every background."""
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield Text(str(self.text).rstrip(), style="markdown.code", no_wrap=False)
-
-
-class _Document(Markdown):
-    elements = {
-        **Markdown.elements, "heading_open": _LeftHeading, "fence": _PlainCode, "code_block": _PlainCode,
-    }  # fmt: skip
-
-
-@dataclass(slots=True)
-class Line:
-    """A line on the screen."""
-
-    text: Text
-    passage: int
-    """The position of its passage in the document."""
-    has_match: bool = False
-
-
-class PassageRenderer:
-    """Turns passages into lines of a width, each once."""
-
-    def __init__(self, theme_variables: Mapping[str, str], text_format: str) -> None:
-        accent, muted = (Style.parse(color(theme_variables, name) or "default") for name in ("accent", "muted"))
-        bold = Style(bold=True)
-        styles = {f"markdown.h{level}": bold + (accent if level < 3 else Style()) for level in range(1, 7)}
-        styles |= {"markdown.code": accent, "markdown.link": muted, "markdown.link_url": muted, "markdown.hr": muted}
-        styles |= {"markdown.table.header": accent, "markdown.table.border": muted, "markdown.h1.border": muted}
-        styles |= {"markdown.block_quote": muted, "markdown.item.bullet": accent, "markdown.item.number": accent}
-        self._rendered: dict[tuple[object, ...], list[Line]] = {}
-        self._console = Console(width=100, force_terminal=True, theme=Theme(styles), _environ={})
-        self._match = accent + Style(bold=True, underline=True)
-        self._accent = accent
-        self._is_markdown = text_format in MARKDOWN
-
-    def lines(
-        self, passages: Sequence[Mapping[str, Any]], width: int, spans: Callable[[str], list[tuple[int, int]]],
-        target: str, term: str = "",
-    ) -> list[Line]:  # fmt: skip
-        """Return every line of these passages, a blank one behind each; `spans` finds what is marked in a line: the
-        words of a query, or `term`."""
-        lines: list[Line] = []
-        fence = ""
-        for passage in passages:
-            mark = TARGET_MARK if passage["id"] == target else " "
-            key = (passage["id"], width, mark, term, fence)
-            if key not in self._rendered:
-                self._rendered[key] = self._passage(passage, width, mark, fence, spans)
-            lines += self._rendered[key]
-            fence = _open_fence(str(passage["content"]), fence) if self._is_markdown else ""
-        return lines
-
-    def _passage(
-        self, passage: Mapping[str, Any], width: int, mark: str, fence: str,
-        spans: Callable[[str], list[tuple[int, int]]],
-    ) -> list[Line]:  # fmt: skip
-        content, position = str(passage["content"]).strip("\n"), int(passage["chunkIndex"])
-        if self._is_markdown:
-            # A code block that began in an earlier passage goes on in this one.
-            texts = self._markdown(f"{fence}\n{content}" if fence else content, width - 2)
-        else:
-            texts = list(Text(content, overflow="fold").wrap(self._console, width - 2))
-        return [*(self._line(text, position, mark, spans) for text in texts), Line(Text(""), position)]
-
-    def _markdown(self, content: str, width: int) -> list[Text]:
-        options = self._console.options.update(width=max(width, 20))
-        rendered = self._console.render_lines(_Document(content, hyperlinks=False), options, pad=False)
-        return [Text.assemble(*((part.text, part.style or "") for part in line)) for line in rendered]
-
-    def _line(self, text: Text, passage: int, mark: str, spans: Callable[[str], list[tuple[int, int]]]) -> Line:
-        matches = spans(text.plain)
-        for start, stop in matches:
-            text.stylize(self._match, start, stop)
-        return Line(Text.assemble((mark, self._accent), text), passage, bool(matches))
-
-    def strip(self, line: Line, indent: int) -> Strip:
-        """Return a line as it is drawn, that many columns from the left."""
-        return Strip(Text.assemble(" " * indent, line.text).render(self._console, end=""))
-
-
-def _open_fence(content: str, fence: str) -> str:
-    """Return the mark of the code block that is open at the end of a passage; empty if none is."""
-    for mark in _FENCE.findall(content):
-        fence = "" if fence else mark
-    return fence
-
+from localmcp.tui.markdown import Line, PassageRenderer
+from localmcp.tui.passages import citation_text, inventory_of, look_around, place_of
+from localmcp.tui.theme import variables_of
+from localmcp.tui.widgets import Asking, Choices, Quiet, TextLine
 
 DRAWN = 20
-"""Passages that are drawn around the one that is meant, and beyond the last one: drawing Markdown takes 4 ms each."""
+"""Passages that are drawn around the one that is meant, and beyond the last one."""
 COLUMN = 100
 """Columns of text at most: longer lines are hard to follow."""
 LEAD = 3
 """Lines above the one that is shown."""
-NEED_TEXT = {"find", "match", "hit", "edge", "cite", "copy", "path", "open"}
+NEED_TEXT = {"find", "match", "edge", "cite", "copy", "edit"}
 """Keys that wait for the document, which may have been removed meanwhile."""
 
 
@@ -167,7 +53,7 @@ class ReadingView(ScrollView, can_focus=True):
     """Lines of text."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        ("j", "scroll_down"), ("k", "scroll_up"), ("space", "page_down"),
+        Quiet("j", "scroll_down", "Down"), Quiet("k", "scroll_up", "Up"), Quiet("space", "page_down", "Page down"),
     ]  # fmt: skip
 
     def __init__(self, **options: Any) -> None:
@@ -201,21 +87,20 @@ class ReadingView(ScrollView, can_focus=True):
 class ReaderScreen(Screen[None], Asking):  # pyright: ignore[reportIncompatibleMethodOverride]
     """A document, from one of its passages on."""
 
-    TITLE, KEY_GROUP = "Reader", "reader"
-    ABOUT = "A whole document. The passage that was found has a bar at its left."
-    BINDINGS: ClassVar[list[BindingType]] = bindings(KEY_GROUP)
+    HELP = "A whole document. The passage that was found has a bar at its left."
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q", "close", "Back"), Binding("slash", "find", "Find"), Binding("n", "match(1)", "Next"),
+        Quiet("N,p", "match(-1)", "Previous match"), Quiet("g,home", "edge(0)", "Beginning", priority=True),
+        Quiet("G,end", "edge(-1)", "End", priority=True), Binding("t", "outline", "Outline"),
+        Binding("y", "cite", "Cite"), Quiet("Y", "copy", "Copy passage"),
+        Binding("o", "edit", "Edit"),
+    ]  # fmt: skip
     view = query_one(ReadingView)
     outline = query_one("#outline", Choices)
 
-    def __init__(
-        self, chunk_id: str, matcher: Matcher | None = None, freshness: str = "fresh", *, hits: Sequence[str] = (),
-    ) -> None:  # fmt: skip
-        """`hits`: ids of the document's passages that a search answered with, in their order."""
+    def __init__(self, chunk_id: str, matcher: Matcher | None = None, freshness: str = "fresh") -> None:
         super().__init__()
-        self.target = chunk_id
-        self.matcher = matcher
-        self.freshness = freshness
-        self.hits = list(hits)
+        self.target, self.matcher, self.freshness = chunk_id, matcher, freshness
         self.about: Json = {}
         self.passages: list[Json] = []
         self.headings: list[tuple[str, int]] = []
@@ -242,26 +127,21 @@ class ReaderScreen(Screen[None], Asking):  # pyright: ignore[reportIncompatibleM
 
     def _read(self) -> tuple[Json, list[Json], list[tuple[str, int]]]:
         """Return the document, its passages and its headings."""
-        about = self._around(self.target)
-        source_id, inventory = about["sourceId"], inventory_of(self.session.workspace, about.get("origin"))
-        about["format"] = self.session.look(lambda _: inventory.format_of(split_name(source_id)[1]))
+        about = self.session.look(lambda w: look_around(w, self.target, 0))
+        look, source_id = self.session.look, about["sourceId"]
         passages: list[Json] = []
         offset: int | None = 0
         while offset is not None:
-            look = self.session.look
-            page = cast(Json, look(lambda w, offset=offset: w.knowledge.get_document(source_id, offset)))
+            page: Any = look(lambda w, offset=offset: w.knowledge.get_document(source_id, offset))
             passages += page["chunks"]
             offset = page.get("nextOffset")
-        outline = self.session.look(lambda w: w.knowledge.get_document(source_id, outline=True)).get("outline", ())
+        outline = look(lambda w: w.knowledge.get_document(source_id, outline=True)).get("outline", ())
         return about, passages, [(e["heading"], e["offset"]) for e in outline if e["heading"] != BEGINNING]
-
-    def _around(self, chunk_id: str) -> Json:
-        return cast(Json, self.session.look(lambda w: w.knowledge.get_context(chunk_id, 0)))
 
     def _show(self, read: tuple[Json, list[Json], list[tuple[str, int]]]) -> None:
         self.about, self.passages, self.headings = read
         self.refresh_bindings()
-        self.view.renderer = PassageRenderer(self.app.theme_variables, self.about["format"])
+        self.view.renderer = PassageRenderer(variables_of(self))
         self.outline.set_options(Option(Content(text), id=str(n)) for n, (text, _) in enumerate(self.headings))
         if len(self.headings) > 2 and self.size.width >= COLUMN + 30:
             self.outline.remove_class("hidden")
@@ -285,14 +165,11 @@ class ReaderScreen(Screen[None], Asking):  # pyright: ignore[reportIncompatibleM
             self.view.scroll_to(y=offset + len(self.view.lines) - before, animate=False, force=True)
 
     def on_resize(self) -> None:
-        """Break the lines anew; the text at the top stays there."""
+        """Break the lines anew; the passage at the top stays there."""
         if self._drawn:
-            number = self._top_line
-            passage = self.view.lines[number].passage
-            before = self._lines_of(passage)
+            passage = self.view.lines[self._top_line].passage
             self._draw()
-            after = self._lines_of(passage)
-            self._show_line(after[(number - before[0]) * len(after) // len(before)])
+            self._show_line(self._lines_of(passage)[0])
 
     def _draw(self, drawn: range | None = None) -> None:
         """Draw those passages; None = the same ones again."""
@@ -304,7 +181,8 @@ class ReaderScreen(Screen[None], Asking):  # pyright: ignore[reportIncompatibleM
         available = max(self.size.width - 4 - beside, 24)
         width = min(available, COLUMN)
         passages = self.passages[drawn.start : drawn.stop]
-        view.put(view.renderer.lines(passages, width, self._spans, self.target, self.term), (available - width) // 2)
+        lines = view.renderer.lines(passages, width, self.about["format"], self.target, self._spans, self.term)
+        view.put(lines, (available - width) // 2)
         view.border_title = Content(f"{self.about['sourceTitle']} — {place_of(self.about['citation'])}")
         view.border_subtitle = f"whole document, {len(self.passages):,} passages"
 
@@ -330,8 +208,7 @@ class ReaderScreen(Screen[None], Asking):  # pyright: ignore[reportIncompatibleM
         if not self.passages:
             return
         self.target = self.passages[position]["id"]
-        around = range(position - DRAWN // 2, position + DRAWN)
-        self._draw(None if position in self._drawn else around)
+        self._draw(None if position in self._drawn else range(position - DRAWN // 2, position + DRAWN))
         lines = self._lines_of(position)
         matches = [n for n in lines if self.term and self.view.lines[n].has_match]
         self.call_after_refresh(self._show_line, (matches or lines)[0])
@@ -339,7 +216,7 @@ class ReaderScreen(Screen[None], Asking):  # pyright: ignore[reportIncompatibleM
     def _show_line(self, line: int) -> None:
         self.view.scroll_to(y=max(line - LEAD, 0), animate=False, force=True)
 
-    # ------------------------------------------------------------ outline
+    # ------------------------------------------------------------ moving
 
     def action_outline(self) -> None:
         """Show the outline and go there; from it, back to the text."""
@@ -355,8 +232,6 @@ class ReaderScreen(Screen[None], Asking):  # pyright: ignore[reportIncompatibleM
     def open_heading(self, message: OptionList.OptionSelected) -> None:
         self._go_to(self.headings[int(message.option_id or 0)][1])
         self.view.focus()
-
-    # ------------------------------------------------------------ finding
 
     def action_find(self) -> None:
         line = self.query_one("#find", Input)
@@ -393,12 +268,6 @@ class ReaderScreen(Screen[None], Asking):  # pyright: ignore[reportIncompatibleM
         elif self.term:
             self._go_to_match(self._drawn.stop if step > 0 else self._drawn.start - 1, step)
 
-    def action_hit(self, step: int) -> None:
-        """Go to the next passage of this document that the search answered with."""
-        # From another passage, to the first or the last.
-        place = self.hits.index(self.target) if self.target in self.hits else min(-step, 0)
-        self._go_to(self._position_of(self.hits[(place + step) % len(self.hits)]))
-
     def action_edge(self, place: int) -> None:
         """Go to the beginning (0) or the end (-1) of the document."""
         self._go_to(place % len(self.passages))
@@ -409,9 +278,7 @@ class ReaderScreen(Screen[None], Asking):  # pyright: ignore[reportIncompatibleM
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action in NEED_TEXT and not self._drawn:
             return False
-        if action == "edge":
-            return self.focused is self.view
-        return len(self.hits) > 1 if action == "hit" else True
+        return self.focused is self.view if action == "edge" else True
 
     def action_close(self) -> None:
         """Leave the search inside the document; else leave the document."""
@@ -421,8 +288,8 @@ class ReaderScreen(Screen[None], Asking):  # pyright: ignore[reportIncompatibleM
             line.add_class("hidden")
             self.view.focus()
             self._draw()
-            return
-        self.dismiss()
+        else:
+            self.dismiss()
 
     def on_screen_suspend(self) -> None:
         """Remember the place."""
@@ -432,7 +299,8 @@ class ReaderScreen(Screen[None], Asking):  # pyright: ignore[reportIncompatibleM
     def _with_citation(self, use: Callable[[Json], object]) -> None:
         """Hand over the citation of the passage at the top."""
         chunk_id = self._top["id"]
-        self.ask("citation", lambda: self._around(chunk_id), lambda around: use(around["citation"]))
+        look = self.session.look
+        self.ask("citation", lambda: look(lambda w: look_around(w, chunk_id, 0)["citation"]), use)
 
     def action_cite(self) -> None:
         title = self.about["sourceTitle"]
@@ -441,14 +309,11 @@ class ReaderScreen(Screen[None], Asking):  # pyright: ignore[reportIncompatibleM
     def action_copy(self) -> None:
         self.copy(self._top["content"], "The passage is copied.")
 
-    def action_path(self) -> None:
-        self.copy(self.about["citation"].get("path") or self.about["sourceTitle"], "The path is copied.")
-
-    def action_open(self) -> None:
+    def action_edit(self) -> None:
         self._with_citation(lambda citation: open_in_editor(self, citation, self.freshness))
 
 
-def open_document(widget: Asking, item: Item, origin: str | None) -> None:
+def open_document(widget: Asking, item: Item, origin: str | None = None) -> None:
     """Open a document where it was left, or at its beginning. `origin`: the mounted file that it is in."""
     session = widget.session
 

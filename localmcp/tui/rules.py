@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from functools import partial
+from typing import Any, ClassVar
 
-from textual import on
+from textual.binding import Binding, BindingType
 from textual.content import Content
-from textual.widgets import OptionList
 
 from localmcp.errors import InvalidInput
 from localmcp.index.federation import never_changed
 from localmcp.schemas import Json
-from localmcp.tui.forms import FormScreen, ask_screen, confirm
-from localmcp.tui.lists import ListPane, Row, left_out
-from localmcp.tui.messages import Failed
+from localmcp.tui.commands import Command, Run, form_of, start
+from localmcp.tui.forms import PATH
+from localmcp.tui.pane import ListPane, Row
 from localmcp.tui.passages import bar
+from localmcp.tui.session import Failed, Session
+from localmcp.tui.tools import tool_schema
+from localmcp.tui.widgets import Quiet, facts, lines
 
 MOST_LISTED = 1000
 NEAR = 0.3
@@ -41,13 +43,18 @@ NONE_FITS = (
 
 
 class RulesPane(ListPane):
-    TITLE, KEY_GROUP = "Rules", "rules"
-    PLACEHOLDER, LIST_TITLE, VIEW_TITLE = "Describe a task: which rules would it get?", "Rules", "Rule"
-    ABOUT = (
-        "What assistants are to keep to. Without words: every rule by category. Describe a task and you see the rules "
-        "that the assistant would get for it, with their relevance and the reason."
-    )
+    TITLE, LIST_TITLE = "Rules", "Rules"
+    PLACEHOLDER = "Describe a task: which rules would it get?"
     NEED_ROW = ("edit", "copy")
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("a", "add", "Add"), Binding("e", "edit", "Edit"), Binding("d", "retire", "Retire"),
+        Binding("u", "restore", "Restore"), Binding("R", "retired", "Retired ones"), Binding("i", "import", "Import"),
+        Quiet("y", "copy", "Copy"),
+    ]  # fmt: skip
+    HELP = """\
+    What assistants are to keep to. Without words: every rule by category. Describe a task and you see the rules that
+    the assistant would get for it, with their relevance and the reason.
+    """
 
     retired = False
     _note = ""
@@ -59,80 +66,47 @@ class RulesPane(ListPane):
         self._note = ""
         if text and not self.retired:
             return self._find_for_task(text)
-        listed = self.session.look(
-            lambda w: w.rules.list_rules(retired=self.retired, words=text or None, limit=MOST_LISTED)
-        )
-        return [_row(dict(rule), rule["category"]) for rule in sorted(listed["rules"], key=lambda r: r["category"])]
+        listed = answer_of(self.session, "listRules", retired=self.retired, words=text or None, limit=MOST_LISTED)
+        return [_row(rule, rule["category"]) for rule in sorted(listed["rules"], key=lambda r: r["category"])]
 
     def _find_for_task(self, task: str) -> list[Row]:
         """Return the rules of the tool's answer, then those that were nearly relevant."""
-        answer = self.session.draft("getRelevantRules", taskDescription=task, maxResults=20).answer.value
+        ask = partial(answer_of, self.session, "getRelevantRules", taskDescription=task, maxResults=20)
+        answer = ask()
         self._note = answer.get("error") or " ".join(answer.get("notices", []))
         if not answer["success"]:
             return []
-        near = self.session.look(
-            lambda w: w.rule_finder.get_relevant_rules(task, maxResults=20, similarityThreshold=NEAR)
-        ).get("rules", [])
-        given, standing = answer["rules"], answer.get("always", [])
-        known = {rule["id"] for rule in (*given, *standing)}
-        parts = {GIVEN: given, STANDING: standing, NOT_GIVEN: [dict(r) for r in near if r["id"] not in known]}
+        near, standing = ask(similarityThreshold=NEAR).get("rules", []), answer.get("always", [])
+        known = {rule["id"] for rule in (*answer["rules"], *standing)}
+        parts = {GIVEN: answer["rules"], STANDING: standing, NOT_GIVEN: [r for r in near if r["id"] not in known]}
         return [_row(rule, title) for title, rules in parts.items() for rule in rules]
 
-    def show_rows(self, rows: Sequence[Row]) -> None:
-        super().show_rows(rows)
-        self.say_aside("retired" if self.retired else "for a task" if self.text else "")
+    def nothing(self) -> str:
+        self.say_aside("retired" if self.retired else "")
+        note = self._note.replace("[", r"\[")
+        return f"[$warning]{note}[/]" if note else NO_RETIRED if self.retired else NONE_FITS if self.text else EMPTY
 
-    def show_nothing(self) -> None:
-        text = Content.from_markup(NO_RETIRED if self.retired else NONE_FITS if self.text else EMPTY)
-        self.show(self.VIEW_TITLE, Content.styled(self._note, "$warning") if self._note else text)
-
-    @on(OptionList.OptionSelected, "#list")
-    def read_or_edit(self) -> None:
+    def action_open(self) -> None:
         """Enter: change it; on a narrow screen read it first."""
-        if not self.is_narrow:
+        if self.is_narrow:
+            super().action_open()
+        else:
             self.action_edit()
-        elif row := self.chosen:
-            self.read_over("Rule", row.about, row.record["rule_text"])
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action in ("retire", "restore"):
             return bool(self.rows) and (action == "restore") == self.retired
         return super().check_action(action, parameters)
 
-    def _form(self, tool: str, title: str, values: Json | None = None, **fixed: Any) -> None:
-        """Open a form of the tool's schema without the `fixed` arguments."""
-
-        def schema() -> Json:
-            schema_of_tool = self.session.workspace.registry.get(tool).input_schema
-            properties = {name: spec for name, spec in schema_of_tool["properties"].items() if name not in fixed}
-            return {**schema_of_tool, "properties": properties}
-
-        def save(arguments: Json) -> Json:
-            answer = self.session.call(tool, **fixed, **arguments)
-            if twin := answer.get("duplicate"):
-                # The form stays open, with what was written.
-                raise InvalidInput(DUPLICATE.format(twin["id"], twin["rule_text"].rstrip(".")))
-            return answer
-
-        def open_form(fields: Json) -> None:
-            ask_screen(self, FormScreen(title, fields, save, values), self._changed)
-
-        self.ask("form", schema, open_form)
-
-    def _changed(self, answer: Json) -> None:
-        notice = f" {answer['notice']}" if "notice" in answer else ""
-        self.app.notify(answer["message"] + notice, severity="information" if answer["success"] else "warning")
-        self.reload()
-
     def action_add(self) -> None:
-        self._form("addRule", "Add a rule")
+        start(self, Command("Add a rule", "", partial(_save, "addRule"), form=tool_schema("addRule")), self._changed)
 
     def action_edit(self) -> None:
-        rule = self._own_rule()
-        if rule is None:
-            return
-        values = {**rule, "alwaysApply": bool(rule.get("always_apply"))}
-        self._form("editRule", f"Change rule {rule['id']}", values, id=rule["id"])
+        if rule := self._own_rule():
+            values = {**rule, "alwaysApply": bool(rule.get("always_apply"))}
+            save = partial(_save, "editRule", id=rule["id"])
+            command = Command(f"Change rule {rule['id']}", "", save, form=tool_schema("editRule", "id"))
+            start(self, command, self._changed, values)
 
     def _own_rule(self) -> Json | None:
         """Return the highlighted rule, if it can be changed; else show why not, and return None."""
@@ -144,34 +118,60 @@ class RulesPane(ListPane):
 
     def action_retire(self) -> None:
         if rule := self._own_rule():
-            more = f"“{rule['rule_text']}”\n\nAssistants no longer get it; R and u bring it back."
-            confirm(self, "Retire this rule?", more, "Retire", lambda: self._do("retireRule", rule["id"]))
+            warning = f"“{rule['rule_text']}”\n\nAssistants no longer get it; R and u bring it back."
+            retire = partial(_save, "retireRule", id=rule["id"])
+            start(self, Command("Retire this rule", "", retire, warning=warning), self._changed)
 
     def action_restore(self) -> None:
         if row := self.chosen:
-            self._do("restoreRule", row.record["id"])
+            restore = partial(_save, "restoreRule", id=row.record["id"])
+            start(self, Command("Restore this rule", "", restore), self._changed)
 
-    def _do(self, tool: str, rule_id: int) -> None:
-        self.ask("change", lambda: self.session.call(tool, id=rule_id), self._changed)
+    def action_import(self) -> None:
+        says = "CLAUDE.md, AGENTS.md, .cursorrules, a Markdown list, JSON Lines; or the folder of a project"
+        form = form_of(path={**PATH, "description": says})
+        start(self, Command("Import rules", "", partial(_save, "importRules"), form=form), self._imported)
+
+    def _imported(self, report: Json) -> None:
+        self.app.notify(f"{report['added']} added, {report['known']} known already{left_out(report)}.")
+        self.reload()
+
+    def _changed(self, answer: Json) -> None:
+        notice = f" {answer['notice']}" if "notice" in answer else ""
+        self.app.notify(answer["message"] + notice, severity="information" if answer["success"] else "warning")
+        self.reload()
 
     def action_retired(self) -> None:
         self.retired = not self.retired
         self.list.highlighted = None  # none of these rules is among those
+        self.say_aside("retired" if self.retired else "")
         self.reload()
 
     def action_copy(self) -> None:
         if row := self.chosen:
             self.copy(row.record["rule_text"], "The rule is copied.")
 
-    def action_import(self) -> None:
-        says = "CLAUDE.md, AGENTS.md, .cursorrules, a Markdown list, JSON Lines; or the folder of a project."
-        self.import_file("Import rules", says, "importRules", self._imported)
 
-    def _imported(self, report: Json) -> None:
-        counts = f"{report['added']} added, {report['known']} known already"
-        skipped = f", {left_out(report['skipped'])}" if report["skipped"] else ""
-        self.app.notify(f"{counts}{skipped}.")
-        self.reload()
+def answer_of(session: Session, tool: str, **arguments: Any) -> Json:
+    """Return the answer of a tool that only looks."""
+    answer = session.draft(tool, **arguments).answer
+    return answer.value if answer is not None else {}
+
+
+def _save(tool: str, run: Run, **fixed: Any) -> Json:
+    answer = run.session.call(tool, **run.values, **fixed).value
+    if twin := answer.get("duplicate"):
+        # The form stays open, with what was written.
+        raise InvalidInput(DUPLICATE.format(twin["id"], twin["rule_text"].rstrip(".")))
+    return answer
+
+
+def left_out(report: Json) -> str:
+    """Return what an import could not read, behind a comma: the reason if it is one file, else how many."""
+    skipped = report["skipped"]
+    if len(skipped) > 1:
+        return f", {len(skipped):,} could not be read"
+    return f", left out {skipped[0]['where']}: {skipped[0]['problem']}" if skipped else ""
 
 
 def _row(rule: Json, group: str) -> Row:
@@ -183,19 +183,18 @@ def _row(rule: Json, group: str) -> Row:
     return Row(f"{rule.get('origin', '')} {rule['id']}", title, rule_words(rule), group, rule)
 
 
-def rule_words(row: Json) -> Content:
+def rule_words(rule: Json) -> Content:
     """Return a rule with all of its facts."""
-    facts = {
-        "category": row.get("category"),
-        "when": row.get("context"),
-        "why": "; ".join(row.get("why", [])),
-        "relevance": f"{row['relevance_score']:.2f}   cosine {row['cosine']:.2f}" if "cosine" in row else "",
-        "project": row.get("project"),
-        "files": ", ".join(row.get("globs", [])),
-        "always": "holds for every task" if row.get("always_apply") else "",
-        "weight": f"{row['weight']:g}" if row.get("weight", 1) != 1 else "",
-        "applied": f"last {row['last_applied'][:10]}" if row.get("last_applied") else "",
-        "id": str(row["id"]),
+    table = {
+        "category": rule.get("category") or "",
+        "when": rule.get("context") or "",
+        "why": "; ".join(rule.get("why", [])),
+        "relevance": f"{rule['relevance_score']:.2f}   cosine {rule['cosine']:.2f}" if "cosine" in rule else "",
+        "project": rule.get("project") or "",
+        "files": ", ".join(rule.get("globs", [])),
+        "always": "holds for every task" if rule.get("always_apply") else "",
+        "weight": f"{rule['weight']:g}" if rule.get("weight", 1) != 1 else "",
+        "applied": f"last {rule['last_applied'][:10]}" if rule.get("last_applied") else "",
+        "id": str(rule["id"]),
     }
-    lines = [Content.assemble((f"{name:<10}", "$muted"), value) for name, value in facts.items() if value]
-    return Content("\n").join([Content.styled(row["rule_text"], "bold"), Content(""), *lines])
+    return lines(Content.styled(rule["rule_text"], "bold"), "", *facts(table))

@@ -7,10 +7,9 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from textual.message import Message
@@ -20,19 +19,18 @@ from localmcp.config import state_directory
 from localmcp.errors import Interrupted, LocalMCPError
 from localmcp.files import read_json_object, write_atomically
 from localmcp.schemas import list_of, mapping_of, without_none
-from localmcp.tui import messages
 from localmcp.visible_text import visible
 
 if TYPE_CHECKING:
-    from localmcp.doctor.check import Check
     from localmcp.library import background
     from localmcp.library.report import Progress
-    from localmcp.tools import Answer, Scope
+    from localmcp.storage.interruption import Interruption
+    from localmcp.tools import Answer, CallRecord, Scope
     from localmcp.workspace import Workspace
 
     OnProgress = Callable[[Progress | None], None]
     """Takes the progress of work, or None for a sign of life; raises Interrupted when the work is to stop."""
-    Work = Callable[[OnProgress], Any]
+    Job = Callable[[OnProgress], Any]
     """Long work: reports its progress by the callback, and returns its result."""
 
 T = TypeVar("T")
@@ -40,18 +38,82 @@ log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.4
 """How often the file is asked whether it changed: what another process adds is seen within a second."""
-
 CLOSING_SECONDS = 1.0
 """How long closing waits for a job to stop."""
-LOOKS_FOR_WORK = 2
-"""Background work is looked at every second time."""
-
-
 REFRESH = "Refresh"
 """Title of looking at all files again."""
-
-
 MOST_SEARCHES, MOST_POSITIONS = 100, 500
+
+
+@dataclass
+class Answered(Message):
+    """A question that a widget asked in a thread has its answer."""
+
+    question: Interruption
+    group: str
+    then: Callable[[Any], object]
+    answer: Any
+    bubble = False
+
+
+@dataclass
+class Failed(Message):
+    """Something went wrong; the app shows it in one line. None: the person goes on, so the last error is over."""
+
+    error: BaseException | None
+
+
+@dataclass
+class Opened(Message):
+    """The file was opened, or could not be."""
+
+    error: BaseException | None
+
+
+@dataclass
+class FileChanged(Message):
+    """Somebody changed what is in the file, or it is reachable again."""
+
+    counters: dict[str, int]
+
+
+@dataclass
+class ModelChanged(Message):
+    """The embedding model is ready, or cannot be used."""
+
+
+@dataclass
+class StateChanged(Message):
+    """A question takes long, or is answered."""
+
+
+@dataclass
+class JobMoved(Message):
+    """A job begins, or has moved on; `progress` is None until it is known."""
+
+    title: str
+    progress: Progress | None = None
+
+
+@dataclass
+class JobEnded(Message):
+    """A job is done, or failed."""
+
+    title: str
+    result: Any
+    error: BaseException | None
+    then: Callable[[Any], object] | None = None
+    """Called with the result; None: the result is a report, which is shown."""
+
+
+@dataclass
+class WorksChanged(Message):
+    """The background work on the file, of any process, has changed."""
+
+    works: list[background.Work]
+
+
+# ---------------------------------------------------------------- the session
 
 
 class SearchMemory:
@@ -69,7 +131,8 @@ class SearchMemory:
     def _load(self) -> None:
         """Read what is kept now: another window may have added to it."""
         table = read_json_object(self._path)
-        self.recent, self.saved = _texts(table.get("recent")), _texts(table.get("saved"))
+        texts = {name: [visible(t) for t in list_of(table.get(name)) if isinstance(t, str)] for name in table}
+        self.recent, self.saved = texts.get("recent", []), texts.get("saved", [])
         positions = mapping_of(table.get("positions"))
         self.positions = {key: value for key, value in positions.items() if isinstance(value, int)}
 
@@ -91,8 +154,7 @@ class SearchMemory:
         """Keep which passage of a document is at the top of the reader."""
         self._load()
         self.positions.pop(source_id, None)
-        self.positions[source_id] = passage
-        self.positions = dict(list(self.positions.items())[-MOST_POSITIONS:])
+        self.positions = dict([*self.positions.items(), (source_id, passage)][-MOST_POSITIONS:])
         self._write()
 
     def _write(self) -> None:
@@ -101,23 +163,6 @@ class SearchMemory:
             write_atomically(self._path, json.dumps(table, ensure_ascii=False))
         except OSError as error:
             log.warning("searches are not remembered: %s", error)
-
-
-def _texts(value: Any) -> list[str]:
-    return [visible(item) for item in list_of(value) if isinstance(item, str)]
-
-
-@dataclass(slots=True)
-class Draft:
-    """An answer to a question that is still being typed."""
-
-    tool: str
-    arguments: dict[str, Any]
-    answer: Answer
-    started_at: float
-    seconds: float
-    is_kept: bool = False
-    """Whether it is in the log of calls."""
 
 
 class Session:
@@ -129,20 +174,18 @@ class Session:
         self.path = path
         self.memory = SearchMemory()
         self.model_loading = True
+        self.model_problem = ""
+        """Why there is no model; empty when there is one."""
         self.job = ""
         """Title of the work in the background; empty when there is none."""
-        self._workspace: Workspace | None = None
-        self._error: BaseException | None = None
-        self._worker: threading.Thread | None = None
-        self._ready = threading.Event()
-        self._closed = threading.Event()
-        self._stops_job = threading.Event()
-        self._jobs: SimpleQueue[tuple[str, Work, Callable[[Any], object] | None] | None] = SimpleQueue()
-        """Jobs in the order they were asked for; None ends the worker."""
-        self.findings: list[Check] = []
-        """What the last checks found wrong."""
         self.works: list[background.Work] = []
         """Background work on the file, in any process."""
+        self.awaited: set[Interruption] = set()
+        """Questions that take long."""
+        self._workspace: Workspace | None = None
+        self._error: BaseException | None = None
+        self._ready, self._closed, self._stops_job = threading.Event(), threading.Event(), threading.Event()
+        self._one_job = threading.Lock()
 
     def _post(self, message: Message) -> None:
         if not self._closed.is_set():
@@ -152,9 +195,7 @@ class Session:
 
     def start(self) -> None:
         """Open the workspace in a thread, after the first paint: its modules take 0.2 s to import."""
-        self._worker = threading.Thread(target=self._do_jobs, name="localmcp-tui-jobs", daemon=True)
-        self._worker.start()
-        threading.Thread(target=self._open, name="localmcp-tui-open", daemon=True).start()
+        _start_thread(self._open)
 
     def _open(self) -> None:
         try:
@@ -162,19 +203,19 @@ class Session:
         except Exception as error:
             self._error = error
         self._ready.set()
-        self._post(messages.Opened(self._error))
+        self._post(Opened(self._error))
         if self._workspace is not None:
-            threading.Thread(target=self._load_model, name="localmcp-tui-model", daemon=True).start()
-            self._watch()
+            _start_thread(self._load_model)
+            self._watch(self._workspace)
 
     def _load_model(self) -> None:
-        problem = ""
         try:
             self.workspace.embedder.get()
         except LocalMCPError as error:
-            problem = str(error)
+            log.warning("no model: %s", error)
+            self.model_problem = str(error)
         self.model_loading = False
-        self._post(messages.ModelChanged(problem))
+        self._post(ModelChanged())
 
     @property
     def is_open(self) -> bool:
@@ -209,9 +250,8 @@ class Session:
     def close(self) -> None:
         """Close the file, once the work that was asked to stop has stopped."""
         self._closed.set()
-        self._jobs.put(None)  # the worker may be waiting for a job
-        if self._worker is not None and self.job:
-            self._worker.join(CLOSING_SECONDS)
+        if self._one_job.acquire(timeout=CLOSING_SECONDS):
+            self._one_job.release()
         if self._workspace is not None:
             self._workspace.close()
 
@@ -224,43 +264,37 @@ class Session:
 
         return Scope(caller="tui")
 
-    def answer(self, tool: str, **arguments: Any) -> Answer:
+    def call(self, tool: str, **arguments: Any) -> Answer:
         """Call a tool through the registry; arguments that are None are left out."""
         return self.workspace.registry.call(tool, without_none(arguments), self.scope)
 
-    def call(self, tool: str, **arguments: Any) -> dict[str, Any]:
-        """Return the structured answer of a tool."""
-        return self.answer(tool, **arguments).value
+    def draft(self, tool: str, *, lean: bool = False, **arguments: Any) -> CallRecord:
+        """Call a tool while the person types: `keep` logs the call once the answer is used.
 
-    def draft(self, tool: str, **arguments: Any) -> Draft:
-        """Call a tool while the person types; `keep` logs the call once the answer is used.
+        `lean`: as a language model gets it.
 
         Raises:
             LocalMCPError: what the tool raises.
         """
-        values = without_none(arguments)
-        started, clock = time.time(), time.perf_counter()
+        from localmcp.tools import CallRecord, use_scope
+
+        values, started, clock = without_none(arguments), time.time(), time.perf_counter()
         registry = self.workspace.registry
         if registry.refusal is not None:
             raise registry.refusal
         try:
-            answer = self.look(lambda _workspace: registry.get(tool).call(values))
+            with use_scope(replace(self.scope, lean=lean)):
+                answer = registry.get(tool).call(values)
         except LocalMCPError:
             raise
         except Exception as error:
             raise (registry.explain(error) or error) from error
-        return Draft(tool, values, answer, started, time.perf_counter() - clock)
+        return CallRecord(tool, values, self.scope, started, time.perf_counter() - clock, None, answer)
 
-    def keep(self, draft: Draft) -> None:
-        """Log a draft as a call, once: the person uses its answer."""
-        from localmcp.tools import CallRecord
-
-        if draft.is_kept:
-            return
-        draft.is_kept = True
-        call = (draft.tool, draft.arguments, self.scope, draft.started_at, draft.seconds, None, draft.answer)
+    def keep(self, draft: CallRecord) -> None:
+        """Log a draft as a call: the person uses its answer."""
         for observe in self.workspace.registry.observers:
-            observe(CallRecord(*call))
+            observe(draft)
 
     def look(self, work: Callable[[Workspace], T]) -> T:
         """Read something for the person at the machine, without a line in the log of calls."""
@@ -269,51 +303,75 @@ class Session:
         with use_scope(self.scope):
             return work(self.workspace)
 
-    def _watch(self) -> None:
-        """Notify the app whenever the counters of the file change, and when it cannot be read."""
-        watch = _Watch(self.workspace)
-        seconds = 0.0
-        while not self._closed.wait(seconds):
-            seconds = LOOK_SECONDS
+    # ------------------------------------------------------------ what other processes do
+
+    def _watch(self, workspace: Workspace) -> None:
+        """Tell the app whenever the file or the work on it changes, and once when it cannot be read."""
+        seen: tuple[dict[str, int], int] | None = None
+        problem = ""
+        while not self._closed.is_set():
             try:
-                counters, works = watch.look(), watch.works()
+                now = self._look_at_file(workspace, seen)
+                if now is not None and (now != seen or problem):
+                    self._post(FileChanged(now[0]))
+                seen, problem = now, ""
+                self._look_at_works(workspace)
             except Exception as error:
-                if watch.is_news(error):
-                    self._post(messages.Failed(error))
-                continue
-            if counters is not None:
-                self._post(messages.FileChanged(counters))
-            if works is not None:
-                self.works = works
-                self._post(messages.BackgroundChanged(works))
+                if str(error) != problem:
+                    self._post(Failed(error))
+                problem = str(error)
+            self._closed.wait(LOOK_SECONDS)
+
+    def _look_at_file(
+        self, workspace: Workspace, seen: tuple[dict[str, int], int] | None
+    ) -> tuple[dict[str, int], int] | None:
+        """Return the counters of the file and which file it is; None while there is none, since looking makes none."""
+        database = workspace.database
+        if not database.is_open and not self.exists:
+            return None
+        counters, identity = database.counters(), self.path.stat().st_ino
+        if seen is not None and seen[1] != identity:
+            # Another file took its place: the connections still read the old one.
+            database.close()
+            counters = database.counters()
+        workspace.upkeep.start()
+        return counters, identity
+
+    def _look_at_works(self, workspace: Workspace) -> None:
+        if not workspace.database.is_open:
+            return
+        from localmcp.library.background import work_on
+
+        with workspace.database.read() as connection:
+            works = work_on(connection)
+        if works != self.works:
+            self.works = works
+            self._post(WorksChanged(works))
 
     # ------------------------------------------------------------ work in the background
 
-    def do(self, title: str, work: Work, then: Callable[[Any], object] | None = None) -> None:
-        """Run `work` after the waiting jobs, then `then` with its result; posts `JobMoved`, `JobEnded`."""
-        self._jobs.put((title, work, then))
+    def do(self, title: str, work: Job, then: Callable[[Any], object] | None = None) -> None:
+        """Run `work` after the running job, then `then` with its result; posts `JobMoved`, `JobEnded`."""
+        _start_thread(partial(self._do, title, work, then))
 
     def refresh(self, *, confirmed: bool = False) -> None:
         """Look again at everything that was added; `confirmed`: many files are gone on purpose."""
+        self.do(REFRESH, lambda tell: self.workspace.library.refresh(confirm_removals=confirmed, progress=tell))
 
-        def work(on_progress: OnProgress) -> Any:
-            return self.workspace.library.refresh(confirm_removals=confirmed, progress=on_progress)
-
-        self.do(REFRESH, work)
-
-    def _do_jobs(self) -> None:
-        while (job := self._jobs.get()) is not None and not self._closed.is_set():
-            title, work, then = job
+    def _do(self, title: str, work: Job, then: Callable[[Any], object] | None) -> None:
+        with self._one_job:
+            if self._closed.is_set():
+                return
             self._stops_job.clear()
             self.job = title
-            self._post(messages.JobMoved(title))
+            self._post(JobMoved(title))
             result, failure = None, None
             try:
                 result = work(partial(self._on_progress, title))
             except Exception as error:
                 failure = error
             self.job = ""
-            self._post(messages.JobEnded(title, result, failure, then))
+            self._post(JobEnded(title, result, failure, then))
 
     def stop_job(self) -> None:
         """Stop the running job after its current file; what was done stays."""
@@ -332,79 +390,14 @@ class Session:
         if self._stops_job.is_set() or self._closed.is_set():
             raise Interrupted(f"{title} was stopped.")
         if progress is not None:
-            self._post(messages.JobMoved(title, progress))
+            self._post(JobMoved(title, progress))
 
 
-def no_progress(progress: Progress | None) -> None:
-    """Take the progress of work that nobody watches."""
-
-
-def adopt_file(session: Session, path: str) -> str:
-    """Allow changes to a file that another machine made; returns what was dropped of it.
-
-    Raises:
-        LocalMCPError: it cannot be adopted.
-    """
-    from localmcp.storage.adoption import adopt
-
-    dropped = adopt(path)
-    # The next connection looks again whether the file may be changed.
-    session.workspace.database.close()
-    return f"Adopted {path}. {dropped.sentence()}".rstrip()
+def _start_thread(work: Callable[[], object]) -> None:
+    """Run something in a thread that does not keep the program from ending."""
+    threading.Thread(target=work, name="localmcp-tui", daemon=True).start()
 
 
 def session_of(widget: Widget) -> Session:
     """Return the session of the app that shows a widget."""
     return cast(Any, widget.app).session
-
-
-class _Watch:
-    """Notices changes of a file, and that another file took its place."""
-
-    def __init__(self, workspace: Workspace) -> None:
-        self._database = workspace.database
-        self._upkeep = workspace.upkeep
-        self._last: dict[str, int] | None = None
-        self._identity: tuple[int, int] | None = None
-        self._error = ""
-        self._works: list[background.Work] = []
-        self._looks = 0
-
-    def works(self) -> list[background.Work] | None:
-        """Return the background work on the file if it changed since the last look; else None."""
-        self._looks += 1
-        if self._looks % LOOKS_FOR_WORK or not self._database.is_open:
-            return None
-        from localmcp.library.background import work_on
-
-        with self._database.read() as connection:
-            before, self._works = self._works, work_on(connection)
-        return self._works if self._works != before else None
-
-    def look(self) -> dict[str, int] | None:
-        """Return the counters, if they changed since the last look.
-
-        Raises:
-            FileUnavailable: the file is gone or cannot be read.
-        """
-        path = self._database.path
-        if not self._database.is_open and not path.exists():
-            # Opening it would make the file.
-            return None
-        counters = self._database.counters()
-        status = path.stat()
-        identity = (status.st_dev, status.st_ino)
-        if self._identity not in (None, identity):
-            # Another file took its place: the connections still read the old one.
-            self._database.close()
-            counters = self._database.counters()
-        self._identity = identity
-        self._upkeep.start()
-        changed = counters != self._last or self._error
-        self._last, self._error = counters, ""
-        return counters if changed else None
-
-    def is_news(self, error: Exception) -> bool:
-        """Return whether this error differs from the one before."""
-        before, self._error = self._error, str(error)
-        return before != self._error

@@ -7,13 +7,17 @@ import signal
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from rich.segment import Segment
+from rich.style import Style
+from rich.text import Text
 from textual.app import App
 from textual.color import Color
+from textual.content import Content
 from textual.filter import LineFilter
 from textual.theme import BUILTIN_THEMES, Theme
+from textual.widget import Widget
 
 T = TypeVar("T")
 DEFAULT = "localmcp"
@@ -74,6 +78,20 @@ def color(variables: Mapping[str, str], name: str) -> str:
     """Return a color of the theme as rich knows it; themes of the terminal's own colors say `ansi_green`."""
     value = variables.get(name, "")
     return value.removeprefix("ansi_") if value.startswith("ansi_") else value
+
+
+def as_text(content: Content, variables: Mapping[str, str], style: Style) -> Text:
+    """Return a styled text for rich, its colors of the theme over a style."""
+    text = Text(content.plain, style)
+    for span in content.spans:
+        words = [color(variables, word[1:]) if word[0] == "$" else word for word in str(span.style).split()]
+        text.stylize(" ".join(filter(None, words)), span.start, span.end)
+    return text
+
+
+def variables_of(widget: Widget) -> Mapping[str, str]:
+    """Return the colors of the app that shows a widget."""
+    return cast(Any, widget.app).theme_variables
 
 
 def theme_names() -> list[str]:

@@ -1,150 +1,278 @@
-"""Tools: everything that can be called, found as an assistant finds it, with a form to run it."""
+"""Tools: assistants that call them, servers that bring them, and every tool, found as an assistant finds it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+import shlex
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from textual import on
-from textual.containers import Vertical, VerticalScroll
+from textual.binding import Binding, BindingType
 from textual.content import Content
-from textual.getters import query_one
-from textual.widget import Widget
-from textual.widgets import OptionList, Static
 
-from localmcp.schemas import Json
-from localmcp.tui.answers import AnswerView
-from localmcp.tui.forms import ToolForm, confirm
-from localmcp.tui.lists import ListPane, Row
-from localmcp.tui.passages import bar
+from localmcp.errors import InvalidInput
+from localmcp.hub.client_configuration import client_names
+from localmcp.humanize import command_line, counted
+from localmcp.schemas import Json, mapping_of
+from localmcp.tools import Answer
+from localmcp.tui.commands import Command, CommandPane, Run, form_of, start, thing
+from localmcp.tui.pane import Row
+from localmcp.tui.passages import bar, short
+from localmcp.tui.session import Session
+from localmcp.tui.widgets import lines
 
 if TYPE_CHECKING:
-    from localmcp.tools import Tool, ToolMark
+    from localmcp.hub.server import McpServer
+    from localmcp.tools import Tool
 
-NOTHING = "[b]No tool fits[/b]\n\n[$muted]Other words; without any, all are listed.[/]"
+LOOK_SECONDS = 1.0
+"""How often the servers are looked at while the pane is in front."""
+MARKS = {"running": ("●", "$success"), "starting": ("◌", "$accent"), "failed": ("✗", "$error"),
+         "unusable": ("✗", "$error"), "disabled": ("○", "$muted")}  # fmt: skip
+NAME = "localmcp"
+"""What this file is called in the configuration of an assistant."""
+MOST_CHANGES = 30
+"""Changed lines of a tool's definition that are asked about."""
 
-
-class ToolsPane(ListPane):
-    TITLE, KEY_GROUP = "Tools", "tools"
-    PLACEHOLDER, LIST_TITLE = "What should the tool do?", "Tools"
-    ABOUT = (
-        "Every tool that an assistant may call here: ● those it is shown, ○ those it finds by searching. Type what you "
-        "want done and you see what the search gives it, with scores. enter fills in the form, ctrl+r runs the tool, "
-        "v turns the answer between table, JSON and text. p turns to the assistants that call them and the servers "
-        "that bring them."
-    )
-    NEED_ROW = ()
-
-    answer_view = query_one(AnswerView)
-    _shown = ""
-
-    def compose_right(self) -> Iterable[Widget]:
-        with Vertical(id="tool"), VerticalScroll(classes="framed", id="tool-form", can_focus=False):
-            yield Static(id="tool-says")
-            yield Vertical(id="tool-fields")
-            yield Static(id="tool-wrong")
-        yield AnswerView(classes="framed", id="answer")
-
-    def on_mount(self) -> None:
-        self.answer_view.border_title = "Answer"
-
-    def find(self, text: str) -> list[Row]:
-        tools = {tool.name: tool for tool in self.session.look(lambda w: w.registry.tools())}
-        if not text:
-            listed = sorted(tools.values(), key=lambda tool: (not tool.mark.visible, tool.name.lower()))
-            return [_row(tool) for tool in listed]
-        hits = self.session.draft("tool_search", query=text, max_results=50).answer.value["tools"]
-        return [_row(tools[hit["name"]], hit["score"]) for hit in hits if hit["name"] in tools]
-
-    def show_nothing(self) -> None:
-        self._shown = ""
-        self.forget("schema")
-        self.query_one("#tool-form").border_title = self.query_one("#tool-form").border_subtitle = ""
-        self.query_one("#tool-says", Static).update(Content.from_markup(NOTHING))
-        self.query_one("#tool-fields").remove_children()
-
-    def show_row(self, row: Row) -> None:
-        name, mark = row.key, row.record
-        if name == self._shown:
-            return
-        self._shown = name
-        box = self.query_one("#tool-form")
-        box.border_title = Content(f"{name} — {mark.title}")
-        box.border_subtitle = _nature(mark)
-        self.query_one("#tool-says", Static).update(row.about)
-        self.ask("schema", lambda: self.session.look(lambda w: w.registry.get(name).input_schema), self._show_form)
-
-    async def _show_form(self, schema: Json) -> None:
-        fields = self.query_one("#tool-fields")
-        await fields.remove_children()
-        await fields.mount(ToolForm(schema))
-        self.query_one("#tool-wrong", Static).update("")
-        self.answer_view.clear()
-
-    @on(OptionList.OptionSelected, "#list")
-    def open_form(self) -> None:
-        """Enter: go into the form, on a narrow screen over the whole screen."""
-        if self.is_narrow:
-            self.toggle_class("-form")
-            # The list is hidden; without fields, ctrl+r would reach nobody.
-            self.answer_view.focus_view()
-        for form in self.query(ToolForm):
-            form.focus_first()
-
-    def key_escape(self) -> None:
-        """Back from the form to the list."""
-        self.remove_class("-form")
-        self.list.focus()
-
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        if action in ("view", "copy"):
-            return self.answer_view.is_filled if self.is_mounted else False
-        return super().check_action(action, parameters)
-
-    def action_run(self) -> None:
-        forms = list(self.query(ToolForm))
-        if self.chosen is None or not forms:
-            return
-        mark: ToolMark = self.chosen.record
-        arguments, problems = forms[0].arguments()
-        complaint = self.query_one("#tool-wrong", Static)
-        complaint.update(Content.styled(f"✗ {'; '.join(problems)}" if problems else "", "$error"))
-        if problems:
-            complaint.scroll_visible(animate=False)
-        elif mark.destructive:
-            more = "This tool may take something away."
-            confirm(self, f"Run {mark.name}?", more, "Run", lambda: self._run(mark.name, arguments))
-        else:
-            self._run(mark.name, arguments)
-
-    def _run(self, name: str, arguments: Json) -> None:
-        self.answer_view.wait()
-        call = partial(self.session.answer, name, **arguments)
-        self.ask("run", call, self._show_answer, name, failed=self._show_answer)
-
-    def _show_answer(self, answer: Any) -> None:
-        self.answer_view.show(answer)
-        if self.answer_view.is_filled:
-            self.answer_view.focus_view()
-        self.refresh_bindings()
-
-    def action_view(self) -> None:
-        self.answer_view.turn()
-
-    def action_copy(self) -> None:
-        self.copy(self.answer_view.as_json, "The answer is copied as JSON.")
+# ---------------------------------------------------------------- assistants
 
 
-def _row(tool: Tool, score: float | None = None) -> Row:
+def _assistants(_run: Run) -> Json | str:
+    from localmcp.connect.configuration import describe_client
+    from localmcp.connect.targets import present_clients
+
+    clients: list[Json] = [
+        {"assistant": client["title"], "connected as": ", ".join(client["connectedAs"]), "file": client["path"],
+         "error": client["error"]}
+        for client in map(describe_client, present_clients())
+    ]  # fmt: skip
+    return {"clients": clients} if clients else "None was found on this machine."
+
+
+def _connect(run: Run) -> Json:
+    """Start the server once as the assistant will, then write its configuration."""
+    from localmcp.connect.configuration import plan_connection, write_changes
+    from localmcp.connect.entry import make_launch
+    from localmcp.connect.targets import find_targets
+    from localmcp.connect.trial import ask_for_tools
+
+    launch = make_launch(str(run.session.path))
+    changes = [plan_connection(target, NAME, launch.entry) for target in find_targets(run.values["client"])]
+    tools = [] if run.dry_run else ask_for_tools(NAME, launch.entry)
+    files = write_changes(changes, dry_run=run.dry_run)
+    command = command_line(launch.entry["command"], *launch.entry["args"])
+    shown = {"files": _files(files), "command": command, "variables": launch.carried}
+    if run.dry_run:
+        return shown
+    copies = [file["backup"] for file in files if file["backup"]]
+    return {**shown, "tools": tools, "copies": copies, "next": "Quit the assistant completely, and start it again."}
+
+
+def _files(files: list[Json]) -> list[Json]:
+    return [{"file": file["path"], "entry": file["action"]} for file in files]
+
+
+# ---------------------------------------------------------------- servers
+
+
+def _add_server(run: Run) -> str:
+    from localmcp.hub.entries import entry_of, parse_entry, write_entries
+
+    name, entry = run.values["name"], entry_of(split_command(run.values["command"]))
+    if problem := parse_entry(name, entry).problem:
+        raise InvalidInput(f"This server cannot be used: {problem}.")
+    if name in run.session.workspace.mcp_servers.servers:
+        raise InvalidInput(f"There is a server '{name}' already.", hint="Choose another name.")
+    write_entries({name: entry})
+    return _read_again(name, run)
+
+
+def _import_servers(run: Run) -> Json:
+    """Take over the servers of every assistant on this machine; of one name, the first file's counts."""
+    from localmcp.connect.targets import read_present_clients
+    from localmcp.hub.adoption import take_over
+
+    theirs, problems = read_present_clients()
+    report = take_over(theirs, dry_run=run.dry_run)
+    return {"changed": report["changed"], "problems": problems, "servers": report["servers"]}
+
+
+def _providers(run: Run) -> Json:
+    states = [provider.state() for provider in run.session.workspace.providers]
+    rows = [{"provider": s.name, "state": s.state, "tools": s.tools, "configured in": short(s.where)} for s in states]
+    says = [f"{state.name}: {state.says}" for state in states if state.says]
+    return {"providers": rows, "notes": says, "problems": [str(p) for state in states for p in state.problems]}
+
+
+def split_command(text: str) -> list[str]:
+    """Return the words of a command as a shell reads them.
+
+    Raises:
+        InvalidInput: a quotation mark is not closed.
+    """
+    try:
+        words = shlex.split(text, posix=os.name == "posix")
+    except ValueError as error:
+        raise InvalidInput(f"The command cannot be read ({error}): {text}") from error
+    return words if os.name == "posix" else [word.strip('"') for word in words]
+
+
+def servers_of(session: Session) -> list[Row]:
+    """Return the MCP servers as they are now, with the end of their logs and what they have changed."""
+    servers = session.workspace.mcp_servers
+    return [_server(server, servers.log_end(server)) for server in servers.servers.values()]
+
+
+def _server(server: McpServer, log: list[str]) -> Row:
+    name, state, tools = server.entry.name, server.condition, server.known_tools
+    changes = [line for lines in server.changes().values() for line in lines]
+    mark, style = MARKS.get(state, ("·", "$muted"))
+    count = "tools not read yet" if tools is None else counted(tools, "tool")
+    title = Content.assemble((f"{mark} ", style), (name, "bold"), f"  {state}, {count}",
+                             ("  ✎ changed" if changes else "", "$warning"))  # fmt: skip
+    parts = [Content(f"{server.entry.where} {' '.join(server.entry.shown_args)}".strip()), Content(f"{state}, {count}")]
+    parts += [Content.styled(f"✗ {problem.message} {problem.hint or ''}", "$warning") for problem in server.check()]
+    parts += [difference_lines(changes)] if changes else []
+    parts += [lines(Content.styled("the end of its log", "$muted"), *log)] if log else []
+    shell = partial(command_line, "localmcp", "servers")
+    read = Command("Read its tools again", "It is started.", partial(_read_again, name), shell("refresh", name))
+    remove = Command("Remove it", "", partial(_remove, name), shell("remove", name),
+                     warning="Assistants lose its tools.")  # fmt: skip
+    approve = Command("Approve what it has changed", "", partial(_approve, name), shell("approve", name),
+                      warning="\n".join(changes[:MOST_CHANGES]))  # fmt: skip
+    commands = (approve, read, remove) if changes else (read, remove)
+    return thing("Servers", name, title, Content("\n\n").join(parts), *commands)
+
+
+def difference_lines(difference: list[str]) -> Content:
+    """Draw a unified difference between what was approved and what is there now."""
+    tones = {"+": "$success", "-": "$error", "@": "$muted"}
+    return lines(*(Content.styled(line, tones.get(line[:1], "")) for line in difference))
+
+
+def _read_again(name: str, run: Run) -> str:
+    outcome = run.session.workspace.mcp_servers.refresh([name])[name]
+    if isinstance(outcome, Exception):
+        raise outcome
+    return f"{name} has {counted(outcome, 'tool')}."
+
+
+def _remove(name: str, run: Run) -> str:
+    run.session.workspace.mcp_servers.remove([name])
+    return f"Removed {name}."
+
+
+def _approve(name: str, run: Run) -> str:
+    run.session.workspace.mcp_servers.server(name).approve()
+    return f"The tools of {name} are approved as they are now."
+
+
+# ---------------------------------------------------------------- tools
+
+
+def tool_schema(name: str, *without: str) -> Any:
+    """Return what reads the form of a tool, without those of its arguments."""
+
+    def read(session: Session) -> Json:
+        schema = session.look(lambda workspace: workspace.registry.get(name).input_schema)
+        properties = {key: spec for key, spec in mapping_of(schema.get("properties")).items() if key not in without}
+        return {**schema, "properties": properties}
+
+    return read
+
+
+def _tool(tool: Tool, score: float | None = None) -> Row:
     """Return a tool in the list; `score`: of the search."""
     mark = tool.mark
     sign = ("● ", "$success") if mark.visible else ("○ ", "$muted")
     scored = f"  {bar(score * 100)} {score:.2f}" if score is not None else ""
     title = Content.assemble(sign, (mark.name, "bold"), (scored, "$accent"), "\n  ", (mark.title, "$muted"))
-    return Row(mark.name, title, Content.styled(" ".join(tool.description.split()), "$muted"), record=mark)
-
-
-def _nature(mark: ToolMark) -> str:
     kind = "only reads" if mark.read_only else "may remove things" if mark.destructive else "changes things"
-    return f"{kind} · {'shown to assistants' if mark.visible else 'found by searching'}"
+    nature = f"{kind} · {'shown to assistants' if mark.visible else 'found by searching'}"
+    about = lines(
+        Content.styled(mark.title, "bold"), " ".join(tool.description.split()), Content.styled(nature, "$muted")
+    )
+    warning = "This tool may take something away." if mark.destructive else ""
+    run = Command(f"Run {mark.name}", "", partial(_call, mark.name), form=tool_schema(mark.name), warning=warning)
+    return Row(f"Tools/{mark.name}", title, about, "Tools", (run,))
+
+
+def _call(name: str, run: Run) -> Answer:
+    """Call a tool as an assistant does: its text is what a language model reads."""
+    draft = run.session.draft(name, lean=True, **run.values)
+    run.session.keep(draft)
+    assert draft.answer is not None
+    return draft.answer
+
+
+CONNECT = "Connect an assistant"
+_CLIENT = form_of(client={"enum": client_names(), "default": "claude-desktop", "title": "Assistant"})
+COMMANDS = {
+    "Assistants": (
+        Command("Assistants on this machine", "Which are there, and which are connected.", _assistants,
+                "localmcp connect", shows=True),
+        Command(CONNECT, "Its configuration is found, changed and tried out; a copy stays beside it.", _connect,
+                "localmcp connect CLIENT", _CLIENT, has_preview=True),
+    ),
+    "Servers": (
+        Command("Connect a server", "It is started once to read its tools; assistants find them by searching.",
+                _add_server, "localmcp servers add NAME -- COMMAND",
+                form_of(name={}, command={"description": "such as: uvx mcp-server-time"}),
+                warning="It runs that command on this machine."),
+        Command("Import servers from assistants", "What they have configured comes into localmcp.", _import_servers,
+                "localmcp connect --import", has_preview=True),
+        Command("Where tools come from", "Your own commands, scripts and queries, and their problems.", _providers,
+                "localmcp tools providers", shows=True),
+    ),
+}  # fmt: skip
+
+
+class ToolsPane(CommandPane):
+    TITLE = LIST_TITLE = "Tools"
+    PLACEHOLDER = "What should the tool do?"
+    COMMANDS = COMMANDS
+    THINGS = {"Servers": servers_of}
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("v", "view", "Text, JSON")]
+    HELP = """\
+    Assistants and servers first: an assistant is connected here, after you saw what is written; servers are added,
+    imported and read again; what they have changed is beside them. Then every tool that an assistant may call: ● those
+    it is shown, ○ those it finds by searching. Type what you want done and you see what the search gives it.
+    """
+
+    def on_mount(self) -> None:
+        self.set_interval(LOOK_SECONDS, self._look)
+
+    def _look(self) -> None:
+        """Show the state of the servers, which changes by itself."""
+        if self.app.screen is self.screen and self.display and not self.text:
+            self.reload()
+
+    def find(self, text: str) -> list[Row]:
+        tools = {tool.name: tool for tool in self.session.look(lambda w: w.registry.tools())}
+        if not text:
+            listed = sorted(tools.values(), key=lambda tool: (not tool.mark.visible, tool.name.lower()))
+            return [*super().find(""), *map(_tool, listed)]
+        words = text.casefold().split()
+        commands = [row for row in super().find(text) if all(word in str(row.title).casefold() for word in words)]
+        found = self.session.draft("tool_search", query=text, max_results=50).answer
+        hits: list[Json] = found.value["tools"] if found is not None else []
+        return [*commands, *(_tool(tools[hit["name"]], hit["score"]) for hit in hits if hit["name"] in tools)]
+
+    def run_command(self, row: Row, command: Command) -> None:
+        """Run a command; an error of a tool is its answer."""
+        if row.group != "Tools":
+            super().run_command(row, command)
+            return
+
+        def finish(answer: Any) -> None:
+            self.answers[row.key] = answer
+            self.highlighted()
+            if self.is_narrow:
+                self.read_over(command.title, self.reader.text)
+
+        start(self, command, finish, failed=finish)
+
+    def action_view(self) -> None:
+        """Turn answers between the text that a model reads, and JSON."""
+        self.as_json = not self.as_json
+        self.highlighted()

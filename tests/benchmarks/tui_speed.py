@@ -1,4 +1,4 @@
-"""How fast the TUI is: start to first paint in a real terminal, results after typing, paging through many sources.
+"""How fast the TUI is: start to first paint in a real terminal, results after typing, the Library with many documents.
 
     python tests/benchmarks/tui_speed.py                        # a small file, made here
     python tests/benchmarks/tui_speed.py --workdir DIR          # DIR/speed-100000.localmcp of search_speed.py
@@ -6,7 +6,7 @@
     python tests/benchmarks/tui_speed.py --sources 100000       # the Library with so many documents
     ... [--json FILE]
 
-"Results" begins with the last key, of which the debounce is taken off, and ends when the list with the passages has
+"Results" begins with the last key, the debounce with it, and ends when the list with the passages has
 been painted, escape sequences and all; the query is embedded by the model of the settings, which is loaded. The vectors
 of search_speed.py's file come from no model: there the query's vector, once embedded, is compared with them as if they
 did.
@@ -35,7 +35,6 @@ from typing import Any
 from localmcp.config import Settings
 from localmcp.models import LazyEmbedder
 from localmcp.tui.app import LocalMcpApp
-from localmcp.tui.pane import DEBOUNCE_SECONDS
 from localmcp.workspace import Workspace
 
 ROOT = Path(__file__).parent.parent.parent
@@ -179,7 +178,7 @@ async def timed(painting: Painting, act: Callable[[], object]) -> tuple[float, f
 
 
 async def results_after_typing(file: Path, model: str, rounds: int) -> dict[str, list[float]]:
-    """Milliseconds, and those of the processor, from the end of the debounce until the results are on the screen."""
+    """Milliseconds, and those of the processor, from the last key until the results are on the screen."""
     app = LocalMcpApp(lambda: open_workspace(file, model), file)
     # As `localmcp tui` does.
     gc.freeze()
@@ -190,7 +189,7 @@ async def results_after_typing(file: Path, model: str, rounds: int) -> dict[str,
         while app.session.model_loading or not app.stats:
             await pilot.pause(0.05)
         await pilot.pause(0.3)
-        painting = Painting(app, app.pane.results)
+        painting = Painting(app, app.pane.list)
         for number in range(-5, rounds):
             wall, cpu = await _one_query(app.pane, pilot, painting, f"{queries[number % len(queries)]} {number}")
             if number >= 0:
@@ -205,57 +204,34 @@ async def _one_query(pane: Any, pilot: Any, painting: Painting, query: str) -> t
     took, cpu = await timed(painting, lambda: setattr(pane.line, "value", query))
     # The preview, and quiet before the next query.
     await pilot.pause(0.15)
-    return took - DEBOUNCE_SECONDS * 1000, cpu
+    return took, cpu
 
 
-async def paging(file: Path, model: str, pages: int) -> dict[str, list[float]]:
-    """Milliseconds to show the next page of the Library, and to move the cursor by one line within it."""
+async def browsing(file: Path, model: str) -> dict[str, list[float]]:
+    """Milliseconds to show the Library's rows that a filter leaves, and to move the cursor by one line within them."""
     app = LocalMcpApp(lambda: open_workspace(file, model), file)
     gc.freeze()
     built: list[float] = []
     moved: list[float] = []
     async with app.run_test(size=(120, 34)) as pilot:
         await pilot.press("escape", "2")
-        tree = await _tree(app, pilot)
-        painting = Painting(app, tree)
-        for _ in range(pages):
-            before = _rows(tree)
-            painting.expect(lambda before=before: _rows(tree) != before)
-            built.append((await timed(painting, tree.action_last))[0])
+        pane: Any = app.pane
+        while not pane.tree_view.root.children:
+            await pilot.pause(0.02)
+        painting = Painting(app, pane.tree_view)
+        for words in ("note", "/", "0"):
+            before = pane._branches
+            painting.expect(lambda before=before: pane._branches is not before)
+            built.append((await timed(painting, lambda words=words: setattr(pane.line, "value", words)))[0])
             await pilot.pause(0.1)
+        pane.tree_view.focus()
         for _ in range(50):
-            line = tree.cursor_line
-            painting.expect(lambda line=line: tree.cursor_line != line)
-            moved.append((await timed(painting, tree.action_cursor_up))[0])
+            line = pane.tree_view.cursor_line
+            painting.expect(lambda line=line: pane.tree_view.cursor_line != line)
+            moved.append((await timed(painting, pane.tree_view.action_cursor_down))[0])
             await pilot.pause(0.02)
-        most = sum(1 for _ in _nodes(tree.root))
-    return {"page": built, "line": moved, "rows built": [float(most)]}
-
-
-async def _tree(app: LocalMcpApp, pilot: Any) -> Any:
-    while not (hasattr(app.pane, "tree_view") and app.pane.tree_view.root.children):
-        await pilot.pause(0.02)
-    tree = app.pane.tree_view
-    tree.root.children[0].expand()
-    while not any(node.children for node in tree.root.children):
-        await pilot.pause(0.02)
-    if not hasattr(tree.root.children[0].children[-1].data, "left"):
-        # What is filtered is one list, without folders.
-        app.pane.apply_filter("/")
-        while not hasattr((tree.root.children[0].children or [tree.root])[-1].data, "left"):
-            await pilot.pause(0.02)
-    tree.focus()
-    return tree
-
-
-def _rows(tree: Any) -> list[Any]:
-    return [getattr(node.data, "id", None) for node in tree.root.children[0].children]
-
-
-def _nodes(node: Any) -> Any:
-    for child in node.children:
-        yield child
-        yield from _nodes(child)
+        most = sum(1 for _ in pane.tree_view.nodes())
+    return {"filter": built, "line": moved, "rows built": [float(most)]}
 
 
 def make_file(folder: Path, sources: int) -> Path:
@@ -293,9 +269,8 @@ def measure(file: Path, model: str, options: argparse.Namespace) -> dict[str, fl
     documents, passages = count_passages(file)
     paint = [seconds * 1000 for seconds in first_paint(file, options.starts)]
     typed = asyncio.run(results_after_typing(file, model, options.rounds))
-    pages = asyncio.run(paging(file, model, options.pages))
+    rows = asyncio.run(browsing(file, model))
     results_p50, results_p95 = percentiles(typed["results"])
-    page_p50, page_p95 = percentiles(pages["page"])
     return {
         "documents": documents,
         "passages": passages,
@@ -306,11 +281,9 @@ def measure(file: Path, model: str, options: argparse.Namespace) -> dict[str, fl
         "results_p95_ms": results_p95,
         "results_least_ms": round(min(typed["results"]), 1),
         "results_cpu_p50_ms": percentiles(typed["processor"])[0],
-        "library_page_p50_ms": page_p50,
-        "library_page_p95_ms": page_p95,
-        "library_page_least_ms": round(min(pages["page"]), 1),
-        "library_line_p50_ms": percentiles(pages["line"])[0],
-        "library_rows_built": pages["rows built"][0],
+        "library_filter_p50_ms": percentiles(rows["filter"])[0],
+        "library_line_p50_ms": percentiles(rows["line"])[0],
+        "library_rows_built": rows["rows built"][0],
         "memory_mb": memory(file, model),
     }
 
@@ -332,7 +305,6 @@ def main() -> None:
     parser.add_argument("--sources", type=int, default=500)
     parser.add_argument("--starts", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=60)
-    parser.add_argument("--pages", type=int, default=10)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         for name in ("STATE", "CONFIG", "CACHE"):

@@ -22,6 +22,7 @@ from tui_driver import RunningTui, open_tui  # noqa: E402
 from localmcp.config import Settings  # noqa: E402
 from localmcp.doctor.examination import examine  # noqa: E402
 from localmcp.tools import Scope  # noqa: E402
+from localmcp.tui.pane import ListPane  # noqa: E402
 
 MOST_KEYS = 20
 
@@ -66,12 +67,12 @@ def tasks(home: Path) -> list[Task]:
         Task("See why a file was not read, and read it again", ("alt+2", "right", "down", "right", "down", "r"),
              see("could not be read")),
         Task("See what the assistant read", ("alt+6",), see("was given")),
-        Task("Connect an assistant", ("alt+5", "p", "down", "enter", "ctrl+r", "y"),
+        Task("Connect an assistant", ("alt+5", "down", "enter", "ctrl+r", "y"),
              lambda _: "localmcp" in (home / ".config/Claude/claude_desktop_config.json").read_text()),
         Task("Add a rule", ("alt+4", "a", "+Write short commit messages.", "ctrl+r"),
              see("Write short commit messages.")),
         Task("Run a tool", ("alt+5", "slash", "+get_stats", "enter", "enter", "ctrl+r"),
-             lambda t: t.pane.query_one("#answer").is_filled),
+             lambda t: "Tools/get_stats" in t.pane.answers),
         Task("Check the file", (*find, "+check the file", "enter"), see("integrity")),
     ]  # fmt: skip
 
@@ -88,6 +89,8 @@ async def do(tui: RunningTui, task: Task) -> None:
     while len(tui.app.screen_stack) > 1:
         await tui.press("escape")
     tui.app.clear_notifications()
+    for pane in tui.app.switcher.query(ListPane):
+        pane.line.clear()
     await tui.press("alt+1")
     tui.pane.mode, tui.pane.by_date = "hybrid", False
     tui.pane.type_query("")

@@ -15,7 +15,6 @@ from tui_driver import RunningTui, make_library, open_tui, settings_of
 
 from localmcp.config import Settings
 from localmcp.library.report import Progress
-from localmcp.tui.library_rows import More
 from localmcp.workspace import Workspace
 
 
@@ -27,11 +26,13 @@ async def tui(tmp_path: Path) -> AsyncIterator[RunningTui]:
 
 
 def titles(tui: RunningTui) -> list[str]:
-    return [node.data.title for node in tui.pane.tree_view.nodes() if hasattr(node.data, "title")]
+    """The documents and what is in the trash, as they are listed."""
+    records = [node.data.record for node in tui.pane.tree_view.nodes()]
+    return [r.item.title if r.kind == "document" else r.name for r in records if r.kind in ("document", "trashed")]
 
 
 async def test_collections_open_into_documents_and_documents_into_passages(tui: RunningTui) -> None:
-    assert [node.data.name for node in tui.pane.tree_view.root.children] == ["default", "garden"]
+    assert [node.data.record.name for node in tui.pane.tree_view.root.children] == ["default", "garden"]
     await tui.press("right")
     assert titles(tui) == ["Bees", "soil"]
     await tui.press("down", "right")
@@ -75,14 +76,14 @@ async def test_refresh_finds_new_files(tui: RunningTui, tmp_path: Path) -> None:
     write(tmp_path / "docs" / "new.md", "# New\n\nWords.\n")
     await tui.press("r")
     await tui.until(lambda: "6 documents" in tui.text(), "the new document")
-    assert "New" in [source["title"] for source in tui.app.session.call("list_sources")["sources"]]
+    assert "New" in [source["title"] for source in tui.app.session.call("list_sources").value["sources"]]
 
 
 @pytest.mark.parametrize("add_instead", [False, True])
 async def test_when_many_files_are_gone_it_is_asked_before_they_are_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, add_instead: bool
 ) -> None:
-    monkeypatch.setattr("localmcp.tui.forms.UNASKED_SECONDS", 0)
+    monkeypatch.setattr("localmcp.tui.dialogs.UNASKED_SECONDS", 0)
     file, many = make_library(tmp_path), tmp_path / "many"
     for number in range(15):
         write(many / f"{number}.md", f"# Note {number}\n\nThe zebra of note {number}.\n")
@@ -111,7 +112,7 @@ async def test_when_many_files_are_gone_it_is_asked_before_they_are_removed(
 async def test_a_question_that_comes_unasked_does_not_take_what_is_typed_for_an_answer(
     tui: RunningTui, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("localmcp.tui.forms.UNASKED_SECONDS", 3600)
+    monkeypatch.setattr("localmcp.tui.dialogs.UNASKED_SECONDS", 3600)
     tui.app.ask_removals("Many files are gone.")
     await tui.press("y", "enter", "n")
     assert "Many files are gone." in tui.text()
@@ -146,7 +147,7 @@ async def test_the_filter_keeps_what_holds_the_words(tui: RunningTui) -> None:
     await tui.press("enter", "f")
     await tui.type("kaf")
     assert titles(tui) == ["Kafka lag"]
-    await tui.press("escape")
+    await tui.press("escape", "escape")
     assert "Bees" in titles(tui)
 
 
@@ -158,29 +159,52 @@ async def test_reading_and_citing_a_document(tui: RunningTui) -> None:
     await tui.press("escape")
 
 
-async def test_a_long_branch_is_read_in_parts_as_one_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("localmcp.tui.library.PAGE", 60)
+async def test_of_a_long_branch_the_first_rows_are_listed_and_words_find_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("localmcp.tui.library_rows.MOST_BELOW", 60)
     file = make_library(tmp_path)
     with Workspace(settings_of(tmp_path)) as workspace:
-        for number in range(150):
+        for number in range(100):
             workspace.library.add_text(f"Words of note {number}.", f"Note {number:04}", collection="many")
     async with open_tui(file) as tui:
         await tui.go("library")
-        await tui.press("G", "enter")
-        tree = tui.pane.tree_view
-        await tui.until(lambda: any(isinstance(n.data, More) for n in tree.nodes()), "the first part")
-        assert len(titles(tui)) == 60
-        await tui.press("G")
-        await tui.until(lambda: len(titles(tui)) == 120, "the second part")
-        assert titles(tui)[-1] == "Note 0119"
-        await tui.press("G")
-        await tui.until(lambda: len(titles(tui)) == 150, "the last part")
-        # Everything is listed anew after a change by another process: what was read stays, and the row.
-        await tui.press("G")
-        assert tui.pane.chosen.title == "Note 0149"
-        tui.app.session.workspace.library.add_text("Zebras.", title="A zebra", collection="many")
-        await tui.until(lambda: "A zebra" in titles(tui), "the change")
-        assert len(titles(tui)) == 151 and tui.pane.chosen.title == "Note 0149"
+        await tui.press("G", "enter", "G")
+        assert len(titles(tui)) == 60 and "40 more" in tui.text()
+        await tui.press("slash")
+        await tui.type("0099")
+        assert titles(tui) == ["Note 0099"]
+
+
+async def test_undo_takes_back_what_this_window_removed_and_nothing_else(tui: RunningTui) -> None:
+    library = tui.app.session.workspace.library
+    library.remove([tui.app.session.workspace.inventory.find("Roses").id])
+    await tui.until(lambda: "Trash  1" in tui.text(), "what another has removed")
+    await tui.press("slash")
+    await tui.type("soil")
+    await tui.press("enter", "d", "y")
+    await tui.until(lambda: "Trash  2" in tui.text(), "the removal")
+    await tui.press("G", "u")
+    await tui.until(lambda: "Trash  1" in tui.text(), "the document to be back")
+    assert [row.title for row, _ in library.trashed()] == ["Roses"]
+    assert "Restored: the 1 document of default that hold “soil”." in str([*tui.app._notifications])
+
+
+async def test_the_text_beside_the_tree_is_that_of_the_highlighted_row_after_a_filter(tmp_path: Path) -> None:
+    file = make_library(tmp_path)
+    (tmp_path / "docs" / "broken.pdf").write_bytes(b"%PDF-1.4 broken")
+    with Workspace(settings_of(tmp_path)) as workspace:
+        workspace.library.refresh()
+    async with open_tui(file) as tui:
+        await tui.go("library")
+        await tui.press("enter", "down", "slash")
+        await tui.type("bees")
+        await tui.press("enter")
+        row = tui.pane.chosen
+        assert (row.record.kind, tui.pane.reader.text.plain) == ("document", tui.pane.reader.text.plain)
+        assert "A hive has one queen." in tui.pane.reader.text.plain and str(tui.pane.reader.border_title) == "Bees"
+        await tui.press("d")
+        assert "Remove “Bees”?" in tui.text()
 
 
 async def test_a_mounted_file_is_shown_as_read_only(tmp_path: Path) -> None:
@@ -201,15 +225,6 @@ async def test_a_mounted_file_is_shown_as_read_only(tmp_path: Path) -> None:
         assert "localmcp unmount animals" in tui.error()
         await tui.press("escape", "up", "v")
         await tui.until(lambda: "Okapi — " in tui.text() and "lives in the forest" in tui.text(), "the reader")
-
-
-async def test_marked_documents_are_removed_and_one_key_undoes_it(tui: RunningTui) -> None:
-    await tui.press("enter", "down", "down", "m", "m")
-    assert "2 documents marked" in tui.text()
-    await tui.press("d", "y")
-    await tui.until(lambda: "Trash  2" in tui.text(), "the trash")
-    await tui.press("u")
-    await tui.until(lambda: "Trash" not in tui.text(), "both to be back")
 
 
 async def test_removing_does_not_wait_for_the_work_in_the_background(tui: RunningTui) -> None:
@@ -254,12 +269,12 @@ async def test_a_refresh_takes_the_mark_of_changed_files_from_their_folder(tui: 
 
 async def test_open_folders_and_the_highlighted_row_stay_when_the_file_changes(tui: RunningTui) -> None:
     await tui.press("right", "down", "right", "down", "down")
-    assert tui.pane.chosen.title == "Restore a backup"
+    assert tui.pane.place.item.title == "Restore a backup"
     with Workspace(settings_of(tui.app.session.path.parent)) as workspace:
         workspace.library.add_text("Zebras.", title="A zebra")
     await tui.until(lambda: "A zebra" in titles(tui), "the new document")
     await tui.until(lambda: "Restore a backup" in titles(tui), "the folder to be open")
-    await tui.until(lambda: getattr(tui.pane.chosen, "title", "") == "Restore a backup", "the cursor on its row")
+    assert tui.pane.place.item.title == "Restore a backup"
 
 
 async def test_a_job_that_waited_for_another_is_in_the_strip_when_it_runs(tui: RunningTui) -> None:
@@ -320,9 +335,7 @@ async def test_a_web_page_is_added_by_its_form_which_says_what_is_wrong(tui: Run
     await tui.until(lambda: "must begin with http:// or https://" in tui.text(), "what is wrong")
     tui.app.screen.query_one("#field-0", Input).value = f"{site}/ferry"
     await tui.press("ctrl+r")
-    await tui.until(lambda: "is an address of this machine" in tui.error() or "private" in tui.error(), "a warning")
-    await tui.press("escape", "w")
-    await tui.type(f"{site}/ferry")
+    await tui.until(lambda: "is an address of this machine" in tui.text() or "private" in tui.text(), "a warning")
     tui.app.screen.query_one("#field-3", Select).value = True
     await tui.press("ctrl+r")
     await tui.until(lambda: tui.app.stats["totalSources"] == 6, "the page")

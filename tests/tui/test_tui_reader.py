@@ -90,16 +90,6 @@ async def test_the_place_is_kept_when_a_document_is_left(tui: RunningTui) -> Non
     assert tui.app.session.memory.positions[item.id] > CHAPTERS - 5
 
 
-async def test_the_next_hit_of_the_document_and_what_is_copied(tui: RunningTui) -> None:
-    first = reader(tui).target
-    await tui.press("full_stop")
-    assert reader(tui).target != first
-    await tui.press("P")
-    assert tui.app.clipboard.endswith("lamps.md")
-    await tui.press("y")
-    assert "lamps.md:" in tui.app.clipboard
-
-
 async def test_the_passage_at_the_top_is_copied_and_cited(tui: RunningTui) -> None:
     await tui.press("slash")
     await tui.type("chapter 41.")
@@ -135,15 +125,15 @@ async def test_keys_do_nothing_in_a_document_that_another_process_has_removed(tu
     tui.app.push_screen(ReaderScreen(passage))
     await tui.settle()
     assert tui.error()
-    await tui.press("Y", "y", "P", "o", "G", "g", "n", "t", "full_stop", "slash", "x", "enter")
+    await tui.press("Y", "y", "o", "G", "g", "n", "t", "slash", "x", "enter")
     await tui.press("escape", "escape")
     assert tui.app.screen is tui.app.screen_stack[0]
 
 
 async def test_the_help_of_the_reader_names_its_keys(tui: RunningTui) -> None:
     await tui.press("question_mark")
-    assert "Help: Reader" in tui.text()
-    assert "Previous hit" in tui.text()
+    assert "A whole document." in tui.text()
+    assert "Previous match" in tui.text()
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ async def test_panes_of_a_file_with_documents(home: Path, size: str) -> None:
         assert_screen(f"library-{size}", tui)
         await tui.press("question_mark")
         assert_screen(f"help-{size}", tui)
-        await tui.press("escape")
+        await tui.press("question_mark")
         await tui.go("quickstarts")
         assert_screen(f"quickstarts-{size}", tui)
         await tui.go("rules")

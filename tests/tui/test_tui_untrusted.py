@@ -16,7 +16,7 @@ from localmcp.activity import CallOrigin, call_origin
 from localmcp.config import config_directory, state_directory
 from localmcp.errors import LocalMCPError
 from localmcp.tools import Scope
-from localmcp.tui.app import PANES, VIEWS
+from localmcp.tui.app import PANES
 from localmcp.tui.forms import FormScreen, completed_path
 
 EVIL = "\x1b[31mred\x1b]8;;https://example.org\x07x \u202etxet [red]m[/red] [link='a']👩‍👩‍👧‍👦\x9b2J end"
@@ -67,7 +67,7 @@ async def test_hostile_text_is_drawn_as_signs_in_every_pane(file: Path) -> None:
         await tui.until(lambda: "zebras" in tui.text(), "the reader")
         check(tui, "reader")
         await tui.press("escape")
-        for pane in (*PANES, *VIEWS):
+        for pane in PANES:
             await tui.go(pane)
             check(tui, pane)
             for keys in (["right", "down"], ["right", "down", "down", "down"], ["enter"]):

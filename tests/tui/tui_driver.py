@@ -32,7 +32,7 @@ from localmcp.workspace import Workspace
 
 SCREENS = Path(__file__).parent / "screens"
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-PATIENCE = 120.0
+PATIENCE = 60.0
 """Seconds before a test gives up waiting; a busy machine may be slow."""
 LOOK = 0.02
 """Seconds between two looks whether a thread has brought something about."""
@@ -167,13 +167,9 @@ class RunningTui:
         return any(isinstance(timer, Timer) and timer._task and not timer._task.done() for timer in timers)
 
     async def go(self, pane: str) -> Pane:
-        """Turn to a pane by its key; to a view of another directly."""
-        from localmcp.tui.app import PANES, VIEWS
+        """Turn to a pane by its key."""
+        from localmcp.tui.app import PANES
 
-        if pane in VIEWS:
-            await self.app.show_pane(pane)
-            await self.settle()
-            return self.app.pane
         if self.app.focused is not None and hasattr(self.app.focused, "cursor_blink"):
             await self.press("escape")
         await self.press(str(list(PANES).index(pane) + 1))
