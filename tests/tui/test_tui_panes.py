@@ -188,7 +188,7 @@ async def test_the_search_for_tools_is_the_assistants_with_its_scores(tui: Runni
     pane = await tui.go("tools")
     discovery = tui.app.session.workspace.discovery
     # Without the vectors of the tools, words alone are compared.
-    discovery.finder.features("trash", discovery.searchable(), patience=60)
+    discovery.finder.score("trash", discovery.searchable(), patience=60)
     pane.line.value = "documents in the trash"  # type: ignore[attr-defined]
     await tui.until(lambda: tui.pane.rows and "▰" in tui.pane.rows[0].title.plain)
     answer = tui.app.session.call("tool_search", query="documents in the trash", max_results=50).value
