@@ -10,7 +10,7 @@ import click
 from localmcp.cli.session import COMMAND_OF_TOOL, Session, command, pass_session
 from localmcp.schemas import Json
 
-COMMAND_OF_TOOL |= {"list_tables": "localmcp tables", "query_table": "localmcp query"}
+COMMAND_OF_TOOL.update(list_tables="localmcp tables", query_table="localmcp query")
 
 
 @command()

@@ -83,7 +83,8 @@ def run() -> None:
         null = os.open(os.devnull, flags)
         os.dup2(null, descriptor)
         os.close(null)
-    work, memory, most_text = pickle.loads(_receive(source))
+    work, most_memory, most_text = pickle.loads(_receive(source))
+    cap = 2 * most_memory
     if sys.platform != "win32":
         import resource
 
@@ -91,7 +92,7 @@ def run() -> None:
         os.nice(5)
         # One sudden allocation fails beyond twice the limit; the parent watches the limit itself.
         _, most = resource.getrlimit(resource.RLIMIT_DATA)
-        cap = 2 * memory if most == resource.RLIM_INFINITY else min(2 * memory, most)
+        cap = cap if most == resource.RLIM_INFINITY else min(cap, most)
         resource.setrlimit(resource.RLIMIT_DATA, (cap, most))
     # Readers make few cycles of objects: looking for them after every 700 objects took a tenth of the time.
     gc.set_threshold(50_000)
