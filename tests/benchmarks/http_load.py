@@ -117,7 +117,7 @@ def _read_log(process: subprocess.Popen[str], lines: list[str], ready: threading
     """Keeps what is worth a look: the one line of every request would fill memory."""
     assert process.stderr is not None
     for line in process.stderr:
-        if '"message": "HTTP Transport' not in line and '"message": "Executing tool' not in line:
+        if "HTTP Transport" not in line and "Executing tool" not in line:
             lines.append(line)
         if "Listening on" in line:
             ready.set()
