@@ -17,6 +17,8 @@ from localmcp.tables.grids import Grid, Table, csv_grid, find_tables, json_grids
 MOST_TABLES = 50
 SAMPLE_ROWS = 3
 LONGEST_SHOWN = 80
+LONG = 20
+"""Rows from which a search tells of a table: it shows those of shorter ones."""
 SHEETS = frozenset((".xlsx", ".xlsm", ".xls", ".xlsb", ".ods"))
 
 
@@ -40,12 +42,12 @@ def describe_tables(name: str, text: str, read: Callable[[], bytes] | None) -> s
 
 
 def tables_among(connection: apsw.Connection, uuids: Sequence[str]) -> str:
-    """Return a sentence on the tables of those documents, which a search can show but not count; "" without any."""
+    """Return a sentence on long tables of those documents, which a search cannot count; "" without any."""
     sql = "select title, tables from sources where tables is not null and uuid in (select value from json_each(?))"
-    told = [
-        f"{quoted(title)} ({', '.join(counted(table['rows'], 'row') for table in json.loads(tables)[:3])})"
-        for title, tables in connection.execute(sql, (json.dumps(uuids),))
-    ]
+    told: list[str] = []
+    for title, tables in connection.execute(sql, (json.dumps(uuids),)):
+        if long := [table["rows"] for table in json.loads(tables) if table["rows"] >= LONG]:
+            told.append(f"{quoted(title)} ({', '.join(counted(rows, 'row') for rows in long[:3])})")
     return f"Tables: {', '.join(told)}. To count or add up their rows: list_tables, query_table." if told else ""
 
 

@@ -176,9 +176,17 @@ def test_a_document_without_a_file_is_asked_by_its_text(workspace: Workspace) ->
     assert query(workspace, 'select sum(B) from "Handed over"')["rows"] == [[6]]
 
 
-def test_a_search_says_that_its_document_can_be_counted(workspace: Workspace) -> None:
-    found = workspace.registry.call("search", {"query": "Müller Betrag"}, Scope(caller="stdio", lean=True)).value
-    assert any("bills" in notice and "query_table" in notice for notice in found["notices"])
+def test_a_search_says_that_a_long_table_can_be_counted(workspace: Workspace, tmp_path: Path) -> None:
+    rows = "".join(f"{day}.01.2025,Huber,{day}\n" for day in range(1, 25))
+    write(tmp_path / "more" / "orders.csv", f"Tag,Kunde,Menge\n{rows}")
+    workspace.library.add_paths([tmp_path / "more"])
+
+    def notices(query: str) -> str:
+        found = workspace.registry.call("search", {"query": query}, Scope(caller="stdio", lean=True)).value
+        return " ".join(found.get("notices", ()))
+
+    assert "orders (24 rows)" in notices("Huber Menge") and "query_table" in notices("Huber Menge")
+    assert "bills" not in notices("Müller Betrag")
 
 
 def test_two_tables_under_one_heading_are_two(workspace: Workspace) -> None:
