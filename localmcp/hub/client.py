@@ -56,8 +56,9 @@ LISTS = {
 }
 """What a server offers: key of the answer -> request."""
 MOST_PAGES = 100
-PROBE_SECONDS, CLOSING_SECONDS = 3.0, 4.0
-"""Seconds for an answer after a call has timed out, before a server counts as stuck; and to end."""
+PROBE_SECONDS, CLOSING_SECONDS = 3.0, 8.0
+"""Seconds for an answer after a call has timed out, before a server counts as stuck; and to end: more than the SDK's
+own steps take together (6.5 s). When they are cut short, the server stays, and the loop waits for it without end."""
 MAX_ANSWER = 5 * 1024 * 1024
 """Characters of one answer as JSON: no model reads more, and every copy of it takes memory."""
 MOST_ROUNDS = 10

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import re
@@ -459,6 +460,20 @@ def test_nothing_is_started_after_the_end(farm: Farm) -> None:
     opened.close()
     assert "localmcp is closing" in failure(registry, "shop__echo", {"text": "x"}).message
     assert farm.pids("shop") == []
+
+
+def test_who_waits_for_a_start_when_the_servers_are_closed_starts_none_again(farm: Farm) -> None:
+    farm.write(slow=farm.plain("slow", "--gated"))
+    _, opened = farm.open()
+    with ThreadPoolExecutor(3) as pool:
+        waiting = [pool.submit(opened.refresh, ["slow"]) for _ in range(3)]
+        assert wait_until(lambda: farm.pids("slow") != [])
+        opened.close()
+        outcomes = [future.result(PATIENCE)["slow"] for future in waiting]
+    assert all(isinstance(outcome, Unavailable) for outcome in outcomes)
+    assert len(farm.pids("slow")) == 1 and wait_until(lambda: not any(map(is_alive, farm.pids("slow"))))
+    # A process that was begun and forgotten would tell of itself here.
+    gc.collect()
 
 
 def test_secrets_in_addresses_and_arguments_are_kept_from_messages_and_logs() -> None:
