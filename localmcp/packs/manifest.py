@@ -11,6 +11,7 @@ from typing import Any
 
 import apsw
 
+from localmcp.storage.connections import quote_name
 from localmcp.storage.database import fetch_all, fetch_column, fetch_one
 
 LONGEST = 1_000_000
@@ -84,12 +85,12 @@ def digest_content(connection: apsw.Connection) -> str:
 def _rows(connection: apsw.Connection, table: str) -> Iterator[bytes]:
     """Yield the rows; whole numbers and text are read as one JSON array that SQLite makes, others as they are."""
     columns = fetch_all(connection, "select name, type, pk from pragma_table_info(?)", (table,))
-    together = [_quoted(name) for name, kind, _ in columns if kind.upper() in ("INTEGER", "TEXT", "INT")]
-    alone = [quoted for name, _, _ in columns if (quoted := _quoted(name)) not in together]
-    keys = [_quoted(name) for name, _, key_position in sorted(columns, key=lambda column: column[2]) if key_position]
+    together = [quote_name(name) for name, kind, _ in columns if kind.upper() in ("INTEGER", "TEXT", "INT")]
+    alone = [quoted for name, _, _ in columns if (quoted := quote_name(name)) not in together]
+    keys = [quote_name(name) for name, _, key_position in sorted(columns, key=lambda column: column[2]) if key_position]
     names = ", ".join([f"json_array({', '.join(together)})" if together else "''", *alone])
     order = ", ".join(keys) or "rowid"
-    for first, *others in connection.execute(f"select {names} from {_quoted(table)} order by {order}"):
+    for first, *others in connection.execute(f"select {names} from {quote_name(table)} order by {order}"):
         yield str(first).encode("utf-8", "surrogatepass") + b"\n"
         for value in others:
             yield from _encoded(value)
@@ -104,7 +105,3 @@ def _encoded(value: Any) -> Iterator[bytes]:
         yield b"real " + struct.pack("<d", value)
     else:
         yield f"{type(value).__name__} {value!r}\n".encode("utf-8", "surrogatepass")
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

@@ -84,6 +84,11 @@ def _folded(*values: Any) -> str:
     return fold(str(values[0]))
 
 
+def quote_name(name: str) -> str:
+    """Return the name of a table or column as SQL has it, in double quotes."""
+    return '"' + name.replace('"', '""') + '"'
+
+
 def register_levenshtein(connection: apsw.Connection) -> None:
     """Register `levenshtein(a, b)`; what counts is imported at the first call (12 ms)."""
     connection.create_scalar_function("levenshtein", _levenshtein, 2, deterministic=True, flags=apsw.SQLITE_DIRECTONLY)

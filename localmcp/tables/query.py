@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 
 import apsw
 from apsw.ext import query_info  # pyright: ignore[reportUnknownVariableType]
-from rapidfuzz.distance import JaroWinkler, Levenshtein
+from rapidfuzz.distance import JaroWinkler
 
+from localmcp.storage.connections import quote_name, register_levenshtein
 from localmcp.tables.documents import read_tables
 from localmcp.wording.normalize import words
 
@@ -116,7 +117,7 @@ def _load(source: TableSource) -> _Document:
     tables: dict[str, _Loaded] = {}
     for table in read_tables(source.path, source.text):
         loaded = _Loaded(uuid.uuid4().hex, [column.name for column in table.columns], len(table.rows))
-        _memory.execute(f"create table '{loaded.name}' ({', '.join(map(quote, loaded.columns))})")
+        _memory.execute(f"create table '{loaded.name}' ({', '.join(map(quote_name, loaded.columns))})")
         with _memory:
             slots = ", ".join("?" * len(loaded.columns))
             _memory.executemany(f"insert into '{loaded.name}' values ({slots})", table.rows)
@@ -143,7 +144,7 @@ def _run(sql: str, named: Mapping[str, _Loaded], outcome: Outcome) -> None:
         return apsw.SQLITE_OK if allowed and second != "load_extension" else apsw.SQLITE_DENY
 
     for name, loaded in named.items():
-        _memory.execute(f"create temp view {quote(name)} as select * from main.'{loaded.name}'")
+        _memory.execute(f"create temp view {quote_name(name)} as select * from main.'{loaded.name}'")
     deadline, characters = time.monotonic() + SECONDS, 0
     try:
         _memory.authorizer = authorize
@@ -164,13 +165,8 @@ def _run(sql: str, named: Mapping[str, _Loaded], outcome: Outcome) -> None:
         _memory.set_progress_handler(None)
         _memory.authorizer = None
         for name in named:
-            _memory.execute(f"drop view temp.{quote(name)}")
+            _memory.execute(f"drop view temp.{quote_name(name)}")
     outcome.used = {name: about for name, about in outcome.used.items() if named[name].name in read}
-
-
-def quote(name: str) -> str:
-    """Return a name as SQL has it, in double quotes."""
-    return '"' + name.replace('"', '""') + '"'
 
 
 def _shown(value: Any) -> Any:
@@ -184,12 +180,7 @@ def _nearest_columns(message: str, named: Mapping[str, _Loaded]) -> str:
     wanted = message.partition("no such column: ")[2].rpartition(".")[2].strip('"').casefold()
     names = dict.fromkeys(name for loaded in named.values() for name in loaded.columns)
     near = sorted(names, key=lambda name: JaroWinkler.distance(name.casefold(), wanted))[:5]
-    return f"Nearest columns: {', '.join(map(quote, near))}." if wanted and near else ""
-
-
-def _levenshtein(*texts: Any) -> int | None:
-    one, other = texts
-    return None if one is None or other is None else Levenshtein.distance(str(one)[:1000], str(other)[:1000])
+    return f"Nearest columns: {', '.join(map(quote_name, near))}." if wanted and near else ""
 
 
 def _contains(*texts: Any) -> int:
@@ -203,5 +194,5 @@ def _contains(*texts: Any) -> int:
 _memory.config(apsw.SQLITE_DBCONFIG_DQS_DML, 0)
 for _limit, _most in LIMITS.items():
     _memory.limit(_limit, _most)
-_memory.create_scalar_function("levenshtein", _levenshtein, 2, deterministic=True)
+register_levenshtein(_memory)
 _memory.create_scalar_function("contains", _contains, 2, deterministic=True)
