@@ -151,11 +151,6 @@ class Settings:
     )
     folders: tuple[Path, ...] = _setting((), "Folders an assistant may add files from, besides those you added.")
     max_file_mb: int = _setting(50, "Larger files are skipped.", between=(1, 2000))
-    reader_seconds: int = _setting(
-        12, "Processor time that reading one document may take; 3 s more for every MB of its text.", between=(1, 3600)
-    )
-    reader_memory_mb: int = _setting(1000, "Memory that reading one document may take.", between=(200, 64_000))
-    max_text_mb: int = _setting(50, "Documents with more text than this are refused.", between=(1, 2000))
     refresh_seconds: int = _setting(
         60, "How often an idle server looks at the added folders; 0 = never.", between=(0, 86400)
     )

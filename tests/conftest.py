@@ -122,7 +122,6 @@ def one_reader() -> Iterator[None]:
     """
     readers = KeptReaders()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reading, "_workers", lambda tasks: 1)
         patch.setattr(reading, "WorkerPool", readers.pool)
         yield
     readers.close()

@@ -24,19 +24,18 @@ class KeptReaders:
         *,
         workers: int,
         limits: Limits,
-        share: Callable[[Any], int],
         size: Callable[[Any], int],
     ) -> Iterator[WorkerPool[Any, Any]]:
-        """A pool that was made for the same work and limits, or a new one."""
-        idle = self._idle.setdefault(pickle.dumps((work, limits, workers, os.environ["PATH"])), [])
-        pool = idle.pop() if idle else WorkerPool(work, workers=workers, limits=limits, share=share, size=size)
+        """A pool of one process that was made for the same work and limits, or a new one."""
+        idle = self._idle.setdefault(pickle.dumps((work, limits, os.environ["PATH"])), [])
+        pool = idle.pop() if idle else WorkerPool(work, workers=1, limits=limits, size=size)
         try:
             yield pool
         except BaseException:
             pool.close()
             raise
         # One whose answers were not all taken has closed itself.
-        if not pool._closed.is_set():
+        if not pool.is_closed:
             idle.append(pool)
 
     def close(self) -> None:

@@ -26,7 +26,7 @@ from localmcp.library.ledger import (
     roots_of,
     watched_folders,
 )
-from localmcp.library.reading import CANNOT_BE_READ, REACHED_BY_LINK, Task, is_raised
+from localmcp.library.reading import CANNOT_BE_READ, REACHED_BY_LINK, Task
 from localmcp.library.walk import File, Passed, WalkRules, below, stat_file, walk
 from localmcp.storage.database import Database
 from localmcp.storage.times import utc_moment
@@ -235,20 +235,18 @@ def _compare(plan: Plan, file: File, entry: Entry | None, look: _Look) -> None:
         plan.tasks.append(Task(file, plan.root, None, look.forced))
         return
     status = entry.status if (entry.size, entry.mtime_ns) == (file.size, file.mtime_ns) else None
-    # A limit is higher now; some documents in a mailbox may have been over it.
-    raised = is_raised(entry.reason, look.settings)
     # Touched after it was recorded, as by copying or new permissions: its hash then tells.
     touched = bool(entry.sha256) and file.ctime_ns > utc_moment(entry.seen_at).timestamp() * 1e9
     # New permissions change neither size nor time.
     readable = entry.reason.startswith(CANNOT_BE_READ) and os.access(entry.path, os.R_OK)
-    if status == "indexed" and not (look.forced or raised or touched):
+    if status == "indexed" and not (look.forced or touched):
         plan.unchanged += 1
-    elif status == "skipped" and not raised and not (look.asked and _is_readable(plan.root, file, look.settings)):
+    elif status == "skipped" and not (look.asked and _is_readable(plan.root, file, look.settings)):
         plan.skipped += 1
-    elif status == "failed" and not (look.asked or raised or readable):
+    elif status == "failed" and not (look.asked or readable):
         plan.failed += 1
     else:
-        plan.tasks.append(Task(file, plan.root, entry, look.forced or (raised and entry.status == "indexed")))
+        plan.tasks.append(Task(file, plan.root, entry, look.forced))
 
 
 def _is_readable(root: Root, file: File, settings: Settings) -> bool:

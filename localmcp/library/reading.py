@@ -17,7 +17,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import BinaryIO
 
 from localmcp.config import Settings
@@ -30,7 +30,7 @@ from localmcp.models import Embedder
 from localmcp.readers.chunking import MAIL_HEADER, Chunk, split
 from localmcp.readers.data_text import is_data, is_data_file
 from localmcp.readers.document import Document
-from localmcp.readers.worker_pool import SMALL, Limits, WorkerPool
+from localmcp.readers.worker_pool import Limits, WorkerPool
 from localmcp.tables.documents import describe_tables
 from localmcp.wording.languages import detect_language
 
@@ -51,7 +51,6 @@ FIRST_SECONDS = 0.3
 """The first one, so that something is found soon."""
 SCAN_LIMITS = Limits(seconds=600, seconds_per_megabyte=0, memory=1_500_000_000)
 """Of a file whose pages are drawn for text recognition."""
-PLAIN_SUFFIXES = frozenset(".md .markdown .txt .rst .py .js .ts .c .h .java .go .rs .sh .toml .ini .cfg .yaml".split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +74,7 @@ class Task:
     root: Root
     entry: Entry | None
     again: bool = False
-    """Read and store it again even if its bytes are the same: its options have changed, or a limit is higher now."""
+    """Read and store it again even if its bytes are the same: its options have changed."""
     recognize: frozenset[str] | None = None
     """Read the scans in it, too, at seconds a page, but those with these digests, which are read already."""
 
@@ -145,43 +144,13 @@ def read_groups(tasks: Sequence[Task], window: Window, settings: Settings) -> It
 def _read_all(tasks: Sequence[Task], window: Window, settings: Settings) -> Iterator[Step]:
     """Yield each document with the task of its file, None at the end of a file; files in any order."""
     work = partial(read_file, window, settings.max_file_mb * 1_000_000)
-    limits = limits_of(settings) if all(task.recognize is None for task in tasks) else SCAN_LIMITS
-    with WorkerPool(
-        work, workers=_workers(tasks), limits=limits, share=_share, size=lambda task: task.file.size
-    ) as pool:
+    limits = Limits() if all(task.recognize is None for task in tasks) else SCAN_LIMITS
+    workers = min(os.cpu_count() or 1, len(tasks))
+    with WorkerPool(work, workers=workers, limits=limits, size=lambda task: task.file.size) as pool:
         for answer in pool.run(tasks):
             file = answer.item.file
-            given_up = Reading(file.size, file.mtime_ns, failed=answer.failure, member=answer.member)
+            given_up = Reading(file.size, file.mtime_ns, failed=answer.failure)
             yield answer.item, None if answer.finished else answer.value or given_up
-
-
-def _workers(tasks: Sequence[Task]) -> int:
-    return min(os.cpu_count() or 1, len(tasks))
-
-
-def _share(task: Task) -> int:
-    """Return how many of AHEAD a file is: together about 24 MB of plain text, read while a transaction is written."""
-    plain = PurePath(task.file.path).suffix.lower() in PLAIN_SUFFIXES
-    return min(task.file.size // 8000 + 1, SMALL) if plain else SMALL
-
-
-def limits_of(settings: Settings) -> Limits:
-    """Return what reading one document may cost."""
-    return Limits(
-        seconds=settings.reader_seconds,
-        memory=settings.reader_memory_mb * 1_000_000,
-        text=settings.max_text_mb * 1_000_000,
-    )
-
-
-_LIMIT = re.compile(r"(?:more|larger) than ([\d.]+) [^()]*\(setting (\w+)(?:: ([\d.]+))?\)")
-"""In the reason why a file was not read: the limit that it exceeded, the setting, and its value if that differs."""
-
-
-def is_raised(reason: str, settings: Settings) -> bool:
-    """Return whether a file was not read because of a setting that is higher now."""
-    match = _LIMIT.search(reason)
-    return match is not None and getattr(settings, match[2], 0) > float(match[3] or match[1])
 
 
 # ---------------------------------------------------------------- files

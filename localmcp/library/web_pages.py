@@ -14,9 +14,8 @@ from urllib.parse import urlsplit
 from localmcp.config import Settings
 from localmcp.errors import AccessDenied, InvalidInput, Unavailable, UnreadableDocument
 from localmcp.http import Request, Response, send
-from localmcp.library.reading import limits_of
 from localmcp.readers.document import Document
-from localmcp.readers.worker_pool import Limits, WorkerPool
+from localmcp.readers.worker_pool import WorkerPool
 from localmcp.storage.times import utc_now
 
 if TYPE_CHECKING:
@@ -67,7 +66,7 @@ def add_page(
         UnreadableDocument: it is not text, or too large.
     """
     page = fetch_page(url, max_bytes=settings.max_file_mb * 1_000_000, allow_private=allow_private)
-    document = read_page(page, limits_of(settings))
+    document = read_page(page)
     fetched = {"url": page.url, "date": document.date or utc_now()}
     options["metadata"] = {**document.metadata, **fetched, **(options.get("metadata") or {})}
     options["source_type"] = options.get("source_type") or "website"
@@ -120,13 +119,13 @@ def _is_text(media_type: str) -> bool:
     return media_type.startswith("text/") or media_type in _SUFFIXES
 
 
-def read_page(page: Page, limits: Limits) -> Document:
+def read_page(page: Page) -> Document:
     """Return the document in a page, read in a worker process.
 
     Raises:
         UnreadableDocument: why it cannot be turned into text.
     """
-    with WorkerPool(_read_in_worker, workers=1, limits=limits) as pool:
+    with WorkerPool(_read_in_worker, workers=1, size=lambda page: len(page.data)) as pool:
         for answer in pool.run([page]):
             if answer.failure:
                 raise UnreadableDocument(answer.failure)

@@ -16,7 +16,6 @@ from typing import Any, BinaryIO
 from localmcp.errors import LocalMCPError, UnreadableDocument
 from localmcp.readers.document import Document, failed_member
 from localmcp.readers.encodings import decode_text
-from localmcp.readers.worker import begin_member
 
 SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz")
 MOST_MEMBERS = 100_000
@@ -56,7 +55,6 @@ def read_archive(file: BinaryIO, name: str, read: ReadDocuments, max_bytes: int)
             parts = PurePosixPath(path).parts
             if any((part.startswith(".") and part != "..") or part == "__MACOSX" for part in parts):
                 continue
-            begin_member(path)
             if ".." in parts:
                 yield failed_member(path, "Its name leads out of the archive.")
             elif size > max_bytes:

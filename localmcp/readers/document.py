@@ -16,6 +16,9 @@ logger = logging.getLogger(__name__)
 Markup = Literal["markdown", "plain", "code"]
 SourceType = Literal["text", "website", "docs", "qa"]
 
+MAX_TEXT = 50_000_000
+"""Characters of one document."""
+
 
 @dataclass(frozen=True, slots=True)
 class Document:
@@ -81,6 +84,8 @@ def make_document(
     """
     if not text.strip():
         raise UnreadableDocument(f"{name} holds no text.")
+    if len(text) > MAX_TEXT:
+        raise UnreadableDocument(f"It holds more than {MAX_TEXT // 1_000_000} MB of text.")
     count_text(len(text))
     text = clean(text if markup == "code" else visible(text))
     title = one_line(fields.pop("title", "")) or readable_stem(name)

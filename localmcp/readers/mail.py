@@ -19,7 +19,6 @@ from localmcp.readers.calendars import calendar_text
 from localmcp.readers.document import Document, failed_member, make_document, one_line, read_member, visible
 from localmcp.readers.encodings import decode_text, page_encoding
 from localmcp.readers.html import html_markdown, read_html
-from localmcp.readers.worker import begin_member
 from localmcp.schemas import mapping_of
 
 ReadBytes = Callable[[bytes, str], Document]
@@ -83,7 +82,6 @@ def _split_mailbox(file: BinaryIO, max_bytes: int) -> Iterator[tuple[int, bytes 
 
 def read_mail(data: bytes, name: str, read: ReadBytes, member: str = "") -> Iterator[Document]:
     """Yield a message and its attachments, which name their message as the parent; `member`: its name in a mailbox."""
-    begin_member(member or name)
     if separator := _MAILBOX_START.match(data):
         data = _ESCAPED_FROM.sub(rb"\1", data[separator.end() :])
     try:
@@ -95,7 +93,6 @@ def read_mail(data: bytes, name: str, read: ReadBytes, member: str = "") -> Iter
     yield read_member(partial(_message_document, message, name, [title for title, _ in attachments]), member)
     for title, part in attachments:
         path = f"{member}/{title}" if member else title
-        begin_member(path)
         yield read_member(partial(_read_attachment, part, title, read), path, member)
 
 

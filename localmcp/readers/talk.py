@@ -15,7 +15,6 @@ from localmcp.errors import UnreadableDocument
 from localmcp.readers.document import Document, make_document, one_line, read_member
 from localmcp.readers.encodings import decode_text
 from localmcp.readers.markdown import code_fence
-from localmcp.readers.worker import begin_member
 from localmcp.schemas import list_of, mapping_of
 
 PARAGRAPH_SECONDS = 30
@@ -72,7 +71,6 @@ def read_conversations(file: BinaryIO, name: str) -> Iterator[Document]:
         conversation = mapping_of(value)
         names = (conversation.get(key) for key in ("uuid", "id", "conversation_id"))
         member = one_line(str(next(filter(None, names), f"conversation {number}")))
-        begin_member(member)
         yield read_member(partial(_conversation, conversation, name), member)
 
 

@@ -1,15 +1,12 @@
 """The command line: what is typed, what is printed where, and with which exit code the process ends."""
 
 import json
-import mailbox
 import os
 import re
 import signal
 import subprocess
 import sys
-from contextlib import closing
 from datetime import date
-from email.message import EmailMessage
 from importlib import import_module
 from pathlib import Path
 
@@ -305,25 +302,6 @@ def test_refresh_asks_before_it_buries_a_folder_that_is_gone(filled, notes: Path
     assert asked.code == 1 and "localmcp refresh --yes" in asked.err
     assert filled("status", "--json").json["stats"]["totalSources"] == 3
     assert filled("refresh", "--confirm-removals", "--json").json["missing"] == 3
-
-
-def test_refresh_reads_what_exceeded_a_limit_that_is_raised(cli, tmp_path: Path) -> None:
-    notes = tmp_path / "notes"
-    notes.mkdir()
-    (notes / "page.html").write_text("<p>many words about herons</p>\n" * 45_000)
-    with closing(mailbox.mbox(notes / "box.mbox")) as box:
-        for body in ("A short message.", "many words about otters\n" * 50_000):
-            message = EmailMessage()
-            message["From"], message["Subject"] = "ann@example.org", body[:20].strip()
-            message.set_content(body)
-            box.add(message)
-    cli("config", "set", "max_text_mb", "1")
-    assert cli("add", "notes", "--json").json["failed"] == 2
-    assert cli("refresh", "--json").json["indexed"] == 0
-    cli("config", "set", "max_text_mb", "2")
-    assert cli("refresh", "--json").json["indexed"] == 2
-    assert cli("search", "otters", "--json").json["count"] and cli("search", "herons", "--json").json["count"]
-    assert cli("refresh", "--json").json["unchanged"] == 2
 
 
 def test_a_removal_asks_about_what_it_will_do_and_shows_a_name_of_two_lines_as_one(filled, notes: Path) -> None:

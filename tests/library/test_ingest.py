@@ -176,7 +176,7 @@ def test_every_file_that_is_not_taken_has_its_reason(library: Library, folder: P
     library.add_paths([folder])
     assert {name: status(library, folder / name) for name in files} == files
     library._settings = Settings()  # pyright: ignore[reportPrivateUsage]
-    assert (library.refresh().indexed, status(library, folder / "big.txt")) == (1, ("indexed", ""))
+    assert (library.add_paths([folder]).indexed, status(library, folder / "big.txt")) == (1, ("indexed", ""))
 
 
 def test_a_broken_file_is_reported_and_stops_none_of_the_others(library: Library, folder: Path) -> None:
