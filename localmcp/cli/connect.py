@@ -10,8 +10,8 @@ from localmcp.cli.session import Session, command, pass_session
 from localmcp.connect.configuration import describe_client, plan_connection, plan_removal, write_changes
 from localmcp.connect.entry import Launch, block_for, make_launch
 from localmcp.connect.targets import FILE, find_targets, is_present, present_clients, read_present_clients
-from localmcp.hub.adoption import take_over
 from localmcp.hub.client_configuration import ClientFile, client_names
+from localmcp.hub.entries import take_over
 
 RESTART = {
     "claude-desktop": "Quit Claude Desktop completely (not only its window) and start it again.",

@@ -17,9 +17,8 @@ from localmcp.cli.values import split_pair
 from localmcp.config import cache_directory, servers_file, state_directory
 from localmcp.errors import InvalidInput, NotFound
 from localmcp.files import expand_home
-from localmcp.hub.adoption import take_over
 from localmcp.hub.client_configuration import client_names, read_client, read_document, servers_in
-from localmcp.hub.entries import entry_of, parse_entry, write_entries
+from localmcp.hub.entries import entry_of, parse_entry, take_over, write_entries
 from localmcp.hub.server import McpServer
 from localmcp.hub.servers import McpServers
 from localmcp.humanize import counted

@@ -13,7 +13,7 @@ from localmcp.cli.session import Session, command, group, pass_session
 from localmcp.cli.values import json_or_text, parse_object, read_bytes, split_pair
 from localmcp.config import config_directory
 from localmcp.humanize import counted, short_path
-from localmcp.own_tools.problems import Problem
+from localmcp.own_tools.problems import Problem, describe_provider
 from localmcp.schemas import Json, describe_parameters, mapping_of
 from localmcp.tool_search.discovery import NOTHING_FOUND, rank_tools, required_parameters
 from localmcp.tools import Tool
@@ -192,14 +192,13 @@ def _tool(session: Session, name: str) -> Tool:
 @pass_session
 def providers(session: Session) -> None:
     """Show where tools come from: programs, queries, HTTP calls, Python, other servers; nothing is started."""
-    states = [provider.state() for provider in session.reading().providers]
-    listed = [state.as_json() for state in states]
-    answer: Json = {"configDirectory": str(config_directory()), "count": len(states), "providers": listed}
-    rows = [(state.name, state.state, str(state.tools), short_path(state.where)) for state in states]
+    listed = [describe_provider(provider) for provider in session.reading().providers]
+    answer: Json = {"configDirectory": str(config_directory()), "count": len(listed), "providers": listed}
+    rows = [(each["name"], each["state"], str(each["tools"]), short_path(each["where"])) for each in listed]
     head = ("provider", "state", "tools", "configured in")
     session.answer(answer, lambda _: session.print_table(head, rows, right=(2,)))
     if not session.as_json:
-        _print_problems(problem for state in states for problem in state.problems)
+        _print_problems(Problem(**problem) for each in listed for problem in each["problems"])
 
 
 @tools.command("check", short_help="Look for mistakes in what brings tools.")
@@ -215,7 +214,7 @@ def check(session: Session, files: tuple[Path, ...]) -> int:
     if files:
         problems = [problem for path in files for problem in workspace.own_tools.read(path.absolute()).check()]
     errors = sum(problem.level == "error" for problem in problems)
-    checked = len(files) or sum(provider.state().tools for provider in workspace.providers)
+    checked = len(files) or sum(provider.known_tools or 0 for provider in workspace.providers)
     value: Json = {
         "ok": errors == 0,
         "errors": errors,

@@ -14,8 +14,7 @@ from typing import Any, Literal, cast
 from localmcp.connect.entry import block_for, entry_for
 from localmcp.errors import ConfigurationError, InvalidInput, LocalMCPError
 from localmcp.files import write_atomically
-from localmcp.hub.adoption import is_localmcp
-from localmcp.hub.client_configuration import ClientFile, read_document
+from localmcp.hub.client_configuration import ClientFile, is_localmcp, read_document
 from localmcp.schemas import Json, json_kind, mapping_of
 
 

@@ -48,7 +48,8 @@ def make_launch(database: str | None = None, profile: str | None = None) -> Laun
     if file:
         args += ["--db", str(expand_home(file).absolute())]
     if profile is not None:
-        args += ["--profile", read_profile(profile).name]
+        read_profile(profile)
+        args += ["--profile", profile]
     variables = _settings_of_this_shell()
     secret = {setting["env"] for setting in describe_settings() if is_secret(setting["name"])}
     carried = {name: value for name, value in variables.items() if name not in secret}

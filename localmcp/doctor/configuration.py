@@ -13,8 +13,7 @@ from localmcp import config
 from localmcp.doctor.check import Check, fail, ok, warn
 from localmcp.errors import ConfigurationError, UnknownTool
 from localmcp.files import expand_home
-from localmcp.hub.adoption import is_localmcp
-from localmcp.hub.client_configuration import client_files, read_document, servers_in
+from localmcp.hub.client_configuration import client_files, is_localmcp, read_document, servers_in
 from localmcp.hub.servers import McpServers
 from localmcp.own_tools.problems import line_of
 from localmcp.schemas import list_of
@@ -79,7 +78,7 @@ def check_profiles(workspace: Workspace | None = None) -> Iterator[Check]:
             wrong += 1
             yield fail("config", f"{where}: {error}")
             continue
-        for tool in sorted(profile.tools or ()):
+        for tool in sorted(profile.get("tools", ())):
             try:
                 _ = workspace and workspace.registry.get(tool)
             except UnknownTool as error:

@@ -6,6 +6,7 @@ nobody has read ("rug pull"), so a tool that has changed or was added since is r
 
 from __future__ import annotations
 
+import difflib
 import json
 import logging
 from collections.abc import Iterable
@@ -38,11 +39,10 @@ class KeptLists:
         return {kind: [mapping_of(item) for item in list_of(items)] for kind, items in kept.items()}
 
     def save(self, digest: str, offers: dict[str, list[Json]]) -> None:
-        """Keep what the server offers."""
+        """Keep what the server offers; where that fails, the next start only takes longer."""
         try:
             write_atomically(self._cache / f"{digest}.json", json.dumps(offers))
         except OSError as error:
-            # The next start only takes longer.
             log.info("what an MCP server offers cannot be kept: %s", error)
 
     def unapproved(self, digest: str, tools: Iterable[Json]) -> dict[str, Json]:
@@ -50,14 +50,14 @@ class KeptLists:
 
         The first list of an entry is approved. Of a file that cannot be read every tool counts as added.
         """
-        current = definitions(tools)
-        if not (self._approved / f"{digest}.json").exists():
+        current, path = definitions(tools), self._approved / f"{digest}.json"
+        if not path.exists():
             try:
                 self.approve(digest, tools)
             except OSError as error:
                 log.warning("changes of tools cannot be noticed: %s", error)
             return {}
-        approved = read_json_object(self._approved / f"{digest}.json")
+        approved = read_json_object(path)
         return {name: approved.get(name, {}) for name in current if approved.get(name) != current[name]}
 
     def approve(self, digest: str, tools: Iterable[Json]) -> None:
@@ -81,10 +81,7 @@ def definitions(tools: Iterable[Json]) -> dict[str, Json]:
 
 def difference(name: str, approved: Json, current: Json) -> list[str]:
     """Return a unified diff of two definitions, line by line."""
-    import difflib
-
-    before, after = (json.dumps(entry, ensure_ascii=False, indent=1, sort_keys=True) for entry in (approved, current))
-    lines = difflib.unified_diff(
-        before.splitlines(), after.splitlines(), f"{name} (approved)", f"{name} (now)", n=1, lineterm=""
+    before, after = (
+        json.dumps(entry, ensure_ascii=False, indent=1, sort_keys=True).splitlines() for entry in (approved, current)
     )
-    return list(lines)
+    return [*difflib.unified_diff(before, after, f"{name} (approved)", f"{name} (now)", n=1, lineterm="")]

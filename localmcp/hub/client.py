@@ -36,7 +36,7 @@ from localmcp.hub.auth import kept_login, login_needed
 from localmcp.hub.entries import Launch, ServerEntry, SessionLost, prepare
 from localmcp.humanize import cut_to
 from localmcp.schemas import Json, compact_json, list_of, mapping_of, without_surrogates
-from localmcp.tools import INPUT_KEY, AskPerson, ReportProgress, current_scope, person_asker
+from localmcp.tools import AskPerson, ReportProgress, client_input, current_scope, person_asker
 from localmcp.version import __version__
 from localmcp.visible_text import visible
 
@@ -55,20 +55,22 @@ LISTS = {
     "prompts": "prompts/list",
 }
 """What a server offers: key of the answer -> request."""
-MOST_PAGES = 100
-PROBE_SECONDS, CLOSING_SECONDS = 3.0, 8.0
-"""Seconds for an answer after a call has timed out, before a server counts as stuck; and to end: more than the SDK's
-own steps take together (6.5 s). When they are cut short, the server stays, and the loop waits for it without end."""
+MOST_PAGES, MOST_ROUNDS = 100, 10
+"""Pages of a list, and how often one call may ask the person."""
+CLOSING_SECONDS = 8.0
+"""To end: more than the SDK's own steps take together (6.5 s). When they are cut short, the server stays, and the loop
+waits for it without end."""
+MOST_TIMEOUTS = 2
+"""Requests in a row without an answer, after which a server counts as stuck and is ended."""
 MAX_ANSWER = 5 * 1024 * 1024
 """Characters of one answer as JSON: no model reads more, and every copy of it takes memory."""
-MOST_ROUNDS = 10
-"""How often one call may ask the person."""
 MAX_EVENT = 64 * 1024 * 1024
 MAX_LOG = 1_000_000
 """Bytes after which a new run of a server begins a new log; a log of twice that gets no more."""
 MOST_SHOWN = 2_000
 """Characters of a message of the server in an error of ours."""
 _OTHER_ERA = (types.METHOD_NOT_FOUND, types.INVALID_REQUEST, types.INVALID_PARAMS, types.UNSUPPORTED_PROTOCOL_VERSION)
+_UNDERSTOOD = (types.INVALID_PARAMS, types.METHOD_NOT_FOUND, types.MISSING_REQUIRED_CLIENT_CAPABILITY)
 _BROKEN_OFF = re.compile(r"Connection closed|SSE stream (failed|ended)|server answered a request with 202")
 
 # Variables that programs need to work at all, besides those that the SDK passes on. Keys and tokens in localmcp's own
@@ -94,39 +96,45 @@ class ServerLog:
         with suppress(OSError):
             if self.path.stat().st_size > MAX_LOG:
                 self.path.unlink()
-        self._write(f"--- {time.strftime('%Y-%m-%d %H:%M:%S')} {title}\n")
+        self.add(f"--- {time.strftime('%Y-%m-%d %H:%M:%S')} {title}".encode())
 
     @contextmanager
     def pipe(self) -> Generator[TextIO]:
         """Yield what a program gets as its stderr; what comes is kept until the last program that has it ends."""
+
+        def keep(reading: int) -> None:
+            begun = b""
+            with open(reading, "rb", buffering=0) as pipe:
+                while piece := pipe.read(65536):
+                    whole, _, begun = (begun + piece).rpartition(b"\n")
+                    self.add(whole)
+                    begun = begun[:MAX_LOG]
+            self.add(begun)
+            self._ended.set()
+
         reading, writing = os.pipe()
-        threading.Thread(target=self._keep, args=(reading,), name=f"log {self.path.name}", daemon=True).start()
+        threading.Thread(target=keep, args=(reading,), name=f"log {self.path.name}", daemon=True).start()
         with open(writing, "w", encoding="utf-8") as errors:
             yield errors
-
-    def _keep(self, reading: int) -> None:
-        begun = b""
-        with open(reading, "rb", buffering=0) as pipe:
-            while piece := pipe.read(65536):
-                whole, newline, rest = piece.rpartition(b"\n")
-                if newline:
-                    self.add(begun + whole)
-                    begun = b""
-                begun = (begun + rest)[:MAX_LOG]
-        self.add(begun)
-        self._ended.set()
 
     def add(self, lines: bytes) -> None:
         """Keep lines of the server, also such as are no UTF-8."""
         text = self._masked(lines.decode("utf-8", "replace").rstrip())
-        if text:
-            self.last_line = visible(text.splitlines()[-1].strip())[:300]
-            self._write(f"{text}\n")
+        if not text:
+            return
+        self.last_line = visible(text.splitlines()[-1].strip())[:300]
+        try:
+            make_private_folder(self.path.parent)
+            with open(self.path, "a", encoding="utf-8", errors="replace", opener=open_private) as file:
+                if file.tell() < 2 * MAX_LOG:
+                    file.write(f"{text}\n")
+        except OSError as error:
+            log.info("%s cannot be written: %s", self.path, error)
 
     async def last_words(self) -> str:
         """Return the last line, for an error's hint; a server that has just ended may still be heard."""
         await asyncio.to_thread(self._ended.wait, 0.3)
-        return f"Its last words: “{self.last_line}”." if self.last_line else ""
+        return "" if self.last_line.startswith("---") else f"Its last words: “{self.last_line}”."
 
     def shown(self, text: str) -> str:
         """Return a message of the server for people and models: short, no secrets or control characters."""
@@ -137,23 +145,14 @@ class ServerLog:
             text = text.replace(secret, "***")
         return text
 
-    def _write(self, text: str) -> None:
-        try:
-            make_private_folder(self.path.parent)
-            with open(self.path, "a", encoding="utf-8", errors="replace", opener=open_private) as file:
-                if file.tell() < 2 * MAX_LOG:
-                    file.write(text)
-        except OSError as error:
-            log.info("%s cannot be written: %s", self.path, error)
 
-
-def child_environment(given: Mapping[str, str]) -> dict[str, str]:
+def child_environment(added: Mapping[str, str]) -> dict[str, str]:
     """Return what a server sees besides what the SDK passes on: the machine's settings and those of its entry."""
     environment = {name: os.environ[name] for name in _INHERITED if name in os.environ}
     if sys.platform != "win32":
         places = [*os.environ.get("PATH", os.defpath).split(os.pathsep), *map(os.path.expanduser, _USUAL_PLACES)]
         environment["PATH"] = os.pathsep.join(dict.fromkeys(places))
-    return {**environment, **given}
+    return {**environment, **added}
 
 
 class _Whole(BaseModel):
@@ -213,7 +212,8 @@ class Connection:
         self._leave = asyncio.Event()
         self._life: asyncio.Task[None] | None = None
         self._life_scope = anyio.CancelScope()
-        self._probing: asyncio.Task[None] | None = None
+        self._timeouts = 0
+        """Requests without an answer since the last answer."""
         self._session_lost = False
         self._refusal: Unavailable | None = None
         """Why requests can no longer be signed."""
@@ -268,7 +268,7 @@ class Connection:
         except Exception as error:
             log.info("the connection to the MCP server '%s' ended: %s", self.entry.name, error)
             if not self._opened.done():
-                self._opened.set_exception(await self._explain("the handshake", _innermost(error)))
+                self._opened.set_exception(await self._explain("the handshake", error))
         finally:
             self._leave.set()
             if not self._opened.done():
@@ -308,8 +308,12 @@ class Connection:
             if error.code not in _OTHER_ERA:
                 raise
             await session.discover()
-        if session.protocol_version in MODERN_PROTOCOL_VERSIONS:
+        if self._is_modern:
             stack.callback(asyncio.create_task(self._listen()).cancel)
+
+    @property
+    def _is_modern(self) -> bool:
+        return self._session.protocol_version in MODERN_PROTOCOL_VERSIONS
 
     def _http_client(self, launch: Launch) -> httpx2.AsyncClient:
         async def remember_status(response: httpx2.Response) -> None:
@@ -366,12 +370,11 @@ class Connection:
             pages: list[Json] = []
             is_offered = kind == "tools" or getattr(capabilities, LISTS[kind].partition("/")[0], None) is not None
             with suppress(InvalidInput):
-                cursor: Any = None
                 while is_offered and len(pages) < MOST_PAGES:
+                    cursor = pages[-1]["nextCursor"] if pages else None
                     params = {"cursor": cursor} if cursor else {}
                     pages.append(await self.ask(LISTS[kind], params, self.entry.startTimeout))
-                    cursor = pages[-1].get("nextCursor")
-                    is_offered = bool(cursor)
+                    is_offered = bool(pages[-1].get("nextCursor"))
             sources = [mapping_of(page.get("_meta")) if kind == "tools" else page for page in pages]
             items = [item for source in sources for item in list_of(source.get(kind))]
             offers[kind] = [cast(Json, item) for item in items if isinstance(item, dict)]
@@ -400,21 +403,26 @@ class Connection:
     ) -> Json:
         """Return the raw result of a request.
 
+        An unfinished one, in which a server of 2026-07-28 asks the person, is returned where the client answers such
+        results itself (`client_input`); otherwise the person is asked, and the request repeated with the answers.
+
         Raises:
             InvalidInput: the server refuses its form.
             Unavailable: no answer in time, or an end in the middle.
         """
         what = f"the call of {params['name']}" if method == "tools/call" else method
         seconds = self.entry.timeout if seconds is None else seconds
+        answers = client_input()
+        if answers and self._is_modern:
+            params = {**params, **answers}
         try:
-            answer = await self._send(method, params, seconds, progress)
             for _ in range(MOST_ROUNDS):
-                if answer.get("resultType") != "input_required":
+                answer = await self._send(method, params, seconds, progress)
+                if answer.get("resultType") != "input_required" or answers is not None:
                     return answer
                 requests = mapping_of(answer.get("inputRequests"))
-                responses = {key: await self._answer_input(key, request) for key, request in requests.items()}
-                more = {"inputResponses": responses or None, "requestState": answer.get("requestState")}
-                answer = await self._send(method, {**params, **more}, seconds, progress)
+                responses = {key: await self._answer_input(mapping_of(value)) for key, value in requests.items()}
+                params = {**params, "inputResponses": responses or None, "requestState": answer.get("requestState")}
         except (MCPError, TimeoutError, ValueError, anyio.ClosedResourceError, RuntimeError) as error:
             raise await self._explain(what, error, seconds) from error
         raise Unavailable(f"The MCP server '{self.entry.name}' asked more than {MOST_ROUNDS} times during {what}.")
@@ -434,20 +442,20 @@ class Connection:
                 result = await self._session.send_request(request, _Whole, progress_callback=watch)
             finally:
                 self._calls.remove(call)
+        self._timeouts = 0
         return result.model_extra or {}
 
     # ------------------------------------------------------------ questions to the person
 
-    async def _answer_input(self, key: str, request: Json) -> Json:
-        """Return the person's answer to a question in an unfinished result, as servers of 2026-07-28 ask."""
+    async def _answer_input(self, request: Json) -> Json:
+        """Return the person's answer to a question in an unfinished result."""
         if request.get("method") != "elicitation/create":
             raise Unavailable(f"The MCP server '{self.entry.name}' asked for what is not passed on: {request}.")
         ask = person_asker()
         if ask is None:
             problem = "asked the person a question, which this client cannot show"
             raise MissingCapability(f"The MCP server '{self.entry.name}' {problem}.")
-        params = mapping_of(request.get("params"))
-        return await asyncio.wrap_future(ask({**params, "_meta": {**mapping_of(params.get("_meta")), INPUT_KEY: key}}))
+        return await asyncio.wrap_future(ask(mapping_of(request.get("params"))))
 
     async def _ask_for_server(
         self, context: ClientRequestContext, params: types.ElicitRequestParams
@@ -475,12 +483,17 @@ class Connection:
 
     async def _explain(self, what: str, error: BaseException, seconds: float = 0.0) -> LocalMCPError:
         """Return why a request, or the start, failed."""
+        while isinstance(error, BaseExceptionGroup):
+            error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
         if self._refusal is not None or self._status == 401:
             return self._refusal or login_needed(self.entry)
         if isinstance(error, LocalMCPError):
             return error
         if isinstance(error, TimeoutError):
-            self._probing = asyncio.create_task(self._probe())
+            self._timeouts += 1
+            if self._timeouts >= MOST_TIMEOUTS:
+                self._log.add(b"localmcp: it does not answer any more and is ended")
+                self._leave.set()
             hint = f"It may need more: set its `{'startTimeout' if what in LISTS.values() else 'timeout'}`."
             return await self._unavailable(f"did not answer {what} within {round(seconds, 1):g} seconds", hint)
         if self._session_lost and not what.startswith("the call"):
@@ -504,18 +517,15 @@ class Connection:
             return Unavailable(f"The MCP server '{self.entry.name}' {message}.")
         # No later call may use this connection, though it may not have ended yet.
         self._leave.set()
-        again = "The next call reaches for it again." if self._status else "The next call starts it again."
-        return await self._unavailable(f"ended during {what}", again)
+        return await self._unavailable(f"ended during {what}", "The next call starts it again.")
 
     def _explain_refusal(self, what: str, error: MCPError) -> LocalMCPError:
-        reason, data = error.message, error.data
-        if data not in (None, "", {}, []):
-            text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False, default=str)
-            reason = f"{reason} ({cut_to(text, 500)})" if text not in reason else reason
+        data = error.data if isinstance(error.data, str) else json.dumps(error.data, ensure_ascii=False, default=str)
+        more = f" ({cut_to(data, 500)})" if error.data and data not in error.message else ""
         status = f" (HTTP {self._status})" if self._status >= 400 else ""
-        message = f"The MCP server '{self.entry.name}' refused {what}: {self._log.shown(reason)}{status}"
-        read = (types.INVALID_PARAMS, types.METHOD_NOT_FOUND, types.MISSING_REQUIRED_CLIENT_CAPABILITY)
-        if self._status in (400, 404) and error.code not in (*read, types.UNSUPPORTED_PROTOCOL_VERSION):
+        reason = self._log.shown(f"{error.message}{more}")
+        message = f"The MCP server '{self.entry.name}' refused {what}: {reason}{status}"
+        if self._status in (400, 404) and error.code not in (*_UNDERSTOOD, types.UNSUPPORTED_PROTOCOL_VERSION):
             # A server that was started again refuses our old session: with 404, says the protocol, many with 400.
             self._session_lost = True
             self._leave.set()
@@ -523,28 +533,8 @@ class Connection:
         if error.code == types.MISSING_REQUIRED_CLIENT_CAPABILITY:
             required = mapping_of(mapping_of(error.data).get("requiredCapabilities"))
             return MissingCapability(message, capability=next(iter(required), "elicitation"))
-        is_wrong = error.code in (types.INVALID_PARAMS, types.METHOD_NOT_FOUND)
-        return (InvalidInput if is_wrong else Unavailable)(message)
-
-    async def _probe(self) -> None:
-        """After a time-out, end a server that answers nothing any more, so that the next call starts it again."""
-        try:
-            async with asyncio.timeout(PROBE_SECONDS):
-                await self._session.list_tools()
-        except TimeoutError:
-            self._log.add(b"localmcp: it does not answer any more and is ended")
-            self._leave.set()
-        except Exception as error:
-            # Any answer shows that it lives, and an end is reported elsewhere.
-            log.debug("the MCP server '%s' answered with %s", self.entry.name, error)
+        return (InvalidInput if error.code in _UNDERSTOOD else Unavailable)(message)
 
     async def _unavailable(self, problem: str, hint: str = "") -> Unavailable:
         words = [hint] if self.entry.url else [hint, await self._log.last_words(), f"Its log: {self._log.path}"]
         return Unavailable(f"The MCP server '{self.entry.name}' {problem}.", hint=" ".join(filter(None, words)) or None)
-
-
-def _innermost(error: BaseException) -> BaseException:
-    """Return the first error that a group of them was made of."""
-    while isinstance(error, BaseExceptionGroup):
-        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
-    return error

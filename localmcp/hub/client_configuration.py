@@ -8,12 +8,12 @@ import re
 import sys
 import tomllib
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, cast
 
 from localmcp.errors import ConfigurationError, InvalidInput, NotFound
 from localmcp.files import expand_home, reason_of
-from localmcp.schemas import Json, json_kind, mapping_of
+from localmcp.schemas import Json, json_kind, list_of, mapping_of
 
 MCP_SERVERS, SERVERS, CONTEXT_SERVERS, CODEX_SERVERS = "mcpServers", "servers", "context_servers", "mcp_servers"
 TABLES = (MCP_SERVERS, SERVERS, CONTEXT_SERVERS, CODEX_SERVERS)
@@ -37,6 +37,8 @@ _FILTERS = {
     "enabled_tools": "include", "includeTools": "include",
     "disabled_tools": "exclude", "excludeTools": "exclude", "disabledTools": "exclude",
 }  # fmt: skip
+_OURSELVES = re.compile(r"localmcp(\[[^\]]*\])?([=@<>~!].*)?")
+"""The package, with extras and a version as `uvx` takes them."""
 _STRING_OR_COMMENT = re.compile(r'"(?:\\.|[^"\\])*"|//[^\n]*|/\*.*?\*/', re.S)
 _STRING_OR_LAST_COMMA = re.compile(r'"(?:\\.|[^"\\])*"|,(?=\s*[}\]])')
 
@@ -183,3 +185,14 @@ def _loads_patiently(text: str) -> Any:
             lambda match: re.sub(r"[^\n]", " ", match[0]) if match[0][0] == "/" else match[0], text
         )
         return json.loads(_STRING_OR_LAST_COMMA.sub(lambda match: " " if match[0] == "," else match[0], plain))
+
+
+def is_localmcp(entry: Json) -> bool:
+    """Return whether the entry starts localmcp, which must not start itself.
+
+    It is the program (also `/usr/bin/localmcp`, `localmcp.exe`) or an argument (`-m localmcp`, `uvx localmcp[office]`);
+    a folder of that name in an argument does not count.
+    """
+    command = str(entry.get("command") or "")
+    program = PurePath(command.replace("\\", "/")).name.removesuffix(".exe")
+    return any(_OURSELVES.fullmatch(str(word)) for word in (program, *list_of(entry.get("args"))))

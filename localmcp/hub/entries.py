@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
@@ -18,11 +18,12 @@ from urllib.parse import unquote, urlsplit
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from localmcp.config import servers_file
-from localmcp.errors import ConfigurationError, Unavailable
+from localmcp.errors import ConfigurationError, InvalidInput, Unavailable
 from localmcp.files import PRIVATE_FILE, write_atomically
-from localmcp.hub.client_configuration import MCP_SERVERS, TABLES, read_document, servers_in
+from localmcp.hub.client_configuration import MCP_SERVERS, TABLES, is_localmcp, read_document, servers_in
+from localmcp.humanize import choices
 from localmcp.masking import keys_in_path, mask_arguments, mask_urls, names_secret
-from localmcp.schemas import Json
+from localmcp.schemas import Json, did_you_mean
 
 MOST_SECONDS = 999.0
 """From 1000 on a time-out is read as milliseconds, which is what other clients write."""
@@ -299,3 +300,42 @@ def write_entries(changes: Mapping[str, Json | None]) -> Path:
         path.chmod(PRIVATE_FILE)
     write_atomically(path, f"{json.dumps(document, ensure_ascii=False, indent=2)}\n")
     return path
+
+
+def take_over(
+    theirs: dict[Path, Json], names: Collection[str] = (), *, replace: bool = False, dry_run: bool = False
+) -> Json:
+    """Write servers of other files (file -> its servers) into the user's, and return what was done.
+
+    Of servers with the same name, the first file's counts.
+
+    Raises:
+        InvalidInput: `names` has a server that they do not have.
+        ConfigurationError: the user's file cannot be read.
+    """
+    ours = {entry.name: entry.raw for entry in read_entries()}
+    merged = {name: entry for table in reversed(theirs.values()) for name, entry in table.items()}
+    for name in names:
+        if name not in merged:
+            raise InvalidInput(f"No server there is called '{name}'.", hint=did_you_mean(name, merged, choices(merged)))
+
+    def plan(name: str, entry: Any, own: Any) -> tuple[str, str | None]:
+        if problem := parse_entry(name, entry).problem:
+            return "skipped", problem
+        if is_localmcp(entry):
+            return "skipped", "it is localmcp itself"
+        if own is None or own == entry:
+            return ("added", None) if own is None else ("unchanged", "it is here already")
+        return ("replaced", "yours was another") if replace else ("kept", "yours is another; --replace takes theirs")
+
+    planned = {name: plan(name, merged[name], ours.get(name)) for name in sorted(names or merged)}
+    changes = {name: merged[name] for name, (action, _) in planned.items() if action in ("added", "replaced")}
+    if changes and not dry_run:
+        write_entries(changes)
+    return {
+        "from": [str(path) for path in theirs],
+        "file": str(servers_file()),
+        "dryRun": dry_run,
+        "changed": len(changes),
+        "servers": [{"name": name, "action": action, "why": why} for name, (action, why) in planned.items()],
+    }

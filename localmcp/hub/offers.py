@@ -42,14 +42,8 @@ class ServerOffers:
 
     def resources(self, offset: int) -> tuple[list[Json], int | None]:
         """Return a page of resources, and the offset of the next page."""
-        return _page(
-            [
-                {**raw, "uri": shown_address(server.entry.namespace, raw["uri"])}
-                for server in self._visible()
-                for raw in server.offered("resources")
-            ],
-            offset,
-        )
+        listed = [(server.entry.namespace, raw) for server in self._visible() for raw in server.offered("resources")]
+        return _page([{**raw, "uri": shown_address(namespace, raw["uri"])} for namespace, raw in listed], offset)
 
     def templates(self) -> list[Json]:
         """Return the templates of all servers."""
@@ -59,13 +53,14 @@ class ServerOffers:
             for raw in server.offered("resourceTemplates")
         ]
 
-    def read(self, uri: str) -> list[Json] | None:
-        """Return the contents of a resource."""
-        server, own_uri = self._locate(uri)
+    def read(self, uri: str) -> Json | None:
+        """Return the contents of a resource; or a result in which the server asks the person."""
+        server, own_uri = self._locate({"uri": uri})
         if server is None:
             return None
-        contents = server.ask("resources/read", {"uri": own_uri}).get("contents", [])
-        return [{**content, "uri": uri} for content in contents]
+        result = server.ask("resources/read", {"uri": own_uri})
+        contents = [{**content, "uri": uri} for content in result.get("contents", [])]
+        return result if "inputRequests" in result else {"contents": contents}
 
     def prompts(self, offset: int) -> tuple[list[Json], int | None]:
         """Return a page of prompts, and the offset of the next page."""
@@ -73,35 +68,26 @@ class ServerOffers:
         return _page([{**raw, "name": name} for name, raw in named], offset)
 
     def prompt(self, name: str, arguments: dict[str, str]) -> Json | None:
-        """Return description and messages of a prompt."""
-        server, own_name = self._find_prompt(name)
+        """Return description and messages of a prompt; or a result in which the server asks the person."""
+        server, own_name = self._locate({"name": name})
         return server and server.ask("prompts/get", {"name": own_name, "arguments": arguments})
 
     def complete(self, ref: Json, argument: str, value: str) -> Json | None:
         """Return what the server proposes for an argument of its prompt or template, and how much more there is."""
-        if ref.get("type") == "ref/resource":
-            server, own_uri = self._locate(str(ref.get("uri")))
-            own_ref = {"type": "ref/resource", "uri": own_uri}
-        else:
-            server, own_name = self._find_prompt(str(ref.get("name")))
-            own_ref = {"type": "ref/prompt", "name": own_name}
+        server, own = self._locate(ref)
         if server is None:
             return None
+        own_ref = {"type": ref["type"], "uri" if "uri" in ref else "name": own}
         asked = {"ref": own_ref, "argument": {"name": argument, "value": value}}
         return server.ask("completion/complete", asked).get("completion") or {"values": []}
 
-    def _locate(self, uri: str) -> tuple[McpServer | None, str]:
-        """Return the server that has the resource, and the server's own address of it."""
-        if not uri.startswith(SERVER_ADDRESS):
-            return None, ""
-        namespace, _, address = uri.removeprefix(SERVER_ADDRESS).partition("/")
-        server = next((visible for visible in self._visible() if visible.entry.namespace == namespace), None)
-        return server, address[1:] if address.startswith("=") else unquote(address)
-
-    def _find_prompt(self, name: str) -> tuple[McpServer | None, str]:
-        """Return the server that has the prompt, and the server's own name of it."""
+    def _locate(self, ref: Json) -> tuple[McpServer | None, str]:
+        """Return the server that has a resource (`uri`) or prompt (`name`), and its own address or name of it."""
+        namespace, _, address = str(ref.get("uri")).removeprefix(SERVER_ADDRESS).partition("/")
         for server in self._visible():
-            if (raw := server.prompts().get(name)) is not None:
+            if "uri" in ref and str(ref["uri"]).startswith(SERVER_ADDRESS) and server.entry.namespace == namespace:
+                return server, address[1:] if address.startswith("=") else unquote(address)
+            if "name" in ref and (raw := server.prompts().get(ref["name"])) is not None:
                 return server, raw["name"]
         return None, ""
 

@@ -17,14 +17,14 @@ from localmcp.errors import AccessDenied, ConfigurationError, LocalMCPError, Una
 from localmcp.hub.approval import definitions, difference
 from localmcp.hub.entries import LoginNeeded, ServerEntry, SessionLost, prepare, short_digest
 from localmcp.hub.offers import shown_address
-from localmcp.schemas import Json, check_arguments, mapping_of, numbers_from_texts
+from localmcp.schemas import Json, check_arguments, mapping_of, values_from_texts
 from localmcp.tools import Answer, ReportProgress, Tool, ToolMark, progress_listener
 from localmcp.visible_text import visible
 
 if TYPE_CHECKING:
     from localmcp.hub.client import Connection
     from localmcp.hub.servers import McpServers
-    from localmcp.own_tools.problems import Problem, ProviderState, State
+    from localmcp.own_tools.problems import Problem
 
 log = logging.getLogger(__name__)
 
@@ -80,10 +80,10 @@ class RemoteTool(Tool):
             Unavailable: the server does not start, ends in the middle, or does not answer in time.
         """
         self._server.check_approved(self.raw["name"])
-        began, seconds = time.monotonic(), self._server.entry.timeout
-        arguments = numbers_from_texts(arguments, self.input_schema)
-        check_arguments(self.name, self.input_schema, arguments, seconds=seconds)
-        remaining = max(0.1, seconds - (time.monotonic() - began))
+        end = time.monotonic() + self._server.entry.timeout
+        arguments = values_from_texts(arguments, self.input_schema)
+        check_arguments(self.name, self.input_schema, arguments, seconds=self._server.entry.timeout)
+        remaining = max(0.1, end - time.monotonic())
         result = self._server.call(self.raw["name"], arguments, remaining, progress_listener())
         return as_answer(result, self._server.entry.namespace)
 
@@ -138,21 +138,20 @@ def as_answer(result: Json, namespace: str) -> Answer:
 
     Interfaces that show text get that of the blocks. Links that only the server can follow become our addresses.
     """
+    if result.get("resultType") == "input_required":
+        return Answer({}, "The server asks the person.", unfinished=result)
     blocks: list[Json] = []
     texts: list[str] = []
     for block in cast("list[Json]", result.get("content") or []):
-        kind, uri = block.get("type"), block.get("uri")
-        if kind == "text":
-            texts.append(str(block.get("text", "")))
-        elif kind == "resource":
-            inner = mapping_of(block.get("resource"))
-            texts.append(str(inner.get("text") or f"[resource {inner.get('uri', '')}]"))
-        elif kind == "resource_link":
-            texts.append(f"[link {uri}]")
-            if isinstance(uri, str) and not uri.startswith(("file:", "http:", "https:")):
-                block = {**block, "uri": shown_address(namespace, uri)}
-        else:
-            texts.append(f"[{kind} {block.get('mimeType', '')}]")
+        kind, uri, inner = block.get("type"), block.get("uri"), mapping_of(block.get("resource"))
+        if kind == "resource_link" and isinstance(uri, str) and not uri.startswith(("file:", "http:", "https:")):
+            block = {**block, "uri": shown_address(namespace, uri)}
+        words = {
+            "text": block.get("text", ""),
+            "resource": inner.get("text") or f"[resource {inner.get('uri', '')}]",
+            "resource_link": f"[link {uri}]",
+        }
+        texts.append(str(words.get(str(kind), f"[{kind} {block.get('mimeType', '')}]")))
         blocks.append(block)
     value, is_error = mapping_of(result.get("structuredContent")), result.get("isError") is True
     return Answer(value, "\n".join(texts), is_error, tuple(blocks))
@@ -255,10 +254,10 @@ class McpServer:
         """
         self._check_usable()
 
-        async def list_all(connection: Connection) -> None:
-            self.learn(await connection.list_offers(("tools", *OFFERS)))
+        async def list_all(connection: Connection) -> dict[str, list[Json]]:
+            return await connection.list_offers(("tools", *OFFERS))
 
-        self._hub.run(self._use, list_all)
+        self.learn(self._hub.run(self._use, list_all))
         return len(self._tools)
 
     def _check_usable(self) -> None:
@@ -310,6 +309,9 @@ class McpServer:
         async with self._opening:
             if self._connection is not None and self._connection.alive:
                 return self._connection
+            # Of those that waited for the lock, none starts it again.
+            if self._hub.closed:
+                raise Unavailable("localmcp is closing.")
             if self.retired:
                 raise Unavailable(f"The MCP server '{self.entry.name}' is no longer in {servers_file()}.")
             longest = min(2.0 ** (self._failures - 2), LONGEST_PAUSE) if self._failures > 1 else 0.0
@@ -462,6 +464,14 @@ class McpServer:
     # ------------------------------------------------------------ how it is doing
 
     @property
+    def is_off(self) -> bool:
+        return self.entry.is_off
+
+    @property
+    def where(self) -> str:
+        return str(servers_file())
+
+    @property
     def condition(self) -> str:
         """`running`, `starting`, `not running`, `failed`, `disabled` or `unusable`."""
         if self.entry.is_off or self.entry.problem:
@@ -477,25 +487,10 @@ class McpServer:
             return 0
         return len(self._tools) if "tools" in self._load() else None
 
-    def state(self) -> ProviderState:
-        """Return how it is doing, without starting it."""
-        from localmcp.own_tools.problems import ProviderState
-
-        tools, problems = self.known_tools, tuple(self.check())
-        if self.entry.is_off:
-            state: State = "off"
-        elif any(problem.level == "error" for problem in problems) or self.failure is not None:
-            state = "failing"
-        else:
-            state = "ready" if tools else "empty"
-        says = self.condition if tools is not None else f"{self.condition}; its tools are not known yet"
-        return ProviderState(self.name, state, tools or 0, str(servers_file()), says, problems)
-
     def check(self) -> list[Problem]:
         """Return why it cannot be used (entry, variable, last start), or which definitions have changed."""
         from localmcp.own_tools.problems import Problem
 
-        file = str(servers_file())
         if self.entry.is_off:
             return []
         try:
@@ -504,9 +499,9 @@ class McpServer:
             if self.failure is not None:
                 raise self.failure
         except LocalMCPError as error:
-            return [Problem(file, None, error.message, error.hint)]
+            return [Problem(self.where, None, error.message, error.hint)]
         if changes := self.changes():
             message = f"'{self.entry.name}' has changed or added since you approved it: {', '.join(changes)}."
             hint = f"Read the difference and decide: localmcp servers approve {self.entry.name}"
-            return [Problem(file, None, message, hint, "warning")]
+            return [Problem(self.where, None, message, hint, "warning")]
         return []

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from localmcp.hub.entries import ServerEntry
     from localmcp.hub.server import McpServer
-    from localmcp.own_tools.problems import Problem, ProviderState
+    from localmcp.own_tools.problems import Problem
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ class McpServers:
         self._running = ExitStack()
         self._portal: BlockingPortal | None = None
         """To the event loop in which every connection lives."""
-        self._closed = False
+        self.closed = False
         self._has_waited = False
         if registry is not None:
             registry.add_provider(self)
@@ -157,20 +157,21 @@ class McpServers:
             raise self.problem
         return None
 
-    def state(self) -> ProviderState:
-        """Return the state of the file; each server has a separate state."""
-        from localmcp.own_tools.problems import ProviderState
+    @property
+    def where(self) -> str:
+        return str(servers_file())
 
-        problems = tuple(self.check())
-        state = "failing" if problems else ("ready" if self.servers else "empty")
-        return ProviderState(self.name, state, 0, str(servers_file()), f"servers: {len(self.servers)}", problems)
+    @property
+    def known_tools(self) -> int:
+        """None: each server is a provider of its own."""
+        return 0
 
     def check(self) -> list[Problem]:
         """Return what is wrong with the file as a whole."""
         from localmcp.own_tools.problems import Problem
 
         _ = self.servers
-        return [Problem(str(servers_file()), None, self.problem.message, self.problem.hint)] if self.problem else []
+        return [Problem(self.where, None, self.problem.message, self.problem.hint)] if self.problem else []
 
     # ------------------------------------------------------------ for the commands and the interfaces
 
@@ -195,7 +196,7 @@ class McpServers:
                 return error
 
         names = list(names)
-        with ThreadPoolExecutor(max_workers=max(1, len(names)), thread_name_prefix="localmcp-refresh") as pool:
+        with ThreadPoolExecutor(max(1, len(names))) as pool:
             return dict(zip(names, pool.map(refresh_server, names), strict=True))
 
     def remove(self, names: Sequence[str]) -> Path:
@@ -282,7 +283,7 @@ class McpServers:
     def _open_portal(self) -> BlockingPortal:
         """Return the way into the event loop, which runs in a thread of its own from now on."""
         with self._lock:
-            if self._closed:
+            if self.closed:
                 raise Unavailable("localmcp is closing.")
             if self._portal is None:
                 from anyio.from_thread import start_blocking_portal
@@ -303,7 +304,7 @@ class McpServers:
     def close(self) -> None:
         """End every server that was started."""
         with self._lock:
-            self._closed = True
+            self.closed = True
         if self._portal is None:
             return
         for future in [self._portal.start_task_soon(server.close) for server in self._servers.values()]:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from localmcp.files import Signature, signature_of
-from localmcp.own_tools.problems import Mistake, Problem, ProviderState, State, line_of
+from localmcp.own_tools.problems import Mistake, Problem, line_of
 from localmcp.schemas import Json, did_you_mean
 from localmcp.tools import Tool
 
@@ -213,8 +213,13 @@ class KindProvider:
         self._kind = kind
         self._folder = folder
 
-    def _files(self) -> list[ManifestFile]:
-        return [file for file in self._folder.files() if file.kind == self._kind]
+    @property
+    def where(self) -> str:
+        return str(self._folder.folder)
+
+    @property
+    def known_tools(self) -> int:
+        return len(self.tools())
 
     def tools(self) -> list[Tool]:
         """Return the tools of this kind; of two with one name the first."""
@@ -223,14 +228,6 @@ class KindProvider:
     def find(self, name: str) -> Tool | None:
         return next((tool for tool in self.tools() if tool.name == name), None)
 
-    def state(self) -> ProviderState:
-        """Return how it is doing."""
-        files = self._files()
-        problems, tools = tuple(problem for file in files for problem in file.problems), len(self.tools())
-        failing = any(problem.level == "error" for problem in problems)
-        state: State = "failing" if failing else "ready" if tools else "empty"
-        return ProviderState(self.name, state, tools, str(self._folder.folder), problems=problems)
-
     def check(self) -> list[Problem]:
         """Return what is wrong with the manifests of this kind, here and now."""
-        return [problem for file in self._files() for problem in file.check()]
+        return [problem for file in self._folder.files() if file.kind == self._kind for problem in file.check()]

@@ -15,7 +15,7 @@ from pydantic_core import PydanticCustomError
 
 from localmcp.errors import InvalidInput
 from localmcp.own_tools.problems import Mistake, Place
-from localmcp.schemas import Json, check_arguments, did_you_mean, numbers_from_texts, shorten_value
+from localmcp.schemas import Json, check_arguments, did_you_mean, shorten_value, values_from_texts
 from localmcp.tools import Answer, Tool, ToolMark
 
 if TYPE_CHECKING:
@@ -255,7 +255,7 @@ class ManifestTool(Tool):
             for name, value in arguments.items()
             if value is not None or name not in parameters or parameters[name].required
         }
-        supplied = numbers_from_texts(supplied, self.input_schema)
+        supplied = values_from_texts(supplied, self.input_schema)
         check_arguments(self.name, self.input_schema, supplied)
         for name, value in supplied.items():
             pattern = parameters[name].pattern

@@ -9,7 +9,6 @@ from typing import Literal, NamedTuple, Protocol
 from localmcp.schemas import Json
 
 Level = Literal["error", "warning"]
-State = Literal["ready", "empty", "off", "failing"]
 Place = tuple[str, ...]
 """Keys that lead to a value of a TOML file."""
 
@@ -42,38 +41,45 @@ class Problem:
         return asdict(self)
 
 
-@dataclass(frozen=True, slots=True)
-class ProviderState:
-    """How a provider is doing, for `localmcp tools providers`."""
-
-    name: str
-    state: State
-    """`ready` offers tools, `empty` has nothing configured, `off` is switched off, `failing` offers less than it
-    should."""
-    tools: int
-    where: str
-    """Where it is configured."""
-    says: str = ""
-    """One sentence more, for people."""
-    problems: tuple[Problem, ...] = ()
-
-    def as_json(self) -> Json:
-        return asdict(self)
-
-
 class Inspected(Protocol):
-    """A provider that says how it is doing."""
+    """A provider that says how it is doing; nothing is started for it."""
 
     @property
     def name(self) -> str: ...
 
-    def state(self) -> ProviderState:
-        """Return how it is doing; nothing is started."""
+    @property
+    def where(self) -> str:
+        """Where it is configured."""
+        ...
+
+    @property
+    def known_tools(self) -> int | None:
+        """How many tools it offers; None while that is not known."""
         ...
 
     def check(self) -> list[Problem]:
         """Return every mistake in its configuration, and everything on this machine that would make a call fail."""
         ...
+
+
+def describe_provider(provider: Inspected) -> Json:
+    """Return how a provider is doing, for `localmcp tools providers`.
+
+    `state` is `ready` where it offers tools, `empty` where nothing is configured, `off` where it is switched off, and
+    `failing` where it offers less than it should. `says` is one sentence more, for people.
+    """
+    problems, tools = provider.check(), provider.known_tools
+    is_failing = any(problem.level == "error" for problem in problems)
+    is_off = getattr(provider, "is_off", False)
+    says = "" if is_off or tools is not None else "its tools are not known yet"
+    return {
+        "name": provider.name,
+        "state": "off" if is_off else "failing" if is_failing else "ready" if tools else "empty",
+        "tools": tools or 0,
+        "where": provider.where,
+        "says": says,
+        "problems": [problem.as_json() for problem in problems],
+    }
 
 
 def line_of(text: str, place: Place) -> int | None:

@@ -8,7 +8,8 @@ import re
 import secrets
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -27,6 +28,7 @@ from mcp.server.subscriptions import (
     ResourcesListChanged,
     ToolsListChanged,
 )
+from mcp.shared.message import ServerMessageMetadata
 from mcp.shared.subscriptions import event_to_notification
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
@@ -34,7 +36,6 @@ from localmcp.activity import CallOrigin, call_origin
 from localmcp.errors import LocalMCPError, MissingCapability, UnknownTool
 from localmcp.humanize import quoted
 from localmcp.schemas import without_surrogates
-from localmcp.server.elicitation import RetriedCalls, ask_by_request, refuse_question
 from localmcp.server.handshake import FALLBACK_INSTRUCTIONS
 from localmcp.server.resources import OwnOffer
 from localmcp.tools import (
@@ -48,6 +49,7 @@ from localmcp.tools import (
     ToolMark,
     compact_json,
     use_cancellation,
+    use_client_input,
     use_person_asker,
     use_progress,
     use_scope,
@@ -66,6 +68,8 @@ PARALLEL_CALLS, PARALLEL_REMOTE_CALLS = 8, 32
 """Calls that run at a time, of our tools and of connected servers': one that hangs leaves ours free."""
 PROGRESS_SECONDS = 0.1
 """Between two messages of progress."""
+ANSWER_SECONDS = 300.0
+"""How long the person may take to answer; afterwards the question counts as dismissed."""
 MAX_RESULT = 1_000_000
 """Bytes of one result on the wire; clients drop larger ones."""
 TEXT_READERS = re.compile(r"claude-code|codex|visual studio code|vscode|copilot|cursor|opencode|kimi", re.IGNORECASE)
@@ -103,7 +107,6 @@ class ToolServer(Server[Any]):
         self._scope = scope if callable(scope) else lambda: scope
         self._calls = anyio.CapacityLimiter(PARALLEL_CALLS)
         self._remote_calls = anyio.CapacityLimiter(PARALLEL_REMOTE_CALLS)
-        self._retried = RetriedCalls()
         self._bus = InMemorySubscriptionBus()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._session: ServerSession | None = None
@@ -162,20 +165,16 @@ class ToolServer(Server[Any]):
     async def _on_call_tool(
         self, ctx: Context, params: types.CallToolRequestParams
     ) -> types.CallToolResult | types.InputRequiredResult:
-        client = ctx.session.client_params.client_info if ctx.session.client_params else None
+        client, arguments = ctx.session.client_params, params.arguments or {}
         if client is not None:
-            origin = call_origin.get() or CallOrigin()
-            call_origin.set(replace(origin, client=without_surrogates(client.title or client.name)[:100]))
-        return await self._asking(ctx, params, partial(self._run, ctx, params, client.name if client else ""))
-
-    async def _run(self, ctx: Context, params: types.CallToolRequestParams, client: str) -> types.CallToolResult:
-        arguments = params.arguments or {}
+            origin, info = call_origin.get() or CallOrigin(), client.client_info
+            call_origin.set(replace(origin, client=without_surrogates(info.title or info.name)[:100]))
         name = params.name if params.name != "execute_tool" else str(arguments.get("name"))
         limiter = self._remote_calls if "__" in name else self._calls
         progress, cancellation = Progress(ctx.session), CallCancellation()
-        work = partial(self._call, ctx, params.name, arguments, client)
+        work = partial(self._call, ctx, params.name, arguments, client.client_info.name if client else "")
         try:
-            with use_progress(progress), use_cancellation(cancellation):
+            with asking(ctx, params), use_progress(progress), use_cancellation(cancellation):
                 return await anyio.to_thread.run_sync(work, limiter=limiter, abandon_on_cancel=True)
         except asyncio.CancelledError:
             cancellation.cancel()
@@ -183,11 +182,17 @@ class ToolServer(Server[Any]):
         finally:
             progress.is_over = True
 
-    def _call(self, ctx: Context, name: str, arguments: Json, client: str) -> types.CallToolResult:
+    def _call(
+        self, ctx: Context, name: str, arguments: Json, client: str
+    ) -> types.CallToolResult | types.InputRequiredResult:
         try:
             answer = self._open_workspace().registry.call(name, arguments, self._scope())
+            if answer.unfinished is not None:
+                return types.InputRequiredResult.model_validate(answer.unfinished)
             structured = not (answer.whole_text and TEXT_READERS.search(client))
             return types.CallToolResult.model_validate(tool_result(name, answer, structured=structured))
+        except MCPError:
+            raise
         except UnknownTool as error:
             # A tool may raise it too (execute_tool does): only a name that is nobody's is an error of the protocol.
             if self._find(name) is None:
@@ -235,35 +240,32 @@ class ToolServer(Server[Any]):
     async def _on_read_resource(
         self, ctx: Context, params: types.ReadResourceRequestParams
     ) -> types.ReadResourceResult | types.InputRequiredResult:
-        async def read() -> types.ReadResourceResult:
-            contents = await self._answer("resources/read", lambda: self._first(lambda offer: offer.read(params.uri)))
-            if contents is None:
-                raise MCPError(types.INVALID_PARAMS, f"Resource not found: {params.uri}", {"uri": params.uri})
-            return types.ReadResourceResult.model_validate({"contents": contents})
-
-        return await self._asking(ctx, params, read)
+        with asking(ctx, params):
+            result = await self._answer("resources/read", lambda: self._first(lambda offer: offer.read(params.uri)))
+        if result is None:
+            raise MCPError(types.INVALID_PARAMS, f"Resource not found: {params.uri}", {"uri": params.uri})
+        model = types.InputRequiredResult if "inputRequests" in result else types.ReadResourceResult
+        return model.model_validate(result)
 
     async def _on_get_prompt(
         self, ctx: Context, params: types.GetPromptRequestParams
     ) -> types.GetPromptResult | types.InputRequiredResult:
-        async def get() -> types.GetPromptResult:
-            arguments = dict(params.arguments or {})
-            prompt = await self._answer(
+        arguments = dict(params.arguments or {})
+        with asking(ctx, params):
+            result = await self._answer(
                 "prompts/get", lambda: self._first(lambda offer: offer.prompt(params.name, arguments))
             )
-            if prompt is None:
-                raise MCPError(types.INVALID_PARAMS, f"Unknown prompt: {quoted(params.name)}")
-            return types.GetPromptResult.model_validate(prompt)
-
-        return await self._asking(ctx, params, get)
+        if result is None:
+            raise MCPError(types.INVALID_PARAMS, f"Unknown prompt: {quoted(params.name)}")
+        model = types.InputRequiredResult if "inputRequests" in result else types.GetPromptResult
+        return model.model_validate(result)
 
     async def _on_complete(self, ctx: Context, params: types.CompleteRequestParams) -> types.CompleteResult:
         """Hand the question to the connected server that it is about; at most 100 values, as the protocol allows."""
         ref: Json = params.ref.model_dump(by_alias=True, exclude_none=True)
         name, value = params.argument.name, params.argument.value
-        # A connected server that this request starts learns at its handshake whether later calls can ask the person.
-        can_be_asked = ctx.session.client_capabilities and ctx.session.client_capabilities.elicitation
-        with use_person_asker(_asker_of(ctx) or (refuse_question if can_be_asked else None)):
+        # A connected server that this request starts learns at its handshake whether the person can be asked.
+        with asking(ctx, params):
             proposed: Json | None = await self._answer(
                 "completion/complete", lambda: self._first(lambda offer: offer.complete(ref, name, value))
             )
@@ -314,31 +316,47 @@ class ToolServer(Server[Any]):
             # The SDK would send the exception's text to clients of the handshake era.
             raise MCPError(types.INTERNAL_ERROR, log_incident(method)) from error
 
-    async def _asking(
-        self,
-        ctx: Context,
-        params: types.CallToolRequestParams | types.GetPromptRequestParams | types.ReadResourceRequestParams,
-        work: Callable[[], Coroutine[Any, Any, Any]],
-    ) -> Any:
-        """Run a request during which the person may be asked, in the way of the client's generation."""
-        caller = self._scope().caller
-        if params.request_state is not None:
-            return await self._retried.resume(ctx, caller, params.request_state, params.input_responses)
 
-        async def start(ask: AskPerson | None) -> Any:
-            with use_person_asker(ask):
-                return await work()
-
-        client = ctx.session.client_capabilities
-        if _is_modern(ctx) and client and client.elicitation:
-            return await self._retried.begin(ctx, caller, params.input_responses, start)
-        return await start(_asker_of(ctx))
+# ---------------------------------------------------------------- questions to the person
 
 
-def _asker_of(ctx: Context) -> AskPerson | None:
-    """Return what asks a client of the handshake era; None where it cannot be asked."""
+@contextmanager
+def asking(ctx: Context, params: types.RequestParams) -> Generator[None]:
+    """Let the work of a request ask the person, in the way of the client's generation.
+
+    A client of the handshake era gets a request. One of 2026-07-28 gets the unfinished result of the connected server
+    that asks, and calls again with the answers, which are passed on.
+    """
     client = ctx.session.client_capabilities
-    return ask_by_request(ctx) if client and client.elicitation and ctx.session.can_send_request else None
+    can_be_asked = client is not None and client.elicitation is not None
+    answers = params.model_dump(mode="json", by_alias=True, exclude_none=True)
+    answers = {key: answers[key] for key in ("inputResponses", "requestState") if key in answers}
+    is_old = not _is_modern(ctx) and ctx.session.can_send_request
+    with (
+        use_person_asker(ask_by_request(ctx) if can_be_asked and is_old else None),
+        use_client_input(answers if can_be_asked and _is_modern(ctx) else None),
+    ):
+        yield
+
+
+def ask_by_request(ctx: Context) -> AskPerson:
+    """Return what asks through a request to the client (handshake era)."""
+    loop, client = asyncio.get_running_loop(), ctx.session.client_capabilities
+
+    async def send(params: Json) -> Json:
+        if params.get("mode") == "url" and not (client and client.elicitation and client.elicitation.url):
+            raise MissingCapability("This client can show the person a form, but cannot send them to a web page.")
+        request = types.ElicitRequest.model_validate({"method": "elicitation/create", "params": params})
+        related = ServerMessageMetadata(related_request_id=ctx.request_id)
+        try:
+            result = await ctx.session.send_request(request, types.ElicitResult, ANSWER_SECONDS, related)
+        except MCPError as error:
+            if error.code != types.REQUEST_TIMEOUT:
+                raise
+            return {"action": "cancel"}
+        return result.model_dump(by_alias=True, mode="json", exclude_none=True)
+
+    return lambda params: asyncio.run_coroutine_threadsafe(send(params), loop)
 
 
 def _is_modern(ctx: Context) -> bool:
@@ -429,25 +447,20 @@ def tool_result(name: str, answer: Answer, *, structured: bool = True) -> Json:
     blocks from some clients.
     """
     content = [{"text": answer.text, "type": "text"}] if answer.content is None else list(answer.content)
-    result: Json = {"content": content, "isError": answer.is_error}
-    whole: Json = {**result, "structuredContent": answer.value}
+    result: Json = {"content": content, "isError": answer.is_error, "structuredContent": answer.value}
     try:
-        size = len(compact_json(whole).encode())
+        size = len(compact_json(result).encode())
     except UnicodeEncodeError:
-        return tool_result(name, without_half_characters(answer), structured=structured)
+        result = without_surrogates(result)
+        size = len(compact_json(result).encode())
     if size > MAX_RESULT:
         return failed_result(
             f"The answer of {name} has {size / 1e6:.1f} MB, and at most {MAX_RESULT / 1e6:.0f} MB can be sent. "
             "Ask for less: a smaller limit, a narrower question, or one part at a time."
         )
-    return whole if structured and (answer.value or answer.content is None) else result
-
-
-def without_half_characters(answer: Answer) -> Answer:
-    """Return the answer with U+FFFD for each lone surrogate, which UTF-8 cannot encode."""
-    content = None if answer.content is None else tuple(without_surrogates(answer.content))
-    value, text = without_surrogates(answer.value), without_surrogates(answer.text)
-    return replace(answer, value=value, text=text, content=content)
+    if not structured or not (answer.value or answer.content is None):
+        del result["structuredContent"]
+    return result
 
 
 def failed_result(text: str) -> Json:

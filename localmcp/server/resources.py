@@ -60,7 +60,7 @@ class OwnOffer:
         description = "A document by id, short id, path or unique title; offset reads on in a long one"
         return [{"uriTemplate": TEMPLATE, "name": "document", "title": "Document", "description": description}]
 
-    def read(self, uri: str) -> list[Json] | None:
+    def read(self, uri: str) -> Json | None:
         """Return a document, or as much of it as fits and the address of the rest."""
         if not uri.startswith(DOCUMENT_URI):
             return None
@@ -72,7 +72,7 @@ class OwnOffer:
         if document.get("truncated"):
             next_uri = f"{DOCUMENT_URI}{document['source']['id']}?offset={document['nextOffset']}"
             contents.append({"uri": next_uri, "mimeType": "text/plain", "text": f"The document goes on at {next_uri}"})
-        return contents
+        return {"contents": contents}
 
     def prompts(self, offset: int) -> tuple[list[Json], int | None]:
         """Return the prompt for rules, then the quick starts by title."""

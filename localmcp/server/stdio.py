@@ -199,7 +199,7 @@ def scope_of(profile: str | None) -> tuple[Scope, ConfigurationError | None]:
     from localmcp.tools.profiles import read_profile
 
     try:
-        return replace(SCOPE, **read_profile(profile).limits()), None
+        return replace(SCOPE, **read_profile(profile)), None
     except ConfigurationError as error:
         log.error("No tool is served: %s", error)
         return replace(SCOPE, tools=frozenset[str]()), error

@@ -257,7 +257,7 @@ class _Dispatch(Registry):
                         return provided.call(arguments or {})
                     except ToolNotFound:
                         continue
-            raise self._unknown(name)
+            raise self.unknown(name)
 
 
 class ToolRegistry:

@@ -6,8 +6,6 @@ loaded stays for the next statement, until the document is another.
 
 from __future__ import annotations
 
-import math
-import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,10 +13,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import apsw
-from apsw.ext import query_info  # pyright: ignore[reportUnknownVariableType]
 from rapidfuzz.distance import JaroWinkler
 
 from localmcp.storage.connections import quote_name, register_levenshtein
+from localmcp.storage.statements import read_rows, reading_only
 from localmcp.tables.documents import read_tables
 from localmcp.wording.normalize import words
 
@@ -29,8 +27,6 @@ MOST_ROWS, MOST_CHARACTERS = 500, 40_000
 MOST_KEPT = 400_000
 """Rows that stay loaded."""
 LIMITS = {apsw.SQLITE_LIMIT_LENGTH: 100_000, apsw.SQLITE_LIMIT_LIKE_PATTERN_LENGTH: 100, apsw.SQLITE_LIMIT_ATTACHED: 0}
-STEPS = 5000
-"""Steps of SQLite's machine between two looks at the clock."""
 
 
 class TableSource(NamedTuple):
@@ -135,45 +131,23 @@ def _drop(path: str) -> None:
 
 
 def _run(sql: str, named: Mapping[str, _Loaded], outcome: Outcome) -> None:
-    read: set[str | None] = set()
+    read: set[str] = set()
 
-    def authorize(action: int, first: str | None, second: str | None, *_: Any) -> int:
-        read.add(first)
-        reads = action == apsw.SQLITE_READ and not (first or "").lower().startswith(("sqlite_", "pragma_"))
-        allowed = reads or action in (apsw.SQLITE_SELECT, apsw.SQLITE_RECURSIVE, apsw.SQLITE_FUNCTION)
-        return apsw.SQLITE_OK if allowed and second != "load_extension" else apsw.SQLITE_DENY
+    def may_read(table: str) -> bool:
+        read.add(table)
+        return not table.startswith("sqlite_")
 
     for name, loaded in named.items():
         _memory.execute(f"create temp view {quote_name(name)} as select * from main.'{loaded.name}'")
-    deadline, characters = time.monotonic() + SECONDS, 0
     try:
-        _memory.authorizer = authorize
-        _memory.set_progress_handler(lambda: time.monotonic() > deadline, STEPS)
-        statement = query_info(_memory, sql)
-        if statement.query_remaining and query_info(_memory, statement.query_remaining).has_vdbe:
-            raise apsw.SQLError("there must be one statement, and this is more than one")
-        if not statement.description:
-            raise apsw.SQLError("the statement is empty, or gives no rows")
-        outcome.columns = [name for name, *_ in statement.description]
-        for row in _memory.execute(sql):
-            characters += sum(len(str(value)) for value in row)
-            if len(outcome.rows) == MOST_ROWS or characters > MOST_CHARACTERS:
-                outcome.truncated = True
-                break
-            outcome.rows.append([_shown(value) for value in row])
+        with reading_only(_memory, SECONDS, may_read):
+            outcome.columns, outcome.rows, outcome.truncated = read_rows(
+                _memory, sql, {}, most_rows=MOST_ROWS, most_characters=MOST_CHARACTERS
+            )
     finally:
-        _memory.set_progress_handler(None)
-        _memory.authorizer = None
         for name in named:
             _memory.execute(f"drop view temp.{quote_name(name)}")
     outcome.used = {name: about for name, about in outcome.used.items() if named[name].name in read}
-
-
-def _shown(value: Any) -> Any:
-    if isinstance(value, float):
-        # 0.1 + 0.2 is .3 for those who read it.
-        return round(value, 10) if math.isfinite(value) else str(value)
-    return f"<{len(value)} bytes>" if isinstance(value, bytes) else value
 
 
 def _nearest_columns(message: str, named: Mapping[str, _Loaded]) -> str:

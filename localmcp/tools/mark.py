@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from localmcp.errors import InvalidInput, LocalMCPError
+from localmcp.humanize import quoted
 from localmcp.schemas import Json
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def integer_or_string(name: str, value: Any) -> Any:
     try:
         return int(value.strip())
     except ValueError as error:
-        raise InvalidInput(f"invalid {name} value: {value}") from error
+        raise InvalidInput(f"invalid {name} value: {quoted(value)}") from error
 
 
 def at_most(most: int, name: str, value: Any) -> Any:

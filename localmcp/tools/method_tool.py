@@ -3,34 +3,30 @@
 from __future__ import annotations
 
 import inspect
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, cast, get_type_hints
 
-from localmcp.errors import InvalidInput, LocalMCPError, NotFound
-from localmcp.humanize import MOST_QUOTED, quoted
+from localmcp.errors import InvalidInput, LocalMCPError
 from localmcp.schemas import (
     Json,
     bare_type,
     compact_json,
     describe_parameters,
-    drop_from_input,
-    field_limits,
     is_plain_value,
     lenient_value,
-    lower_first,
     nearest,
     param_of,
+    shorten_schema,
     shorten_value,
-    tidy,
-    without_null,
 )
 from localmcp.tools.argument_names import NEAR, canonical_names, fold_name
 from localmcp.tools.base import Answer, Tool
 from localmcp.tools.mark import MOST_INTEGER, ToolMark, integer_beyond_64_bits
 from localmcp.tools.scope import current_scope
+
+_ARGUMENT = "argument_"
 
 
 def tells_failure(value: Any) -> bool:
@@ -39,21 +35,6 @@ def tells_failure(value: Any) -> bool:
         return False
     table = cast(Json, value)
     return table.get("success") is False or isinstance(table.get("error"), str)
-
-
-def _with_values_cut(message: str, value: Any) -> str:
-    """Return a message that repeats only the beginning of long arguments: who reads it has sent them."""
-    if isinstance(value, str) and len(value) > MOST_QUOTED:
-        return message.replace(value, quoted(value))
-    if isinstance(value, Mapping):
-        value = [part for item in cast(Mapping[Any, Any], value).items() for part in item]
-    if isinstance(value, list | tuple) and len(message) > MOST_QUOTED:
-        for item in cast("list[Any]", value):
-            message = _with_values_cut(message, item)
-    return message
-
-
-_ARGUMENT = "argument_"
 
 
 class MethodTool(Tool):
@@ -73,25 +54,27 @@ class MethodTool(Tool):
         return inspect.signature(self.method).parameters
 
     @cached_property
+    def _required(self) -> set[str]:
+        return {name for name, parameter in self._parameters.items() if parameter.default is parameter.empty}
+
+    @cached_property
     def _model(self) -> Any:
         # pydantic costs 70 ms to import, so a model is built at the first listing or call.
         from pydantic import ConfigDict, Field, create_model
 
         fields: dict[str, Any] = {}
         for name, parameter in self._parameters.items():
-            required = parameter.default is parameter.empty
-            limits = field_limits(self._hints[name])
+            param = param_of(self._hints[name])
+            default: Any = ... if name in self._required else parameter.default
+            limits: Json = param.limits() if param else {}
+            field: Any = Field(default, alias=name, **limits)
             # Names of our own, because pydantic warns of fields called `json`, `copy` or `schema`.
-            fields[_ARGUMENT + name] = (
-                bare_type(self._hints[name]),
-                Field(... if required else parameter.default, alias=name, **limits),
-            )
-        config = ConfigDict(extra="forbid", strict=True)
-        return create_model(self.name, __config__=config, **fields)
+            fields[_ARGUMENT + name] = (bare_type(self._hints[name]), field)
+        return create_model(self.name, __config__=ConfigDict(extra="forbid", strict=True), **fields)
 
     @cached_property
     def input_schema(self) -> Json:  # pyright: ignore[reportIncompatibleMethodOverride]
-        schema = without_null(tidy(self._model.model_json_schema(), drop_from_input))
+        schema = shorten_schema(self._model.model_json_schema())
         promised = [name for name, hint in self._hints.items() if (param := param_of(hint)) and param.required]
         for name in promised:
             del schema["properties"][name]["default"]
@@ -113,33 +96,12 @@ class MethodTool(Tool):
     def call(self, arguments: Json) -> Answer:
         try:
             value = self.method(**self._checked(arguments))
-        except Exception as error:
-            self._refuse_half_character(arguments, error)
-            if isinstance(error, LocalMCPError):
-                error.message = _with_values_cut(error.message, arguments)
-            if self.mark.on_error is None or not isinstance(error, LocalMCPError):
+        except LocalMCPError as error:
+            if self.mark.on_error is None:
                 raise
-            failure = self._answer(self.mark.on_error(error))
-            return failure if failure.is_error else replace(failure, is_error=True)
+            return replace(self._answer(self.mark.on_error(error)), is_error=True)
         # A tool that runs another one returns that one's whole answer.
         return value if isinstance(value, Answer) else self._answer(value)
-
-    def _refuse_half_character(self, arguments: Json, error: Exception) -> None:
-        """Refuse half a character, which JSON can name; a tool that knows says so itself.
-
-        Neither SQLite, UTF-8 nor a model can hold it.
-
-        Raises:
-            InvalidInput: that is why the call failed.
-        """
-        if isinstance(error, InvalidInput | NotFound):
-            return
-        try:
-            json.dumps(arguments, ensure_ascii=False, default=str).encode()
-        except UnicodeEncodeError as encoding:
-            half = ascii(encoding.object[encoding.start : encoding.start + 1])
-            message = f"An argument of {self.name} has half a character ({half}); leave it out."
-            raise InvalidInput(message) from error
 
     def _answer(self, value: Any) -> Answer:
         lean = self.mark.lean if current_scope().lean else None
@@ -160,18 +122,16 @@ class MethodTool(Tool):
         accepted: Json = {}
         certain = True
         for name, value in canonical_names(arguments, self._parameters).items():
-            parameter = self._parameters.get(name)
             if name in self.mark.accepts and value is not None:
                 value = self.mark.accepts[name](name, value)
-            plain = parameter is not None and is_plain_value(value, self._hints[name])
+            plain = name in self._parameters and is_plain_value(value, self._hints[name])
             if not plain and name not in self.mark.accepts and name not in self.mark.says:
                 value = lenient_value(value, self.input_schema["properties"].get(name, {}))
-            if value is None and parameter is not None and parameter.default is not parameter.empty:
+            if value is None and name in self._parameters and name not in self._required:
                 continue
             accepted[name] = value
             certain = certain and plain
-        required = {name for name, parameter in self._parameters.items() if parameter.default is parameter.empty}
-        return accepted if certain and required <= accepted.keys() else self._validated(accepted)
+        return accepted if certain and self._required <= accepted.keys() else self._validated(accepted)
 
     def _validated(self, accepted: Json) -> Json:
         from pydantic import ValidationError
@@ -188,7 +148,7 @@ class MethodTool(Tool):
         return checked
 
     def _complaint(self, problems: list[Json]) -> str:
-        contract = next(filter(None, (self._contract_text(p) for p in problems)), None)
+        contract = next(filter(None, map(self._contract_text, problems)), None)
         if contract:
             return contract
         lines = [f"Invalid arguments for {self.name}:", *(f"- {self._one_problem(p)}" for p in problems[:8])]
@@ -217,7 +177,8 @@ class MethodTool(Tool):
             return f"{place}: not a parameter" + (f"; did you mean '{near}'?" if near else inside)
         if problem["type"] == "dict_type":
             return f"{place}: should be an object, got {shorten_value(problem['input'])}"
-        return f"{place}: {lower_first(problem['msg'])}, got {shorten_value(problem['input'])}"
+        message = problem["msg"][:1].lower() + problem["msg"][1:]
+        return f"{place}: {message}, got {shorten_value(problem['input'])}"
 
 
 def tools_of(service: object) -> list[MethodTool]:

@@ -3,36 +3,22 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from localmcp.config import config_directory
 from localmcp.errors import ConfigurationError
 from localmcp.humanize import choices
-from localmcp.schemas import Json, one_or_more
+from localmcp.schemas import Json, list_of, one_or_more
 
 RIGHTS = {"read": {"read"}, "write": {"read", "write"}, "admin": {"read", "write", "admin"}}
 """Right -> what it allows; each implies the ones before it."""
-_LISTS = ("tools", "providers", "collections")
+LISTS = {"tools": "tools", "providers": "provider_names", "collections": "collections"}
+"""Key of a profile -> the field of a scope that it limits; without the key, nothing is limited.
 
-
-@dataclass(frozen=True, slots=True)
-class Profile:
-    """One table of the file; what it leaves out is not limited."""
-
-    name: str
-    tools: frozenset[str] | None = None
-    """The tools that can be called, `tool_search` and `execute_tool` only if they are named; None = all."""
-    providers: frozenset[str] | None = None
-    """`commands`, `queries`, `mcp:github`, ...; None = all, empty = localmcp's own tools only."""
-    collections: frozenset[str] | None = None
-    rights: frozenset[str] = frozenset(RIGHTS["admin"])
-
-    def limits(self) -> Json:
-        """For `dataclasses.replace(scope, **profile.limits())`."""
-        limits = {"tools": self.tools, "provider_names": self.providers, "collections": self.collections}
-        return {**limits, "rights": self.rights}
+`tools` are those that can be called, `tool_search` and `execute_tool` only if they are named; `providers` are
+`commands`, `queries`, `mcp:github`, ...; an empty list leaves localmcp's own tools only.
+"""
 
 
 def profiles_file() -> Path:
@@ -40,8 +26,8 @@ def profiles_file() -> Path:
     return config_directory() / "profiles.toml"
 
 
-def read_profile(name: str) -> Profile:
-    """Return the profile of that name.
+def read_profile(name: str) -> Json:
+    """Return the limits of a profile, for `dataclasses.replace(scope, **read_profile(name))`.
 
     Raises:
         ConfigurationError: the file is missing or not TOML, has no such profile, or the profile has a key or value
@@ -55,33 +41,22 @@ def read_profile(name: str) -> Profile:
         raise ConfigurationError(f"There is no profile '{name}', because there are no profiles.", hint=hint) from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigurationError(f"{path} cannot be read: {error}.", hint="Fix or remove the file.") from error
-    if name not in table:
+    if not isinstance(table.get(name), dict):
         raise ConfigurationError(f"There is no profile '{name}' in {path}.", hint=choices(sorted(table)))
-    if not isinstance(table[name], dict):
-        raise ConfigurationError(f"{name} in {path} must be a table: [{name}].")
-    where, limits = f"in [{name}] of {path}", dict[str, Any]()
+    limits: Json = {}
     for key, value in cast(Json, table[name]).items():
-        if key == "rights":
-            limits[key] = frozenset(right for item in _texts(key, value, where) for right in RIGHTS[item])
-        elif key in _LISTS and isinstance(value, list):
-            limits[key] = frozenset(_texts(key, value, where))
-        elif key in _LISTS:
-            raise ConfigurationError(f"{key} = {value!r} {where} cannot be used: it must be a list of names.")
+        texts = one_or_more(value) if key == "rights" else list_of(value)
+        is_list = texts is value or key == "rights"
+        is_list = is_list and all(isinstance(text, str) for text in texts)
+        if key == "rights" and is_list and texts and RIGHTS.keys() >= set(texts):
+            limits[key] = frozenset(right for text in texts for right in RIGHTS[text])
+        elif key in LISTS and is_list:
+            limits[LISTS[key]] = frozenset(texts)
+        elif key != "rights" and key not in LISTS:
+            raise ConfigurationError(
+                f"Unknown key '{key}' in [{name}] of {path}.", hint=f"Known: {', '.join(LISTS)}, rights."
+            )
         else:
-            raise ConfigurationError(f"Unknown key '{key}' {where}.", hint=f"Known: {', '.join(_LISTS)}, rights.")
-    return Profile(name, **limits)
-
-
-def _texts(key: str, value: Any, where: str) -> list[str]:
-    """Return a list of texts, or one text as a list of one.
-
-    Raises:
-        ConfigurationError: it is none, or a right is none of RIGHTS.
-    """
-    items = one_or_more(value)
-    if key == "rights" and not (items and all(isinstance(item, str) and item in RIGHTS for item in items)):
-        accepted = f"it must be one of {', '.join(RIGHTS)}, or a list of them"
-        raise ConfigurationError(f"rights = {value!r} {where} cannot be used: {accepted}.")
-    if not all(isinstance(item, str) for item in items):
-        raise ConfigurationError(f"{key} = {value!r} {where} cannot be used: it must be a list of names.")
-    return cast("list[str]", items)
+            accepted = f"one of {', '.join(RIGHTS)}, or a list of them" if key == "rights" else "a list of names"
+            raise ConfigurationError(f"{key} = {value!r} in [{name}] of {path} cannot be used: it must be {accepted}.")
+    return limits

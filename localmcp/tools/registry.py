@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any
 
-from localmcp.errors import AccessDenied, LocalMCPError, UnknownTool
+from localmcp.errors import AccessDenied, InvalidInput, LocalMCPError, UnknownTool
 from localmcp.humanize import quoted
 from localmcp.schemas import Json, nearest
 from localmcp.tools.base import Answer, Provider, Tool
@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 LONGEST_NAME = 500
 """Characters of a name that no tool has which are compared with those of tools."""
 
+_WORD = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+")
 _running: ContextVar[str | None] = ContextVar("localmcp_running", default=None)
 """The tool whose call is under way."""
 
@@ -116,11 +117,7 @@ class Registry:
                 except Exception:
                     log.warning("a tool provider could not list its tools and is skipped", exc_info=True)
         scope = current_scope()
-        return [
-            tool
-            for tool in tools_by_name.values()
-            if (scope.tools is None or tool.name in scope.tools) and scope.allows(tool.mark)
-        ]
+        return [tool for tool in tools_by_name.values() if scope.names(tool.name) and scope.allows(tool.mark)]
 
     def visible(self) -> list[Tool]:
         """Return what tools/list shows: the visible tools; or all but the stand-ins for hidden ones."""
@@ -128,26 +125,14 @@ class Registry:
             return [tool for tool in self.tools() if not tool.mark.stand_in]
         return [tool for tool in self.tools(for_listing=True) if tool.mark.visible]
 
-    def find(self, name: str, *, skip_failing: bool = False) -> Tool | None:
-        """Return the tool of that name in the current scope, or None; a provider that fails raises, or is skipped."""
-        allowed = current_scope().tools
-        if allowed is not None and name not in allowed:
+    def find(self, name: str) -> Tool | None:
+        """Return the tool of that name in the current scope, or None; what a provider raises passes through."""
+        if not current_scope().names(name):
             return None
-        registered = self._tools.get(name)
-        if registered is not None:
-            return registered
+        if name in self._tools:
+            return self._tools[name]
         with self._asking_providers() as providers:
-            for provider in providers:
-                try:
-                    tool = provider.find(name)
-                except Exception:
-                    if not skip_failing:
-                        raise
-                    log.warning("a tool provider could not look up %s and is skipped", name, exc_info=True)
-                    continue
-                if tool is not None:
-                    return tool
-        return None
+            return next((tool for provider in providers if (tool := provider.find(name)) is not None), None)
 
     def get(self, name: str) -> Tool:
         """Return the tool of that name, to show it: unlike in a call, a provider that fails is skipped.
@@ -155,9 +140,13 @@ class Registry:
         Raises:
             UnknownTool: no such tool for this caller; the message names the nearest.
         """
-        tool = self.find(name, skip_failing=True)
+        try:
+            tool = self.find(name)
+        except Exception:
+            log.warning("a tool provider could not look up %s and is skipped", name, exc_info=True)
+            tool = next((tool for tool in self.tools() if tool.name == name), None)
         if tool is None:
-            raise self._unknown(name)
+            raise self.unknown(name)
         return tool
 
     @contextmanager
@@ -174,30 +163,28 @@ class Registry:
         with use_scope(replace(scope, providers=())):
             yield (*ours, *scope.providers)
 
-    def _unknown(self, name: str) -> UnknownTool:
-        names = self._nearest_tools(name[:LONGEST_NAME])
-        alike = len(names) == 1 and (name.endswith(names[0]) or nearest(name, names))
-        hint = f"Did you mean '{names[0]}'?" if alike else f"Nearest tools: {', '.join(names)}."
-        return UnknownTool(f"Unknown tool: {quoted(name)}", hint=hint if names else None)
-
-    def _nearest_tools(self, name: str) -> list[str]:
-        """Return the tool spelled like the name or its end after a client's prefix, else by its words.
+    def unknown(self, name: str) -> UnknownTool:
+        """Return the error for a name that no tool has; its hint names the nearest tools by name, else by words.
 
         Two actions on one thing (`get_document`, `delete_document`) are not alike.
         """
         names = [tool.name for tool in self.tools()]
-        bare, words = re.split(r"__|[.:/]", name)[-1], _words(name)
+        written = name[:LONGEST_NAME]
+        bare, words = re.split(r"__|[.:/]", written)[-1], _WORD.findall(written)
+        near = nearest(written, names, least=80)
         if bare in names:
-            return [bare]
-        near = nearest(name, names, least=80)
-        if near and words and nearest(words[0], _words(near)[:1]):
-            return [near]
-        near = nearest(name, names)
-        try:
-            return self.suggest(" ".join(words)) or ([near] if near else [])
-        except LocalMCPError:
-            log.info("no tool could be suggested for %s", name, exc_info=True)
-            return [near] if near else []
+            near, found = bare, [bare]
+        elif near and words and nearest(words[0], _WORD.findall(near)[:1]):
+            found = [near]
+        else:
+            near = nearest(written, names)
+            try:
+                found = self.suggest(" ".join(words)) or [near]
+            except LocalMCPError:
+                log.info("no tool could be suggested for %s", written, exc_info=True)
+                found = [near]
+        hint = f"Did you mean '{near}'?" if found == [near] else f"Nearest tools: {', '.join(map(str, found))}."
+        return UnknownTool(f"Unknown tool: {quoted(name)}", hint=hint if found != [None] else None)
 
     def call(self, name: str, arguments: Json | None = None, scope: Scope | None = None) -> Answer:
         """Run the tool `name` in `scope` (the current one by default): the one entry of all interfaces.
@@ -218,7 +205,7 @@ class Registry:
                     raise self.refusal
                 tool = self.find(name)
                 if tool is None:
-                    raise self._unknown(name)
+                    raise self.unknown(name)
                 if not inside.allows(tool.mark):
                     raise AccessDenied(
                         f"{name} changes things, and this caller may only read.",
@@ -227,10 +214,12 @@ class Registry:
                 answer = tool.call(arguments)
                 return answer
             except Exception as error:
-                explained = None if isinstance(error, LocalMCPError) else self.explain(error)
-                failure = explained or error
-                if explained is not None:
-                    raise explained from error
+                failure = error if isinstance(error, LocalMCPError) else self.explain(error) or error
+                if isinstance(error, UnicodeEncodeError):
+                    # JSON can name half a character; neither SQLite, UTF-8 nor a model can hold it.
+                    failure = InvalidInput(f"An argument of {name} has half a character; leave it out.")
+                if failure is not error:
+                    raise failure from error
                 raise
             finally:
                 _running.reset(token)
@@ -238,7 +227,3 @@ class Registry:
                 record = CallRecord(name, arguments, inside, started_at, seconds, failure, answer, via)
                 for observer in self.observers:
                     observer(record)
-
-
-def _words(name: str) -> list[str]:
-    return re.findall(r"[A-Z]?[a-z0-9]+|[A-Z]+", name)

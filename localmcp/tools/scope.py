@@ -119,13 +119,19 @@ use_cancellation = partial(_set_during, _cancellation)
 AskPerson = Callable[["Json"], "Future[Json]"]
 """Called with the parameters of `elicitation/create`, from any thread.
 
-The future gets the client's result, or an error if the client cannot show this question. `_meta` may name the answer
-under INPUT_KEY.
+The future gets the client's result, or an error if the client cannot show this question.
 """
-INPUT_KEY = "localmcp/inputKey"
-
 _ask_person: ContextVar[AskPerson | None] = ContextVar("localmcp_ask_person", default=None)
 person_asker = _ask_person.get
-"""Returns what asks the person during the running call; None where the client does not offer that."""
+"""Returns what asks the person during the running call; None where the client cannot be asked so."""
 use_person_asker = partial(_set_during, _ask_person)
 """Lets the calls of a block ask the person."""
+
+_client_input: ContextVar[Json | None] = ContextVar("localmcp_client_input", default=None)
+client_input = _client_input.get
+"""Returns the `inputResponses` and `requestState` of a client that answers an unfinished result by calling again.
+
+Empty at a first call; None where the client is of the handshake era, or asks the person nothing.
+"""
+use_client_input = partial(_set_during, _client_input)
+"""Answers the calls of a block with what the client has sent."""

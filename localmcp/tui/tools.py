@@ -90,7 +90,7 @@ def _add_server(run: Run) -> str:
 def _import_servers(run: Run) -> Json:
     """Take over the servers of every assistant on this machine; of one name, the first file's counts."""
     from localmcp.connect.targets import read_present_clients
-    from localmcp.hub.adoption import take_over
+    from localmcp.hub.entries import take_over
 
     theirs, problems = read_present_clients()
     report = take_over(theirs, dry_run=run.dry_run)
@@ -98,10 +98,13 @@ def _import_servers(run: Run) -> Json:
 
 
 def _providers(run: Run) -> Json:
-    states = [provider.state() for provider in run.session.workspace.providers]
-    rows = [{"provider": s.name, "state": s.state, "tools": s.tools, "configured in": short(s.where)} for s in states]
-    says = [f"{state.name}: {state.says}" for state in states if state.says]
-    return {"providers": rows, "notes": says, "problems": [str(p) for state in states for p in state.problems]}
+    from localmcp.own_tools.problems import Problem, describe_provider
+
+    listed = [describe_provider(provider) for provider in run.session.workspace.providers]
+    rows = [{key: p[key] for key in ("name", "state", "tools")} | {"configured in": short(p["where"])} for p in listed]
+    says = [f"{provider['name']}: {provider['says']}" for provider in listed if provider["says"]]
+    problems = [str(Problem(**problem)) for provider in listed for problem in provider["problems"]]
+    return {"providers": rows, "notes": says, "problems": problems}
 
 
 def split_command(text: str) -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import secrets
 import sys
 import tempfile
 import threading
@@ -17,11 +18,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from mcp import MCPError
+from mcp.types import INVALID_PARAMS
+
 from localmcp.errors import MissingCapability
 from localmcp.server.http.app import HttpApp
 from localmcp.server.http.serving import Address, HttpServer, listen, uvicorn_config
 from localmcp.server.opening import OpenOnce
-from localmcp.tools import INPUT_KEY, Answer, Json, Tool, ToolMark, person_asker, progress_listener
+from localmcp.tools import Answer, Json, Tool, ToolMark, client_input, progress_listener
 from localmcp.workspace import open_workspace
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -144,9 +148,7 @@ QUESTIONS: dict[str, list[Json]] = {
     "test_elicitation": [form("Please provide your information", username=TEXT, email=TEXT)],
     "test_elicitation_sep1034_defaults": [DEFAULTS],
     "test_elicitation_sep1330_enums": [ENUMS],
-    "test_input_required_result_elicitation": [
-        {**form("What is your name?", name=TEXT), "_meta": {INPUT_KEY: "user_name"}}
-    ],
+    "test_input_required_result_elicitation": [form("What is your name?", name=TEXT)],
     "test_input_required_result_multi_round": [form("What is your name?", name=TEXT), form("What color?", color=TEXT)],
     "test_input_required_result_request_state": [form("Please confirm", ok={"type": "boolean"})],
     "test_input_required_result_tampered_state": [form("Please confirm", ok={"type": "boolean"})],
@@ -154,14 +156,35 @@ QUESTIONS: dict[str, list[Json]] = {
 }
 
 
+STATES: dict[str, list[Json]] = {}
+"""State of a call that asks the person -> the answers so far."""
+
+
+def ask_person(questions: list[Json], key: str = "question") -> list[Json] | Json:
+    """Return the answers to all questions, or the unfinished result that asks the next one (2026-07-28)."""
+    sent = client_input()
+    if sent is None:
+        raise MissingCapability("nobody can be asked")
+    state, responses = sent.get("requestState"), sent.get("inputResponses") or {}
+    if state is not None and state not in STATES:
+        raise MCPError(INVALID_PARAMS, "requestState: there is no such question")
+    answers = [*STATES.get(state, ()), *([responses[key]] if key in responses else [])]
+    if len(answers) == len(questions):
+        return answers
+    following = secrets.token_urlsafe(12)
+    STATES[following] = answers
+    request = {"method": "elicitation/create", "params": questions[len(answers)]}
+    return {"resultType": "input_required", "inputRequests": {key: request}, "requestState": following}
+
+
 class AskingFixture(Fixture):
     """A tool that asks the person."""
 
     def call(self, arguments: Json) -> Answer:
-        ask = person_asker()
-        if ask is None:
-            raise MissingCapability("nobody can be asked")
-        answers = [ask(question).result() for question in QUESTIONS[self.name]]
+        key = "user_name" if self.name == "test_input_required_result_elicitation" else "question"
+        answers = ask_person(QUESTIONS[self.name], key)
+        if isinstance(answers, dict):
+            return Answer({}, "", unfinished=answers)
         words = [f"action={answer['action']}, content={json.dumps(answer.get('content'))}" for answer in answers]
         return Answer({}, "", content=(text(f"state-ok. Elicitation completed: {'; '.join(words)}"),))
 
@@ -184,15 +207,16 @@ class Fixtures:
     def templates(self) -> list[Json]:
         return [{"uriTemplate": "test://template/{id}/data", "name": "template", "mimeType": "application/json"}]
 
-    def read(self, uri: str) -> list[Json] | None:
+    def read(self, uri: str) -> Json | None:
         if uri == "test://static-binary":
-            return [{"uri": uri, "mimeType": "image/png", "blob": PIXEL}]
+            return {"contents": [{"uri": uri, "mimeType": "image/png", "blob": PIXEL}]}
         if uri.startswith("test://template/"):
             value = uri.split("/")[3]
             content = json.dumps({"id": value, "templateTest": True, "data": f"Data for ID: {value}"})
-            return [{"uri": uri, "mimeType": "application/json", "text": content}]
+            return {"contents": [{"uri": uri, "mimeType": "application/json", "text": content}]}
         if uri in ("test://static-text", "test://watched-resource"):
-            return [{"uri": uri, "mimeType": "text/plain", "text": "This is the content of the static text resource."}]
+            words = "This is the content of the static text resource."
+            return {"contents": [{"uri": uri, "mimeType": "text/plain", "text": words}]}
         return None
 
     def prompts(self, offset: int) -> tuple[list[Json], int | None]:
@@ -220,10 +244,10 @@ class Fixtures:
         elif name == "test_prompt_with_image":
             content = [IMAGE, text("Please analyze the image above.")]
         elif name == "test_input_required_result_prompt":
-            ask = person_asker()
-            assert ask is not None
-            answer = ask(form("What context should the prompt use?", context=TEXT)).result()
-            content = [text(f"Context: {answer.get('content')}")]
+            answers = ask_person([form("What context should the prompt use?", context=TEXT)])
+            if isinstance(answers, dict):
+                return answers
+            content = [text(f"Context: {answers[0].get('content')}")]
         else:
             return None
         return {"messages": [{"role": "user", "content": each} for each in content]}

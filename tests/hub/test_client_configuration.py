@@ -19,9 +19,15 @@ from localmcp.config import servers_file
 from localmcp.doctor.configuration import check_servers
 from localmcp.errors import ConfigurationError, InvalidInput, NotFound
 from localmcp.hub import client_configuration
-from localmcp.hub.adoption import is_localmcp, take_over
-from localmcp.hub.client_configuration import client_files, client_names, read_client, read_document, servers_in
-from localmcp.hub.entries import parse_entry, prepare, read_entries
+from localmcp.hub.client_configuration import (
+    client_files,
+    client_names,
+    is_localmcp,
+    read_client,
+    read_document,
+    servers_in,
+)
+from localmcp.hub.entries import parse_entry, prepare, read_entries, take_over
 
 
 @pytest.fixture

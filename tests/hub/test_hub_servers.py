@@ -26,6 +26,7 @@ from localmcp.config import servers_file
 from localmcp.errors import AccessDenied, ConfigurationError, InvalidInput, LocalMCPError, Unavailable, UnknownTool
 from localmcp.hub import client, entries, servers
 from localmcp.hub.server import exposed_names, usable_tool
+from localmcp.own_tools.problems import describe_provider
 from localmcp.schemas import describe_parameters
 from localmcp.tool_search.discovery import Discovery
 from localmcp.tools import Registry, Scope, use_scope
@@ -57,7 +58,7 @@ def failure(registry: Registry, name: str, arguments: dict[str, Any] | None = No
 def test_without_a_file_there_is_nothing_and_nothing_starts(farm: Farm) -> None:
     registry, opened = farm.open()
     assert (names(registry), opened.servers) == ([], {})
-    assert opened.state().state == "empty"
+    assert describe_provider(opened)["state"] == "empty"
     assert registry.find("a__b") is None
 
 
@@ -187,8 +188,8 @@ def test_a_caller_that_may_only_read_is_refused_a_tool_that_is_not_marked_read_o
 def test_an_answer_beyond_five_megabytes_is_a_clear_error_and_the_server_goes_on(farm: Farm) -> None:
     farm.write(shop=farm.plain("shop"))
     registry, _ = farm.open()
-    error = failure(registry, "shop__big", {"letters": 30_000_000})
-    assert "answered big with 30 MB, and at most 5 MB are taken" in str(error)
+    error = failure(registry, "shop__big", {"letters": 6_000_000})
+    assert "answered big with 6 MB, and at most 5 MB are taken" in str(error)
     assert registry.call("shop__echo", {"text": "still here"}).text == "still here"
     assert len(farm.pids("shop")) == 1
 
@@ -349,7 +350,7 @@ def test_a_server_that_fails_again_and_again_is_left_in_peace_for_a_while_and_sk
     assert "is started again in" in resting.message and "ended during the handshake" in str(resting.hint)
     assert len(farm.pids("bad")) == 2
     assert {name.split("__")[0] for name in names(registry)} == {"good"}
-    assert opened.servers["bad"].state().state == "failing"
+    assert describe_provider(opened.servers["bad"])["state"] == "failing"
     assert "not for starting" in str(opened.servers["bad"].check()[0])
 
 
@@ -370,9 +371,8 @@ def echoed(opened: servers.McpServers, text: str) -> str:
 
 
 def test_a_call_that_takes_too_long_ends_and_the_server_answers_the_next_one(
-    farm: Farm, monkeypatch: pytest.MonkeyPatch
+    farm: Farm,
 ) -> None:
-    monkeypatch.setattr(client, "PROBE_SECONDS", PATIENCE)
     farm.write(shop=farm.plain("shop", timeout=1))
     registry, opened = farm.open()
     error = failure(registry, "shop__wait", {"file": "late"})
@@ -382,12 +382,12 @@ def test_a_call_that_takes_too_long_ends_and_the_server_answers_the_next_one(
 
 
 def test_a_server_that_answers_nothing_any_more_is_ended_and_started_again(
-    farm: Farm, monkeypatch: pytest.MonkeyPatch
+    farm: Farm,
 ) -> None:
-    monkeypatch.setattr(client, "PROBE_SECONDS", 0.5)
     farm.write(shop=farm.plain("shop", timeout=1))
     registry, opened = farm.open()
-    assert "did not answer the call of stall" in failure(registry, "shop__stall").message
+    for _ in range(client.MOST_TIMEOUTS):
+        assert "did not answer the call of stall" in failure(registry, "shop__stall").message
     assert wait_until(lambda: opened.servers["shop"].condition == "not running")
     assert echoed(opened, "back") == "back"
     assert len(farm.pids("shop")) == 2
@@ -437,7 +437,7 @@ def test_a_file_that_is_broken_costs_its_servers_only_and_says_where(farm: Farm)
     assert isinstance(failure(registry, "search"), UnknownTool)
     error = failure(registry, "shop__echo")
     assert isinstance(error, ConfigurationError) and "line 1" in error.message
-    assert opened.state().state == "failing"
+    assert describe_provider(opened)["state"] == "failing"
 
 
 # ---------------------------------------------------------------- the end
@@ -725,7 +725,10 @@ def test_a_slip_in_one_entry_is_its_problem_and_costs_no_other_server(farm: Farm
     error = failure(registry, "odd__echo")
     assert error.message == f"The MCP server 'odd' cannot be used: {problem}."
     assert "secret" not in error.message
-    assert (opened.servers["odd"].condition, opened.servers["odd"].state().state) == ("unusable", "failing")
+    assert (opened.servers["odd"].condition, describe_provider(opened.servers["odd"])["state"]) == (
+        "unusable",
+        "failing",
+    )
 
 
 def test_a_tool_that_is_described_wrongly_can_still_be_called_and_costs_no_other(farm: Farm) -> None:
@@ -747,7 +750,7 @@ def test_a_server_that_is_switched_off_is_neither_found_nor_started(farm: Farm) 
     registry, opened = farm.open()
     assert names(registry) == []
     assert isinstance(failure(registry, "off__echo"), UnknownTool)
-    assert (farm.pids("off"), opened.servers["off"].state().state) == ([], "off")
+    assert (farm.pids("off"), describe_provider(opened.servers["off"])["state"]) == ([], "off")
 
 
 # ---------------------------------------------------------------- definitions that change
@@ -768,7 +771,10 @@ def test_a_definition_that_changes_after_its_server_was_connected_is_flagged_unt
     assert "+ " in "\n".join(lines) and any("keys along" in line for line in lines)
     assert any("word for word" in line for line in lines if line.startswith("-"))
     (problem,) = server.check()
-    assert (problem.level, server.state().state) == ("warning", "ready") and "shop__echo" in problem.message
+    assert (problem.level, describe_provider(server)["state"]) == (
+        "warning",
+        "ready",
+    ) and "shop__echo" in problem.message
     refused = failure(registry, "shop__echo", {"text": "a"})
     assert isinstance(refused, AccessDenied) and "has changed since the user approved" in refused.message
     assert refused.hint == "Ask the user to run: localmcp servers approve shop"

@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +94,10 @@ async def choose(context: ClientRequestContext, params: types.ElicitRequestParam
     return types.ElicitResult(action="accept", content={"color": "green"})
 
 
+async def decline(context: ClientRequestContext, params: types.ElicitRequestParams) -> types.ElicitResult:
+    return types.ElicitResult(action="decline")
+
+
 async def paint(registry: Registry, era: Any, callback: Any) -> Any:
     async with Client(ToolServer(lambda: Wired(registry), Scope()), mode=era, elicitation_callback=callback) as client:
         try:
@@ -103,84 +106,63 @@ async def paint(registry: Registry, era: Any, callback: Any) -> Any:
             return error
 
 
-@pytest.fixture(params=["old server", "new server"])
-def asking(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Registry]:
+@pytest.fixture
+def questions(tmp_path: Path) -> Iterator[Callable[..., Registry]]:
+    """Opens a server that asks, of the generation that `--new` chooses."""
     farm = Farm(tmp_path)
-    options = ["--new"] if request.param == "new server" else []
-    farm.write(questions={"command": sys.executable, "args": [str(SERVERS / "questions.py"), *options]})
-    yield farm.open()[0]
+
+    def open_server(*options: str, **more: Any) -> Registry:
+        entry = {"command": sys.executable, "args": [str(SERVERS / "questions.py"), *options], **more}
+        farm.write(questions=entry)
+        return farm.open()[0]
+
+    yield open_server
     farm.close()
 
 
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize(("era", "options"), [("legacy", ()), ("legacy", ("--new",)), ("auto", ("--new",))])
 async def test_a_question_of_a_connected_server_reaches_the_person_and_their_answer_the_server(
-    asking: Registry, era: Any
+    questions: Callable[..., Registry], era: Any, options: tuple[str, ...]
 ) -> None:
-    result = await paint(asking, era, choose)
-    assert not result.is_error and "fence: green" in str(result.content)
+    registry = questions(*options)
+    assert "fence: green" in str((await paint(registry, era, choose)).content)
+    assert "decline" in str((await paint(registry, era, decline)).content)
+
+
+@pytest.mark.parametrize(("era", "callback"), [("legacy", None), ("auto", None), ("auto", choose)])
+async def test_an_old_server_learns_that_a_client_cannot_be_asked_in_the_middle_of_a_call(
+    questions: Callable[..., Registry], era: Any, callback: Any
+) -> None:
+    assert "fence: white" in str((await paint(questions(), era, callback)).content)
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_a_person_may_decline(asking: Registry, era: Any) -> None:
-    async def decline(context: ClientRequestContext, params: types.ElicitRequestParams) -> types.ElicitResult:
-        return types.ElicitResult(action="decline")
-
-    assert "decline" in str((await paint(asking, era, decline)).content)
-
-
-@pytest.mark.parametrize("era", ERAS)
-async def test_a_server_learns_that_a_client_cannot_be_asked_and_one_that_asks_anyway_is_refused(
-    asking: Registry, era: Any
+async def test_a_new_server_that_asks_where_nobody_can_be_asked_is_refused(
+    questions: Callable[..., Registry], era: Any
 ) -> None:
-    result = await paint(asking, era, None)
+    result = await paint(questions("--new"), era, None)
     if isinstance(result, MCPError):
         # What 2026-07-28 prescribes.
         assert (era, result.code) == ("auto", types.MISSING_REQUIRED_CLIENT_CAPABILITY)
-        assert "which this client cannot show" in result.message
-        return
-    text = str(result.content)
-    assert ("fence: white" in text) if not result.is_error else ("which this client cannot show" in text)
+    assert "which this client cannot show" in (result.message if isinstance(result, MCPError) else str(result.content))
 
 
-@pytest.mark.parametrize("era", ERAS)
-async def test_the_time_that_a_person_takes_does_not_count_against_the_server(tmp_path: Path, era: Any) -> None:
-    farm = Farm(tmp_path)
-    server = {"command": sys.executable, "args": [str(SERVERS / "questions.py")]}
-    farm.write(questions=server)
-    registry = farm.open()[0]
-    await paint(registry, era, choose)
+async def test_the_time_that_a_person_takes_does_not_count_against_the_server(
+    questions: Callable[..., Registry],
+) -> None:
+    registry = questions()
+    await paint(registry, "legacy", choose)
     began = anyio.current_time()
-    await paint(registry, era, choose)
+    await paint(registry, "legacy", choose)
     # What the machine needs decides what is long; the person takes longer than the whole call may.
-    limit = max(1.0, 10 * (anyio.current_time() - began))
-    farm.write(questions={**server, "timeout": limit})
+    limit = max(0.5, 10 * (anyio.current_time() - began))
+    registry = questions(timeout=limit)
 
     async def hesitate(context: ClientRequestContext, params: types.ElicitRequestParams) -> types.ElicitResult:
         await anyio.sleep(1.2 * limit)
         return await choose(context, params)
 
-    result = await paint(registry, era, hesitate)
-    assert registry.get("questions__paint") and "fence: green" in str(result.content)
-    farm.close()
-
-
-async def test_a_question_is_answered_only_by_the_caller_whose_call_it_is(asking: Registry) -> None:
-    caller = "ada"
-    server = ToolServer(lambda: Wired(asking), lambda: Scope(caller=caller))
-    async with Client(server, mode="auto", elicitation_callback=choose) as client:
-        await client.list_tools()
-        question = await client.session.call_tool("questions__paint", {"thing": "fence"}, allow_input_required=True)
-        assert isinstance(question, types.InputRequiredResult) and question.request_state
-        (key,) = question.input_requests or ()
-        answer: types.InputResponses = {key: types.ElicitResult(action="accept", content={"color": "red"})}
-        retry = partial(client.session.call_tool, "questions__paint", {"thing": "fence"}, input_responses=answer)
-        caller = "bob"
-        with pytest.raises(MCPError, match="no longer open"):
-            await retry(request_state=question.request_state)
-        caller = "ada"
-        with pytest.raises(MCPError, match="no longer open"):
-            await retry(request_state="another")
-        assert "fence: red" in str((await retry(request_state=question.request_state)).content)
+    assert "fence: green" in str((await paint(registry, "legacy", hesitate)).content)
 
 
 @pytest.mark.parametrize("era", ERAS)

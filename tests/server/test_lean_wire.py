@@ -13,7 +13,7 @@ from mcp.types import Implementation
 
 import localmcp
 from localmcp.errors import LocalMCPError
-from localmcp.server.mcp import ToolServer
+from localmcp.server.mcp import ToolServer, describe_tool
 from localmcp.tools import Scope
 from localmcp.workspace import Workspace
 
@@ -60,6 +60,30 @@ async def test_the_list_of_tools_stays_small(workspace: Workspace) -> None:
         tools = [tool.model_dump(by_alias=True, exclude_none=True) for tool in (await client.list_tools()).tools]
     assert len(json.dumps({"tools": tools})) <= 9000
     assert len(tools) == 10
+
+
+STRICT = frozenset({
+    "type", "description", "properties", "required", "items", "enum", "default", "minimum", "maximum", "minLength",
+    "maxLength", "minItems", "maxItems",
+})  # fmt: skip
+"""Keywords that the function declarations of both OpenAI and Gemini know; of OpenAI's others Gemini lacks some."""
+
+
+def check_strict(schema: dict[str, Any]) -> None:
+    assert schema.keys() <= STRICT and isinstance(schema["type"], str)
+    if "enum" in schema:
+        assert schema["type"] == "string" and schema["enum"]
+    if schema["type"] == "array":
+        check_strict(schema["items"])
+    for inner in schema.get("properties", {}).values():
+        check_strict(inner)
+
+
+def test_strict_clients_know_every_keyword_of_every_schema(workspace: Workspace) -> None:
+    tools = [listed for tool in workspace.registry.tools() if (listed := describe_tool(tool))]
+    assert len(tools) > 50
+    for tool in tools:
+        check_strict(tool.input_schema)
 
 
 async def test_an_unknown_tool_names_those_that_do_it(workspace: Workspace) -> None:

@@ -47,7 +47,7 @@ def profiles() -> None:
 
 
 def test_a_profile_limits_a_scope_in_what_it_names() -> None:
-    scope = replace(Scope(caller="stdio"), **read_profile("work").limits())
+    scope = replace(Scope(caller="stdio"), **read_profile("work"))
     assert scope == Scope(
         caller="stdio",
         tools=frozenset({"search", "tool_search", "execute_tool"}),
@@ -58,9 +58,8 @@ def test_a_profile_limits_a_scope_in_what_it_names() -> None:
 
 
 def test_an_empty_profile_limits_nothing_and_an_empty_list_allows_none() -> None:
-    assert replace(Scope(), **read_profile("open").limits()) == Scope()
-    own = read_profile("own")
-    assert (own.providers, own.tools, own.rights) == (frozenset(), None, frozenset({"read", "write"}))
+    assert replace(Scope(), **read_profile("open")) == Scope()
+    assert read_profile("own") == {"provider_names": frozenset(), "rights": frozenset({"read", "write"})}
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,10 @@ from localmcp.schemas import (
     bare_type,
     check_arguments,
     describe_parameters,
-    field_limits,
     is_plain_value,
     lenient_value,
-    numbers_from_texts,
+    param_of,
+    values_from_texts,
 )
 
 ISSUE: dict[str, Any] = {
@@ -65,19 +65,13 @@ def test_every_problem_is_told_at_once_with_the_expected_parameters() -> None:
         "- title: required",
         "- titel: not a parameter; did you mean 'title'?",
         "- count: 12 is greater than the maximum of 9",
-        "- due: should be string or null, got 3",
+        "- due: should be string, got 3",
         "- labels.1: should be string, got 2",
         "- owner.name: required",
         "- state: should be open|closed, got \"opened\"; did you mean 'open'?",
         "Parameters: title* (string), state* (open|closed), labels (array of string), count (integer 1..9), "
         "due (string), owner (object)",
     ]
-
-
-def test_keys_that_fit_a_pattern_are_known() -> None:
-    schema = {"patternProperties": {"^x-": {"type": "string"}}, "additionalProperties": False}
-    assert complaint(schema, {"x-id": "1"}) == ""
-    assert "y-id: not a parameter" in complaint(schema, {"x-id": "1", "y-id": "2"})
 
 
 def test_very_many_problems_are_cut_and_counted() -> None:
@@ -137,21 +131,9 @@ def test_a_parameter_is_described_by_what_its_references_and_alternatives_say() 
         "from* (object), to (object or string), circle (any), lost (any), name (string), way (car|3|null|true), "
         "kind (route), stops (array of object)"
     )
-    assert "- to: should be object with x or string or null, got 5" in complaint(
+    assert "- to: should be object or string, got 5" in complaint(
         {**schema, "$defs": {"Point": point}}, {"from": {"x": 1}, "to": 5}
     )
-
-
-def test_of_objects_that_are_alternatives_it_is_told_what_each_must_have() -> None:
-    by_id = {"properties": {"id": {"type": "integer"}}, "required": ["id"]}
-    by_name = {"properties": {"name": {"type": "string"}}, "required": ["name"]}
-    schema = {"type": "object", "oneOf": [by_id, by_name]}
-    assert complaint(schema, {}).splitlines()[1:] == [
-        "- arguments: should be object with id or object with name, got {}",
-        "Parameters: id (integer), name (string)",
-    ]
-    both = complaint(schema, {"id": 1, "name": "a"})
-    assert "should be exactly one of object with id or object with name, got" in both
 
 
 @pytest.mark.parametrize("value", ["a", "", "x" * 9, "a\nb", "\ud800", 0, 1, 5, 9, 2**70, True, 1.0, None, ["a"], {}])
@@ -173,7 +155,9 @@ def test_of_objects_that_are_alternatives_it_is_told_what_each_must_have() -> No
 )
 def test_what_is_plainly_right_is_right_for_pydantic_too(hint: Any, value: Any) -> None:
     if is_plain_value(value, hint):
-        exact = TypeAdapter(Annotated[bare_type(hint), Field(**field_limits(hint))], config=ConfigDict(strict=True))
+        param = param_of(hint)
+        limits: Any = Field(**param.limits() if param else {})
+        exact = TypeAdapter(Annotated[bare_type(hint), limits], config=ConfigDict(strict=True))
         assert exact.validate_python(value) is value
 
 
@@ -207,6 +191,10 @@ def test_a_value_that_is_written_in_another_way_is_the_one_that_was_meant(value:
         ({"type": "number"}, "0.30000000000000000001", "0.30000000000000000001"),
         ({"type": "number"}, "NaN", "NaN"),
         ({"type": "string"}, "5", "5"),
+        ({"type": "array", "items": {"type": "string"}}, '["a"]', ["a"]),
+        ({"type": "object"}, '{"a": 1}', {"a": 1}),
+        ({"type": "object"}, "[1]", "[1]"),
+        ({"type": "array"}, "a, b", "a, b"),
         ({"type": ["integer", "string"]}, "5", "5"),
         ({"anyOf": [{"type": "integer"}]}, "5", "5"),
         (True, "5", "5"),
@@ -215,5 +203,5 @@ def test_a_value_that_is_written_in_another_way_is_the_one_that_was_meant(value:
 def test_a_text_becomes_the_number_only_where_nothing_else_fits_and_nothing_is_lost(
     schema: Any, value: str, meant: Any
 ) -> None:
-    changed = numbers_from_texts({"n": value}, {"properties": {"n": schema}})["n"]
+    changed = values_from_texts({"n": value}, {"properties": {"n": schema}})["n"]
     assert (changed, type(changed)) == (meant, type(meant))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from typing_extensions import TypedDict
 
-from localmcp.errors import FileUnavailable, InvalidInput, LocalMCPError, NotFound, UnknownTool
+from localmcp.errors import InvalidInput, LocalMCPError, NotFound, UnknownTool
 from localmcp.tools import (
     CallRecord,
     MethodTool,
@@ -245,21 +245,17 @@ def test_the_contracts_own_words_answer_a_bad_argument(registry: Registry, argum
     assert complaint(registry, "embed", arguments) == says
 
 
-@pytest.mark.parametrize("failure", [TypeError("TextInput must be str"), FileUnavailable("It holds odd rows.")])
-def test_half_a_character_is_named_whatever_fails_because_of_it(failure: Exception) -> None:
+def test_half_a_character_is_told_in_words() -> None:
     class Reader:
         @tool("read", title="Read")
-        def read(self, query: str, shelves: list[str] | None = None) -> Found:
-            """Fail."""
-            raise failure
+        def read(self, query: str) -> Found:
+            """Encode."""
+            return {"hits": [str(query.encode())], "count": 1}
 
     registry = Registry()
     registry.add_service(Reader())
-    for arguments in ({"query": "a\ud800"}, {"query": "a", "shelves": ["\ud800"]}):
-        with pytest.raises(InvalidInput, match=r"An argument of read has half a character \('\\ud800'\)"):
-            registry.call("read", arguments)
-    with pytest.raises(type(failure)):
-        registry.call("read", {"query": "a"})
+    with pytest.raises(InvalidInput, match="An argument of read has half a character"):
+        registry.call("read", {"query": "a\ud800"})
 
 
 # ---------------------------------------------------------------- errors
