@@ -38,6 +38,9 @@ _RENDERED = ("docx", "odt", "rtf", "epub", "html", "notebook", "calendar", "cont
 _ROW = re.compile(r"(?m)^(?!## ).+$")
 """A row of a sheet; the name of the sheet and the empty lines around names of columns are none."""
 _TIME = re.compile(r"(?m)^\[(\d+:\d\d:\d\d)\]")
+_SAME_SIGNS = ("'‘’‚‛′ʼ", '"“”„‟″«»', "-‐‑‒–—―−")
+"""Signs that programs put for one another while people type."""
+_PLAIN_SIGNS = str.maketrans({sign: signs[0] for signs in _SAME_SIGNS for sign in signs} | {"\u00ad": None})
 
 
 class Citation(TypedDict):
@@ -224,7 +227,7 @@ class Citations:
         id: Annotated[str | None, Param("Passage or document they were cited from: id, path or title")] = None,  # noqa: A002
     ) -> Verification:
         """Check whether a quote is in the indexed documents, or in the cited one: exact or absent. White space, case,
-        accents and quotation marks around it are not compared."""
+        accents, the shapes of quotation marks and dashes are not compared."""
         words = _folded(quote.strip().strip("“”„«»‘’\"'"))
         if not quote.strip():
             raise InvalidInput("quote: it holds no visible character; give the words to check.")
@@ -279,11 +282,13 @@ def _verification(index: Index, origin: str | None, passage: Passage, quote: str
     adopted = index.database.adopted and origin is None
     freshness = check_freshness(passage.uri, passage.size, passage.mtime_ns, passage.sha256, adopted)
     stale = f"; the file is {freshness} since it was indexed" if freshness in ("changed", "missing") else ""
-    body = passage.text.strip()
-    match = re.search(r"\s+".join(map(re.escape, quote.split())), body, re.IGNORECASE)
+    words = ["".join(_any_shape(sign) for sign in word) for word in quote.split()]
+    match = re.search(r"\s+".join(words), passage.text.strip(), re.IGNORECASE)
+    spelling = " ".join(match[0].split()) if match else quote
+    as_quoted = "as quoted" if spelling == " ".join(quote.split()) else f"spelled: {spelling}"
     verification = {
         "verdict": "exact",
-        "message": f"The words stand there as quoted{stale}.",
+        "message": f"The words stand there {as_quoted}{stale}.",
         "chunkId": shown_id(passage.chunk_uuid, origin),
         "sourceId": shown_id(passage.source_uuid, origin),
         "sourceTitle": passage.title,
@@ -294,9 +299,14 @@ def _verification(index: Index, origin: str | None, passage: Passage, quote: str
     return without_none(verification)
 
 
+def _any_shape(sign: str) -> str:
+    """Return a pattern of a sign and of those that are typed for it."""
+    return next((f"[{re.escape(signs)}]" for signs in _SAME_SIGNS if sign in signs), re.escape(sign))
+
+
 def _folded(text: str) -> str:
-    """Return a text as quotes are compared: no case, no accents, each run of white space as one space."""
-    return " ".join(fold(text).split())
+    """Return a text as quotes are compared: no case, no accents, plain signs, each run of white space as one space."""
+    return " ".join(fold(text.translate(_PLAIN_SIGNS)).split())
 
 
 def _passage_holding(passages: list[Passage], words: str) -> Passage | None:
@@ -308,7 +318,7 @@ def _passage_holding(passages: list[Passage], words: str) -> Passage | None:
     # Without white space, a place in the whole text is the sum of what precedes it.
     before = at - whole.count(" ", 0, at)
     for passage in passages:
-        before -= len("".join(fold(passage.text).split()))
+        before -= len(_folded(passage.text).replace(" ", ""))
         if before < 0:
             return passage
     return None

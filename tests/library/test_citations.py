@@ -73,6 +73,24 @@ def test_white_space_case_and_accents_are_not_compared_but_letters_are(manual: D
     assert manual.verify("turn its twice", id=chunk)["verdict"] == "absent"
 
 
+@pytest.mark.parametrize(
+    "quote",
+    [
+        "the owner’s “old” well-kept office",
+        'the owner\'s "old" well–kept o\ufb03ce',
+        "THE OWNER‛S «old» well‑kept office",
+    ],
+)
+def test_signs_that_programs_put_for_one_another_are_the_same_and_the_own_spelling_is_shown(
+    desk: Desk, quote: str
+) -> None:
+    desk.library.put('We saw the owner\'s "old" well-kept office.', title="Visit")
+    verification = desk.verify(quote)
+    assert verification["verdict"] == "exact"
+    if "office" in quote:
+        assert verification["message"] == 'The words stand there spelled: the owner\'s "old" well-kept office.'
+
+
 def test_a_quote_over_the_border_of_two_chunks_is_found_where_it_begins(manual: Desk) -> None:
     first, second, third, _ = manual.chunk_ids()
     quote = "close the water. The boiler needs"
