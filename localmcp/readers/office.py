@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 from xml.etree.ElementTree import Element
 
 from localmcp.errors import UnreadableDocument
@@ -12,10 +12,10 @@ from localmcp.readers.document import Document, join_pages, make_document, one_l
 from localmcp.readers.markdown import RAISED, first_heading, pipe_table
 from localmcp.readers.packages import Package, attribute, elements, local
 
-LIST_ITEM = "\0"
+_LIST_ITEM = "\0"
 """A block that begins so follows the one before it without an empty line: items of one list."""
-_SKIPPED = frozenset(("del", "moveFrom", "Fallback", "pPr", "rPr", "txbxContent", "sectPr", "tracked-changes"))
-_SPACES = {"tab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-", "s": " ", "line-break": "\n"}
+_SKIPPED = frozenset(("del", "moveFrom", "Fallback", "pPr", "rPr", "txbxContent", "sectPr"))
+_SPACES = {"tab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-", "line-break": "\n"}
 _REPEATED = ("sldNum", "dt", "ftr", "hdr", "sldImg")
 """Placeholders that every slide repeats."""
 
@@ -25,21 +25,15 @@ def office_document(name: str, kind: str, text: str, properties: dict[str, str],
     title = properties.get("title") or fields.pop("title", "") or first_heading(text[:10_000])
     # The last change may be one of the template, before the document was made.
     date = max(properties.get("modified", ""), properties.get("created", ""))
-    fields["metadata"] = set_fields(author=properties.get("creator"), created=properties.get("created")) | fields.get(
-        "metadata", {}
-    )
+    metadata = set_fields(author=properties.get("creator"), created=properties.get("created"))
+    fields["metadata"] = metadata | fields.get("metadata", {})
     return make_document(name, text, kind, title=title, date=date, date_from="document properties", **fields)
 
 
 def _join_blocks(blocks: Iterable[str]) -> str:
     """Return blocks with an empty line between them, but none between the items of a list."""
-    pieces: list[str] = []
-    in_list = False
-    for block in filter(None, blocks):
-        is_item = block.startswith(LIST_ITEM)
-        pieces += [("\n" if is_item and in_list else "\n\n") if pieces else "", block.removeprefix(LIST_ITEM)]
-        in_list = is_item
-    return "".join(pieces)
+    joined = "\n\n".join(filter(None, blocks))
+    return re.sub(rf"(?m)(^{_LIST_ITEM}.*)\n\n(?={_LIST_ITEM})", r"\1\n", joined).replace(_LIST_ITEM, "")
 
 
 def _slides(name: str, kind: str, slides: list[tuple[str, list[str]]], properties: dict[str, str]) -> Document:
@@ -49,36 +43,106 @@ def _slides(name: str, kind: str, slides: list[tuple[str, list[str]]], propertie
     pages = [_join_blocks([f"## {title or f'Slide {n}'}", *blocks]) for n, (title, blocks) in enumerate(slides, 1)]
     text, starts = join_pages(pages)
     first = next((title for title, _ in slides if title), "")
-    return office_document(
-        name, kind, text, properties, title=first, metadata={"slides": len(slides)}, page_starts=starts
-    )
+    metadata = {"slides": len(slides)}
+    return office_document(name, kind, text, properties, title=first, metadata=metadata, page_starts=starts)
 
 
 def _trimmed(text: str) -> str:
     return "\n".join(" ".join(line.split()) for line in text.replace("\v", "\n").split("\n")).strip()
 
 
-def _own(parent: Element, tag: str, inner: str) -> Iterator[Element]:
-    """Yield the elements of a kind below `parent`, those in another `inner` element left out."""
+def _own(parent: Element, inner: str, *tags: str) -> Iterator[Element]:
+    """Yield the elements of some kinds below `parent`, those in another `inner` element left out."""
     for child in parent:
-        if local(child) == tag:
+        if local(child) in tags:
             yield child
         elif local(child) != inner:
-            yield from _own(child, tag, inner)
+            yield from _own(child, inner, *tags)
+
+
+# ---------------------------------------------------------------- numbers of lists and headings
+
+
+class _Level(NamedTuple):
+    """How the items of one level of a list are numbered."""
+
+    format: str
+    """decimal, upperRoman, lowerLetter, …, as Word names them; bullet or none for no number."""
+    pattern: str
+    """`Section %1.%2`: where the numbers of the levels are."""
+    start: int = 1
+    is_legal: bool = False
+    """The numbers of all levels are shown as decimals."""
+
+
+class _Lists:
+    """The levels of the lists of a document, and the numbers of their items so far."""
+
+    def __init__(self) -> None:
+        self.levels: dict[tuple[str, int], _Level] = {}
+        """(list, level from 0)"""
+        self._counts: dict[tuple[str, int], int] = {}
+
+    def restart(self, name: str, level: int) -> None:
+        """Forget the numbers of a list from a level on."""
+        for place in [place for place in self._counts if place[0] == name and place[1] >= level]:
+            del self._counts[place]
+
+    def label(self, name: str, level: int, start: int | None = None) -> str:
+        """Count an item; returns its number as it is shown, "" for none. `start`: it has that number."""
+        about = self.levels.get((name, level))
+        if about is None or about.format in ("", "bullet", "none"):
+            return ""
+        self.restart(name, level + 1)
+        before = self._counts.get((name, level), about.start - 1)
+        self._counts[name, level] = before + 1 if start is None else start
+
+        def number(match: re.Match[str]) -> str:
+            place = (name, int(match[1]) - 1)
+            other = self.levels.get(place, about)
+            return _numeral(self._counts.get(place, other.start), "decimal" if about.is_legal else other.format)
+
+        return re.sub(r"%(\d)", number, about.pattern).strip()
+
+    def item(self, name: str, level: int, text: str, start: int | None = None) -> str:
+        """Return an item of a list as a block, behind its number or a dash."""
+        return f"{_LIST_ITEM}{'  ' * level}{self.label(name, level, start) or '-'} {' '.join(text.split())}"
+
+
+_ROMAN = {
+    **{1000: "m", 900: "cm", 500: "d", 400: "cd", 100: "c", 90: "xc"},
+    **{50: "l", 40: "xl", 10: "x", 9: "ix", 5: "v", 4: "iv", 1: "i"},
+}
+
+
+def _numeral(number: int, kind: str) -> str:
+    text = f"{number:02}" if kind == "decimalZero" else str(number)
+    if number > 0 and kind.endswith("Letter"):
+        text = chr(ord("a") + (number - 1) % 26) * ((number - 1) // 26 % 10 + 1)
+    elif 0 < number < 4000 and kind.endswith("Roman"):
+        text = ""
+        for value, sign in _ROMAN.items():
+            text, number = text + sign * (number // value), number % value
+    return text.upper() if kind.startswith("upper") else text
+
+
+def _heading(level: str, number: str, text: str) -> str:
+    return f"{'#' * min(int(level), 6)} {f'{number} {text}'.strip()}" if text else ""
 
 
 # ---------------------------------------------------------------- Word
 
 
 class _Word:
-    """What the body of a Word file refers to, and the numbers of its lists so far."""
+    """What the body of a Word file refers to."""
 
     def __init__(self) -> None:
         self.styles: dict[str, dict[str, str]] = {}
-        self.labels: dict[tuple[str, int], tuple[str, str]] = {}
-        """(list, level) -> format of its number, text around it."""
         self.remarks: dict[tuple[str, str], str] = {}
-        self.counts: dict[tuple[str, int], int] = {}
+        """(footnote, endnote or comment, id) -> its text."""
+        self.lists = _Lists()
+        self.starts: dict[str, tuple[str, dict[int, int]]] = {}
+        """Number of a list -> its kind, and at which number its levels begin again."""
 
     def style(self, identifier: str) -> dict[str, str]:
         """Return the properties of a style with what it inherits."""
@@ -90,37 +154,31 @@ class _Word:
             identifier = self.styles[identifier].get("basedOn", "")
         return merged
 
-    def label(self, numbering: str, level: int) -> str:
-        """Count an item of a list; returns its number as Word shows it, `-` for a bullet."""
-        kind, pattern = self.labels.get((numbering, level), ("bullet", ""))
-        if kind in ("bullet", "none"):
-            return "-"
-        self.counts[numbering, level] = self.counts.get((numbering, level), 0) + 1
-        for key in [key for key in self.counts if key[0] == numbering and key[1] > level]:
-            del self.counts[key]
+    def read_numbering(self, root: Element) -> None:
+        """Add the levels of the lists, and which paragraphs are of which list."""
+        for kind in elements(root, "abstractNum"):
+            for level in elements(kind, "lvl"):
+                values = {local(element): attribute(element, "val") for element in level}
+                place = attribute(kind, "abstractNumId"), _integer(attribute(level, "ilvl"))
+                numeral, pattern = values.get("numFmt", "decimal"), values.get("lvlText", "")
+                self.lists.levels[place] = _Level(
+                    numeral, pattern, _integer(values.get("start", "1")), values.get("isLgl", "0") in ("", "1", "true")
+                )
+        for number in elements(root, "num"):
+            kind = next((attribute(e, "val") for e in elements(number, "abstractNumId")), "")
+            overrides = ((level, start) for level in elements(number, "lvlOverride") for start in level)
+            self.starts[attribute(number, "numId")] = (
+                kind,
+                {
+                    _integer(attribute(level, "ilvl")): _integer(attribute(start, "val"))
+                    for level, start in overrides
+                    if local(start) == "startOverride"
+                },
+            )
 
-        def number(match: re.Match[str]) -> str:
-            place = (numbering, int(match[1]) - 1)
-            return _numeral(self.counts.get(place, 1), self.labels.get(place, ("decimal", ""))[0])
 
-        return re.sub(r"%(\d)", number, pattern) or f"{self.counts[numbering, level]}."
-
-
-_ROMAN = {
-    **{1000: "m", 900: "cm", 500: "d", 400: "cd", 100: "c", 90: "xc"},
-    **{50: "l", 40: "xl", 10: "x", 9: "ix", 5: "v", 4: "iv", 1: "i"},
-}
-
-
-def _numeral(number: int, kind: str) -> str:
-    text = str(number)
-    if kind.endswith("Letter"):
-        text = chr(ord("a") + (number - 1) % 26) * ((number - 1) // 26 + 1)
-    elif kind.endswith("Roman"):
-        text = ""
-        for value, sign in _ROMAN.items():
-            text, number = text + sign * (number // value), number % value
-    return text.upper() if kind.startswith("upper") else text
+def _integer(text: str) -> int:
+    return int(text) if re.fullmatch(r"\d{1,6}", text, re.ASCII) else 0
 
 
 def read_docx(data: bytes, name: str) -> Document:
@@ -132,7 +190,7 @@ def read_docx(data: bytes, name: str) -> Document:
         if kind == "styles":
             word.styles |= {attribute(e, "styleId"): _values(e) for e in elements(package.root(path), "style")}
         elif kind == "numbering":
-            word.labels |= _read_numbering(package.root(path))
+            word.read_numbering(package.root(path))
         elif kind in ("footnotes", "endnotes", "comments"):
             for remark in package.root(path):
                 # Separators between the text and the notes are notes too, of a type.
@@ -156,28 +214,13 @@ def _values(properties: Element) -> dict[str, str]:
     return values
 
 
-def _read_numbering(root: Element) -> dict[tuple[str, int], tuple[str, str]]:
-    formats: dict[str, dict[int, tuple[str, str]]] = {}
-    for abstract in elements(root, "abstractNum"):
-        levels = formats.setdefault(attribute(abstract, "abstractNumId"), {})
-        for level in elements(abstract, "lvl"):
-            values = {local(element): attribute(element, "val") for element in level}
-            levels[int(attribute(level, "ilvl", "0"))] = (values.get("numFmt", "decimal"), values.get("lvlText", ""))
-    return {
-        (attribute(num, "numId"), level): label
-        for num in elements(root, "num")
-        for reference in elements(num, "abstractNumId")
-        for level, label in formats.get(attribute(reference, "val"), {}).items()
-    }
-
-
 def _word_blocks(parent: Element, word: _Word) -> Iterator[str]:
     for element in parent:
         tag = local(element)
         if tag == "p":
             yield from _word_paragraph(element, word)
         elif tag == "tbl":
-            yield pipe_table([_word_cells(row) for row in _own(element, "tr", "tbl")])
+            yield pipe_table([_word_cells(row) for row in _own(element, "tbl", "tr")])
         elif tag not in _SKIPPED:
             yield from _word_blocks(element, word)
 
@@ -187,37 +230,31 @@ def _word_paragraph(paragraph: Element, word: _Word) -> Iterator[str]:
     values = word.style(own.get("pStyle", "")) | own
     text = _word_text(paragraph)
     if text and not values.get("name", "").lower().startswith("toc "):
-        numbering, indent = values.get("numId", "0"), min(int(own.get("ilvl", 0)), 8)
+        kind, starts = word.starts.get(values.get("numId", "0"), ("", dict[int, int]()))
+        level = min(_integer(values.get("ilvl", "0")), 8)
         if "level" in values:
-            yield f"{'#' * min(int(values['level']), 6)} {' '.join(text.split())}"
-        elif numbering != "0":
-            yield f"{LIST_ITEM}{'  ' * indent}{word.label(numbering, indent)} {' '.join(text.split())}"
+            number = word.lists.label(kind, level, starts.pop(level, None))
+            yield _heading(values["level"], number, " ".join(text.split()))
+        elif values.get("numId", "0") != "0":
+            yield word.lists.item(kind, level, text, starts.pop(level, None))
         else:
             yield text
     for element in paragraph.iter():
         tag = local(element)
         if tag.endswith("Reference"):
             yield word.remarks.get((tag.removesuffix("Reference"), attribute(element, "id")), "")
-    for box in _boxes(paragraph):
+    # What repeats a text box for older programs is left out.
+    for box in _own(paragraph, "Fallback", "txbxContent"):
         yield from _word_blocks(box, word)
-
-
-def _boxes(element: Element) -> Iterator[Element]:
-    """Yield the text boxes in a paragraph, without what repeats them for older programs."""
-    for child in element:
-        if local(child) == "txbxContent":
-            yield child
-        elif local(child) != "Fallback":
-            yield from _boxes(child)
 
 
 def _word_cells(row: Element) -> list[str]:
     """Return the text of each cell of a row; one that spans several is followed by empty ones."""
     cells: list[str] = []
-    for cell in _own(row, "tc", "tbl"):
-        span = next((attribute(e, "val") for e in elements(cell, "gridSpan")), "1")
+    for cell in _own(row, "tbl", "tc"):
+        span = next((_integer(attribute(e, "val")) for e in elements(cell, "gridSpan")), 1)
         cells.append(" ".join(filter(None, map(_word_text, elements(cell, "p")))))
-        cells += [""] * (min(int(span), 63) - 1 if span.isdecimal() else 0)
+        cells += [""] * (min(span, 63) - 1)
     return cells
 
 
@@ -288,11 +325,11 @@ def _shapes(root: Element) -> tuple[str, list[str]]:
         elif lines and kind in ("title", "ctrTitle") and not title:
             title = one_line(" ".join(text for _, text in lines))
         elif len(lines) > 1 and kind:
-            levels = (next((attribute(e, "lvl", "0") for e in elements(p, "pPr")), "0") for p, _ in lines)
-            items = zip(levels, lines, strict=True)
-            blocks.append("\n".join(f"{'  ' * int(level)}- {' '.join(text.split())}" for level, (_, text) in items))
-        elif lines:
-            blocks.append("\n\n".join(text for _, text in lines))
+            for paragraph, text in lines:
+                level = next((_integer(attribute(e, "lvl")) for e in elements(paragraph, "pPr")), 0)
+                blocks.append(_Lists().item("", min(level, 8), text))
+        else:
+            blocks += [text for _, text in lines]
     return title, blocks
 
 
@@ -302,12 +339,16 @@ def _drawn(element: Element) -> str:
 
 # ---------------------------------------------------------------- LibreOffice
 
+_OUTLINE = "\0outline"
+"""The list whose items are the headings."""
+_NUMERALS = {"1": "decimal", "a": "lowerLetter", "A": "upperLetter", "i": "lowerRoman", "I": "upperRoman"}
+
 
 def read_odt(data: bytes, name: str) -> Document:
     """Return headings, lists and tables; notes, comments and text boxes below the paragraph that holds them."""
     package = Package(data, name)
     root = package.root("content.xml")
-    blocks = _odf_blocks(next(elements(root, "text"), root), _numbered_lists(package, root))
+    blocks = _odf_blocks(next(elements(root, "text"), root), _odf_lists(package, root))
     return office_document(name, "odt", _join_blocks(blocks), package.properties("meta.xml"))
 
 
@@ -315,65 +356,75 @@ def read_odp(data: bytes, name: str) -> Document:
     """Return the slides, each a page with its title, text, tables and notes."""
     package = Package(data, name)
     root = package.root("content.xml")
-    numbered = _numbered_lists(package, root)
+    lists = _odf_lists(package, root)
     slides: list[tuple[str, list[str]]] = []
     for page in elements(root, "page"):
         title, blocks = "", list[str]()
         for shape in page:
-            found = list(_odf_blocks(shape, numbered))
+            shown = list(_odf_blocks(shape, lists))
             if attribute(shape, "class") == "title" and not title:
-                title = one_line(" ".join(found))
+                title = one_line(_join_blocks(shown))
             elif local(shape) == "notes":
-                blocks += [f"Notes: {text}"] if (text := _join_blocks(found)) else []
+                blocks += [f"Notes: {text}"] if (text := _join_blocks(shown)) else []
             else:
-                blocks += found
+                blocks += shown
         slides.append((title, blocks))
     return _slides(name, "odp", slides, package.properties("meta.xml"))
 
 
-def _numbered_lists(package: Package, root: Element) -> set[tuple[str, int]]:
-    """Return (style, level) of the lists whose items have numbers."""
-    roots = [root, *([package.root("styles.xml")] if "styles.xml" in package else [])]
-    return {
-        (attribute(style, "name"), int(attribute(level, "level", "1")))
-        for part in roots
-        for style in elements(part, "list-style")
-        for level in elements(style, "list-level-style-number")
-        if attribute(level, "num-format")
-    }
+def _odf_lists(package: Package, root: Element) -> _Lists:
+    lists = _Lists()
+    for part in (root, *([package.root("styles.xml")] if "styles.xml" in package else [])):
+        for style in elements(part, "list-style", "outline-style"):
+            name = attribute(style, "name") if local(style) == "list-style" else _OUTLINE
+            for about in elements(style, "list-level-style-number", "outline-level-style"):
+                level = _integer(attribute(about, "level", "1"))
+                first = level - max(_integer(attribute(about, "display-levels", "1")), 1) + 1
+                numbers = ".".join(f"%{number}" for number in range(max(first, 1), level + 1))
+                pattern = f"{attribute(about, 'num-prefix')}{numbers}{attribute(about, 'num-suffix')}"
+                numeral = _NUMERALS.get(attribute(about, "num-format"), "")
+                start = _integer(attribute(about, "start-value", "1"))
+                lists.levels[name, level - 1] = _Level(numeral, pattern, start)
+    return lists
 
 
-def _odf_blocks(
-    parent: Element, numbered: set[tuple[str, int]], depth: int = 0, style: str = "", label: str = "-"
-) -> Iterator[str]:
-    number = 0
+def _odf_blocks(parent: Element, lists: _Lists, style: str = "", depth: int = 0) -> Iterator[str]:
+    """Yield the blocks in an element; `depth`: of the list that it is or is in, from 1, 0 for none."""
+    begins_item = local(parent) == "list-item"
+    start = attribute(parent, "start-value") if begins_item else ""
     for element in parent:
         tag = local(element)
-        if tag == "h":
-            level = min(int(attribute(element, "outline-level", "1")), 6)
-            yield f"{'#' * level} {' '.join(_odf_text(element).split())}"
-        elif tag == "p":
+        if tag in ("p", "h"):
             text = _odf_text(element)
-            yield f"{LIST_ITEM}{'  ' * (depth - 1)}{label} {' '.join(text.split())}" if text and depth else text
-            yield from _odf_remarks(element, numbered)
+            if tag == "h" and text:
+                level = max(_integer(attribute(element, "outline-level", "1")), 1)
+                number = lists.label(_OUTLINE, level - 1) if not attribute(element, "is-list-header") else ""
+                yield _heading(str(level), number, " ".join(text.split()))
+            elif begins_item and text:
+                yield lists.item(style, depth - 1, text, _integer(start) if start else None)
+            else:
+                yield f"{_LIST_ITEM}{'  ' * depth}{' '.join(text.split())}" if text and depth else text
+            begins_item = begins_item and not text
+            yield from _odf_remarks(element, lists)
         elif tag == "list":
-            yield from _odf_blocks(element, numbered, depth + 1, attribute(element, "style-name", style))
-        elif tag == "list-item":
-            number += 1
-            mark = f"{number}." if (style, depth) in numbered else "-"
-            yield from _odf_blocks(element, numbered, depth, style, mark)
+            style_of_list = attribute(element, "style-name", style)
+            if attribute(element, "continue-numbering") != "true" and not attribute(element, "continue-list"):
+                lists.restart(style_of_list, depth)
+            yield from _odf_blocks(element, lists, style_of_list, depth + 1)
         elif tag == "table":
-            rows = (_own(row, "table-cell", "table") for row in _own(element, "table-row", "table"))
+            rows = (
+                _own(row, "table", "table-cell", "covered-table-cell") for row in _own(element, "table", "table-row")
+            )
             yield pipe_table([[_odf_words(cell, "p", "h") for cell in cells] for cells in rows])
         elif tag not in ("tracked-changes", "table-of-content", "sequence-decls", "forms"):
-            yield from _odf_blocks(element, numbered, depth, style, label)
+            yield from _odf_blocks(element, lists, style, depth)
 
 
 def _odf_words(element: Element, *tags: str) -> str:
     return " ".join(filter(None, map(_odf_text, elements(element, *tags))))
 
 
-def _odf_remarks(paragraph: Element, numbered: set[tuple[str, int]]) -> Iterator[str]:
+def _odf_remarks(paragraph: Element, lists: _Lists) -> Iterator[str]:
     """Yield the notes, comments and text boxes in a paragraph."""
     for element in paragraph.iter():
         tag = local(element)
@@ -383,7 +434,7 @@ def _odf_remarks(paragraph: Element, numbered: set[tuple[str, int]]) -> Iterator
             label = "Note" if tag == "note-body" else f"Comment{f' by {author}' if author else ''}"
             yield f"{label}: {text}" if text else ""
         elif tag == "text-box":
-            yield from _odf_blocks(element, numbered)
+            yield from _odf_blocks(element, lists)
 
 
 def _odf_text(paragraph: Element) -> str:
@@ -392,7 +443,7 @@ def _odf_text(paragraph: Element) -> str:
         for child in element:
             tag = local(child)
             if tag == "s":
-                yield " " * min(int(attribute(child, "c", "1")), 100)
+                yield " " * min(_integer(attribute(child, "c", "1")), 100)
             elif tag in _SPACES:
                 yield _SPACES[tag]
             elif tag not in ("annotation", "note", "text-box"):

@@ -7,6 +7,10 @@ import docx
 import openpyxl
 import pptx
 import pytest
+from docx.oxml import parse_xml
+from docx.oxml.ns import nsdecls
+from odf import text as odf
+from odf.opendocument import OpenDocumentText
 from openpyxl.comments import Comment
 
 from localmcp.errors import UnreadableDocument
@@ -57,6 +61,80 @@ def test_a_cell_of_two_columns_shifts_no_other_and_a_power_is_no_digit_of_its_ba
     table.cell(1, 2).paragraphs[0].add_run("6").font.superscript = True
     assert read_bytes(saved(document), "a.docx").text == (
         "| Pump |  | Cycles |\n| --- | --- | --- |\n| P1 | north | 2·10⁶ |"
+    )
+
+
+WORD_LISTS = {
+    "contract": [("upperRoman", "Article %1.", "1"), ("decimal", "%1.%2", "1 legal"), ("lowerLetter", "(%3)", "1")],
+    "agenda": [("decimalZero", "%1.", "5")],
+}
+
+
+def add_list(document, number, levels, start_again=""):
+    levels = "".join(
+        f"<w:lvl w:ilvl='{level}'><w:start w:val='{start.split()[0]}'/><w:numFmt w:val='{kind}'/>"
+        f"{'<w:isLgl/>' if 'legal' in start else ''}<w:lvlText w:val='{pattern}'/></w:lvl>"
+        for level, (kind, pattern, start) in enumerate(levels)
+    )
+    numbering, space = document.part.numbering_part.element, nsdecls("w")
+    numbering.insert(0, parse_xml(f"<w:abstractNum {space} w:abstractNumId='{number}'>{levels}</w:abstractNum>"))
+    numbering.append(
+        parse_xml(f"<w:num {space} w:numId='{number}'><w:abstractNumId w:val='{number}'/>{start_again}</w:num>")
+    )
+
+
+def number(paragraph, of_list, level):
+    place = f"<w:ilvl w:val='{level}'/><w:numId w:val='{of_list}'/>"
+    paragraph._p.get_or_add_pPr().append(parse_xml(f"<w:numPr {nsdecls('w')}>{place}</w:numPr>"))
+
+
+def test_numbers_of_word_lists_and_headings_are_those_that_are_printed():
+    document = docx.Document()
+    add_list(document, 101, WORD_LISTS["contract"])
+    add_list(document, 102, WORD_LISTS["agenda"])
+    again = f"<w:lvlOverride {nsdecls('w')} w:ilvl='0'><w:startOverride w:val='9'/></w:lvlOverride>"
+    document.part.numbering_part.element.append(
+        parse_xml(f"<w:num {nsdecls('w')} w:numId='103'><w:abstractNumId w:val='102'/>{again}</w:num>")
+    )
+    for text, of_list, level in (
+        ("Parties", 101, 0), ("Names", 101, 1), ("tenant", 101, 2), ("landlord", 101, 2), ("Duties", 101, 0),
+        ("Rent", 101, 1), ("opening", 102, 0), ("minutes", 102, 0), ("later", 103, 0),
+    ):  # fmt: skip
+        number(document.add_paragraph(text), of_list, level)
+    number(document.add_heading("Scope", 1), 101, 0)
+    assert read_bytes(saved(document), "a.docx").text == (
+        "Article I. Parties\n  1.1 Names\n    (a) tenant\n    (b) landlord\nArticle II. Duties\n  2.1 Rent\n"
+        "05. opening\n06. minutes\n09. later\n\n# Article III. Scope"
+    )
+
+
+def test_numbers_of_lists_of_libreoffice_are_those_that_are_printed():
+    document = OpenDocumentText()
+    style = odf.ListStyle(name="L")
+    for level, (numeral, suffix, shown, start) in enumerate((("1", ".", 1, 1), ("a", ")", 1, 1), ("I", ".", 2, 4)), 1):
+        style.addElement(
+            odf.ListLevelStyleNumber(
+                level=level, numformat=numeral, numsuffix=suffix, displaylevels=shown, startvalue=start
+            )
+        )
+    document.automaticstyles.addElement(style)
+
+    def listed(*items, **attributes):
+        made = odf.List(stylename="L", **attributes)
+        for words, *below in items:
+            item = odf.ListItem()
+            for line in words.split("\n"):
+                item.addElement(odf.P(text=line))
+            if below:
+                item.addElement(listed(*below))
+            made.addElement(item)
+        return made
+
+    document.text.addElement(listed(("rent",), ("pets\nif small", ("cats", ("old",)), ("dogs",))))
+    document.text.addElement(odf.P(text="As agreed."))
+    document.text.addElement(listed(("keys",), continuenumbering="true"))
+    assert read_bytes(saved(document), "a.odt").text == (
+        "1. rent\n2. pets\n  if small\n  a) cats\n    a.IV. old\n  b) dogs\n\nAs agreed.\n\n3. keys"
     )
 
 
