@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime, time
+from itertools import accumulate
 from pathlib import PurePosixPath
 from typing import Any, Literal, cast
 
@@ -71,16 +72,12 @@ def make_document(
     source_type: SourceType = "docs",
     **fields: Any,
 ) -> Document:
-    """Return a document that keeps the promises of `Document`.
+    """Return a document that keeps the promises of `Document`; its title is `fields`' or made of the file's name.
 
-    Args:
-        name: of the file, which is its title where `fields` has none.
-        text: of code as it is; of other text without what nobody sees.
-        kind: its format.
-        fields: other fields of `Document`; offsets are those of a text that `visible` leaves as it is.
+    Offsets in `fields` are those of a text that `visible` leaves as it is.
 
     Raises:
-        UnreadableDocument: there is no visible character, or more text than the limit.
+        UnreadableDocument: there is no visible character, or more text than MAX_TEXT.
     """
     if not text.strip():
         raise UnreadableDocument(f"{name} holds no text.")
@@ -92,83 +89,6 @@ def make_document(
     if not fields.get("date"):
         fields["date_from"] = ""
     return Document(title, text, kind, markup, source_type, **fields)
-
-
-_UNSEEN = re.compile("[\xad\u2060]|(?<![\u0e00-\u17ff])\u200b")
-"""Soft hyphens and joints without width, which cut a word in two; Thai to Khmer have them instead of spaces."""
-
-
-def visible(text: str) -> str:
-    """Return a text without the characters that only cut its words."""
-    return text if text.isascii() else _UNSEEN.sub("", text)
-
-
-def clean(text: str) -> str:
-    """NUL and lone surrogates, which SQLite and UTF-8 cannot hold, become U+FFFD: offsets stay as they are."""
-    is_clean = text.isascii() and "\0" not in text
-    return text if is_clean else re.sub("[\x00\ud800-\udfff]", "\ufffd", text)
-
-
-_CHANGES = re.compile(r"\d+(?:[.:/-]\d+)*|\b(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*\b")
-"""What differs between the headings of a series: numbers and months."""
-
-
-def title_among(headings: Iterable[str]) -> str:
-    """Return the first heading, unless it is one of a series: a release of a changelog, a day of a journal."""
-    following = iter(headings)
-    first = next(following, "")
-    shape = _CHANGES.sub("0", first)
-    is_series = bool(re.search(r"\d", first)) and any(_CHANGES.sub("0", heading) == shape for heading in following)
-    return "" if is_series else first
-
-
-def one_line(text: str) -> str:
-    """Return the beginning of a text as a title: one line of at most 200 characters."""
-    return " ".join(clean(visible(text[:2000])).split())[:200].strip()
-
-
-def readable_stem(name: str) -> str:
-    """'retry-policy_v2.md' as 'retry policy v2'; hyphens between digits (dates, versions) stay.
-
-    Notion puts an id behind the name of every page and table.
-    """
-    stem = re.sub(r"(?<=.) [0-9a-f]{32}$", "", PurePosixPath(name).stem)
-    stem = re.sub(r"_|(?<!\d)-|-(?!\d)", " ", stem)
-    return one_line(stem) or one_line(name) or "untitled"
-
-
-def json_value(value: Any) -> Any:
-    """Return a value as JSON can hold it: dates as ISO 8601, and what it does not know as text."""
-    if isinstance(value, dict):
-        return {clean(str(key)): json_value(item) for key, item in cast("dict[Any, Any]", value).items()}
-    if isinstance(value, list | tuple | set):
-        return [json_value(item) for item in cast("Iterable[Any]", value)]
-    if isinstance(value, datetime | date | time):
-        return value.isoformat()
-    if value is None or isinstance(value, bool) or (isinstance(value, int) and value.bit_length() < 64):
-        return value
-    return value if isinstance(value, float) and abs(value) < float("inf") else clean(str(value))
-
-
-def join_pages(pages: Iterable[str]) -> tuple[str, tuple[int, ...]]:
-    """Return the pages with an empty line between them, and the offset at which each begins."""
-    shown = [visible(page) for page in pages]
-    starts: list[int] = []
-    offset = 0
-    for page in shown:
-        starts.append(offset)
-        offset += len(page) + 2
-    return "\n\n".join(shown), tuple(starts)
-
-
-def set_fields(**fields: str | None) -> dict[str, Any]:
-    """Return those of the fields that say something, each on one line."""
-    return {key: one_line(value) for key, value in fields.items() if value and value.strip()}
-
-
-def password_protected(name: str) -> UnreadableDocument:
-    """Return the error for a file that is encrypted."""
-    return UnreadableDocument(f"{name} is password-protected.", hint="Save a copy without the password and add that.")
 
 
 def failed_member(member: str, reason: LocalMCPError | str, parent: str = "") -> Document:
@@ -187,6 +107,81 @@ def read_member(make: Callable[[], Document], member: str, parent: str = "") -> 
     except Exception as error:  # Broken mails and exports make the parsers raise anything.
         logger.debug("%s cannot be read", member, exc_info=True)
         return failed_member(member, f"It is damaged: {type(error).__name__}: {error}"[:300], parent)
+
+
+def password_protected(name: str) -> UnreadableDocument:
+    """Return the error for a file that is encrypted."""
+    return UnreadableDocument(f"{name} is password-protected.", hint="Save a copy without the password and add that.")
+
+
+def join_pages(pages: Iterable[str]) -> tuple[str, tuple[int, ...]]:
+    """Return the pages with an empty line between them, and the offset at which each begins."""
+    shown = [visible(page) for page in pages]
+    ends = accumulate((len(page) + 2 for page in shown), initial=0)
+    return "\n\n".join(shown), tuple(ends)[: len(shown)]
+
+
+# ---------------------------------------------------------------- titles, fields and dates
+
+_UNSEEN = re.compile("[\xad\u2060]|(?<![\u0e00-\u17ff])\u200b")
+"""Soft hyphens and joints without width, which cut a word in two; Thai to Khmer have them instead of spaces."""
+
+
+def visible(text: str) -> str:
+    """Return a text without the characters that only cut its words."""
+    return text if text.isascii() else _UNSEEN.sub("", text)
+
+
+def clean(text: str) -> str:
+    """NUL and lone surrogates, which SQLite and UTF-8 cannot hold, become U+FFFD: offsets stay as they are."""
+    is_clean = text.isascii() and "\0" not in text
+    return text if is_clean else re.sub("[\x00\ud800-\udfff]", "\ufffd", text)
+
+
+def one_line(text: str) -> str:
+    """Return the beginning of a text as a title: one line of at most 200 characters."""
+    return " ".join(clean(visible(text[:2000])).split())[:200].strip()
+
+
+def readable_stem(name: str) -> str:
+    """'retry-policy_v2.md' as 'retry policy v2'; hyphens between digits (dates, versions) stay.
+
+    Notion puts an id behind the name of every page and table.
+    """
+    stem = re.sub(r"(?<=.) [0-9a-f]{32}$", "", PurePosixPath(name).stem)
+    stem = re.sub(r"_|(?<!\d)-|-(?!\d)", " ", stem)
+    return one_line(stem) or one_line(name) or "untitled"
+
+
+_CHANGES = re.compile(r"\d+(?:[.:/-]\d+)*|\b(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*\b")
+"""What differs between the headings of a series: numbers and months."""
+
+
+def title_among(headings: Iterable[str]) -> str:
+    """Return the first heading, unless it is one of a series: a release of a changelog, a day of a journal."""
+    following = iter(headings)
+    first = next(following, "")
+    shape = _CHANGES.sub("0", first)
+    is_series = bool(re.search(r"\d", first)) and any(_CHANGES.sub("0", heading) == shape for heading in following)
+    return "" if is_series else first
+
+
+def set_fields(**fields: str | None) -> dict[str, Any]:
+    """Return those of the fields that say something, each on one line."""
+    return {key: one_line(value) for key, value in fields.items() if value and value.strip()}
+
+
+def json_value(value: Any) -> Any:
+    """Return a value as JSON can hold it: dates as ISO 8601, and what it does not know as text."""
+    if isinstance(value, dict):
+        return {clean(str(key)): json_value(item) for key, item in cast("dict[Any, Any]", value).items()}
+    if isinstance(value, list | tuple | set):
+        return [json_value(item) for item in cast("Iterable[Any]", value)]
+    if isinstance(value, datetime | date | time):
+        return value.isoformat()
+    if value is None or isinstance(value, bool) or (isinstance(value, int) and value.bit_length() < 64):
+        return value
+    return value if isinstance(value, float) and abs(value) < float("inf") else clean(str(value))
 
 
 _ISO_DATE = re.compile(r"\W?(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d(?::\d\d)?(?:Z|[+-]\d\d:?\d\d)?)(?![\d:]))?")

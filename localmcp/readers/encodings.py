@@ -47,10 +47,21 @@ def decode_text(data: bytes, declared: str | None = None) -> tuple[str, dict[str
     if encoding := _wide_encoding(data[:HEAD]):
         return data.decode(encoding, "replace"), {"encoding": encoding}
     try:
-        return data.decode("utf-8"), {}
+        return data.decode(), {}
     except UnicodeDecodeError:
         encoding = declared or _likeliest_encoding(data)
-    return data.decode(encoding, "replace"), {} if encoding == "utf-8" else {"encoding": encoding}
+    if encoding == "utf-8":
+        return data.decode(errors="cp1252"), {}
+    return data.decode(encoding, "replace"), {"encoding": encoding}
+
+
+def _as_cp1252(error: UnicodeError) -> tuple[str, int]:
+    """Return the bytes that are not UTF-8 as older programs wrote them into the same file."""
+    assert isinstance(error, UnicodeDecodeError)
+    return error.object[error.start : error.end].decode("cp1252", "replace"), error.end
+
+
+codecs.register_error("cp1252", _as_cp1252)
 
 
 def _wide_encoding(head: bytes) -> str | None:
@@ -64,25 +75,30 @@ def _wide_encoding(head: bytes) -> str | None:
 
 
 def _likeliest_encoding(data: bytes) -> str:
-    """Return the encoding of bytes that are not UTF-8.
+    """Return the encoding of bytes that are not all UTF-8.
 
-    A few broken bytes among UTF-8 must not turn every accent of the file into two letters. It is cp1252 where every
+    It is UTF-8 where many other characters are: hardly a text of another encoding holds any. It is cp1252 where every
     high byte is a letter or sign of Western European prose, and most letters are ASCII; of Hungarian, cp1250.
     """
     sample = data[:1_000_000]
+    high = [byte for byte in sample if byte > 0x7F]
     text = sample.decode("utf-8", "replace")
     broken = text.count("\ufffd")
-    if sum(character > "\x7f" for character in text) > 5 * broken:
+    if sum(character > "\x7f" for character in text) - broken >= broken / 2:
         return "utf-8"
-    high = [byte for byte in sample if byte > 0x7F]
     if len(high) * 4 <= len(sample) and _WESTERN.issuperset(high):
         return "cp1250" if _HUNGARIAN.issubset(high) and _NOT_HUNGARIAN.isdisjoint(high) else "cp1252"
     from charset_normalizer import from_bytes
 
-    best = from_bytes(data[:200_000]).best()
+    best = from_bytes(data[:200_000], cp_exclusion=[*_RARE]).best()
     return best.encoding if best else "cp1252"
 
 
+_RARE = (
+    "mac_cyrillic mac_greek mac_iceland mac_latin2 mac_turkish iso8859_3 iso8859_4 iso8859_10 iso8859_13 "
+    "iso8859_14 iso8859_16 shift_jis_2004 shift_jisx0213 euc_jis_2004 euc_jisx0213 cp1125 cp500 cp037"
+).split()
+"""Of two encodings that fit, charset-normalizer prefers these, which hardly a file is in."""
 _WRITTEN = re.compile(r"cp\d|iso8859|koi8|mac-|gb|big5|euc|shift|tis|iso2022_jp$")
 """Encodings that pages and mails are written in; Python's codecs also have rot13 and idna."""
 _SUPERSETS = {

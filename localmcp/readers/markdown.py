@@ -77,15 +77,17 @@ def _front_matter(text: str) -> tuple[dict[str, Any], str]:
 
 
 def _read_yaml(text: str) -> dict[str, Any] | None:
-    """Return the values of a mapping, {} for other YAML or one that may grow without bounds, None for no YAML."""
+    """Return the values of a mapping, {} for other YAML, None for none.
+
+    `*name` refers to a value before, which grows a few lines into millions of values; people mean a pattern by it.
+    """
     yaml = import_module("yaml")
     depth = 0
     try:
         for event in yaml.parse(text, _loader()):
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-            # Aliases grow a few lines into millions of values.
             if depth > 20 or isinstance(event, yaml.AliasEvent):
-                return {}
+                return None
         front: Any = json_value(yaml.load(text, _loader()))
     except Exception as error:  # The parser raises anything on odd values.
         logger.debug("front matter is not YAML: %s", error)

@@ -19,9 +19,8 @@ from localmcp.readers.office import office_document, read_docx, read_pptx
 from localmcp.readers.packages import suffix_of
 
 CONVERT_SECONDS = 60
-_KINDS = {".org": "org", ".adoc": "asciidoc", ".asciidoc": "asciidoc", ".tex": "latex", ".ltx": "latex"}
-HEADED = frozenset(_KINDS)
-"""Suffixes of text that `read_headed` reads."""
+HEADED = {".org": "org", ".adoc": "asciidoc", ".asciidoc": "asciidoc", ".tex": "latex", ".ltx": "latex"}
+"""Suffixes of text that `read_headed` reads, and its format."""
 _LATEX_LEVELS = ("part", "chapter", "section", "subsection", "subsubsection", "paragraph")
 _HEADING = re.compile(
     rf"(?m)^(?:(\*{{1,6}})[ \t]+(.*?)(?:[ \t]+:[\w@:]+:)?[ \t]*|(={{1,6}})[ \t]+(\S.*)"
@@ -36,21 +35,19 @@ _FENCE = re.compile(
 def read_headed(data: bytes, name: str) -> Document:
     """Return text of Org, AsciiDoc or LaTeX line by line, its headings and listings as those of Markdown."""
     text, metadata = decode_text(data)
-    kind = _KINDS[suffix_of(name)]
-    found = (pair for groups in reversed(_FIELD.findall(text)) for pair in zip(groups[::2], groups[1::2], strict=True))
-    fields = {key.lower(): value.strip() for key, value in found if key}
-    text = text.replace("\r\n", "\n")
+    kind, text = HEADED[suffix_of(name)], text.replace("\r\n", "\n")
+    fields: dict[str, str] = {}
+    for match in _FIELD.finditer(text):
+        fields.setdefault((match[1] or match[3] or "date").lower(), (match[2] or match[4] or match[6] or "").strip())
     # AsciiDoc has these rows around blocks; below a line they would make it a heading.
     text = re.sub(r"(?m)^(?:-{4,}|\.{4,})[ \t]*$", "```", text) if kind == "asciidoc" else _FENCE.sub("```", text)
 
     def heading(match: re.Match[str]) -> str:
         marks, words = match[1] or match[3], match[2] or match[4] or match[6] or ""
-        level = len(marks) if marks else max(_LATEX_LEVELS.index(match[5]), 1)
-        return f"{'#' * level} {words}"
+        return f"{'#' * (len(marks) if marks else max(_LATEX_LEVELS.index(match[5]), 1))} {words}"
 
     text = "```".join(part if at % 2 else _HEADING.sub(heading, part) for at, part in enumerate(text.split("```")))
-    title = fields.get("title") or first_heading(text[:10_000])
-    date = iso_date(fields.get("date") or fields.get("revdate", ""))
+    title, date = fields.get("title") or first_heading(text[:10_000]), iso_date(fields.get("date", ""))
     return make_document(name, text, kind, title=title, metadata=metadata, date=date, date_from="front matter")
 
 
@@ -78,15 +75,22 @@ def read_old_office(data: bytes, name: str) -> Document:
     """
     suffix = suffix_of(name)
     program = old_office_program(suffix)
-    if not program:
-        raise UnreadableDocument(f"{name} is an old Office file.", hint="Install LibreOffice, or save it as .docx.")
     with tempfile.TemporaryDirectory() as folder:
-        source = Path(folder) / f"file{suffix}"
+        source, target = Path(folder, f"file{suffix}"), Path(folder, f"file{suffix}x")
         source.write_bytes(data)
-        target = source.with_suffix(f"{suffix}x")
-        profile = f"-env:UserInstallation={(Path(folder) / 'profile').as_uri()}"
-        convert = [program, profile, "--headless", "--convert-to", target.suffix[1:], "--outdir", folder, str(source)]
-        command = [program, str(source)] if program.endswith("antiword") else convert
+        command = [program, str(source)]
+        if not program.endswith("antiword"):
+            profile = f"-env:UserInstallation={Path(folder, 'profile').as_uri()}"
+            command = [
+                program,
+                profile,
+                "--headless",
+                "--convert-to",
+                f"{suffix[1:]}x",
+                "--outdir",
+                folder,
+                str(source),
+            ]
         try:
             done = subprocess.run(command, capture_output=True, timeout=CONVERT_SECONDS)
         except subprocess.TimeoutExpired as error:
@@ -94,8 +98,8 @@ def read_old_office(data: bytes, name: str) -> Document:
         if program.endswith("antiword") and not done.returncode:
             return office_document(name, "doc", done.stdout.decode(errors="replace"), {})
         if done.returncode or not target.exists():
-            said = done.stderr.decode(errors="replace").replace(str(source), name).strip()
-            raise UnreadableDocument(f"{name} cannot be converted: {said[:200]}")
+            output = done.stderr.decode(errors="replace").replace(str(source), name).strip()
+            raise UnreadableDocument(f"{name} cannot be converted: {output[:200]}")
         return (read_docx if suffix == ".doc" else read_pptx)(target.read_bytes(), target.name)
 
 
@@ -104,18 +108,17 @@ def read_old_office(data: bytes, name: str) -> Document:
 _PAGE_TITLE = re.compile(r"(?m)^\.(?:TH|Dt)[ \t]+(.+)")
 _REQUEST = re.compile(r"[.'][ \t]*([^\s\\\"]*)[ \t]*(.*)")
 _ARGUMENT = re.compile(r'"([^"]*)"?|(\S+)')
-_MACROS = {"SH": "## ", "Sh": "## ", "SS": "### ", "Ss": "### "}
-_LITERAL = {"nf": True, "EX": True, "Vb": True, "fi": False, "EE": False, "Ve": False}
-_WITHOUT_WORDS = "PP LP P TP TQ HP RS RE PD IX TS TE Bl El Bd Ed Os Dd Sm LINKSTYLE".split()
-_TOUCHING = ("BR", "RB", "BI", "IB", "IR", "RI")
+_HEADINGS = {"TH": "# ", "Dt": "# ", "SH": "## ", "Sh": "## ", "SS": "### ", "Ss": "### "}
+_PRINTED = frozenset("B I SM SB BR RB BI IB IR RI IP Nm Nd Fl Ar Op It Pa Xr Ic Cm Em Sy Va Ev Li Dl Ql Fn Fa".split())
+"""Macros, besides headings, whose arguments are printed."""
 _SIGNS = {
-    **{"bu": "•", "em": "—", "en": "–", "hy": "-", "mi": "-", "aq": "'", "cq": "’", "oq": "‘", "lq": "“", "rq": "”"},
-    **{"dq": '"', "ga": "`", "ha": "^", "ti": "~", "rs": "\\", "Aq": "'", "e": "\\", "\\": "\\", "t": "\t", "0": " "},
-    **{"C`": '"', "C'": '"', 'L"': "“", 'R"': "”", "``": "“", "''": "”", "->": "→", "co": "©", "~": " "},
-    **{sign: sign for sign in "- '`."},
+    **{"bu": "•", "em": "—", "en": "–", "aq": "'", "cq": "’", "oq": "‘", "lq": "“", "rq": "”", "dq": '"', "->": "→"},
+    **{"C`": '"', "C'": '"', 'L"': "“", 'R"': "”", "ti": "~", "ha": "^", "ga": "`", "rs": "\\", "e": "\\", "\\": "\\"},
+    **{"~": " ", "0": " ", "-": "-", "hy": "-", "mi": "-", "'": "'", "`": "`", ".": ".", " ": " "},
 }
 _ESCAPE = re.compile(
-    r"\\(?:\".*|[fmnFgkMVY](?:\(..|\[[^\]\n]*\]|.)|s[-+]?\d{1,2}|[hvwXZDlLboS]'[^'\n]*'|\*?(?:\((..)|\[([^\]\n]*)\])|\*?(.)|$)"
+    r"\\(?:\".*|[fmnFgkMVY](?:\(..|\[[^\]\n]*\]|.)|s[-+]?\d{1,2}|[hvwXZDlLboS]'[^'\n]*'"
+    r"|\*?(?:\((..)|\[([^\]\n]*)\])|\*?(.)|$)"
 )
 
 
@@ -125,36 +128,34 @@ def looks_like_man_page(data: bytes) -> bool:
 
 
 def read_man_page(data: bytes, name: str) -> Document:
-    """Return a manual page: its headings, examples and words, without the requests to the typesetter.
-
-    It is read line by line, so that the lines of a citation are those of the file.
-    """
+    """Return a manual page: its headings and words without the requests to the typesetter, line by line."""
     text, metadata = decode_text(data)
     text = text.replace("\r\n", "\n")
     title = [*_arguments(title[1] if (title := _PAGE_TITLE.search(text)) else name), "", "", ""]
     named = f"{title[0].lower() if title[0].isupper() else title[0]}({title[1]})"
+    # What a macro is defined as, and the other branch of a condition, are not printed.
+    hidden = r"(?ms)^[.'][ \t]*(?:(?:de1?|am|ig)\b.*?^\.\.|el\b[^\n]*\\\{.*?^\.[ \t]*\\\})[ \t]*$"
+    text = re.sub(hidden, lambda match: "\n" * match[0].count("\n"), text)
     lines: list[str] = []
-    heading, literal, defined = "", False, False
+    heading = ""
     for line in text.split("\n"):
         request = _REQUEST.fullmatch(line)
-        macro, rest = (request[1], request[2]) if request else ("", line)
-        # What a macro is defined as, and the other branch of a condition, are not printed.
-        is_hidden, opens = defined, macro in ("de", "de1", "am", "ig") or (macro == "el" and "\\{" in rest)
-        defined = opens or (defined and macro != "." and not rest.startswith("\\}"))
-        literal, heading = _LITERAL.get(macro, literal), _MACROS.get(macro, heading)
+        macro = request[1] if request else ""
+        heading = _HEADINGS.get(macro, heading)
         if macro in ("TH", "Dt"):
-            words, heading = named, "# "
+            words = named
         elif request is None:
             words = _plain(line)
-        elif macro.islower() or not macro.isalpha() or macro in (*_WITHOUT_WORDS, *_LITERAL):
-            words = ""
+        elif macro in _HEADINGS or macro in _PRINTED:
+            arguments = _arguments(request[2])
+            touching = len(macro) == 2 and set(macro) <= set("BIR")
+            words = ("" if touching else " ").join(arguments[:1] if macro == "IP" else arguments)
         else:
-            arguments = _arguments(rest)
-            words = ("" if macro in _TOUCHING else " ").join(arguments[:1] if macro == "IP" else arguments)
-        if words := "" if is_hidden else words:
-            # What is indented is no heading in Markdown, nor the underline of one.
-            is_indented = not heading and (literal or words.lstrip()[:1] == "#" or not words.strip("-= "))
-            words, heading = heading + ("    " if is_indented else "") + words, ""
+            words = ""
+        if words:
+            # What only looks like a heading of Markdown, or the underline of one, is indented.
+            is_marked = not heading and (words.lstrip()[:1] == "#" or not words.strip("-= "))
+            words, heading = heading + ("    " if is_marked else "") + words, ""
         lines.append(words)
     date = iso_date(title[2])
     return make_document(

@@ -55,8 +55,6 @@ logger = logging.getLogger(__name__)
 
 MAX_BYTES = 50_000_000
 ARCHIVE = "archive; add it by its path to read what is in it"
-LONGEST_RELEASE = 100_000
-"""Characters in which the second release of a changelog is looked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,26 +83,25 @@ class Choice:
 def choose_reader(head: bytes, name: str, *, archive: bool = False) -> Choice:
     """Return how a file is read whose first HEAD bytes are these; `archive`: .zip and .tar files as folders."""
     suffix = suffix_of(name)
-    named = NAMES.get(name.lower()) or FORMATS.get(suffix)
     if is_archive(name):
         return Choice(container="archive") if archive else Choice(why_not=ARCHIVE)
     if suffix == ".gz":
-        if suffix_of(name[:-3]) == ".gz":
-            return Choice(why_not="compressed file")
         try:
             inside = zlib.decompressobj(wbits=31).decompress(head, HEAD)
         except zlib.error:  # Which reading it reports.
             inside = b""
         inner = choose_reader(inside, name[:-3])
-        return Choice(inner.read or _read_plain, is_gzip=True, why_not=inner.why_not)
+        why_not = "compressed file" if inner.is_gzip else inner.why_not
+        return Choice(inner.read or _read_plain, is_gzip=True, why_not=why_not)
     if looks_like_conversations(head, name):
         return Choice(container="conversations")
     if suffix == ".mbox" or (suffix in ("", ".mbx", ".mail") and looks_like_mailbox(head)):
         return Choice(container="mailbox")
+    named = NAMES.get(name.lower()) or FORMATS.get(suffix)
     why_not = _why_unreadable(head, suffix, named)
     if suffix == ".eml" or (named is None and looks_like_mail(head)):
         return Choice(container="mail", why_not=why_not)
-    return Choice(_reader_of(head, named) or _read_plain, why_not=why_not)
+    return Choice(_reader_of(head, named), why_not=why_not)
 
 
 def read_bytes(data: bytes, name: str, *, recognize: Container[str] | None = None) -> Document:
@@ -115,10 +112,8 @@ def read_bytes(data: bytes, name: str, *, recognize: Container[str] | None = Non
     """
     name = PurePosixPath(PureWindowsPath(name).as_posix()).name
     document = next(read_documents(io.BytesIO(data), name, recognize=recognize), None)
-    if document is None:
-        raise UnreadableDocument(f"{name} is empty.")
-    if document.failure:
-        raise UnreadableDocument(document.failure)
+    if document is None or document.failure:
+        raise UnreadableDocument(document.failure if document else f"{name} is empty.")
     return document
 
 
@@ -156,14 +151,12 @@ def read_documents(
             raise UnreadableDocument(f"{name} is larger than {in_megabytes(max_bytes)}.")
         if choice.container == "mail":
             yield from read_mail(data, name, read_attached)
-            return
-        if choice.why_not or choice.read is None:
+        elif choice.read and not choice.why_not:
+            yield _read(data, name, choice, max_bytes, recognize)
+        else:
             # Nobody can add by its path what is in a mail or in an archive.
             reason = "archive in another file" if choice.why_not == ARCHIVE else choice.why_not
             raise UnreadableDocument(f"{name} cannot be read: {reason}.")
-        if choice.is_gzip:
-            data, name = _gunzip(data, name, max_bytes), name[:-3]
-        yield _read(data, name, choice.read, recognize)
 
 
 def read_text(text: str, title: str) -> Document:
@@ -190,9 +183,16 @@ def why_skipped(path: Path, *, archive: bool = False, max_bytes: int = MAX_BYTES
         return reason_of(error)
 
 
-def _read(data: bytes, name: str, read: Reader, recognize: Container[str] | None) -> Document:
+def _read(data: bytes, name: str, choice: Choice, max_bytes: int, recognize: Container[str] | None) -> Document:
+    assert choice.read
     try:
-        return read(data, name)
+        if choice.is_gzip:
+            name = name[:-3]
+            with gzip.open(io.BytesIO(data)) as file:
+                data = file.read(max_bytes + 1)
+            if len(data) > max_bytes:
+                raise UnreadableDocument(f"{name} is larger than {in_megabytes(max_bytes)} once decompressed.")
+        return choice.read(data, name)
     except ScannedDocument:
         if recognize is None:
             raise
@@ -207,24 +207,12 @@ def _read(data: bytes, name: str, read: Reader, recognize: Container[str] | None
         raise UnreadableDocument(f"{name} is damaged: {type(error).__name__}: {error}"[:300]) from error
 
 
-def _gunzip(data: bytes, name: str, max_bytes: int) -> bytes:
-    try:
-        with gzip.open(io.BytesIO(data)) as file:
-            content = file.read(max_bytes + 1)
-    except (OSError, EOFError, zlib.error) as error:
-        raise UnreadableDocument(f"{name} is damaged: {error}.") from error
-    if len(content) > max_bytes:
-        raise UnreadableDocument(f"{name} is larger than {in_megabytes(max_bytes)} once decompressed.")
-    return content
-
-
 # ---------------------------------------------------------------- which reader
 
 _INTERPRETER = re.compile(rb"#![ \t]*/\S*/(?:env[ \t]+(?:-S[ \t]+)?)?([a-zA-Z]+)")
-_SHELLS = ("sh", "bash", "dash", "zsh", "ksh", "fish")
 
 
-def _reader_of(head: bytes, named: Reader | None) -> Reader | None:
+def _reader_of(head: bytes, named: Reader | None) -> Reader:
     """Return the reader for content that announces itself: a download without a suffix; a PDF under any."""
     if head.startswith(b"%PDF-"):
         return read_pdf
@@ -234,12 +222,12 @@ def _reader_of(head: bytes, named: Reader | None) -> Reader | None:
         return named
     if interpreter := _INTERPRETER.match(head):
         program = interpreter[1].decode()
-        return _reader_of_code("shell" if program in _SHELLS else program.replace("node", "javascript"))
+        return _reader_of_code("shell" if program.endswith("sh") else program.replace("node", "javascript"))
     if looks_like_man_page(head):
         return read_man_page
     if looks_like_calendar(head):
         return read_calendar
-    return read_html if re.match(rb"\s*<(!doctype\s+html|html)\b", head, re.I) else None
+    return read_html if re.match(rb"\s*<(!doctype\s+html|html)\b", head, re.I) else _read_plain
 
 
 _NO_READER = {
@@ -247,7 +235,6 @@ _NO_READER = {
     ".pst": "Outlook mailbox; export it as .mbox",
     ".pages": "Apple Pages; export it as .docx",
     ".numbers": "Apple Numbers; export it as .xlsx",
-    ".djvu": "DjVu scan; convert it to .pdf",
     ".mobi": "Kindle book; convert it to .epub",
     ".azw3": "Kindle book; convert it to .epub",
     ".svg": "SVG image",
@@ -258,12 +245,13 @@ _NO_READER = {
 _MAGIC = {
     **{b"\x89PNG": "PNG image", b"\xff\xd8\xff": "JPEG image", b"GIF8": "GIF image", b"II*\0": "TIFF image"},
     **{b"PK\3\4": "zip archive", b"\x1f\x8b": "gzip archive", b"7z\xbc\xaf": "7z archive", b"Rar!": "RAR archive"},
-    **{b"\x7fELF": "ELF program", b"MZ\x90": "Windows program", b"\xcf\xfa\xed\xfe": "macOS program"},
-    **{b"SQLite format 3\0": "SQLite database", b"ID3": "MP3 audio", OLE_MAGIC: "old Office file"},
+    **{b"\x7fELF": "ELF program", b"MZ\x90": "Windows program", b"SQLite format 3\0": "SQLite database"},
+    **{b"ID3": "MP3 audio", OLE_MAGIC: "old Office file"},
 }
 
 
 def _why_unreadable(head: bytes, suffix: str, named: Reader | None) -> str:
+    """Return why a file is not worth reading, "" if it is."""
     text = looks_like_text(head)
     if suffix in (".doc", ".ppt") and not text and not old_office_program(suffix):
         return f"old Office file; install LibreOffice, or save it as {suffix}x"
@@ -292,9 +280,9 @@ def _reader_as(kind: str, *, within: int = 0) -> Reader:
         text, metadata = decode_text(data)
         if "\x1b" in text or "\x08" in text:
             text = _TERMINAL.sub("", text)
-        # The first underlined line, if it is near the beginning, and of no series.
+        # The first underlined line, if it is near the beginning, and of no series: as the releases of a changelog.
         is_titled = any(underlined_titles(text[:within]))
-        title = title_among(underlined_titles(text[:LONGEST_RELEASE])) if is_titled else ""
+        title = title_among(underlined_titles(text[:100_000])) if is_titled else ""
         source_type = "docs" if kind == "rst" else "text"
         return make_document(name, text, kind, "plain", source_type, title=title, metadata=metadata)
 

@@ -61,3 +61,16 @@ def test_the_names_in_a_tar_file_may_be_in_an_older_encoding() -> None:
 class _Unflagged(zipfile.ZipInfo):
     def _encodeFilenameFlags(self) -> tuple[bytes, int]:
         return self.filename.encode("cp437"), self.flag_bits
+
+
+@pytest.mark.parametrize(
+    ("modern", "older"),
+    [("Größe, Café\n", "naïve café größe\n"), ("Übung, Öl\n", "crème brûlée\n"), ("5 €, 6 €\n", "“8” €\n")],
+)
+def test_two_encodings_in_one_file_are_both_read(modern: str, older: str) -> None:
+    assert read_bytes(modern.encode() + older.encode("cp1252"), "a.csv").text == modern + older
+
+
+def test_a_short_text_is_in_no_encoding_that_hardly_any_file_is_in() -> None:
+    text = "Привет, как дела? Это обычный русский текст про погоду."
+    assert read_bytes(text.encode("cp1251"), "a.txt").text == text
