@@ -60,6 +60,12 @@ def _own(parent: Element, inner: str, *tags: str) -> Iterator[Element]:
             yield from _own(child, inner, *tags)
 
 
+def _margin(kind: str, blocks: Iterable[str]) -> str:
+    """Return a header or a footer as a block; "" for one that holds no more than the number of the page."""
+    text = " ".join(_join_blocks(blocks).split())
+    return f"{kind.capitalize()}: {text}" if len(re.findall(r"[^\W\d_]{2,}", text)) > 1 else ""
+
+
 # ---------------------------------------------------------------- numbers of lists and headings
 
 
@@ -182,10 +188,13 @@ def _integer(text: str) -> int:
 
 
 def read_docx(data: bytes, name: str) -> Document:
-    """Return headings, lists and tables; notes, comments and text boxes below the paragraph that holds them."""
+    """Return headings, lists and tables; notes, comments and text boxes below the paragraph that holds them.
+
+    Headers and footers, where letters have their letterhead, come last, each once.
+    """
     package = Package(data, name)
     main = package.main_part("word/document.xml")
-    word = _Word()
+    word, margins = _Word(), dict[str, None]()
     for kind, path in package.related(main).values():
         if kind == "styles":
             word.styles |= {attribute(e, "styleId"): _values(e) for e in elements(package.root(path), "style")}
@@ -198,8 +207,11 @@ def read_docx(data: bytes, name: str) -> Document:
                 author = one_line(attribute(remark, "author"))
                 label = f"{kind.capitalize()[:-1]}{f' by {author}' if author else ''}"
                 word.remarks[kind[:-1], attribute(remark, "id")] = f"{label}: {text}" if text else ""
+        elif kind in ("header", "footer"):
+            margins[_margin(kind, _word_blocks(package.root(path), _Word()))] = None
     body = next(elements(package.root(main), "body"), package.root(main))
-    return office_document(name, "docx", _join_blocks(_word_blocks(body, word)), package.properties())
+    text = _join_blocks([*_word_blocks(body, word), *margins])
+    return office_document(name, "docx", text, package.properties())
 
 
 def _values(properties: Element) -> dict[str, str]:
@@ -348,7 +360,11 @@ def read_odt(data: bytes, name: str) -> Document:
     """Return headings, lists and tables; notes, comments and text boxes below the paragraph that holds them."""
     package = Package(data, name)
     root = package.root("content.xml")
-    blocks = _odf_blocks(next(elements(root, "text"), root), _odf_lists(package, root))
+    lists = _odf_lists(package, root)
+    blocks = list(_odf_blocks(next(elements(root, "text"), root), lists))
+    if "styles.xml" in package:
+        margins = elements(package.root("styles.xml"), "header", "footer")
+        blocks += dict.fromkeys(_margin(local(margin), _odf_blocks(margin, lists)) for margin in margins)
     return office_document(name, "odt", _join_blocks(blocks), package.properties("meta.xml"))
 
 

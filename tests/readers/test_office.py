@@ -9,6 +9,7 @@ import pptx
 import pytest
 from docx.oxml import parse_xml
 from docx.oxml.ns import nsdecls
+from odf import style
 from odf import text as odf
 from odf.opendocument import OpenDocumentText
 from openpyxl.comments import Comment
@@ -47,9 +48,27 @@ def test_word_files_keep_lists_comments_and_tables():
         "# Travel policy\n\n# Trains\n\nSecond class only.\n\n"
         "Comment by Ada Rossi: First class above four hours\n\n"
         "- book early\n- keep the ticket\n1. fill in the form\n2. send it\n\n"
-        "| City | Limit |\n| --- | --- |\n| Torino | 90 |"
+        "| City | Limit |\n| --- | --- |\n| Torino | 90 |\n\n"
+        "Header: ACME internal"
     )
     assert (document.date, document.date_from) == ("2024-05-03T10:00:00Z", "document properties")
+
+
+def test_a_letterhead_of_libreoffice_is_read_once_and_a_number_of_a_page_is_not():
+    document = OpenDocumentText()
+    document.automaticstyles.addElement(style.PageLayout(name="A4"))
+    for name, header in (
+        ("Standard", "Notary Quandt, Mill Lane"),
+        ("First", "Notary Quandt, Mill Lane"),
+        ("Last", "3"),
+    ):
+        page = style.MasterPage(name=name, pagelayoutname="A4")
+        page.addElement(style.Header())
+        page.childNodes[0].addElement(odf.P(text=header))
+        document.masterstyles.addElement(page)
+    document.text.addElement(odf.P(text="The deed concerns a mill."))
+    text = read_bytes(saved(document), "deed.odt").text
+    assert text == "The deed concerns a mill.\n\nHeader: Notary Quandt, Mill Lane"
 
 
 def test_a_cell_of_two_columns_shifts_no_other_and_a_power_is_no_digit_of_its_base():
@@ -110,14 +129,14 @@ def test_numbers_of_word_lists_and_headings_are_those_that_are_printed():
 
 def test_numbers_of_lists_of_libreoffice_are_those_that_are_printed():
     document = OpenDocumentText()
-    style = odf.ListStyle(name="L")
+    list_style = odf.ListStyle(name="L")
     for level, (numeral, suffix, shown, start) in enumerate((("1", ".", 1, 1), ("a", ")", 1, 1), ("I", ".", 2, 4)), 1):
-        style.addElement(
+        list_style.addElement(
             odf.ListLevelStyleNumber(
                 level=level, numformat=numeral, numsuffix=suffix, displaylevels=shown, startvalue=start
             )
         )
-    document.automaticstyles.addElement(style)
+    document.automaticstyles.addElement(list_style)
 
     def listed(*items, **attributes):
         made = odf.List(stylename="L", **attributes)
