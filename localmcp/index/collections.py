@@ -24,8 +24,6 @@ DEFAULT_PARTITION = "_default"
 """The partition of chunks whose source names none (Milvus' own word)."""
 LEAST_SHARE, LEAST_PASSAGES = 0.2, 20
 """From this share on, passages in languages that the model does not know are worth a word."""
-_CALIBRATIONS = {MULTILINGUAL_NAME: '{"passage_floor": 0.18}'}
-"""By the model's name, where it is not the default's. Questions in another language than the passage's lose a third."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,17 +161,11 @@ def ensure_model(connection: apsw.Connection, identity: ModelIdentity) -> int:
     connection.execute(
         """
         insert into models (name, fingerprint, sha256, pooling, query_prefix, passage_prefix, dimension, max_tokens,
-                            calibration, created_at)
-        values (:name, :fingerprint, :sha256, :pooling, :query_prefix, :passage_prefix, :dimension, :max_tokens,
-                :calibration, :now)
+                            created_at)
+        values (:name, :fingerprint, :sha256, :pooling, :query_prefix, :passage_prefix, :dimension, :max_tokens, :now)
         on conflict (fingerprint) do nothing
         """,
-        {
-            **asdict(identity),
-            "fingerprint": identity.fingerprint,
-            "calibration": _CALIBRATIONS.get(identity.name),
-            "now": utc_now(),
-        },
+        {**asdict(identity), "fingerprint": identity.fingerprint, "now": utc_now()},
     )
     return fetch_one(connection, "select id from models where fingerprint = ?", (identity.fingerprint,))
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
@@ -29,7 +29,6 @@ import apsw
 from localmcp.errors import InvalidInput
 
 Operator = Literal["eq", "in", "gt", "gte", "lt", "lte", "prefix"]
-OPERATORS: tuple[Operator, ...] = get_args(Operator)
 Scalar = str | int | float | bool
 
 MOST_COMPARISONS, MOST_VALUES, MOST_VALUES_IN_ALL, DEEPEST = 100, 1000, 10_000, 20
@@ -78,20 +77,20 @@ Condition = Comparison | And | Or | Not
 # ---------------------------------------------------------------- reading
 
 
-def parse_condition(raw: Any) -> Condition | None:
+def parse_condition(raw: Any, name: str = "filter") -> Condition | None:
     """Return the condition that a JSON value states; None for null and for an empty object.
 
     Raises:
-        InvalidInput: names the place, the value and what is accepted.
+        InvalidInput: names the place, which begins with `name`, the value and what is accepted.
     """
     if raw is None or raw == {}:
         return None
-    condition = _parse(raw, "filter", 1)
+    condition = _parse(raw, name, 1)
     compared = comparisons(condition)
     if len(compared) > MOST_COMPARISONS:
-        raise InvalidInput(f"filter: more than {MOST_COMPARISONS} comparisons; use `in` for many values.")
+        raise InvalidInput(f"{name}: more than {MOST_COMPARISONS} comparisons; use `in` for many values.")
     if (values := sum(len(comparison.values) for comparison in compared)) > MOST_VALUES_IN_ALL:
-        raise InvalidInput(f"filter: {values:,} values are too many; use at most {MOST_VALUES_IN_ALL:,}.")
+        raise InvalidInput(f"{name}: {values:,} values are too many; use at most {MOST_VALUES_IN_ALL:,}.")
     return condition
 
 
@@ -101,33 +100,28 @@ def _parse(raw: Any, place: str, depth: int) -> Condition:
     if depth > DEEPEST:
         raise InvalidInput(f"{place}: nested more than {DEEPEST} deep.")
     entries = cast("dict[str, Any]", raw)
-    if _is_long(entries):
+    # `{"field": "year", "gte": 2020}` is the long form; `{"field": "x"}` compares a key that is called field.
+    if "field" in entries and (len(entries) > 1 or isinstance(entries["field"], list)):
         keys = _parse_field(entries["field"], f"{place}.field")
-        return _joined([_parse_operator(keys, o, v, place) for o, v in entries.items() if o != "field"])
+        return _joined([_comparison(keys, name, value, place) for name, value in entries.items() if name != "field"])
     return _joined([_parse_entry(key, value, place, depth) for key, value in entries.items()])
 
 
-def _is_long(entries: Mapping[str, Any]) -> bool:
-    """Tell `{"field": "year", "gte": 2020}` from `{"field": "x"}`, which compares a key that is called field."""
-    return "field" in entries and (len(entries) > 1 or isinstance(entries["field"], list))
-
-
 def _parse_entry(key: str, value: Any, place: str, depth: int) -> Condition:
-    if key in ("and", "or") and isinstance(value, list):
-        parts = cast("list[Any]", value)
+    if key in ("and", "or"):
+        if not isinstance(value, list):
+            raise InvalidInput(f"{place}.{key}: {shown_value(value)} is not a list of conditions.")
+        parts = [_parse(part, f"{place}.{key}[{i}]", depth + 1) for i, part in enumerate(cast("list[Any]", value))]
         if not parts:
             raise InvalidInput(f"{place}.{key}: needs at least one condition.")
-        operands = tuple(_parse(part, f"{place}.{key}[{i}]", depth + 1) for i, part in enumerate(parts))
-        return And(operands) if key == "and" else Or(operands)
-    if key in ("and", "or"):
-        raise InvalidInput(f"{place}.{key}: {shown_value(value)} is not a list of conditions.")
+        return (And if key == "and" else Or)(tuple(parts))
     if key == "not":
         return Not(_parse(value, f"{place}.not", depth + 1))
     keys = _parse_field(key, place)
     if isinstance(value, dict):
         operators = cast("dict[str, Any]", value) or {"": None}
-        return _joined([_parse_operator(keys, o, v, f"{place}.{key}") for o, v in operators.items()])
-    return _parse_operator(keys, "in" if isinstance(value, list) else "eq", value, f"{place}.{key}")
+        return _joined([_comparison(keys, name, operand, f"{place}.{key}") for name, operand in operators.items()])
+    return _comparison(keys, "in" if isinstance(value, list) else "eq", value, f"{place}.{key}")
 
 
 def _joined(parts: list[Condition]) -> Condition:
@@ -135,10 +129,10 @@ def _joined(parts: list[Condition]) -> Condition:
 
 
 def _parse_field(raw: Any, place: str) -> tuple[str, ...]:
-    keys: list[Any] = raw.split(".") if isinstance(raw, str) else []
-    if isinstance(raw, list):
-        keys = cast("list[Any]", raw)
-    if not 0 < len(keys) <= DEEPEST or not all(isinstance(key, str) and _is_name(key) for key in keys):
+    keys: list[Any] = raw.split(".") if isinstance(raw, str) else cast("list[Any]", raw)
+    # Every backend's paths hold keys without quotes and backslashes.
+    names = (isinstance(key, str) and re.fullmatch("[^\"'\\\\`\0\ud800-\udfff]+", key) for key in keys or [None])
+    if not isinstance(keys, list) or len(keys) > DEEPEST or not all(names):
         raise InvalidInput(
             f"{place}: {shown_value(raw)} is not the name of a metadata field; use letters, digits, spaces and signs "
             'but no quotes or backslashes, "a.b" for the key b inside a.'
@@ -146,25 +140,21 @@ def _parse_field(raw: Any, place: str) -> tuple[str, ...]:
     return tuple(keys)
 
 
-def _is_name(key: str) -> bool:
-    """Return whether every backend's paths can hold a key: without quotes and backslashes."""
-    return 0 < len(key) <= 200 and key.isprintable() and not re.search(r"[\"'\\`]", key)
-
-
-def _parse_operator(keys: tuple[str, ...], operator: str, value: Any, place: str) -> Comparison:
-    if operator not in OPERATORS:
-        raise InvalidInput(f"{place}: '{operator}' is not a comparison; use one of {', '.join(OPERATORS)}.")
-    many = operator == "in"
-    values: tuple[Any, ...] = tuple(cast("list[Any]", value)) if many and isinstance(value, list) else (value,)
-    fits = _is_scalar if operator in ("eq", "in") else _is_text if operator == "prefix" else _is_ordered
-    if not 0 < len(values) <= MOST_VALUES or many != isinstance(value, list) or not all(map(fits, values)):
-        accepted = {
-            "eq": "text, a number, true or false",
-            "in": f"a list of 1 to {MOST_VALUES} texts, numbers, true or false",
-            "prefix": "text",
-        }.get(operator, "a number or text")
+def _comparison(keys: tuple[str, ...], operator: str, value: Any, place: str) -> Comparison:
+    if operator not in get_args(Operator):
+        raise InvalidInput(f"{place}: '{operator}' is not a comparison; use one of {', '.join(get_args(Operator))}.")
+    accepted, fits = "a number or text", _is_ordered
+    if operator in ("eq", "in"):
+        accepted, fits = "text, a number, true or false", _is_scalar
+    elif operator == "prefix":
+        accepted, fits = "text", _is_text
+    values: list[Any] = [value]
+    if operator == "in":
+        accepted = f"a list of 1 to {MOST_VALUES} texts, numbers, true or false"
+        values = cast("list[Any]", value) if isinstance(value, list) else []
+    if not 0 < len(values) <= MOST_VALUES or not all(map(fits, values)):
         raise InvalidInput(f"{place}.{operator}: {shown_value(value)} cannot be compared; use {accepted}.")
-    return Comparison(keys, operator, values)
+    return Comparison(keys, operator, tuple(values))
 
 
 def _is_text(value: Any) -> bool:
@@ -213,54 +203,45 @@ def sql_condition(condition: Condition, metadata: str, columns: Mapping[str, str
         metadata: the SQL of the JSON text; what is not JSON counts as an empty object.
         columns: field -> SQL of the column that replaces it where the metadata has no such key.
     """
-    compiler = _SqlCompiler(f"iif(json_valid({metadata}), {metadata}, '{{}}')", columns)
-    return compiler.compile(condition), compiler.bindings
+    bindings: dict[str, Any] = {}
+    sound = f"iif(json_valid({metadata}), {metadata}, '{{}}')"
 
+    def bind(value: Any) -> str:
+        bindings[name := f"condition_{len(bindings)}"] = value
+        return f":{name}"
 
-class _SqlCompiler:
-    def __init__(self, metadata: str, columns: Mapping[str, str]) -> None:
-        self.metadata = metadata
-        self.columns = columns
-        self.bindings: dict[str, Any] = {}
-
-    def compile(self, condition: Condition) -> str:
+    def write(condition: Condition) -> str:
         if isinstance(condition, Not):
-            return f"not {self.compile(condition.part)}"
+            return f"not {write(condition.part)}"
         if isinstance(condition, And | Or):
-            word = " and " if isinstance(condition, And) else " or "
-            return f"({word.join(self.compile(part) for part in condition.parts)})"
-        path = self._bind("$" + "".join(f'."{key}"' for key in condition.field))
-        kind = f"json_type({self.metadata}, {path})"
-        value = f"json_extract({self.metadata}, {path})"
-        either = f"coalesce({self._test(condition, kind, value)}, 0)"
+            return f"({(' and ' if isinstance(condition, And) else ' or ').join(map(write, condition.parts))})"
+        path = bind("$" + "".join(f'."{key}"' for key in condition.field))
+        kind, value = f"json_type({sound}, {path})", f"json_extract({sound}, {path})"
+        either = f"coalesce({_test(condition, kind, value, bind)}, 0)"
         if condition.operator in ("eq", "in"):
             items = f"json_each(iif({kind} = 'array', {value}, '[]')) as item"
-            in_array = self._test(condition, "item.type", "item.atom")
-            either = f"({either} or exists (select 1 from {items} where {in_array}))"
-        column = self.columns.get(condition.field[0]) if len(condition.field) == 1 else None
+            either = (
+                f"({either} or exists (select 1 from {items} where {_test(condition, 'item.type', 'item.atom', bind)}))"
+            )
+        column = columns.get(condition.field[0]) if len(condition.field) == 1 else None
         if column is None:
             return either
-        return f"iif({kind} is null, coalesce({self._test(condition, f'typeof({column})', column)}, 0), {either})"
+        return f"iif({kind} is null, coalesce({_test(condition, f'typeof({column})', column, bind)}, 0), {either})"
 
-    def _test(self, comparison: Comparison, kind: str, value: str) -> str:
-        """Return SQL that compares one value of a type; null where it is missing."""
-        texts = [option for option in comparison.values if isinstance(option, str)]
-        numbers = [option for option in comparison.values if not isinstance(option, str | bool)]
-        tests = [f"{kind} = '{str(truth).lower()}'" for truth in comparison.values if isinstance(truth, bool)]
-        for kinds, options in (("('text')", texts), ("('integer', 'real')", numbers)):
-            if options:
-                names = [self._bind(option) for option in options]
-                signs = {"gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
-                if comparison.operator == "prefix":
-                    test = f"substr({value}, 1, length({names[0]})) = {names[0]}"
-                elif sign := signs.get(comparison.operator):
-                    test = f"{value} {sign} {names[0]}"
-                else:
-                    test = f"{value} in ({', '.join(names)})"
-                tests.append(f"({kind} in {kinds} and {test})")
-        return f"({' or '.join(tests)})"
+    return write(condition), bindings
 
-    def _bind(self, value: Any) -> str:
-        name = f"condition_{len(self.bindings)}"
-        self.bindings[name] = value
-        return f":{name}"
+
+def _test(comparison: Comparison, kind: str, value: str, bind: Callable[[Any], str]) -> str:
+    """Return SQL that compares one value of a type; null where it is missing."""
+    tests = [f"{kind} = '{str(truth).lower()}'" for truth in comparison.values if isinstance(truth, bool)]
+    texts = [option for option in comparison.values if isinstance(option, str)]
+    numbers = [option for option in comparison.values if not isinstance(option, str | bool)]
+    for kinds, options in (("('text')", texts), ("('integer', 'real')", numbers)):
+        if options:
+            names = [bind(option) for option in options]
+            sign = {"gt": ">", "gte": ">=", "lt": "<", "lte": "<="}.get(comparison.operator)
+            test = f"{value} {sign} {names[0]}" if sign else f"{value} in ({', '.join(names)})"
+            if comparison.operator == "prefix":
+                test = f"substr({value}, 1, length({names[0]})) = {names[0]}"
+            tests.append(f"({kind} in {kinds} and {test})")
+    return f"({' or '.join(tests)})"

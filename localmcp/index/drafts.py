@@ -14,7 +14,8 @@ from json.encoder import encode_basestring_ascii
 from typing import Any, NamedTuple
 
 from localmcp.readers.chunking import Chunk, TokenCounter
-from localmcp.wording.normalize import index_runs, runs, stems, words_of_run
+from localmcp.wording.codes import indexed_runs
+from localmcp.wording.normalize import index_runs, stems, words_of_run
 
 WORD_ONLY = "data"
 """`kind` of passages that are indexed by word only."""
@@ -131,7 +132,7 @@ def heading_of(title: str, headings: Sequence[str]) -> str:
 def index_words(heading: str, text: str, language: str) -> IndexedWords:
     """Return a passage as the keyword index sees it."""
     heading_runs, title = _index_heading(heading, language)
-    text_runs = runs(text)
+    text_runs = indexed_runs(text)
     body = index_runs(text_runs, language)
     distinct = set(chain.from_iterable(map(words_of_run, heading_runs.union(text_runs))))
     terms = " ".join(set(stems(distinct, language)))
@@ -147,5 +148,5 @@ def _count(indexed: str) -> int:
 @lru_cache(maxsize=64)
 def _index_heading(heading: str, language: str) -> tuple[frozenset[str], str]:
     """Return the runs of a heading, which many passages share, and its stems."""
-    heading_runs = runs(heading)
+    heading_runs = indexed_runs(heading)
     return frozenset(heading_runs), index_runs(heading_runs, language)

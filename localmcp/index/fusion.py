@@ -13,6 +13,8 @@ ARM_DEPTH = 100
 """Candidates an arm gives to the fusion: 50 lose recall, 200 gain nothing."""
 COSINE_CEILING = 0.8
 """The cosine that counts as a full semantic score: paraphrases rarely get beyond it."""
+FLOOR = 0.25
+"""The cosine from which a passage counts as near in meaning; 94 % of the relevant ones reach it."""
 WITHOUT_MEANING = 0.6
 """What a full match of words counts for a passage that has no vector, among passages that have: about what good hits of
 those reach."""
@@ -47,10 +49,9 @@ class Candidate:
     match_type: MatchType
     named: float = 0.0
     """How much of its file's name the query holds, up to 1; 0 unless the query names its document."""
-    for_language: float = 0.0
-    """What its keyword score gets because it is in another language than the question."""
-    for_meanings: float = 0.0
-    """What its keyword score gets for words that mean what those of the question do."""
+    lifted: float = 0.0
+    """What its keyword score gets for words that it cannot hold: it is in another language than the question, or has
+    words that mean the same."""
 
 
 @dataclass(slots=True)
@@ -58,6 +59,7 @@ class Arms:
     """What both arms know of the candidates, by chunk id."""
 
     cosines: dict[int, float] = field(default_factory=dict[int, float])
+    """On the scale of the default model."""
     bm25: dict[int, float] = field(default_factory=dict[int, float])
     semantic_ranks: dict[int, int] = field(default_factory=dict[int, int])
     keyword_ranks: dict[int, int] = field(default_factory=dict[int, int])
@@ -91,27 +93,33 @@ def keyword_score(bm25: float, full: float) -> float:
     return 100.0 * min(bm25 / full, 1.0) if full > 0 else 0.0
 
 
-def fuse(
-    cosines: Mapping[int, float], bm25: Mapping[int, float], full: float, weights: Weights, floor: float
-) -> list[Candidate]:
-    """Return every candidate with both scores, best first; ties by id.
+def fuse(arms: Arms, full: float, weights: Weights) -> list[Candidate]:
+    """Return every candidate with both scores, best first; ties by id. `full` is the bm25 score that counts as 100.
 
-    `cosines` holds every candidate; one that is missing from `bm25` holds no term of the query. `full` is the bm25
-    score that counts as 100. Candidates with neither a term nor a cosine of at least `floor` are left out; those with
-    both are of type `both`.
+    Candidates with neither a term of the query nor a cosine of at least FLOOR are left out.
     """
+    # The keyword score that a passage in another language has at least.
+    best = max(arms.bm25.values(), default=0.0)
+    least = OTHER_LANGUAGE_KEYWORD * (best / full if full else 1.0)
     fused: list[Candidate] = []
-    for chunk_id, cosine in cosines.items():
-        by_meaning, by_word = cosine >= floor, bm25.get(chunk_id, 0.0) > 0
-        if by_meaning or by_word:
-            semantic, keyword = semantic_score(cosine), keyword_score(bm25.get(chunk_id, 0.0), full)
-            combined = weights.semantic * semantic + weights.keyword * keyword
-            match_type = "both" if by_meaning and by_word else "keyword_only" if by_word else "semantic_only"
-            fused.append(Candidate(chunk_id, semantic, keyword, combined, match_type))
+    # A chunk without a vector takes part with its words.
+    for chunk_id, cosine in (dict.fromkeys(arms.keyword_ranks, 0.0) | arms.cosines).items():
+        bm25 = arms.bm25.get(chunk_id, 0.0)
+        by_meaning = cosine >= FLOOR
+        if not by_meaning and bm25 <= 0:
+            continue
+        semantic, keyword = semantic_score(cosine), keyword_score(bm25, full)
+        lifted = max(least - keyword, 0.0) if arms.reads_all and chunk_id in arms.other_language else 0.0
+        lifted += min(LIKE_WORDS * arms.alike.get(chunk_id, 0.0) ** 2, 100.0 - keyword - lifted)
+        combined = weights.semantic * semantic + weights.keyword * (keyword + lifted)
+        if chunk_id in arms.by_word_only:
+            combined, lifted = WITHOUT_MEANING * keyword, 0.0
+        match_type = "both" if by_meaning and bm25 > 0 else "keyword_only" if bm25 > 0 else "semantic_only"
+        fused.append(Candidate(chunk_id, semantic, keyword, combined, match_type, lifted=lifted))
     return sorted(fused, key=lambda candidate: (-candidate.combined, candidate.id))
 
 
-def rank(arms: Arms, mode: Mode, weights: Weights, floor: float, demanded: float = 0.0) -> list[Candidate]:
+def rank(arms: Arms, mode: Mode, weights: Weights, demanded: float = 0.0) -> list[Candidate]:
     """Return every candidate, best first.
 
     What only a look deeper than the first hundred found comes behind, so that pages do not overlap. `demanded`: the
@@ -126,14 +134,7 @@ def rank(arms: Arms, mode: Mode, weights: Weights, floor: float, demanded: float
         scores = {chunk_id: keyword_score(arms.bm25[chunk_id], best) for chunk_id in arms.keyword_ranks}
         ranked = [Candidate(chunk_id, 0.0, score, score, "keyword_only") for chunk_id, score in scores.items()]
     else:
-        # A chunk without a vector takes part with its words.
-        cosines = dict.fromkeys(arms.keyword_ranks, 0.0) | arms.cosines
-        full = max(best, demanded)
-        ranked = fuse(cosines, arms.bm25, full, weights, floor)
-        if arms.by_word_only or arms.alike or (arms.other_language and arms.reads_all):
-            least = OTHER_LANGUAGE_KEYWORD * (best / full if full else 1.0)
-            lifted = (_lifted(candidate, arms, weights, least) for candidate in ranked)
-            ranked = sorted(lifted, key=lambda candidate: (-candidate.combined, candidate.id))
+        ranked = fuse(arms, max(best, demanded), weights)
     if arms.named:
         ranked = _with_named_first(ranked, arms, 1.0 if mode == "keyword" else weights.keyword)
     if max(len(arms.semantic_ranks), len(arms.keyword_ranks)) <= ARM_DEPTH:
@@ -144,20 +145,6 @@ def rank(arms: Arms, mode: Mode, weights: Weights, floor: float, demanded: float
     return sorted(ranked, key=lambda candidate: candidate.id not in first)
 
 
-def _lifted(candidate: Candidate, arms: Arms, weights: Weights, least: float) -> Candidate:
-    """Return a candidate that one arm cannot find on the scale of those that both can.
-
-    `least`: the keyword score that a passage in another language has at least.
-    """
-    if candidate.id in arms.by_word_only:
-        return replace(candidate, combined=WITHOUT_MEANING * candidate.keyword)
-    is_foreign = arms.reads_all and candidate.id in arms.other_language
-    language = max(least - candidate.keyword, 0.0) if is_foreign else 0.0
-    meanings = min(LIKE_WORDS * arms.alike.get(candidate.id, 0.0) ** 2, 100.0 - candidate.keyword - language)
-    combined = candidate.combined + weights.keyword * (language + meanings)
-    return replace(candidate, combined=combined, for_language=language, for_meanings=meanings)
-
-
 def _with_named_first(ranked: list[Candidate], arms: Arms, keyword_weight: float) -> list[Candidate]:
     """Return the candidates with those of the documents that the query names before all others.
 
@@ -166,16 +153,11 @@ def _with_named_first(ranked: list[Candidate], arms: Arms, keyword_weight: float
     first: dict[int, Candidate] = {}
     for candidate in ranked:
         source_id, share = arms.named.get(candidate.id, (0, 0.0))
-        if not share:
-            continue
-        if not arms.only_names:
+        if share and not arms.only_names:
             first[candidate.id] = replace(candidate, named=share)
-        elif source_id not in first:
-            counted = candidate.keyword + candidate.for_language + candidate.for_meanings
-            combined = candidate.combined + keyword_weight * (100.0 - counted)
-            first[source_id] = replace(
-                candidate, named=share, keyword=100.0, combined=combined, for_language=0.0, for_meanings=0.0
-            )
+        elif share and source_id not in first:
+            combined = candidate.combined + keyword_weight * (100.0 - candidate.keyword - candidate.lifted)
+            first[source_id] = replace(candidate, named=share, keyword=100.0, combined=combined, lifted=0.0)
     lifted_ids = {candidate.id for candidate in first.values()}
     others = [candidate for candidate in ranked if candidate.id not in lifted_ids]
     return sorted(first.values(), key=lambda candidate: -candidate.named) + others

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from localmcp.index.keyword import KeywordQuery, holds
 from localmcp.readers.outline import HEADING
-from localmcp.wording.normalize import index_text
+from localmcp.wording.codes import indexed_text
 
 LONGEST = 400
 """A longer sentence is a table, a log or a list without stops, and is taken in parts."""
@@ -99,6 +99,6 @@ def sentences(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _score(query: KeywordQuery, sentence: str, language: str) -> float:
-    stems = f" {index_text(sentence, language)} "
+    stems = f" {indexed_text(sentence, language)} "
     matched = {term.word: term.idf for term in query.terms if holds(stems, term)}
     return sum(matched.values()) * (HEADING_SHARE if HEADING.match(sentence) else 1)

@@ -30,8 +30,6 @@ hybrid search: LISA .500 -> .517, CACM .578 -> .589, manuals asked for by a para
 their descriptions, not looked at before, .687 -> .713). Shorter sentences are ignored."""
 MODEL_WAIT_SECONDS = 5.0
 KEPT_FILTERS = 8
-_DOCUMENT_COLLECTIONS = "select count(*) from collections where kind <> 'rules'"
-"""Rules have no chunks that a search could meet; a dropped collection has some."""
 
 
 class Index:
@@ -79,27 +77,31 @@ class Index:
                 if fetch_one(connection, f"select 1 from sources where trashed_at is null and {visible}"):
                     outcome.notices.append("Answered by keyword only: no document has vectors yet.")
                 return ()
+        texts = [request.text]
+        if len(request.text.split()) >= LONG_QUESTION:
+            parts = [request.text[start:stop] for start, stop in sentences(request.text[:CHARACTERS_READ])]
+            parts = [part for part in parts if len(part.split()) >= SENTENCE_WORDS][:MOST_SENTENCES]
+            texts += parts if parts[1:] else []
         try:
-            vector = self.embedder.embed_query(request.text, wait=MODEL_WAIT_SECONDS).astype("<f4", copy=False)
+            # First the question, which has a vector of its own even where its sentences fail.
+            vector = self.embedder.embed_query(texts[0], wait=MODEL_WAIT_SECONDS)
         except (ModelUnavailable, ConfigurationError) as error:
             outcome.notices.append(f"Answered by keyword only: {error}")
             return ()
-        if len(request.text.split()) < LONG_QUESTION:
-            return (vector,)
-        parts = [request.text[start:stop] for start, stop in sentences(request.text[:CHARACTERS_READ])]
-        parts = [part for part in parts if len(part.split()) >= SENTENCE_WORDS][:MOST_SENTENCES]
         try:
-            return (vector, *self.embedder.embed_queries(parts).astype("<f4", copy=False)) if parts[1:] else (vector,)
+            vectors = [vector, *(self.embedder.embed_queries(texts[1:]) if texts[1:] else ())]
         except ModelUnavailable as error:
-            # The question as a whole has its vector, and finds most of it.
             log.warning("the sentences of a question were not embedded: %s", error)
-            return (vector,)
+            vectors = [vector]
+        return [vector.astype("<f4", copy=False) for vector in vectors]
 
     def restriction(
         self, connection: apsw.Connection, collections: list[Collection], filters: Filters, generation: int
     ) -> Any:
         """Return sorted ids of the sources that may answer; None when every source of the file may."""
-        if not filters and fetch_one(connection, _DOCUMENT_COLLECTIONS) == len(collections):
+        # Rules have no chunks that a search could meet; a dropped collection has some.
+        sql = "select count(*) from collections where kind <> 'rules'"
+        if not filters and fetch_one(connection, sql) == len(collections):
             return None
         if filters.since or filters.until or filters.source_ids:
             # Dates and ids of sources may change while the generation stays.

@@ -14,8 +14,9 @@ from typing import Any
 import apsw
 
 from localmcp.storage.database import fetch_all, fetch_one
+from localmcp.wording.codes import Code, find_codes, indexed_text
 from localmcp.wording.languages import detect_language
-from localmcp.wording.normalize import fold, index_text, phrases, plain_letters, stem, stop_words
+from localmcp.wording.normalize import fold, phrases, plain_letters, stem, stop_words, words
 from localmcp.wording.spelling import Correction, WordList, correct
 
 MOST_UNITS = 512
@@ -28,11 +29,11 @@ POSTINGS_BUDGET, POSTINGS_A_WORD = 8_000, 400
 paragraph may spend more, as its embedding does (nDCG@10 of the keyword arm on LISA: .469 -> .488)."""
 MOST_FREQUENT = 8
 """Words beyond the budget, the rarest of them first, that count where a passage holds a rarer one too (what manual
-pages say of themselves, the page among the first three of a million passages: .120 without them, .560 with four, .660
-with eight or all; all of 500 words would take 8 s)."""
+pages say of themselves, the page among the first three of a million passages: .120 without them, .660 with eight)."""
 REPAIR_WEIGHT = 0.6
 """What a hit on a repaired word counts, so that an exact hit stays above it."""
-TITLE_WEIGHT, TEXT_WEIGHT = 2.0, 1.0
+QUOTED_WEIGHT = 3
+"""Times that words in quotation marks, side by side, count."""
 FTS5_LENGTH_SHARE, LENGTH_SHARE = 0.75, 0.35
 """The `b` of bm25: how much a longer passage must hold a term more often. FTS5 has the first built in; the second is
 better for passages, which are of similar length (nDCG@10 of hybrid search: CACM .551 -> .576, others within .002)."""
@@ -44,35 +45,29 @@ HEAVIEST = 8
 """Words by which a question is measured: paragraphs hold many that no answer repeats."""
 NEIGHBOR_SHARE = 0.4
 """How much of a passage's score is the mean of its own and those of the passages before and after it: a document that
-answers in several places comes before one lucky passage (nDCG@10 of hybrid search: Cranfield .5675 -> .5716, sections
-of a reference .790 -> .803, German XQuAD .947 -> .954, manuals in eight languages .674 -> .678; no set loses .002)."""
+answers in several places comes before one lucky passage (nDCG@10 of hybrid search: sections of a reference .790 ->
+.803, German XQuAD .947 -> .954; no set loses .002)."""
 MOST_CORRECTIONS = 3
 """Likely corrections of a word that are looked up."""
 MIXED_SHARE = 0.1
-"""A query in no known language is stemmed by every language that holds this share of the chunks; a file is mixed where
-those that are not in its main language do."""
-
+"""A query in no known language is stemmed by every language that holds this share of the chunks."""
 COMPOUNDING = frozenset("danish dutch finnish german hungarian norwegian swedish turkish".split())
 COMPOUND_LETTERS = 6
 """In these languages a stem of so many letters also finds the words that begin with it: "Kündigung" finds
-"Kündigungsfrist" (nDCG@10 of hybrid search, without and with it: German questions and answers .557 -> .570, German
-XQuAD .953 -> .954, manuals in eight languages .673 -> .680)."""
+"Kündigungsfrist" (nDCG@10 of hybrid search: German questions and answers .557 -> .570)."""
+ABSENT = "in no passage"
+"""Why a word is not searched for."""
 
 Stems = tuple[str, ...]
 _NAME = re.compile(r"(?<=[^.!?:\s] )[^\W\d_a-z]\w*")
-
-
-ABSENT = "in no passage"
-"""Why a word is not searched for."""
-WITHIN = "only within longer words"
-"""The same of a word of a compounding language: "Kosten" where the texts have "Reparaturkosten"."""
-LEAST_PART = 4
-"""Letters of such a word."""
+_QUOTED = re.compile(r"[\"“„«]([^\"“”„«»]{3,200})[\"“”»]")
+_LEFT_OUT = re.compile(r"(?<!\S)-([^\W\d_]\w+)(?!\S)")
+_UMLAUTS = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue"})
 
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One unit of the query: a word, or a code whose parts are adjacent."""
+    """One unit of the query: a word, or several that have to be adjacent, as those of a code."""
 
     word: str
     """As typed, folded."""
@@ -99,6 +94,17 @@ class KeywordQuery:
     """idf of a word that is in no passage."""
     mean_length: float = 0.0
     """Indexed words of a passage of the file, about."""
+    quoted: frozenset[str] = frozenset()
+    """Words of the terms that were in quotation marks."""
+    left_out: tuple[Term, ...] = ()
+    """What no hit may hold: `-word`."""
+
+    @property
+    def attainable(self) -> float:
+        """The bm25 score that a text with the heaviest words of the query approaches; absent words count too."""
+        idf = {term.word: term.idf for term in self.terms}
+        idf |= {word: self.missing_idf for word, reason in self.dropped if reason == ABSENT}
+        return (1 + SATURATION) * sum(sorted(idf.values(), reverse=True)[:HEAVIEST])
 
     @property
     def repairs(self) -> list[Correction]:
@@ -139,49 +145,61 @@ class Vocabulary:
             return self._mean_length
 
 
-def attainable(query: KeywordQuery) -> float:
-    """Return the bm25 score that a text with the heaviest words of a query approaches; absent words count too."""
-    idf = {term.word: term.idf for term in query.terms}
-    idf |= {word: query.missing_idf for word, reason in query.dropped if reason == ABSENT}
-    return (1 + SATURATION) * sum(sorted(idf.values(), reverse=True)[:HEAVIEST])
-
-
 def build_query(
     connection: apsw.Connection, text: str, collection_ids: Sequence[int], vocabulary: Vocabulary, generation: int
 ) -> KeywordQuery:
     """Turn any text into a query over those collections; every token is literal, whatever FTS5 would make of it."""
-    units, seen = list[tuple[str, ...]](), Counter[tuple[str, ...]]()
-    for unit in phrases(text)[:MOST_UNITS]:
-        seen[unit] += 1
-        if seen[unit] <= MOST_REPEATS:
-            units.append(unit)
     languages, others = _languages(connection, text, collection_ids)
     total = fetch_one(connection, "select coalesce(sum(chunks), 0) from groups")
-    words = _Words(connection, collection_ids, vocabulary, generation, total)
+    umlauts = None
+    if "german" in (*languages, *others):
+        umlauts = {fold(word): fold(word.lower().translate(_UMLAUTS)) for word in re.findall(r"\w*[äöüÄÖÜ]\w*", text)}
+    file = _Words(connection, collection_ids, vocabulary, generation, total, umlauts)
+    left_out = [word for word in _LEFT_OUT.findall(text) if _LEFT_OUT.sub("", text).strip()]
+    plain = _LEFT_OUT.sub(" ", text) if left_out else text
+    codes = find_codes(plain)
+    indexed = {term.word for term in file.terms([(code.word,) for code in codes], languages) if term.chunks}
+    units = _units(plain, [code for code in codes if code.word in indexed])
     typed_right = set[str]()
     if "german" not in languages and not text.isupper():
         # A capital inside a sentence begins a name. German writes every noun so; in capitals alone they say nothing.
         typed_right.update(map(fold, _NAME.findall(text)))
     terms = [
-        term if term.chunks else words.expand(unit, languages, others, typed_right)
-        for unit, term in zip(units, words.terms(units, languages), strict=True)
+        term if term.chunks else file.expand(unit, languages, others, typed_right)
+        for unit, term in zip(units, file.terms(units, languages), strict=True)
     ]
     stops = frozenset[str]().union(*map(stop_words, languages))
     dropped: list[tuple[str, str]] = []
+    phrases_quoted = [tuple(words(phrase)) for phrase in _QUOTED.findall(plain)]
+    quoted = [term for term in file.terms([unit for unit in phrases_quoted if unit[1:]], languages) if term.chunks]
     # A query of nothing but stop words, or of those and words that no text holds, is searched by them.
-    if any(term.chunks for term in terms if term.word not in stops):
+    if quoted or any(term.chunks for term in terms if term.word not in stops):
         dropped = [(term.word, "stop word") for term in terms if term.word in stops]
         terms = [term for term in terms if term.word not in stops]
     absent = dict.fromkeys(term.word for term in terms if not term.chunks and term.word not in stops)
-    compounding = not COMPOUNDING.isdisjoint(languages)
-    dropped += [(word, WITHIN if compounding and words.hold_within(word) else ABSENT) for word in absent]
     return KeywordQuery(
-        terms=tuple(term for term in terms if term.chunks),
+        terms=tuple(term for term in [*terms, *(QUOTED_WEIGHT * quoted)] if term.chunks),
         languages=languages,
-        dropped=tuple(dropped),
+        dropped=(*dropped, *((word, ABSENT) for word in absent)),
         missing_idf=inverse_frequency(0, total),
         mean_length=vocabulary.mean_length(connection, total),
+        quoted=frozenset(term.word for term in quoted),
+        left_out=tuple(file.terms([(fold(word),) for word in left_out], [*languages, *others])),
     )
+
+
+def _units(text: str, codes: Sequence[Code]) -> list[Stems]:
+    """Return the words of a query in order, those of a code as the one word that the index has for it."""
+    units, seen, start = list[Stems](), Counter[Stems](), 0
+    for code in codes:
+        units += [*phrases(text[start : code.start]), (code.word,)]
+        start = code.stop
+    kept: list[Stems] = []
+    for unit in [*units, *phrases(text[start:])][:MOST_UNITS]:
+        seen[unit] += 1
+        if seen[unit] <= MOST_REPEATS:
+            kept.append(unit)
+    return kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,10 +212,14 @@ class _Words:
     generation: int
     total: int
     """Chunks in the file."""
+    umlauts: Mapping[str, str] | None
+    """How folded words of the query that have one are written without: "Öl" as "oel"; None without German texts."""
 
-    def terms(self, units: Sequence[tuple[str, ...]], languages: Sequence[str]) -> list[Term]:
+    def terms(self, units: Sequence[Stems], languages: Sequence[str]) -> list[Term]:
         """Return units of a query as words of these languages."""
-        alternatives = [_alternatives(unit, languages) for unit in units]
+        if not units:
+            return []
+        alternatives = [_alternatives(unit, languages, self.umlauts) for unit in units]
         stems = {part for spellings in alternatives for phrase in spellings for part in phrase}
         # How many chunks hold each stem: in the whole file (for idf, as bm25 counts), and where the caller may look.
         everywhere, visible = Counter[str](), Counter[str]()
@@ -207,8 +229,7 @@ class _Words:
             cross join terms on terms.collection_id = collections.id and term >= rtrim(pattern.value, '*')
                 and term <= replace(pattern.value, '*', char(0x10ffff))
         """
-        rows = fetch_all(self.connection, sql, (apsw.carray(tuple(stems)),)) if stems else []
-        for collection_id, term, chunks in rows:
+        for collection_id, term, chunks in fetch_all(self.connection, sql, (apsw.carray(tuple(stems)),)):
             everywhere[term] += chunks
             if collection_id in self.collection_ids:
                 visible[term] += chunks
@@ -222,7 +243,7 @@ class _Words:
         return terms
 
     def expand(
-        self, unit: tuple[str, ...], languages: Sequence[str], others: Sequence[str], typed_right: Collection[str]
+        self, unit: Stems, languages: Sequence[str], others: Sequence[str], typed_right: Collection[str]
     ) -> Term:
         """Return a unit that no passage holds as it may be meant: in another language or spelling, or corrected."""
         # A word of another language of the file, in a question that mixes them or that is too short to tell.
@@ -249,13 +270,6 @@ class _Words:
         bindings = (match_expression([term]), apsw.carray(tuple(languages)), ids)
         return fetch_one(self.connection, sql, bindings) is not None
 
-    def hold_within(self, part: str) -> bool:
-        """Return whether a word contains `part`, which is long enough to be one."""
-        if len(part) < LEAST_PART or not part.isalpha():
-            return False
-        lists = self.vocabulary.lists(self.connection, self.generation, self.collection_ids)
-        return any(part in word for words in lists for word in words.counts)
-
 
 def _languages(
     connection: apsw.Connection, text: str, collection_ids: Sequence[int]
@@ -276,7 +290,7 @@ def _languages(
     return languages, [language for language in sizes if language not in languages]
 
 
-def _alternatives(unit: tuple[str, ...], languages: Sequence[str]) -> tuple[Stems, ...]:
+def _alternatives(unit: Stems, languages: Sequence[str], umlauts: Mapping[str, str] | None) -> tuple[Stems, ...]:
     """Return the stems by which a unit is searched, in each language; a version with and without its leading v."""
     spellings, (first, *others) = [unit], unit
     if others and first.isdigit():
@@ -284,10 +298,12 @@ def _alternatives(unit: tuple[str, ...], languages: Sequence[str]) -> tuple[Stem
         spellings.append((f"v{first}", *others))
     elif others and first[0] == "v" and first[1:].isdigit():
         spellings.append((first[1:], *others))
+    elif umlauts is not None:
+        spellings.append((umlauts.get(first) or re.sub("([aou])e", r"\1", first), *others))
     stemmed: dict[Stems, None] = {}
-    for words in spellings:
+    for spelling in spellings:
         for language in languages:
-            phrase = tuple(stem(word, language) for word in words)
+            phrase = tuple(stem(word, language) for word in spelling)
             is_long = len(phrase) == 1 and len(phrase[0]) >= COMPOUND_LETTERS and phrase[0].isalpha()
             stemmed[(f"{phrase[0]}*",) if is_long and language in COMPOUNDING else phrase] = None
     return tuple(stemmed)
@@ -299,28 +315,14 @@ def inverse_frequency(chunks: int, total: int) -> float:
     return max(math.log(ratio), 1e-6) if ratio > 0 else 1e-6
 
 
-def _within_budget(terms: Sequence[Term]) -> tuple[list[Term], list[Term]]:
-    """Return the terms whose postings fit the budget, always the rarest, and the rarest of the more frequent ones."""
-    spent, affordable, budget = 0, set[str](), max(POSTINGS_BUDGET, POSTINGS_A_WORD * len(terms))
-    for term in sorted({term.word: term for term in terms}.values(), key=lambda term: term.chunks):
-        spent += term.chunks
-        if spent <= budget or not affordable:
-            affordable.add(term.word)
-    rare = [term for term in terms if term.word in affordable]
-    frequent = sorted((term for term in terms if term.word not in affordable), key=lambda term: term.chunks)
-    return rare, frequent[:MOST_FREQUENT]
-
-
 # ---------------------------------------------------------------- running it
 
 
 def search_words(connection: apsw.Connection, query: KeywordQuery, depth: int, sources: Any = None) -> dict[int, float]:
     """Return chunk id -> bm25 (higher is better), best first, at most `depth`; `sources` (int64 array) restricts it."""
     exact = [term for term in query.terms if term.repair is None]
-    scores = _bm25(connection, exact, query.mean_length, depth, sources)
     repaired = [term for term in query.terms if term.repair is not None]
-    if not repaired:
-        return scores
+    scores = _bm25(connection, exact, query.mean_length, depth, sources)
     for chunk_id, score in _bm25(connection, repaired, query.mean_length, depth, sources).items():
         scores[chunk_id] = scores.get(chunk_id, 0.0) + REPAIR_WEIGHT * score
     return dict(sorted(scores.items(), key=lambda item: (-item[1], item[0]))[:depth])
@@ -337,36 +339,36 @@ def _bm25(
         and (select source_id from chunks indexed by chunk_sources where chunks.id = chunks_fts.rowid)
             in (select value from carray(:sources))
     """
+    # A word in the title counts twice.
     sql = f"""
         select id, score, (select words from chunks indexed by chunk_sources where chunks.id = hits.id) from (
-            select rowid as id, bm25(chunks_fts, {TITLE_WEIGHT}, {TEXT_WEIGHT}) as score from chunks_fts
+            select rowid as id, bm25(chunks_fts, 2.0, 1.0) as score from chunks_fts
             where chunks_fts match :match {narrowing if sources is not None else ""}
             order by score, rowid limit :depth
         ) as hits
     """
-    rare, frequent = _within_budget(terms)
-    match, copies = match_expression(rare), 1
-    if frequent:
+    # The terms whose postings fit the budget, always the rarest.
+    spent, affordable, budget = 0, set[str](), max(POSTINGS_BUDGET, POSTINGS_A_WORD * len(terms))
+    for term in sorted({term.word: term for term in terms}.values(), key=lambda term: term.chunks):
+        spent += term.chunks
+        if spent <= budget or not affordable:
+            affordable.add(term.word)
+    match, copies = match_expression([term for term in terms if term.word in affordable]), 1
+    if frequent := sorted((term for term in terms if term.word not in affordable), key=lambda term: term.chunks):
         # A passage needs a rare word, but all count: FTS5 scores every mention of a term in the query.
-        often = match_expression(frequent)
+        often = match_expression(frequent[:MOST_FREQUENT])
         match, copies = f"({match}) AND ({match} OR {often} OR {often})", 2
     bindings: dict[str, Any] = {"match": match, "depth": depth}
     if sources is not None:
         bindings["sources"] = apsw.carray(sources)
-    hits = fetch_all(connection, sql, bindings)
-    scores = [
-        (score / copies * _length_factor(max(length or 0, 0) / mean if mean > 0 else 1.0), chunk_id)
-        for chunk_id, score, length in hits
-    ]
-    return {chunk_id: -score for score, chunk_id in sorted(scores)}
-
-
-def _length_factor(ratio: float) -> float:
-    """Return what turns a score of FTS5 into one with our `b`; `ratio`: the length of the passage to the mean."""
-    theirs, ours = (
-        TYPICAL_FREQUENCY + SATURATION * (1 - share + share * ratio) for share in (FTS5_LENGTH_SHARE, LENGTH_SHARE)
-    )
-    return theirs / ours
+    scores: dict[int, float] = {}
+    for chunk_id, score, length in fetch_all(connection, sql, bindings):
+        ratio = max(length or 0, 0) / mean if mean > 0 else 1.0
+        theirs, ours = (
+            TYPICAL_FREQUENCY + SATURATION * (1 - share + share * ratio) for share in (FTS5_LENGTH_SHARE, LENGTH_SHARE)
+        )
+        scores[chunk_id] = -score / copies * theirs / ours
+    return scores
 
 
 def mix_neighbors(
@@ -395,7 +397,7 @@ def match_expression(terms: Sequence[Term]) -> str:
 
 def matched_words(query: KeywordQuery, text: str, language: str) -> list[str]:
     """Return the query's words (as typed) that are in a text of that language."""
-    stems = f" {index_text(text, language)} "
+    stems = f" {indexed_text(text, language)} "
     return list(dict.fromkeys(term.word for term in query.terms if holds(stems, term)))
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import apsw
 
+from localmcp.index.calibration import calibrate
 from localmcp.index.collections import (
     Collection,
     choose_collections,
@@ -75,6 +76,7 @@ def reembed(
                 and not exists (select 1 from vectors where vectors.id = (? << 40 | chunks.id))
         """
         total = fetch_one(connection, sql, (collection.id, model_id))
+    calibrate(database, embedder)
     done = Reembedded(collection.name, embedder.identity.name, spec_of(*before[1:]) if before else None)
     tell(0, total)
     lease = Lease()

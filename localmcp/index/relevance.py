@@ -7,29 +7,24 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection
+from dataclasses import dataclass
 from typing import NamedTuple
 
-from localmcp.index.keyword import ABSENT, REPAIR_WEIGHT, WITHIN, KeywordQuery
+from localmcp.index.keyword import ABSENT, REPAIR_WEIGHT, KeywordQuery
 from localmcp.wording.normalize import fold, is_function_word, phrases
 
 LEAST = 50.0
 """Below it a passage hardly answers. If the best of the first is below, the search says `lowConfidence`."""
 LOOKED_AT = 3
 """The first hits, of which one should answer."""
-CROWD = slice(1, 6)
-"""The second to the sixth nearest passage."""
-TYPICAL_CROWD = 0.35
-"""Mean cosine of the crowd with the default model; cosines of other models are moved there."""
 FAR = 0.25
 """Cosine of a passage that is about something else."""
 UNIQUE_CODE = 90.0
-"""What a passage shows at least that holds a rare code which the query is mostly about."""
+"""What a passage shows at least that holds a rare code which the query is mostly about, or quoted words."""
 RARE_CHUNKS, CODE_SHARE = 3, 1 / 3
 _MEASURE = re.compile(r"\b(?:how|wie|hoe|hur|hvor) (\w+)", re.IGNORECASE)
 _NEGATION = re.compile(r"n['’]t\Z", re.IGNORECASE)
-_MARKS = ".,;:!?()\"'“”«»"
 _YEAR = re.compile(r"(?:19|20)\d\d")
 
 
@@ -63,68 +58,53 @@ SEMANTIC = Signals(-2.0, 6.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 class Judge:
     """Judges the passages that were found for one question."""
 
-    idf_by_word: dict[str, float] = field(default_factory=dict[str, float])
-    """What each content word of the question counts; none if it was not searched by words."""
-    missing: dict[str, float] = field(default_factory=dict[str, float])
-    """The same for those that are in no passage."""
+    idf_by_word: dict[str, float]
+    """What each content word of the question counts, also those that are in no passage; none if it was not searched by
+    words."""
     codes: frozenset[str] = frozenset()
-    """Words that are rare codes, if the question is mostly about one."""
+    """Words that are rare codes, if the question is mostly about one, and what is in quotation marks."""
     is_one_word: bool = False
     """The query is a single word, without any other around it."""
     by_words: bool = True
     hybrid: Signals = HYBRID
-    shift: float = 0.0
-    """Added to cosines: 0 for models that have weights."""
 
     def relevance(self, cosine: float | None, matched: Collection[str], *, other_language: bool = False) -> float:
-        """Return how likely a passage answers, 0..100; `cosine` is None for one that was not compared by meaning."""
+        """Return how likely a passage answers, 0..100.
+
+        `cosine` is None for a passage that was not compared by meaning; `matched`: the words of the question in it.
+        """
         weights = KEYWORD if cosine is None else self.hybrid if self.by_words else SEMANTIC
-        signals = self.signals(cosine, matched, other_language=other_language)
-        value = sum(weight * signal for weight, signal in zip(weights, signals, strict=True))
-        likely = 100 / (1 + math.exp(-value))
-        if self.is_one_word and signals.coverage == 1:
+        total = sum(self.idf_by_word.values())
+        coverage = sum(idf for word, idf in self.idf_by_word.items() if word in matched) / total if total else 0.0
+        signals = Signals(
+            1.0,
+            cosine or 0.0,
+            max(FAR - (cosine or 0.0), 0.0),
+            coverage,
+            float(any(has_digit(word) and word not in matched for word in self.idf_by_word)),
+            float(other_language),
+            math.log(1 + len(self.idf_by_word)),
+        )
+        likely = 100 / (1 + math.exp(-sum(weight * signal for weight, signal in zip(weights, signals, strict=True))))
+        if self.is_one_word and coverage == 1:
             # Who types nothing but a name is answered by a passage that holds it, whatever it is about.
             likely = max(likely, LEAST)
         return likely if self.codes.isdisjoint(matched) else max(likely, UNIQUE_CODE)
 
-    def signals(self, cosine: float | None, matched: Collection[str], *, other_language: bool) -> Signals:
-        """Return what the map weighs; `matched`: the words of the question that the passage holds."""
-        words = self.idf_by_word | self.missing
-        total = sum(words.values())
-        matched_idf = sum(idf for word, idf in words.items() if word in matched)
-        meaning = (cosine or 0.0) + self.shift
-        return Signals(
-            1.0,
-            meaning,
-            max(FAR - meaning, 0.0),
-            matched_idf / total if total else 0.0,
-            float(any(has_digit(word) and word not in matched for word in words)),
-            float(other_language),
-            math.log(1 + len(words)),
-        )
 
-
-def judge(query: KeywordQuery | None, nearest: Sequence[float], hybrid: Signals | None) -> Judge:
-    """Return the judge of a search.
-
-    Args:
-        query: the keyword query; None if words were not searched.
-        nearest: cosines of the nearest passages, nearest first; empty if nothing was searched by meaning.
-        hybrid: the weights fitted for this model; None takes those of the default model, and moves the cosines until
-            their crowd is where that of the default model is.
-    """
-    others = nearest[CROWD]
-    shift = 0.0 if hybrid or not others else TYPICAL_CROWD - sum(others) / len(others)
+def judge(query: KeywordQuery | None, hybrid: Signals = HYBRID) -> Judge:
+    """Return the judge of a search; `query` is None if words were not searched."""
     if query is None:
-        return Judge(by_words=False, hybrid=hybrid or HYBRID, shift=shift)
+        return Judge({}, by_words=False)
     content = {term.word: term for term in query.terms if not is_function_word(term.word, query.languages)}
     idf_by_word = {word: term.idf * (REPAIR_WEIGHT if term.repair else 1) for word, term in content.items()}
     is_one_word = not query.dropped and len({term.word for term in query.terms}) == 1
-    return Judge(idf_by_word, _missing(query), unique_codes(query), is_one_word, hybrid=hybrid or HYBRID, shift=shift)
+    codes = unique_codes(query) | query.quoted
+    return Judge(idf_by_word | _missing(query), codes, is_one_word, hybrid=hybrid)
 
 
 def _missing(query: KeywordQuery) -> dict[str, float]:
-    absent = [word for word, reason in query.dropped if reason == ABSENT and (word, WITHIN) not in query.dropped]
+    absent = [word for word, reason in query.dropped if reason == ABSENT]
     return {word: query.missing_idf for word in absent if not is_function_word(word, query.languages)}
 
 
@@ -136,7 +116,7 @@ def unmentioned(query: KeywordQuery, text: str) -> list[str]:
     """
     typed = {
         " ".join(unit): word
-        for word in (part.strip(_MARKS) for part in text.split())
+        for word in (part.strip(".,;:!?()\"'“”«»") for part in text.split())
         if not _NEGATION.search(word)
         for unit in phrases(word)
         if any(len(part) > 1 or part.isdigit() for part in unit)
@@ -152,7 +132,7 @@ def unique_codes(query: KeywordQuery) -> frozenset[str]:
         term.word
         for term in query.terms
         if term.repair is None
-        and _is_code(term.word)
+        and (has_digit(term.word) and len(term.word) >= 3 and not _YEAR.fullmatch(term.word))
         and 0 < term.chunks <= RARE_CHUNKS
         and term.idf >= CODE_SHARE * total
     )
@@ -161,7 +141,3 @@ def unique_codes(query: KeywordQuery) -> frozenset[str]:
 def has_digit(word: str) -> bool:
     """Return whether a word may be a code."""
     return any(character.isdigit() for character in word)
-
-
-def _is_code(word: str) -> bool:
-    return has_digit(word) and len(word) >= 3 and not _YEAR.fullmatch(word)

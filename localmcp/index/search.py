@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import time
 from array import array
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import apsw
 
 from localmcp.arrays import Vector
-from localmcp.index.adaptation import DEEP, MULTILINGUAL_TRUST, READ_LANGUAGE, Trust, load_groups, trust_of, weight_for
+from localmcp.index.adaptation import DEEP, READ_LANGUAGE, load_groups, weight_for
+from localmcp.index.calibration import Calibration, read_calibration
 from localmcp.index.collections import Collection
 from localmcp.index.dates import Dated, Latest, Sort, asks_for_latest, order_by_date
 from localmcp.index.drafts import WORD_ONLY, heading_of
@@ -24,18 +24,18 @@ from localmcp.index.highlight import find_highlight
 from localmcp.index.keyword import (
     ABSENT,
     KeywordQuery,
-    attainable,
     build_query,
+    match_expression,
     matched_words,
     mix_neighbors,
     search_words,
 )
 from localmcp.index.passages import Passage, load_passages
-from localmcp.index.relevance import LEAST, LOOKED_AT, Judge, Signals, judge
+from localmcp.index.relevance import LEAST, LOOKED_AT, Judge, judge
 from localmcp.index.sentence_codes import nearest_sentences
 from localmcp.index.vector import exact_cosines, nearest_chunks
 from localmcp.index.vector_queue import waiting
-from localmcp.index.word_vectors import WordReader
+from localmcp.index.word_vectors import alike_passages
 from localmcp.storage.database import fetch_all, fetch_column, read_generations
 from localmcp.wording.languages import detect_language
 
@@ -44,8 +44,6 @@ if TYPE_CHECKING:
 
 DEEPEST = 1000
 """How deep the keyword arm looks to complete the other arm's hits, and both arms for pages beyond the first hundred."""
-DEFAULT_FLOOR = 0.25
-"""The cosine from which a passage counts as near in meaning; 94 % of the relevant ones reach it (default model)."""
 LEAST_SCORE = 1e-6
 """bm25 of a passage without a word of the query, whose document the query names."""
 DEMANDED_SHARE = 0.4
@@ -179,11 +177,11 @@ class Search:
         self, index: Index, connection: apsw.Connection, request: SearchRequest, collections: list[Collection],
         outcome: SearchOutcome,
     ) -> None:  # fmt: skip
-        self.index, self.connection = index, connection
-        self.request, self.outcome = request, outcome
+        self.index, self.connection, self.request, self.outcome = index, connection, request, outcome
         self.collections = collections
+        self.ids = [collection.id for collection in collections]
         self.generations = read_generations(connection)
-        self.groups = load_groups(connection, [place.id for place in collections])
+        self.groups = load_groups(connection, self.ids)
         self.chunks = sum(group.chunks for group in self.groups.values())
         self.allowed = index.restriction(connection, collections, request.filters, self.generations.content)
         """Sorted ids of the sources that may answer; None = all."""
@@ -192,45 +190,43 @@ class Search:
         """A page that ends with the first hundred says whether there are more."""
         self.mode: Mode = request.mode
         """keyword where no model can be asked."""
-        self.floor = DEFAULT_FLOOR
-        self.signals: Signals | None = None
-        """What relevance weighs for the model; None if it was not fitted for it."""
-        self.trust: Trust | None = None
+        self.calibration = Calibration()
         self.model_id, self.embedded = 0, list[int]()
         """The model at hand, and the collections with its vectors."""
         self.named = Named()
 
     def run(self, vectors: Sequence[Vector], clock: Clock) -> None:
         """Put a page into the outcome; `vectors`: of the question and of its sentences, none where no model answers."""
-        self.outcome.searched = {"collections": len(self.collections), "chunks": self.chunks}
+        arms, outcome = self.arms, self.outcome
+        outcome.searched = {"collections": len(self.collections), "chunks": self.chunks}
         if self.allowed is not None:
-            self.outcome.searched["sources"] = len(self.allowed)
+            outcome.searched["sources"] = len(self.allowed)
         clock.lap("filters")
         if not vectors or not self._choose_model():
             self.mode = "keyword"
-            self.outcome.by_words_only = self.request.mode != "keyword"
+            outcome.by_words_only = self.request.mode != "keyword"
         if self.mode != "semantic":
             self._search_words()
             clock.lap("keyword")
         language = detect_language(self.request.text) if self.mode != "keyword" else None
         if self.mode != "keyword":
-            self._search_vectors(*vectors)
+            self._search_vectors(vectors)
             clock.lap("vector")
         if self.mode == "hybrid" and self._search_meanings(vectors[0], language):
             clock.lap("meanings of words")
         self._complete(language)
         if self.mode == "hybrid":
-            near = nearest_sentences(self.connection, self.model_id, self.arms.cosines, vectors[0])
-            self._mix_cosines(near)
-        demanded = DEMANDED_SHARE * attainable(self.outcome.query) if self.arms.reads_all and self.outcome.query else 0
-        self._page(rank(self.arms, self.mode, self.outcome.weights, self.floor, demanded))
+            near = nearest_sentences(self.connection, self.model_id, arms.cosines, vectors[0])
+            self._mix_cosines({row: self.calibration.scale(cosine) for row, cosine in near.items()})
+        demanded = DEMANDED_SHARE * outcome.query.attainable if arms.reads_all and outcome.query else 0.0
+        self._page(rank(arms, self.mode, outcome.weights, demanded))
         clock.lap("rows")
 
     # ------------------------------------------------------------ words
 
     def _search_words(self) -> None:
-        ids, arms, text = [place.id for place in self.collections], self.arms, self.request.text
-        query = build_query(self.connection, text, ids, self.index.vocabulary, self.generations.content)
+        arms, text = self.arms, self.request.text
+        query = build_query(self.connection, text, self.ids, self.index.vocabulary, self.generations.content)
         self.outcome.query = query
         arms.bm25 = search_words(self.connection, query, DEEPEST, self.allowed)
         found = [*islice(arms.bm25, self.depth)]
@@ -248,82 +244,53 @@ class Search:
     def _choose_model(self) -> bool:
         """Note the collections whose vectors our model made; the others are left to the keyword arm, and named."""
         identity = self.index.embedder.get().identity
-        sql = "select id, calibration from models where fingerprint = ?"
-        [(self.model_id, calibration)] = fetch_all(self.connection, sql, (identity.fingerprint,)) or [(0, None)]
+        self.model_id, self.calibration = read_calibration(self.connection, identity)
         self.embedded = [place.id for place in self.collections if self.model_id and place.model_id == self.model_id]
         foreign = ", ".join(place.name for place in self.collections if place.model_id not in (None, self.model_id))
         if foreign:
             by_meaning = self.mode == "semantic" and self.embedded
             left = "Not searched (use mode hybrid)" if by_meaning else "Searched by words only"
             self.outcome.notices.append(f"{left}: collection {foreign}, whose vectors come from another model.")
-        if not self.embedded:
-            return False
-        if calibration:
-            self.floor = float(json.loads(calibration).get("passage_floor", DEFAULT_FLOOR))
-        self.trust = trust_of(identity.name)
-        self.signals = self.trust.signals if self.trust else None
-        self.arms.reads_all = self.trust is MULTILINGUAL_TRUST
-        return True
+        self.arms.reads_all = self.calibration.reads_all
+        return bool(self.embedded)
 
-    def _search_vectors(self, vector: Vector, *sentences: Vector) -> None:
+    def _search_vectors(self, vectors: Sequence[Vector]) -> None:
         """Find the nearest chunks, and complete the keyword arm's hits with their cosines."""
         connection, arms, model_id = self.connection, self.arms, self.model_id
         blocks = self.index.sign_blocks(connection, model_id, self.generations, self.embedded)
         self.outcome.searched["vectors"] = sum(len(block.ids) for block in blocks)
-        nearest = dict(nearest_chunks(connection, model_id, blocks, vector, ARM_DEPTH, self.allowed))
+        nearest = dict(nearest_chunks(connection, model_id, blocks, vectors[0], ARM_DEPTH, self.allowed))
         if self.depth > ARM_DEPTH:
             # Behind the first hundred, which stay as earlier pages showed them.
-            deeper = nearest_chunks(connection, model_id, blocks, vector, self.depth, self.allowed)
+            deeper = nearest_chunks(connection, model_id, blocks, vectors[0], self.depth, self.allowed)
             nearest |= {chunk_id: cosine for chunk_id, cosine in deeper if chunk_id not in nearest}
         arms.semantic_ranks = {chunk_id: place for place, chunk_id in enumerate(nearest, 1)}
         missing = [chunk_id for chunk_id in arms.keyword_ranks if chunk_id not in nearest]
-        arms.cosines = nearest | exact_cosines(connection, model_id, missing, vector)
-        if sentences:
+        cosines = nearest | exact_cosines(connection, model_id, missing, vectors[0])
+        arms.cosines = {chunk_id: self.calibration.scale(cosine) for chunk_id, cosine in cosines.items()}
+        if vectors[1:]:
             # The nearest sentence of a long question counts as much as the whole.
-            near = [exact_cosines(connection, model_id, list(arms.cosines), sentence) for sentence in sentences]
-            self._mix_cosines({chunk_id: max(cosines[chunk_id] for cosines in near) for chunk_id in arms.cosines})
+            near = [exact_cosines(connection, model_id, list(arms.cosines), sentence) for sentence in vectors[1:]]
+            best = {chunk_id: max(cosines[chunk_id] for cosines in near) for chunk_id in arms.cosines}
+            self._mix_cosines({chunk_id: self.calibration.scale(cosine) for chunk_id, cosine in best.items()})
 
     def _search_meanings(self, vector: Vector, language: str | None) -> bool:
-        """Find passages by words that mean what those of the question do; False if the model says nothing of words.
-
-        Among the first three of 84 and 70 questions to mixed libraries: .57 -> .76, .49 -> .57. In a file of the
-        question's own language technical abstracts lose by it.
-        """
-        embedder, arms = self.index.embedder.get(), self.arms
-        if not isinstance(embedder, WordReader) or not language:
+        """Find passages by words that mean what those of the question do; False if the model says nothing of words."""
+        arms = self.arms
+        groups = [group for group in self.groups.values() if group.collection_id in self.embedded and group.chunks]
+        # In a file of the question's own language technical abstracts lose by it.
+        if not language or all(group.language == language for group in groups):
             return False
-        groups = (group for group in self.groups.values() if group.collection_id in self.embedded and group.chunks)
-        if all(group.language == language for group in groups):
+        alike = alike_passages(self, self.index.embedder.get(), language)
+        if alike is None:
             return False
-        words = embedder.question_words(self.request.text)
-        sums = self.index.word_index(self.model_id).sums(
-            self.connection, self.generations.signs, words, language, self.chunks
-        )
-        sums = {chunk_id: sums[chunk_id] for chunk_id in self._asked_for(sums)}
-        most = max(sums.values(), default=0.0)
-        alike = {chunk_id: value / most for chunk_id, value in sums.items() if value > 0}
         best = sorted(alike, key=lambda chunk_id: (-alike[chunk_id], chunk_id))[:ARM_DEPTH]
         new = [chunk_id for chunk_id in best if chunk_id not in arms.cosines]
-        arms.cosines |= exact_cosines(self.connection, self.model_id, new, vector)
+        cosines = exact_cosines(self.connection, self.model_id, new, vector)
+        arms.cosines |= {chunk_id: self.calibration.scale(cosine) for chunk_id, cosine in cosines.items()}
         arms.alike = {chunk_id: alike[chunk_id] for chunk_id in arms.cosines.keys() & alike.keys()}
         arms.most_alike = frozenset(best)
         return True
-
-    def _asked_for(self, chunk_ids: Iterable[int]) -> list[int]:
-        """Return those of the chunks that are in the embedded collections and pass the filters."""
-        ids = array("q", chunk_ids)
-        if not len(ids) or (self.allowed is not None and not len(self.allowed)):
-            return []
-        sql = f"""
-            select chunks.id from chunks join sources on sources.id = source_id
-            where chunks.id in (select value from carray(:ids)) and trashed_at is null
-                and collection_id in (select value from carray(:collections))
-                {"and source_id in (select value from carray(:allowed))" if self.allowed is not None else ""}
-        """
-        values: dict[str, Any] = {"ids": apsw.carray(ids), "collections": apsw.carray(array("q", self.embedded))}
-        if self.allowed is not None:
-            values["allowed"] = apsw.carray(self.allowed)
-        return fetch_column(self.connection, sql, values)
 
     def _mix_cosines(self, near: Mapping[int, float]) -> None:
         """Let other cosines of the candidates count as much as their own; the first hundred stay the first."""
@@ -336,7 +303,9 @@ class Search:
 
     def _complete(self, language: str | None) -> None:
         """Let neighbors count, weigh the kinds of text that were found, and say what has no vectors yet."""
-        arms, ids = self.arms, dict.fromkeys((*self.arms.keyword_ranks, *self.arms.cosines))
+        self._leave_out()
+        arms, outcome = self.arms, self.outcome
+        ids = dict.fromkeys((*arms.keyword_ranks, *arms.cosines))
         # Of the candidates, and of the passages before and after each.
         sql = """
             select id, source_id, group_id from carray(?)
@@ -351,34 +320,38 @@ class Search:
         if self.mode != "semantic" and (shares := self.named.shares):
             arms.only_names = self.named.is_all
             arms.named = {row: (source, shares[source]) for row in ids if (source := sources.get(row)) in shares}
-        if self.request.mode != "keyword":
-            self._tell_coverage()
+        queued = waiting(self.connection, self.ids).passages if self.request.mode != "keyword" else 0
+        if queued and self.chunks:
+            outcome.coverage = round(max(1 - queued / self.chunks, 0.0), 4)
+            still = "passages still wait for their meaning to be read; they are found by word."
+            outcome.notices.append(f"{queued:,} of {self.chunks:,} {still}")
         if arms.cosines:
             # Data has no vectors on purpose, and is ranked as far off.
             meant = {row for row, group in group_of.items() if group.kind != WORD_ONLY}
             arms.by_word_only = frozenset(arms.keyword_ranks.keys() & meant - arms.cosines.keys())
-        if self.mode != "hybrid":
-            return
         if language:
             foreign = {row for row, group in group_of.items() if group.language != language}
             arms.other_language = frozenset(arms.cosines.keys() & foreign)
-        if self.index.adaptive and self.trust:
+        if self.index.adaptive and self.mode == "hybrid":
             first = chain(islice(arms.keyword_ranks, DEEP), islice(arms.semantic_ranks, DEEP))
             found = [group_of[row] for row in first if row in group_of]
-            weight = weight_for(found, self.index.weights.semantic, self.trust)
             # Short questions about code look foreign now and then: a language counts that some passage is in.
-            query = self.outcome.query
-            is_english = query is None or READ_LANGUAGE in query.languages
-            self.outcome.weights = Weights(weight if is_english else min(weight, self.trust.foreign))
+            is_foreign = outcome.query is not None and READ_LANGUAGE not in outcome.query.languages
+            weight = weight_for(found, self.index.weights.semantic, self.calibration, is_foreign=is_foreign)
+            outcome.weights = Weights(weight)
 
-    def _tell_coverage(self) -> None:
-        queued = waiting(self.connection, [place.id for place in self.collections]).passages
-        if queued and self.chunks:
-            self.outcome.coverage = round(max(1 - queued / self.chunks, 0.0), 4)
-            self.outcome.notices.append(
-                f"{queued:,} of {self.chunks:,} passages still wait for their meaning to be read; they are found by "
-                "word."
-            )
+    def _leave_out(self) -> None:
+        """Take away the candidates that hold a word which the query has with a minus sign."""
+        arms, query = self.arms, self.outcome.query
+        if query is None or not query.left_out:
+            return
+        self.outcome.notices.append(f"Left out: passages with {', '.join(term.word for term in query.left_out)}.")
+        if match := match_expression(query.left_out):
+            sql = "select rowid from chunks_fts where chunks_fts match ?"
+            holding = set(fetch_column(self.connection, sql, (match,)))
+            for by_id in (arms.cosines, arms.bm25, arms.keyword_ranks, arms.semantic_ranks, arms.alike):
+                for chunk_id in holding & by_id.keys():
+                    del by_id[chunk_id]
 
     # ------------------------------------------------------------ the page
 
@@ -386,7 +359,8 @@ class Search:
         """Put the page that was asked for into the outcome, each passage of identical documents once."""
         request, outcome = self.request, self.outcome
         start, stop = request.offset, request.offset + request.limit
-        places = max(stop, LOOKED_AT, ARM_DEPTH if request.by_date else 0)
+        by_date = request.by_date
+        places = max(stop, LOOKED_AT, ARM_DEPTH if by_date else 0)
         read, passages = 0, dict[int, Passage]()
         distinct: dict[Hashable, list[int]] = {}
         last: list[int] = []
@@ -403,15 +377,15 @@ class Search:
         ordered = [candidate for candidate in ranked[:read] if candidate.id in copies] + ranked[read:]
         outcome.total = len(ordered)
         first = ordered[:LOOKED_AT]
-        if request.by_date:
+        if by_date:
             near = ordered[:ARM_DEPTH]
-            dated = [Dated(each.combined, passages[each.id].date or "", passages[each.id].title) for each in near]
+            found = [(candidate.combined, passages[candidate.id]) for candidate in near]
+            dated = [Dated(combined, passage.date or "", passage.title) for combined, passage in found]
             ordered[:ARM_DEPTH] = [near[place] for place in ordered_by_date(request, dated, outcome)]
-        nearest = [self.arms.cosines.get(chunk_id, 0.0) for chunk_id in islice(self.arms.semantic_ranks, ARM_DEPTH)]
-        judged = judge(None if self.mode == "semantic" else outcome.query, nearest, self.signals)
+        judged = judge(None if self.mode == "semantic" else outcome.query)
         hits = {
-            each.id: self._hit(judged, each, [passages[row] for row in (each.id, *copies[each.id])])
-            for each in (*ordered[start:stop], *first)
+            candidate.id: self._hit(judged, candidate, [passages[row] for row in (candidate.id, *copies[candidate.id])])
+            for candidate in (*ordered[start:stop], *first)
         }
         outcome.doubtful = is_doubtful(hits[candidate.id] for candidate in first)
         outcome.hits = [hits[candidate.id] for candidate in ordered[start:stop]]

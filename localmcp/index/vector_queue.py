@@ -20,6 +20,7 @@ from typing import ClassVar
 
 import apsw
 
+from localmcp.index.calibration import calibrate
 from localmcp.index.collections import ensure_model, find_model
 from localmcp.index.drafts import WORD_ONLY
 from localmcp.index.lexicon import EMBEDDED_TITLE
@@ -363,6 +364,8 @@ def work_off(
                 ours = not behind and lease.take(connection)
             growth = min(BATCH_SECONDS / max(time.perf_counter() - begin, 1e-3), 2.0)
             size = min(max(int(size * growth), LEAST_BATCH), most)
+            if not model_id:
+                calibrate(database, embedder)
             tell(written)
     finally:
         if ours:

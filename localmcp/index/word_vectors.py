@@ -11,8 +11,9 @@ from __future__ import annotations
 import math
 import threading
 from array import array
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import apsw
 
@@ -22,6 +23,9 @@ from localmcp.models import Embedder
 from localmcp.models.word_outputs import WORD_CODE_BYTES, WordCode
 from localmcp.storage.database import fetch_all, fetch_column
 from localmcp.wording.normalize import is_function_word, runs, stem, words_of_run
+
+if TYPE_CHECKING:
+    from localmcp.index.search import Search
 
 NEAREST = 30
 """Words of the file that may stand for one of the question."""
@@ -97,6 +101,9 @@ UNUSED_WORDS = f"delete from word_vectors where not {_IS_INDEXED.format(word='wo
 """SQL that deletes the codes of all words that are in no passage."""
 
 
+# ---------------------------------------------------------------- searching
+
+
 class WordIndex:
     """The codes of one model's words in memory. Thread-safe."""
 
@@ -106,32 +113,8 @@ class WordIndex:
         self._generation = -1
         self._codes: tuple[Block, ...] = ()
 
-    def sums(
-        self, connection: apsw.Connection, generation: int, question: Sequence[tuple[str, Vector]],
-        language: str | None, total: int,
-    ) -> dict[int, float]:  # fmt: skip
-        """Return chunk id -> the sum, over the words of the question, of its best likeness, squared, times rarity.
-
-        `question`: its words, which are in `language`, with their vectors. `total`: passages that are searched. The
-        square lets one translation count more than several words of a like kind.
-        """
-        codes = self._read(connection, generation)
-        vectors = [vector for word, vector in question if indexed_word(word, language)][:MOST_WORDS]
-        near = [nearest_codes(codes, vector, NEAREST) for vector in vectors]
-        passages = _passages(connection, {word_id for ids, _ in near for word_id in ids.tolist()})
-        sums: dict[int, float] = {}
-        for ids, likenesses in near:
-            best: dict[int, float] = {}
-            for word_id, likeness in zip(ids.tolist(), likenesses.tolist(), strict=True):
-                chunk_ids = passages.get(word_id, ())
-                value = likeness**2 * math.log(1 + total / len(chunk_ids)) if chunk_ids else 0.0
-                for chunk_id in chunk_ids:
-                    best[chunk_id] = max(best.get(chunk_id, 0.0), value)
-            for chunk_id, value in best.items():
-                sums[chunk_id] = sums.get(chunk_id, 0.0) + value
-        return sums
-
-    def _read(self, connection: apsw.Connection, generation: int) -> tuple[Block, ...]:
+    def codes(self, connection: apsw.Connection, generation: int) -> tuple[Block, ...]:
+        """Return the codes of the file's words."""
         with self._lock:
             if generation != self._generation:
                 sql = f"select id, code from word_vectors where model_id = ? and {_IS_CODE} order by id"
@@ -143,12 +126,52 @@ class WordIndex:
             return self._codes
 
 
-def _passages(connection: apsw.Connection, word_ids: Iterable[int]) -> dict[int, list[int]]:
-    """Return word id -> the passages that hold it, of words that are not in many."""
+def alike_passages(search: Search, embedder: Embedder, language: str) -> dict[int, float] | None:
+    """Return chunk id -> how much it has of words that mean what those of the question do, 0..1 of what the best has.
+
+    It is the sum, over the words of the question, which are in `language`, of the best likeness, squared, times rarity.
+    The square lets one translation count more than several words of a like kind. None if the model says nothing of
+    words.
+    """
+    if not isinstance(embedder, WordReader):
+        return None
+    connection = search.connection
+    words = embedder.question_words(search.request.text)
+    codes = search.index.word_index(search.model_id).codes(connection, search.generations.signs)
+    vectors = [vector for word, vector in words if indexed_word(word, language)][:MOST_WORDS]
+    near = [nearest_codes(codes, vector, NEAREST) for vector in vectors]
+    passages = _passages(search, {word_id for ids, _ in near for word_id in ids.tolist()})
+    sums: Counter[int] = Counter()
+    for ids, likenesses in near:
+        best: dict[int, float] = {}
+        for word_id, likeness in zip(ids.tolist(), likenesses.tolist(), strict=True):
+            chunk_ids = passages.get(word_id, ())
+            value = likeness**2 * math.log(1 + search.chunks / len(chunk_ids)) if chunk_ids else 0.0
+            for chunk_id in chunk_ids:
+                best[chunk_id] = max(best.get(chunk_id, 0.0), value)
+        sums.update(best)  # type: ignore[arg-type]
+    most = max(sums.values(), default=0.0)
+    return {chunk_id: value / most for chunk_id, value in sums.items() if value > 0}
+
+
+def _passages(search: Search, word_ids: Iterable[int]) -> dict[int, list[int]]:
+    """Return word id -> the passages that hold it and may answer, of words that are not in many."""
+    connection, values = search.connection, {"collections": apsw.carray(array("q", search.embedded))}
     sql = "select id, word from word_vectors where id in (select value from carray(?))"
     words = fetch_all(connection, sql, (apsw.carray(array("q", word_ids)),)) if word_ids else []
     sql = f"select rowid from chunks_fts where chunks_fts match ? limit {MOST_PASSAGES + 1}"
-    chunk_ids_by_word = {
-        word_id: fetch_column(connection, sql, (f'"{word.replace(chr(34), "")}"',)) for word_id, word in words
-    }
-    return {word_id: chunk_ids for word_id, chunk_ids in chunk_ids_by_word.items() if len(chunk_ids) <= MOST_PASSAGES}
+    found = {word_id: fetch_column(connection, sql, (f'"{word.replace(chr(34), "")}"',)) for word_id, word in words}
+    few = {word_id: chunk_ids for word_id, chunk_ids in found.items() if len(chunk_ids) <= MOST_PASSAGES}
+    ids = array("q", {chunk_id for chunk_ids in few.values() for chunk_id in chunk_ids})
+    if not ids or (search.allowed is not None and not len(search.allowed)):
+        return {}
+    if search.allowed is not None:
+        values["allowed"] = apsw.carray(search.allowed)
+    sql = f"""
+        select chunks.id from chunks join sources on sources.id = source_id
+        where chunks.id in (select value from carray(:ids)) and trashed_at is null
+            and collection_id in (select value from carray(:collections))
+            {"and source_id in (select value from carray(:allowed))" if search.allowed is not None else ""}
+    """
+    may_answer = set(fetch_column(connection, sql, {**values, "ids": apsw.carray(ids)}))
+    return {word_id: [row for row in chunk_ids if row in may_answer] for word_id, chunk_ids in few.items()}

@@ -436,8 +436,7 @@ def _explain_hit(hit: Hit) -> dict[str, Any]:
     weights = hit.weights
     # bm25 counts the whole file, so its raw value is told only to callers who see all of it.
     raw = {"raw": round(hit.keyword.raw, 4)} if current_scope().collections is None else {}
-    reasons = {"another language": hit.scores.for_language, "words of like meaning": hit.scores.for_meanings}
-    added = [{"reason": reason, "points": round(points, 2)} for reason, points in reasons.items() if points >= 0.005]
+    added = round(hit.scores.lifted, 2)
     return {
         "semantic": {
             "rank": hit.semantic.rank,

@@ -103,7 +103,7 @@ def test_a_passage_that_holds_the_one_word_asked_for_is_no_doubtful_answer() -> 
 
 
 def test_a_passage_without_the_number_that_was_asked_for_is_less_relevant() -> None:
-    judge = Judge({"gas": 3.0, "reading": 4.0, "june": 3.0}, missing={"2024": 5.0})
+    judge = Judge({"gas": 3.0, "reading": 4.0, "june": 3.0, "2024": 5.0})
     lacking = judge.relevance(0.45, ["gas", "reading", "june"])
     assert lacking < 50 < Judge({"gas": 3.0, "reading": 4.0, "june": 3.0}).relevance(0.45, ["gas", "reading", "june"])
 

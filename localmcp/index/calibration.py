@@ -1,0 +1,97 @@
+"""How the cosines of a model are read: every model has a range of its own.
+
+Questions with their answers, and with those of other questions, say where it is. What is stored with the model's row
+brings its cosines to the scale of the default model, for which scores, floors and relevance were fitted. So any model
+works at once, and nothing has to be known of it.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+
+import apsw
+
+from localmcp.arrays import np
+from localmcp.index.collections import find_model
+from localmcp.models import Embedder, ModelIdentity
+from localmcp.storage.database import Database, fetch_all, fetch_one
+
+_ANSWERS = (
+    ("how do I get rid of snails", "Slugs eat the young salad at night; copper tape around the bed keeps them away."),
+    ("what time does the library close", "Opening hours: weekdays from nine until half past six, Saturdays to noon."),
+    ("who painted the night watch", "Rembrandt finished his large picture of the militia company in 1642."),
+    ("why does bread rise", "Yeast eats the sugar of the dough and gives off gas, which makes a loaf grow."),
+    ("broken screen of my phone", "A cracked display is replaced for 89 euros; the repair takes an hour."),
+    ("sort a list in reverse", "Call sorted(values, reverse=True) to have the largest element first."),
+    ("symptoms of a cold", "A runny nose, a sore throat and sneezing mostly pass within ten days."),
+    ("cancel the contract", "The tenant may end the lease in writing with three months' notice."),
+    ("how high is mont blanc", "The highest mountain of the Alps reaches 4,806 meters above the sea."),
+    ("cheap flights in summer", "Airline tickets for July cost least when they are booked in February."),
+    ("why is the sea salty", "Rivers wash minerals out of rocks and carry them into the ocean."),
+    ("connect to the database", "The client opens a session to PostgreSQL with host, port and password."),
+)
+_ABROAD = (
+    ("how do I get rid of snails", "Las babosas se comen la lechuga de noche; una cinta de cobre las aleja."),
+    ("what time does the library close", "Öffnungszeiten der Bücherei: werktags von neun bis halb sieben Uhr."),
+    ("why does bread rise", "La levure mange le sucre de la pâte et dégage un gaz qui fait gonfler la miche."),
+    ("symptoms of a cold", "Il naso che cola e la gola irritata passano di solito entro dieci giorni."),
+)
+"""A model that reads all languages finds these nearly as near."""
+DEFAULT_UNRELATED, DEFAULT_RELATED = 0.023, 0.480
+"""The mean cosines of the default model."""
+LEAST_APART = 0.05
+READS_ALL_SHARE = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """How the cosines of a model are read."""
+
+    offset: float = 0.0
+    factor: float = 1.0
+    reads_all: bool = False
+    """Whether it finds answers in other languages than the question's."""
+
+    def scale(self, cosine: float) -> float:
+        """Return a cosine as the default model would have it."""
+        return self.offset + self.factor * cosine
+
+
+def measure_model(embedder: Embedder) -> Calibration:
+    """Return the calibration of a model: 28 short texts are embedded."""
+    questions = [question for question, _ in _ANSWERS]
+    vectors = np.stack([embedder.embed_query(question) for question in questions])
+    cosines = vectors @ embedder.embed_passages([answer for _, answer in _ANSWERS]).T
+    related, pairs = float(np.trace(cosines)) / len(questions), len(questions) * (len(questions) - 1)
+    unrelated = float(cosines.sum() - np.trace(cosines)) / pairs
+    if related - unrelated < LEAST_APART:
+        return Calibration()
+    asked = vectors[[questions.index(question) for question, _ in _ABROAD]]
+    abroad = float((asked * embedder.embed_passages([answer for _, answer in _ABROAD])).sum()) / len(_ABROAD)
+    factor = (DEFAULT_RELATED - DEFAULT_UNRELATED) / (related - unrelated)
+    reads_all = abroad - unrelated >= READS_ALL_SHARE * (related - unrelated)
+    return Calibration(round(DEFAULT_UNRELATED - factor * unrelated, 3), round(factor, 3), reads_all)
+
+
+def calibrate(database: Database, embedder: Embedder) -> None:
+    """Measure a model whose row in the file has no calibration yet; 0.3 s."""
+    with database.read() as connection:
+        model_id, stored = find_model(connection, embedder.identity), None
+        if model_id is not None:
+            stored = fetch_one(connection, "select calibration from models where id = ?", (model_id,))
+    if model_id is not None and stored is None:
+        measured = json.dumps(asdict(measure_model(embedder)))
+        with database.write() as connection:
+            connection.execute("update models set calibration = ? where id = ?", (measured, model_id))
+
+
+def read_calibration(connection: apsw.Connection, identity: ModelIdentity) -> tuple[int, Calibration]:
+    """Return the id of a model in the file, 0 if it has none of its vectors, and its calibration."""
+    sql = "select id, calibration from models where fingerprint = ?"
+    [(model_id, stored)] = fetch_all(connection, sql, (identity.fingerprint,)) or [(0, None)]
+    try:
+        return model_id, Calibration(**json.loads(stored)) if stored else Calibration()
+    except (TypeError, ValueError):
+        # Anybody may have written the file.
+        return model_id, Calibration()
