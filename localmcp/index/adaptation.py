@@ -13,12 +13,12 @@ from dataclasses import dataclass
 
 import apsw
 
-from localmcp.index.calibration import Calibration, calibrate
-from localmcp.index.collections import find_model
+from localmcp.index.collections import calibrate, find_model
 from localmcp.index.drafts import WORD_ONLY
 from localmcp.index.vector import SignIndex, nearest_chunks
 from localmcp.index.vector_queue import waiting
 from localmcp.models import Embedder
+from localmcp.models.calibration import Calibration
 from localmcp.storage.database import Database, fetch_all, fetch_column, read_generations
 
 FEWEST_WINDOWS, MOST_WINDOWS, CHUNKS_A_WINDOW = 32, 96, 8

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -11,13 +12,14 @@ import apsw
 from localmcp.errors import InvalidInput, ModelMismatch, NotFound
 from localmcp.humanize import choices, command_line
 from localmcp.models import DEFAULT_NAME, MULTILINGUAL_NAME
+from localmcp.models.calibration import Calibration, measure_model
 from localmcp.schemas import did_you_mean
-from localmcp.storage.database import fetch_all, fetch_column, fetch_one
+from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one
 from localmcp.storage.times import utc_now
 from localmcp.tools import current_scope
 
 if TYPE_CHECKING:
-    from localmcp.models import ModelIdentity
+    from localmcp.models import Embedder, ModelIdentity
 
 MAX_NAME = 100
 DEFAULT_PARTITION = "_default"
@@ -175,14 +177,34 @@ def find_model(connection: apsw.Connection, identity: ModelIdentity) -> int | No
     return fetch_one(connection, "select id from models where fingerprint = ?", (identity.fingerprint,))
 
 
+def calibrate(database: Database, embedder: Embedder) -> None:
+    """Measure a model whose row in the file has no calibration yet; 0.3 s."""
+    sql = "select id from models where fingerprint = ? and calibration is null"
+    with database.read() as connection:
+        model_id = fetch_one(connection, sql, (embedder.identity.fingerprint,))
+    if model_id is not None:
+        measured = json.dumps(asdict(measure_model(embedder)))
+        with database.write() as connection:
+            connection.execute("update models set calibration = ? where id = ?", (measured, model_id))
+
+
+def read_calibration(connection: apsw.Connection, identity: ModelIdentity) -> tuple[int, Calibration]:
+    """Return the id of a model in the file, 0 if it has none of its vectors, and its calibration."""
+    sql = "select id, calibration from models where fingerprint = ?"
+    [(model_id, stored)] = fetch_all(connection, sql, (identity.fingerprint,)) or [(0, None)]
+    try:
+        return model_id, Calibration(**json.loads(stored)) if stored else Calibration()
+    except (TypeError, ValueError):
+        # Anybody may have written the file.
+        return model_id, Calibration()
+
+
 def spec_of(name: str, dimension: int = 0) -> str:
     """Return the setting that chooses a model of that name; an unknown name as it is."""
-    existing_ids = {
-        DEFAULT_NAME: "default",
-        MULTILINGUAL_NAME: "multilingual",
-        "hash": f"hash:{dimension}" if dimension else "hash",
-    }
-    return existing_ids.get(name) or (f"fastembed:{name}" if name.count("/") == 1 else name)
+    if "+" in name:
+        return "+".join(map(spec_of, name.split("+")))
+    specs = {DEFAULT_NAME: "default", MULTILINGUAL_NAME: "multilingual", "hash": f"hash:{dimension or 384}"}
+    return specs.get(name) or (f"fastembed:{name}" if name.count("/") == 1 else name)
 
 
 def advise_model(name: str, dimension: int) -> str:

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import apsw
 
-from localmcp.index.calibration import calibrate
 from localmcp.index.collections import (
     Collection,
+    calibrate,
     choose_collections,
     ensure_model,
     spec_of,

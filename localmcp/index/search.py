@@ -13,8 +13,7 @@ import apsw
 
 from localmcp.arrays import Vector
 from localmcp.index.adaptation import DEEP, READ_LANGUAGE, load_groups, weight_for
-from localmcp.index.calibration import Calibration, read_calibration
-from localmcp.index.collections import Collection
+from localmcp.index.collections import Collection, read_calibration
 from localmcp.index.dates import Dated, Latest, Sort, asks_for_latest, order_by_date
 from localmcp.index.drafts import WORD_ONLY, heading_of
 from localmcp.index.file_names import Named, file_name, named_sources, words_of
@@ -36,6 +35,7 @@ from localmcp.index.sentence_codes import nearest_sentences
 from localmcp.index.vector import exact_cosines, nearest_chunks
 from localmcp.index.vector_queue import waiting
 from localmcp.index.word_vectors import alike_passages
+from localmcp.models.calibration import Calibration
 from localmcp.storage.database import fetch_all, fetch_column, read_generations
 from localmcp.wording.languages import detect_language
 

