@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 MAX_NAME = 100
 DEFAULT_PARTITION = "_default"
 """The partition of chunks whose source names none (Milvus' own word)."""
+MOST_SCALED = 20.0
+"""No model has a range of cosines so narrow, or so far off."""
 LEAST_SHARE, LEAST_PASSAGES = 0.2, 20
 """From this share on, passages in languages that the model does not know are worth a word."""
 
@@ -192,11 +194,14 @@ def read_calibration(connection: apsw.Connection, identity: ModelIdentity) -> tu
     """Return the id of a model in the file, 0 if it has none of its vectors, and its calibration."""
     sql = "select id, calibration from models where fingerprint = ?"
     [(model_id, stored)] = fetch_all(connection, sql, (identity.fingerprint,)) or [(0, None)]
+    measured, is_sound = Calibration(), False
     try:
-        return model_id, Calibration(**json.loads(stored)) if stored else Calibration()
-    except (TypeError, ValueError):
-        # Anybody may have written the file.
-        return model_id, Calibration()
+        values: dict[str, Any] = json.loads(stored or "{}")
+        measured = Calibration(float(values["offset"]), float(values["factor"]), bool(values["reads_all"]))
+        is_sound = -MOST_SCALED < measured.offset < MOST_SCALED and 0 < measured.factor < MOST_SCALED
+    except (KeyError, TypeError, ValueError):
+        pass  # Not measured yet; or anybody may have written the file.
+    return model_id, measured if is_sound else Calibration()
 
 
 def spec_of(name: str, dimension: int = 0) -> str:

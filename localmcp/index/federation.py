@@ -10,8 +10,6 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import accumulate
-from operator import itemgetter
 from typing import Protocol, TypeVar
 
 import apsw
@@ -106,13 +104,11 @@ class Federation:
             NotFound: nothing of that name is mounted.
             FileUnavailable: it cannot be opened.
         """
-        if origin is None and (result := look(self.own, None)) is not None:
-            yield result
-        for file in self.mounted()[0] if origin is None else self._named(origin):
+        for file in self._chosen(origin):
             try:
-                result = look(file.index("keyword"), file.name)
+                result = look(file.index("keyword") if file else self.own, file.name if file else None)
             except (FileUnavailable, ConfigurationError) as error:
-                if origin is not None:
+                if file is None or origin is not None:
                     raise
                 log.warning("%s (mounted) was not read: %s", file.name, error)
                 continue
@@ -127,20 +123,20 @@ class Federation:
         A file that cannot be read, whatever its rows hold, is named in `notices`, or logged where there are none.
         """
         mounted, troubles = self.mounted()
-        said, results = list(troubles.values()), list[Result]()
+        missed, results = list(troubles.values()), list[Result]()
         for file in mounted:
             try:
                 with file.database.read() as connection:
                     result = read(file, connection)
             except (FileUnavailable, ConfigurationError) as error:
-                said.append(f"{file.name} (mounted) was not searched: {error.message}")
+                missed.append(f"{file.name} (mounted) was not searched: {error.message}")
                 continue
             if result is not None:
                 results.append(result)
         if notices is not None:
-            notices += said
-        elif said:
-            log.warning("%s", " ".join(said))
+            notices += missed
+        elif missed:
+            log.warning("%s", " ".join(missed))
         return results
 
     def search(self, request: SearchRequest, origin: str | None = None) -> SearchOutcome:
@@ -151,10 +147,8 @@ class Federation:
             FileUnavailable: your file, or the one that is named, cannot be read; a mounted one is left out with a
                 notice.
         """
-        mounted, troubles = self.mounted()
-        if origin is not None:
-            mounted = self._named(origin)
-        elif (not mounted and not troubles) or (request.collections and self._is_own(request.collections)):
+        files, troubles = self._chosen(origin), self.mounted()[1]
+        if origin is None and ((files == [None] and not troubles) or self._is_own(request.collections or ())):
             return self.own.search(request)
         places = request.offset + request.limit
         # Passages may be in several files; where dates decide the order, they decide it among all that they may move.
@@ -162,7 +156,7 @@ class Federation:
         wider = replace(request, offset=0, limit=max(wide, places, LOOKED_AT))
         parts, missing, notices = list[tuple[str | None, SearchOutcome]](), list[NotFound](), list[str]()
         # One after the other: side by side three packs took as long, and more of the processor.
-        for file in ([None] if origin is None else []) + [*mounted]:
+        for file in files:
             try:
                 outcome = (file.index(request.mode) if file else self.own).search(wider)
             except NotFound as error:
@@ -185,15 +179,17 @@ class Federation:
             own_names = {collection.name.casefold() for collection in visible_collections(connection)}
         return any(name.casefold() in own_names for name in names)
 
-    def _named(self, origin: str) -> Sequence[MountedFile]:
-        """Return the mounted file of that name alone, or raise that there is none."""
+    def _chosen(self, origin: str | None) -> list[MountedFile | None]:
+        """Return your file (None) and the mounted ones, or the mounted one of that name alone."""
         mounted, troubles = self.mounted()
+        if origin is None:
+            return [None, *mounted]
         if named := [file for file in mounted if file.name == origin]:
-            return named
+            return [*named]
         if origin in troubles:
             raise FileUnavailable(troubles[origin], hint=f"Put it back, or: localmcp unmount {origin}")
-        mounted_names = ", ".join(file.name for file in mounted) or "nothing yet"
-        raise NotFound(f"Nothing is mounted as '{origin}'.", hint=f"Mounted: {mounted_names}. See: localmcp mounts")
+        names = ", ".join(file.name for file in mounted) or "nothing yet"
+        raise NotFound(f"Nothing is mounted as '{origin}'.", hint=f"Mounted: {names}. See: localmcp mounts")
 
 
 def _join(
@@ -202,28 +198,27 @@ def _join(
     """Return one page of all files' hits; `parts`: the name of each file, None for yours, and what it answered."""
     if request.mode == "semantic":
         # Who asks by meaning alone gets no hits by words, unless no file has others.
-        parts = [(name, each) for name, each in parts if each.hits and not each.by_words_only] or parts
-    ranked = [
-        ((-hit.scores.named, -standing, place, number), replace(hit, origin=name))
-        for number, (name, outcome) in enumerate(parts)
-        for place, (hit, standing) in enumerate(
+        parts = [part for part in parts if part[1].hits and not part[1].by_words_only] or parts
+    ranked: list[tuple[tuple[float, float, int, int], Hit]] = []
+    for number, (name, outcome) in enumerate(parts):
+        standing = 100.0
+        for place, hit in enumerate(outcome.hits):
             # As low as the least before it, so that a file's hits stay in its own order.
-            zip(outcome.hits, accumulate((hit.relevance for hit in outcome.hits), min), strict=True)
-        )
-    ]
-    hits = _without_copies([hit for _, hit in sorted(ranked, key=itemgetter(0))])
+            standing = min(standing, hit.relevance)
+            ranked.append(((-hit.scores.named, -standing, place, number), replace(hit, origin=name)))
+    hits = _without_copies([hit for _, hit in sorted(ranked, key=lambda pair: pair[0])])
     outcomes = [outcome for _, outcome in parts]
-    chunks = [outcome.searched.get("chunks", 0) for outcome in outcomes]
     searched = sum((Counter(outcome.searched) for outcome in outcomes), Counter[str]())
-    covered = sum(count * outcome.coverage for count, outcome in zip(chunks, outcomes, strict=True))
+    chunks = searched["chunks"]
+    covered = sum(outcome.searched.get("chunks", 0) * outcome.coverage for outcome in outcomes)
     joined = replace(
         outcomes[0] if outcomes else SearchOutcome([], 0),
         query=_joined_query([outcome.query for outcome in outcomes if outcome.query]),
         total=sum(outcome.total for outcome in outcomes) - (len(ranked) - len(hits)),
         doubtful=is_doubtful(hits),
         notices=notices,
-        searched={"files": len(parts), "chunks": sum(chunks)} | searched,
-        coverage=round(covered / sum(chunks), 4) if sum(chunks) else 1.0,
+        searched={"files": len(parts), "chunks": chunks} | searched,
+        coverage=round(covered / chunks, 4) if chunks else 1.0,
     )
     if request.by_date:
         dated = [Dated(hit.relevance, hit.passage.date or "", hit.passage.title) for hit in hits[:ARM_DEPTH]]
@@ -243,16 +238,16 @@ def _without_copies(hits: Sequence[Hit]) -> list[Hit]:
 
 def _joined_query(queries: Sequence[KeywordQuery]) -> KeywordQuery | None:
     """Return the query with its words counted over all files; what one of them has is not missing."""
-    if not queries:
-        return None
     terms: dict[str, Term] = {}
     for query in queries:
         for word, term in {term.word: term for term in query.terms}.items():
             counted = terms.get(word)
             terms[word] = term if counted is None else replace(counted, chunks=counted.chunks + term.chunks)
-    return KeywordQuery(
-        tuple(terms.values()),
-        tuple(dict.fromkeys(language for query in queries for language in query.languages)),
-        tuple(dict.fromkeys(lost for query in queries for lost in query.dropped if lost[0] not in terms)),
-        queries[0].missing_idf,
+    if not queries:
+        return None
+    return replace(
+        queries[0],
+        terms=tuple(terms.values()),
+        languages=tuple(dict.fromkeys(language for query in queries for language in query.languages)),
+        dropped=tuple(dict.fromkeys(lost for query in queries for lost in query.dropped if lost[0] not in terms)),
     )

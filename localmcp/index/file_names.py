@@ -21,8 +21,7 @@ MOST_FILES, CHARACTERS_READ = 3, 2_000
 """File names with their suffixes, and characters, in which they are looked for."""
 MOST_FETCHED = 500
 _BOUNDARY = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[^\W\d_])(?=\d)|(?<=\d)(?=[^\W\d_])")
-_SUFFIX = re.compile(r"[A-Za-z][A-Za-z0-9]{0,4}")
-_MARKS = "\"'`“”‘’«»()[]{}<>,;:.?!*"
+_FILE_NAME = re.compile(r"[^\s/\\#\"'`“”‘’«»()\[\]{}<>,;:?!*]+\.[A-Za-z][A-Za-z0-9]{0,4}(?![\w.])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +47,7 @@ def named_sources(connection: apsw.Connection, text: str, collections: Sequence[
     for source_id, path in _paths(connection, text, collections):
         name, in_path = file_name(path), words.intersection(words_of(path))
         in_name = words.intersection(words_of(name))
-        is_whole = in_path == words and words.intersection(words_of(_stem(name)))
+        is_whole = in_path == words and words.intersection(words_of(name.rpartition(".")[0] or name))
         if not in_name or not (is_whole or ("." in name and fold(name) in folded)):
             continue
         if allowed is not None and source_id not in allowed:
@@ -63,13 +62,15 @@ def named_sources(connection: apsw.Connection, text: str, collections: Sequence[
 def _paths(connection: apsw.Connection, text: str, collections: Sequence[Collection]) -> Iterator[tuple[int, str]]:
     """Yield (source id, path) where the path may hold what is asked for; 1 ms for 10,000 documents."""
     words = sorted(set(map(_pattern, _split(text))), key=len, reverse=True)
-    is_short = sum(not word.isdigit() for word in words) <= MOST_WORDS
-    pattern_groups = [[f"%{word}%" for word in words]] if words and is_short else []
-    files = [file.rpartition(".") for file in _file_names(text)]
-    pattern_groups += [[f"%{_pattern(stem)}.{suffix}"] for stem, _, suffix in files]
+    groups = [[f"%{word}%" for word in words]]
+    if not words or sum(not word.isdigit() for word in words) > MOST_WORDS:
+        groups = []
+    for file in [*dict.fromkeys(_FILE_NAME.findall(text))][:MOST_FILES]:
+        stem, _, suffix = file.rpartition(".")
+        groups.append([f"%{_pattern(stem)}.{suffix}"])
     ids = ",".join(str(collection.id) for collection in collections)
     sql = f"select id, uri from sources where collection_id in ({ids}) and trashed_at is null and uri is not null"
-    for patterns in pattern_groups:
+    for patterns in groups:
         likes = " and uri like ?" * len(patterns)
         yield from fetch_all(connection, f"{sql}{likes} limit {MOST_FETCHED}", patterns)
 
@@ -78,13 +79,6 @@ def _pattern(word: str) -> str:
     """Return what LIKE looks for: SQLite knows upper and lower case of ASCII letters only, and capitals come first."""
     lower = word.lower()
     return re.sub(r"[^a-z0-9]+", "%", lower) if re.search(r"[a-z0-9]", lower) else lower[1:]
-
-
-def _file_names(text: str) -> list[str]:
-    """Return the words of a text that may be, or end, the name of a file."""
-    parts = (part.strip(_MARKS) for part in text.split())
-    names = (part for part in parts if part.rpartition(".")[0] and _SUFFIX.fullmatch(part.rpartition(".")[2]))
-    return [*dict.fromkeys(names)][:MOST_FILES]
 
 
 def _split(text: str) -> list[str]:
@@ -99,7 +93,3 @@ def words_of(text: str) -> Iterator[str]:
 def file_name(path: str) -> str:
     """Return the last part of a path, of a member of an archive too."""
     return re.split(r"[/\\#]", path)[-1]
-
-
-def _stem(name: str) -> str:
-    return name.rpartition(".")[0] or name

@@ -16,7 +16,8 @@ from array import array
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import ClassVar
+from itertools import starmap
+from typing import ClassVar, NamedTuple
 
 import apsw
 
@@ -42,9 +43,6 @@ LEASE_SECONDS = 30.0
 WAIT_SECONDS = 0.3
 
 
-# ---------------------------------------------------------------- what waits
-
-
 @dataclass(frozen=True, slots=True)
 class Waiting:
     """The passages without a vector yet."""
@@ -55,21 +53,16 @@ class Waiting:
 
 def waiting(connection: apsw.Connection, collection_ids: Iterable[int]) -> Waiting:
     """Count what waits in those collections."""
-    sql = """
-        select count(*), coalesce(sum(characters), 0) from vector_queue
-        where collection_id in (select value from carray(?))
-    """
-    ids = array("q", collection_ids)
-    return Waiting(*fetch_one(connection, sql, (apsw.carray(ids),))) if ids else Waiting()
+    among = ",".join(map(str, collection_ids))
+    sql = f"select count(*), coalesce(sum(characters), 0) from vector_queue where collection_id in ({among})"
+    return Waiting(*fetch_one(connection, sql))
 
 
 def word_only_passages(connection: apsw.Connection, collection_ids: Iterable[int]) -> int:
     """Count the passages of those collections that are indexed by word only."""
-    sql = (
-        "select coalesce(sum(chunks), 0) from groups where kind = ? and collection_id in (select value from carray(?))"
-    )
-    ids = array("q", collection_ids)
-    return fetch_one(connection, sql, (WORD_ONLY, apsw.carray(ids))) if ids else 0
+    among = ",".join(map(str, collection_ids))
+    sql = f"select coalesce(sum(chunks), 0) from groups where kind = ? and collection_id in ({among})"
+    return fetch_one(connection, sql, (WORD_ONLY,))
 
 
 _WAITING = f"""
@@ -108,20 +101,30 @@ def misqueued(connection: apsw.Connection) -> int:
 # ---------------------------------------------------------------- passages
 
 
-@dataclass(frozen=True, slots=True)
-class Passage:
-    """A passage that is to be embedded."""
+class Passage(NamedTuple):
+    """A passage that is to be embedded; the fields are the columns of the query, in order."""
 
     chunk_id: int
     source_id: int
     collection_id: int
     digest: bytes
     """Equal passages share one vector."""
+    title: str
+    headings: str
     text: str
-    """As it is embedded: title and headings, then the passage."""
-    prose: str
-    """The passage alone; empty for code, which has no sentences."""
     language: str
+    kind: str
+
+    @property
+    def prose(self) -> str:
+        """The passage alone; empty for code, which has no sentences."""
+        return "" if self.kind == "code" else without_addresses(self.text.strip())
+
+    @property
+    def embedded(self) -> str:
+        """What is embedded: title and headings, then the passage."""
+        prefix = shorten_prefix(self.title, tuple(json.loads(self.headings)))
+        return put_below(prefix, without_addresses(self.text.strip()))
 
 
 _PASSAGE = f"""
@@ -136,24 +139,21 @@ def next_passages(
     sources: Sequence[int] | None = None,
 ) -> list[Passage]:  # fmt: skip
     """Return the newest passages that wait for this model; `sources` restricts them."""
-    if not collection_ids or sources == []:
-        return []
     among = "chunk_id in (select id from chunks where source_id in (select value from carray(:sources)))"
     sql = f"""
         with next as (
             select chunk_id from vector_queue where collection_id in (
                 select id from collections where coalesce(model_id, :model) = :model
-                    and id in (select value from carray(:collections)))
-            {"" if sources is None else f"and {among}"}
+                    and id in ({",".join(map(str, collection_ids))}))
+            {f"and {among}" if sources else ""}
             order by chunk_id desc limit :limit
         )
         {_PASSAGE} where chunks.id in next order by chunks.id desc
     """
-    collections = apsw.carray(array("q", collection_ids))
-    values = {"model": model_id, "collections": collections, "limit": limit}
-    if sources is not None:
-        values["sources"] = apsw.carray(array("q", sources))
-    return [_passage(*row) for row in fetch_all(connection, sql, values)]
+    if sources == []:
+        return []
+    values = {"sources": apsw.carray(array("q", sources))} if sources else {}
+    return list(starmap(Passage, fetch_all(connection, sql, {"model": model_id, "limit": limit, **values})))
 
 
 def passages_lacking(connection: apsw.Connection, collection_id: int, model_id: int, limit: int) -> list[Passage]:
@@ -163,16 +163,7 @@ def passages_lacking(connection: apsw.Connection, collection_id: int, model_id: 
             and not exists (select 1 from vectors where vectors.id = (? << 40 | chunks.id))
         order by chunks.id limit ?
     """
-    return [_passage(*row) for row in fetch_all(connection, sql, (collection_id, model_id, limit))]
-
-
-def _passage(
-    chunk_id: int, source_id: int, collection_id: int, digest: bytes, title: str, headings: str, text: str,
-    language: str, kind: str,
-) -> Passage:  # fmt: skip
-    bare = without_addresses(text.strip())
-    embedded = put_below(shorten_prefix(title, tuple(json.loads(headings))), bare)
-    return Passage(chunk_id, source_id, collection_id, digest, embedded, "" if kind == "code" else bare, language)
+    return list(starmap(Passage, fetch_all(connection, sql, (collection_id, model_id, limit))))
 
 
 # ---------------------------------------------------------------- vectors
@@ -184,21 +175,7 @@ def make_vectors(database: Database, embedder: Embedder, passages: Sequence[Pass
     Raises:
         ModelUnavailable: the model failed.
     """
-    with database.read() as connection:
-        made = _made_of_copies(connection, find_model(connection, embedder.identity) or 0, passages)
-    fresh = {passage.digest: passage for passage in passages if passage.digest not in made}
-    if fresh:
-        texts = [passage.text for passage in fresh.values()]
-        rows = (row.tobytes() for row in embedder.embed_passages(texts).astype("<f4", copy=False))
-        codes = sentence_codes(embedder, [passage.prose for passage in fresh.values()])
-        words = words_of(embedder, texts)
-        stems = map(index_words, (passage.language for passage in fresh.values()), words)
-        made |= zip(fresh, map(Made, rows, codes, stems), strict=True)
-    return {passage.chunk_id: made[passage.digest] for passage in passages}
-
-
-def _made_of_copies(connection: apsw.Connection, model_id: int, passages: Sequence[Passage]) -> dict[bytes, Made]:
-    """Return digest -> what was made of the same passage in another copy of its file, also of one in the trash."""
+    # Of the same passage in another copy of its file, also of one in the trash.
     sql = """
         select chunks.digest, embedding, coalesce(codes, x'') from sources
         join sources as copy on copy.sha256 = sources.sha256 and copy.id <> sources.id
@@ -208,10 +185,20 @@ def _made_of_copies(connection: apsw.Connection, model_id: int, passages: Sequen
         where sources.id in (select value from carray(:sources))
             and chunks.digest in (select value from carray(:digests))
     """
-    sources = array("q", {passage.source_id for passage in passages})
-    digests = tuple({passage.digest for passage in passages})
-    values = {"model": model_id, "sources": apsw.carray(sources), "digests": apsw.carray(digests)}
-    return {digest: Made(embedding, codes) for digest, embedding, codes in fetch_all(connection, sql, values)}
+    sources = apsw.carray(array("q", {passage.source_id for passage in passages}))
+    digests = apsw.carray(tuple({passage.digest for passage in passages}))
+    with database.read() as connection:
+        values = {"model": find_model(connection, embedder.identity) or 0, "sources": sources, "digests": digests}
+        made = {digest: Made(embedding, codes) for digest, embedding, codes in fetch_all(connection, sql, values)}
+    fresh = {passage.digest: passage for passage in passages if passage.digest not in made}
+    if fresh:
+        texts = [passage.embedded for passage in fresh.values()]
+        rows = (row.tobytes() for row in embedder.embed_passages(texts).astype("<f4", copy=False))
+        codes = sentence_codes(embedder, [passage.prose for passage in fresh.values()])
+        words = words_of(embedder, texts)
+        stems = map(index_words, (passage.language for passage in fresh.values()), words)
+        made |= zip(fresh, map(Made, rows, codes, stems), strict=True)
+    return {passage.chunk_id: made[passage.digest] for passage in passages}
 
 
 def write_batch(

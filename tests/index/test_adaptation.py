@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from localmcp.config import Settings
-from localmcp.index.adaptation import LEAST_CHUNKS, adapt_weights, weight_of
+from localmcp.index.adaptation import adapt_weights, weight_of
 from localmcp.index.search import SearchRequest
+from localmcp.models.calibration import Calibration
 from localmcp.storage.database import fetch_all
 from localmcp.workspace import Workspace
 
@@ -58,7 +59,7 @@ def test_what_was_measured_is_not_measured_again(workspace: Workspace) -> None:
 def test_a_search_uses_and_tells_the_weight_of_what_it_found(workspace: Workspace) -> None:
     [(_, _, gap)] = groups(workspace)
     outcome = workspace.index.search(SearchRequest("why was the bicycle put beside the river"))
-    assert outcome.weights.semantic == pytest.approx(weight_of(gap or 0.0, "english"), abs=1e-4)
+    assert outcome.weights.semantic == pytest.approx(weight_of(gap or 0.0, "english", Calibration()), abs=1e-4)
     for hit in outcome.hits:
         scores = hit.scores
         expected = outcome.weights.semantic * scores.semantic + outcome.weights.keyword * scores.keyword
@@ -79,13 +80,6 @@ def test_few_passages_keep_the_weight_of_the_settings(tmp_path: Path) -> None:
         assert small.index.search(SearchRequest("bicycle")).weights.semantic == 0.7
 
 
-def test_another_model_keeps_the_weight_of_the_settings(tmp_path: Path) -> None:
-    with Workspace(Settings(database=tmp_path / "hash.localmcp", model="hash")) as other:
-        for number in range(LEAST_CHUNKS + 5):
-            other.library.add_text(article(number), f"Article {number}")
-        assert all(weight is None for *_, weight in groups(other))
-
-
 def test_a_question_about_something_else_is_marked_and_still_answered(workspace: Workspace) -> None:
     def asked(query: str) -> dict[str, Any]:
         return workspace.registry.call("search", {"query": query}).value
@@ -96,18 +90,22 @@ def test_a_question_about_something_else_is_marked_and_still_answered(workspace:
 
 
 @pytest.mark.parametrize(
-    ("gap", "language", "weight"),
+    ("gap", "language", "calibration", "weight"),
     [
-        (0.125, "english", 0.60),
-        (0.175, "english", 0.70),
-        (0.5, "english", 0.88),
-        (0.0, "spanish", 0.35),
-        (0.125, "italian", 0.45),
-        (-0.1, "italian", 0.30),
+        (0.125, "english", Calibration(), 0.60),
+        (0.175, "english", Calibration(), 0.70),
+        (0.0875, "english", Calibration(factor=2.0), 0.70),
+        (0.5, "english", Calibration(), 0.88),
+        (0.0, "spanish", Calibration(), 0.35),
+        (0.125, "italian", Calibration(), 0.45),
+        (0.125, "italian", Calibration(reads_all=True), 0.60),
+        (-0.1, "italian", Calibration(), 0.30),
     ],
 )
-def test_sharp_gaps_trust_the_model_and_foreign_languages_less(gap: float, language: str, weight: float) -> None:
-    assert weight_of(gap, language) == pytest.approx(weight)
+def test_sharp_gaps_trust_the_model_and_foreign_languages_less(
+    gap: float, language: str, calibration: Calibration, weight: float
+) -> None:
+    assert weight_of(gap, language, calibration) == pytest.approx(weight)
 
 
 def test_a_question_in_a_language_that_the_model_does_not_know_weighs_words_more(tmp_path: Path) -> None:

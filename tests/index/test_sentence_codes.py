@@ -44,7 +44,7 @@ def test_words_of_like_meaning_find_a_letter_in_another_language_and_leave_with_
         added = workspace.library.add_text(LETTER, "Brief")
         workspace.library.make_vectors()
         hits = workspace.index.search(SearchRequest("chi ha rubato la torta?")).hits
-        assert hits[0].scores.for_meanings > 0
+        assert hits[0].scores.lifted > 0
         with workspace.database.read() as connection:
             assert fetch_one(connection, "select count(*) from word_vectors where word = 'hund'") == 1
         workspace.library.remove([added.uuid])

@@ -406,7 +406,7 @@ class TestSpec:
         ("spec", "message"),
         [
             ("", "names no embedding model"),
-            ("nonsense", "Accepted: default, multilingual, hash"),
+            ("nonsense", "Accepted: default, multilingual, bge-small-en-v1.5"),
             ("folder:", "names no embedding model"),
             ("text-embedding-ada-002", "Did you mean openai:text-embedding-ada-002"),
             ("BAAI/bge-small-en-v1.5", "did you mean fastembed:BAAI"),

