@@ -27,7 +27,7 @@ WINDOW_WORDS = 10
 LEAST_WORDS = 30
 LEAST_CHUNKS = 40
 """Smaller groups keep the weight of the settings: too few passages to tell how near is near."""
-NEUTRAL_GAP, NEUTRAL, SLOPE, LEAST_WEIGHT, MOST_WEIGHT = 0.125, 0.60, 2.0, 0.30, 0.88
+NEUTRAL_GAP, NEUTRAL, SLOPE, LEAST_WEIGHT, MOST_WEIGHT = 0.125, 0.60, 2.0, 0.30, 0.90
 FOREIGN_WEIGHT = 0.45
 """The most in another language than English, of passages or of the question, where the model reads no other."""
 READ_LANGUAGE = "english"
@@ -52,7 +52,7 @@ class Group:
 
 
 def weight_of(gap: float, language: str, calibration: Calibration) -> float:
-    """Return the weight of meaning for a gap of cosines: 0.60 + 2 x (gap - 0.125), within 0.30..0.88.
+    """Return the weight of meaning for a gap of cosines: 0.60 + 2 x (gap - 0.125), within 0.30..0.90.
 
     The gap is on the scale of the default model. At most 0.45 in languages that the model does not read.
     """

@@ -30,6 +30,7 @@ from localmcp.errors import InvalidInput
 
 Operator = Literal["eq", "in", "gt", "gte", "lt", "lte", "prefix"]
 Scalar = str | int | float | bool
+_NAME = re.compile("[^\"'\\\\`\0\ud800-\udfff]+")
 
 MOST_COMPARISONS, MOST_VALUES, MOST_VALUES_IN_ALL, DEEPEST = 100, 1000, 10_000, 20
 """A query of more than these is one that a backend refuses: SQLite binds 32,766 values, and each is compared thrice."""
@@ -129,15 +130,15 @@ def _joined(parts: list[Condition]) -> Condition:
 
 
 def _parse_field(raw: Any, place: str) -> tuple[str, ...]:
-    keys: list[Any] = raw.split(".") if isinstance(raw, str) else cast("list[Any]", raw)
+    keys: Any = raw.split(".") if isinstance(raw, str) else raw
     # Every backend's paths hold keys without quotes and backslashes.
-    names = (isinstance(key, str) and re.fullmatch("[^\"'\\\\`\0\ud800-\udfff]+", key) for key in keys or [None])
-    if not isinstance(keys, list) or len(keys) > DEEPEST or not all(names):
+    names = cast("list[Any]", keys) if isinstance(keys, list) else [None]
+    if not 0 < len(names) <= DEEPEST or not all(isinstance(name, str) and _NAME.fullmatch(name) for name in names):
         raise InvalidInput(
             f"{place}: {shown_value(raw)} is not the name of a metadata field; use letters, digits, spaces and signs "
             'but no quotes or backslashes, "a.b" for the key b inside a.'
         )
-    return tuple(keys)
+    return tuple(names)
 
 
 def _comparison(keys: tuple[str, ...], operator: str, value: Any, place: str) -> Comparison:
@@ -148,13 +149,13 @@ def _comparison(keys: tuple[str, ...], operator: str, value: Any, place: str) ->
         accepted, fits = "text, a number, true or false", _is_scalar
     elif operator == "prefix":
         accepted, fits = "text", _is_text
-    values: list[Any] = [value]
+    values = [value]
     if operator == "in":
         accepted = f"a list of 1 to {MOST_VALUES} texts, numbers, true or false"
         values = cast("list[Any]", value) if isinstance(value, list) else []
     if not 0 < len(values) <= MOST_VALUES or not all(map(fits, values)):
         raise InvalidInput(f"{place}.{operator}: {shown_value(value)} cannot be compared; use {accepted}.")
-    return Comparison(keys, operator, tuple(values))
+    return Comparison(keys, cast("Operator", operator), tuple(values))
 
 
 def _is_text(value: Any) -> bool:

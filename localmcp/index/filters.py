@@ -45,7 +45,8 @@ class Filters:
         Raises:
             InvalidInput: names the field and the value.
         """
-        parse_condition(self.metadata, "metadata")
+        if self.metadata:
+            parse_condition(self.metadata, "metadata")
         texts = {"partition": self.partitions, "sourceType": self.source_types, "pathPrefix": (self.path_prefix or "",)}
         for name, values in texts.items():
             if re.search("[\ud800-\udfff]", "".join(values)):

@@ -164,11 +164,11 @@ def build_query(
     if "german" not in languages and not text.isupper():
         # A capital inside a sentence begins a name. German writes every noun so; in capitals alone they say nothing.
         typed_right.update(map(fold, _NAME.findall(text)))
+    stops = frozenset[str]().union(*map(stop_words, languages))
     terms = [
-        term if term.chunks else file.expand(unit, languages, others, typed_right)
+        term if term.chunks or term.word in stops else file.expand(unit, languages, others, typed_right)
         for unit, term in zip(units, file.terms(units, languages), strict=True)
     ]
-    stops = frozenset[str]().union(*map(stop_words, languages))
     dropped: list[tuple[str, str]] = []
     phrases_quoted = [tuple(words(phrase)) for phrase in _QUOTED.findall(plain)]
     quoted = [term for term in file.terms([unit for unit in phrases_quoted if unit[1:]], languages) if term.chunks]

@@ -23,6 +23,7 @@ from localmcp.index.highlight import find_highlight
 from localmcp.index.keyword import (
     ABSENT,
     KeywordQuery,
+    Term,
     build_query,
     match_expression,
     matched_words,
@@ -34,7 +35,7 @@ from localmcp.index.relevance import LEAST, LOOKED_AT, Judge, judge
 from localmcp.index.sentence_codes import nearest_sentences
 from localmcp.index.vector import exact_cosines, nearest_chunks
 from localmcp.index.vector_queue import waiting
-from localmcp.index.word_vectors import alike_passages
+from localmcp.index.word_vectors import WordReader, alike_passages
 from localmcp.models.calibration import Calibration
 from localmcp.storage.database import fetch_all, fetch_column, read_generations
 from localmcp.wording.languages import detect_language
@@ -191,6 +192,8 @@ class Search:
         self.mode: Mode = request.mode
         """keyword where no model can be asked."""
         self.calibration = Calibration()
+        self.reader: WordReader | None = None
+        """The model, if it says something of each word."""
         self.model_id, self.embedded = 0, list[int]()
         """The model at hand, and the collections with its vectors."""
         self.named = Named()
@@ -212,10 +215,11 @@ class Search:
         if self.mode != "keyword":
             self._search_vectors(vectors)
             clock.lap("vector")
-        if self.mode == "hybrid" and self._search_meanings(vectors[0], language):
+        if self.mode == "hybrid" and self.reader and language:
+            self._search_meanings(vectors[0], self.reader, language)
             clock.lap("meanings of words")
         self._complete(language)
-        if self.mode == "hybrid":
+        if self.mode == "hybrid" and self.reader:
             near = nearest_sentences(self.connection, self.model_id, arms.cosines, vectors[0])
             self._mix_cosines({row: self.calibration.scale(cosine) for row, cosine in near.items()})
         demanded = DEMANDED_SHARE * outcome.query.attainable if arms.reads_all and outcome.query else 0.0
@@ -243,8 +247,9 @@ class Search:
 
     def _choose_model(self) -> bool:
         """Note the collections whose vectors our model made; the others are left to the keyword arm, and named."""
-        identity = self.index.embedder.get().identity
-        self.model_id, self.calibration = read_calibration(self.connection, identity)
+        embedder = self.index.embedder.get()
+        self.reader = embedder if isinstance(embedder, WordReader) else None
+        self.model_id, self.calibration = read_calibration(self.connection, embedder.identity)
         self.embedded = [place.id for place in self.collections if self.model_id and place.model_id == self.model_id]
         foreign = ", ".join(place.name for place in self.collections if place.model_id not in (None, self.model_id))
         if foreign:
@@ -274,23 +279,20 @@ class Search:
             best = {chunk_id: max(cosines[chunk_id] for cosines in near) for chunk_id in arms.cosines}
             self._mix_cosines({chunk_id: self.calibration.scale(cosine) for chunk_id, cosine in best.items()})
 
-    def _search_meanings(self, vector: Vector, language: str | None) -> bool:
-        """Find passages by words that mean what those of the question do; False if the model says nothing of words."""
+    def _search_meanings(self, vector: Vector, reader: WordReader, language: str) -> None:
+        """Find passages by words that mean what those of the question do."""
         arms = self.arms
         groups = [group for group in self.groups.values() if group.collection_id in self.embedded and group.chunks]
         # In a file of the question's own language technical abstracts lose by it.
-        if not language or all(group.language == language for group in groups):
-            return False
-        alike = alike_passages(self, self.index.embedder.get(), language)
-        if alike is None:
-            return False
+        if all(group.language == language for group in groups):
+            return
+        alike = alike_passages(self, reader, language)
         best = sorted(alike, key=lambda chunk_id: (-alike[chunk_id], chunk_id))[:ARM_DEPTH]
         new = [chunk_id for chunk_id in best if chunk_id not in arms.cosines]
         cosines = exact_cosines(self.connection, self.model_id, new, vector)
         arms.cosines |= {chunk_id: self.calibration.scale(cosine) for chunk_id, cosine in cosines.items()}
         arms.alike = {chunk_id: alike[chunk_id] for chunk_id in arms.cosines.keys() & alike.keys()}
         arms.most_alike = frozenset(best)
-        return True
 
     def _mix_cosines(self, near: Mapping[int, float]) -> None:
         """Let other cosines of the candidates count as much as their own; the first hundred stay the first."""
@@ -303,8 +305,9 @@ class Search:
 
     def _complete(self, language: str | None) -> None:
         """Let neighbors count, weigh the kinds of text that were found, and say what has no vectors yet."""
-        self._leave_out()
         arms, outcome = self.arms, self.outcome
+        if outcome.query and outcome.query.left_out:
+            self._leave_out(outcome.query.left_out)
         ids = dict.fromkeys((*arms.keyword_ranks, *arms.cosines))
         # Of the candidates, and of the passages before and after each.
         sql = """
@@ -340,13 +343,11 @@ class Search:
             weight = weight_for(found, self.index.weights.semantic, self.calibration, is_foreign=is_foreign)
             outcome.weights = Weights(weight)
 
-    def _leave_out(self) -> None:
+    def _leave_out(self, terms: Sequence[Term]) -> None:
         """Take away the candidates that hold a word which the query has with a minus sign."""
-        arms, query = self.arms, self.outcome.query
-        if query is None or not query.left_out:
-            return
-        self.outcome.notices.append(f"Left out: passages with {', '.join(term.word for term in query.left_out)}.")
-        if match := match_expression(query.left_out):
+        arms = self.arms
+        self.outcome.notices.append(f"Left out: passages with {', '.join(term.word for term in terms)}.")
+        if match := match_expression(terms):
             sql = "select rowid from chunks_fts where chunks_fts match ?"
             holding = set(fetch_column(self.connection, sql, (match,)))
             for by_id in (arms.cosines, arms.bm25, arms.keyword_ranks, arms.semantic_ranks, arms.alike):

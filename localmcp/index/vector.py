@@ -22,7 +22,7 @@ from localmcp.storage.database import fetch_all, fetch_one
 from localmcp.storage.schema import SEGMENT_FITS, SEGMENT_SIZE, VECTOR_ID_BITS
 
 if TYPE_CHECKING:
-    from localmcp.models.word_outputs import WordCode
+    from localmcp.models.embedder import WordCode
 
 SEGMENTS_IN_BLOCK = 16
 """65,536 codes are scanned at a time: their distances stay in the processor's cache."""

@@ -20,7 +20,7 @@ import apsw
 from localmcp.arrays import Vector, np
 from localmcp.index.vector import Block, nearest_codes
 from localmcp.models import Embedder
-from localmcp.models.word_outputs import WORD_CODE_BYTES, WordCode
+from localmcp.models.embedder import WORD_CODE_BYTES, WordCode
 from localmcp.storage.database import fetch_all, fetch_column
 from localmcp.wording.normalize import is_function_word, runs, stem, words_of_run
 
@@ -126,17 +126,14 @@ class WordIndex:
             return self._codes
 
 
-def alike_passages(search: Search, embedder: Embedder, language: str) -> dict[int, float] | None:
+def alike_passages(search: Search, reader: WordReader, language: str) -> dict[int, float]:
     """Return chunk id -> how much it has of words that mean what those of the question do, 0..1 of what the best has.
 
     It is the sum, over the words of the question, which are in `language`, of the best likeness, squared, times rarity.
-    The square lets one translation count more than several words of a like kind. None if the model says nothing of
-    words.
+    The square lets one translation count more than several words of a like kind.
     """
-    if not isinstance(embedder, WordReader):
-        return None
     connection = search.connection
-    words = embedder.question_words(search.request.text)
+    words = reader.question_words(search.request.text)
     codes = search.index.word_index(search.model_id).codes(connection, search.generations.signs)
     vectors = [vector for word, vector in words if indexed_word(word, language)][:MOST_WORDS]
     near = [nearest_codes(codes, vector, NEAREST) for vector in vectors]
@@ -149,7 +146,7 @@ def alike_passages(search: Search, embedder: Embedder, language: str) -> dict[in
             value = likeness**2 * math.log(1 + search.chunks / len(chunk_ids)) if chunk_ids else 0.0
             for chunk_id in chunk_ids:
                 best[chunk_id] = max(best.get(chunk_id, 0.0), value)
-        sums.update(best)  # type: ignore[arg-type]
+        sums.update(best)
     most = max(sums.values(), default=0.0)
     return {chunk_id: value / most for chunk_id, value in sums.items() if value > 0}
 

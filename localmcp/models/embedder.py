@@ -14,6 +14,10 @@ from localmcp.models.tokens import TokenCounter
 
 DEFAULT_NAME = "all-MiniLM-L6-v2"
 MULTILINGUAL_NAME = "multilingual-e5-small"
+WordCode = tuple[str, bytes]
+"""A word as written, and the signs of its vector."""
+WORD_CODE_BYTES = 48
+"""One bit a dimension: as good as bytes, in an eighth of the room."""
 
 
 @dataclass(frozen=True, slots=True)

