@@ -127,7 +127,8 @@ class Settings:
     database: Path = _setting(default_database, "The one SQLite file.", env="LOCALMCP_DB")
     model: str = _setting(
         "default",
-        "Embedding model: default, multilingual, hash, fastembed:NAME, folder:PATH, ollama:NAME, openai:NAME,"
+        "Embedding model: default, multilingual, bge-small-en-v1.5, two of them as default+NAME, hash,"
+        " fastembed:NAME, folder:PATH, ollama:NAME, openai:NAME,"
         " URL#NAME.",
     )
     model_api_key: str = _setting("", "Key for an embedding endpoint; never logged.", secret=True)

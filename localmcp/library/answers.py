@@ -22,6 +22,8 @@ WHOLE_PASSAGES, EXCERPT_CHARS = 2, 300
 """A language model gets the first passages whole, of the others the sentences around the one that answers."""
 WEAK_SHARE, PROBABLE = 0.35, 50
 """A passage of less than this share of the best one's relevance is only listed, if the best one is this relevant."""
+HOPELESS, LISTED_CHARS = 5, 200
+"""Below this relevance nothing is quoted, and places are listed in so many characters."""
 _HIT_FIELDS = (
     "id", "chunkId", "sourceId", "sourceTitle", "sourceType", "content", "chunkIndex", "chunkTotal", "semanticScore",
     "keywordScore", "combinedScore", "matchType",
@@ -63,7 +65,7 @@ def excerpts(outcome: SearchOutcome, relevances: Sequence[int], offset: int) -> 
     for place, (hit, relevance) in enumerate(zip(outcome.hits, relevances, strict=True), offset):
         text, language, query = hit.passage.text.strip(), hit.passage.language, hit.query
         is_weak = relevance < WEAK_SHARE * best
-        if is_weak and best >= PROBABLE:
+        if best < HOPELESS or (is_weak and best >= PROBABLE):
             text = ""
         elif is_weak or place >= WHOLE_PASSAGES:
             text = excerpt_around(text, EXCERPT_CHARS, hit.highlight[0] if hit.highlight else 0)
@@ -133,7 +135,7 @@ def _search_text(result: Json) -> str:
         # `get_document` reads the passage from its line.
         name = os.path.basename(hit["citation"].get("path", hit["sourceTitle"]))
         lines.setdefault(name, []).append(str(hit["citation"]["startLine"]))
-    weak = ", ".join(f"{name}:{','.join(starts)}" for name, starts in lines.items())
+    weak = cut_to(", ".join(f"{name}:{','.join(starts)}" for name, starts in lines.items()), LISTED_CHARS)
     ends = [f"Not quoted: {weak}"] if weak else []
     # What follows a passage that is not worth quoting is not either.
     ends += [f"More: cursor={result['nextCursor']}"] if "nextCursor" in result and not _is_listed(hits[-1]) else []

@@ -40,6 +40,15 @@ def test_words_of_the_question_that_are_not_there_are_named_on_the_first_line(
     assert "absentWords" not in ask("search", query="fill the boiler through the valve with euros").value
 
 
+def test_an_answer_without_any_hope_quotes_nothing(desk: Desk, ask: Callable[..., Answer]) -> None:
+    for number in range(9):
+        desk.add_text(
+            f"A rather long title of a text about cups and saucers {number}", "Two cups are in the cupboard. " * 9
+        )
+    answer = ask("search", query="who won the world cup in 2010", limit=9)
+    assert answer.value["lowConfidence"] and len(answer.text) <= 400 and "cupboard" not in answer.text
+
+
 def test_a_list_and_a_document_tell_of_a_file_that_changed_since_it_was_read(desk: Desk, tmp_path: Path) -> None:
     note = tmp_path / "note.md"
     desk.add_file(note, "The lamp hums.")
