@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -21,8 +20,6 @@ from localmcp.index.vector import Block, SignIndex
 from localmcp.index.word_vectors import WordIndex
 from localmcp.models import LazyEmbedder
 from localmcp.storage.database import Database, Generations, fetch_one
-
-log = logging.getLogger(__name__)
 
 LONG_QUESTION, SENTENCE_WORDS, MOST_SENTENCES, CHARACTERS_READ = 20, 3, 12, 5_000
 """A question of so many words is also compared sentence by sentence: one of them may name what it is about (nDCG@10 of
@@ -83,16 +80,11 @@ class Index:
             parts = [part for part in parts if len(part.split()) >= SENTENCE_WORDS][:MOST_SENTENCES]
             texts += parts if parts[1:] else []
         try:
-            # First the question, which has a vector of its own even where its sentences fail.
             vector = self.embedder.embed_query(texts[0], wait=MODEL_WAIT_SECONDS)
+            vectors = [vector, *(self.embedder.embed_queries(texts[1:]) if texts[1:] else ())]
         except (ModelUnavailable, ConfigurationError) as error:
             outcome.notices.append(f"Answered by keyword only: {error}")
             return ()
-        try:
-            vectors = [vector, *(self.embedder.embed_queries(texts[1:]) if texts[1:] else ())]
-        except ModelUnavailable as error:
-            log.warning("the sentences of a question were not embedded: %s", error)
-            vectors = [vector]
         return [vector.astype("<f4", copy=False) for vector in vectors]
 
     def restriction(

@@ -102,7 +102,6 @@ NOT_TYPED = {
     "localmcp models use default+": "needs that model: tests/models/test_calibration.py",
     "localmcp models add": "downloads a model: tests/cli/test_models_cli.py",
     "localmcp models use multilingual": "needs that model: tests/models/",
-    "localmcp reembed --model fastembed": "needs that model: tests/index/test_reembed.py",
     "localmcp models use default": "goes back from that model: tests/cli/test_models_cli.py",
     "localmcp config set milvus_address": "needs a Milvus server: tests/milvus/",
     "localmcp push default": "needs that server",

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from library import Library
 
-from localmcp.config import Settings
 from localmcp.errors import InvalidInput, LocalMCPError, ModelUnavailable, NotFound
 from localmcp.index.federation import Federation
 from localmcp.index.index import Index
@@ -21,7 +19,6 @@ from localmcp.library.search import NO_DOCUMENTS, NOTHING_FOUND
 from localmcp.models import HashEmbedder, LazyEmbedder
 from localmcp.storage.database import Database
 from localmcp.tools import Registry, Scope, use_scope
-from localmcp.workspace import Workspace
 
 
 class Desk:
@@ -534,25 +531,3 @@ def test_a_passage_without_a_vector_is_ranked_by_its_words_beside_those_that_hav
     assert answer["results"][0]["combinedScore"] == pytest.approx(60)
     assert 0 < answer["coverage"] < 1
     assert any("meaning" in notice for notice in answer["notices"])
-
-
-class BusyEmbedder(HashEmbedder):
-    """Embeds so many times, and is then too busy."""
-
-    left = 100
-
-    def embed_passages(self, texts: Sequence[str]) -> Any:
-        self.left -= 1
-        if self.left < 0:
-            raise ModelUnavailable("busy")
-        return super().embed_passages(texts)
-
-
-def test_a_long_question_is_answered_by_meaning_although_its_sentences_cannot_be_embedded(tmp_path: Path) -> None:
-    model = BusyEmbedder()
-    question = "We went down to the harbor to see the boats. When does the ferry leave? Who painted it, and why?"
-    with Workspace(Settings(database=tmp_path / "a.localmcp"), embedder=LazyEmbedder(lambda: model)) as workspace:
-        workspace.library.add_text("The ferry leaves the harbor at nine.", "Ferry")
-        model.left = 1
-        [hit] = workspace.registry.call("search", {"query": question}).value["results"]
-        assert hit["semanticScore"] > 0 and hit["keywordScore"] > 0
