@@ -7,7 +7,6 @@ import logging
 import threading
 import time
 import weakref
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
@@ -32,13 +31,12 @@ class LazyEmbedder:
     def __init__(
         self, opener: Callable[[], Embedder], *, retry_after: float = 30.0, idle_seconds: float = 600.0
     ) -> None:
-        self._opener = opener
-        self._retry_after = retry_after
-        self._idle_seconds = idle_seconds
+        self._opener, self._retry_after, self._idle_seconds = opener, retry_after, idle_seconds
         self._used = self._failed = time.monotonic()
         self._changed = threading.Condition()
         self._opening: Future[Embedder] | None = None
-        self._queries: OrderedDict[str, Vector] = OrderedDict()
+        self._queries: dict[str, Vector] = {}
+        """Those used last come last."""
         self.patience = 0.0
         """Seconds that a wait for the model lasts at least: a program that ends after one call cannot try again."""
         self.misses = 0
@@ -56,22 +54,20 @@ class LazyEmbedder:
             opening = self._opening
             has_failed = opening is not None and opening.done() and opening.exception() is not None
             if opening is None or (has_failed and self._failed <= time.monotonic() - self._retry_after):
-                opening = Future[Embedder]()
+                opening = self._opening = Future[Embedder]()
                 threading.Thread(target=self._load, args=(opening,), name="localmcp-model", daemon=True).start()
-                self._opening = opening
             return opening
 
     def reset(self) -> None:
         """Forget the model, a kept failure, and the cached queries; the next call loads again."""
         with self._changed:
-            self._opening = None
-            self._queries = OrderedDict()
+            self._opening, self._queries = None, {}
             self._changed.notify_all()
 
     def forget_queries(self) -> None:
         """Forget the cached queries; for measuring what an embedding costs."""
         with self._changed:
-            self._queries = OrderedDict()
+            self._queries = {}
 
     def get(self, wait: float | None = None) -> Embedder:
         """Return the model, waiting up to `wait` seconds for it, or `patience` if that is longer; None waits as long as
@@ -119,11 +115,11 @@ class LazyEmbedder:
         made = embedder.embed_passages(fresh) if together else map(embedder.embed_query, fresh)
         vectors |= zip(fresh, made, strict=True)
         with self._changed:
-            for text in dict.fromkeys(texts):
-                cache[text] = vectors[text]
-                cache.move_to_end(text)
-            while len(cache) > CACHED_QUERIES:
-                cache.popitem(last=False)
+            for text in vectors:
+                cache.pop(text, None)
+            cache |= vectors
+            for text in [*cache][: max(len(cache) - CACHED_QUERIES, 0)]:
+                del cache[text]
         return np.stack([vectors[text] for text in texts])
 
     def _load(self, opening: Future[Embedder]) -> None:
@@ -142,12 +138,11 @@ class LazyEmbedder:
         opening.set_result(embedder)
         reference = weakref.ref(opening)
         del embedder, opening
-        while (idle := time.monotonic() - self._used) < self._idle_seconds:
-            with self._changed:
-                if self._opening is None or self._opening is not reference():
+        with self._changed:
+            while (idle := time.monotonic() - self._used) < self._idle_seconds:
+                if self._opening is not reference():
                     return
                 self._changed.wait(self._idle_seconds - idle)
-        with self._changed:
             if self._opening is reference():
                 self._opening = None
         gc.collect()

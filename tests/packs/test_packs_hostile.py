@@ -89,11 +89,10 @@ def test_a_newer_file_is_refused_with_what_to_do(base: Path) -> None:
     assert "newer" in verify(base).problems[0]
 
 
-def test_rows_that_are_not_ours_get_a_clear_error_and_not_a_crash(base: Path) -> None:
+def test_rows_that_are_not_ours_do_no_harm(base: Path) -> None:
     change(base, "update models set calibration = '[1, 2'", "update quickstarts set content = '[[['")
     with Workspace(Settings(database=base, model="hash"), read_only=True) as workspace:
-        with pytest.raises(LocalMCPError, match="localmcp did not write|localmcp verify"):
-            workspace.registry.call("search", {"query": "hive queen"})
+        assert workspace.registry.call("search", {"query": "hive queen"}).value["count"]
         assert workspace.registry.call("list_sources").value["total"] == 41
 
 
