@@ -125,7 +125,7 @@ def test_as_many_values_as_are_allowed_can_be_compared(library: Library) -> None
 VALUES = st.one_of(st.text(max_size=8), st.integers(), st.floats(), st.booleans())
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     metadata=st.dictionaries(st.text(max_size=8), st.one_of(VALUES, st.lists(VALUES, max_size=3)), max_size=3),
     prefix=st.one_of(st.none(), st.text(max_size=12)),
@@ -139,7 +139,7 @@ def test_no_filter_breaks_a_search(library: Library, metadata: Any, prefix: str 
     assert found(library, filters, "hybrid") <= set(SHELF)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     key=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0.\"'\\`"), min_size=1, max_size=8),
     value=st.one_of(

@@ -33,9 +33,9 @@ class TestMultilingualModel:
     def test_reads_a_text_the_same_whatever_is_beside_it_and_on_any_number_of_threads(
         self, multilingual: Embedder
     ) -> None:
-        texts = [f"Il treno numero {n} parte da Roma; the train to Milan is late. " * (1 + n % 7) for n in range(20)]
+        texts = [f"Il treno numero {n} parte da Roma; the train to Milan is late. " * (1 + n % 7) for n in range(8)]
         vectors = multilingual.embed_passages(texts)
-        for start, end in ((0, 1), (3, 12), (13, 20)):
+        for start, end in ((0, 1), (3, 8)):
             assert np.array_equal(multilingual.embed_passages(texts[start:end]), vectors[start:end])
         alone = open_embedder("multilingual", threads=1)
         assert np.array_equal(alone.embed_passages(texts), vectors)
