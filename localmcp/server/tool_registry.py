@@ -10,7 +10,6 @@ registry.attach(server)                                  # an `mcp` server: adds
 from __future__ import annotations
 
 import inspect
-import threading
 import weakref
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,12 +17,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from localmcp.errors import InvalidInput, ToolNotFound, UnknownTool
-from localmcp.humanize import quoted
 from localmcp.own_tools.functions import FunctionTool, as_answer, hidden_mark, run_coroutine
 from localmcp.schemas import Json, check_arguments
 from localmcp.tool_search.discovery import EXECUTE_TOOL, TOOL_SEARCH, Discovery, Profile, ToolHit, ToolMetadata
 from localmcp.tool_search.ranking import ToolFinder
-from localmcp.tools import Answer, Provider, Registry, Scope, Tool, current_scope, use_scope
+from localmcp.tools import Answer, Provider, Registry, Tool, current_scope, use_scope
 
 if TYPE_CHECKING:
     from mcp.server import MCPServer
@@ -66,21 +64,15 @@ class ToolProvider(Protocol):
         ...
 
     def call_tool(self, name: str, arguments: Json) -> Any:
-        """Run it; text, any JSON, an `Answer` or a result of the `mcp` package.
-
-        Raises:
-            ToolNotFound: the name is not mine; the next provider is asked. Anything else ends the call.
-        """
+        """Run it; text, any JSON, an `Answer` or a result of the `mcp` package. What it raises ends the call."""
         ...
 
 
 def metadata_of(source: Any) -> ToolMetadata:
     """Return what a provider lists, as one record."""
-    name = source if isinstance(source, str) else _get(source, "name")
+    name = _get(source, "name")
     if not isinstance(name, str) or not name:
         raise InvalidInput(f"A tool needs a name; got {source!r}.")
-    if isinstance(source, str):
-        return ToolMetadata(name)
     return ToolMetadata(name, _get(source, "description") or "", tuple(_get(source, "keywords", "tags") or ()))
 
 
@@ -108,17 +100,15 @@ def schema_of(parameters: Mapping[str, Any]) -> Json:
     """
     if parameters.get("type") == "object":
         return dict(parameters)
-    properties: dict[str, Json] = {
-        name: dict(cast(Json, written)) if isinstance(written, Mapping) else {"type": written}
-        for name, written in parameters.items()
-    }
-    required = [name for name, spec in properties.items() if spec.get("required") is True]
-    for spec in properties.values():
-        if not isinstance(spec.get("required"), list):
-            spec.pop("required", None)
+    properties: dict[str, Json] = {}
+    required: list[str] = []
+    for name, written in parameters.items():
+        spec = dict(cast(Json, written)) if isinstance(written, Mapping) else {"type": written}
+        if isinstance(spec.get("required"), bool):
+            required += [name] * spec.pop("required")
         kind = spec.get("type", "string")
         # A list of types is JSON Schema already.
-        spec["type"] = _TYPES.get(kind, kind) if isinstance(kind, str | type) else kind
+        properties[name] = {**spec, "type": _TYPES.get(kind, kind) if isinstance(kind, str | type) else kind}
     schema: Json = {"type": "object", "properties": properties, "additionalProperties": False}
     return {**schema, "required": required} if required else schema
 
@@ -139,15 +129,19 @@ class DefinedTool(Tool):
         self.mark = hidden_mark(definition.name, definition.keywords)
         self.description = definition.description
         self._handler = handler
-        properties = list(cast(Json, definition.input_schema.get("properties", {})))
-        self._takes_names = _binds(handler, **dict.fromkeys(properties))
-        takes_mapping = _binds(handler, {}) and _names_of(handler)[:1] not in [[name] for name in properties]
-        if not self._takes_names and not takes_mapping:
-            raise InvalidInput(
-                f"The handler of {definition.name} takes ({', '.join(_names_of(handler))}), but the tool has "
-                f"({', '.join(properties)}).",
-                hint="Let it take the tool's parameters by name, or one mapping with all of them.",
-            )
+        properties, signature = definition.input_schema.get("properties", {}), inspect.signature(handler)
+        names = list(signature.parameters)
+        try:
+            signature.bind(**dict.fromkeys(properties))
+            self._takes_names = True
+        except TypeError:
+            self._takes_names = False
+            if len(names) != 1 or names[0] in properties:
+                raise InvalidInput(
+                    f"The handler of {definition.name} takes ({', '.join(names)}), but the tool has "
+                    f"({', '.join(properties)}).",
+                    hint="Let it take the tool's parameters by name, or one mapping with all of them.",
+                ) from None
 
     @property
     def input_schema(self) -> Json:
@@ -156,25 +150,6 @@ class DefinedTool(Tool):
     def call(self, arguments: Json) -> Answer:
         check_arguments(self.name, self.input_schema, arguments)
         return as_answer(self._handler(**arguments) if self._takes_names else self._handler(arguments))
-
-
-def _names_of(handler: Handler) -> list[str]:
-    """Return the names of what a handler takes; a builtin does not say."""
-    try:
-        return list(inspect.signature(handler).parameters)
-    except (TypeError, ValueError):
-        return []
-
-
-def _binds(handler: Handler, /, *arguments: Any, **named: Any) -> bool:
-    try:
-        inspect.signature(handler).bind(*arguments, **named)
-    except TypeError:
-        return False
-    except ValueError:
-        # A builtin does not say what it takes.
-        return bool(arguments)
-    return True
 
 
 class ProvidedTool(Tool):
@@ -240,31 +215,12 @@ def adapt(provider: Any) -> Provider:
 # ---------------------------------------------------------------- the registry
 
 
-class _Dispatch(Registry):
-    """A registry that calls the tool of each simple provider until one has it: they need not list it (S1-4)."""
-
-    def call(self, name: str, arguments: Json | None = None, scope: Scope | None = None) -> Answer:
-        with use_scope(scope or current_scope()) as inside:
-            if name in self._tools or (inside.tools is not None and name not in inside.tools):
-                return super().call(name, arguments, inside)
-            with self._asking_providers() as providers:
-                for provider in providers:
-                    if isinstance(provider, AdaptedProvider):
-                        provided = ProvidedTool(provider.provider, ToolMetadata(name))
-                    elif (provided := provider.find(name)) is None:
-                        continue
-                    try:
-                        return provided.call(arguments or {})
-                    except ToolNotFound:
-                        continue
-            raise self.unknown(name)
-
-
-class ToolRegistry:
+class ToolRegistry(Registry):
     """Tools that can be searched and called, and the sources they come from. Thread-safe.
 
     Registered tools come first, then global providers, then those of the request; of two tools with one name the
-    first is called and listed. A registry is a provider itself (S1-4).
+    first is called and listed. A registry is a provider itself (S1-4). An unknown name raises `ToolNotFound`, which
+    names the nearest; what a tool raises passes through.
     """
 
     def __init__(self, name: str = "registry", *, model: str | None = None) -> None:
@@ -276,13 +232,11 @@ class ToolRegistry:
         """
         from localmcp.models import LazyEmbedder, open_embedder
 
+        super().__init__()
         self.name = name
-        self._registry = _Dispatch()
         self.embedder = LazyEmbedder(lambda: open_embedder(model)) if model else None
         """The model; it is loaded by the first search, or when the registry is attached to a server."""
-        self.discovery = Discovery(self._registry, ToolFinder(self.embedder))
-        self._lock = threading.Lock()
-        self._adapted: list[tuple[Any, Provider]] = []
+        self.discovery = Discovery(self, ToolFinder(self.embedder))
         self._attached: weakref.WeakSet[Any] = weakref.WeakSet()
 
     # ------------------------------------------------------------ tools and providers
@@ -312,22 +266,19 @@ class ToolRegistry:
         if isinstance(handler, str):
             # register_tool(function, "keyword", ...)
             handler, keywords = None, (handler, *keywords)
-        if isinstance(tool, Tool):
-            self._registry.add(tool)
-            return
         if isinstance(tool, str):
             tool = ToolDefinition(tool, description or "", schema_of(parameters or {}))
         elif handler is None and callable(tool):
-            self._registry.add(FunctionTool(tool, description=description, keywords=keywords))
+            self.add(FunctionTool(tool, description=description, keywords=keywords))
             return
         definition = definition_of(tool, keywords)
         if not callable(handler):
             raise InvalidInput(f"{definition.name} needs a handler: a function that runs it.")
-        self._registry.add(DefinedTool(definition, handler))
+        self.add(DefinedTool(definition, handler))
 
     def unregister_tool(self, name: str) -> bool:
         """Take a registered tool away; False if there was none."""
-        return self._registry.remove(name)
+        return self.remove(name)
 
     def add_provider(self, provider: Any) -> None:
         """Add a source of tools for every request (S1-5).
@@ -337,19 +288,12 @@ class ToolRegistry:
         """
         if provider is self:
             raise InvalidInput("A registry cannot be its own provider.")
-        adapted = adapt(provider)
-        with self._lock:
-            self._adapted.append((provider, adapted))
-        self._registry.add_provider(adapted)
+        super().add_provider(adapt(provider))
 
     def remove_provider(self, provider: Any) -> bool:
         """Take a source away; False if it was not there."""
-        with self._lock:
-            adapted_pair = next((pair for pair in self._adapted if pair[0] is provider), None)
-            if adapted_pair is None:
-                return False
-            self._adapted.remove(adapted_pair)
-        return self._registry.remove_provider(adapted_pair[1])
+        known = (known for known in self._providers if provider in (known, getattr(known, "provider", None)))
+        return super().remove_provider(next(known, provider))
 
     # ------------------------------------------------------------ finding and calling
 
@@ -365,54 +309,33 @@ class ToolRegistry:
 
     def list_tools(self) -> list[ToolMetadata]:
         """Return name, description and keywords of every tool, in the order of their sources."""
-        return [ToolMetadata(tool.name, tool.description, tool.mark.keywords) for tool in self._registry.tools()]
+        return [ToolMetadata(tool.name, tool.description, tool.mark.keywords) for tool in self.tools()]
 
     def get_handler(self, name: str) -> Handler:
-        """Return what runs a tool: a function of its arguments as one mapping (S0-27).
-
-        Raises:
-            ToolNotFound: there is none of that name in this request; names the nearest.
-        """
-        with _as_not_found(name):
-            return self._registry.get(name).call
+        """Return what runs a tool: a function of its arguments as one mapping (S0-27)."""
+        return self.get(name).call
 
     def get_schemas(self) -> list[Json]:
         """Return every tool in the form that Ollama and OpenAI-compatible models take (S0-27)."""
         from localmcp.models.language_model import describe_function
 
-        return [describe_function(tool) for tool in self._registry.tools()]
+        return [describe_function(tool) for tool in self.tools()]
 
     def get_tool_names(self) -> list[str]:
         """Return the names of all tools, in the order of their sources."""
-        return [tool.name for tool in self._registry.tools()]
+        return [tool.name for tool in self.tools()]
 
     def get_tool(self, name: str) -> ToolDefinition:
-        """Return the definition of a tool.
-
-        Raises:
-            ToolNotFound: there is none of that name in this request; names the nearest.
-        """
-        with _as_not_found(name):
-            tool = self._registry.get(name)
-            return ToolDefinition(tool.name, tool.description, tool.input_schema, tool.mark.keywords)
+        """Return the definition of a tool."""
+        tool = self.get(name)
+        return ToolDefinition(tool.name, tool.description, tool.input_schema, tool.mark.keywords)
 
     def call_tool(self, name: str, arguments: Json | None = None) -> Answer:
-        """Run a tool; None represents no arguments. What it raises passes through.
+        """Run a tool; None represents no arguments."""
+        return self.call(name, arguments)
 
-        Raises:
-            ToolNotFound: there is none of that name in this request; names the nearest.
-            InvalidInput: the arguments do not fit; lists everything that is wrong.
-        """
-        with _as_not_found(name):
-            return self._registry.call(name, arguments)
-
-    def tools(self) -> list[Tool]:
-        """As the protocol of providers wants them."""
-        return self._registry.tools()
-
-    def find(self, name: str) -> Tool | None:
-        """As the protocol of providers wants it."""
-        return self._registry.find(name)
+    def unknown(self, name: str) -> UnknownTool:
+        return ToolNotFound(name, hint=super().unknown(name).hint)
 
     # ------------------------------------------------------------ serving
 
@@ -429,22 +352,10 @@ class ToolRegistry:
         with self._lock:
             if server in self._attached:
                 return
-            attach(self._registry, self.discovery, server)
+            attach(self, self.discovery, server)
             self._attached.add(server)
         if self.embedder is not None:
             self.embedder.start_loading()
-
-
-@contextmanager
-def _as_not_found(name: str) -> Generator[None]:
-    try:
-        yield
-    except ToolNotFound:
-        raise
-    except UnknownTool as error:
-        if error.message != f"Unknown tool: {quoted(name)}":
-            raise
-        raise ToolNotFound(name, hint=error.hint) from error
 
 
 @contextmanager

@@ -272,7 +272,7 @@ def test_a_miss_goes_on_to_the_next_provider(registry: ToolRegistry) -> None:
 def test_another_error_of_a_provider_ends_the_call(registry: ToolRegistry) -> None:
     registry.add_provider(Broken())
     registry.add_provider(Calculator("two"))
-    with pytest.raises(RuntimeError, match="cannot call"):
+    with pytest.raises(RuntimeError, match="cannot list"):
         registry.call_tool("two")
 
 
