@@ -27,9 +27,9 @@ from localmcp.errors import ConfigurationError
 from localmcp.server import handshake
 from localmcp.server.mcp import MAX_RESULT, PARALLEL_CALLS, ToolServer
 from localmcp.tool_search.discovery import COMMON_CALLS
-from localmcp.tools import Answer, Registry, Scope, Tool, ToolMark
+from localmcp.tools import Answer, Scope, Tool, ToolMark
 
-ERAS = ["legacy", "auto", "2026-07-28"]
+ERAS = ["legacy", "auto"]
 
 WORKSPACE = '''
 """A small workspace: the registry is the real one, the tools are made to be awkward."""
@@ -47,9 +47,6 @@ class Words(TypedDict, total=False):
     words: str
     count: int
     success: bool
-
-def explain(error):
-    return {"success": False, "words": error.message}
 
 class Service:
     @tool("echo", title="Echo", accepts={"times": integer_or_string})
@@ -71,11 +68,6 @@ class Service:
     def erase(self, name: str) -> Words:
         """Never there."""
         raise NotFound(f"There is no {name}.", hint="list_sources shows what is there.")
-
-    @tool("explain", title="Explain", on_error=explain)
-    def explain(self) -> Words:
-        """Fails as a result."""
-        raise NotFound("Nothing.")
 
     @tool("crash", title="Crash")
     def crash(self, how: str) -> Words:
@@ -117,13 +109,6 @@ class Service:
         threading.Event().wait()
         return {}
 
-    @tool("search", title="Search")
-    def search(self, query: str) -> Words:
-        """Look for a word."""
-        if query == "nothing":
-            raise NotFound("There is nothing.", hint="Ask for something.")
-        return {"words": query}
-
     @tool("announce", title="Announce")
     def announce(self) -> Words:
         """Say on stderr that the call has begun, then answer."""
@@ -156,6 +141,8 @@ class Workspace:
 SERVE = """
 import sys
 def open_workspace():
+    import localmcp.server.stdio as stdio
+    stdio.GRACE_SECONDS = 0.5
     sys.path.insert(0, {folder!r})
     from awkward_workspace import Workspace
     return Workspace({folder!r})
@@ -167,7 +154,7 @@ UNOPENABLE = """
 from localmcp.errors import ConfigurationError
 from localmcp.server.program import serve
 def open_workspace():
-    raise ConfigurationError("threads = 'many' cannot be used.", hint="Use a number.")
+    raise {error}
 serve(open_workspace)
 """
 
@@ -254,7 +241,6 @@ class Server:
 def write_scripts(folder: Path) -> Path:
     (folder / "awkward_workspace.py").write_text(WORKSPACE, encoding="utf-8")
     (folder / "serve.py").write_text(SERVE.format(folder=str(folder)), encoding="utf-8")
-    (folder / "unopenable.py").write_text(UNOPENABLE, encoding="utf-8")
     return folder
 
 
@@ -347,8 +333,6 @@ async def test_a_client_lists_and_calls_tools_over_stdio(folder: Path, era: Any)
 async def test_tools_are_listed_with_everything_a_client_shows(tool_server: ToolServer, era: Any) -> None:
     async with Client(tool_server, mode=era) as client:
         listed = {each.name: each for each in (await client.list_tools()).tools}
-        assert list(listed) == [each.name for each in (await client.list_tools()).tools]
-        assert client.server_capabilities is not None
     assert "hidden" not in listed
     erase = listed["erase"]
     assert (erase.title, erase.description) == ("Erase", "Never there.")
@@ -359,33 +343,24 @@ async def test_tools_are_listed_with_everything_a_client_shows(tool_server: Tool
     )
 
 
-@pytest.mark.parametrize("era", ERAS[:2])
-async def test_deliberate_errors_are_results_with_message_and_hint(tool_server: ToolServer, era: Any) -> None:
+@pytest.mark.parametrize("era", ERAS)
+async def test_deliberate_errors_are_results_and_an_unknown_tool_is_an_error_of_the_protocol(
+    tool_server: ToolServer, era: Any
+) -> None:
     async with Client(tool_server, mode=era) as client:
         result = await checked(client, "erase", name="ledger")
         assert result.is_error and result.structured_content is None
         assert text_of(result) == "There is no ledger.\nlist_sources shows what is there."
-        assert "text: required" in text_of(await checked(client, "echo", txet="x"))
         assert "did you mean 'text'?" in text_of(await checked(client, "echo", txet="x"))
-
-
-@pytest.mark.parametrize("era", ERAS[:2])
-async def test_an_unknown_tool_is_a_protocol_error(tool_server: ToolServer, era: Any) -> None:
-    async with Client(tool_server, mode=era) as client:
+        proxied = await checked(client, "proxy", name="nobody")
+        assert proxied.is_error and text_of(proxied) == "Tool not found: nobody."
         with pytest.raises(MCPError) as caught:
             await client.call_tool("ecko", {})
     assert (caught.value.code, caught.value.message) == (-32602, "Unknown tool: ecko")
     assert caught.value.data == {"hint": "Did you mean 'echo'?"}
 
 
-@pytest.mark.parametrize("era", ERAS[:2])
-async def test_a_tool_that_asks_for_an_unknown_tool_answers_as_a_result(tool_server: ToolServer, era: Any) -> None:
-    async with Client(tool_server, mode=era) as client:
-        result = await checked(client, "proxy", name="nobody")
-    assert result.is_error and text_of(result) == "Tool not found: nobody."
-
-
-@pytest.mark.parametrize("era", ERAS[:2])
+@pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("how", ["error", "exit", "panic"])
 async def test_other_exceptions_show_an_incident_and_keep_their_text_in_the_log(
     tool_server: ToolServer, era: Any, how: str, caplog: pytest.LogCaptureFixture
@@ -398,7 +373,7 @@ async def test_other_exceptions_show_an_incident_and_keep_their_text_in_the_log(
     assert "secret" not in text and "secret" in caplog.text
 
 
-@pytest.mark.parametrize("era", ERAS[:2])
+@pytest.mark.parametrize("era", ERAS)
 async def test_lone_surrogates_in_answers_become_replacement_characters(tool_server: ToolServer, era: Any) -> None:
     async with Client(tool_server, mode=era) as client:
         result = await checked(client, "surrogates")
@@ -406,7 +381,7 @@ async def test_lone_surrogates_in_answers_become_replacement_characters(tool_ser
         assert text_of(await checked(client, "surrogate_error")) == "a\ufffdb"
 
 
-@pytest.mark.parametrize("era", ERAS[:2])
+@pytest.mark.parametrize("era", ERAS)
 async def test_an_answer_over_the_limit_is_replaced_by_advice(tool_server: ToolServer, era: Any) -> None:
     async with Client(tool_server, mode=era) as client:
         fits = await checked(client, "big", size=MAX_RESULT // 2 - 100)
@@ -452,24 +427,19 @@ async def test_a_scope_narrows_the_list_and_the_calls(workspace: Any) -> None:
         assert (await client.call_tool("echo", {"text": "x"})).structured_content == {"words": "x", "count": 1}
 
 
-@pytest.mark.parametrize("era", ERAS[:2])
-async def test_a_workspace_that_cannot_be_opened_answers_with_its_error(era: Any) -> None:
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_workspace_that_cannot_be_opened_answers_with_its_error_and_a_bug_with_an_incident(era: Any) -> None:
+    error: Exception = ConfigurationError("threads = 'many' cannot be used.", hint="Use a number.")
+
     def fail() -> Any:
-        raise ConfigurationError("threads = 'many' cannot be used.", hint="Use a number.")
+        raise error
 
     async with Client(ToolServer(fail, Scope()), mode=era) as client:
         with pytest.raises(MCPError, match="threads = 'many' cannot be used"):
             await client.list_tools()
         result = await client.call_tool("echo", {"text": "x"})
         assert result.is_error and text_of(result) == "threads = 'many' cannot be used.\nUse a number."
-
-
-@pytest.mark.parametrize("era", ERAS[:2])
-async def test_a_crash_while_opening_shows_an_incident_and_not_its_text(era: Any) -> None:
-    def fail() -> Any:
-        raise RuntimeError("secret")
-
-    async with Client(ToolServer(fail, Scope()), mode=era) as client:
+        error = RuntimeError("secret")
         with pytest.raises(MCPError, match=r"tools/list failed unexpectedly \(incident") as caught:
             await client.list_tools()
         assert caught.value.code == -32603
@@ -479,30 +449,25 @@ async def test_a_crash_while_opening_shows_an_incident_and_not_its_text(era: Any
 async def test_one_odd_tool_is_left_out_instead_of_spoiling_the_list(
     workspace: Any, tool_server: ToolServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    registry: Registry = workspace.registry
-    for name, schema in (("bad name", {"type": "object"}), ("no_object", {"type": "string"}), ("broken", None)):
-        registry.add(odd_tool(name, schema))
-    async with Client(tool_server) as client:
-        names = [each.name for each in (await client.list_tools()).tools]
-    assert "echo" in names and not {"bad name", "no_object", "broken"} & set(names)
-    assert "bad name" in caplog.text
-
-
-def odd_tool(name: str, schema: Any) -> Tool:
     class Odd(Tool):
-        mark = ToolMark(name, name)
         description = "Odd."
+
+        def __init__(self, name: str, schema: Any) -> None:
+            self.mark, self.schema = ToolMark(name, name), schema
 
         @property
         def input_schema(self) -> Any:
-            if schema is None:
-                raise RuntimeError("no schema")
-            return schema
+            return {"type": self.schema["type"]}
 
         def call(self, arguments: Any) -> Answer:
             return Answer({}, "never called")
 
-    return Odd()
+    for name, schema in (("bad name", {"type": "object"}), ("no_object", {"type": "string"}), ("broken", None)):
+        workspace.registry.add(Odd(name, schema))
+    async with Client(tool_server) as client:
+        names = [each.name for each in (await client.list_tools()).tools]
+    assert "echo" in names and not {"bad name", "no_object", "broken"} & set(names)
+    assert "bad name" in caplog.text
 
 
 async def test_list_changes_are_published_to_modern_clients(tool_server: ToolServer) -> None:
@@ -576,12 +541,6 @@ def test_anything_but_a_proper_handshake_is_left_to_the_sdk(line: bytes) -> None
     assert handshake.first_reply(line, "") is None
 
 
-def test_a_handshake_that_the_sdk_refuses_is_answered_once_with_its_error(server: Server) -> None:
-    reply = server.ask({**initialize(7), "params": {}})
-    assert reply["id"] == 7 and reply["error"]["code"] == -32602
-    assert server.end()[:2] == (0, "")
-
-
 def test_nothing_heavy_is_imported_before_the_first_reply(tmp_path: Path) -> None:
     script = (
         "import sys, localmcp.__main__\n"
@@ -597,14 +556,6 @@ def test_nothing_heavy_is_imported_before_the_first_reply(tmp_path: Path) -> Non
     assert code == 0 and "json" in loaded
     heavy = {"mcp", "mcp_types", "pydantic", "anyio", "apsw", "asyncio", "click", "platformdirs"}
     assert not loaded & heavy
-
-
-def test_the_console_entry_point_answers(tmp_path: Path) -> None:
-    server = Server([sys.executable, "-m", "localmcp", "--db", str(tmp_path / "x.localmcp"), "serve"], tmp_path)
-    assert server.ask(initialize())["result"]["serverInfo"]["name"] == "localmcp"
-    assert server.end()[:2] == (0, "")
-    server.release()
-    assert not (tmp_path / "x.localmcp").exists()
 
 
 @pytest.mark.parametrize(
@@ -630,11 +581,11 @@ def test_only_a_plain_serve_takes_the_short_way(line: str, expected: tuple[str |
 
 
 def test_the_next_start_tells_what_the_last_session_learned(folder: Path, server: Server) -> None:
-    first = server.ask(initialize())["result"]["instructions"]
-    assert first == handshake.FALLBACK_INSTRUCTIONS
+    assert server.ask(initialize())["result"]["instructions"] == handshake.FALLBACK_INSTRUCTIONS
     assert server.ask(call(1, "echo", text="x"))["result"]["structuredContent"] == {"words": "x", "count": 1}
     assert server.end() == (0, "", "")
-    again = Server([sys.executable, str(folder / "serve.py")], folder / "state")
+    script = "from localmcp.server.handshake import greet\ngreet()"
+    again = Server([sys.executable, "-c", script], folder / "state")
     assert again.ask(initialize())["result"]["instructions"] == "Ask about the garden."
     again.release()
 
@@ -685,17 +636,20 @@ def test_a_client_may_send_everything_at_once(server: Server) -> None:
     assert replies[2]["result"]["structuredContent"] == {"words": "x", "count": 1}
 
 
-def test_a_request_before_the_handshake_is_answered_as_the_sdk_does(server: Server) -> None:
-    assert server.ask({**ping(1), "method": "tools/list"})["error"]["code"] == -32602
-    assert server.ask(ping(2))["result"] == {}
-    assert server.ask(initialize(3))["result"]["protocolVersion"] == "2025-11-25"
-    assert server.ask(call(4, "echo", text="x"))["result"]["isError"] is False
-
-
-def test_a_modern_request_needs_no_handshake(server: Server) -> None:
+def test_before_the_handshake_a_bad_line_is_answered_and_a_modern_request_served(server: Server) -> None:
+    assert server.ask(b"\xff\xfegarbage\n")["error"]["code"] == -32700
     request = call(1, "echo", text="x")
     request["params"]["_meta"] = META
     assert server.ask(request)["result"]["structuredContent"] == {"words": "x", "count": 1}
+
+
+def test_a_handshake_that_the_sdk_refuses_is_answered_once_and_odd_line_ends_are_tolerated(server: Server) -> None:
+    reply = server.ask(b"\xef\xbb\xbf" + json.dumps({**initialize(7), "params": {}}).encode() + b"\r\n\r\n\n")
+    assert reply["id"] == 7 and reply["error"]["code"] == -32602
+    assert server.ask({**ping(1), "method": "tools/list"})["error"]["code"] == -32602
+    assert server.ask(initialize(3))["result"]["protocolVersion"] == "2025-11-25"
+    assert server.ask(b"\xef\xbb\xbf" + json.dumps(ping(2)).encode() + b"\r\n")["id"] == 2
+    assert server.end() == (0, "", "")
 
 
 BAD_LINES: list[tuple[bytes, int, Any]] = [
@@ -730,11 +684,6 @@ def test_odd_notifications_and_stray_replies_are_passed_over_in_silence(lasting:
     assert lasting.ask(ping("next"))["id"] == "next"
 
 
-def test_a_bad_first_line_is_answered_too(server: Server) -> None:
-    assert server.ask(b"\xff\xfegarbage\n")["error"]["code"] == -32700
-    assert server.ask(initialize(1))["result"]["serverInfo"]["name"] == "localmcp"
-
-
 def test_lone_surrogates_and_invalid_utf8_in_requests_become_replacement_characters(lasting: Server) -> None:
     assert lasting.ask(call(1, "echo", text="a\ud800b"))["result"]["structuredContent"]["words"] == "a\ufffdb"
     invalid = json.dumps(call(2, "echo", text="a?b")).encode().replace(b"?", b"\xff") + b"\n"
@@ -744,24 +693,10 @@ def test_lone_surrogates_and_invalid_utf8_in_requests_become_replacement_charact
     assert "not a parameter" in lasting.ask(call(5, "echo", **{"\ud800": 1}))["result"]["content"][0]["text"]
 
 
-def test_a_byte_order_mark_crlf_and_blank_lines_are_tolerated(server: Server) -> None:
-    server.send(b"\xef\xbb\xbf" + json.dumps(initialize(1)).encode() + b"\r\n\r\n\n")
-    assert server.receive()["id"] == 1
-    assert server.ask(b"\xef\xbb\xbf" + json.dumps(ping(2)).encode() + b"\r\n")["id"] == 2
-    assert server.end() == (0, "", "")
-
-
 def test_a_line_of_eight_megabytes_is_served(lasting: Server) -> None:
     text = "é" * (4 * 2**20)
     reply = lasting.ask(json.dumps(call(1, "proxy", name=text), ensure_ascii=False).encode() + b"\n")
     assert reply["result"]["isError"] and len(reply["result"]["content"][0]["text"]) < 20_000
-
-
-def test_stray_output_reaches_stderr_and_never_the_wire(ready: Server) -> None:
-    assert ready.ask(call(1, "noisy"))["result"]["isError"] is False
-    code, out, errors = ready.end()
-    assert (code, out) == (0, "")
-    assert {"stray", "stray bytes", "child"} <= set(errors.split("\n"))
 
 
 def test_large_answers_arrive_whole_when_the_client_reads_late(lasting: Server) -> None:
@@ -771,25 +706,25 @@ def test_large_answers_arrive_whole_when_the_client_reads_late(lasting: Server) 
     assert sizes == dict.fromkeys(range(5), 400_000)
 
 
-def test_a_cancelled_call_does_not_end_the_server(ready: Server) -> None:
-    ready.send(call(1, "block"))
-    assert ready.stderr.readline() == b"blocking\n"
-    ready.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}})
-    assert ready.ask(ping(2)) == {"jsonrpc": "2.0", "id": 2, "result": {}}
-    assert ready.end() == (0, "", "")
-
-
-def test_more_calls_than_workers_leave_lists_and_pings_free(ready: Server) -> None:
-    ready.send(*(call(number, "block") for number in range(12)))
-    assert ready.stderr.readline() == b"blocking\n"
+def test_stray_output_and_cancelled_calls_do_no_harm_and_calls_that_hang_leave_lists_and_pings_free(
+    ready: Server,
+) -> None:
+    assert ready.ask(call(1, "noisy"))["result"]["isError"] is False
+    ready.send(call(2, "block"))
+    while (line := ready.stderr.readline()) != b"blocking\n":
+        assert line in (b"stray\n", b"stray bytes\n", b"child\n")
+    ready.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 2}})
+    assert ready.ask(ping(3)) == {"jsonrpc": "2.0", "id": 3, "result": {}}
+    ready.send(*(call(f"call {number}", "block") for number in range(12)))
     assert ready.ask({**ping("list"), "method": "tools/list"})["id"] == "list"
 
 
 def test_a_workspace_that_cannot_be_opened_does_not_end_the_server(folder: Path) -> None:
-    server = Server([sys.executable, str(folder / "unopenable.py")], folder / "state")
+    script = UNOPENABLE.format(error='ConfigurationError("threads = many cannot be used.")')
+    server = Server([sys.executable, "-c", script], folder / "state")
     assert server.ask(initialize())["result"]["instructions"]
     result = server.ask(call(1, "search", query="x"))["result"]
-    assert result["isError"] and result["content"][0]["text"].startswith("threads = 'many' cannot be used.")
+    assert result["isError"] and result["content"][0]["text"] == "threads = many cannot be used."
     code, out, errors = server.end()
     server.release()
     assert (code, out) == (0, "") and "Traceback" not in errors
@@ -798,10 +733,13 @@ def test_a_workspace_that_cannot_be_opened_does_not_end_the_server(folder: Path)
 # ---------------------------------------------------------------- the end
 
 
-def test_a_discarded_probe_ends_without_opening_anything(folder: Path, server: Server) -> None:
+def test_a_discarded_probe_of_the_console_entry_point_opens_nothing(tmp_path: Path) -> None:
+    state, file = tmp_path / "state", tmp_path / "x.localmcp"
+    server = Server([sys.executable, "-m", "localmcp", "--db", str(file), "serve"], state)
     assert server.ask(discover())["result"]["supportedVersions"] == ["2026-07-28"]
     assert server.end() == (0, "", "")
-    assert not (folder / "closed").exists() and not (folder / "state").exists()
+    server.release()
+    assert not file.exists() and not state.exists()
 
 
 def test_a_call_that_outlasts_the_client_is_answered_as_closed(folder: Path, ready: Server) -> None:
@@ -821,8 +759,7 @@ def test_a_client_that_closes_its_reading_end_ends_the_server(folder: Path, read
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("busy", [False, True])
+@pytest.mark.parametrize(("number", "busy"), [(signal.SIGINT, False), (signal.SIGTERM, True)])
 def test_a_signal_ends_the_server_cleanly(folder: Path, ready: Server, number: int, busy: bool) -> None:
     assert ready.ask(call(1, "echo", text="x"))["id"] == 1
     if busy:
