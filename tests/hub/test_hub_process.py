@@ -1,4 +1,4 @@
-"""The whole way: a client of localmcp reaches other servers through it, two of them taken from the package index."""
+"""The whole way: a client of localmcp reaches other servers through it, one of them taken from the package index."""
 
 from __future__ import annotations
 
@@ -22,12 +22,8 @@ from mcp.types import ImageContent, TextContent
 from localmcp.config import servers_file
 
 INSTALL_SECONDS = 240
-PACKAGES = {
-    # What else it needs is beside localmcp already.
-    "time": ["--no-deps", "mcp-server-time==2026.10.19", "tzlocal", "tzdata"],
-    # Made for the SDK of the generation before ours, so it brings that along.
-    "sqlite": ["mcp-server-sqlite==2025.4.25", "mcp<2"],
-}
+CLOCK = ["--no-deps", "mcp-server-time==2026.10.19", "tzlocal", "tzdata"]
+"""What else it needs is beside localmcp already."""
 
 
 @pytest.fixture
@@ -38,36 +34,27 @@ def farm(tmp_path: Path) -> Iterator[Farm]:
 
 
 @pytest.fixture(scope="session")
-def index_servers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Two servers from the package index, each with what it needs in a folder of its own; installed once."""
+def clock(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A server from the package index, with what it needs in a folder of its own; installed once."""
     cache = getattr(request.config, "cache", None)
     base = cache.mkdir("mcp-servers") if cache else tmp_path_factory.mktemp("mcp-servers")
-    version = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    return {name: install(words, base / f"{name}-{version}") for name, words in PACKAGES.items()}
-
-
-def install(words: list[str], folder: Path) -> Path:
+    folder = base / f"time-{sys.version_info[0]}.{sys.version_info[1]}"
     if folder.exists():
         return folder
     beside = folder.with_name(f"{folder.name}.{os.getpid()}")
-    # Most of what they bring is never imported, so that compiling it would be half of the work.
+    # Most of what it brings is never imported, so that compiling it would be half of the work.
     options = ["--quiet", "--disable-pip-version-check", "--no-input", "--no-compile", "--target", str(beside)]
-    command = [sys.executable, "-m", "pip", "install", *options, *words]
+    command = [sys.executable, "-m", "pip", "install", *options, *CLOCK]
     done = subprocess.run(command, capture_output=True, text=True, timeout=INSTALL_SECONDS)
     if done.returncode != 0:
         shutil.rmtree(beside, ignore_errors=True)
-        pytest.skip(f"pip cannot install {words[0]} here: {done.stderr.strip()[-200:]}")
+        pytest.skip(f"pip cannot install the server here: {done.stderr.strip()[-200:]}")
     try:
         beside.rename(folder)
     except OSError:
         # Another worker was faster.
         shutil.rmtree(beside, ignore_errors=True)
     return folder
-
-
-def module_entry(folder: Path, module: str, *arguments: str) -> dict[str, Any]:
-    program = f"import {module}; {module}.main()"
-    return {"command": sys.executable, "args": ["-c", program, *arguments], "env": {"PYTHONPATH": str(folder)}}
 
 
 def serving(farm: Farm, *arguments: str) -> StdioServerParameters:
@@ -86,72 +73,15 @@ async def execute(client: Client, name: str, **arguments: Any) -> Any:
     return await client.call_tool("execute_tool", {"name": name, "arguments": arguments})
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="looks at processes with ps")
-async def test_two_servers_from_the_package_index_are_found_run_and_survive_a_kill_in_mid_call(
-    farm: Farm, index_servers: dict[str, Path], tmp_path: Path
-) -> None:
-    database = str(tmp_path / "shop.db")
-    farm.write(
-        clock=module_entry(index_servers["time"], "mcp_server_time", "--local-timezone", "UTC"),
-        shop=module_entry(index_servers["sqlite"], "mcp_server_sqlite", "--db-path", database),
-    )
-    _, opened = farm.open()
-    assert opened.refresh(["clock", "shop"]) == {"clock": 2, "shop": 6}
-    opened.close()
-    assert pids_with(database) == []
+async def test_a_server_from_the_package_index_is_found_and_run(farm: Farm, clock: Path) -> None:
+    program = "import mcp_server_time; mcp_server_time.main()"
+    entry = {"command": sys.executable, "args": ["-c", program, "--local-timezone", "UTC"]}
+    farm.write(clock={**entry, "env": {"PYTHONPATH": str(clock)}})
     async with Client(serving(farm)) as client:
         assert (await names_found(client, "convert time between zones"))[0] == "clock__convert_time"
         asked = {"source_timezone": "Europe/Rome", "time": "12:00", "target_timezone": "Asia/Tokyo"}
         converted = await execute(client, "clock__convert_time", **asked)
         assert converted.structured_content["target"]["timezone"] == "Asia/Tokyo"
-        await execute(client, "shop__create_table", query="create table bees (name text)")
-        await execute(client, "shop__write_query", query="insert into bees values ('maja')")
-        (pid,) = pids_with(database)
-        broken = await killed_in_mid_call(client, pid)
-        assert broken.is_error
-        said = "The MCP server 'shop' ended during the call of read_query."
-        assert first_text(broken).startswith(said)
-        assert "UTC" in first_text(await execute(client, "clock__get_current_time", timezone="UTC"))
-        assert "maja" in first_text(await execute(client, "shop__read_query", query="select * from bees"))
-        (again,) = pids_with(database)
-    assert again != pid
-    assert wait_until(lambda: not is_alive(again))
-
-
-ENDLESS = "select count(*) from (with recursive n(i) as (select 1 union all select i + 1 from n) select i from n)"
-
-
-async def killed_in_mid_call(client: Client, pid: int) -> Any:
-    """What the client gets for a query that never ends, when its server is killed at work on it."""
-    before, found = cpu_seconds(pid), []
-
-    async def call() -> None:
-        found.append(await execute(client, "shop__read_query", query=ENDLESS))
-
-    async with anyio.create_task_group() as group:
-        group.start_soon(call)
-        at_work = await anyio.to_thread.run_sync(wait_until, lambda: cpu_seconds(pid) > before)
-        os.kill(pid, signal.SIGKILL)
-    assert at_work
-    return found[0]
-
-
-def pids_with(argument: str) -> list[int]:
-    """The processes that have this argument."""
-    lines = process_list("-e", "-o", "pid=,args=")
-    return [int(line.split()[0]) for line in lines if line.endswith(argument)]
-
-
-def cpu_seconds(pid: int) -> int:
-    """Whole seconds that the process has computed; an idle server adds none."""
-    (shown,) = process_list("-p", str(pid), "-o", "time=")
-    parts = shown.replace("-", ":").split(":")
-    return sum(int(float(part)) * 60**place for place, part in enumerate(reversed(parts)))
-
-
-def process_list(*options: str) -> list[str]:
-    done = subprocess.run(["ps", "-ww", *options], capture_output=True, text=True, check=True)
-    return [line.strip() for line in done.stdout.splitlines()]
 
 
 # ---------------------------------------------------------------- through `localmcp serve`

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
@@ -84,19 +81,6 @@ def test_a_file_that_is_no_table_of_tables_is_refused(content: bytes) -> None:
     profiles_file().write_bytes(content)
     with pytest.raises(ConfigurationError, match=r"profiles\.toml"):
         read_profile("work")
-
-
-def test_a_server_says_on_stderr_why_a_wrong_profile_has_no_tools() -> None:
-    hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
-    line = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello})
-    command = [sys.executable, "-m", "localmcp", "serve", "--profile", "home"]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=subprocess.DEVNULL, stderr=pipe, text=True) as server:
-        assert server.stdin is not None and server.stderr is not None
-        server.stdin.write(line + "\n")
-        server.stdin.flush()
-        assert "No tool is served: There is no profile 'home'" in server.stderr.readline()
-        server.stdin.close()
 
 
 def test_without_a_file_the_way_to_one_is_shown() -> None:
