@@ -203,14 +203,18 @@ class JsonEndpoint:
         Raises:
             ModelUnavailable: refused, unreachable, too slow, or another status than 200; says the next step.
         """
-        request = self._build_request(json.dumps(payload).encode())
+        headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        if self._key:
+            headers["Authorization"] = f"Bearer {self._key}"
+        request = Request("POST", self.url, headers, json.dumps(payload).encode(), silence_seconds=self._timeout)
         response = self._send(request)
         for attempt in range(retries):
             if not (response.status == 429 or response.status >= 500):
                 break
-            pause = self._pause(attempt, response.headers.get("Retry-After"))
+            after = response.headers.get("Retry-After", "")
+            pause = float(after) if after.isascii() and after.isdigit() else self._retry_delay * 2**attempt
             _log.info("%s: status %d, trying again in %.1f s", self.where, response.status, pause)
-            time.sleep(pause)
+            time.sleep(min(pause, _LONGEST_PAUSE))
             response = self._send(request)
         if not 200 <= response.status < 300:
             raise self._explain_status(response)
@@ -219,48 +223,31 @@ class JsonEndpoint:
     def _send(self, request: Request) -> Response:
         try:
             response = send(request)
+        except TimeoutError as error:
+            late = f"{self.where} did not answer within {self._timeout:g} seconds."
+            raise ModelUnavailable(late, hint="Try again later.") from error
+        except ConnectionRefusedError as error:
+            hint = "Start the server (with Ollama: ollama serve)."
+            raise ModelUnavailable(f"{self.where} refused the connection.", hint=hint) from error
         except OSError as error:
-            raise self._explain_failure(error) from error
+            hint = "Check the URL and the network."
+            raise ModelUnavailable(f"{self.where} cannot be reached: {error}.", hint=hint) from error
         if len(response.body) > _MOST_BYTES:
             raise ModelUnavailable(f"{self.where} answered with more than {_MOST_BYTES >> 20} MB.")
         return response
-
-    def _build_request(self, body: bytes) -> Request:
-        headers = {"Content-Type": "application/json", "Accept": "application/json"}
-        if self._key:
-            headers["Authorization"] = f"Bearer {self._key}"
-        return Request("POST", self.url, headers, body, silence_seconds=self._timeout)
-
-    def _pause(self, attempt: int, retry_after: str | None) -> float:
-        if retry_after is not None and retry_after.isascii() and retry_after.isdigit():
-            return min(float(retry_after), _LONGEST_PAUSE)
-        return min(self._retry_delay * 2**attempt, _LONGEST_PAUSE)
 
     def _explain_status(self, response: Response) -> ModelUnavailable:
         status = response.status
         if status in (401, 403):
             # The body is not shown: some servers repeat part of the key in it.
             key_state = "the API key was refused" if self._key else "an API key is needed"
-            return ModelUnavailable(
-                f"{self.where}: {key_state} (HTTP {status}).", hint=f"Set {self._words.key_setting} to a valid key."
-            )
+            hint = f"Set {self._words.key_setting} to a valid key."
+            return ModelUnavailable(f"{self.where}: {key_state} (HTTP {status}).", hint=hint)
         if 300 <= status < 400:
-            return ModelUnavailable(
-                f"{self.where} redirects elsewhere (HTTP {status}).", hint="Configure the final URL."
-            )
-        detail = self._read_detail(response.body)
-        return ModelUnavailable(
-            f"{self.where} failed with HTTP {status}{f': {detail}' if detail else ''}.", hint=self._hint(status)
-        )
-
-    def _hint(self, status: int) -> str:
-        usual = "The service limits requests; try again later." if status == 429 else "Try again later."
-        other = usual if status == 429 or status >= 500 else "Check the URL and the model's name."
-        return self._words.hints.get(status, other)
-
-    def _read_detail(self, body: bytes) -> str:
-        """Return the first 200 characters of the server's own explanation, on one line, without the key."""
-        text = body[:10_000].decode("utf-8", "replace")
+            message = f"{self.where} redirects elsewhere (HTTP {status})."
+            return ModelUnavailable(message, hint="Configure the final URL.")
+        # The server's own explanation, on one line.
+        text = response.body[:10_000].decode("utf-8", "replace")
         try:
             reply: Any = json.loads(text)
             text = str(reply["error"]["message"] if isinstance(reply["error"], dict) else reply["error"])
@@ -268,18 +255,12 @@ class JsonEndpoint:
             pass  # Not in OpenAI's form: the text itself is the explanation.
         if self._key:
             text = text.replace(self._key, "***")
-        return " ".join(text.split())[:200].rstrip(".")
-
-    def _explain_failure(self, error: OSError) -> ModelUnavailable:
-        if isinstance(error, TimeoutError):
-            return ModelUnavailable(
-                f"{self.where} did not answer within {self._timeout:g} seconds.", hint="Try again later."
-            )
-        if isinstance(error, ConnectionRefusedError):
-            return ModelUnavailable(
-                f"{self.where} refused the connection.", hint="Start the server (with Ollama: ollama serve)."
-            )
-        return ModelUnavailable(f"{self.where} cannot be reached: {error}.", hint="Check the URL and the network.")
+        detail = " ".join(text.split())[:200].rstrip(".")
+        usual = "Check the URL and the model's name."
+        if status == 429 or status >= 500:
+            usual = "The service limits requests; try again later." if status == 429 else "Try again later."
+        message = f"{self.where} failed with HTTP {status}{f': {detail}' if detail else ''}."
+        return ModelUnavailable(message, hint=self._words.hints.get(status, usual))
 
 
 def usable_key(api_key: str | None) -> str:

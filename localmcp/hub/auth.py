@@ -8,7 +8,6 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -178,12 +177,11 @@ async def sign_in(entry: ServerEntry, show: Callable[[str], None], seconds: floa
         )
     if urlsplit(launch.url).scheme != "https" and not is_local:
         raise InvalidInput(f"'{entry.name}' is reached without TLS, which would show the tokens to others.")
-    storage = TokenFile(entry, is_new=True)
+    storage, browser = TokenFile(entry, is_new=True), _Browser(show)
     try:
-        async with asyncio.timeout(seconds), _waiting_for_browser(entry.oauth.callbackPort) as (address, back):
+        async with asyncio.timeout(seconds), browser.listening(entry.oauth.callbackPort) as address:
             metadata = OAuthClientMetadata(client_name="localmcp", redirect_uris=[AnyUrl(address)])
-            send = partial(back.send_person, show)
-            storage.provider = OAuthClientProvider(launch.url, metadata, storage, send, back.wait)
+            storage.provider = OAuthClientProvider(launch.url, metadata, storage, browser.show, browser.wait)
             async with (
                 httpx2.AsyncClient(
                     headers={**launch.headers, **_ACCEPT},
@@ -205,62 +203,56 @@ async def sign_in(entry: ServerEntry, show: Callable[[str], None], seconds: floa
     return storage.provider.context.current_tokens is not None
 
 
-@asynccontextmanager
-async def _waiting_for_browser(port: int) -> AsyncGenerator[tuple[str, _Callback]]:
-    """Yield the address to which the browser comes back, and what waits there."""
-    back = _Callback()
-    server = await asyncio.start_server(back.answer, "127.0.0.1", port)
-    async with server:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}{CALLBACK}", back
+class _Browser:
+    """The person's browser: it is shown where to sign in, and brings the code back to a port of this machine."""
 
-
-class _Callback:
-    """Takes the code with which the browser comes back."""
-
-    def __init__(self) -> None:
+    def __init__(self, show: Callable[[str], None]) -> None:
+        self._show = show
         self._state = ""
         self._result: asyncio.Future[AuthorizationCodeResult] = asyncio.get_running_loop().create_future()
 
-    async def send_person(self, show: Callable[[str], None], url: str) -> None:
+    @asynccontextmanager
+    async def listening(self, port: int) -> AsyncGenerator[str]:
+        """Yield the address to which the browser comes back."""
+        server = await asyncio.start_server(self._answer, "127.0.0.1", port)
+        async with server:
+            yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}{CALLBACK}"
+
+    async def show(self, url: str) -> None:
         """Show the person the address to sign in at."""
         self._state = parse_qs(urlsplit(url).query).get("state", [""])[0]
-        await asyncio.to_thread(show, url)
+        await asyncio.to_thread(self._show, url)
 
     async def wait(self) -> AuthorizationCodeResult:
         """Return the code, once the browser has brought it."""
         return await self._result
 
-    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Take one request of the browser."""
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Take one request. Any page in the browser can send some here; only the login that localmcp began counts."""
         try:
             async with asyncio.timeout(10):
                 head = await reader.readuntil(b"\r\n\r\n")
-            text = self._take(head.decode("latin-1").split(" ")[1])
-            status = "200 OK" if text else "400 Bad Request"
-            body = (text or "This is not the sign-in that localmcp has begun.").encode()
-            lines = f"HTTP/1.1 {status}\r\ncontent-type: text/plain\r\ncontent-length: {len(body)}\r\n"
-            writer.write(f"{lines}connection: close\r\n\r\n".encode() + body)
+            parts = urlsplit(head.decode("latin-1").split(" ")[1])
+            values = {name: value[0] for name, value in parse_qs(parts.query).items()}
+            is_ours = parts.path == CALLBACK and self._state != "" and values.get("state") == self._state
+            status, text = "400 Bad Request", "This is not the sign-in that localmcp has begun."
+            if is_ours:
+                done = "The sign-in was refused." if "error" in values else "You are signed in."
+                status, text = "200 OK", f"{done} You can close this window."
+                if not self._result.done():
+                    self._take(values)
+            lines = f"HTTP/1.1 {status}\r\ncontent-type: text/plain\r\ncontent-length: {len(text)}\r\n"
+            writer.write(f"{lines}connection: close\r\n\r\n{text}".encode())
             await writer.drain()
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, IndexError) as error:
             logging.getLogger(__name__).debug("no request of a browser: %r", error)
         finally:
             writer.close()
 
-    def _take(self, target: str) -> str:
-        """Return what the person reads; empty for a request that does not belong to this sign-in.
-
-        Any page in the browser can send requests here; only the login that localmcp began counts.
-        """
-        parts = urlsplit(target)
-        values = {name: value[0] for name, value in parse_qs(parts.query).items()}
-        if parts.path != CALLBACK or not self._state or values.get("state") != self._state:
-            return ""
+    def _take(self, values: dict[str, str]) -> None:
         if "error" in values:
-            if not self._result.done():
-                why = values.get("error_description") or values["error"]
-                self._result.set_exception(OAuthFlowError(f"{values['error']}: {why}"))
-            return "The sign-in was refused. You can close this window."
-        if not self._result.done():
+            why = values.get("error_description") or values["error"]
+            self._result.set_exception(OAuthFlowError(f"{values['error']}: {why}"))
+        else:
             code = AuthorizationCodeResult(code=values.get("code", ""), state=self._state, iss=values.get("iss"))
             self._result.set_result(code)
-        return "You are signed in. You can close this window."

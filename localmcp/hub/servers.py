@@ -235,12 +235,19 @@ class McpServers:
             ending: say how their tools are found and run.
             characters: at most so many without the ending; the last servers are only counted.
         """
+
+        def plain(text: str, most: int) -> str:
+            """Return the first words without markup, links and further sentences of others."""
+            words = _MARKUP.sub(" ", text.splitlines()[0] if text else "").split()
+            return " ".join(word[:24] for word in words[:most])
+
         scope = current_scope()
-        servers = [
-            _introduced(server.entry)
-            for server in self.reachable()
-            if scope.tools is None or any(tool.name in scope.tools for tool in server.tools())
-        ]
+        servers: list[str] = []
+        for server in self.reachable():
+            if scope.tools is None or any(tool.name in scope.tools for tool in server.tools()):
+                name = plain(server.entry.name, 3).replace(" ", "-") or "unnamed"
+                purpose = plain(server.entry.description, 8)
+                servers.append(f"{name} ({purpose})" if purpose else name)
         if not servers:
             return ""
         text = ""
@@ -312,13 +319,3 @@ class McpServers:
         with self._running:
             self._portal.start_task_soon(self._portal.stop, True)
         self._portal = None
-
-
-def _introduced(entry: ServerEntry) -> str:
-    """Return name and purpose of a server, without markup, links and further sentences of others."""
-
-    def plain(text: str, most: int) -> list[str]:
-        return [word[:24] for word in _MARKUP.sub(" ", text.splitlines()[0] if text else "").split()[:most]]
-
-    name, purpose = "-".join(plain(entry.name, 3)) or "unnamed", " ".join(plain(entry.description, 8))
-    return f"{name} ({purpose})" if purpose else name

@@ -14,7 +14,7 @@ import re
 import stat
 import threading
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -53,9 +53,10 @@ class ManifestFile:
     sources: dict[Path, Signature | None] = field(default_factory=dict[Path, "Signature | None"])
     """The Python files that it names, as they were when they were run."""
 
-    def add(self, mistake: Mistake) -> None:
-        """Note a mistake with its line."""
-        self.problems.append(self.problem(mistake))
+    @property
+    def has_its_sources(self) -> bool:
+        """Whether the Python files that it names are as they were."""
+        return self.python is None or self.sources == self.python.sources(self.path)
 
     def problem(self, mistake: Mistake) -> Problem:
         """Return a mistake as a problem of this file."""
@@ -105,10 +106,16 @@ class OwnTools:
         """Return every manifest, by path."""
         with self._lock:
             before, old = self._files, self._files or {}
-            self._files = {
-                path: old[path] if path in old and _is_unchanged(old[path], signature) else (signature, self.read(path))
-                for path, signature in sorted(_scan(str(self.folder)))
-            }
+            self._files = {}
+            # As text: a thousand `Path`s cost several times what the look itself does.
+            for name in sorted(glob.glob("**/*.toml", root_dir=self.folder, recursive=True)):
+                path = os.path.join(self.folder, name)
+                # It may be gone meanwhile, or be a link to nothing.
+                with suppress(OSError):
+                    signature = signature_of(os.stat(path))
+                    known = old.get(path)
+                    is_same = known is not None and known[0] == signature and known[1].has_its_sources
+                    self._files[path] = known if known and is_same else (signature, self.read(path))
             changed = before != self._files
             files = [file for _, file in self._files.values()]
             if changed:
@@ -166,14 +173,14 @@ class OwnTools:
         }  # fmt: skip
         if not isinstance(kind, str) or kind not in models:
             hint = did_you_mean(str(kind), models, f"It must be one of {', '.join(models)}.")
-            file.add(Mistake(("kind",), f"kind = {kind!r} is not known.", hint))
+            file.problems.append(file.problem(Mistake(("kind",), f"kind = {kind!r} is not known.", hint)))
             return
         file.kind = kind
         try:
             manifest = models[kind].model_validate(table)
         except ValidationError as error:
-            for mistake in mistakes_of(error, {*models[kind].model_fields, *Parameter.model_fields}):
-                file.add(mistake)
+            known = {*models[kind].model_fields, *Parameter.model_fields}
+            file.problems += map(file.problem, mistakes_of(error, known))
             return
         if isinstance(manifest, Manifest):
             file.tools.append(ManifestTool(manifest, Surroundings(file.path, self.database, self.running)))
@@ -186,20 +193,6 @@ class OwnTools:
         """End the programs that still run."""
         if "running" in vars(self):
             self.running.close()
-
-
-def _is_unchanged(known: tuple[Signature, ManifestFile], signature: Signature) -> bool:
-    file = known[1]
-    return known[0] == signature and (file.python is None or file.sources == file.python.sources(file.path))
-
-
-def _scan(folder: str) -> Iterator[tuple[str, Signature]]:
-    """Yield each file that is not hidden, as text: a thousand `Path`s cost several times what the look itself does."""
-    for name in glob.glob("**/*.toml", root_dir=folder, recursive=True):
-        path = os.path.join(folder, name)
-        # It may be gone meanwhile, or be a link to nothing.
-        with suppress(OSError):
-            yield path, signature_of(os.stat(path))
 
 
 class KindProvider:

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Literal, NamedTuple, Protocol
 
 from localmcp.schemas import Json
+from localmcp.visible_text import visible
 
 Level = Literal["error", "warning"]
 Place = tuple[str, ...]
@@ -35,7 +36,7 @@ class Problem:
 
     def __str__(self) -> str:
         where = self.file if self.line is None else f"{self.file}:{self.line}"
-        return f"{where}: {self.level}: {self.message}" + (f" {self.hint}" if self.hint else "")
+        return visible(f"{where}: {self.level}: {self.message}" + (f" {self.hint}" if self.hint else ""))
 
     def as_json(self) -> Json:
         return asdict(self)

@@ -46,7 +46,6 @@ from localmcp.tools import (
     MethodTool,
     Scope,
     Tool,
-    ToolMark,
     compact_json,
     use_cancellation,
     use_client_input,
@@ -403,37 +402,24 @@ def describe_tool(tool: Tool) -> types.Tool | None:
     if not _TOOL_NAME.fullmatch(tool.name) or schema.get("type") != "object":
         log.warning("%r is not listed: its name or the root of its schema is not allowed", tool.name)
         return None
+    if isinstance(tool, MethodTool):
+        # Ours accept other spellings of arguments, and a call that breaks a limit that is left out gets an error.
+        unlisted = ("minimum", "minLength", "maxLength")
+        properties: dict[str, Json] = schema["properties"]
+        shown = {name: {key: spec[key] for key in spec if key not in unlisted} for name, spec in properties.items()}
+        schema = {**schema, "properties": shown}
+        schema.pop("additionalProperties", None)
+    mark = tool.mark
+    # Those that the protocol ignores for a tool that only reads are left out.
+    changes: Json = {"destructive_hint": mark.destructive, "idempotent_hint": mark.idempotent}
+    hints: Json = {"read_only_hint": mark.read_only, "open_world_hint": mark.open_world}
     return types.Tool(
         name=tool.name,
-        title=tool.mark.title,
+        title=mark.title,
         description=without_surrogates(tool.listed_description),
         # Every conversation pays for this list, and 55 % of it were output schemas.
-        input_schema=_listed_schema(schema) if isinstance(tool, MethodTool) else schema,
-        annotations=_annotations(tool.mark),
-    )
-
-
-def _listed_schema(schema: Json) -> Json:
-    """Return the schema of a tool of ours as it is listed: shorter, and without the refusal of unknown arguments.
-
-    Our tools accept other spellings of arguments. A call that breaks a limit that is left out gets an error.
-    """
-    unlisted = ("minimum", "minLength", "maxLength")
-    listed = {key: value for key, value in schema.items() if key != "additionalProperties"}
-    properties: dict[str, Json] = listed["properties"]
-    shown = {name: {key: spec[key] for key in spec if key not in unlisted} for name, spec in properties.items()}
-    return {**listed, "properties": shown}
-
-
-def _annotations(mark: ToolMark) -> types.ToolAnnotations:
-    """Return the annotations of the tool; those of a read-only tool that the protocol ignores are left out."""
-    if mark.read_only:
-        return types.ToolAnnotations(read_only_hint=True, open_world_hint=mark.open_world)
-    return types.ToolAnnotations(
-        read_only_hint=False,
-        destructive_hint=mark.destructive,
-        idempotent_hint=mark.idempotent,
-        open_world_hint=mark.open_world,
+        input_schema=schema,
+        annotations=types.ToolAnnotations(**hints, **({} if mark.read_only else changes)),
     )
 
 

@@ -52,7 +52,17 @@ class OwnOffer:
     def resources(self, offset: int) -> tuple[list[Json], int | None]:
         """Return documents, the last changed first."""
         page = self._list("list_sources", order="changed", limit=PAGE, offset=offset)
-        return [_resource(item) for item in page.get("sources", ())], page.get("nextOffset")
+        resources = [
+            {
+                "uri": DOCUMENT_URI + quote(item["id"], safe=":"),
+                "name": item["title"],
+                "mimeType": "text/plain",
+                "annotations": {"lastModified": item["changedAt"]},
+                **({"description": item["path"]} if "path" in item else {}),
+            }
+            for item in page.get("sources", ())
+        ]
+        return resources, page.get("nextOffset")
 
     def templates(self) -> list[Json]:
         if not self._has("get_document"):
@@ -81,8 +91,17 @@ class OwnOffer:
         if not page:
             return rules, None
         following = offset + len(page["quickstarts"])
-        more = following if following < page["total"] else None
-        return [*rules, *map(_quickstart_prompt, page["quickstarts"])], more
+        task = {"name": "task", "description": "Number of the task to begin with", "required": False}
+        quickstarts = [
+            {
+                "name": quickstart["name"],
+                "title": quickstart.get("displayName") or quickstart["name"],
+                "description": quickstart.get("description") or "",
+                "arguments": [task],
+            }
+            for quickstart in page["quickstarts"]
+        ]
+        return [*rules, *quickstarts], following if following < page["total"] else None
 
     def prompt(self, name: str, arguments: dict[str, str]) -> Json | None:
         """Return description and messages of a prompt."""
@@ -107,25 +126,6 @@ class OwnOffer:
     def complete(self, ref: Json, argument: str, value: str) -> Json | None:
         """Return None: only connected servers propose values."""
         return None
-
-
-def _resource(item: Json) -> Json:
-    resource: Json = {
-        "uri": DOCUMENT_URI + quote(item["id"], safe=":"),
-        "name": item["title"],
-        "mimeType": "text/plain",
-        "annotations": {"lastModified": item["changedAt"]},
-    }
-    return {**resource, "description": item["path"]} if "path" in item else resource
-
-
-def _quickstart_prompt(quickstart: Json) -> Json:
-    return {
-        "name": quickstart["name"],
-        "title": quickstart.get("displayName") or quickstart["name"],
-        "description": quickstart.get("description") or "",
-        "arguments": [{"name": "task", "description": "Number of the task to begin with", "required": False}],
-    }
 
 
 def _message(description: str, text: str) -> Json:

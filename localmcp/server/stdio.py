@@ -27,7 +27,7 @@ from localmcp.schemas import without_surrogates
 from localmcp.server.handshake import MAX_INSTRUCTIONS, Wire, database_key, instructions_file, read_kept
 from localmcp.server.mcp import ToolServer
 from localmcp.server.opening import OpenOnce, close_within, pass_on_changes
-from localmcp.tools import Scope, use_scope
+from localmcp.tools import CallRecord, Scope, use_scope
 
 if TYPE_CHECKING:
     from localmcp.workspace import Workspace
@@ -56,7 +56,17 @@ class Session:
         self._wire = wire
         self._database = database
         self._has_profile = profile is not None
-        self._scope, self._refusal = scope_of(profile)
+        self._scope = SCOPE
+        self._refusal: ConfigurationError | None = None
+        """Why the client may reach nothing, when its profile cannot be used."""
+        if profile is not None:
+            from localmcp.tools.profiles import read_profile
+
+            try:
+                self._scope = replace(SCOPE, **read_profile(profile))
+            except ConfigurationError as error:
+                log.error("No tool is served: %s", error)
+                self._scope, self._refusal = replace(SCOPE, tools=frozenset[str]()), error
         self._source = workspace
         self._workspace = OpenOnce(self._open_and_observe)
         self._server = ToolServer(self._workspace, self._scope, instructions=wire.instructions)
@@ -92,21 +102,21 @@ class Session:
 
     def _open_and_observe(self) -> Workspace:
         workspace = self._source()
-        workspace.registry.observe(lambda _record: self._note_first_call())
+
+        def begin() -> None:
+            self._keep_instructions(workspace)
+            workspace.start_background()
+
+        def note_call(_record: CallRecord) -> None:
+            # Background work begins with the first call: clients start several copies, and use only one of them.
+            if not self._called.is_set():
+                self._called.set()
+                threading.Thread(target=begin, name="localmcp-background", daemon=True).start()
+
+        workspace.registry.observe(note_call)
         workspace.registry.refusal = self._refusal or workspace.registry.refusal
         pass_on_changes(workspace, self._server.publish_change)
         return workspace
-
-    def _note_first_call(self) -> None:
-        """Begin background work with the first call: clients start several copies, and use only one of them."""
-        if not self._called.is_set():
-            self._called.set()
-            threading.Thread(target=self._after_first_call, name="localmcp-background", daemon=True).start()
-
-    def _after_first_call(self) -> None:
-        workspace = self._workspace()
-        self._keep_instructions(workspace)
-        workspace.start_background()
 
     def _close(self) -> None:
         workspace = self._workspace.opened
@@ -190,16 +200,3 @@ class Session:
                     await outgoing.send(reply)
                 if reply_id is not None:
                     self._running.discard(reply_id)
-
-
-def scope_of(profile: str | None) -> tuple[Scope, ConfigurationError | None]:
-    """Return what the client may reach, and why it may reach nothing when the profile cannot be used."""
-    if profile is None:
-        return SCOPE, None
-    from localmcp.tools.profiles import read_profile
-
-    try:
-        return replace(SCOPE, **read_profile(profile)), None
-    except ConfigurationError as error:
-        log.error("No tool is served: %s", error)
-        return replace(SCOPE, tools=frozenset[str]()), error

@@ -164,27 +164,31 @@ class Registry:
             yield (*ours, *scope.providers)
 
     def unknown(self, name: str) -> UnknownTool:
-        """Return the error for a name that no tool has; its hint names the nearest tools by name, else by words.
+        """Return the error for a name that no tool has; its hint names the nearest tools.
 
-        Two actions on one thing (`get_document`, `delete_document`) are not alike.
+        Those are the ones with the same end (`srv.echo` is `srv__echo`, with a client's prefix or without the server),
+        then the one that is spelled like it, then those that do what its words say. Two actions on one thing
+        (`get_document`, `delete_document`) are not alike.
         """
         names = [tool.name for tool in self.tools()]
         written = name[:LONGEST_NAME]
-        bare, words = re.split(r"__|[.:/]", written)[-1], _WORD.findall(written)
+        spelled, words = "__" + re.sub(r"[.:/]", "__", written), _WORD.findall(written)
         near = nearest(written, names, least=80)
-        if bare in names:
-            near, found = bare, [bare]
-        elif near and words and nearest(words[0], _WORD.findall(near)[:1]):
+        found = [name for name in names if spelled.endswith(f"__{name}") or name.endswith(spelled)]
+        if not found and near and words and nearest(words[0], _WORD.findall(near)[:1]):
             found = [near]
-        else:
+        if not found:
             near = nearest(written, names)
             try:
-                found = self.suggest(" ".join(words)) or [near]
+                found = self.suggest(" ".join(words))
             except LocalMCPError:
                 log.info("no tool could be suggested for %s", written, exc_info=True)
-                found = [near]
-        hint = f"Did you mean '{near}'?" if found == [near] else f"Nearest tools: {', '.join(map(str, found))}."
-        return UnknownTool(f"Unknown tool: {quoted(name)}", hint=hint if found != [None] else None)
+        found = found or ([near] if near else [])
+        is_alike = len(found) == 1 and (
+            found[0].endswith(spelled) or written.endswith(found[0]) or nearest(written, found)
+        )
+        hint = f"Did you mean '{found[0]}'?" if is_alike else f"Nearest tools: {', '.join(found)}."
+        return UnknownTool(f"Unknown tool: {quoted(name)}", hint=hint if found else None)
 
     def call(self, name: str, arguments: Json | None = None, scope: Scope | None = None) -> Answer:
         """Run the tool `name` in `scope` (the current one by default): the one entry of all interfaces.

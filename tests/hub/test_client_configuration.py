@@ -21,13 +21,12 @@ from localmcp.errors import ConfigurationError, InvalidInput, NotFound
 from localmcp.hub import client_configuration
 from localmcp.hub.client_configuration import (
     client_files,
-    client_names,
     is_localmcp,
     read_client,
     read_document,
     servers_in,
 )
-from localmcp.hub.entries import parse_entry, prepare, read_entries, take_over
+from localmcp.hub.entries import read_entries, take_over
 
 
 @pytest.fixture
@@ -67,12 +66,6 @@ def test_the_build_from_the_store_of_windows_comes_first(home: Path, monkeypatch
     assert paths == [stored, home / "AppData/Roaming/Claude"]
 
 
-def test_a_client_that_is_not_known_is_refused_with_those_that_are(home: Path) -> None:
-    with pytest.raises(InvalidInput) as caught:
-        client_files("emacs")
-    assert caught.value.hint is not None and "cursor" in caught.value.hint
-
-
 def test_a_client_without_a_file_is_told_with_the_places(home: Path) -> None:
     with pytest.raises(NotFound) as caught:
         read_client("cursor")
@@ -103,11 +96,6 @@ def test_the_servers_of_each_client_are_read(
     on("linux", monkeypatch)
     path = write(home / place, content)
     assert read_client(client) == {path: {"time": TIME}}
-
-
-def test_every_known_client_is_covered_above() -> None:
-    marks = test_the_servers_of_each_client_are_read.pytestmark
-    assert [case[0] for case in marks[0].args[1]] == client_names()
 
 
 def test_comments_and_last_commas_are_forgiven_and_texts_that_look_like_them_stay(tmp_path: Path) -> None:
@@ -143,23 +131,10 @@ def test_keys_from_variables_and_tools_that_a_client_leaves_out_are_taken_over(t
     assert found["ours"] == table["ours"]
 
 
-def test_a_value_that_an_editor_asks_for_is_named_instead_of_sent(tmp_path: Path) -> None:
-    entry = parse_entry("gh", {"url": "https://x/mcp", "headers": {"Authorization": "Bearer ${input:token}"}})
-    with pytest.raises(ConfigurationError, match=r"needs the variable input:token, which is not set \(headers\."):
-        prepare(entry)
-
-
 def test_an_address_in_place_of_a_command_is_the_servers_address(run: Run) -> None:
     run("add", "notes", "http://127.0.0.1:9/mcp", "--no-start")
     (server,) = run("list")[1]["servers"]
     assert (server["type"], server["where"]) == ("http", "http://127.0.0.1:9/mcp")
-
-
-def test_an_address_that_is_none_is_reported_and_costs_no_other_server(run: Run) -> None:
-    run("add", "notes", "http://[x/mcp", "--no-start")
-    assert [server["where"] for server in run("list")[1]["servers"]] == ["http://[x/mcp"]
-    (outcome,) = run("refresh")[1]["servers"]
-    assert outcome["error"] == "The url of the MCP server 'notes' is no address: Invalid IPv6 URL."
 
 
 def test_the_list_of_servers_shows_no_keys(run: Run) -> None:
@@ -171,15 +146,12 @@ def test_the_list_of_servers_shows_no_keys(run: Run) -> None:
 def test_a_server_whose_command_line_names_a_file_from_here_runs_here_wherever_it_is_started_from(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    code = "import sys; from mcp.server.mcpserver import MCPServer; app = MCPServer('x')\n"
-    write(tmp_path / "work" / "server.py", f"{code}@app.tool()\ndef say() -> str:\n    return 'hi'\napp.run()\n")
+    write(tmp_path / "work" / "server.py", "")
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "work")
-    assert run("add", "here", "--", sys.executable, "server.py")[1]["tools"] == 1
+    run("add", "here", "--no-start", "--", sys.executable, "server.py")
     run("add", "anywhere", "--no-start", "--", "uvx", "mcp-server-time")
     run("add", "named", "--no-start", "--cwd", "../elsewhere", "--", "uvx", "x")
-    monkeypatch.chdir(tmp_path / "elsewhere")
-    assert run("refresh", "here") == (0, {"servers": [{"name": "here", "tools": 1}]})
     entries = json.loads(servers_file().read_text())["mcpServers"]
     folders = {name: entry.get("cwd") for name, entry in entries.items()}
     write(tmp_path / "work" / "run.sh", "#!/bin/sh\n").chmod(0o755)
@@ -263,12 +235,6 @@ def test_an_import_keeps_what_is_there_and_the_file_to_its_owner(home: Path, run
     assert told["servers"] == [{"name": "time", "action": "replaced", "why": "yours was another"}]
 
 
-def test_a_source_that_is_neither_client_nor_file_is_refused(run: Run) -> None:
-    code, told = run("import", "claude")
-    assert code == 1 and "neither a file nor a client" in told["error"]["message"]
-    assert "claude-desktop" in told["error"]["hint"]
-
-
 # ---------------------------------------------------------------- the other commands
 
 PLAIN = str(Path(__file__).parents[1] / "servers" / "plain.py")
@@ -296,9 +262,7 @@ def test_a_server_that_does_not_run_is_kept_and_told(run: Run) -> None:
     assert code == 3 and "no-such-program-anywhere" in told["servers"][0]["error"]
 
 
-@pytest.mark.parametrize(
-    "words", [("call", "gone__x"), ("tools", "call", "gone__x", "a=b"), ("tools", "show", "gone__x")]
-)
+@pytest.mark.parametrize("words", [("call", "gone__x"), ("tools", "show", "gone__x")])
 def test_a_tool_of_a_server_that_does_not_run_says_why_instead_of_unknown(
     run: Run, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
 ) -> None:

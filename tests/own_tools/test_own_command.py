@@ -94,13 +94,6 @@ def test_two_dashes_as_a_value_do_not_open_the_way_for_the_next(workspace: Works
         run(workspace, manifest, a="--", b="-x")
 
 
-def test_a_negative_number_is_an_option_too(workspace: Workspace) -> None:
-    manifest = ECHO.replace("ARGUMENTS", '"{n}"') + '[parameters.n]\ntype = "integer"\nrequired = true\n'
-    assert run(workspace, manifest, n=5).value["result"] == ["5"]
-    with pytest.raises(InvalidInput, match="would be taken for an option"):
-        run(workspace, manifest, n=-5)
-
-
 def test_a_list_becomes_one_argument_for_each_item(workspace: Workspace) -> None:
     manifest = ECHO.replace("ARGUMENTS", '"--", "{paths}"') + '[parameters.paths]\ntype = "array"\nrequired = true\n'
     assert run(workspace, manifest, paths=["a b", "-c"]).value["result"] == ["--", "a b", "-c"]
@@ -114,10 +107,6 @@ def test_arguments_stand_or_fall_with_a_parameter(workspace: Workspace) -> None:
     assert run(workspace, manifest).value["result"] == []
     assert run(workspace, manifest, deep=True).value["result"] == ["-r"]
     assert run(workspace, manifest, deep=False, since="May").value["result"] == ["--since", "May"]
-
-
-def test_double_braces_stand_for_themselves(workspace: Workspace) -> None:
-    assert run(workspace, ECHO.replace("ARGUMENTS", '"{{name}} {a b}"')).value["result"] == ["{name} {a b}"]
 
 
 def test_a_nul_character_is_refused_in_words(workspace: Workspace) -> None:
@@ -174,16 +163,15 @@ def test_text_can_be_given_on_stdin(workspace: Workspace) -> None:
 # ---------------------------------------------------------------- what it gives back
 
 
-def test_an_exit_code_other_than_zero_is_an_error_with_what_the_program_said(workspace: Workspace) -> None:
+def test_an_exit_code_or_json_that_is_none_is_an_error_with_what_the_program_said(workspace: Workspace) -> None:
     answer = run(workspace, python("import sys; print('out'); sys.exit('no such branch')"))
     assert answer.is_error
     assert answer.text == "it failed with exit code 1:\nno such branch"
     assert (answer.value["exitCode"], answer.value["result"].strip()) == (1, "out")
-
-
-def test_other_exit_codes_can_be_fine(workspace: Workspace) -> None:
-    answer = run(workspace, python("import sys; sys.exit(1)", "ok_codes = [0, 1]"))
-    assert (answer.is_error, answer.value["exitCode"]) == (False, 1)
+    assert not run(workspace, python("import sys; sys.exit(1)", "ok_codes = [0, 1]")).is_error
+    answer = run(workspace, python("print('oops')", 'output = "json"'))
+    assert answer.is_error and "should print JSON" in answer.text
+    assert run(workspace, python("print('[NaN, 1]')", 'output = "json"')).value["result"] == [None, 1]
 
 
 def test_output_is_cut_and_says_so_without_stopping_the_program(workspace: Workspace, tmp_path: Path) -> None:
@@ -194,16 +182,6 @@ def test_output_is_cut_and_says_so_without_stopping_the_program(workspace: Works
     assert answer.value["result"] == "é" * 500
     assert answer.text.endswith("[cut after 1001 bytes]")
     assert done.exists()
-
-
-def test_json_that_is_none_is_an_error(workspace: Workspace) -> None:
-    answer = run(workspace, python("print('oops')", 'output = "json"'))
-    assert answer.is_error and "should print JSON" in answer.text
-
-
-def test_numbers_that_json_does_not_have_are_null(workspace: Workspace) -> None:
-    answer = run(workspace, python("print('[NaN, -Infinity, 1]')", 'output = "json"'))
-    assert (answer.value["result"], answer.text) == ([None, None, 1], "[null,null,1]")
 
 
 # ---------------------------------------------------------------- ends
@@ -307,10 +285,3 @@ def test_a_program_is_never_taken_from_the_working_directory(tmp_path: Path, mon
     with pytest.raises(Unavailable):
         find_program("planted-tool", tmp_path / "tools" / "x.toml")
     assert find_program("./planted-tool", tmp_path / "x.toml") == str(planted)
-
-
-def test_a_list_inside_a_text_is_refused(workspace: Workspace) -> None:
-    write_tool(
-        "it", ECHO.replace("ARGUMENTS", '"--p={paths}"') + '[parameters.paths]\ntype = "array"\nrequired = true\n'
-    )
-    assert any("{paths} is a list, and must stand alone: each item" in each for each in problems_of(workspace))

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from tool_manifests import open_workspace, problems_of, write_tool
 
 from localmcp.errors import ConfigurationError, InvalidInput, Unavailable
-from localmcp.own_tools.http import HttpManifest, select
+from localmcp.own_tools.http import HttpManifest
 from localmcp.tools import Answer
 from localmcp.workspace import Workspace
 
@@ -167,12 +167,6 @@ type = "integer"
     assert got["headers"]["content-type"] == "application/json"
 
 
-def test_types_are_kept_in_a_body(workspace: Workspace, url: str) -> None:
-    more = 'method = "PUT"\nbody = { n = "{n}", flag = "{flag}" }\n'
-    more += '[parameters.n]\ntype = "number"\n[parameters.flag]\ntype = "boolean"\n'
-    assert asked(ask(workspace, url, more, n=2.5, flag=False))["body"] == {"n": 2.5, "flag": False}
-
-
 @pytest.mark.parametrize("value", ["..", ".", "", "../admin", "a/../b", "..\\x", "/etc", "a//b"])
 def test_a_value_cannot_climb_out_of_its_place_in_the_path(workspace: Workspace, url: str, value: str) -> None:
     with pytest.raises(InvalidInput, match="cannot stand in a path"):
@@ -269,11 +263,6 @@ def test_a_missing_variable_is_told_by_check_and_by_the_call(workspace: Workspac
     assert any("warning: The variable NO_SUCH_KEY is not set here." in each for each in problems_of(workspace))
 
 
-def test_a_secret_that_goes_out_unencrypted_is_warned_of(workspace: Workspace) -> None:
-    write_tool("it", 'kind = "http"\ndescription = "x"\nurl = "http://example.org"\nquery = { k = "${K}" }\n')
-    assert any("Secrets go to example.org unencrypted." in each for each in problems_of(workspace))
-
-
 def test_a_failure_does_not_repeat_the_secret(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("API_KEY", SECRET)
     with socket.socket() as nobody:
@@ -295,11 +284,6 @@ def test_a_part_of_the_json_can_be_the_answer(workspace: Workspace, url: str) ->
     }
     missing = ask(workspace, f"{url}/x", 'result = "headers.nothing"')
     assert missing.is_error and "it holds no 'headers.nothing'" in missing.text
-
-
-def test_text_is_given_as_text_and_an_empty_answer_is_none(workspace: Workspace, url: str) -> None:
-    assert ask(workspace, f"{url}/text").text == "plain words"
-    assert ask(workspace, f"{url}/empty").value == {"status": 200, "result": "", "truncated": False}
 
 
 def test_a_long_answer_is_cut_and_says_so(workspace: Workspace, url: str) -> None:
@@ -327,11 +311,3 @@ def test_a_server_that_drips_bytes_does_not_outlast_the_time(workspace: Workspac
     with pytest.raises(Unavailable, match=r"did not answer within 0\.4 s"):
         ask(workspace, f"{url}/{path}", "timeout = 0.4")
     assert time.monotonic() - began < 5
-
-
-@pytest.mark.parametrize(
-    ("value", "path", "expected"),
-    [({"a": [{"b": 1}]}, "a[0].b", 1), ({"a": 1}, "", {"a": 1}), ([1, 2], "[1]", 2)],
-)
-def test_paths_into_json(value: Any, path: str, expected: Any) -> None:
-    assert select(value, path) == expected

@@ -13,7 +13,6 @@ from tool_manifests import open_workspace, problems_of, tool_names, write_tool
 
 from localmcp.config import config_directory
 from localmcp.errors import InvalidInput, UnknownTool
-from localmcp.own_tools.problems import line_of
 from localmcp.tools import Scope
 from localmcp.workspace import Workspace
 
@@ -58,18 +57,6 @@ def test_files_are_picked_up_changed_and_dropped_at_the_next_listing(workspace: 
     assert tool_names(workspace) == {"wave"}
     path.with_name("wave.toml").unlink()
     assert tool_names(workspace) == set()
-
-
-def test_a_change_is_told_to_whoever_wants_to_know(workspace: Workspace) -> None:
-    told: list[str] = []
-    workspace.on_tools_changed(lambda: told.append("changed"))
-    workspace.registry.tools()
-    assert told == []
-    for expected in (1, 2):
-        write_tool(f"greet_{expected}", GREET)
-        workspace.registry.tools()
-        workspace.registry.tools()
-        assert len(told) == expected
 
 
 def test_manifests_may_lie_in_folders_and_hidden_files_are_left_out(workspace: Workspace) -> None:
@@ -223,9 +210,3 @@ def test_many_threads_listing_while_files_change_lose_no_tool(workspace: Workspa
         thread.join()
     assert failures == []
     assert len(tool_names(workspace)) == 41
-
-
-def test_a_line_is_found_for_dotted_keys_tables_and_inline_tables() -> None:
-    text = 'a = 1\nb.c = 2\n[d.e] # x\nf = { g = 1 }\n\n[["h"]]\ni = 1\n'
-    expected = {("a",): 1, ("b", "c"): 2, ("d", "e"): 3, ("d", "e", "f", "g"): 4, ("h", "i"): 7, ("z",): None}
-    assert {place: line_of(text, place) for place in expected} == expected

@@ -165,13 +165,6 @@ def test_a_file_is_loaded_once_and_under_a_name_of_its_own(workspace: Workspace,
     assert sys.modules["json"] is before and str(folder) not in sys.path
 
 
-def test_a_decorated_function_keeps_its_name_and_annotations(workspace: Workspace, folder: Path) -> None:
-    text = "from localmcp.tools import tool\n\n@tool('speak', title='Speak', read_only=True, keywords=('talk',))\n"
-    put(folder, "tools", text + function("say", "one"))
-    mark = workspace.registry.get("speak").mark
-    assert (mark.read_only, mark.visible, mark.keywords) == (True, False, ("talk", "mine"))
-
-
 def test_no_file_is_loaded_unless_a_manifest_names_it(workspace: Workspace, tmp_path: Path) -> None:
     for place in (config_directory(), config_directory() / "tools"):
         place.mkdir(parents=True, exist_ok=True)

@@ -15,7 +15,6 @@ from typing_extensions import TypedDict
 from localmcp.errors import InvalidInput, LocalMCPError, NotFound, UnknownTool
 from localmcp.tools import (
     CallRecord,
-    MethodTool,
     Param,
     Registry,
     Scope,
@@ -114,10 +113,6 @@ def complaint(registry: Registry, name: str, arguments: dict[str, Any]) -> str:
 # ---------------------------------------------------------------- what is advertised
 
 
-def test_only_marked_methods_become_tools_in_the_order_they_are_written() -> None:
-    assert [each.name for each in tools_of(Library())] == ["find_books", "embed", "lend", "burn", "whoami"]
-
-
 def test_schemas_are_valid_closed_objects_without_generated_titles(registry: Registry) -> None:
     for each in registry.tools():
         Draft202012Validator.check_schema(each.input_schema)
@@ -199,10 +194,6 @@ def test_text_becomes_a_whole_number_or_nothing_or_an_error_that_names_the_field
         assert value is None or int(text.strip()) == value
 
 
-def test_other_parameters_are_strict(registry: Registry) -> None:
-    assert "query: input should be a valid string, got 5" in complaint(registry, "find_books", {"query": 5})
-
-
 def test_null_stands_for_an_optional_argument_that_is_not_given(registry: Registry) -> None:
     assert registry.call("find_books", {"query": "x", "kind": None, "shelves": None}).value["count"] == 10
     assert "query" in complaint(registry, "find_books", {"query": None})
@@ -226,11 +217,6 @@ def test_a_wrong_value_says_what_is_valid_without_the_list_of_parameters(registr
         "Invalid arguments for find_books:",
         "- limit: input should be less than or equal to 50, got 99",
     ]
-
-
-def test_a_complaint_stays_short_whatever_was_sent(registry: Registry) -> None:
-    many = {f"unknown_{i}": "x" * 100_000 for i in range(200)}
-    assert len(complaint(registry, "find_books", {"query": ["y" * 100_000], **many})) < 2000
 
 
 @pytest.mark.parametrize(
@@ -266,18 +252,18 @@ def test_on_error_turns_a_deliberate_error_into_a_result(registry: Registry) -> 
     assert answer.is_error and answer.value == {"success": False, "error": "No such book."}
 
 
-def test_errors_pass_through_where_the_tool_declares_nothing(registry: Registry) -> None:
-    with pytest.raises(NotFound):
-        registry.call("burn", {"title": "polite"})
-    with pytest.raises(RuntimeError):
-        registry.call("burn", {"title": "x"})
-
-
 def test_an_unknown_tool_is_answered_with_the_nearest_name(registry: Registry) -> None:
     with pytest.raises(UnknownTool) as caught:
         registry.call("findbooks")
     assert caught.value.message == "Unknown tool: findbooks"
     assert caught.value.hint == "Did you mean 'find_books'?"
+
+
+@pytest.mark.parametrize("written", ["shop.echo_text", "mcp__localmcp__shop__echo_text", "echo_text"])
+def test_a_tool_of_a_connected_server_is_known_by_its_end(registry: Registry, written: str) -> None:
+    registry.add(Shelf("bank__read_text").each)
+    registry.add(Shelf("shop__echo_text").each)
+    assert registry.unknown(written).hint == "Did you mean 'shop__echo_text'?"
 
 
 # ---------------------------------------------------------------- scope
@@ -414,20 +400,3 @@ def test_a_hundred_threads_register_list_and_call_at_once(registry: Registry) ->
     assert (failures, wrong) == ([], [])
     assert len(records) == 300
     assert {each.name for each in registry.tools()} >= {f"book_{number}" for number in range(100)}
-
-
-def test_one_tool_is_called_for_the_first_time_by_many_threads_at_once() -> None:
-    each = MethodTool(Library().find_books)
-    together = threading.Barrier(50)
-    answers: list[int] = []
-
-    def work() -> None:
-        together.wait()
-        answers.append(each.call({"query": "x"}).value["count"])
-
-    threads = [threading.Thread(target=work) for _ in range(50)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert answers == [10] * 50

@@ -16,7 +16,8 @@ from starlette.types import Message, Receive, Scope, Send
 
 from localmcp.activity import CallOrigin, call_origin
 from localmcp.config import Settings
-from localmcp.server.http.authentication import Authentication, forget_caller
+from localmcp.http import LOOPBACK
+from localmcp.server.http.authentication import NOBODY, Authentication, request_scope
 from localmcp.server.http.endpoints import Calls, ManagementEndpoints, ToolEndpoints
 from localmcp.server.http.log_lines import LONGEST, say
 from localmcp.server.http.mcp import McpEndpoints, replayed
@@ -25,7 +26,6 @@ from localmcp.server.mcp import log_incident
 from localmcp.server.opening import OpenOnce
 
 HEALTH = "/health"
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
 MOST_BODY = 1 << 20
 """Bytes of a request: while one is parsed, no other is answered."""
 NOTHING_LEFT = "RAG configuration is incomplete: the collection of this API key no longer exists"
@@ -82,7 +82,8 @@ class HttpApp:
         scope = {**scope, "app": self, "path": path, "state": {"label": label}}
         request = Request(scope, receive)
         status = 0
-        forget_caller()
+        # Its task may inherit the variables of an earlier request on the same connection.
+        request_scope.set(NOBODY)
 
         async def reply(message: Message) -> None:
             nonlocal status
@@ -105,7 +106,11 @@ class HttpApp:
         except ClientDisconnect:
             return
         except HTTPException as error:
-            refused = error if isinstance(error, Refused) else _no_route(error)
+            refused = error
+            if not isinstance(refused, Refused):
+                more = "See GET /tools, POST /mcp, POST /api/mcp, GET /health" if error.status_code == 404 else None
+                words = "Not found" if more else "Method not allowed"
+                refused = Refused(error.status_code, words, details=more, headers=error.headers)
             # What is refused below a path may repeat arguments.
             say("Request refused", path=path, status=refused.status_code, code=refused.code)
             await refusal_reply(path, refused)(scope, receive, reply)
@@ -141,7 +146,10 @@ class HttpApp:
         key = await self._authentication.admit(request)
         request.state.key = key
         say("HTTP Transport authenticated", userId=key.id, ragId=key.rag)
-        call_origin.set(_origin_of(request, path))
+        headers, address = request.headers, request.client.host if request.client else "unknown"
+        method = "tools/call" if path in MCP_PATHS else f"{request.method} {path[:LONGEST]}"
+        agent, referer = headers.get("user-agent", "")[:LONGEST], headers.get("referer", "")[:LONGEST]
+        call_origin.set(CallOrigin(address, agent or None, referer or None, method))
         if key.collections == () and not path.startswith(MANAGEMENT):
             raise Refused(400, NOTHING_LEFT, code=SERVER_ERROR)
         return None
@@ -187,17 +195,3 @@ async def _read_body(request: Request) -> bytes:
         if len(body) > MOST_BODY:
             raise too_large
     return bytes(body)
-
-
-def _origin_of(request: Request, path: str) -> CallOrigin:
-    """Return what the call log keeps of where a request came from."""
-    headers, address = request.headers, request.client.host if request.client else "unknown"
-    method = "tools/call" if path in MCP_PATHS else f"{request.method} {path[:LONGEST]}"
-    agent, referer = headers.get("user-agent"), headers.get("referer")
-    return CallOrigin(address, agent and agent[:LONGEST], referer and referer[:LONGEST], method)
-
-
-def _no_route(error: HTTPException) -> Refused:
-    if error.status_code == 404:
-        return Refused(404, "Not found", details="See GET /tools, POST /mcp, POST /api/mcp, GET /health")
-    return Refused(error.status_code, "Method not allowed", headers=error.headers)

@@ -25,16 +25,11 @@ wrong one, costs a bcrypt (60 ms of one core), so whoever tries wrong keys holds
 WAITING_FIRST_CHECKS = 64
 
 _NOTHING = frozenset[str]()
-_NOBODY = Scope(
+NOBODY = Scope(
     caller="nobody", trusted=False, collections=_NOTHING, tools=_NOTHING, provider_names=_NOTHING, rights=_NOTHING
 )
-request_scope: ContextVar[Scope] = ContextVar("localmcp_request_scope", default=_NOBODY)
+request_scope: ContextVar[Scope] = ContextVar("localmcp_request_scope", default=NOBODY)
 """The scope of the request that is being answered; outside of a request, one that may do nothing."""
-
-
-def forget_caller() -> None:
-    """Begin a request as nobody: its task may inherit the variables of an earlier request on the same connection."""
-    request_scope.set(_NOBODY)
 
 
 class Authentication:
@@ -77,12 +72,11 @@ def _bearer_token(request: Request) -> str:
     """
     headers = request.headers.getlist("authorization")
     scheme, _, key = headers[0].partition(" ") if len(headers) == 1 else ("", "", "")
-    key = key.strip()
-    if scheme.lower() != "bearer" or not key:
+    if scheme.lower() != "bearer" or not key.strip():
         raise _unauthorized(request, "Missing or invalid Authorization header")
     if len(key) > LONGEST_KEY or not key.isascii():
         raise _unauthorized(request, "Invalid API key")
-    return key
+    return key.strip()
 
 
 def _unauthorized(request: Request, message: str, details: str | None = None) -> Refused:
@@ -90,14 +84,3 @@ def _unauthorized(request: Request, message: str, details: str | None = None) ->
     say("Unauthorized", path=request.url.path, reason=message)
     headers = {"www-authenticate": 'Bearer realm="localmcp"'}
     return Refused(401, f"Unauthorized: {message}", code=SERVER_ERROR, details=details, headers=headers)
-
-
-def require_admin() -> None:
-    """Refuse a request whose key has not the scope admin.
-
-    Raises:
-        Refused: 403.
-    """
-    if "admin" not in request_scope.get().rights:
-        how = "Make one on this machine: localmcp keys create --name NAME --scope admin"
-        raise Refused(403, "This needs an API key with the scope admin", code=SERVER_ERROR, details=how)

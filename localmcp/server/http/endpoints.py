@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from localmcp.errors import AccessDenied, InvalidInput, LocalMCPError, NotFound, UnknownTool
 from localmcp.index.collections import choose_collections
-from localmcp.server.http.authentication import request_scope, require_admin
+from localmcp.server.http.authentication import request_scope
 from localmcp.server.http.log_lines import LONGEST, say
 from localmcp.server.http.replies import SERVER_ERROR, Refused, json_reply, parse_object, refused_for
 from localmcp.server.mcp import log_incident
@@ -258,7 +258,9 @@ class ManagementEndpoints:
         return json_reply((await self._manage(page, RAG_UNKNOWN)).as_original())
 
     async def _manage(self, work: Callable[[Workspace], Result], unknown: str) -> Result:
-        require_admin()
+        if "admin" not in request_scope.get().rights:
+            how = "Make one on this machine: localmcp keys create --name NAME --scope admin"
+            raise Refused(403, "This needs an API key with the scope admin", code=SERVER_ERROR, details=how)
         try:
             return await self._calls.in_scope(work)
         except NotFound as error:

@@ -118,22 +118,21 @@ class McpEndpoints:
         return json_reply(answer, STATUS.get(error["code"], max(reply.status_code, 400)))
 
     async def _call_as_original(self, message: Json) -> Response:
-        request_id, params = message.get("id"), mapping_of(message.get("params"))
-        name, arguments = params.get("name"), params.get("arguments")
+        params = mapping_of(message.get("params"))
+        name, arguments = params.get("name"), params.get("arguments", {})
         try:
             if not isinstance(name, str) or not name:
                 raise Refused(400, "Invalid params: name is required and must be a string", code=INVALID_PARAMS)
-            if arguments is not None and not isinstance(arguments, dict):
+            if not isinstance(arguments, dict | None):
                 raise Refused(400, "Invalid params: arguments must be an object", code=INVALID_PARAMS)
             answer = await self._calls.run(name, cast(Json, arguments or {}))
-        except LocalMCPError as error:
-            raise refused_for(error, request_id) from error
-        except Refused as refused:
-            refused.request_id = request_id
-            raise
+        except (LocalMCPError, Refused) as error:
+            refused = error if isinstance(error, Refused) else refused_for(error)
+            refused.request_id = message.get("id")
+            raise refused from error
         result = types.CallToolResult.model_validate(tool_result(name, answer))
         shown = with_top_level_keys(result.model_dump(mode="json", by_alias=True, exclude_none=True))
-        return json_reply({"jsonrpc": "2.0", "id": request_id, "result": shown})
+        return json_reply({"jsonrpc": "2.0", "id": message.get("id"), "result": shown})
 
     # ------------------------------------------------------------ streams
 

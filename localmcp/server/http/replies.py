@@ -56,7 +56,7 @@ class Refused(HTTPException):
         self.request_id = request_id
 
 
-def refused_for(error: LocalMCPError, request_id: str | int | None = None) -> Refused:
+def refused_for(error: LocalMCPError) -> Refused:
     """Return the answer to an error (S3-13): 400 if the arguments caused it, 403 if the key forbids it, else 500."""
     status, code = 500, INTERNAL_ERROR
     if isinstance(error, InvalidInput | NotFound | UnreadableDocument):
@@ -65,7 +65,7 @@ def refused_for(error: LocalMCPError, request_id: str | int | None = None) -> Re
         status, code = 403, SERVER_ERROR
     elif isinstance(error, ConfigurationError | NeedsConfirmation):
         status, code = 400, SERVER_ERROR
-    return Refused(status, error.message, code=code, details=error.hint, request_id=request_id)
+    return Refused(status, error.message, code=code, details=error.hint)
 
 
 def json_bytes(value: Any) -> bytes:

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import FrameType
-from typing import NoReturn
+from typing import ClassVar, NoReturn
 
 import h11
 import uvicorn
@@ -26,7 +26,8 @@ from localmcp.server.opening import OpenOnce, close_within, pass_on_changes
 from localmcp.workspace import Workspace
 
 HEAD_BYTES = 32 * 1024
-MOST_CONNECTIONS = 1000
+MOST_CONNECTIONS = 700
+"""A process may usually have 1024 files open."""
 REQUEST_SECONDS = 60
 """How long a request may take to arrive: to its last byte, from its first or from the start of the connection."""
 IDLE_SECONDS = 30
@@ -111,7 +112,6 @@ def uvicorn_config(app: HttpApp) -> uvicorn.Config:
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        limit_concurrency=MOST_CONNECTIONS,
         timeout_keep_alive=IDLE_SECONDS,
         timeout_graceful_shutdown=FINISHING_SECONDS,
         h11_max_incomplete_event_size=HEAD_BYTES,
@@ -162,13 +162,23 @@ class HttpServer(uvicorn.Server):
 
 
 class TimeoutProtocol(H11Protocol):
-    """HTTP/1.1 that closes connections whose request arrives too slowly, or not at all."""
+    """HTTP/1.1 that closes connections whose request arrives too slowly, or not at all.
 
+    When there are too many connections, the oldest that waits for nothing makes room, so that strangers who send
+    nothing keep nobody out.
+    """
+
+    _open: ClassVar[dict[TimeoutProtocol, None]] = {}
+    """In the order in which they came."""
     _deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
         self._deadline = self.loop.call_later(REQUEST_SECONDS, transport.abort)
+        self._open[self] = None
+        if len(self._open) > MOST_CONNECTIONS:
+            idle = (other for other in self._open if other.cycle is None or other.cycle.response_complete)
+            next(idle, self).transport.abort()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -180,6 +190,7 @@ class TimeoutProtocol(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_waiting()
+        self._open.pop(self, None)
         super().connection_lost(exc)
 
     def _stop_waiting(self) -> None:
