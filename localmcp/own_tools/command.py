@@ -9,12 +9,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import IO, Annotated, Any, Literal, cast
+from typing import IO, Any, Literal, cast
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from localmcp.errors import CallGivenUp, InvalidInput, Unavailable
 from localmcp.files import expand_home
@@ -52,16 +52,14 @@ MOST_ERROR = 4_000
 class Argument(Table):
     """One argument of the program, or several that are left out together unless a parameter is given."""
 
-    condition: str = Field(alias="if")
+    condition: str = Field("", alias="if")
     """Parameter that must be given, and not false; empty = always."""
     add: list[str] = []
 
-    def applies(self, arguments: Json) -> bool:
-        return not self.condition or arguments.get(self.condition) not in (None, False)
-
-
-def _read_argument(written: Any) -> Any:
-    return Argument.model_validate({"if": "", "add": [written]}) if isinstance(written, str) else written
+    @model_validator(mode="before")
+    @classmethod
+    def _read(cls, written: Any) -> Any:
+        return {"add": [written]} if isinstance(written, str) else written
 
 
 class CommandManifest(Manifest):
@@ -69,7 +67,7 @@ class CommandManifest(Manifest):
 
     kind: Literal["command"]
     program: Filled
-    arguments: list[Annotated[Argument, BeforeValidator(_read_argument)]] = []
+    arguments: list[Argument] = []
     working_directory: str = "~"
     environment: list[str] = []
     """Variables that are passed on."""
@@ -108,25 +106,27 @@ class CommandManifest(Manifest):
 
     def run(self, tool: str, arguments: Json, here: Surroundings) -> Answer:
         words = self.argument_list(arguments)
-        given = fill(self.stdin, arguments).encode("utf-8", "surrogatepass") if self.stdin is not None else None
-        process = self._start(find_program(self.program, here.path), words, self._folder(here), given is not None)
-        with here.running.during(process):
-            code, output, errors = _await(process, given, self.timeout, self.max_output)
+        stdin = fill(self.stdin, arguments).encode("utf-8", "surrogatepass") if self.stdin is not None else None
+        process = self._start(find_program(self.program, here.path), words, here, stdin is not None)
+        code, output, errors = here.running.wait_for(process, stdin, self.timeout, self.max_output)
         value: Json = {"exitCode": code, "result": output.text(), "truncated": output.truncated}
+        problem = ""
         if code is None:
-            return _refused(f"{tool} took longer than {self.timeout:g} s and was stopped.", value)
-        if code not in (self.ok_codes or [0]):
+            problem = f"{tool} took longer than {self.timeout:g} s and was stopped."
+        elif code not in (self.ok_codes or [0]):
             detail = (errors.text().strip() or output.text().strip())[:MOST_ERROR]
-            return _refused(f"{tool} failed with exit code {code}" + (f":\n{detail}" if detail else "."), value)
-        if output.truncated:
+            problem = f"{tool} failed with exit code {code}" + (f":\n{detail}" if detail else ".")
+        elif output.truncated:
             return Answer(value, f"{output.text()}\n[cut after {self.max_output} bytes]")
-        if self.output == "text":
+        elif self.output == "text":
             return Answer(value, output.text())
-        try:
-            result = read_json(output.text())
-        except (ValueError, RecursionError) as error:
-            return _refused(f"{tool} should print JSON, but: {error}.", value)
-        return Answer({**value, "result": result}, compact_json(result))
+        else:
+            try:
+                result = read_json(output.text())
+                return Answer({**value, "result": result}, compact_json(result))
+            except (ValueError, RecursionError) as error:
+                problem = f"{tool} should print JSON, but: {error}."
+        return Answer({"error": problem, **value}, problem, is_error=True)
 
     def argument_list(self, arguments: Json) -> list[str]:
         """Return the program's arguments for a call.
@@ -136,7 +136,8 @@ class CommandManifest(Manifest):
         """
         listed: list[str] = []
         may_dash = False
-        for template in (text for argument in self.arguments if argument.applies(arguments) for text in argument.add):
+        applying = [it for it in self.arguments if not it.condition or arguments.get(it.condition) not in (None, False)]
+        for template in (text for argument in applying for text in argument.add):
             value = arguments.get(only_placeholder(template) or "")
             is_list = isinstance(value, list)
             words = list(map(as_text, cast("list[Any]", value))) if is_list else [fill(template, arguments)]
@@ -151,10 +152,8 @@ class CommandManifest(Manifest):
             raise InvalidInput("An argument holds a NUL character, which no program can be given.")
         return listed
 
-    def _folder(self, here: Surroundings) -> Path:
-        return here.path.parent / expand_home(self.working_directory)
-
-    def _start(self, program: str, words: Sequence[str], folder: Path, feeds: bool) -> subprocess.Popen[bytes]:
+    def _start(self, program: str, words: Sequence[str], here: Surroundings, feeds: bool) -> subprocess.Popen[bytes]:
+        folder = here.path.parent / expand_home(self.working_directory)
         own_group: Json = {"start_new_session": True}
         if sys.platform == "win32":
             own_group = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP | subprocess.CREATE_NO_WINDOW}
@@ -170,14 +169,9 @@ class CommandManifest(Manifest):
                 **own_group,
             )
         except OSError as error:
-            raise Unavailable(
-                f"{self.program} cannot be started: {error.strerror or error}.",
-                hint=f"Look at program and working_directory ({folder}) of its manifest.",
-            ) from error
-
-
-def _refused(message: str, value: Json) -> Answer:
-    return Answer({"error": message, **value}, message, is_error=True)
+            hint = f"Look at program and working_directory ({folder}) of its manifest."
+            problem = f"{self.program} cannot be started: {error.strerror or error}."
+            raise Unavailable(problem, hint=hint) from error
 
 
 # ---------------------------------------------------------------- a running program
@@ -209,30 +203,6 @@ class _Pipe:
         return codecs.getincrementaldecoder("utf-8")("replace").decode(bytes(self._data), final=not self.truncated)
 
 
-def _await(
-    process: subprocess.Popen[bytes], stdin: bytes | None, seconds: float, most: int
-) -> tuple[int | None, _Pipe, _Pipe]:
-    """Return the exit code (None: it was stopped), stdout and stderr."""
-
-    def feed(data: bytes) -> None:
-        # A program may end before it has read all of its input.
-        with suppress(OSError), cast("IO[bytes]", process.stdin) as pipe:
-            pipe.write(data)
-
-    output, errors = _Pipe(process.stdout, most), _Pipe(process.stderr, 4 * MOST_ERROR)
-    if stdin is not None:
-        # A program that reads slowly, or not at all, must not keep the time-out from counting.
-        threading.Thread(target=feed, args=(stdin,), daemon=True).start()
-    code: int | None = None
-    try:
-        code = process.wait(seconds)
-    except subprocess.TimeoutExpired:
-        end_groups([process])
-    for pipe in (output, errors):
-        pipe.thread.join(DRAIN_SECONDS)
-    return code, output, errors
-
-
 class RunningPrograms:
     """The programs that calls have started, each in a group of its own. Thread-safe."""
 
@@ -240,21 +210,37 @@ class RunningPrograms:
         self._lock = threading.Lock()
         self._processes: set[subprocess.Popen[bytes]] = set()
 
-    @contextmanager
-    def during(self, process: subprocess.Popen[bytes]) -> Generator[None]:
-        """End the program where the call of this block is given up or interrupted.
+    def wait_for(
+        self, process: subprocess.Popen[bytes], stdin: bytes | None, seconds: float, most: int
+    ) -> tuple[int | None, _Pipe, _Pipe]:
+        """Return the exit code (None: it was stopped), stdout and stderr; the program ends with its call.
 
         Raises:
             CallGivenUp: the client gave the call up.
         """
+
+        def feed(data: bytes) -> None:
+            # A program may end before it has read all of its input.
+            with suppress(OSError), cast("IO[bytes]", process.stdin) as pipe:
+                pipe.write(data)
+
         with self._lock:
             self._processes.add(process)
-        cancellation = call_cancellation()
-        if cancellation is not None:
-            # Ending takes a second, and whoever gives a call up must not wait for it.
-            cancellation.on_cancel(threading.Thread(target=end_groups, args=([process],), daemon=True).start)
+        cancellation, code = call_cancellation(), None
         try:
-            yield
+            if cancellation is not None:
+                # Ending takes a second, and whoever gives a call up must not wait for it.
+                cancellation.on_cancel(threading.Thread(target=end_groups, args=([process],), daemon=True).start)
+            output, errors = _Pipe(process.stdout, most), _Pipe(process.stderr, 4 * MOST_ERROR)
+            if stdin is not None:
+                # A program that reads slowly, or not at all, must not keep the time-out from counting.
+                threading.Thread(target=feed, args=(stdin,), daemon=True).start()
+            with suppress(subprocess.TimeoutExpired):
+                code = process.wait(seconds)
+            if code is None:
+                end_groups([process])
+            for pipe in (output, errors):
+                pipe.thread.join(DRAIN_SECONDS)
         except BaseException:
             # A person has pressed Ctrl-C, which does not reach the program in its group.
             end_groups([process])
@@ -264,6 +250,7 @@ class RunningPrograms:
                 self._processes.discard(process)
         if cancellation is not None and cancellation.cancelled:
             raise CallGivenUp("The client has given the call up.")
+        return code, output, errors
 
     def close(self) -> None:
         """End every program that is still running, with its children, all within the same grace."""
