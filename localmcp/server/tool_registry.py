@@ -292,8 +292,11 @@ class ToolRegistry(Registry):
 
     def remove_provider(self, provider: Any) -> bool:
         """Take a source away; False if it was not there."""
-        known = (known for known in self._providers if provider in (known, getattr(known, "provider", None)))
-        return super().remove_provider(next(known, provider))
+        known: Any = provider
+        for adapted in self._providers:
+            if provider is getattr(adapted, "provider", None):
+                known = adapted
+        return super().remove_provider(known)
 
     # ------------------------------------------------------------ finding and calling
 

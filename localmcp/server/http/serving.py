@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import FrameType
-from typing import ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import h11
 import uvicorn
@@ -177,7 +177,9 @@ class TimeoutProtocol(H11Protocol):
         self._deadline = self.loop.call_later(REQUEST_SECONDS, transport.abort)
         self._open[self] = None
         if len(self._open) > MOST_CONNECTIONS:
-            idle = (other for other in self._open if other.cycle is None or other.cycle.response_complete)
+            # uvicorn has no cycle before the first request, though it says otherwise.
+            cycles: dict[TimeoutProtocol, Any] = {other: other.cycle for other in self._open}
+            idle = (other for other, cycle in cycles.items() if cycle is None or cycle.response_complete)
             next(idle, self).transport.abort()
 
     def data_received(self, data: bytes) -> None:
