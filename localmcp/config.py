@@ -111,6 +111,7 @@ def _setting(
 
 _HOSTS = (r"[a-z0-9._-]*|[0-9a-f.]*:[0-9a-f.]*:[0-9a-f.:]*", "names or addresses without a port, as desk.lan,10.0.0.2")
 _ORIGINS = (r"([a-z][a-z0-9+.-]*://[^/\s@?#]+/?)?", "origins of web pages without a path, as https://desk.lan:8443")
+_MILVUS_FIELDS = (r"([^,=]+\.(text|vector|metadata)=\w+)?", "COLLECTION.text=NAME, .vector= or .metadata=, with commas")
 """(pattern of one of the items between commas, what is accepted)."""
 
 
@@ -160,12 +161,13 @@ class Settings:
         "", "Milvus for collections that outgrow this machine: http(s)://HOST:PORT, or a Milvus Lite file.db."
     )
     milvus_username: str = _setting("", "User of the Milvus server.")
-    milvus_password: str = _setting("", "Password of that user; never logged.", secret=True)
-    milvus_token: str = _setting("", "Token instead of user and password; never logged.", secret=True)
+    milvus_password: str = _setting("", "Password of that user, or a token without one; never logged.", secret=True)
     milvus_database: str = _setting("", "Database on the server; empty = its default.")
-    milvus_tls: bool = _setting(False, "Encrypt the connection; an https:// address does too.")
-    milvus_ca_file: str = _setting("", "Certificate (PEM) by which the server is known.")
-    milvus_timeout: float = _setting(10.0, "Seconds that one request to Milvus may take.", between=(0.1, 600))
+    milvus_fields: str = _setting(
+        "",
+        "Fields of collections of other programs: docs.text=body,docs.vector=emb,docs.metadata=extra.",
+        items=_MILVUS_FIELDS,
+    )
     http_port: int = _setting(8080, "Port of `serve --http`.", between=(0, 65535))
     http_hosts: str = _setting("", "Further names of this machine that requests may use, with commas.", items=_HOSTS)
     http_origins: str = _setting(

@@ -76,8 +76,9 @@ class Workspace:
         self.index = Index(
             self.database, self.embedder, _semantic_weight(self.settings), adaptive=self.settings.adaptive_weight
         )
+        self.milvus = open_milvus(self.settings)
         self.mounts = Mounts(
-            state_directory(), self.database, self.embedder, self._open_local_model,
+            state_directory(), self.database, self.embedder, self._open_local_model, milvus=self.milvus,
             semantic_weight=_semantic_weight(self.settings), adaptive=self.settings.adaptive_weight,
         )  # fmt: skip
         self.federation = Federation(self.index, self.mounts)
@@ -96,7 +97,6 @@ class Workspace:
         self.library_tools = LibraryTools(self.library, self.database, self.settings)
         self.citations = Citations(self.federation)
         self.inventory = Inventory(self.database)
-        self.milvus = open_milvus(self.settings)
         self.milvus_copies = MilvusCopies(self.database, self.milvus, self.embedder, self.library_tools.jobs)
         self.tables = TableTools(self.database)
         self.quickstarts = Quickstarts(self.database, self.federation)

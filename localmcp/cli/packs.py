@@ -79,7 +79,7 @@ def mount(session: Session, file: Path, name: str | None) -> None:
 
     It stays where it is and is never changed. Its passages, quick starts and rules are marked with its name;
     `localmcp search -c mount:NAME …` searches it alone. What is mounted is remembered on this machine, not in your
-    file.
+    file. A collection that was pushed to Milvus is mounted by its name: `localmcp mount milvus:NAME`.
     """
     workspace = session.workspace
     entry = workspace.mounts.mount(file, name)

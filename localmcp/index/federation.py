@@ -9,8 +9,8 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import Protocol, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, TypeVar
 
 import apsw
 
@@ -18,7 +18,7 @@ from localmcp.errors import AccessDenied, ConfigurationError, FileUnavailable, I
 from localmcp.humanize import command_line
 from localmcp.index.collections import visible_collections
 from localmcp.index.dates import Dated
-from localmcp.index.fusion import ARM_DEPTH, Mode
+from localmcp.index.fusion import ARM_DEPTH
 from localmcp.index.index import Index
 from localmcp.index.keyword import KeywordQuery, Term
 from localmcp.index.relevance import LOOKED_AT
@@ -34,8 +34,21 @@ MOST_COPIES = 50
 """Hits beyond a page for those of them that another file has too."""
 
 
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a caller is about to read: of a file that is elsewhere, only that is brought here.
+
+    With neither, the list of its documents.
+    """
+
+    chunk: str = ""
+    """Hex digits with which the id of a passage begins: it, and those around it."""
+    document: str | None = None
+    """Id, path or title of a document: all its passages."""
+
+
 class MountedFile(Protocol):
-    """A file beside yours, read-only."""
+    """A file beside yours, or a collection in Milvus: read-only."""
 
     @property
     def name(self) -> str: ...
@@ -43,8 +56,25 @@ class MountedFile(Protocol):
     @property
     def database(self) -> Database: ...
 
-    def index(self, mode: Mode) -> Index:
-        """Return its index, with the model that made its vectors if that is here.
+    def search(self, request: SearchRequest) -> SearchOutcome:
+        """Return the best passages, with the model that made its vectors if that is here.
+
+        Raises:
+            NotFound: a collection that it does not have.
+            FileUnavailable: the file cannot be read any more.
+        """
+        ...
+
+    def index(self, wanted: Wanted | None = None) -> Index:
+        """Return an index to read from: of the whole file, or at least of what is wanted.
+
+        Raises:
+            FileUnavailable: the file cannot be read any more.
+        """
+        ...
+
+    def describe(self) -> dict[str, Any]:
+        """Return what is in it: `sources`, `chunks`, `collections`, `quickstarts`, `rules`, `models`, `title`.
 
         Raises:
             FileUnavailable: the file cannot be read any more.
@@ -95,10 +125,14 @@ class Federation:
             return (), {}
         return self._beside.files()
 
-    def look(self, look: Callable[[Index, str | None], Result | None], origin: str | None = None) -> Iterator[Result]:
+    def look(
+        self, look: Callable[[Index, str | None], Result | None], origin: str | None = None,
+        wanted: Wanted | None = None,
+    ) -> Iterator[Result]:  # fmt: skip
         """Yield what `look(index, name)` gives for your file (name None), then each mounted one; None is left out.
 
-        `origin` names one mounted file alone. Another mounted file that cannot be read is logged and left out.
+        `origin` names one mounted file alone. Another mounted file that cannot be read is logged and left out. Of a
+        collection in Milvus the index holds what is `wanted`.
 
         Raises:
             NotFound: nothing of that name is mounted.
@@ -106,7 +140,7 @@ class Federation:
         """
         for file in self._chosen(origin):
             try:
-                result = look(file.index("keyword") if file else self.own, file.name if file else None)
+                result = look(file.index(wanted) if file else self.own, file.name if file else None)
             except (FileUnavailable, ConfigurationError) as error:
                 if file is None or origin is not None:
                     raise
@@ -114,6 +148,16 @@ class Federation:
                 continue
             if result is not None:
                 yield result
+
+    def described(self) -> list[dict[str, Any]]:
+        """Return name and description of each mounted file; one that cannot be read is logged and left out."""
+        listed: list[dict[str, Any]] = []
+        for file in self.mounted()[0]:
+            try:
+                listed.append({"name": file.name, **file.describe()})
+            except FileUnavailable as error:
+                log.warning("%s (mounted) was not read: %s", file.name, error)
+        return listed
 
     def read_mounted(
         self, read: Callable[[MountedFile, apsw.Connection], Result | None], notices: list[str] | None = None
@@ -158,7 +202,7 @@ class Federation:
         # One after the other: side by side three packs took as long, and more of the processor.
         for file in files:
             try:
-                outcome = (file.index(request.mode) if file else self.own).search(wider)
+                outcome = (file or self.own).search(wider)
             except NotFound as error:
                 missing.append(error)
             except LocalMCPError as error:

@@ -14,7 +14,7 @@ from typing_extensions import TypedDict
 from localmcp.errors import InvalidInput, NotFound
 from localmcp.files import HASH_AT_MOST, holds_other_bytes, modified_ns
 from localmcp.index.collections import visible_collections
-from localmcp.index.federation import Federation
+from localmcp.index.federation import Federation, Wanted
 from localmcp.index.index import Index
 from localmcp.index.passages import Passage, find_passage, passages_of_source
 from localmcp.index.search import SearchRequest
@@ -245,7 +245,9 @@ class Citations:
             identity = cited.uuid if cited and cited.origin in (None, origin) else None
             return _look(index, origin, words, quote, identity) if words else None
 
-        for is_cited, verification in self.federation.look(look):
+        for is_cited, verification in self.federation.look(
+            look, wanted=Wanted(document=str(cited.uuid)) if cited else None
+        ):
             if is_cited or cited is None:
                 return verification
             elsewhere = elsewhere or verification

@@ -18,7 +18,7 @@ from localmcp.index.collections import (
     visible_ids,
 )
 from localmcp.index.dates import parse_range
-from localmcp.index.federation import Federation
+from localmcp.index.federation import Federation, Wanted
 from localmcp.index.filters import Filters, path_condition
 from localmcp.index.index import Index
 from localmcp.index.passages import read_metadata
@@ -179,7 +179,7 @@ class DocumentLists:
                 listed, count = _list(connection, f"where sources.collection_id in ({ids}) and {where}", values, ending)
                 return listed, count, index.database.adopted, origin
 
-        for listed, count, adopted, origin in self.federation.look(look, mount):
+        for listed, count, adopted, origin in self.federation.look(look, mount, Wanted()):
             rows += [(row, adopted, origin) for row in listed]
             total, searched = total + count, searched + 1
             if name and origin is None:
@@ -254,7 +254,11 @@ class DocumentLists:
                 "scannedPagesWaiting": waiting_pages(connection, ids) or None,
                 "fileBytes": self.database.path.stat().st_size if current_scope().collections is None else None,
             }
-        return without_none({**result, "mounts": list(self.federation.look(_mount_stats)) or None})
+        mounts = [
+            without_none({**about, "quickstarts": about["quickstarts"] or None, "rules": about["rules"] or None})
+            for about in self.federation.described()
+        ]
+        return without_none({**result, "mounts": mounts or None})
 
     def instructions(self) -> str:
         """Return a paragraph for the assistant that connects: what is here and how to use it."""
@@ -296,25 +300,6 @@ def _collection_stats(connection: apsw.Connection, collection: Collection) -> Co
     model = fetch_one(connection, "select name from models where id = ?", (collection.model_id,))
     name, description = collection.name, collection.description
     return {"name": name, "description": description, "sources": sources, "chunks": chunks, "model": model}
-
-
-def _mount_stats(index: Index, name: str | None) -> dict[str, Any] | None:
-    if name is None:
-        return None
-    with index.database.read() as connection:
-        collections = visible_collections(connection)
-        stats = [_collection_stats(connection, collection) for collection in collections]
-        quickstarts = fetch_one(connection, "select count(*) from quickstarts where deleted_at is null")
-        rules = fetch_one(connection, "select count(*) from rules where retired_at is null")
-    mount_stats = {
-        "name": name,
-        "sources": sum(stat["sources"] for stat in stats),
-        "chunks": sum(stat["chunks"] for stat in stats),
-        "collections": [collection.name for collection in collections],
-        "quickstarts": quickstarts or None,
-        "rules": rules or None,
-    }
-    return without_none(mount_stats)
 
 
 # ---------------------------------------------------------------- lists

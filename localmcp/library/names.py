@@ -16,7 +16,7 @@ from localmcp.errors import InvalidInput, NotFound
 from localmcp.humanize import choices, quoted
 from localmcp.index.collections import visible_collections, visible_ids
 from localmcp.index.dates import SOURCE_DATE
-from localmcp.index.federation import Federation
+from localmcp.index.federation import Federation, Wanted
 from localmcp.index.filters import Filters, path_condition
 from localmcp.index.index import Index
 from localmcp.schemas import did_you_mean, nearest, one_or_more, without_surrogates
@@ -182,7 +182,7 @@ def resolve_source(
             source = find_source(connection, bare if mount else text, collection=collection)
         return Id(uuid.UUID(source.uuid), mounted) if source else None
 
-    for identity in federation.look(look, mount or origin):
+    for identity in federation.look(look, mount or origin, Wanted(document=bare if mount else text)):
         return identity
     inside = f" in the collection '{collection}'" if collection else ""
     with federation.own.database.read() as connection:
@@ -215,7 +215,7 @@ def resolve_chunk(federation: Federation, field: str, name: str) -> Id | None:
             raise Ambiguous(f"'{name}' begins the ids of several passages.", hint="Give the whole id.")
         return Id(uuid.UUID(bytes=rows[0][0]), mounted) if rows else None
 
-    return next(federation.look(look, origin), None)
+    return next(federation.look(look, origin, Wanted(chunk=text)), None)
 
 
 def explain_empty_filter(connection: apsw.Connection, filters: Filters) -> list[str]:

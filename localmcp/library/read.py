@@ -16,6 +16,7 @@ from typing_extensions import TypedDict
 from localmcp.errors import InvalidInput, LocalMCPError, NotFound
 from localmcp.humanize import counted, cut_to
 from localmcp.index.collections import visible_collections
+from localmcp.index.federation import Wanted
 from localmcp.index.index import Index
 from localmcp.index.passages import Passage, find_passage, passages_of_source
 from localmcp.library.answers import lean_context, lean_document
@@ -168,7 +169,8 @@ class DocumentReader(PassageSearch):
                 passages = passages_of_source(connection, target.source_id, first, last)
             return _context(target, passages, window, budget, origin)
 
-        if result := next(self.federation.look(look, identity.origin if identity else None), None):
+        wanted = Wanted(chunk=identity.uuid.hex if identity else "")
+        if identity and (result := next(self.federation.look(look, identity.origin, wanted), None)):
             return result
         raise NotFound(f"Chunk not found: {chunkId}", hint="Use an id that search returned.")
 
@@ -218,7 +220,7 @@ class DocumentReader(PassageSearch):
             return _document(item, passages, budget, span)
 
         try:
-            for result in self.federation.look(look, mount):
+            for result in self.federation.look(look, mount, Wanted(document=bare if mount else name)):
                 return result
         except Ambiguous as error:
             return {"error": "Ambiguous name", "sourceId": name, "message": error.message, "hint": error.hint or ""}

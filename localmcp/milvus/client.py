@@ -11,7 +11,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from types import ModuleType
@@ -34,7 +34,7 @@ from localmcp.files import expand_home
 NO_KEEPALIVE_MS = 2**31 - 1
 """Never, as gRPC has it: pymilvus pings every 10 s, and a Milvus Lite server closes a connection that is pinged more
 often than every 5 minutes, with the call that is just on it. Each call has a time limit anyway."""
-NOT_LOADED = 101
+_NOT_LOADED = 101
 _CONNECTING = 2
 """Milvus' one code for refused, unresolvable, silent and bad credentials; the gRPC status below says which."""
 
@@ -47,9 +47,10 @@ class Server:
     """What pymilvus is given: http(s)://host:port, unix:path, or the path of a Milvus Lite file."""
     token: str = field(default="", repr=False)
     database: str = ""
-    ca_file: str = ""
     timeout: float = 10.0
     """Seconds for one request."""
+    fields: Mapping[str, Mapping[str, str]] = field(default_factory=dict[str, Mapping[str, str]])
+    """Collection of another program -> what is in it (text, vector, metadata) -> the name of that field."""
 
     @property
     def is_file(self) -> bool:
@@ -63,17 +64,19 @@ def read_server(settings: Settings) -> Server | None:
     Raises:
         ConfigurationError: an address that cannot be one, or that holds a password.
     """
-    address, token = settings.milvus_address.strip(), settings.milvus_token
+    address = settings.milvus_address.strip()
     if not address:
         return None
-    if not token and settings.milvus_username:
-        token = f"{settings.milvus_username}:{settings.milvus_password}"
-    ca_file = str(expand_home(settings.milvus_ca_file)) if settings.milvus_ca_file else ""
-    uri = _parse_address(address, settings.milvus_tls)
-    return Server(uri, token, settings.milvus_database, ca_file, settings.milvus_timeout)
+    names = [settings.milvus_username, settings.milvus_password]
+    fields: dict[str, dict[str, str]] = {}
+    for entry in filter(None, settings.milvus_fields.split(",")):
+        place, _, name = entry.strip().partition("=")
+        collection, _, meaning = place.rpartition(".")
+        fields.setdefault(collection, {})[meaning] = name
+    return Server(_parse_address(address), ":".join(filter(None, names)), settings.milvus_database, fields=fields)
 
 
-def _parse_address(address: str, tls: bool) -> str:
+def _parse_address(address: str) -> str:
     if address.endswith(".db") and "://" not in address:
         return str(expand_home(address).absolute())
     uri = address if re.match("[a-z]+://|unix:", address) else f"http://{address}"
@@ -91,7 +94,7 @@ def _parse_address(address: str, tls: bool) -> str:
             f"milvus_address = {address!r} is not the address of a server.",
             hint="Write http://HOST:19530, https://HOST:PORT, or the path of a Milvus Lite file that ends with .db.",
         )
-    return re.sub("^http:", "https:", uri) if tls else uri
+    return uri
 
 
 _importing = threading.Lock()
@@ -103,35 +106,31 @@ def load_library() -> ModuleType:
     Raises:
         MissingExtra: it is not installed.
     """
-    with _importing:
-        try:
-            return _import_quietly()
-        except ModuleNotFoundError as error:
-            raise MissingExtra("Milvus", "milvus") from error
-
-
-def _import_quietly() -> ModuleType:
     import sys
 
-    if (loaded := sys.modules.get("pymilvus")) is not None:
-        return loaded
-    import dotenv
+    with _importing:
+        if (loaded := sys.modules.get("pymilvus")) is not None:
+            return loaded
+        try:
+            import dotenv
 
-    # gRPC's own log goes to stderr, too.
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    # pymilvus would put a project's `.env` into the environment of this process.
-    load_dotenv, dotenv.load_dotenv = dotenv.load_dotenv, _load_nothing
-    try:
-        import pymilvus
-    finally:
-        dotenv.load_dotenv = load_dotenv
-    # After the import, which sets levels and a handler on stderr.
-    for name in ("pymilvus", "pymilvus.milvus_client", "milvus_lite", "grpc._server"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)
-    return pymilvus
+            # gRPC's own log goes to stderr, too.
+            os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+            # pymilvus would put a project's `.env` into the environment of this process.
+            load_dotenv, dotenv.load_dotenv = dotenv.load_dotenv, _load_nothing
+            try:
+                import pymilvus
+            finally:
+                dotenv.load_dotenv = load_dotenv
+        except ModuleNotFoundError as error:
+            raise MissingExtra("Milvus", "milvus") from error
+        # After the import, which sets levels and a handler on stderr.
+        for name in ("pymilvus", "pymilvus.milvus_client", "milvus_lite", "grpc._server"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)
+        return pymilvus
 
 
-def _load_nothing(*_args: Any, **_options: Any) -> bool:
+def _load_nothing(*_arguments: Any, **_options: Any) -> bool:
     return False
 
 
@@ -177,11 +176,7 @@ class Client:
                 raise self._failure[1]
             if self.server.is_file and find_spec("milvus_lite") is None:
                 raise MissingExtra(f"Milvus Lite ({self.server.uri})", "milvus-lite")
-            library, options = load_library(), dict[str, Any]()
-            if self.server.ca_file:
-                options["server_pem_path"] = self.server.ca_file
-            if self.server.uri.startswith("https:"):
-                options["secure"] = True
+            library = load_library()
             from grpc import RpcError
 
             try:
@@ -192,7 +187,7 @@ class Client:
                     timeout=self.server.timeout,
                     dedicated=True,
                     grpc_options={"grpc.keepalive_time_ms": NO_KEEPALIVE_MS},
-                    **options,
+                    **({"secure": True} if self.server.uri.startswith("https:") else {}),
                 )
             except (library.MilvusException, RpcError) as error:
                 self._failure = time.monotonic(), translate_error(error, self.server.uri, self.server.timeout)
@@ -229,13 +224,13 @@ def translate_error(error: Exception, server: str, timeout: float) -> LocalMCPEr
     if status in ("UNAUTHENTICATED", "PERMISSION_DENIED") or "auth check failure" in message:
         return AccessDenied(
             f"Milvus at {server} refused the credentials: {details or message}.",
-            hint="Check milvus_username and milvus_password, or milvus_token.",
+            hint="Check milvus_username and milvus_password.",
         )
     if status == "DEADLINE_EXCEEDED" or (status != "UNAVAILABLE" and "Retry timeout" in message):
         return Unavailable(
             f"Milvus at {server} did not answer within {timeout:g} s.",
             hint="Check that the address and port are those of Milvus, that the server is healthy and that no "
-            "firewall is between; milvus_timeout sets how long to wait.",
+            "firewall is between.",
         )
     if "Open local milvus failed" in message:
         return Unavailable(
@@ -247,8 +242,12 @@ def translate_error(error: Exception, server: str, timeout: float) -> LocalMCPEr
             f"Milvus at {server} cannot be reached.",
             hint="Check that the server runs, and milvus_address: its host, port and http or https.",
         )
+    if status == "UNIMPLEMENTED":
+        return Unavailable(f"Milvus at {server} is of a version that cannot do this.", hint="Use Milvus 2.4 or later.")
     message = message or details
-    missing = {800: "database", 100: "collection", 200: "partition"}.get(code) or _missing(message)
+    missing = {800: "database", 100: "collection", 200: "partition"}.get(code)
+    if found := re.search(r"(database|collection|partition)\b.*(?:not found|not exist)", message):
+        missing = missing or found[1]
     if missing:
         no_such = f"Milvus at {server} has no such database" if missing == "database" else f"{missing} not found"
         return NotFound(no_such, hint=f"Milvus at {server} says: {message}.")
@@ -259,15 +258,10 @@ def translate_error(error: Exception, server: str, timeout: float) -> LocalMCPEr
     return LocalMCPError(f"Milvus at {server} failed: {message or f'error {code}'}.")
 
 
-def _missing(message: str) -> str:
-    found = re.search(r"(database|collection|partition)\b.*(?:not found|not exist)", message)
-    return found[1] if found else ""
-
-
 def is_not_loaded(error: BaseException | None) -> bool:
     """Return whether the collection has to be loaded into memory first."""
     return isinstance(error, Exception) and (
-        _milvus_code(error) == NOT_LOADED or "not loaded" in _milvus_message(error)
+        _milvus_code(error) == _NOT_LOADED or "not loaded" in _milvus_message(error)
     )
 
 

@@ -16,17 +16,19 @@ from typing import Any, cast
 
 from localmcp.arrays import Vectors
 from localmcp.config import Settings
-from localmcp.errors import InvalidInput, LocalMCPError, ModelMismatch, NotFound
+from localmcp.errors import ConfigurationError, InvalidInput, LocalMCPError, ModelMismatch, NotFound
 from localmcp.humanize import choices
 from localmcp.index.collections import DEFAULT_PARTITION
 from localmcp.index.conditions import Condition, evaluate
 from localmcp.index.drafts import DEFAULT_LANGUAGE
-from localmcp.milvus.client import Client, Server, is_not_loaded, load_library, read_server
-from localmcp.milvus.filters import EVERYTHING, filter_text
+from localmcp.milvus.client import Client, is_not_loaded, load_library, read_server
+from localmcp.milvus.filters import filter_text, is_one_of
 from localmcp.schemas import Json, mapping_of
 from localmcp.wording.languages import detect_language
 from localmcp.wording.normalize import index_text
 
+NO_MILVUS = "No Milvus is set."
+HOW_TO_SET_MILVUS = "Set one with: localmcp config set milvus_address http://HOST:19530   (or MILVUS_ADDRESS)"
 DEEPEST = 16_384
 """Milvus returns no more than these for one query."""
 HITS_AT_ONCE = 20_000
@@ -42,23 +44,12 @@ MOST_BYTES = 65_000
 
 PROPERTY = "localmcp"
 """The collection's property that says which model made the vectors and which file they come from."""
-TEXTS = ("text", "title", "heading", "path", "date", "language", "document", "partition", "words")
+TEXTS = ("text", "title", "heading", "path", "date", "language", "document", "chunk", "partition", "words")
 """Our fields of text; the others are `id`, `vector`, `sparse`, `position`, `digest`, `metadata` and `origin`."""
 FOREIGN_TEXTS = ("text", "content", "page_content", "chunk", "document", "body", "passage")
 """Names under which other programs keep the text."""
 _VARCHAR, _JSON, _FLOAT_VECTOR = 21, 23, 101
 """Milvus' numbers for the types of fields."""
-
-
-@dataclass(frozen=True, slots=True)
-class MilvusHit:
-    """A passage that one of the arms found."""
-
-    id: Any
-    """The chunk's id; text in collections whose keys are text."""
-    cosine: float | None
-    """How near it is in meaning, higher is nearer; None if only its words were found."""
-    bm25: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,34 +72,31 @@ def open_milvus(settings: Settings) -> Milvus | None:
     return Milvus(server) if server else None
 
 
-class Milvus:
+class Milvus(Client):
     """The collections of one server. Thread-safe; each request ends within the server's time-out.
 
     Every method, here and of a collection, raises `Unavailable`, `AccessDenied` or `NotFound` as far as the server
     gives reason, and `MissingExtra` when pymilvus is not installed.
     """
 
-    def __init__(self, server: Server) -> None:
-        self.server = server
-        self.client = Client(server)
-        self._version = ""
+    _version = ""
 
     def names(self) -> list[str]:
         """Return the names of the collections, sorted."""
-        return sorted(decode_name(name) for name in self.client.call("list_collections"))
+        return sorted(decode_name(name) for name in self.call("list_collections"))
 
     def open(self, name: str) -> MilvusCollection:
         """Return the collection of that name.
 
         Raises:
             NotFound: there is none.
-            LocalMCPError: it has no vectors of floats.
+            ConfigurationError: it has no vectors of floats, or not the fields that the settings name.
         """
         encoded = encode_name(name)
-        described = self.client.call("describe_collection", encoded)
+        described = self.call("describe_collection", encoded)
         about, index = _read_about(described), Json()
-        for index_name in () if about else self.client.call("list_indexes", encoded):
-            found = self.client.call("describe_index", encoded, index_name)
+        for index_name in () if about else self.call("list_indexes", encoded):
+            found = self.call("describe_index", encoded, index_name)
             index = found if found.get("metric_type") in ("COSINE", "IP", "L2") else index
         return MilvusCollection(self, name, about, described, index)
 
@@ -130,14 +118,16 @@ class Milvus:
             fields.add_field(field, kinds.JSON)
         index = library.MilvusClient.prepare_index_params()
         index.add_index("vector", index_type="HNSW", metric_type="COSINE", params={"M": 24, "efConstruction": 200})
-        if self._makes_words():
+        numbers = re.search(r"(\d+)\.(\d+)", self.version)
+        if numbers and (int(numbers[1]), int(numbers[2])) >= (2, 5):
+            # The server knows the function BM25.
             fields.add_field("sparse", kinds.SPARSE_FLOAT_VECTOR)
             bm25 = library.FunctionType.BM25
             fields.add_function(
                 library.Function("bm25", bm25, input_field_names=["words"], output_field_names="sparse")
             )
             index.add_index("sparse", index_type="SPARSE_INVERTED_INDEX", metric_type="BM25")
-        self.client.call(
+        self.call(
             "create_collection",
             encode_name(name),
             schema=fields,
@@ -147,15 +137,10 @@ class Milvus:
         )
         return self.open(name)
 
-    def _makes_words(self) -> bool:
-        """Return whether the server knows the function BM25."""
-        numbers = re.search(r"(\d+)\.(\d+)", self.version)
-        return numbers is not None and (int(numbers[1]), int(numbers[2])) >= (2, 5)
-
     @property
     def version(self) -> str:
         """The server's own word: `v2.5.4`, `milvus_lite-3.2.2`."""
-        self._version = self._version or str(self.client.call("get_server_version"))
+        self._version = self._version or str(self.call("get_server_version"))
         return self._version
 
     @property
@@ -164,15 +149,11 @@ class Milvus:
 
     def drop(self, name: str) -> None:
         """Delete the collection with everything in it."""
-        self.client.call("drop_collection", encode_name(name))
-
-    def close(self) -> None:
-        """End the connection; a later call makes a new one."""
-        self.client.close()
+        self.call("drop_collection", encode_name(name))
 
 
 class MilvusCollection:
-    """One collection: `search` and `read`, and how it is written if localmcp made it."""
+    """One collection: searched, read, and written if localmcp made it."""
 
     def __init__(self, milvus: Milvus, name: str, about: Json, described: Mapping[str, Any], index: Json) -> None:
         """Take what Milvus says of it, and of the index of its vectors, which of ours is known."""
@@ -183,18 +164,23 @@ class MilvusCollection:
         self.is_ours = bool(about)
         fields = cast("list[dict[str, Any]]", described["fields"])
         kinds = {str(field["name"]): int(field["type"]) for field in fields if not field.get("is_dynamic")}
+        named: Mapping[str, str] = Json() if about else milvus.server.fields.get(name, Json())
+        for field in named.values():
+            if field not in kinds and not described.get("enable_dynamic_field"):
+                raise ConfigurationError(f"milvus_fields: Milvus' collection '{name}' has no field '{field}'.")
         vectors = {field["name"]: field for field in fields if int(field["type"]) == _FLOAT_VECTOR}
-        if not vectors:
-            raise LocalMCPError(f"Milvus' collection '{name}' has no field of float vectors.")
-        self._vector = str("vector" if "vector" in vectors else next(iter(vectors)))
+        self._vector = named.get("vector") or ("vector" if "vector" in vectors else next(iter(vectors), ""))
+        if self._vector not in vectors:
+            raise ConfigurationError(f"Milvus' collection '{name}' has no field {self._vector} of float vectors.")
         self.dimension = int(vectors[self._vector]["params"]["dim"])
         self._is_distance = index.get("metric_type") == "L2"
         self._is_graph = self.is_ours or index.get("index_type") == "HNSW"
         self._key = str(next(field for field in fields if field.get("is_primary"))["name"])
         self._key_is_text = kinds.pop(self._key) == _VARCHAR
-        texts = [name for name, kind in kinds.items() if kind == _VARCHAR]
-        self._text = next((name for name in FOREIGN_TEXTS if name in texts), texts[0] if texts else None)
-        self._metadata = "metadata" if kinds.get("metadata") == _JSON else None
+        texts = [field for field, kind in kinds.items() if kind == _VARCHAR]
+        usual = (field for field in FOREIGN_TEXTS if field in texts)
+        self._text = named.get("text") or next(usual, texts[0] if texts else None)
+        self._metadata = named.get("metadata") or ("metadata" if kinds.get("metadata") == _JSON else None)
         self._is_dynamic = bool(described.get("enable_dynamic_field")) and len(kinds) == len(vectors)
         """All but keys and vectors is in one JSON object."""
         self.has_words = self.is_ours and bool(described.get("functions"))
@@ -206,19 +192,17 @@ class MilvusCollection:
 
     # ------------------------------------------------------------ searching
 
-    def search(
-        self,
-        questions: Sequence[str],
-        vectors: Vectors,
-        limit: int,
-        *,
-        partition: str | None = None,
-        condition: Condition | None = None,
-        by_words: bool = False,
-    ) -> list[list[MilvusHit]]:
-        """Return what is nearest to each question, and with `by_words` what has its words; best first by meaning.
+    def nearest(
+        self, vectors: Vectors, limit: int, partition: str | None = None, condition: Condition | None = None,
+        within: str = "",
+    ) -> list[dict[Any, float]]:  # fmt: skip
+        """Return id -> cosine of the passages nearest to each vector, best first.
 
-        `vectors` are those of the questions, of shape (questions, dimension).
+        Args:
+            vectors: of shape (questions, dimension).
+            partition: only passages in it.
+            condition: what their metadata have to fulfil.
+            within: Milvus' filter text that they have to pass.
 
         Raises:
             ModelMismatch: the vectors have another length than those of the collection.
@@ -230,57 +214,64 @@ class MilvusCollection:
                 f"{f' ({self.model})' if self.model else ''}, the model at hand makes {vectors.shape[1]}.",
                 hint="Set the model with which the collection was made.",
             )
-        options = self._only_in(partition)
-        near = self._arm(self._vector, vectors.tolist(), limit, options, condition)
-        worded: list[dict[Any, float]] = [{} for _ in questions]
-        if by_words and self.has_words:
-            stems = [index_text(text, detect_language(text) or DEFAULT_LANGUAGE) or "-" for text in questions]
-            worded = self._arm("sparse", stems, limit, options, condition)
-        return [
-            [MilvusHit(key, cosines.get(key), scores.get(key)) for key in dict.fromkeys([*cosines, *scores])]
-            for cosines, scores in zip(near, worded, strict=True)
-        ]
+        return self._arm(self._vector, vectors.tolist(), limit, self._only_in(partition, within), condition)
 
-    def _only_in(self, partition: str | None) -> Json:
+    def holding(
+        self, text: str, limit: int, partition: str | None = None, condition: Condition | None = None, within: str = ""
+    ) -> dict[Any, float]:
+        """Return id -> bm25 of the passages with words of the text, best first; the other arguments are of `nearest`.
+
+        Milvus takes words as they are: no spelling is repaired. Empty where it has no index of words (before 2.5).
+        """
+        if not self.has_words:
+            return {}
+        stems = index_text(text, detect_language(text) or DEFAULT_LANGUAGE) or "-"
+        return self._arm("sparse", [stems], limit, self._only_in(partition, within), condition)[0]
+
+    def _only_in(self, partition: str | None, within: str) -> Json:
         """Return what confines a request to one partition: ours are values of a field."""
         if partition is None:
-            return {}
+            return {"filter": within}
         if self.is_ours:
-            known = partition == DEFAULT_PARTITION or self.count(partition) > 0
-            first: list[Json] = [] if known else next(self._pages(DEEPEST, ["partition"]), list[Json]())
+            is_there = partition == DEFAULT_PARTITION or self.count(partition) > 0
+            first: list[Json] = [] if is_there else next(self._pages(DEEPEST, ["partition"]), list[Json]())
             names = list(dict.fromkeys([DEFAULT_PARTITION, *(row["partition"] for row in first)]))
         else:
             names = [str(name) for name in self._call("list_partitions")]
-            known = partition in names
-        if not known:
+            is_there = partition in names
+        if not is_there:
             raise NotFound(f"partition '{partition}' not found", hint=choices(names[:20]))
-        return {"filter": _is_in(partition)} if self.is_ours else {"partition_names": [partition]}
+        if not self.is_ours:
+            return {"filter": within, "partition_names": [partition]}
+        return {"filter": " and ".join(filter(None, (within, is_one_of("partition", [partition]))))}
 
     def _arm(
         self, field: str, data: list[Any], limit: int, options: Json, condition: Condition | None
     ) -> list[dict[Any, float]]:
         """Return id -> score of what one field finds for each query, best first, equal scores by id."""
-        found: list[dict[Any, float]] = [{} for _ in data]
-        waiting, depth = list(range(len(data))), min(limit * (4 if condition else 1), DEEPEST)
         if condition is not None:
-            column, texts = self._condition_column(), [options.get("filter", "")]
-            texts.append(filter_text(condition, column, lite=self._milvus.is_lite) if column else EVERYTHING)
+            column = "metadata" if self.is_ours else None
+            if self._is_dynamic and not self._milvus.is_lite:
+                # Lite looks into dynamic fields with no function.
+                column = "$meta"
+            texts = [options["filter"], filter_text(condition, column, lite=self._milvus.is_lite) if column else ""]
             fields = [self._metadata] if self.is_ours else ["*"]
             options = {**options, "filter": " and ".join(filter(None, texts)), "output_fields": fields}
-        while waiting and depth:
-            queries, unfinished = [data[number] for number in waiting], list[int]()
-            for number, hits in zip(waiting, self._hits(field, queries, depth, options), strict=True):
-                scores = {
-                    # Lite names the key after the field, servers call it id.
-                    hit["id"] if "id" in hit else hit[self._key]: self._score(field, hit)
-                    for hit in hits
-                    if condition is None or evaluate(condition, self._metadata_of(hit["entity"]))
-                }
-                found[number] = dict(sorted(scores.items(), key=lambda pair: (-pair[1], pair[0]))[:limit])
-                if len(scores) < limit and len(hits) >= depth:
-                    unfinished.append(number)
-            waiting, depth = unfinished, min(depth * 8, DEEPEST) if depth < DEEPEST else 0
-        return found
+        depth = min(limit * (4 if condition else 1), DEEPEST)
+        while True:
+            answers = self._hits(field, data, depth, options)
+            found = [
+                # Lite names the key after the field, servers call it id.
+                {hit["id"] if "id" in hit else hit[self._key]: self._score(field, hit) for hit in hits
+                 if condition is None or evaluate(condition, self._metadata_of(hit["entity"]))}
+                for hits in answers
+            ]  # fmt: skip
+            if depth == DEEPEST or not any(
+                len(scores) < limit and len(hits) >= depth for scores, hits in zip(found, answers, strict=True)
+            ):
+                break
+            depth = min(depth * 8, DEEPEST)
+        return [dict(sorted(scores.items(), key=lambda pair: (-pair[1], pair[0]))[:limit]) for scores in found]
 
     def _hits(self, field: str, queries: list[Any], depth: int, options: Json) -> list[list[Any]]:
         """Return Milvus' own hits, `depth` a query."""
@@ -300,23 +291,21 @@ class MilvusCollection:
             return abs(distance)
         return 1.0 / (1.0 + max(distance, 0.0)) if self._is_distance else distance
 
-    def _condition_column(self) -> str | None:
-        """Return the JSON field in which conditions can be looked for; None where only Python can tell."""
-        if self.is_ours:
-            return "metadata"
-        # Lite looks into dynamic fields with no function, and a separate field decides what it can be compared with.
-        return "$meta" if self._is_dynamic and not self._milvus.is_lite else None
-
     # ------------------------------------------------------------ reading
 
-    def read(self, ids: Sequence[Any]) -> dict[Any, MilvusRow]:
+    def read(self, ids: Sequence[Any], fields: Sequence[str] = ("*",)) -> dict[Any, MilvusRow]:
         """Return the passages of those ids; missing ones are left out."""
         rows_by_id: dict[Any, MilvusRow] = {}
         for start in range(0, len(ids), BATCH_ROWS):
             part = list(ids[start : start + BATCH_ROWS])
-            rows = self._call("get", ids=part, output_fields=["*"], consistency_level="Strong")
+            rows = self._call("get", ids=part, output_fields=[*fields], consistency_level="Strong")
             rows_by_id |= {row[self._key]: self._row(row) for row in rows}
         return rows_by_id
+
+    def find(self, which: str, fields: Sequence[str], limit: int = DEEPEST) -> list[MilvusRow]:
+        """Return the passages that pass Milvus' filter text, in no order."""
+        rows = self._call("query", filter=which, output_fields=[*fields], limit=limit, consistency_level="Strong")
+        return [self._row(dict(row)) for row in rows]
 
     def rows(self, batch: int = 500) -> Iterator[list[tuple[Any, MilvusRow]]]:
         """Yield (id, passage) of everything, in batches, by id; its vector is in `fields["vector"]`."""
@@ -331,18 +320,20 @@ class MilvusCollection:
     def _pages(self, batch: int, fields: list[str]) -> Iterator[list[Json]]:
         pages = self._call("query_iterator", batch_size=batch, output_fields=fields, consistency_level="Strong")
         try:
-            while rows := self._milvus.client.guard(pages.next):
+            while rows := self._milvus.guard(pages.next):
                 yield [dict(row) for row in rows]
         finally:
             pages.close()
 
-    def count(self, partition: str | None = None) -> int:
+    def count(self, partition: str | None = None, which: str = "") -> int:
         """Return the number of passages, counted exactly, with everything that was ever acknowledged."""
         # Lite counts the whole collection when there is no filter text.
         everything = f'{self._key} >= ""' if self._key_is_text else f"{self._key} > -9223372036854775807"
-        options: Json = {"filter": everything}
-        if partition is not None:
-            options = {"filter": _is_in(partition)} if self.is_ours else {**options, "partition_names": [partition]}
+        options: Json = {"filter": which or everything}
+        if partition is not None and self.is_ours:
+            options = {"filter": is_one_of("partition", [partition])}
+        elif partition is not None:
+            options["partition_names"] = [partition]
         rows = self._call("query", output_fields=["count(*)"], consistency_level="Strong", **options)
         return int(rows[0]["count(*)"])
 
@@ -366,8 +357,8 @@ class MilvusCollection:
         stored = mapping_of(row.get(self._metadata)) if self._metadata else {}
         if self.is_ours:
             return stored
-        known = {self._key, self._vector, self._text, self._metadata, "$meta"}
-        others = {name: value for name, value in row.items() if name not in known}
+        shown = {self._key, self._vector, self._text, self._metadata, "$meta"}
+        others = {name: value for name, value in row.items() if name not in shown}
         return {name: value for name, value in others.items() if not isinstance(value, bytes)} | stored
 
     # ------------------------------------------------------------ writing
@@ -408,7 +399,7 @@ class MilvusCollection:
 
     def _call(self, method: str, *arguments: Any, **options: Any) -> Any:
         """Call a method on the collection, which is loaded into memory first if that is what lacks."""
-        client, name = self._milvus.client, encode_name(self.name)
+        client, name = self._milvus, encode_name(self.name)
         try:
             return client.call(method, name, *arguments, **options)
         except LocalMCPError as error:
@@ -424,10 +415,6 @@ def _read_about(described: Mapping[str, Any]) -> Json:
     except (KeyError, TypeError, ValueError):
         return {}
     return about if PROPERTY in about else {}
-
-
-def _is_in(partition: str) -> str:
-    return f"partition == {json.dumps(partition, ensure_ascii=False)}"
 
 
 def _fit(text: str) -> str:

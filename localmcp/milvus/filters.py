@@ -8,12 +8,18 @@ condition, sometimes more, and `conditions.evaluate` has the last word on what c
 from __future__ import annotations
 
 import json
+import os
 import re
+from collections.abc import Iterable
 
 from localmcp.index.conditions import And, Comparison, Condition, Not, Or, Scalar
+from localmcp.index.filters import Filters
+from localmcp.schemas import one_or_more
 
 EVERYTHING = ""
 """The text that lets every record through."""
+LAST = "\U0010ffff"
+"""Sorts behind every character."""
 _SIGNS = {"gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
 _EXACT = 2**53
 
@@ -40,9 +46,7 @@ def _compare(comparison: Comparison, column: str, lite: bool) -> str:
     if not all(map(_can_be_written, comparison.values)):
         return EVERYTHING
     if comparison.operator == "prefix":
-        # As a range, because `like` cannot escape % and _.
-        after = _literal(f"{comparison.value}\U0010ffff")
-        return f"({path} >= {_literal(comparison.value)} and {path} < {after})"
+        return begins_with(path, str(comparison.value))
     if comparison.operator in _SIGNS:
         return f"({path} {_SIGNS[comparison.operator]} {_literal(comparison.value)})"
     if any(not isinstance(value, str) and value < 0 for value in comparison.values):
@@ -69,3 +73,39 @@ def _can_be_written(value: Scalar) -> bool:
     if isinstance(value, str):
         return not re.search("[\x00-\x08\x0b\x0c\x0e-\x1f\U0010ffff]", value)
     return abs(value) < _EXACT
+
+
+def is_one_of(field: str, values: Iterable[str]) -> str:
+    """Return filter text: a field of text has one of the values."""
+    return f"{field} in [{', '.join(json.dumps(value, ensure_ascii=False) for value in values)}]"
+
+
+def begins_with(field: str, beginning: str) -> str:
+    """Return filter text: a field of text begins so. As a range, because `like` cannot escape % and _."""
+    return f"({field} >= {_literal(beginning)} and {field} < {_literal(beginning + LAST)})"
+
+
+def filters_text(filters: Filters) -> tuple[str, Condition | None]:
+    """Return what our own collections have to pass: text for the server, and a condition on the metadata."""
+    texts: list[str] = []
+    if filters.partitions:
+        texts.append(is_one_of("partition", filters.partitions))
+    if filters.source_ids:
+        texts.append(is_one_of("document", filters.source_ids))
+    if filters.source_types:
+        same = (f'origin["source"]["source_type"] == {_literal(kind)}' for kind in filters.source_types)
+        texts.append(f"({' or '.join(same)})")
+    if filters.path_prefix is not None:
+        folder = os.path.normpath(os.path.expanduser(filters.path_prefix))
+        if os.path.isabs(folder):
+            below = begins_with("path", folder.rstrip(os.sep) + os.sep)
+            texts.append(f"(path == {_literal(folder)} or {below})")
+        else:
+            texts.append(f"path like {_literal(f'%{os.sep}{folder}{os.sep}%')}")
+    texts += [f"date >= {_literal(filters.since)}"] if filters.since else []
+    texts += [f"date < {_literal(filters.until)}"] if filters.until else []
+    conditions: list[Condition] = [
+        Comparison((key,), "in", tuple(one_or_more(value))) for key, value in filters.metadata.items()
+    ]
+    conditions += [filters.condition] if filters.condition else []
+    return " and ".join(texts), And(tuple(conditions)) if conditions else None

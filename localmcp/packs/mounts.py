@@ -9,12 +9,13 @@ import os
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
 from localmcp.errors import (
     AlteredSchema,
+    ConfigurationError,
     FileUnavailable,
     InvalidInput,
     LocalMCPError,
@@ -24,8 +25,11 @@ from localmcp.errors import (
 )
 from localmcp.files import expand_home, is_filled, signature_of, write_atomically
 from localmcp.humanize import command_line
-from localmcp.index.fusion import Mode
+from localmcp.index.federation import MountedFile, Wanted
 from localmcp.index.index import MODEL_WAIT_SECONDS, Index
+from localmcp.index.search import SearchOutcome, SearchRequest
+from localmcp.milvus.collection import HOW_TO_SET_MILVUS, NO_MILVUS, Milvus
+from localmcp.milvus.mounted import ADDRESS, MilvusFile
 from localmcp.models import Embedder, LazyEmbedder
 from localmcp.packs.manifest import read_manifest
 from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one
@@ -52,6 +56,12 @@ class Entry:
     path: Path
     mounted_at: str
 
+    @property
+    def collection(self) -> str:
+        """The collection in Milvus that it is, of `milvus:NAME`; "" for a file."""
+        text = str(self.path)
+        return text.removeprefix(ADDRESS).lstrip("/") if text.startswith(ADDRESS) else ""
+
 
 class OpenMount:
     """A mounted file while it is open: read-only, hardened, its own database and index."""
@@ -67,15 +77,19 @@ class OpenMount:
         self._index = Index(self.database, embedder, weight, adaptive=adaptive)
         self._model_chosen = False
 
-    def index(self, mode: Mode) -> Index:
-        """Its index, with the model that made its vectors if that is here: the one in use, or another.
+    def search(self, request: SearchRequest) -> SearchOutcome:
+        """Search it with the model that made its vectors, if that is here: the one in use, or another.
 
         Raises:
             FileUnavailable: the file cannot be read any more.
         """
-        if mode != "keyword" and not self._model_chosen:
+        if request.mode != "keyword" and not self._model_chosen:
             with self._lock:
                 self._choose_model()
+        return self._index.search(request)
+
+    def index(self, wanted: Wanted | None = None) -> Index:
+        """Its index, of the whole file."""
         return self._index
 
     def describe(self) -> dict[str, Any]:
@@ -151,16 +165,17 @@ class Mounts:
 
     def __init__(
         self, state: Path, own: Database, embedder: LazyEmbedder, open_model: OpenModel, *,
-        semantic_weight: float = 0.7, adaptive: bool = False,
+        milvus: Milvus | None = None, semantic_weight: float = 0.7, adaptive: bool = False,
     ) -> None:  # fmt: skip
         """`state` is the machine's state directory, `own` the file beside which others are mounted."""
+        self._milvus = milvus
         self._own = own
         self._state = state
         self._embedder = embedder
         self._open_model = open_model
         self._weight, self._adaptive = semantic_weight, adaptive
         self._lock = threading.Lock()
-        self._open: dict[str, OpenMount] = {}
+        self._open: dict[str, OpenMount | MilvusFile] = {}
 
     @property
     def _folder(self) -> Path:
@@ -177,14 +192,21 @@ class Mounts:
         return [entry for entry in entries if entry is not None][:MOST_MOUNTS]
 
     def mount(self, path: Path, name: str | None = None) -> Entry:
-        """Remember a file, which is opened first.
+        """Remember a file, or a collection in Milvus (`milvus:NAME`), which is opened first.
 
         Raises:
             InvalidInput: a name that cannot be used or is taken, the file itself, or one that is mounted already.
             FileUnavailable, NotOurFile, FileTooNew: the file cannot be opened, or is damaged.
         """
-        path = expand_home(path).absolute()
-        entry = Entry(_check_name(name) if name else _name_of(path), path, utc_now())
+        path = expand_home(path)
+        path = path if str(path).startswith(ADDRESS) else path.absolute()
+        entry = Entry("", path, utc_now())
+        entry = replace(entry, name=_check_name(name) if name else _name_of(entry.collection or path.stem))
+        if entry.collection:
+            self._check_free(entry)
+            self._opened(entry).describe()
+            self._remember(entry)
+            return entry
         if not path.is_file():
             raise NotFound(f"There is no file {path}.", hint=WHAT_IS_MOUNTED if path.is_dir() else None)
         if os.path.realpath(path) == os.path.realpath(self._own.path):
@@ -222,7 +244,7 @@ class Mounts:
         (self._folder / f"{entry.name}.json").unlink(missing_ok=True)
         return entry
 
-    def files(self) -> tuple[Sequence[OpenMount], Mapping[str, str]]:
+    def files(self) -> tuple[Sequence[MountedFile], Mapping[str, str]]:
         """Return the mounted files that can be opened, by name, and name -> a sentence about each that cannot."""
         entries = self.entries()
         if not entries and not self._open:
@@ -255,9 +277,11 @@ class Mounts:
 
     # ------------------------------------------------------------ open files
 
-    def _current(self, entry: Entry, troubles: dict[str, str]) -> OpenMount | None:
+    def _current(self, entry: Entry, troubles: dict[str, str]) -> MountedFile | None:
         opened = self._open.get(entry.name)
         try:
+            if isinstance(opened, MilvusFile):
+                return opened
             if opened is not None and opened.signature == signature_of(entry.path.stat()):
                 return opened
             if opened is not None:
@@ -268,9 +292,16 @@ class Mounts:
             if opened is not None:
                 self._open.pop(entry.name, opened).close()
             return None
+        except ConfigurationError as error:
+            troubles[entry.name] = f"{entry.name} (mounted) was not searched: {error.message}"
+            return None
         return self._open[entry.name]
 
-    def _opened(self, entry: Entry) -> OpenMount:
+    def _opened(self, entry: Entry) -> OpenMount | MilvusFile:
+        if entry.collection:
+            if self._milvus is None:
+                raise ConfigurationError(NO_MILVUS, hint=HOW_TO_SET_MILVUS)
+            return MilvusFile(self._milvus, entry.name, entry.collection, self._embedder)
         return OpenMount(entry, self._embedder, self._open_model, self._weight, self._adaptive)
 
     def _close_all_but(self, paths: dict[str, Path]) -> None:
@@ -318,7 +349,7 @@ def _check_name(name: str) -> str:
     return plain
 
 
-def _name_of(path: Path) -> str:
-    """Return the file's name without its ending, as far as it can be a name."""
-    plain = re.sub(r"[^a-z0-9_.-]+", "-", path.stem.lower()).strip("-_.")[:40]
+def _name_of(stem: str) -> str:
+    """Return a file's name without its ending, as far as it can be a name."""
+    plain = re.sub(r"[^a-z0-9_.-]+", "-", stem.lower()).strip("-_.")[:40]
     return plain or "pack"

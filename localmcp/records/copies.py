@@ -15,6 +15,7 @@ import apsw
 
 from localmcp.arrays import np
 from localmcp.errors import ConfigurationError, InvalidInput, ModelMismatch, NotFound
+from localmcp.index.adaptation import load_groups, trust_of, weight_for
 from localmcp.index.collections import (
     DEFAULT_PARTITION,
     Collection,
@@ -31,7 +32,7 @@ from localmcp.index.sources import put_source
 from localmcp.index.trash import keep_version
 from localmcp.index.vector import Made
 from localmcp.library.jobs import Job, Jobs, JobStatus
-from localmcp.milvus.collection import Milvus, MilvusCollection, MilvusRow
+from localmcp.milvus.collection import HOW_TO_SET_MILVUS, NO_MILVUS, Milvus, MilvusCollection, MilvusRow
 from localmcp.models import LazyEmbedder, ModelIdentity
 from localmcp.schemas import Json, compact_json, mapping_of
 from localmcp.storage.database import Database, fetch_all, fetch_column, fetch_one
@@ -47,7 +48,10 @@ INDEX_SECONDS = 600
 _PULLED = uuid.UUID("6c6d6370-0000-5000-8000-6d696c767573")
 """Name space of the ids of texts that other programs put into Milvus: pulled again, each is found again."""
 _CHUNK = ("start", "stop", "first_line", "last_line", "first_page", "last_page")
-_SOURCE = ("source_type", "format", "sha256", "size", "mtime_ns", "chunk_count")
+NEUTRAL = 0.7
+"""Weight of meaning where the kinds of text were not measured."""
+_TIMES = ("created_at", "updated_at")
+_SOURCE = ("source_type", "format", "sha256", "size", "mtime_ns", "chunk_count", *_TIMES)
 _IDENTITY = tuple(each.name for each in fields(ModelIdentity))
 
 _LIVE_CHUNKS = f"""
@@ -71,8 +75,7 @@ class MilvusCopies:
     def _server(self, name: str) -> Milvus:
         """Return Milvus, if one is set and the caller may see that name there."""
         if self._milvus is None:
-            hint = "Set one with: localmcp config set milvus_address http://HOST:19530   (or MILVUS_ADDRESS)"
-            raise ConfigurationError("No Milvus is set.", hint=hint)
+            raise ConfigurationError(NO_MILVUS, hint=HOW_TO_SET_MILVUS)
         allowed = current_scope().collections
         if allowed is not None and name not in allowed:
             raise NotFound(f"No collection '{name}'.")
@@ -231,7 +234,13 @@ def _about(connection: apsw.Connection, collection: Collection) -> Json:
     """Return where the vectors come from, and what made them."""
     sql = f"select fingerprint, {', '.join(_IDENTITY)} from models where id = ?"
     fingerprint, *identity = fetch_one(connection, sql, (collection.model_id,))
+    trust = trust_of(str(identity[0]))
+    groups = [*load_groups(connection, [collection.id]).values()]
+    weights = [weight_for([group], NEUTRAL, trust) if trust else NEUTRAL for group in groups]
+    total = sum(group.chunks for group in groups) or 1
+    weight = sum(group.chunks * weight for group, weight in zip(groups, weights, strict=True)) / total
     return {
+        "weight": round(weight, 4) or NEUTRAL,
         "file": fetch_one(connection, "select id from file"),
         "collection": collection.name,
         "collectionId": collection.id,
@@ -271,13 +280,14 @@ def _row(columns: Sequence[Any]) -> Json:
         "date": date or "",
         "language": language,
         "document": document,
+        "chunk": chunk_uuid.hex(),
         "position": position,
         "partition": partition,
         "metadata": metadata,
         "origin": {
             "source": {**source, "title": title, "uri": uri, "language": source_language},
             "chunk": {**chunk, "language": language, "kind": kind, "headings": heading},
-            "ids": {"digest": digest.hex(), "uuid": chunk_uuid.hex()},
+            "digest": digest.hex(),
             "told": [key for key in metadata if key not in json.loads(own_metadata)],
         },
     }
@@ -374,12 +384,12 @@ def _draft_document(
     """Return the document whose passages those rows are, and digest -> vector."""
     chunks: list[ChunkDraft] = []
     for row in rows:
-        columns, ids = Json(row.fields["origin"]["chunk"]), row.fields["origin"]["ids"]
+        columns, digest = Json(row.fields["origin"]["chunk"]), bytes.fromhex(row.fields["origin"]["digest"])
         columns["headings"] = tuple(columns["headings"])
-        identity = (None, uuid.UUID(ids["uuid"]).bytes)
-        chunks.append(ChunkDraft(**columns, text=row.text, digest=bytes.fromhex(ids["digest"]), identity=identity))
+        identity = (None, uuid.UUID(row.fields["chunk"]).bytes)
+        chunks.append(ChunkDraft(**columns, text=row.text, digest=digest, identity=identity))
     origin = rows[0].fields["origin"]
-    columns = {name: value for name, value in origin["source"].items() if name != "chunk_count"}
+    columns = {name: value for name, value in origin["source"].items() if name not in ("chunk_count", *_TIMES)}
     metadata = {key: value for key, value in rows[0].metadata.items() if key not in origin["told"]}
     if not is_own:
         # Without a time it is never compared with the disk.

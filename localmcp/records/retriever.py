@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 import apsw
@@ -23,8 +24,10 @@ from localmcp.index.conditions import Condition, comparisons, parse_condition
 from localmcp.index.dates import parse_range
 from localmcp.index.filters import SOURCE_COLUMNS, Filters
 from localmcp.index.index import Index
-from localmcp.index.search import SearchRequest
+from localmcp.index.search import SearchOutcome, SearchRequest
 from localmcp.milvus.collection import Milvus, MilvusCollection, MilvusRow
+from localmcp.milvus.filters import filters_text
+from localmcp.milvus.mounted import MilvusFile
 from localmcp.models import LazyEmbedder, ModelIdentity
 from localmcp.schemas import did_you_mean
 from localmcp.storage.database import Database, fetch_column, fetch_one
@@ -32,9 +35,6 @@ from localmcp.tools import Json, Param, current_scope, integer_or_string, tool, 
 
 MOST_RESULTS, MOST_TEXTS = 100, 100
 MODEL_WAIT_SECONDS = 30.0
-WEIGHT = 0.8
-"""Of meaning in hybrid search on Milvus, whose words say less (nDCG@10 with .7, .8, 1, and of the same file searched
-here: code .838, .853, .867, .869; Cranfield .563, .559, .510, .570)."""
 NO_COLLECTION_NAME = "collection_name field is required and must be a string"
 NO_TEXTS = "texts field must be an array of strings"
 
@@ -125,7 +125,11 @@ class Retriever:
             collection = self._on_server(visible, collection_name)
             matches, rows = self._in_milvus(collection, cleaned, filters, top_k, mode == "hybrid", notices)
         elif mode == "hybrid":
-            matches, rows = self._hybrid(own, cleaned, filters, top_k, notices)
+            self._embed(cleaned)
+            request = SearchRequest("", "hybrid", top_k, 0, (own.name,), filters)
+            matches = _combined(self.index.search, request, cleaned, notices)
+            with self.database.read() as connection:
+                rows = load_rows(connection, own.id, [match.chunk_id for match in matches])
         else:
             matches, rows = self._semantic(own, cleaned, filters, top_k)
         if not matches and filters.condition and own is not None:
@@ -148,20 +152,6 @@ class Retriever:
         with self.database.read() as connection:
             require_our_model(connection, collection, self.embedder.get().identity)
             matches = nearest_to_any(connection, self.index, collection, filters, vectors, top_k)
-            return matches, load_rows(connection, collection.id, [match.chunk_id for match in matches])
-
-    def _hybrid(
-        self, collection: Collection, texts: Sequence[str], filters: Filters, top_k: int, notices: list[str]
-    ) -> Answers:
-        """Return each text as `search` would answer it; the score is the combined one, 0..1."""
-        self._embed(texts)
-        scores: list[dict[int, float]] = []
-        for text in texts:
-            outcome = self.index.search(SearchRequest(text, "hybrid", top_k, 0, (collection.name,), filters))
-            notices += [notice for notice in outcome.notices if notice not in notices]
-            scores.append({hit.passage.chunk_id: hit.scores.combined / 100 for hit in outcome.hits})
-        matches = best_matches(scores, top_k)
-        with self.database.read() as connection:
             return matches, load_rows(connection, collection.id, [match.chunk_id for match in matches])
 
     def _embed(self, texts: Sequence[str]) -> Vectors:
@@ -189,28 +179,37 @@ class Retriever:
         notices: list[str],
     ) -> Answers:  # fmt: skip
         """Search a collection that only the server has; text and metadata are the server's."""
-        if filters.since or filters.until:
-            raise InvalidInput(f"since, until: collection '{collection.name}' is on Milvus only; filter by a field.")
+        if hybrid and collection.is_ours and self.milvus is not None:
+            file = MilvusFile(self.milvus, collection.name, collection.name, self.embedder)
+            request = SearchRequest("", "hybrid", top_k, 0, None, filters)
+            matches = _combined(file.search, request, texts, notices)
+            return matches, collection.read([match.chunk_id for match in matches])
+        if not collection.is_ours and (filters.since or filters.until):
+            raise InvalidInput(f"since, until: '{collection.name}' was made by another program; filter by a field.")
+        if hybrid:
+            notices.append(f"'{collection.name}' on Milvus was searched by meaning only: it has no index of words.")
         vectors, ours = self._embed(texts), self.embedder.get().identity
         if collection.is_ours and collection.about.get("fingerprint") != ours.fingerprint:
             raise ModelMismatch(
                 f"collection '{collection.name}' on Milvus holds vectors of '{collection.model}', the model at hand is "
                 f"'{ours.name}'."
             )
-        if hybrid and not collection.has_words:
-            notices.append(f"'{collection.name}' on Milvus was searched by meaning only: it has no index of words.")
-        hits_by_text = collection.search(
-            texts, vectors, top_k, by_words=hybrid, condition=filters.condition,
-            partition=next(iter(filters.partitions), None),
-        )  # fmt: skip
-        scores: list[dict[Any, float]] = []
-        for hits in hits_by_text:
-            most = max((hit.bm25 or 0.0 for hit in hits), default=0.0)
-            words = {hit.id: max(hit.bm25 or 0.0, 0.0) / most if most > 0 else 0.0 for hit in hits}
-            weight = WEIGHT if hybrid and collection.has_words else 1.0
-            scores.append({hit.id: weight * (hit.cosine or 0.0) + (1 - weight) * words[hit.id] for hit in hits})
-        matches = best_matches(scores, top_k)
+        within, condition = filters_text(replace(filters, partitions=()))
+        partition = next(iter(filters.partitions), None)
+        matches = best_matches(collection.nearest(vectors, top_k, partition, condition, within), top_k)
         return matches, collection.read([match.chunk_id for match in matches])
+
+
+def _combined(
+    search: Callable[[SearchRequest], SearchOutcome], request: SearchRequest, texts: Sequence[str], notices: list[str]
+) -> list[Match]:
+    """Return each text as `search` would answer it; the score is the combined one, 0..1."""
+    scores: list[dict[int, float]] = []
+    for text in texts:
+        outcome = search(replace(request, text=text))
+        notices += [notice for notice in outcome.notices if notice not in notices]
+        scores.append({hit.passage.chunk_id: hit.scores.combined / 100 for hit in outcome.hits})
+    return best_matches(scores, request.limit)
 
 
 def require_our_model(connection: apsw.Connection, collection: Collection, ours: ModelIdentity) -> None:

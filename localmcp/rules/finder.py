@@ -342,7 +342,7 @@ class MountedRules:
                     NOT_READ.format(mounted_file.name, command_line("localmcp", "merge", mounted_file.database.path))
                 )
                 return None
-            index = mounted_file.index("keyword")
+            index = mounted_file.index()
             blocks = index.sign_blocks(theirs, collection.model_id, read_generations(theirs), [collection.id])
             matches = match_rules(theirs, task, blocks, selection, calibration, mounted_file.name)
             return [match for match in matches if not _holds_text(own, match.rule)]

@@ -54,9 +54,10 @@ def inventory_of(workspace: Workspace, origin: str | None) -> Inventory:
     """
     if origin is None:
         return workspace.inventory
+    from localmcp.index.federation import Wanted
     from localmcp.library.inventory import Inventory
 
-    return next(workspace.federation.look(lambda index, _: Inventory(index.database), origin))
+    return next(workspace.federation.look(lambda index, _: Inventory(index.database), origin, Wanted()))
 
 
 # ---------------------------------------------------------------- lines of a list

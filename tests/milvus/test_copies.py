@@ -46,8 +46,8 @@ def workspace(tmp_path: Path, milvus: Milvus) -> Iterator[Workspace]:
         yield workspace
 
 
-def open_at(path: Path, address: str, timeout: float = 30) -> Workspace:
-    return open_workspace(path, model="hash", milvus_address=address, milvus_timeout=timeout)
+def open_at(path: Path, address: str) -> Workspace:
+    return open_workspace(path, model="hash", milvus_address=address)
 
 
 def add_many(workspace: Workspace, count: int, collection: str = "many") -> None:

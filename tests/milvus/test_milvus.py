@@ -49,7 +49,7 @@ ABOUT = {"identity": {"name": "a-model", "dimension": DIMENSION}, "fingerprint":
 
 def row(number: int, vector: Any, text: str = "t", metadata: Any = None, partition: str = "_default") -> dict[str, Any]:
     """A passage as it is sent."""
-    texts = dict.fromkeys(("title", "heading", "path", "date", "document"), "")
+    texts = dict.fromkeys(("title", "heading", "path", "date", "document", "chunk"), "")
     return {
         **texts, "id": number, "vector": vector.tolist(), "text": text, "language": "english", "position": 0,
         "words": index_text(text, "english"), "digest": number, "metadata": metadata or {}, "partition": partition,
@@ -65,8 +65,7 @@ def filled(milvus: Milvus, *rows: dict[str, Any], name: str = "docs") -> MilvusC
 
 def nearest(collection: MilvusCollection, vectors: Any, limit: int, **options: Any) -> list[list[Any]]:
     """The ids that are nearest to each vector."""
-    found = collection.search(["?"] * len(vectors), vectors, limit, **options)
-    return [[hit.id for hit in hits] for hits in found]
+    return [[*cosines] for cosines in collection.nearest(vectors, limit, **options)]
 
 
 def unit_vectors(count: int, seed: int = 7) -> Any:
@@ -105,23 +104,17 @@ def address_of(listener: socket.socket) -> str:
 def test_search_finds_what_comparing_everything_finds(milvus: Milvus) -> None:
     vectors, queries = unit_vectors(1500), unit_vectors(5, seed=8)
     collection = filled(milvus, *(row(number, vector) for number, vector in enumerate(vectors)))
-    for query, hits in zip(queries, collection.search(["?"] * 5, queries, 10), strict=True):
-        assert [hit.id for hit in hits] == np.argsort(-(vectors @ query), kind="stable")[:10].tolist()
-        assert [hit.cosine for hit in hits] == pytest.approx(np.sort(vectors @ query)[::-1][:10], abs=1e-5)
+    for query, cosines in zip(queries, collection.nearest(queries, 10), strict=True):
+        assert [*cosines] == np.argsort(-(vectors @ query), kind="stable")[:10].tolist()
+        assert [*cosines.values()] == pytest.approx(np.sort(vectors @ query)[::-1][:10], abs=1e-5)
 
 
-def test_milvus_finds_words_itself_and_says_both_scores(milvus: Milvus) -> None:
+def test_milvus_finds_words_itself(milvus: Milvus) -> None:
     vectors, texts = unit_vectors(4), ["bees make honey", "wasps make none", "roses", "pruning roses in winter"]
     collection = filled(milvus, *(row(n, vectors[n], text) for n, text in enumerate(texts)))
-    [hits] = collection.search(["a pruned rose"], vectors[:1], 2, by_words=True)
-    if not collection.has_words:
-        assert all(hit.bm25 is None for hit in hits)
-        return
-    by_id = {hit.id: hit for hit in hits}
-    assert by_id[0].cosine == pytest.approx(1) and by_id[0].bm25 is None
-    assert by_id[3].bm25 > by_id[2].bm25 > 0
-    [both] = collection.search(["honey"], vectors[:1], 1, by_words=True)
-    assert both[0].cosine is not None and both[0].bm25 is not None
+    scores = collection.holding("a pruned rose", 5)
+    assert not collection.has_words or (scores[3] > scores[2] > 0 and {*scores} == {2, 3})
+    assert {*collection.holding("honey", 1)} == ({0} if collection.has_words else set())
 
 
 def test_a_passage_that_moves_to_another_partition_is_there_once(milvus: Milvus) -> None:
@@ -239,8 +232,8 @@ def test_a_collection_of_another_program_is_searched_and_read_but_not_changed(mi
     client.upsert("theirs", rows)
     client.close()
     collection = milvus.open("theirs")
-    [hits] = collection.search(["?"], vectors[2:3], 2)
-    assert hits[0].id == "k2" and hits[0].cosine == pytest.approx(1.0) and 0 < hits[1].cosine < 1
+    [cosines] = collection.nearest(vectors[2:3], 2)
+    assert cosines.pop("k2") == pytest.approx(1.0) and 0 < [*cosines.values()][0] < 1
     stored = collection.read(["k2"])["k2"]
     assert (stored.text, stored.metadata) == ("body 2", {"body": "body 2", "lang": "it"})
     [italian] = nearest(collection, vectors[1:2], 4, condition=parse_condition({"lang": "it"}))
@@ -248,6 +241,13 @@ def test_a_collection_of_another_program_is_searched_and_read_but_not_changed(mi
     assert (collection.model, collection.is_ours, collection.count()) == ("", False, 4)
     with pytest.raises(InvalidInput, match="made by another program"):
         collection.delete([1])
+    mapped = Milvus(Server(milvus.server.uri, timeout=60, fields={"theirs": {"text": "lang", "vector": "emb"}}))
+    if not milvus.server.is_file:
+        assert mapped.open("theirs").read(["k2"])["k2"].text == "it"
+        mapped.server.fields["theirs"]["vector"] = "nope"  # type: ignore[index]
+        with pytest.raises(ConfigurationError, match="no field nope"):
+            mapped.open("theirs")
+        mapped.close()
 
 
 def test_a_collection_that_was_released_is_loaded_again(milvus: Milvus) -> None:
@@ -436,17 +436,15 @@ print(Milvus(Server({first.server.uri!r})).names())
 
 
 @pytest.mark.parametrize(
-    ("address", "tls", "uri"),
+    ("address", "uri"),
     [
-        ("localhost:19530", False, "http://localhost:19530"),
-        ("milvus.example:19530", True, "https://milvus.example:19530"),
-        ("http://10.0.0.5:19530", True, "https://10.0.0.5:19530"),
-        ("https://a.b", False, "https://a.b"),
-        ("tcp://a:1", False, "tcp://a:1"),
+        ("localhost:19530", "http://localhost:19530"),
+        ("https://a.b", "https://a.b"),
+        ("tcp://a:1", "tcp://a:1"),
     ],
 )
-def test_an_address_may_be_written_with_or_without_its_scheme(address: str, tls: bool, uri: str) -> None:
-    backend = open_milvus(Settings(milvus_address=address, milvus_tls=tls))
+def test_an_address_may_be_written_with_or_without_its_scheme(address: str, uri: str) -> None:
+    backend = open_milvus(Settings(milvus_address=address))
     assert backend is not None
     assert backend.server.uri == uri
     backend.close()
@@ -463,8 +461,8 @@ def test_settings_come_from_the_variables_of_the_original_and_secrets_are_never_
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     for name, value in {
-        "ADDRESS": "http://h:1", "USERNAME": "me", "PASSWORD": "hush-hush", "DATABASE": "docs", "TLS": "true",
-        "TIMEOUT": "2.5",
+        "ADDRESS": "https://h:1", "USERNAME": "me", "PASSWORD": "hush-hush", "DATABASE": "docs",
+        "FIELDS": "theirs.text=body,theirs.vector=emb",
     }.items():  # fmt: skip
         monkeypatch.setenv(f"MILVUS_{name}", value)
     loaded = load_settings()
@@ -472,9 +470,8 @@ def test_settings_come_from_the_variables_of_the_original_and_secrets_are_never_
     assert backend is not None
     server = backend.server
     backend.close()
-    assert (server.uri, server.token, server.database, server.timeout) == (
-        "https://h:1", "me:hush-hush", "docs", 2.5,
-    )  # fmt: skip
+    assert (server.uri, server.token, server.database) == ("https://h:1", "me:hush-hush", "docs")
+    assert server.fields == {"theirs": {"text": "body", "vector": "emb"}}
     shown = subprocess.run(
         [sys.executable, "-m", "localmcp", "config", "show", "--json"], capture_output=True, text=True, check=True
     ).stdout

@@ -74,7 +74,7 @@ def workspace(tmp_path: Path, place: str) -> Iterator[Workspace]:
     if address:
         open_empty(address).close()
     settings = Settings(database=tmp_path / "library.localmcp", model="hash", folders=(tmp_path,))
-    with Workspace(replace(settings, milvus_address=address, milvus_timeout=30)) as workspace:
+    with Workspace(replace(settings, milvus_address=address)) as workspace:
         yield workspace
 
 

@@ -1,0 +1,288 @@
+"""A collection in Milvus as a mounted file: searched and read beside yours, never changed.
+
+Milvus finds; the order, relevance and dates of what it found are those of every search. For reading, the documents that
+are wanted are put into a file in memory of our own schema, so that whatever reads a mounted file reads them.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections import Counter
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from localmcp.arrays import np
+from localmcp.errors import ConfigurationError, FileUnavailable, LocalMCPError, ModelUnavailable, NotFound
+from localmcp.index.adaptation import trust_of
+from localmcp.index.collections import DEFAULT_PARTITION
+from localmcp.index.federation import Wanted
+from localmcp.index.fusion import ARM_DEPTH, Arms, Candidate, Weights, rank
+from localmcp.index.index import MODEL_WAIT_SECONDS, Index
+from localmcp.index.keyword import ABSENT, KeywordQuery, Term, inverse_frequency, matched_words
+from localmcp.index.passages import Passage, load_passages
+from localmcp.index.relevance import LOOKED_AT, judge
+from localmcp.index.search import DEEPEST, DEFAULT_FLOOR, ArmScore, Hit, SearchOutcome, SearchRequest, is_doubtful
+from localmcp.milvus.collection import Milvus, MilvusCollection, MilvusRow
+from localmcp.milvus.filters import begins_with, filters_text, is_one_of
+from localmcp.models import LazyEmbedder
+from localmcp.storage.connections import connect
+from localmcp.storage.database import Database, insert_row
+from localmcp.storage.schema import create_schema
+from localmcp.wording.languages import detect_language
+from localmcp.wording.normalize import index_text, phrases, stop_words
+
+ADDRESS = "milvus:"
+"""Begins the path of what is mounted from Milvus: `milvus:COLLECTION`."""
+MOST_LISTED = 10_000
+"""Documents of a collection that a list shows."""
+MOST_MEANT = 20
+"""Documents that a name may mean."""
+REST_SECONDS = 30.0
+"""A server that did not answer is not asked again so soon, lest each search wait for it."""
+_OF_A_DOCUMENT = ("id", "document", "chunk", "title", "path", "partition", "position", "metadata", "origin")
+
+
+class MilvusFile:
+    """One collection that localmcp pushed. Thread-safe; the server is asked at the first use."""
+
+    def __init__(self, milvus: Milvus, name: str, collection: str, embedder: LazyEmbedder) -> None:
+        self.name = name
+        self.path = Path(f"{ADDRESS}{collection}")
+        self._milvus, self._collection_name, self._embedder = milvus, collection, embedder
+        self._opened: MilvusCollection | None = None
+        self._failure: tuple[float, FileUnavailable] | None = None
+        self.database = _FileInMemory(self.path, collection, [])
+        """A collection holds neither quick starts nor rules: an empty file."""
+
+    @contextmanager
+    def _collection(self) -> Generator[MilvusCollection]:
+        """Yield the collection; what the server has against it becomes the error of a file that cannot be read."""
+        if self._failure and time.monotonic() - self._failure[0] < REST_SECONDS:
+            raise self._failure[1]
+        try:
+            if self._opened is None:
+                collection = self._milvus.open(self._collection_name)
+                if not collection.is_ours:
+                    raise ConfigurationError(
+                        f"Milvus' collection '{collection.name}' was made by another program; only retriever asks it."
+                    )
+                self._opened = collection
+            yield self._opened
+        except NotFound as error:
+            self._opened = None
+            raise FileUnavailable(f"Milvus has no collection '{self._collection_name}'.", hint=error.hint) from error
+        except FileUnavailable:
+            raise
+        except LocalMCPError as error:
+            failure = FileUnavailable(error.message, hint=error.hint)
+            self._failure = time.monotonic(), failure
+            raise failure from error
+
+    def describe(self) -> dict[str, Any]:
+        """Return counts and the name of the model, as for a mounted file.
+
+        Raises:
+            FileUnavailable: the server does not answer, or the collection is not one of localmcp.
+        """
+        with self._collection() as collection:
+            sources = collection.count(which="position == 0")
+            counts = {"sources": sources, "chunks": collection.count(), "quickstarts": 0, "rules": 0}
+            return {**counts, "collections": [collection.name], "models": [collection.model], "title": ""}
+
+    def close(self) -> None:
+        """Forget the collection; the connection is the workspace's."""
+        self._opened = None
+
+    # ------------------------------------------------------------ reading
+
+    def index(self, wanted: Wanted | None = None) -> Index:
+        """Return an index of the documents that are wanted.
+
+        Raises:
+            FileUnavailable: the server does not answer.
+        """
+        rows: list[MilvusRow] = []
+        if wanted is not None:
+            with self._collection() as collection:
+                rows = _read_wanted(collection, wanted)
+        return Index(_FileInMemory(self.path, self._collection_name, rows), self._embedder)
+
+    # ------------------------------------------------------------ searching
+
+    def search(self, request: SearchRequest) -> SearchOutcome:
+        """Return the best passages; each has the scores that it would have in a file, without the repair of spelling.
+
+        Raises:
+            NotFound: another collection is asked for.
+            FileUnavailable: the server does not answer.
+        """
+        if request.collections and self._collection_name not in request.collections:
+            raise NotFound(f"No collection '{request.collections[0]}'.")
+        with self._collection() as collection:
+            outcome = SearchOutcome([], 0, weights=Weights(float(collection.about.get("weight", 0.7))))
+            vector = self._embed(request, collection, outcome)
+            within, condition = filters_text(request.filters)
+            arms, depth = Arms(), DEEPEST if request.limit > ARM_DEPTH else ARM_DEPTH
+            if vector is not None:
+                [arms.cosines] = collection.nearest(vector[None, :], depth, condition=condition, within=within)
+                arms.semantic_ranks = {key: place for place, key in enumerate(arms.cosines, 1)}
+            if request.mode != "semantic" or vector is None:
+                arms.bm25 = collection.holding(request.text, DEEPEST, condition=condition, within=within)
+                arms.keyword_ranks = {key: place for place, key in enumerate([*arms.bm25][:depth], 1)}
+                if not collection.has_words:
+                    outcome.notices.append("it has no index of words (Milvus before 2.5): searched by meaning only.")
+            ids = list(dict.fromkeys([*arms.keyword_ranks, *arms.cosines]))
+            candidates = collection.read(ids[: 2 * depth], ["words", "vector"])
+            if vector is not None:
+                for key in arms.keyword_ranks.keys() & candidates.keys() - arms.cosines.keys():
+                    arms.cosines[key] = float(np.dot(vector, np.asarray(candidates[key].fields["vector"], "<f4")))
+            mode = "keyword" if vector is None else request.mode
+            if mode != "semantic":
+                outcome.query = _query(request.text, [row.fields["words"] for row in candidates.values()])
+            ranked = rank(arms, mode, outcome.weights, DEFAULT_FLOOR)
+            page = ranked[request.offset : request.offset + request.limit]
+            shown = list(dict.fromkeys(candidate.id for candidate in (*page, *ranked[:LOOKED_AT])))
+            rows = [*collection.read(shown).values()]
+            outcome.searched = {"collections": 1, "chunks": collection.count()}
+        with _FileInMemory(self.path, self._collection_name, rows).read() as connection:
+            passages = load_passages(connection, shown)
+        hits = self._hits([*page, *ranked[:LOOKED_AT]], passages, arms, outcome)
+        outcome.total = len(ranked)
+        outcome.hits, first = hits[: len(page)], hits[len(page) :]
+        outcome.doubtful = is_doubtful(first)
+        return outcome
+
+    def _embed(self, request: SearchRequest, collection: MilvusCollection, outcome: SearchOutcome) -> Any:
+        """Return the vector of the question; None where its model is not at hand, or only words are asked for."""
+        if request.mode == "keyword" or not request.text.strip():
+            return None
+        try:
+            identity = self._embedder.get(MODEL_WAIT_SECONDS).identity
+            if identity.fingerprint == collection.about.get("fingerprint"):
+                return self._embedder.embed_query(request.text).astype("<f4", copy=False)
+            reason = f"its vectors come from the model '{collection.model}', in use is '{identity.name}'."
+        except (ModelUnavailable, ConfigurationError) as error:
+            reason = error.message
+        outcome.notices.append(f"Answered by keyword only: {reason}")
+        outcome.by_words_only = True
+        return None
+
+    def _hits(
+        self, candidates: Sequence[Candidate], passages: dict[int, Passage], arms: Arms, outcome: SearchOutcome
+    ) -> list[Hit]:
+        query, trust = outcome.query, None
+        if arms.semantic_ranks:
+            trust = trust_of(self._embedder.get().identity.name)
+        judged = judge(query, list(arms.cosines.values())[:ARM_DEPTH], trust.signals if trust else None)
+        hits: list[Hit] = []
+        for candidate in candidates:
+            if (passage := passages.get(candidate.id)) is None:
+                continue
+            text = "\n".join([passage.title, *passage.headings, passage.text])
+            matched = matched_words(query, text, passage.language) if query else []
+            cosine = arms.cosines.get(candidate.id)
+            semantic = ArmScore(arms.semantic_ranks.get(candidate.id), cosine or 0.0)
+            keyword = ArmScore(arms.keyword_ranks.get(candidate.id), arms.bm25.get(candidate.id, 0.0))
+            relevance = judged.relevance(cosine, matched)
+            hits.append(
+                Hit(passage, candidate, semantic, keyword, query, matched, outcome.weights, relevance=relevance)
+            )
+        return hits
+
+
+def _query(text: str, words: Sequence[str]) -> KeywordQuery:
+    """Return the question as its words count among the candidates, whose stems are `words`.
+
+    Milvus does not tell how many passages hold a word. One that is in no candidate is in no passage: those that hold a
+    rare word are among them.
+    """
+    language = detect_language(text) or "english"
+    chunks = Counter(stem for stems in words for stem in set(stems.split()))
+    terms: list[Term] = []
+    for word in dict.fromkeys(" ".join(unit) for unit in phrases(text)):
+        if word not in stop_words(language) and (stems := tuple(index_text(word, language).split())):
+            count = min(chunks[stem] for stem in stems)
+            terms.append(Term(word, (stems,), count, max(inverse_frequency(count, len(words)), 0.5)))
+    dropped = tuple((term.word, ABSENT) for term in terms if not term.chunks)
+    held = tuple(term for term in terms if term.chunks)
+    return KeywordQuery(held, (language,), dropped, missing_idf=inverse_frequency(0, len(words)))
+
+
+# ---------------------------------------------------------------- documents in memory
+
+
+def _read_wanted(collection: MilvusCollection, wanted: Wanted) -> list[MilvusRow]:
+    if wanted.chunk:
+        targets = collection.find(begins_with("chunk", wanted.chunk), ["document", "position"], limit=2)
+        spans = {row.fields["document"]: row.fields["position"] for row in targets}
+        return [
+            row
+            for document, place in spans.items()
+            for row in collection.find(
+                f"{is_one_of('document', [document])} and position >= {place - 50} and position <= {place + 50}", ["*"]
+            )
+        ]
+    if wanted.document is None:
+        return collection.find("position == 0", _OF_A_DOCUMENT, MOST_LISTED)
+    name = wanted.document.strip()
+    tail = json.dumps(f"%{name}%", ensure_ascii=False)
+    tests = [begins_with("document", name.lower()), is_one_of("title", [name]), f"path like {tail}"]
+    passage = is_one_of("chunk", [name.replace("-", "")])
+    first = collection.find(f"(position == 0 and ({' or '.join(tests)})) or {passage}", ["document"], MOST_MEANT)
+    return collection.find(is_one_of("document", [row.fields["document"] for row in first]), ["*"]) if first else []
+
+
+class _FileInMemory(Database):
+    """A file of our schema, in memory, with those passages of a collection and their documents."""
+
+    def __init__(self, path: Path, collection: str, rows: Sequence[MilvusRow]) -> None:
+        super().__init__(path, read_only=True, foreign=True)
+        self._connection = connect("")
+        self._connection.execute("begin")
+        create_schema(self._connection)
+        insert_row(self._connection, "collections", {"id": 1, "name": collection, "created_at": ""})
+        ids: dict[str, int] = {}
+        for row in rows:
+            try:
+                self._insert(row, ids)
+            except (KeyError, TypeError, ValueError, apsw.Error):
+                # Somebody else wrote into the collection.
+                continue
+        self._connection.execute("commit")
+
+    @contextmanager
+    def read(self) -> Generator[apsw.Connection]:
+        """Yield the one connection, which threads share one after the other."""
+        with self._lock:
+            yield self._connection
+
+    def _insert(self, row: MilvusRow, ids: dict[str, int]) -> None:
+        """Insert a passage, and its document if it is the first of it; `ids`: what was inserted so far."""
+        fields, origin = row.fields, row.fields["origin"]
+        source, chunk = dict(origin["source"]), dict(origin["chunk"])
+        document, partition = str(uuid.UUID(fields["document"])), fields["partition"]
+        partition_id = None
+        if partition != DEFAULT_PARTITION:
+            place = {"collection_id": 1, "name": partition, "created_at": ""}
+            partition_id = self._once(ids, f"partition {partition}", "partitions", place)
+        own_metadata = {key: value for key, value in row.metadata.items() if key not in origin["told"]}
+        about = {"metadata": json.dumps(own_metadata), "collection_id": 1, "partition_id": partition_id}
+        source_id = self._once(ids, f"source {document}", "sources", {**source, **about, "uuid": document})
+        language, kind = chunk.pop("language"), chunk.pop("kind")
+        group = {"collection_id": 1, "language": language, "kind": kind}
+        group_id = self._once(ids, f"group {language} {kind}", "groups", group)
+        place = {"id": fields["id"], "uuid": bytes.fromhex(fields["chunk"]), "source_id": source_id}
+        text = {"text": row.text, "position": fields["position"], "headings": json.dumps(chunk.pop("headings"))}
+        rest = {"group_id": group_id, "words": 0, "digest": b""}
+        insert_row(self._connection, "chunks", {**chunk, **place, **text, **rest})
+
+    def _once(self, ids: dict[str, int], key: str, table: str, columns: dict[str, Any]) -> int:
+        if key not in ids:
+            ids[key] = insert_row(self._connection, table, columns)
+        return ids[key]
