@@ -1,6 +1,6 @@
 """Collections in Milvus: hybrid search of a pushed one against the same file, and speed as one grows.
 
-    python tests/benchmarks/milvus.py quality --workdir DIR FOLDER [FOLDER ...] [--uri URI]
+    python tests/benchmarks/milvus.py quality FOLDER [FOLDER ...] --workdir DIR [--uri URI]
     python tests/benchmarks/milvus.py growth --workdir DIR --texts FOLDER [--sizes 10000,30000,100000] [--uri URI]
 
 `quality`: nDCG@10; a FOLDER holds a judged collection in BEIR form, as for `quality.py`. `growth`: made-up vectors of
