@@ -121,8 +121,8 @@ def contents(mount: Json) -> str:
 def merge(session: Session, file: Path, collections: tuple[str, ...], dry_run: bool, no_wait: bool) -> None:
     """Take the documents, quick starts and rules of another file into yours.
 
-    A document whose content is there already is left out. Where a place or title is the same and the content is not,
-    both are kept and listed; of quick starts of one name, yours stays. Vectors are taken over if the same model made
+    A document whose content is there already is left out; of quick starts of one name, yours stays and the other is
+    listed. Vectors are taken over if the same model made
     them, and made again if not. Stopped in the middle, the same command goes on.
     """
     from localmcp.packs.merge import MergeReport

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,7 +23,7 @@ from localmcp.index.collections import (
     ensure_model,
     ensure_partition,
 )
-from localmcp.index.drafts import WORD_ONLY, ChunkDraft, SourceDraft
+from localmcp.index.drafts import DEFAULT_LANGUAGE, WORD_ONLY, ChunkDraft, SourceDraft
 from localmcp.index.passages import read_metadata, read_texts
 from localmcp.index.records import FORMAT
 from localmcp.index.sentence_codes import read_sentences
@@ -38,10 +38,9 @@ from localmcp.storage.schema import VECTOR_ID_BITS
 from localmcp.tools import Answer
 from localmcp.wording.languages import LANGUAGES
 
-CHUNKS_TOGETHER = 200
-"""Chunks of one transaction, a longer document excepted."""
-ROWS_TOGETHER = 100
-LONGEST_RULE, LONGEST_QUICKSTART, LONGEST_TEXT = 20_000, 1_000_000, 1_000_000
+CHUNKS_TOGETHER, ROWS_TOGETHER = 200, 100
+"""Chunks of one transaction, a longer document excepted; quick starts and rules of one call."""
+LONGEST_RULE, LONGEST_TEXT = 20_000, 1_000_000
 MOST_TOLD = 200
 """Conflicts, and documents that were left out, that a report names."""
 
@@ -51,10 +50,9 @@ Call = Callable[[str, dict[str, Any]], Answer]
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """Something of the same name that is not the same."""
+    """A quick start or rule of the same name that is not the same."""
 
     kind: str
-    """document, quick start or rule"""
     name: str
     outcome: str
 
@@ -81,16 +79,19 @@ class MergeReport:
     notices: list[str] = field(default_factory=list[str])
 
     def note(self, notice: str) -> None:
+        """Add a notice that is not there yet."""
         if notice not in self.notices:
             self.notices.append(notice)
 
-    def skip(self, why: str) -> None:
-        if len(self.skipped) < MOST_TOLD:
-            self.skipped.append(why)
-
     def add_conflict(self, kind: str, name: str, outcome: str) -> None:
+        """Add one that the report has room for."""
         if len(self.conflicts) < MOST_TOLD:
             self.conflicts.append(Conflict(kind, name[:100], outcome))
+
+    def skip(self, why: str) -> None:
+        """Add what is left out, if the report has room for it."""
+        if len(self.skipped) < MOST_TOLD:
+            self.skipped.append(why)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +109,8 @@ class Merge:
     """Takes another file into yours, document by document: stopped in the middle, it goes on where it was."""
 
     def __init__(self, database: Database, embedder: LazyEmbedder, call: Call) -> None:
-        self._database = database
-        self._embedder = embedder
-        self._call = call
-        self._report = MergeReport()
-        self._dry_run = False
+        self._database, self._embedder, self._call = database, embedder, call
+        self._report, self._dry_run = MergeReport(), False
 
     def run(
         self, path: Path, collections: Sequence[str] | None = None, *, dry_run: bool = False, wait: bool = True,
@@ -140,10 +138,7 @@ class Merge:
             with closing(other), other.read() as theirs:
                 chosen = choose_collections(theirs, list(collections) if collections else None)
                 for collection in chosen:
-                    for group in self._new_documents(theirs, collection):
-                        self._store(collection, group)
-                        say(report)
-                    self._keep_words(theirs, collection)
+                    self._merge_collection(theirs, collection, say)
                 if not collections:
                     self._merge_quickstarts(theirs)
                     self._merge_rules(theirs)
@@ -153,40 +148,50 @@ class Merge:
 
     # ------------------------------------------------------------ documents
 
-    def _new_documents(self, theirs: apsw.Connection, collection: Collection) -> Iterator[list[Incoming]]:
-        """Yield the documents whose content is not here yet, in groups that are one transaction each."""
+    def _merge_collection(
+        self, theirs: apsw.Connection, collection: Collection, say: Callable[[MergeReport], None]
+    ) -> None:
+        """Store the documents whose content is not here yet, a group in each transaction."""
+        report = self._report
+        sql = """
+            select sha256, iif(format = ?, sources.metadata, '')
+            from sources join collections on collections.id = collection_id where name = ? and trashed_at is null
+        """
         with self._database.read() as connection:
-            own = _OwnContents(connection, collection.name)
-        dimension = self._reused_dimension(theirs, collection)
-        group: list[Incoming] = []
+            own_contents = {*fetch_all(connection, sql, (FORMAT, collection.name))}
         sql = "select id from sources where collection_id = ? and trashed_at is null order by id"
-        for source_id in fetch_column(theirs, sql, (collection.id,)):
+        source_ids, group = fetch_column(theirs, sql, (collection.id,)), list[Incoming]()
+        dimension = self._reused_dimension(theirs, collection) if source_ids else 0
+        for number, source_id in enumerate(source_ids, 1):
             try:
                 incoming = _read_document(theirs, source_id, collection.model_id or 0, dimension)
             except ValueError as error:
-                self._report.skip(f"document {source_id}: {error}")
-                continue
-            if own.holds(incoming.draft):
-                self._report.known += 1
-                continue
-            if same := own.namesake(incoming.draft):
-                outcome = f"other content than {same}; both are kept"
-                self._report.add_conflict("document", incoming.draft.uri or incoming.draft.title, outcome)
-            own.note(incoming.draft)
-            group.append(incoming)
-            if sum(len(document.draft.chunks) for document in group) >= CHUNKS_TOGETHER:
-                yield group
+                report.skip(f"document {source_id}: {error}")
+            else:
+                draft = incoming.draft
+                # Records share texts: those with the same metadata are the same.
+                metadata = json.dumps(draft.metadata, ensure_ascii=False) if draft.format == FORMAT else ""
+                if (draft.sha256, metadata) in own_contents:
+                    report.known += 1
+                else:
+                    own_contents.add((draft.sha256, metadata))
+                    group.append(incoming)
+            is_full = sum(len(document.draft.chunks) for document in group) >= CHUNKS_TOGETHER
+            if group and (is_full or number == len(source_ids)):
+                self._store(collection, group)
                 group = []
-        if group:
-            yield group
+                say(report)
+        if report.vectors_reused and not self._dry_run:
+            # What their model made of single words.
+            with self._database.write() as connection:
+                model_id = fetch_one(connection, "select model_id from collections where name = ?", (collection.name,))
+                if model_id is not None:
+                    keep_words(connection, model_id, dict(read_words(theirs, collection.model_id or 0)))
 
     def _reused_dimension(self, theirs: apsw.Connection, collection: Collection) -> int:
         """Return the length of their vectors if those are of the model that is used here; 0 if others are made."""
         sql = "select fingerprint, name, dimension from models where id = ?"
         fingerprint, model_name, dimension = fetch_one(theirs, sql, (collection.model_id,)) or (None, "", 0)
-        live = "select 1 from sources where collection_id = ? and trashed_at is null limit 1"
-        if not fetch_one(theirs, live, (collection.id,)):
-            return 0
         with self._database.read() as connection:
             sql = "select fingerprint from collections join models on models.id = model_id where collections.name = ?"
             ours = fetch_one(connection, sql, (collection.name,))
@@ -203,16 +208,18 @@ class Merge:
 
     def _store(self, collection: Collection, group: Sequence[Incoming]) -> None:
         """Store documents in one transaction, with the vectors that they bring and that can be used here."""
+        report = self._report
         if not self._dry_run:
             with self._database.write() as connection:
                 for document in group:
                     self._put(connection, collection, document)
-        self._report.added += len(group)
+        report.added += len(group)
         for document in group:
-            without = [chunk for chunk in document.draft.chunks if chunk.digest not in document.vectors]
-            self._report.chunks += len(document.draft.chunks)
-            self._report.vectors_reused += len(document.draft.chunks) - len(without)
-            self._report.vectors_missing += sum(chunk.kind != WORD_ONLY for chunk in without)
+            chunks = document.draft.chunks
+            without = [chunk for chunk in chunks if chunk.digest not in document.vectors]
+            report.chunks += len(chunks)
+            report.vectors_reused += len(chunks) - len(without)
+            report.vectors_missing += sum(chunk.kind != WORD_ONLY for chunk in without)
 
     def _put(self, connection: apsw.Connection, theirs: Collection, incoming: Incoming) -> None:
         collection, model_id, vectors = ensure_collection(connection, theirs.name), None, incoming.vectors
@@ -226,22 +233,15 @@ class Merge:
             except ModelMismatch as error:
                 self._report.note(error.message)
                 vectors = {}
-        draft = replace(
-            incoming.draft,
-            collection_id=collection.id,
-            partition_id=ensure_partition(connection, collection, incoming.partition),
-            uri=_free_uri(connection, collection.id, incoming.draft.uri),
-        )
+        # With a number before it where another document of the collection has the place.
+        uri, number = incoming.draft.uri, 1
+        taken = "select 1 from sources where collection_id = ? and uri = ? and trashed_at is null"
+        while uri is not None and fetch_one(connection, taken, (collection.id, uri)):
+            number += 1
+            uri = f"{number}/{incoming.draft.uri}"
+        partition_id = ensure_partition(connection, collection, incoming.partition)
+        draft = replace(incoming.draft, collection_id=collection.id, partition_id=partition_id, uri=uri)
         put_source(connection, draft, vectors, model_id)
-
-    def _keep_words(self, theirs: apsw.Connection, collection: Collection) -> None:
-        """Take over what their model made of single words, where vectors of it were taken over."""
-        if self._dry_run or not self._report.vectors_reused:
-            return
-        with self._database.write() as connection:
-            model_id = fetch_one(connection, "select model_id from collections where name = ?", (collection.name,))
-            if model_id is not None:
-                keep_words(connection, model_id, dict(read_words(theirs, collection.model_id or 0)))
 
     def _make_vectors(self, collections: Sequence[str]) -> None:
         """Make the vectors that the other file did not bring, and weigh all."""
@@ -265,7 +265,7 @@ class Merge:
     def _merge_quickstarts(self, theirs: apsw.Connection) -> None:
         missing: list[dict[str, Any]] = []
         for name, content in theirs.execute("select name, content from quickstarts where deleted_at is null"):
-            if len(content) > LONGEST_QUICKSTART:
+            if len(content) > LONGEST_TEXT:
                 self._report.skip(f"quick start {name[:80]} is too long")
                 continue
             own = self._own("select content from quickstarts where name = ? and deleted_at is null", name)
@@ -334,14 +334,15 @@ def _read_document(theirs: apsw.Connection, source_id: int, model_id: int, dimen
     title, source_type, kind, uri, sha256, size, language, metadata, partition, tables = row
     if not re.fullmatch("[0-9a-f]{64}", sha256):
         raise ValueError("its hash is none")
-    chunks = dict(_read_chunks(theirs, source_id))
+    chunks = _read_chunks(theirs, source_id)
     if max(map(len, (title, source_type, kind, uri or "", metadata, *(chunk.text for chunk in chunks.values())))) > (
         LONGEST_TEXT
     ):
         raise ValueError(f"a text in it has more than {LONGEST_TEXT:,} characters")
+    about, size = read_metadata(metadata), max(size, 0)
     draft = SourceDraft(
-        0, None, title, source_type, kind, uri, sha256, max(size, 0), None, _known(language), read_metadata(metadata),
-        list(chunks.values()), tables=tables,
+        0, None, title, source_type, kind, uri, sha256, size, None, _language(language), about, [*chunks.values()],
+        tables=tables,
     )  # fmt: skip
     vectors: dict[bytes, Made] = {}
     sentences = read_sentences(theirs, model_id, dimension, list(chunks)) if dimension else {}
@@ -353,37 +354,29 @@ def _read_document(theirs: apsw.Connection, source_id: int, model_id: int, dimen
     return Incoming(draft, partition and partition[:100], vectors)
 
 
-def _read_chunks(theirs: apsw.Connection, source_id: int) -> Iterator[tuple[int, ChunkDraft]]:
-    """Yield (id there, chunk) in order; their spans are counted again, so that they partition the text."""
+def _read_chunks(theirs: apsw.Connection, source_id: int) -> dict[int, ChunkDraft]:
+    """Return id there -> chunk, in order; their spans are counted again, so that they partition the text."""
     sql = """
         select chunks.id, text, headings, first_line, last_line, first_page, last_page, language, kind, digest
         from chunks join groups on groups.id = group_id where source_id = ? order by position
     """
-    start = 0
+    start, chunks = 0, dict[int, ChunkDraft]()
     for chunk_id, text, headings, first_line, last_line, first_page, last_page, language, kind, digest in fetch_all(
         theirs, sql, (source_id,)
     ):
         # Chunks of one digest are equal; one that is none is made unique.
         key = digest if len(digest) == 16 else chunk_id.to_bytes(16, "big")
         stop = start + len(text)
-        yield chunk_id, ChunkDraft(
+        chunks[chunk_id] = ChunkDraft(
             start, stop, text, tuple(read_texts(headings)), first_line, last_line, first_page, last_page,
-            _known(language), "code" if kind == "code" else "prose", key,
+            _language(language), "code" if kind == "code" else "prose", key,
         )  # fmt: skip
         start = stop
+    return chunks
 
 
-def _known(language: str | None) -> str:
-    return language if language in LANGUAGES else "english"
-
-
-def _free_uri(connection: apsw.Connection, collection_id: int, uri: str | None) -> str | None:
-    """Return the place, with a number before it if another document of the collection has it."""
-    if uri is None:
-        return None
-    sql = "select 1 from sources where collection_id = ? and uri = ? and trashed_at is null"
-    places = (f"{number}/{uri}" if number > 1 else uri for number in range(1, 10_000))
-    return next((candidate for candidate in places if not fetch_one(connection, sql, (collection_id, candidate))), None)
+def _language(name: str | None) -> str:
+    return name if name in LANGUAGES else DEFAULT_LANGUAGE
 
 
 def _json(text: str) -> Any:
@@ -391,48 +384,3 @@ def _json(text: str) -> Any:
         return json.loads(text)
     except (ValueError, TypeError, RecursionError):
         return {}
-
-
-class _OwnContents:
-    """Contents, places and titles of your collection, with which incoming documents are compared."""
-
-    def __init__(self, connection: apsw.Connection, collection: str) -> None:
-        sql = """
-            select sha256, iif(format = ?, sources.metadata, ''), uri, title
-            from sources join collections on collections.id = collection_id where name = ? and trashed_at is null
-        """
-        rows = fetch_all(connection, sql, (FORMAT, collection))
-        self._contents = {(sha256, metadata) for sha256, metadata, _, _ in rows}
-        self._places: dict[str, list[str]] = {}
-        """File name -> places, with slashes."""
-        self._titles: dict[str, bool] = {}
-        """Title -> whether its document has a place."""
-        for _, _, uri, title in rows:
-            self._note_place(uri, title)
-
-    def holds(self, draft: SourceDraft) -> bool:
-        return self._content(draft) in self._contents
-
-    def namesake(self, draft: SourceDraft) -> str | None:
-        """Return a document of the same place, or of the same title where one of the two has no place."""
-        if draft.uri is not None:
-            incoming = draft.uri.replace("\\", "/")
-            places = self._places.get(incoming.rpartition("/")[2], ())
-            if same := next((place for place in places if f"/{place}".endswith(f"/{incoming}")), None):
-                return same
-        has_place = self._titles.get(draft.title)
-        return f"'{draft.title}'" if has_place is not None and not (has_place and draft.uri) else None
-
-    def note(self, draft: SourceDraft) -> None:
-        self._contents.add(self._content(draft))
-        self._note_place(draft.uri, draft.title)
-
-    def _note_place(self, uri: str | None, title: str) -> None:
-        self._titles[title] = uri is not None
-        if uri is not None:
-            place = uri.replace("\\", "/")
-            self._places.setdefault(place.rpartition("/")[2], []).append(place)
-
-    def _content(self, draft: SourceDraft) -> tuple[str, str]:
-        # Records share texts: those with the same metadata are the same.
-        return draft.sha256, json.dumps(draft.metadata, ensure_ascii=False) if draft.format == FORMAT else ""

@@ -9,9 +9,10 @@ import os
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from localmcp.errors import (
     AlteredSchema,
@@ -42,7 +43,6 @@ WHAT_IS_MOUNTED = (
     "Mount takes a file that localmcp made: another library, or a pack (localmcp pack). "
     "Documents are added with: localmcp add PATH"
 )
-_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,39}")
 
 OpenModel = Callable[[str, str, int], Embedder | None]
 """(name, fingerprint, dimension) of a model -> the model, if it is on this machine."""
@@ -56,23 +56,15 @@ class Entry:
     path: Path
     mounted_at: str
 
-    @property
-    def collection(self) -> str:
-        """The collection in Milvus that it is, of `milvus:NAME`; "" for a file."""
-        text = str(self.path)
-        return text.removeprefix(ADDRESS).lstrip("/") if text.startswith(ADDRESS) else ""
-
 
 class OpenMount:
     """A mounted file while it is open: read-only, hardened, its own database and index."""
 
     def __init__(self, entry: Entry, embedder: LazyEmbedder, open_model: OpenModel, weight: float, adaptive: bool):
-        self.name = entry.name
-        self.path = entry.path
+        self.name, self.path = entry.name, entry.path
         self.database = Database(entry.path, read_only=True, foreign=True)
         self.signature = signature_of(entry.path.stat())
-        self._embedder = embedder
-        self._open_model = open_model
+        self._embedder, self._open_model = embedder, open_model
         self._lock = threading.Lock()
         self._index = Index(self.database, embedder, weight, adaptive=adaptive)
         self._model_chosen = False
@@ -104,21 +96,16 @@ class OpenMount:
                 join collections on collections.id = collection_id where trashed_at is null and kind = 'documents'
             """
             sources, chunks = fetch_one(connection, counts)
-            names = fetch_all(connection, "select name from collections where kind = 'documents' limit 100")
+            names = fetch_column(connection, "select name from collections where kind = 'documents' limit 100")
             quickstarts = fetch_one(connection, "select count(*) from quickstarts where deleted_at is null")
             rules = fetch_one(connection, "select count(*) from rules where retired_at is null")
             manifest = read_manifest(connection)
-        return {
-            "sources": sources,
-            "chunks": chunks,
-            "quickstarts": quickstarts,
-            "rules": rules,
-            "collections": [name for (name,) in names],
-            "models": [name for name, _ in self._models().values()],
-            "title": manifest.title if manifest else "",
-        }
+        counted = {"sources": sources, "chunks": chunks, "quickstarts": quickstarts, "rules": rules}
+        models = [name for name, _ in self._models().values()]
+        return {**counted, "collections": names, "models": models, "title": manifest.title if manifest else ""}
 
     def close(self) -> None:
+        """Close the file."""
         self._index.close()
         self.database.close()
 
@@ -147,16 +134,14 @@ class OpenMount:
 
     def _models(self) -> dict[str, tuple[str, int]]:
         """Fingerprint -> (name, dimension) of the models of its collections, the one of most documents first."""
+        sql = """
+            select fingerprint, models.name, dimension from collections
+            join models on models.id = model_id join sources on collection_id = collections.id
+            where kind = 'documents' and typeof(dimension) = 'integer'
+            group by models.id order by count(*) desc limit 20
+        """
         with self.database.read() as connection:
-            rows = fetch_all(
-                connection,
-                """
-                select fingerprint, models.name, dimension from collections
-                join models on models.id = model_id join sources on collection_id = collections.id
-                where kind = 'documents' and typeof(dimension) = 'integer'
-                group by models.id order by count(*) desc limit 20
-                """,
-            )
+            rows = fetch_all(connection, sql)
         return {str(fingerprint): (str(name), dimension) for fingerprint, name, dimension in rows}
 
 
@@ -168,12 +153,9 @@ class Mounts:
         milvus: Milvus | None = None, semantic_weight: float = 0.7, adaptive: bool = False,
     ) -> None:  # fmt: skip
         """`state` is the machine's state directory, `own` the file beside which others are mounted."""
-        self._milvus = milvus
-        self._own = own
-        self._state = state
-        self._embedder = embedder
-        self._open_model = open_model
-        self._weight, self._adaptive = semantic_weight, adaptive
+        self._state, self._own, self._embedder, self._milvus = state, own, embedder, milvus
+        self._open_file = partial(OpenMount, embedder=embedder, open_model=open_model, weight=semantic_weight,
+                                  adaptive=adaptive)  # fmt: skip
         self._lock = threading.Lock()
         self._open: dict[str, OpenMount | MilvusFile] = {}
 
@@ -188,8 +170,14 @@ class Mounts:
         """Everything that is remembered, by name; an entry that cannot be read is left out and logged."""
         if not is_filled(self._own.path):
             return []
-        entries = (_read_entry(path) for path in sorted(self._folder.glob("*.json")))
-        return [entry for entry in entries if entry is not None][:MOST_MOUNTS]
+        entries: list[Entry] = []
+        for path in sorted(self._folder.glob("*.json")):
+            try:
+                content: Any = json.loads(path.read_text(encoding="utf-8"))
+                entries.append(Entry(_check_name(content["name"]), Path(content["path"]), content["mounted_at"]))
+            except (OSError, ValueError, TypeError, KeyError, LocalMCPError) as error:
+                log.warning("%s is not read: %s", path, error)
+        return entries[:MOST_MOUNTS]
 
     def mount(self, path: Path, name: str | None = None) -> Entry:
         """Remember a file, or a collection in Milvus (`milvus:NAME`), which is opened first.
@@ -197,17 +185,16 @@ class Mounts:
         Raises:
             InvalidInput: a name that cannot be used or is taken, the file itself, or one that is mounted already.
             FileUnavailable, NotOurFile, FileTooNew: the file cannot be opened, or is damaged.
+            ConfigurationError: no Milvus is set.
         """
-        path = expand_home(path)
-        path = path if str(path).startswith(ADDRESS) else path.absolute()
-        entry = Entry("", path, utc_now())
-        entry = replace(entry, name=_check_name(name) if name else _name_of(entry.collection or path.stem))
-        if entry.collection:
-            self._check_free(entry)
-            self._opened(entry).describe()
-            self._remember(entry)
-            return entry
-        if not path.is_file():
+        collection = collection_of(path)
+        path = Path(f"{ADDRESS}{collection}") if collection else expand_home(path).absolute()
+        if not name:
+            # The file's name without its ending, as far as it can be a name.
+            plain = (collection or path.stem).lower()
+            name = re.sub(r"[^a-z0-9_.-]+", "-", plain).strip("-_.")[:40] or "pack"
+        entry = Entry(_check_name(name), path, utc_now())
+        if not collection and not path.is_file():
             raise NotFound(f"There is no file {path}.", hint=WHAT_IS_MOUNTED if path.is_dir() else None)
         if os.path.realpath(path) == os.path.realpath(self._own.path):
             raise InvalidInput(f"{path} is the file that is open; it is searched already.")
@@ -227,7 +214,12 @@ class Mounts:
             raise NotOurFile(error.message, hint=WHAT_IS_MOUNTED) from error
         finally:
             mounted.close()
-        self._remember(entry)
+        content = {"name": entry.name, "path": str(entry.path), "mounted_at": entry.mounted_at}
+        place = self._folder / f"{entry.name}.json"
+        try:
+            write_atomically(place, json.dumps(content, ensure_ascii=False))
+        except OSError as error:
+            raise FileUnavailable(f"{place} cannot be written: {error.strerror}.") from error
         return entry
 
     def unmount(self, name: str) -> Entry:
@@ -236,24 +228,31 @@ class Mounts:
         Raises:
             NotFound: nothing of that name is mounted.
         """
-        path = expand_home(name).absolute()
-        entry = next((entry for entry in self.entries() if name.casefold() == entry.name or path == entry.path), None)
-        if entry is None:
-            mounted_names = ", ".join(entry.name for entry in self.entries()) or "nothing yet"
-            raise NotFound(f"Nothing is mounted as '{name}'.", hint=f"Mounted: {mounted_names}.")
-        (self._folder / f"{entry.name}.json").unlink(missing_ok=True)
-        return entry
+        path, entries = expand_home(name).absolute(), self.entries()
+        for entry in entries:
+            if name.casefold() == entry.name or entry.path in (path, Path(name)):
+                (self._folder / f"{entry.name}.json").unlink(missing_ok=True)
+                return entry
+        mounted_names = ", ".join(entry.name for entry in entries) or "nothing yet"
+        raise NotFound(f"Nothing is mounted as '{name}'.", hint=f"Mounted: {mounted_names}.")
 
     def files(self) -> tuple[Sequence[MountedFile], Mapping[str, str]]:
         """Return the mounted files that can be opened, by name, and name -> a sentence about each that cannot."""
         entries = self.entries()
         if not entries and not self._open:
             return (), {}
-        troubles: dict[str, str] = {}
+        files, troubles = list[MountedFile](), dict[str, str]()
         with self._lock:
             self._close_all_but({entry.name: entry.path for entry in entries})
-            opened = [mounted for entry in entries if (mounted := self._current(entry, troubles)) is not None]
-        return opened, troubles
+            for entry in entries:
+                try:
+                    files.append(self._current(entry))
+                except (OSError, ConfigurationError) as error:
+                    why = error.message if isinstance(error, ConfigurationError) else f"{entry.path} is not there."
+                    troubles[entry.name] = f"{entry.name} (mounted) was not searched: {why}"
+                    if opened := self._open.pop(entry.name, None):
+                        opened.close()
+        return files, troubles
 
     def described(self) -> list[dict[str, Any]]:
         """Return each mounted file as JSON, with what is in it now, or why it cannot be read."""
@@ -277,39 +276,27 @@ class Mounts:
 
     # ------------------------------------------------------------ open files
 
-    def _current(self, entry: Entry, troubles: dict[str, str]) -> MountedFile | None:
+    def _current(self, entry: Entry) -> OpenMount | MilvusFile:
+        """Return the open file, opened anew if it was replaced."""
         opened = self._open.get(entry.name)
-        try:
-            if isinstance(opened, MilvusFile):
-                return opened
-            if opened is not None and opened.signature == signature_of(entry.path.stat()):
-                return opened
-            if opened is not None:
-                self._open.pop(entry.name).close()
-            self._open[entry.name] = self._opened(entry)
-        except OSError:
-            troubles[entry.name] = f"{entry.name} (mounted) was not searched: {entry.path} is not there."
-            if opened is not None:
-                self._open.pop(entry.name, opened).close()
-            return None
-        except ConfigurationError as error:
-            troubles[entry.name] = f"{entry.name} (mounted) was not searched: {error.message}"
-            return None
+        if isinstance(opened, OpenMount) and opened.signature != signature_of(entry.path.stat()):
+            self._open.pop(entry.name).close()
+            opened = None
+        self._open[entry.name] = opened or self._opened(entry)
         return self._open[entry.name]
 
     def _opened(self, entry: Entry) -> OpenMount | MilvusFile:
-        if entry.collection:
-            if self._milvus is None:
-                raise ConfigurationError(NO_MILVUS, hint=HOW_TO_SET_MILVUS)
-            return MilvusFile(self._milvus, entry.name, entry.collection, self._embedder)
-        return OpenMount(entry, self._embedder, self._open_model, self._weight, self._adaptive)
+        collection = collection_of(entry.path)
+        if not collection:
+            return self._open_file(entry)
+        if self._milvus is None:
+            raise ConfigurationError(NO_MILVUS, hint=HOW_TO_SET_MILVUS)
+        return MilvusFile(self._milvus, entry.name, collection, self._embedder)
 
     def _close_all_but(self, paths: dict[str, Path]) -> None:
         for name, opened in list(self._open.items()):
             if paths.get(name) != opened.path:
                 self._open.pop(name).close()
-
-    # ------------------------------------------------------------ the state directory
 
     def _check_free(self, entry: Entry) -> None:
         entries = self.entries()
@@ -317,39 +304,20 @@ class Mounts:
             raise InvalidInput(f"{MOST_MOUNTS} files are mounted already; unmount one first.")
         for mounted in entries:
             if mounted.name == entry.name and mounted.path != entry.path:
-                raise InvalidInput(
-                    f"'{mounted.name}' is {mounted.path} already.", hint="Choose another name with --as."
-                )
+                hint = "Choose another name with --as."
+                raise InvalidInput(f"'{mounted.name}' is {mounted.path} already.", hint=hint)
             if os.path.realpath(mounted.path) == os.path.realpath(entry.path) and mounted.name != entry.name:
                 raise InvalidInput(f"{entry.path} is mounted already, as '{mounted.name}'.")
 
-    def _remember(self, entry: Entry) -> None:
-        content = {"name": entry.name, "path": str(entry.path), "mounted_at": entry.mounted_at}
-        path = self._folder / f"{entry.name}.json"
-        try:
-            write_atomically(path, json.dumps(content, ensure_ascii=False))
-        except OSError as error:
-            raise FileUnavailable(f"{path} cannot be written: {error.strerror}.") from error
 
-
-def _read_entry(path: Path) -> Entry | None:
-    try:
-        raw: Any = json.loads(path.read_text(encoding="utf-8"))
-        fields = cast("dict[str, str]", raw)
-        return Entry(_check_name(fields["name"]), Path(fields["path"]), fields["mounted_at"])
-    except (OSError, ValueError, TypeError, KeyError, LocalMCPError) as error:
-        log.warning("%s is not read: %s", path, error)
-        return None
+def collection_of(path: Path) -> str:
+    """Return the collection in Milvus that a path names, of `milvus:NAME`; "" for a file."""
+    text = str(path)
+    return text.removeprefix(ADDRESS).lstrip("/") if text.startswith(ADDRESS) else ""
 
 
 def _check_name(name: str) -> str:
     plain = name.strip().lower()
-    if not _NAME.fullmatch(plain):
+    if not re.fullmatch(r"[a-z0-9][a-z0-9_.-]{0,39}", plain):
         raise InvalidInput(f"'{name}' cannot be a name; use up to 40 letters a-z, digits, '-', '_' and '.'.")
     return plain
-
-
-def _name_of(stem: str) -> str:
-    """Return a file's name without its ending, as far as it can be a name."""
-    plain = re.sub(r"[^a-z0-9_.-]+", "-", stem.lower()).strip("-_.")[:40]
-    return plain or "pack"

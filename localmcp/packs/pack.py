@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
+from itertools import chain, count
 from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
 from typing import Any, cast
 
@@ -88,11 +89,31 @@ def write_pack(
         FileUnavailable: the target cannot be written, or the disk is full.
     """
     target = files.expand_home(target).absolute()
-    _check_target(database, target, options.overwrite)
+    if target.exists() and database.path.exists() and target.samefile(database.path):
+        raise InvalidInput("A file cannot be packed into itself.", hint="Name another file.")
+    if target.is_dir():
+        raise InvalidInput(f"{target} is a folder.", hint="Name a file in it.")
+    if target.exists() and not options.overwrite:
+        raise InvalidInput(f"{target} is there already.", hint="Name another file, or say --force.")
+    if not target.parent.is_dir():
+        raise InvalidInput(f"The folder {target.parent} does not exist.")
+    chosen = None
+    if options.collections is not None:
+        with database.read() as connection:
+            names = list(options.collections)
+            chosen = json.dumps([collection.id for collection in choose_collections(connection, names)])
     try:
-        with files.scratch_folder(target.parent) as scratch:
+        with files.scratch_folder(target.parent) as scratch, closing(database.attached()) as connection:
+            say("copying")
+            _copy_rows(connection, chosen)
+            say("counting")
+            manifest = _describe(connection, options)
+            content = json.dumps(asdict(manifest), ensure_ascii=False)
+            connection.execute("insert or replace into manifest (one, content) values (1, ?)", (content,))
+            say("writing")
             packed = scratch / "packed"
-            manifest = _write(database, packed, options, say)
+            files.make_private_file(packed)
+            connection.execute("vacuum into ?", (str(packed),))
             os.replace(packed, target)
     except apsw.FullError as error:
         raise FileUnavailable("The disk is full; no pack was written.", hint="Free some space.") from error
@@ -100,36 +121,6 @@ def write_pack(
         reason = error.strerror if isinstance(error, OSError) else error
         raise FileUnavailable(f"{target} cannot be written: {reason}.", hint="Name a file elsewhere.") from error
     return manifest
-
-
-def _write(database: Database, packed: Path, options: PackOptions, say: Callable[[str], None]) -> Manifest:
-    chosen = None
-    if options.collections is not None:
-        with database.read() as connection:
-            names = list(options.collections)
-            chosen = json.dumps([collection.id for collection in choose_collections(connection, names)])
-    with closing(database.attached()) as connection:
-        say("copying")
-        _copy_rows(connection, chosen)
-        say("counting")
-        manifest = _describe(connection, options)
-        content = json.dumps(asdict(manifest), ensure_ascii=False)
-        connection.execute("insert or replace into manifest (one, content) values (1, ?)", (content,))
-        say("writing")
-        files.make_private_file(packed)
-        connection.execute("vacuum into ?", (str(packed),))
-    return manifest
-
-
-def _check_target(database: Database, target: Path, overwrite: bool) -> None:
-    if target.exists() and database.path.exists() and target.samefile(database.path):
-        raise InvalidInput("A file cannot be packed into itself.", hint="Name another file.")
-    if target.is_dir():
-        raise InvalidInput(f"{target} is a folder.", hint="Name a file in it.")
-    if target.exists() and not overwrite:
-        raise InvalidInput(f"{target} is there already.", hint="Name another file, or say --force.")
-    if not target.parent.is_dir():
-        raise InvalidInput(f"The folder {target.parent} does not exist.")
 
 
 def _copy_rows(connection: apsw.Connection, chosen: str | None) -> None:
@@ -196,27 +187,41 @@ def _describe(connection: apsw.Connection, options: PackOptions) -> Manifest:
 
 
 def _hide_places(connection: apsw.Connection) -> None:
-    """Turn absolute paths into paths below the folder that was added: of documents, and in their metadata."""
+    """Turn absolute paths into paths below the folder that was added: of documents, and in their metadata.
+
+    What only looks like a path, such as `/api/users`, stays.
+    """
     roots = [
         PurePath(path) for path in fetch_column(connection, "select path from live.roots order by length(path) desc")
     ]
+    homes = [*roots, PurePath(Path.home())]
     rows = fetch_all(connection, "select id, collection_id, uri, metadata from sources order by id")
-    used_uris = {(collection_id, uri) for _, collection_id, uri, _ in rows if uri is not None and not _is_absolute(uri)}
+    taken = {(collection_id, uri) for _, collection_id, uri, _ in rows if uri is not None and not _is_absolute(uri)}
     for source_id, collection_id, uri, metadata in rows:
         place = uri
         if uri is not None and _is_absolute(uri):
-            place = _free(_below(uri, roots), collection_id, used_uris)
-        connection.execute(
-            "update sources set uri = ?, mtime_ns = null, metadata = ? where id = ?",
-            (place, _cleaned(metadata, uri, place, roots), source_id),
-        )
+            below = _below(uri, roots)
+            candidates = chain([below], (f"{number}/{below}" for number in count(2)))
+            place = next(path for path in candidates if (collection_id, path) not in taken)
+            taken.add((collection_id, place))
+
+        def shorten(text: str, uri: str | None = uri, place: str | None = place) -> str:
+            path = PurePath(text.removeprefix("file://"))
+            is_here = path.is_absolute() and any(path.is_relative_to(home) for home in homes)
+            return place if place is not None and text == uri else _below(str(path), homes) if is_here else text
+
+        if "/" in metadata or "\\" in metadata:
+            try:
+                metadata = json.dumps(_mapped(json.loads(metadata), shorten), ensure_ascii=False)
+            except (ValueError, RecursionError):
+                metadata = "{}"
+        sql = "update sources set uri = ?, mtime_ns = null, metadata = ? where id = ?"
+        connection.execute(sql, (place, metadata, source_id))
 
 
 def _is_absolute(place: str) -> bool:
     """Return whether it names a place on some machine's disk, whichever system that has."""
-    if place.startswith("file:"):
-        return True
-    return PurePosixPath(place).is_absolute() or PureWindowsPath(place).is_absolute()
+    return place.startswith("file:") or PurePosixPath(place).is_absolute() or PureWindowsPath(place).is_absolute()
 
 
 def _below(place: str, roots: Sequence[PurePath]) -> str:
@@ -226,34 +231,6 @@ def _below(place: str, roots: Sequence[PurePath]) -> str:
         if path != root and path.is_relative_to(root):
             return PurePath(root.name, path.relative_to(root)).as_posix()
     return PureWindowsPath(place).name or "document"
-
-
-def _free(place: str, collection_id: int, used_uris: set[tuple[int, str]]) -> str:
-    free, number = place, 1
-    while (collection_id, free) in used_uris:
-        number += 1
-        free = f"{number}/{place}"
-    used_uris.add((collection_id, free))
-    return free
-
-
-def _cleaned(metadata: str, uri: str | None, place: str | None, roots: Sequence[PurePath]) -> str:
-    """Return the metadata without paths of this machine; what only looks like one, such as `/api/users`, stays."""
-    if "/" not in metadata and "\\" not in metadata:
-        return metadata
-    homes = [*roots, PurePath(Path.home())]
-
-    def shorten(text: str) -> str:
-        if text == uri and place is not None:
-            return place
-        bare = text.removeprefix("file://")
-        path = PurePath(bare)
-        return _below(bare, homes) if os.path.isabs(bare) and any(path.is_relative_to(home) for home in homes) else text
-
-    try:
-        return json.dumps(_mapped(json.loads(metadata), shorten), ensure_ascii=False)
-    except (ValueError, RecursionError):
-        return "{}"
 
 
 def _mapped(value: Any, change: Callable[[str], str]) -> Any:

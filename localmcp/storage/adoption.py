@@ -28,7 +28,7 @@ from localmcp.storage.database import (
     translate_error,
 )
 from localmcp.storage.killable import run_killable
-from localmcp.storage.provenance import JOURNAL_MAGIC, adopt_file, check_version, is_adopted, read_file_id
+from localmcp.storage.provenance import adopt_file, check_version, is_adopted, names_another_file, read_file_id
 from localmcp.storage.schema import SEGMENT_FITS, VECTOR_ID_BITS, create_schema
 
 HIGHEST_ID = 1 << (VECTOR_ID_BITS - 2)
@@ -140,9 +140,7 @@ def copy_rows(given: Path, target: Path, keep: KeptPowers) -> Dropped | None:
             for ending in ("", "-wal", "-journal"):
                 if (part := given.with_name(f"{given.name}{ending}")).is_file():
                     shutil.copyfile(part, f"{bytes_}{ending}")
-            journal = scratch / "given-journal"
-            if journal.exists() and journal.read_bytes().endswith(JOURNAL_MAGIC):
-                # SQLite would delete the file that is named at its end.
+            if names_another_file(bytes_):
                 raise FileUnavailable(f"{given} was left in the middle of a change to several files.")
             return run_killable(given, _copy, given, bytes_, target, keep)
     except OSError as error:
@@ -175,9 +173,9 @@ def _copy(given: Path, bytes_: Path, target: Path, keep: KeptPowers) -> Dropped 
                 is_ours = "name in (select name from main.sqlite_schema)"
                 copy_table(connection, table, "given", is_ours if table == "sqlite_sequence" else "true")
             _check_copy(connection, given)
+            dropped = None if mine else _drop_powers(connection, keep)
             connection.execute("commit")
-            connection.pragma("foreign_keys", True)
-            return None if mine else _drop_powers(connection, keep)
+            return dropped
     except (apsw.ConstraintError, apsw.SQLError, apsw.MismatchError) as error:
         raise FileUnavailable(f"{given} is damaged, or was changed by another program: {error}.") from error
     except apsw.Error as error:
@@ -218,17 +216,16 @@ def copy_table(
 
 
 def _drop_powers(connection: apsw.Connection, keep: KeptPowers) -> Dropped:
+    """Give the file another id, and delete what would act on this machine: foreign keys are off meanwhile."""
+    connection.execute("update main.file set id = ?", (uuid.uuid4().hex,))
+    connection.execute("delete from main.jobs")
     keys, folders = 0, 0
-    connection.execute("begin immediate")
-    connection.execute("update file set id = ?", (uuid.uuid4().hex,))
-    connection.execute("delete from jobs")
     if not keep.keys:
-        keys = fetch_one(connection, "select count(*) from api_keys")
-        connection.execute("delete from api_keys")
+        keys = fetch_one(connection, "select count(*) from main.api_keys")
+        connection.execute("delete from main.api_keys")
     if not keep.watched_folders:
-        folders = fetch_one(connection, "select count(*) from roots where kind not like 'removed %'")
-        connection.execute("delete from roots")
+        folders = fetch_one(connection, "select count(*) from main.roots where kind not like 'removed %'")
         # Text recognition reads every file that waits here, in a watched folder or not.
-        connection.execute("update ledger set pages = 0 where pages > 0")
-    connection.execute("commit")
+        connection.execute("update main.ledger set pages = 0 where pages > 0")
+        connection.execute("update main.ledger set root_id = null; delete from main.roots")
     return Dropped(keys, folders)

@@ -19,15 +19,14 @@ from localmcp.storage import connections
 from localmcp.storage.connections import READ, READ_WRITE, connect, switch_to_wal
 from localmcp.storage.interruption import current_interruption
 from localmcp.storage.provenance import (
-    JOURNAL_MAGIC,
     adopt_file,
     adoption_folder,
+    check_schema,
     check_version,
-    compare_schema,
     is_adopted,
     is_blank,
+    names_another_file,
     read_file_id,
-    refuse_foreign_objects,
 )
 from localmcp.storage.schema import SCHEMA_VERSION, create_schema
 
@@ -41,7 +40,7 @@ A passage of 3 MB costs a search 5 s."""
 UNREADABLE_ROWS = (ValueError, TypeError, AttributeError, LookupError, ArithmeticError, RecursionError)
 """What reading raises for rows that break the promises of the schema; only a foreign file can have them."""
 _IDLE_READERS = 8
-_WRITE_FAILURES = (apsw.SQLITE_IOERR_WRITE, apsw.SQLITE_IOERR_TRUNCATE, apsw.SQLITE_IOERR_FSYNC)
+_NOT_ADOPTED = "it comes from somewhere else and has not been adopted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +58,10 @@ class Database:
         """`foreign`: distrust the file, even if this machine once adopted it."""
         self.path = expand_home(path).absolute()
         self.read_only = read_only
+        self.may_create = True
+        """Whether the first use makes the file if it is missing or empty; False for programs that only read."""
+        self.adopted = False
+        """This machine made the file or was told to trust it; known once the file is open."""
         self._foreign = foreign
         self._why_read_only = "it was opened read-only" if read_only else ""
         self._writing = threading.RLock()
@@ -67,16 +70,11 @@ class Database:
         """Held only while the file is opened or a connection changes hands: readers never wait for the writer."""
         self._writer: apsw.Connection | None = None
         self._idle: list[apsw.Connection] = []
-        self.may_create = True
-        """Whether the first use makes the file if it is missing or empty; False for programs that only read."""
         self._open = False
         self._immutable = False
         """In WAL mode in a write-protected folder, and all of it is in the file itself."""
         self._identity: tuple[int, int] | None = None
         """Device and inode of the file that was opened."""
-        self._inspected = False
-        self.adopted = False
-        """This machine made the file or was told to trust it; known once the file is open."""
 
     @property
     def is_open(self) -> bool:
@@ -137,7 +135,14 @@ class Database:
         """
         with self._writing, self._translated():
             self.ensure_writable()
-            self._ensure_same_file()
+            # Nobody would find again what is written into a file that is gone, or has another in its place.
+            if (identity := _identity_of(self.path)) is None:
+                raise self._gone()
+            if identity != self._identity:
+                self.close()
+                raise FileUnavailable(
+                    f"{self.path} was replaced by another file; nothing was changed.", hint="Try again."
+                )
             connection = self._writer = self._writer or self._connect(READ_WRITE)
             connection.set_busy_timeout(patience or connections.BUSY_MILLISECONDS)
             connection.execute("begin immediate")
@@ -163,6 +168,9 @@ class Database:
         with self.read() as connection:
             row = connection.execute("select * from state")
             return dict(zip([column[0] for column in row.description], next(row), strict=True))
+
+    def _gone(self) -> FileUnavailable:
+        return FileUnavailable(f"{self.path} is no longer there.", hint="Was it moved, or its disk taken away?")
 
     def close(self) -> None:
         """Close every connection; the object can be used again and then reopens."""
@@ -218,24 +226,12 @@ class Database:
             if self._why_read_only and self._identity != _identity_of(self.path):
                 self.close()  # It has been adopted meanwhile.
                 self._ensure_open()
-        if not self._why_read_only:
-            return
-        how = "Copy the file to a folder you may write."
-        if "adopted" in self._why_read_only:
-            how = f"To change it, run: {command_line('localmcp', 'adopt', self.path)}"
-        raise FileUnavailable(f"{self.path} cannot be changed: {self._why_read_only}.", hint=f"Searching works. {how}")
-
-    def _ensure_same_file(self) -> None:
-        """Refuse to write where nobody would find it again: into a file that is gone, or has another in its place."""
-        identity = _identity_of(self.path)
-        if identity is None:
-            raise self._gone()
-        if identity != self._identity:
-            self.close()
-            raise FileUnavailable(f"{self.path} was replaced by another file; nothing was changed.", hint="Try again.")
-
-    def _gone(self) -> FileUnavailable:
-        return FileUnavailable(f"{self.path} is no longer there.", hint="Was it moved, or its disk taken away?")
+        if self._why_read_only:
+            adopting = command_line("localmcp", "adopt", self.path)
+            is_given = self._why_read_only == _NOT_ADOPTED
+            how = f"To change it, run: {adopting}" if is_given else "Copy the file to a folder you may write."
+            message = f"{self.path} cannot be changed: {self._why_read_only}."
+            raise FileUnavailable(message, hint=f"Searching works. {how}")
 
     # ------------------------------------------------------------ opening
 
@@ -252,10 +248,9 @@ class Database:
         with self._lock:
             if self._open:
                 return
-            if self.path.is_dir():
-                raise FileUnavailable(f"{self.path} is a folder.", hint="Name a file in it.")
             if self.path.exists() and not self.path.is_file():
-                raise FileUnavailable(f"{self.path} is a pipe or a device.", hint="Name a file.")
+                kind = "a folder" if self.path.is_dir() else "a pipe or a device"
+                raise FileUnavailable(f"{self.path} is {kind}.", hint="Name a file.")
             if not self.path.exists() or not self._inspect():
                 self._create()
                 self._inspect()
@@ -292,48 +287,44 @@ class Database:
             if is_blank(connection):
                 return False
             check_version(connection, self.path)
-            compare_schema(connection, self.path)
             file_id = read_file_id(connection, self.path)
-            self.adopted = is_adopted(file_id) and not self._foreign
-            if not self.adopted:
-                refuse_foreign_objects(connection, self.path)
+            is_ours = is_adopted(file_id)
+            self.adopted = is_ours and not self._foreign
+            check_schema(connection, self.path, adopted=self.adopted)
             in_wal = connection.pragma("journal_mode") == "wal"
-        self._why_read_only = ""
+        is_protected = self._immutable or not all(os.access(path, os.W_OK) for path in (self.path, self.path.parent))
         if self.read_only:
             self._why_read_only = "it was opened read-only"
-        elif not is_adopted(file_id):
-            self._why_read_only = "it comes from somewhere else and has not been adopted"
-        elif self._immutable or not os.access(self.path, os.W_OK) or not os.access(self.path.parent, os.W_OK):
-            self._why_read_only = "the file or its folder is write-protected"
-        elif not in_wal:
+        elif not is_ours:
+            self._why_read_only = _NOT_ADOPTED
+        else:
+            self._why_read_only = "the file or its folder is write-protected" if is_protected else ""
+        if not self._why_read_only and not in_wal:
             # An exported copy or a restored backup.
             with closing(self._connect(READ_WRITE)) as connection:
                 switch_to_wal(connection, self.path)
-        self._inspected = True
         return True
 
     def _first_connection(self) -> apsw.Connection:
         """Return a connection that has read of the file; a journal that a kill left is played back."""
+
+        def readable(flags: int) -> apsw.Connection:
+            connection = self._connect(flags)
+            connection.pragma("application_id")
+            return connection
+
         try:
-            return self._readable(READ)
+            return readable(READ)
         except (apsw.CantOpenError, apsw.ReadOnlyError) as error:
-            log, journal = (self.path.with_name(f"{self.path.name}-{ending}") for ending in ("wal", "journal"))
             is_protected = self.path.is_file() and not os.access(self.path.parent, os.W_OK)
-            if is_protected and not log.exists() and not journal.exists():
+            if is_protected and not any(Path(f"{self.path}{ending}").exists() for ending in ("-wal", "-journal")):
                 self._immutable = True
                 return self._connect(READ)
-            if is_protected or isinstance(error, apsw.CantOpenError) or self.read_only or self._foreign:
+            may_play_back = not (is_protected or self.read_only or self._foreign or names_another_file(self.path))
+            if isinstance(error, apsw.CantOpenError) or not may_play_back:
                 raise
-            # SQLite would delete the file that is named at the end of a journal.
-            if journal.is_file() and journal.read_bytes().endswith(JOURNAL_MAGIC):
-                raise
-            self._readable(READ_WRITE).close()
-            return self._readable(READ)
-
-    def _readable(self, flags: int) -> apsw.Connection:
-        connection = self._connect(flags)
-        connection.pragma("application_id")
-        return connection
+            readable(READ_WRITE).close()
+            return readable(READ)
 
     # ------------------------------------------------------------ errors
 
@@ -355,7 +346,7 @@ class Database:
 
     @property
     def _is_suspect(self) -> bool:
-        return self._inspected and not self.adopted
+        return self._open and not self.adopted
 
     def _unreadable(self, error: Exception) -> FileUnavailable:
         return FileUnavailable(
@@ -378,7 +369,11 @@ def translate_error(error: apsw.Error, path: Path) -> LocalMCPError | None:
             return FileUnavailable(f"{path} cannot be opened: {error}.", hint="Check that it exists and may be read.")
         case apsw.NotADBError():
             return NotOurFile(f"{path} is not a SQLite database.", hint="Name a file that localmcp made.")
-        case apsw.IOError() if getattr(error, "extendedresult", 0) in _WRITE_FAILURES:
+        case apsw.IOError() if getattr(error, "extendedresult", 0) in (
+            apsw.SQLITE_IOERR_WRITE,
+            apsw.SQLITE_IOERR_TRUNCATE,
+            apsw.SQLITE_IOERR_FSYNC,
+        ):
             message = f"{path} cannot be written any further; nothing of this change was kept."
             hint = "Is there a limit on the size of files (ulimit -f), a quota, or a fault of the disk?"
             return FileUnavailable(message, hint=hint)

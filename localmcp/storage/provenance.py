@@ -16,13 +16,16 @@ from localmcp.files import make_private_folder
 from localmcp.humanize import command_line
 from localmcp.storage.schema import APPLICATION_ID, EARLIER_APPLICATION_ID, SCHEMA_VERSION, expected_schema, schema_of
 
-JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")
-"""Begins a rollback journal of SQLite, and ends one that names another file."""
-
 
 def is_blank(connection: apsw.Connection) -> bool:
     """Return whether nothing was ever written to the file."""
     return connection.pragma("application_id") == connection.pragma("user_version") == 0 and not schema_of(connection)
+
+
+def names_another_file(path: Path) -> bool:
+    """Return whether the journal beside a file ends with the name of another, which SQLite would delete."""
+    journal = path.with_name(f"{path.name}-journal")
+    return journal.is_file() and journal.read_bytes().endswith(bytes.fromhex("d9d505f920a163d7"))
 
 
 def check_version(connection: apsw.Connection, path: Path) -> None:
@@ -47,38 +50,28 @@ def check_version(connection: apsw.Connection, path: Path) -> None:
         )
 
 
-def compare_schema(connection: apsw.Connection, path: Path) -> None:
-    """Refuse a file with another schema than ours.
+def check_schema(connection: apsw.Connection, path: Path, *, adopted: bool) -> None:
+    """Refuse a file with another schema than ours; one that is adopted may have tables and indexes that a person added.
 
     Raises:
-        AlteredSchema: an object of ours is missing or differs, or there is a foreign trigger, view or virtual table.
+        AlteredSchema: an object of ours is missing or differs, or there is a foreign one, whose code SQLite would run.
     """
     actual, expected = schema_of(connection), expected_schema()
-    for (kind, name), sql in expected.items():
-        if actual.get((kind, name)) != sql:
-            raise _altered(path, f"does not have the schema of a localmcp file: '{name}' differs")
+    problem = next((f"'{key[1]}' differs" for key, sql in expected.items() if actual.get(key) != sql), "")
     for (kind, name), sql in actual.items():
         # A hand-made schema may hold comments where SQLite itself writes one space.
         bare = re.sub(r"/\*.*?\*/|--[^\n]*", " ", sql, flags=re.DOTALL)
-        is_virtual = re.match(r"\s*create\s+virtual\b", bare, re.IGNORECASE)
-        if (kind, name) not in expected and (kind not in ("table", "index") or is_virtual):
-            raise _altered(path, f"holds a {kind} that is not ours: '{name}'")
-
-
-def refuse_foreign_objects(connection: apsw.Connection, path: Path) -> None:
-    """Refuse tables and indexes that are not ours: SQLite would evaluate their checks and expressions.
-
-    Raises:
-        AlteredSchema: there is one. In a file of this machine a person may have added it.
-    """
-    if foreign := foreign_objects(connection):
-        raise _altered(path, f"holds what is not ours: {foreign[0]}")
-
-
-def _altered(path: Path, what: str) -> AlteredSchema:
-    command = command_line("localmcp", "adopt", path)
-    hint = f"It was left untouched. Put a file with its rows alone in its place: {command}"
-    return AlteredSchema(f"{path} {what}.", hint=hint)
+        is_plain = kind in ("table", "index") and not re.match(r"\s*create\s+virtual\b", bare, re.IGNORECASE)
+        if not problem and (kind, name) not in expected and not is_plain:
+            problem = f"it holds a {kind} that is not ours: '{name}'"
+    if not problem and not adopted and (foreign := foreign_objects(connection)):
+        problem = f"it holds what is not ours: {foreign[0]}"
+    if problem:
+        command = command_line("localmcp", "adopt", path)
+        raise AlteredSchema(
+            f"{path} does not have the schema of a localmcp file: {problem}.",
+            hint=f"It was left untouched. Put a file with its rows alone in its place: {command}",
+        )
 
 
 def foreign_objects(connection: apsw.Connection) -> list[str]:

@@ -37,13 +37,10 @@ class WriteBehind(Generic[Item]):
 
     def __init__(self, database: Database, write: Callable[[apsw.Connection, list[Item]], None], items: str) -> None:
         """`write` stores a batch inside one transaction; `items` names them in warnings."""
-        self._database = database
-        self._write = write
-        self._items = items
+        self._database, self._write, self._items = database, write, items
         self._waiting: deque[Item] = deque(maxlen=MOST_WAITING)
-        self._lock = threading.Lock()
-        """Held while the list changes hands, never while it is written."""
-        self._writing = threading.Lock()
+        self._lock, self._writing = threading.Lock(), threading.Lock()
+        """The first is held while the list changes hands, never while it is written."""
         self._wake, self._ended = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
         self._refused = False
@@ -66,7 +63,16 @@ class WriteBehind(Generic[Item]):
             with self._lock:
                 batch = list(self._waiting)
                 self._waiting.clear()
-            if batch and not self._is_done_with(batch):
+            try:
+                is_kept_waiting = bool(batch) and not self._store(batch)
+            except FileUnavailable as error:
+                self._trouble, is_kept_waiting = error.message, True
+            except Exception as error:
+                # One odd item must not end the thread, and with it all later writing.
+                is_kept_waiting, self._refused = False, isinstance(error, ConfigurationError)
+                if not self._refused:
+                    log.exception("a batch of the %s could not be written", self._items)
+            if is_kept_waiting:
                 with self._lock:
                     self._waiting = deque((*batch, *self._waiting), MOST_WAITING)
 
@@ -90,23 +96,12 @@ class WriteBehind(Generic[Item]):
             if self._waiting:
                 self._wake.set()
 
-    def _is_done_with(self, items: list[Item]) -> bool:
-        """Write items, and return whether they need not wait any longer."""
-        try:
-            if not is_filled(self._database.path):
-                return False
-            if self._database.is_writable:
-                with self._database.write(BUSY_MILLISECONDS) as connection:
-                    self._write(connection, items)
-                return True
-            # Searching such a file works, and it keeps no record.
-            self._refused = True
-        except ConfigurationError:
-            self._refused = True
-        except FileUnavailable as error:
-            self._trouble = error.message
+    def _store(self, items: list[Item]) -> bool:
+        """Write items; return False where there is no file yet. One that may not be changed keeps no record."""
+        if not is_filled(self._database.path):
             return False
-        except Exception:
-            # One odd item must not end the thread, and with it all later writing.
-            log.exception("a batch of the %s could not be written", self._items)
+        self._refused = not self._database.is_writable
+        if not self._refused:
+            with self._database.write(BUSY_MILLISECONDS) as connection:
+                self._write(connection, items)
         return True

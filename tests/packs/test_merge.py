@@ -78,13 +78,6 @@ def test_merging_again_adds_nothing(ours: Workspace, bees: Path) -> None:
     assert titles(ours) == ["Garden", "Hives", "Honey"]
 
 
-def test_a_document_reads_as_it_did(ours: Workspace, bees: Path) -> None:
-    merge(ours, bees)
-    document = ours.registry.call("get_document", {"sourceId": "Hives"}).value
-    assert document["source"]["content"] == "# Hives\n\nA hive has one queen.\n\n## Drones\n\nThey do not work."
-    assert [chunk["metadata"]["headings"] for chunk in document["chunks"]][-1][-1] in ("Drones", "Hives")
-
-
 def test_a_dry_run_says_the_same_and_changes_nothing(ours: Workspace, bees: Path) -> None:
     before = Database(ours.database.path, read_only=True).counters()
     dry = merge(ours, bees, dry_run=True)
@@ -94,43 +87,18 @@ def test_a_dry_run_says_the_same_and_changes_nothing(ours: Workspace, bees: Path
     assert (dry.added, dry.chunks, dry.vectors_reused) == (real.added, real.chunks, real.vectors_reused)
 
 
-def test_equal_contents_come_in_once(ours: Workspace, tmp_path: Path) -> None:
-    twins = make_pack(tmp_path / "twins.localmcp", {"One": "The same text.", "Two": "The same text."})
-    report = merge(ours, twins)
-    assert (report.added, report.known) == (1, 1)
-
-
-def test_the_same_title_with_other_content_is_a_conflict_and_both_are_kept(ours: Workspace, tmp_path: Path) -> None:
-    other = make_pack(tmp_path / "other.localmcp", {"Garden": "Another garden, without bees."})
-    report = merge(ours, other)
-    assert [(each.kind, each.name) for each in report.conflicts] == [("document", "Garden")]
-    assert titles(ours) == ["Garden", "Garden"]
-
-
-def test_the_same_place_with_other_content_is_a_conflict_and_both_are_kept(tmp_path: Path) -> None:
-    for name, words in (("first", "One text."), ("second", "Another text.")):
+def test_the_same_place_with_other_content_comes_in_beside_it(tmp_path: Path) -> None:
+    for name in ("first", "second"):
         folder = tmp_path / name / "notes"
         folder.mkdir(parents=True)
-        (folder / "a.md").write_text(f"# {name}\n\n{words}\n", encoding="utf-8")
+        (folder / "a.md").write_text(f"# {name}\n\nIts text.\n", encoding="utf-8")
         with Workspace(Settings(database=tmp_path / f"{name}.localmcp", model="hash")) as workspace:
             workspace.library.add_paths([folder])
             write_pack(workspace.database, tmp_path / f"{name}.pack", PackOptions())
-    with Workspace(Settings(database=tmp_path / "first.localmcp", model="hash")) as workspace:
-        assert [each.name for each in merge(workspace, tmp_path / "second.pack").conflicts] == ["notes/a.md"]
     with Workspace(Settings(database=tmp_path / "empty.localmcp", model="hash")) as workspace:
-        assert merge(workspace, tmp_path / "first.pack").conflicts == []
-        assert [each.name for each in merge(workspace, tmp_path / "second.pack").conflicts] == ["notes/a.md"]
+        assert merge(workspace, tmp_path / "first.pack").added == merge(workspace, tmp_path / "second.pack").added == 1
         with workspace.database.read() as connection:
             assert fetch_all(connection, "select uri from sources order by id") == [("notes/a.md",), ("2/notes/a.md",)]
-
-
-def test_a_collection_without_documents_is_passed_over(ours: Workspace, tmp_path: Path) -> None:
-    with Workspace(Settings(database=tmp_path / "theirs.localmcp", model="hash")) as theirs:
-        theirs.library.add_text("Honey keeps.", "Honey")
-        draft = theirs.library.add_text("Not yet.", "Draft", collection="drafts")
-        theirs.registry.call("remove_source", {"sourceId": draft.uuid}, PERSON)
-    assert merge(ours, tmp_path / "theirs.localmcp").added == 1
-    assert titles(ours) == ["Garden", "Honey"]
 
 
 def test_one_collection_alone_can_be_merged(ours: Workspace, tmp_path: Path) -> None:
@@ -151,15 +119,6 @@ def test_vectors_of_another_model_are_made_again(ours: Workspace, tmp_path: Path
     assert (report.vectors_reused, report.vectors_made, report.vectors_missing) == (0, 1, 0)
     assert "makes others" in report.notices[0]
     assert disagreements(ours.database) == []
-
-
-def test_vectors_are_made_again_in_a_collection_that_is_written_in_another_case(
-    ours: Workspace, tmp_path: Path
-) -> None:
-    ours.library.add_text("Our garden has a hive.", "Garden", collection="notes")
-    pack = make_pack(tmp_path / "b.localmcp", {"Wax": "Wax melts."}, model="hash:512", collection="Notes")
-    report = merge(ours, pack)
-    assert (report.vectors_made, report.vectors_missing) == (1, 0)
 
 
 def test_vectors_that_the_other_file_has_not_made_yet_are_made_here(ours: Workspace, tmp_path: Path) -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import run_here as cli
 
 from localmcp.config import Settings, state_directory
 from localmcp.errors import InvalidInput, NotFound, NotOurFile
@@ -62,14 +60,6 @@ def origins(hits: list[Any]) -> set[str | None]:
 # ---------------------------------------------------------------- searching together
 
 
-def test_own_and_mounted_passages_are_found_together_and_marked(ours: Workspace, bees: Path) -> None:
-    ours.mounts.mount(bees)
-    hits = search(ours, "hive queen")
-    assert origins(hits) == {None, "bees"}
-    assert hits[0]["sourceTitle"] == "Hives" and hits[0]["origin"] == "bees"
-    assert hits[0]["chunkId"].startswith("bees:") and hits[0]["freshness"] == "unverifiable"
-
-
 @pytest.mark.parametrize("mode", ["hybrid", "semantic", "keyword"])
 def test_scores_of_a_file_fall_and_pages_do_not_overlap_in_every_mode(ours: Workspace, bees: Path, mode: str) -> None:
     ours.mounts.mount(bees)
@@ -104,12 +94,6 @@ def test_files_are_interleaved_by_how_likely_their_hits_answer(tmp_path: Path) -
     assert own == alone[: len(own)], "a file's hits stay in its own order"
 
 
-def test_nothing_mounted_changes_nothing(ours: Workspace) -> None:
-    result = call(ours, "search", query="hive", explain=True)
-    assert "files" not in result["explain"]["searched"]
-    assert "origin" not in result["results"][0]
-
-
 def test_a_word_that_is_spelt_right_in_one_file_is_not_repaired_in_another(ours: Workspace, tmp_path: Path) -> None:
     ours.library.add_text("The river flax grows tall.", "Flax")
     physics = make_file(tmp_path / "physics.localmcp", {"Flux": "Magnetic fluxx is conserved.", "More": "Other words."})
@@ -139,13 +123,6 @@ def test_a_collection_names_the_file_to_search_in(ours: Workspace, bees: Path, t
         search(ours, "hive", collection="nowhere")
     with pytest.raises(InvalidInput, match="mount:NAME"):
         search(ours, "hive", collection="mount:")
-
-
-def test_filters_hold_in_mounted_files(ours: Workspace, bees: Path) -> None:
-    ours.mounts.mount(bees)
-    source = search(ours, "honey", collection="mount:bees")[0]["sourceId"]
-    assert {hit["sourceId"] for hit in search(ours, "hive honey wax", sourceId=source)} == {source}
-    assert search(ours, "hive honey", sourceType="website") == []
 
 
 # ---------------------------------------------------------------- reading
@@ -183,23 +160,6 @@ def test_a_document_that_is_in_several_files_is_found_once_and_your_own_first(
         pages.append(call(ours, "search", query="hive queen honey wax", mode=mode, limit=1, cursor=cursor))
     assert [hit["content"] for page in pages for hit in page["results"]] == texts
     assert len(pages) == 4, "a page after the last was offered, which held nothing"
-
-
-def test_lists_and_numbers_tell_what_is_mounted(ours: Workspace, bees: Path) -> None:
-    ours.mounts.mount(bees)
-    listed = call(ours, "list_sources")
-    assert listed["total"] == 4
-    assert {each["title"]: each.get("origin") for each in listed["sources"]} == {
-        "Garden": None, "Hives": "bees", "Honey": "bees", "Wax": "bees"
-    }  # fmt: skip
-    pages = [call(ours, "list_sources", limit=1, offset=place)["sources"][0]["title"] for place in range(4)]
-    assert pages == [each["title"] for each in listed["sources"]]
-    assert call(ours, "list_sources", collection="mount:bees")["total"] == 3
-    assert call(ours, "list_sources", collection="default")["total"] == 1
-    stats = call(ours, "get_stats")
-    assert stats["totalSources"] == 1
-    assert stats["mounts"] == [{"name": "bees", "sources": 3, "chunks": 3, "collections": ["default"]}]
-    assert "bees (3 documents)" in ours.instructions()
 
 
 def test_a_caller_that_is_bound_to_collections_sees_no_mounted_file(ours: Workspace, bees: Path) -> None:
@@ -257,12 +217,6 @@ def _rename_model(path: Path) -> None:
     connection = apsw.Connection(str(path))
     connection.execute("update models set name = 'nobody/knows-it', fingerprint = 'ffffffffffffffff'")
     connection.close()
-
-
-def test_an_empty_own_file_leaves_the_mounted_ones_to_answer(tmp_path: Path, bees: Path) -> None:
-    with Workspace(Settings(database=tmp_path / "empty.localmcp", model="hash")) as workspace:
-        workspace.mounts.mount(bees)
-        assert search(workspace, "queen eggs")[0]["sourceTitle"] == "Hives"
 
 
 # ---------------------------------------------------------------- files that go wrong
@@ -398,13 +352,3 @@ def test_a_mounted_file_contacts_nobody_and_looks_at_no_path(ours: Workspace, tm
 
 
 # ---------------------------------------------------------------- the command line
-
-
-def test_mounting_makes_a_file_of_ones_own_if_there_is_none(
-    tmp_path: Path, bees: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("LOCALMCP_MODEL", "hash")
-    monkeypatch.setenv("LOCALMCP_DB", str(tmp_path / "new.localmcp"))
-    assert cli("mount", str(bees)) == 0
-    assert cli("search", "queen") == 0
-    assert os.path.exists(tmp_path / "new.localmcp") and "Hives" in capsys.readouterr().out

@@ -10,11 +10,10 @@ import apsw
 import pytest
 
 from localmcp.config import Settings
-from localmcp.errors import FileUnavailable, LocalMCPError, NotOurFile
+from localmcp.errors import FileUnavailable, LocalMCPError
 from localmcp.packs.manifest import digest_content
 from localmcp.packs.verify import verify
 from localmcp.storage.adoption import adopt
-from localmcp.storage.database import Database
 from localmcp.tools import Scope
 from localmcp.workspace import Workspace
 
@@ -57,36 +56,6 @@ def change(path: Path, *statements: str) -> None:
     for each in statements:
         connection.execute(each)
     connection.close()
-
-
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "create view extra as select * from chunks",
-        "create trigger extra after insert on chunks begin delete from chunks; end",
-        "create virtual table extra using fts5 (a)",
-        "pragma application_id = 7",
-        "alter table sources add column more text",
-    ],
-)
-def test_a_schema_that_is_not_ours_is_neither_opened_nor_mounted(base: Path, tmp_path: Path, statement: str) -> None:
-    change(base, statement)
-    before = base.read_bytes()
-    with pytest.raises(NotOurFile):
-        Database(base, read_only=True).counters()
-    assert len(verify(base).problems) == 1
-    with Workspace(Settings(database=tmp_path / "own.localmcp", model="hash")) as workspace:
-        with pytest.raises(NotOurFile):
-            workspace.mounts.mount(base)
-    assert base.read_bytes() == before
-
-
-def test_a_newer_file_is_refused_with_what_to_do(base: Path) -> None:
-    change(base, "pragma user_version = 99")
-    with pytest.raises(LocalMCPError, match="newer localmcp") as refused:
-        Database(base, read_only=True).counters()
-    assert "Update localmcp" in str(refused.value)
-    assert "newer" in verify(base).problems[0]
 
 
 def test_rows_that_are_not_ours_do_no_harm(base: Path) -> None:
