@@ -122,8 +122,8 @@ def merge(session: Session, file: Path, collections: tuple[str, ...], dry_run: b
     """Take the documents, quick starts and rules of another file into yours.
 
     A document whose content is there already is left out; of quick starts of one name, yours stays and the other is
-    listed. Vectors are taken over if the same model made
-    them, and made again if not. Stopped in the middle, the same command goes on.
+    listed. Vectors are taken over if the same model made them, and made again if not. Stopped in the middle, the same
+    command goes on.
     """
     from localmcp.packs.merge import MergeReport
 
