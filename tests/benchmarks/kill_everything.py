@@ -5,7 +5,7 @@
     python tests/benchmarks/kill_everything.py --kills 60 --model multilingual --sections 40
 
 The kills are shared among add (of files, of mail and archives, of a web page; its words and its meaning alone),
-refresh, cancelling a job, remove, trash, merge, reembed,
+refresh, cancelling a job, remove, trash, merge, adopt, reembed,
 models use, pack, backup, restore, imports, records, doctor --fix and optimize. Each kill meets a fresh copy of a
 prepared file. Afterwards everything in the file must agree, the same command must complete, and the file must then
 hold what it holds without a kill. The commands run as a person types them, in forked processes, so that no kill is
@@ -105,6 +105,11 @@ class Ground:
         generate_imports(self.imports)
         for path in self.place.glob("*.localmcp"):
             settle(path)
+        shutil.copy(self.base("plain"), self.base("given"))
+        with contextlib.closing(apsw.Connection(str(self.base("given")))) as connection:
+            # Of another machine.
+            connection.pragma("journal_mode", "delete")
+            connection.execute("update file set id = lower(hex(randomblob(16)))")
 
     def make(self, name: str, *command: str) -> None:
         self.run(name, *command)
@@ -155,6 +160,7 @@ class Ground:
             Operation("reembed", lambda p: ["reembed", "--model", OTHER_MODEL], "plain"),
             Operation("models use", lambda p: ["models", "use", OTHER_MODEL], "plain"),
             Operation("backup", lambda p: ["backup", str(self.place / f"kept-{time.time_ns()}.localmcp")], "plain"),
+            Operation("adopt", lambda p: ["adopt", str(p)], "given"),
             Operation("restore", lambda p: ["restore", "--other", "-y", str(self.backup)], "plain"),
             Operation("rules", lambda p: ["rules", "import", str(self.imports / "rules.md")], "plain"),
             Operation("quickstarts", lambda p: ["quickstarts", "import", str(self.imports / "guides.jsonl")], "plain"),
