@@ -39,15 +39,14 @@ def push(session: Session, collection: str, name: str | None, no_wait: bool) -> 
 @command()
 @click.argument("collection")
 @click.option("--as", "name", metavar="NAME", help="What it is called here; the same by default.")
-@click.option("--assume-model", is_flag=True, help="The model at hand made its vectors, though it does not say so.")
 @pass_session
-def pull(session: Session, collection: str, name: str | None, assume_model: bool) -> None:
+def pull(session: Session, collection: str, name: str | None) -> None:
     """Copy a collection from Milvus into the file.
 
-    A collection that localmcp pushed comes back as the documents it was made of; of another program's, every vector
-    with a text becomes a short document with its metadata. What is here already is compared and put right.
+    A collection that localmcp pushed comes back as the documents it was made of. What is here already is compared and
+    put right.
     """
     session.if_stopped = GOES_ON
     with shown_counts(session, f"copying {collection} from Milvus") as show:
-        pulled = session.workspace.milvus_copies.pull(collection, name, assume_model, show)
+        pulled = session.workspace.milvus_copies.pull(collection, name, show)
     session.answer(pulled, session.show)

@@ -29,6 +29,7 @@ from localmcp.wording.normalize import index_text
 
 NO_MILVUS = "No Milvus is set."
 HOW_TO_SET_MILVUS = "Set one with: localmcp config set milvus_address http://HOST:19530   (or MILVUS_ADDRESS)"
+NAME, ALLOWED = re.compile(r"(?!\d)\w{1,255}", re.ASCII), "up to 255 letters, digits and _, no digit first"
 DEEPEST = 16_384
 """Milvus returns no more than these for one query."""
 HITS_AT_ONCE = 20_000
@@ -83,7 +84,7 @@ class Milvus(Client):
 
     def names(self) -> list[str]:
         """Return the names of the collections, sorted."""
-        return sorted(decode_name(name) for name in self.call("list_collections"))
+        return sorted(self.call("list_collections"))
 
     def open(self, name: str) -> MilvusCollection:
         """Return the collection of that name.
@@ -92,16 +93,21 @@ class Milvus(Client):
             NotFound: there is none.
             ConfigurationError: it has no vectors of floats, or not the fields that the settings name.
         """
-        encoded = encode_name(name)
-        described = self.call("describe_collection", encoded)
+        if not NAME.fullmatch(name):
+            raise NotFound("collection not found", hint=f"Names in Milvus have {ALLOWED}.")
+        described = self.call("describe_collection", name)
         about, index = _read_about(described), Json()
-        for index_name in () if about else self.call("list_indexes", encoded):
-            found = self.call("describe_index", encoded, index_name)
+        for index_name in () if about else self.call("list_indexes", name):
+            found = self.call("describe_index", name, index_name)
             index = found if found.get("metric_type") in ("COSINE", "IP", "L2") else index
         return MilvusCollection(self, name, about, described, index)
 
     def create(self, name: str, about: Json) -> MilvusCollection:
         """Make a collection for the vectors of the model that `about` names: `identity`, `fingerprint`, whose it is."""
+        if not NAME.fullmatch(name):
+            raise InvalidInput(
+                f"'{name}' cannot be a name in Milvus: {ALLOWED}.", hint="Choose another with --as NAME."
+            )
         library = load_library()
         kinds, dimension = library.DataType, int(about["identity"]["dimension"])
         fields = library.MilvusClient.create_schema(auto_id=False, enable_dynamic_field=False)
@@ -129,7 +135,7 @@ class Milvus(Client):
             index.add_index("sparse", index_type="SPARSE_INVERTED_INDEX", metric_type="BM25")
         self.call(
             "create_collection",
-            encode_name(name),
+            name,
             schema=fields,
             index_params=index,
             consistency_level="Session",
@@ -149,7 +155,7 @@ class Milvus(Client):
 
     def drop(self, name: str) -> None:
         """Delete the collection with everything in it."""
-        self.call("drop_collection", encode_name(name))
+        self.call("drop_collection", name)
 
 
 class MilvusCollection:
@@ -392,14 +398,13 @@ class MilvusCollection:
     def _change(self, method: str, *arguments: Any, **options: Any) -> None:
         if not self.is_ours:
             raise InvalidInput(
-                f"Milvus' collection '{self.name}' was made by another program; it can be searched, not changed.",
-                hint="Copy it into this file with: localmcp pull",
+                f"Milvus' collection '{self.name}' was made by another program; it can only be searched."
             )
         self._call(method, *arguments, **options)
 
     def _call(self, method: str, *arguments: Any, **options: Any) -> Any:
         """Call a method on the collection, which is loaded into memory first if that is what lacks."""
-        client, name = self._milvus, encode_name(self.name)
+        client, name = self._milvus, self.name
         try:
             return client.call(method, name, *arguments, **options)
         except LocalMCPError as error:
@@ -426,27 +431,3 @@ def _small(metadata: Json) -> Json:
     """Return the metadata, without long values if all together are more than a field takes."""
     sizes = {key: len(json.dumps(value)) for key, value in metadata.items()}
     return metadata if sum(sizes.values()) < MOST_BYTES else {key: metadata[key] for key in sizes if sizes[key] < 1000}
-
-
-_ESCAPED = re.compile("_u([0-9a-f]{2,6})_")
-
-
-def encode_name(name: str) -> str:
-    """Return a name as Milvus accepts it: letters, digits and `_` stay, the rest and a first digit become `_u` hex `_`.
-
-    Raises:
-        InvalidInput: it is longer than Milvus allows.
-    """
-    encoded = re.sub("[^A-Za-z0-9_]|^[0-9]", lambda match: f"_u{ord(match[0]):02x}_", name)
-    if not 0 < len(encoded) <= 255:
-        raise InvalidInput(f"'{name}' cannot be a name in Milvus, which allows 255 letters and digits.")
-    return encoded
-
-
-def decode_name(encoded: str) -> str:
-    """Return the name that `encode_name` was given; a name that it never makes stays as it is."""
-    try:
-        decoded = _ESCAPED.sub(lambda match: chr(int(match[1], 16)), encoded)
-        return decoded if encode_name(decoded) == encoded else encoded
-    except (InvalidInput, ValueError, OverflowError):
-        return encoded

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import apsw
 
 from localmcp.arrays import np
-from localmcp.errors import ConfigurationError, InvalidInput, ModelMismatch, NotFound
+from localmcp.errors import ConfigurationError, InvalidInput, NotFound
 from localmcp.index.adaptation import load_groups, trust_of, weight_for
 from localmcp.index.collections import (
     DEFAULT_PARTITION,
@@ -27,11 +27,11 @@ from localmcp.index.collections import (
 )
 from localmcp.index.dates import SOURCE_DATE
 from localmcp.index.drafts import ChunkDraft, SourceDraft, heading_of
-from localmcp.index.records import RecordText, check_metadata, clean_text, draft_whole, metadata_of
+from localmcp.index.records import metadata_of
 from localmcp.index.sources import put_source
 from localmcp.index.trash import keep_version
 from localmcp.index.vector import Made
-from localmcp.library.jobs import Job, Jobs, JobStatus
+from localmcp.library.jobs import Jobs, JobStatus
 from localmcp.milvus.collection import HOW_TO_SET_MILVUS, NO_MILVUS, Milvus, MilvusCollection, MilvusRow
 from localmcp.models import LazyEmbedder, ModelIdentity
 from localmcp.schemas import Json, compact_json, mapping_of
@@ -45,14 +45,12 @@ Progress = Callable[[int, int], None]
 BATCH = 1000
 INDEX_SECONDS = 600
 """How long a push waits until what was sent is indexed; a server needs half a minute for ten thousand."""
-_PULLED = uuid.UUID("6c6d6370-0000-5000-8000-6d696c767573")
-"""Name space of the ids of texts that other programs put into Milvus: pulled again, each is found again."""
-_CHUNK = ("start", "stop", "first_line", "last_line", "first_page", "last_page")
 NEUTRAL = 0.7
 """Weight of meaning where the kinds of text were not measured."""
-_TIMES = ("created_at", "updated_at")
-_SOURCE = ("source_type", "format", "sha256", "size", "mtime_ns", "chunk_count", *_TIMES)
-_IDENTITY = tuple(each.name for each in fields(ModelIdentity))
+_CHUNK = ("start", "stop", "first_line", "last_line", "first_page", "last_page")
+_NOT_PULLED = ("chunk_count", "created_at", "updated_at")
+_SOURCE = ("source_type", "format", "sha256", "size", "mtime_ns", *_NOT_PULLED)
+_IDENTITY = tuple(field.name for field in fields(ModelIdentity))
 
 _LIVE_CHUNKS = f"""
     from chunks cross join sources on sources.id = chunks.source_id
@@ -67,10 +65,7 @@ class MilvusCopies:
     """Copies one file's collections to one Milvus and back; contacts the server only when it is asked to."""
 
     def __init__(self, database: Database, milvus: Milvus | None, embedder: LazyEmbedder, jobs: Jobs) -> None:
-        self._database = database
-        self._milvus = milvus
-        self._embedder = embedder
-        self._jobs = jobs
+        self._database, self._milvus, self._embedder, self._jobs = database, milvus, embedder, jobs
 
     def _server(self, name: str) -> Milvus:
         """Return Milvus, if one is set and the caller may see that name there."""
@@ -84,11 +79,8 @@ class MilvusCopies:
     def _run(self, kind: str, collection: str, work: Callable[[Progress], Json]) -> JobStatus:
         """Work in a job, which goes on when the call has waited long enough."""
         self._server(collection)
-
-        def run(job: Job) -> Json:
-            return work(lambda done, total: job.tell(done, total, f"copying {collection}"))
-
-        return self._jobs.run(kind, run).status()
+        says = f"copying {collection}"
+        return self._jobs.run(kind, lambda job: work(lambda done, total: job.tell(done, total, says))).status()
 
     # ------------------------------------------------------------ push
 
@@ -127,16 +119,22 @@ class MilvusCopies:
             sql = f"select chunks.id {_LIVE_CHUNKS} order by chunks.id"
             ids = fetch_column(connection, sql, {"collection": own.id, "model": own.model_id})
         target = self._target(name or own.name, about)
-        theirs = _read_digests(target)
-        gone = np.setdiff1d(theirs[0], np.array(ids, np.int64)).tolist()
+        # 16 bytes a passage, of everything that is there.
+        columns = array("q"), array("q")
+        for pairs in target.digests():
+            for column, values in zip(columns, zip(*pairs, strict=True), strict=True):
+                column.extend(values)
+        their_ids, their_digests = (np.array(column, np.int64) for column in columns)
+        gone = np.setdiff1d(their_ids, np.array(ids, np.int64)).tolist()
         target.delete(gone)
         sent = len(gone)
         for start in range(0, len(ids), BATCH):
             part = ids[start : start + BATCH]
             with self._database.read() as connection:
                 rows = _load_rows(connection, own, part)
-            known = dict(zip(*(column[np.isin(theirs[0], part)].tolist() for column in theirs), strict=True))
-            different = [row for row in rows if known.get(row["id"]) != row["digest"]]
+            is_part = np.isin(their_ids, part)
+            there = dict(zip(their_ids[is_part].tolist(), their_digests[is_part].tolist(), strict=True))
+            different = [row for row in rows if there.get(row["id"]) != row["digest"]]
             target.upsert([_with_words(row) for row in different])
             sent += len(different)
             if progress:
@@ -174,56 +172,41 @@ class MilvusCopies:
         self,
         collection: Annotated[str, Param("The collection in Milvus", min_length=1, max_length=255)],
         name: Annotated[str | None, Param("What it is called here; the same by default", max_length=100)] = None,
-        assumeModel: Annotated[
-            bool, Param("Its vectors come from the model at hand, though it does not say so")
-        ] = False,
     ) -> JobStatus:
         """Copy a collection from the Milvus server of the settings into the file: documents that are not here are
         added, those that differ are put right."""
-        return self._run(
-            "pull_collection", collection, lambda tell: self.pull(collection, name, assumeModel, tell)
-        )  # fmt: skip
+        return self._run("pull_collection", collection, lambda tell: self.pull(collection, name, tell))
 
-    def pull(
-        self, name: str, collection: str | None = None, assume_model: bool = False, progress: Progress | None = None
-    ) -> Json:
+    def pull(self, name: str, collection: str | None = None, progress: Progress | None = None) -> Json:
         """Copy Milvus' collection `name` into the file, by default under the same name.
 
         What is here already is compared, and put right where it differs (what it was goes into the trash); running it
-        again completes what was stopped. Skipped is what is in the trash here, where it stays, or has no text.
+        again completes what was stopped. Skipped is what is in the trash here, where it stays.
 
         Raises:
             NotFound: Milvus has no such collection.
-            ModelMismatch: its vectors come from another model than those of the file's collection, or from an unknown
-                one and `assume_model` (the model at hand) is false.
+            InvalidInput: it was made by another program.
+            ModelMismatch: its vectors come from another model than those of the file's collection.
             ConfigurationError, Unavailable, AccessDenied: as for `push`.
         """
         source = self._server(name).open(name)
-        identity = _identity(source) or (self._embedder.get().identity if assume_model else None)
-        if identity is None:
-            raise ModelMismatch(
-                f"Milvus' collection '{name}' does not say which model made its vectors.",
-                hint="If it is the model at hand, say so with --assume-model.",
-            )
-        if identity.dimension != source.dimension:
-            raise ModelMismatch(
-                f"Milvus' collection '{name}' holds vectors of {source.dimension} dimensions, {identity.name} makes "
-                f"{identity.dimension}."
-            )
+        identity = mapping_of(source.about.get("identity"))
+        if set(_IDENTITY) != set(identity):
+            message = f"Milvus' collection '{name}' was not made by localmcp."
+            raise InvalidInput(message, hint="retriever searches it where it is.")
         with self._database.write() as connection:
             target = ensure_collection(connection, collection or name)
-            target = claim_collection(connection, target, ensure_model(connection, identity))
-        counts, read, total = Counter[str](), 0, source.count()
+            target = claim_collection(connection, target, ensure_model(connection, ModelIdentity(**identity)))
+        outcomes, read, total = Counter(added=0, updated=0, unchanged=0, skipped=0), 0, source.count()
         # Another file's paths may be of another machine, or contact a host when they are looked at.
         is_own = source.about.get("file") == self._database.file_id
         for documents in _documents(source):
             with self._database.write() as connection:
                 for document_id, rows in documents:
-                    counts[_put(connection, target, document_id, rows, is_own=is_own)] += 1
+                    outcomes[_put(connection, target, document_id, rows, is_own=is_own)] += 1
             read += sum(len(rows) for _, rows in documents)
             if progress:
                 progress(read, max(total, read))
-        outcomes = {name: counts[name] for name in ("added", "updated", "unchanged", "skipped")}
         return {"collection": target.name, "read": read, **outcomes}
 
 
@@ -231,16 +214,13 @@ class MilvusCopies:
 
 
 def _about(connection: apsw.Connection, collection: Collection) -> Json:
-    """Return where the vectors come from, and what made them."""
+    """Return where the vectors come from, what made them, and what meaning weighs beside words there."""
     sql = f"select fingerprint, {', '.join(_IDENTITY)} from models where id = ?"
     fingerprint, *identity = fetch_one(connection, sql, (collection.model_id,))
     trust = trust_of(str(identity[0]))
-    groups = [*load_groups(connection, [collection.id]).values()]
-    weights = [weight_for([group], NEUTRAL, trust) if trust else NEUTRAL for group in groups]
-    total = sum(group.chunks for group in groups) or 1
-    weight = sum(group.chunks * weight for group, weight in zip(groups, weights, strict=True)) / total
+    groups = [group for group in load_groups(connection, [collection.id]).values() for _ in range(group.chunks)]
     return {
-        "weight": round(weight, 4) or NEUTRAL,
+        "weight": weight_for(groups, NEUTRAL, trust) if trust else NEUTRAL,
         "file": fetch_one(connection, "select id from file"),
         "collection": collection.name,
         "collectionId": collection.id,
@@ -302,25 +282,7 @@ def _with_words(row: Json) -> Json:
     return {**row, "words": words, "vector": np.frombuffer(row["vector"], dtype="<f4").tolist()}
 
 
-def _read_digests(collection: MilvusCollection) -> tuple[Any, Any]:
-    """Return ids and digests of everything in one of our collections, 16 bytes a passage."""
-    columns = array("q"), array("q")
-    for pairs in collection.digests():
-        for column, values in zip(columns, zip(*pairs, strict=True), strict=True):
-            column.extend(values)
-    return np.array(columns[0], np.int64), np.array(columns[1], np.int64)
-
-
 # ---------------------------------------------------------------- rows as documents
-
-
-def _identity(collection: MilvusCollection) -> ModelIdentity | None:
-    """Return the model that the collection says it was made with, if that can be."""
-    identity = mapping_of(collection.about.get("identity"))
-    if set(_IDENTITY) != set(identity):
-        return None
-    made = ModelIdentity(**identity)
-    return made if made.fingerprint == collection.about.get("fingerprint") else None
 
 
 def _documents(collection: MilvusCollection) -> Iterator[list[tuple[str, list[MilvusRow]]]]:
@@ -328,10 +290,7 @@ def _documents(collection: MilvusCollection) -> Iterator[list[tuple[str, list[Mi
     waiting: dict[str, list[MilvusRow]] = {}
     for rows in collection.rows(BATCH):
         whole: list[tuple[str, list[MilvusRow]]] = []
-        for key, row in rows:
-            if not collection.is_ours:
-                whole.append((str(uuid.uuid5(_PULLED, f"{collection.name}\n{key}")), [row]))
-                continue
+        for _, row in rows:
             document = row.fields["document"]
             waiting.setdefault(document, []).append(row)
             if len(waiting[document]) == row.fields["origin"]["source"]["chunk_count"]:
@@ -344,35 +303,43 @@ def _put(
     connection: apsw.Connection, target: Collection, document_id: str, rows: list[MilvusRow], *, is_own: bool
 ) -> str:
     """Store a document; return whether it was added, updated, unchanged or skipped."""
-    ordered = sorted(rows, key=lambda row: row.fields.get("position", 0))
-    is_document = "origin" in ordered[0].fields
+    ordered = sorted(rows, key=lambda row: row.fields["position"])
+    name = ordered[0].fields["partition"]
     try:
-        made = _draft_document(ordered, target, is_own) if is_document else _draft_text(ordered[0], target)
+        draft, made = _draft_document(ordered, target, is_own)
     except (KeyError, TypeError, ValueError):
-        # Somebody else may have written it.
-        made = None
-    if made is None:
+        # Somebody else wrote it.
         return "skipped"
-    name = ordered[0].fields["partition"] if is_document else DEFAULT_PARTITION
     partition_id = ensure_partition(connection, target, None if name == DEFAULT_PARTITION else name)
-    draft, embeddings = replace(made[0], partition_id=partition_id), made[1]
+    draft = replace(draft, partition_id=partition_id)
     sql = """
-        select id, trashed_at is not null from sources
+        select id, trashed_at is not null, title, partition_id, metadata from sources
         where collection_id = :collection and (uuid = :uuid or (uri = :uri and trashed_at is null))
         order by uuid = :uuid desc limit 1
     """
     bindings = {"collection": target.id, "uuid": document_id, "uri": draft.uri}
-    source_id, trashed = fetch_one(connection, sql, bindings) or (None, 0)
-    if trashed:
+    source_id, is_trashed, *place, metadata = fetch_one(connection, sql, bindings) or (None, 0, "", None, "{}")
+    if is_trashed:
         return "skipped"
-    if source_id is not None and _is_same(connection, source_id, draft, target.model_id):
-        return "unchanged"
     if source_id is not None:
+        sql = f"""
+            select digest from chunks join vectors on vectors.id = (? << {VECTOR_ID_BITS} | chunks.id)
+            where source_id = ? order by position
+        """
+        digests = fetch_column(connection, sql, (target.model_id, source_id))
+        is_same = digests == [chunk.digest for chunk in draft.chunks] and json.loads(metadata) == dict(draft.metadata)
+        if is_same and place == [draft.title, draft.partition_id]:
+            return "unchanged"
         keep_version(connection, source_id)
-    stored = put_source(connection, _with_free_ids(connection, draft), embeddings, target.model_id, replaces=source_id)
+    # Passages keep the ids by which they were cited, unless others here have them.
+    taken = "select 1 from chunks where uuid = ?"
+    chunks = [
+        chunk._replace(identity=None) if chunk.identity and fetch_one(connection, taken, chunk.identity[1:]) else chunk
+        for chunk in draft.chunks
+    ]
+    stored = put_source(connection, replace(draft, chunks=chunks), made, target.model_id, replaces=source_id)
     if source_id is not None:
         return "updated"
-    # It keeps its id, unless another collection of this file has it.
     sql = "update sources set uuid = :uuid where id = :id and not exists (select 1 from sources where uuid = :uuid)"
     connection.execute(sql, {"uuid": document_id, "id": stored.source_id})
     return "added"
@@ -389,52 +356,11 @@ def _draft_document(
         identity = (None, uuid.UUID(row.fields["chunk"]).bytes)
         chunks.append(ChunkDraft(**columns, text=row.text, digest=digest, identity=identity))
     origin = rows[0].fields["origin"]
-    columns = {name: value for name, value in origin["source"].items() if name not in ("chunk_count", *_TIMES)}
+    columns = {name: value for name, value in origin["source"].items() if name not in _NOT_PULLED}
     metadata = {key: value for key, value in rows[0].metadata.items() if key not in origin["told"]}
     if not is_own:
         # Without a time it is never compared with the disk.
         columns["mtime_ns"] = None
     draft = SourceDraft(target.id, None, **columns, metadata=metadata, chunks=chunks)
-    return draft, {chunk.digest: Made(_unit(row)) for chunk, row in zip(chunks, rows, strict=True)}
-
-
-def _draft_text(row: MilvusRow, target: Collection) -> tuple[SourceDraft, dict[bytes, Made]] | None:
-    """Return the text that another program put into Milvus as a record; None where there is none."""
-    vector = _unit(row)
-    try:
-        text = RecordText(clean_text(row.text), check_metadata(row.metadata))
-    except InvalidInput:
-        return None
-    draft, texts = draft_whole(text, target.id)
-    return (draft, dict.fromkeys(texts, Made(vector))) if vector else None
-
-
-def _unit(row: MilvusRow) -> bytes:
-    """Return the vector at length 1, which other programs' need not have; empty for one that has no direction."""
-    vector = np.asarray(row.fields["vector"], np.float32)
-    length = float(np.linalg.norm(vector))
-    if abs(length - 1) < 1e-6:
-        return vector.astype("<f4").tobytes()
-    return (vector / length).astype("<f4").tobytes() if length > 0 else b""
-
-
-def _is_same(connection: apsw.Connection, source_id: int, draft: SourceDraft, model_id: int | None) -> bool:
-    """Return whether the file has the same texts with vectors of that model, metadata and partition."""
-    row = fetch_one(connection, "select title, partition_id, metadata from sources where id = ?", (source_id,))
-    if row[:2] != (draft.title, draft.partition_id) or json.loads(row[2]) != dict(draft.metadata):
-        return False
-    sql = f"""
-        select digest from chunks join vectors on vectors.id = (? << {VECTOR_ID_BITS} | chunks.id)
-        where source_id = ? order by position
-    """
-    return fetch_column(connection, sql, (model_id, source_id)) == [chunk.digest for chunk in draft.chunks]
-
-
-def _with_free_ids(connection: apsw.Connection, draft: SourceDraft) -> SourceDraft:
-    """Return the draft whose chunks keep the UUIDs by which they were cited, unless another chunk here has them."""
-    sql = "select 1 from chunks where uuid = ?"
-    chunks = [
-        chunk._replace(identity=None) if chunk.identity and fetch_one(connection, sql, (chunk.identity[1],)) else chunk
-        for chunk in draft.chunks
-    ]
-    return replace(draft, chunks=chunks)
+    vectors = (np.asarray(row.fields["vector"], "<f4").tobytes() for row in rows)
+    return draft, {chunk.digest: Made(vector) for chunk, vector in zip(chunks, vectors, strict=True)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, NotRequired, cast
 
@@ -118,17 +119,10 @@ class Records:
     """Writes records. Embedding comes first; every call is written as a whole or not at all."""
 
     def __init__(
-        self,
-        database: Database,
-        embedder: LazyEmbedder,
-        milvus: Milvus | None,
-        remove_documents: Callable[[list[str]], Any],
+        self, database: Database, embedder: LazyEmbedder, milvus: Milvus | None, remove: Callable[[list[str]], Any]
     ) -> None:
-        """`remove_documents` puts documents that came from files into the trash, by their UUIDs."""
-        self.database = database
-        self.embedder = embedder
-        self.milvus = milvus
-        self._remove_documents = remove_documents
+        """`remove` puts documents that came from files into the trash, by their UUIDs."""
+        self.database, self.embedder, self.milvus, self._remove = database, embedder, milvus, remove
 
     # ------------------------------------------------------------ inserting
 
@@ -183,7 +177,12 @@ class Records:
         """
         embedder = self._model_for(collection)
         drafts = [_draft(record, embedder, split) for record in records]
-        embeddings = _embed_texts(embedder, {digest: text for _, texts in drafts for digest, text in texts.items()})
+        texts = [*{digest: text for _, texts in drafts for digest, text in texts.items()}.items()]
+        embeddings: dict[bytes, Made] = {}
+        for start in range(0, len(texts), EMBEDDED_AT_ONCE):
+            part = texts[start : start + EMBEDDED_AT_ONCE]
+            vectors = embedder.embed_passages([text for _, text in part]).astype("<f4", copy=False)
+            embeddings |= {digest: Made(row.tobytes()) for (digest, _), row in zip(part, vectors, strict=True)}
         chunk_ids: list[int] = []
         with self.database.write() as connection:
             target = ensure_collection(connection, collection)
@@ -212,23 +211,18 @@ class Records:
         with self.database.read() as connection:
             visible = visible_collections(connection)
             own = next((item for item in visible if item.name.casefold() == collection.casefold()), None)
-        if own is None and self._is_foreign(collection):
-            raise InvalidInput(
-                f"Collection '{collection}' is on the Milvus server only.",
-                hint=f"Bring it here: localmcp pull {collection}",
-            )
+        # The file can be written to although the server is down.
+        with suppress(Unavailable):
+            if own is None and find_on_server(self.milvus, collection) is not None:
+                raise InvalidInput(
+                    f"Collection '{collection}' is on the Milvus server only.",
+                    hint=f"Bring it here: localmcp pull {collection}",
+                )
         embedder = self.embedder.get()
         if own is not None:
             with self.database.read() as connection:
                 require_our_model(connection, own, embedder.identity)
         return embedder
-
-    def _is_foreign(self, collection: str) -> bool:
-        try:
-            return find_on_server(self.milvus, collection) is not None
-        except Unavailable:
-            # The file can be written to although the server is down.
-            return False
 
     # ------------------------------------------------------------ deleting
 
@@ -278,7 +272,7 @@ class Records:
         with self.database.write() as connection:
             trash_sources(connection, [source_id for source_id, _, uri in sources if uri is None])
         if files:
-            self._remove_documents(files)
+            self._remove(files)
         missing = [chunk_id for chunk_id in named if chunk_id not in deleted] if condition is None else []
         counts = {"deleted": len(deleted), "documents": len(sources)}
         return without_none({**counts, "notFound": missing or None, "notices": notices or None})
@@ -318,13 +312,3 @@ def _draft(record: GivenRecord, embedder: Embedder, split: bool) -> tuple[Source
         f"{record.place} has {tokens} tokens, and one vector stands for {window.limit} at most.",
         hint="Shorten it, or let it be split (split: true, --split).",
     )
-
-
-def _embed_texts(embedder: Embedder, texts: Mapping[bytes, str]) -> dict[bytes, Made]:
-    """Return digest -> what the model makes of the text."""
-    pairs, vectors_by_digest = list(texts.items()), dict[bytes, Made]()
-    for start in range(0, len(pairs), EMBEDDED_AT_ONCE):
-        part = pairs[start : start + EMBEDDED_AT_ONCE]
-        vectors = embedder.embed_passages([text for _, text in part]).astype("<f4", copy=False)
-        vectors_by_digest |= {digest: Made(row.tobytes()) for (digest, _), row in zip(part, vectors, strict=True)}
-    return vectors_by_digest

@@ -3,8 +3,8 @@
     python tests/benchmarks/given_campaign.py [--files 300] [--seed 1]
 
 Each kind of foreign object alone (`tests/packs/given_files.py`), then two or three kinds at random in one file. What
-was taken over has our schema alone, and is used: add, remove, a rule, an empty trash, a search. Prints the slowest of each
-command; the exit code is the number of files with which something was wrong.
+was taken over has our schema alone, and is used: add, remove, a rule, an empty trash, a search. Prints the slowest of
+each command; the exit code is the number of files with which something was wrong.
 """
 
 from __future__ import annotations

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 from folders import write
-from milvus_program import connect_program
 from milvus_servers import LiteServer, needs_lite, open_empty, shared_server
 
 from localmcp.cli.program import execute
@@ -187,8 +186,10 @@ def test_what_cannot_be_pushed_is_told(workspace: Workspace, milvus: Milvus, tmp
         other.library.add_text("Something.", title="T")
         with pytest.raises(InvalidInput, match="made by another localmcp file.*--as"):
             other.milvus_copies.push("default")
-        assert other.milvus_copies.push("default", "default of b")["vectors"] == 1
-    assert milvus.names() == ["default", "default of b"]
+        assert other.milvus_copies.push("default", "default_of_b")["vectors"] == 1
+        with pytest.raises(InvalidInput, match="cannot be a name in Milvus.*--as"):
+            other.milvus_copies.push("default", "default of b")
+    assert milvus.names() == ["default", "default_of_b"]
     with open_workspace(tmp_path / "c.localmcp", model="hash") as unset:
         unset.library.add_text("Something.", title="T")
         with pytest.raises(ConfigurationError, match="No Milvus is set.*milvus_address"):
@@ -252,27 +253,6 @@ WHOLE = """
     from chunks join sources on sources.id = source_id join embeddings on chunk_id = chunks.id
     where trashed_at is null
 """
-
-
-def test_a_collection_of_another_program_becomes_short_documents(milvus: Milvus, tmp_path: Path) -> None:
-    embedder = HashEmbedder()
-    texts = ["Bees make honey.", "Roses need water.", ""]
-    vectors = embedder.embed_passages([*texts[:2], "nothing"])
-    client = connect_program(milvus.server.uri)
-    client.create_collection("theirs", dimension=vectors.shape[1])
-    rows = [{"id": i, "vector": (3 * vectors[i]).tolist(), "content": texts[i], "lang": "en"} for i in range(3)]
-    client.upsert("theirs", rows)
-    client.close()
-    with open_at(tmp_path / "a.localmcp", milvus.server.uri) as workspace:
-        with pytest.raises(ModelMismatch, match="does not say which model.*--assume-model"):
-            workspace.milvus_copies.pull("theirs")
-        pulled = workspace.milvus_copies.pull("theirs", "here", assume_model=True)
-        assert (pulled["added"], pulled["skipped"]) == (2, 1)
-        [hit] = workspace.registry.call("search", {"query": "honey bees", "collection": "here", "limit": 1}).value[
-            "results"
-        ]
-        assert (hit["content"], hit["metadata"]["lang"]) == ("Bees make honey.", "en")
-        assert workspace.milvus_copies.pull("theirs", "here", assume_model=True)["unchanged"] == 2
 
 
 def test_vectors_of_two_models_are_not_mixed_by_a_pull(workspace: Workspace, milvus: Milvus, tmp_path: Path) -> None:

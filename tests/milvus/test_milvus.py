@@ -40,7 +40,7 @@ from localmcp.errors import (
 )
 from localmcp.index.conditions import evaluate, parse_condition
 from localmcp.milvus.client import Server, translate_error
-from localmcp.milvus.collection import Milvus, MilvusCollection, decode_name, encode_name, open_milvus
+from localmcp.milvus.collection import Milvus, MilvusCollection, open_milvus
 from localmcp.wording.normalize import index_text
 
 DIMENSION = 16
@@ -482,13 +482,6 @@ def test_settings_come_from_the_variables_of_the_original_and_secrets_are_never_
 
 
 # ---------------------------------------------------------------- names and sizes
-
-
-@given(st.text(min_size=1, max_size=30))
-def test_every_name_becomes_one_that_milvus_accepts_and_comes_back(name: str) -> None:
-    encoded = encode_name(name)
-    assert encoded.replace("_", "a").isalnum() and encoded.isascii() and not encoded[0].isdigit()
-    assert decode_name(encoded) == name
 
 
 def test_texts_and_metadata_are_cut_to_what_a_field_takes(milvus: Milvus) -> None:

@@ -169,6 +169,8 @@ def test_a_collection_of_another_program_is_for_the_retriever(tmp_path: Path) ->
     with open_at(tmp_path / "mine.localmcp", milvus.server.uri) as mine:
         with pytest.raises(LocalMCPError, match="made by another program"):
             mine.mounts.mount(Path("milvus:theirs"))
+        with pytest.raises(LocalMCPError, match="not made by localmcp"):
+            mine.milvus_copies.pull("theirs")
         with pytest.raises(FileUnavailable, match="no collection 'nowhere'"):
             MilvusFile(milvus, "nowhere", "nowhere", mine.embedder).describe()
     milvus.close()
