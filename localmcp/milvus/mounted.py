@@ -56,6 +56,8 @@ class MilvusFile:
         self.path = Path(f"{ADDRESS}{collection}")
         self._milvus, self._collection_name, self._embedder = milvus, collection, embedder
         self._opened: MilvusCollection | None = None
+        self._chunks = 0
+        """Passages when it was opened: counting takes a server longer than the search."""
         self._failure: tuple[float, FileUnavailable] | None = None
         self.database = _FileInMemory(self.path, collection, [])
         """A collection holds neither quick starts nor rules: an empty file."""
@@ -72,7 +74,7 @@ class MilvusFile:
                     raise ConfigurationError(
                         f"Milvus' collection '{collection.name}' was made by another program; only retriever asks it."
                     )
-                self._opened = collection
+                self._opened, self._chunks = collection, collection.count()
             yield self._opened
         except NotFound as error:
             self._opened = None
@@ -144,12 +146,15 @@ class MilvusFile:
                     arms.cosines[key] = float(np.dot(vector, np.asarray(candidates[key].fields["vector"], "<f4")))
             mode = "keyword" if vector is None else request.mode
             if mode != "semantic":
-                outcome.query = _query(request.text, [row.fields["words"] for row in candidates.values()])
+                query = outcome.query = _query(request.text, [row.fields["words"] for row in candidates.values()])
+                if query.dropped and collection.has_words:
+                    absent = ", ".join(f"'{word}'" for word, _ in query.dropped[:3])
+                    outcome.notices.append(f"it holds no {absent}; spelling is not repaired there.")
             ranked = rank(arms, mode, outcome.weights, DEFAULT_FLOOR)
             page = ranked[request.offset : request.offset + request.limit]
             shown = list(dict.fromkeys(candidate.id for candidate in (*page, *ranked[:LOOKED_AT])))
             rows = [*collection.read(shown).values()]
-            outcome.searched = {"collections": 1, "chunks": collection.count()}
+            outcome.searched = {"collections": 1, "chunks": self._chunks}
         with _FileInMemory(self.path, self._collection_name, rows).read() as connection:
             passages = load_passages(connection, shown)
         hits = self._hits([*page, *ranked[:LOOKED_AT]], passages, arms, outcome)
