@@ -105,6 +105,7 @@ NOT_TYPED = {
     "localmcp models use default": "goes back from that model: tests/cli/test_models_cli.py",
     "localmcp config set milvus_address": "needs a Milvus server: tests/milvus/",
     "localmcp push default": "needs that server",
+    "localmcp mount milvus:default": "needs that server",
     "localmcp pull default": "needs that server",
 }
 """How a command begins that the test below does not type, and why."""
