@@ -155,7 +155,7 @@ class Federation:
         for file in self.mounted()[0]:
             try:
                 listed.append({"name": file.name, **file.describe()})
-            except FileUnavailable as error:
+            except (FileUnavailable, ConfigurationError) as error:
                 log.warning("%s (mounted) was not read: %s", file.name, error)
         return listed
 
