@@ -19,7 +19,6 @@ import apsw
 
 from localmcp.arrays import np
 from localmcp.errors import ConfigurationError, FileUnavailable, LocalMCPError, ModelUnavailable, NotFound
-from localmcp.index.adaptation import trust_of
 from localmcp.index.collections import DEFAULT_PARTITION
 from localmcp.index.federation import Wanted
 from localmcp.index.fusion import ARM_DEPTH, Arms, Candidate, Weights, rank
@@ -27,10 +26,12 @@ from localmcp.index.index import MODEL_WAIT_SECONDS, Index
 from localmcp.index.keyword import ABSENT, KeywordQuery, Term, inverse_frequency, matched_words
 from localmcp.index.passages import Passage, load_passages
 from localmcp.index.relevance import LOOKED_AT, judge
-from localmcp.index.search import DEEPEST, DEFAULT_FLOOR, ArmScore, Hit, SearchOutcome, SearchRequest, is_doubtful
+from localmcp.index.search import DEEPEST, ArmScore, Hit, SearchOutcome, SearchRequest, is_doubtful
 from localmcp.milvus.collection import Milvus, MilvusCollection, MilvusRow
 from localmcp.milvus.filters import begins_with, filters_text, is_one_of
 from localmcp.models import LazyEmbedder
+from localmcp.models.calibration import Calibration
+from localmcp.schemas import Json
 from localmcp.storage.connections import connect
 from localmcp.storage.database import Database, insert_row
 from localmcp.storage.schema import create_schema
@@ -127,12 +128,14 @@ class MilvusFile:
         if request.collections and self._collection_name not in request.collections:
             raise NotFound(f"No collection '{request.collections[0]}'.")
         with self._collection() as collection:
-            outcome = SearchOutcome([], 0, weights=Weights(float(collection.about.get("weight", 0.7))))
+            weights, calibration = _measured(collection.about)
+            outcome = SearchOutcome([], 0, weights=weights)
             vector = self._embed(request, collection, outcome)
             within, condition = filters_text(request.filters)
             arms, depth = Arms(), DEEPEST if request.limit > ARM_DEPTH else ARM_DEPTH
             if vector is not None:
-                [arms.cosines] = collection.nearest(vector[None, :], depth, condition=condition, within=within)
+                [near] = collection.nearest(vector[None, :], depth, condition=condition, within=within)
+                arms.cosines = {key: calibration.scale(cosine) for key, cosine in near.items()}
                 arms.semantic_ranks = {key: place for place, key in enumerate(arms.cosines, 1)}
             if request.mode != "semantic" or vector is None:
                 arms.bm25 = collection.holding(request.text, DEEPEST, condition=condition, within=within)
@@ -143,14 +146,15 @@ class MilvusFile:
             candidates = collection.read(ids[: 2 * depth], ["words", "vector"])
             if vector is not None:
                 for key in arms.keyword_ranks.keys() & candidates.keys() - arms.cosines.keys():
-                    arms.cosines[key] = float(np.dot(vector, np.asarray(candidates[key].fields["vector"], "<f4")))
+                    theirs = np.asarray(candidates[key].fields["vector"], "<f4")
+                    arms.cosines[key] = calibration.scale(float(np.dot(vector, theirs)))
             mode = "keyword" if vector is None else request.mode
             if mode != "semantic":
                 query = outcome.query = _query(request.text, [row.fields["words"] for row in candidates.values()])
                 if query.dropped and collection.has_words:
                     absent = ", ".join(f"'{word}'" for word, _ in query.dropped[:3])
                     outcome.notices.append(f"it holds no {absent}; spelling is not repaired there.")
-            ranked = rank(arms, mode, outcome.weights, DEFAULT_FLOOR)
+            ranked = rank(arms, mode, outcome.weights)
             page = ranked[request.offset : request.offset + request.limit]
             shown = list(dict.fromkeys(candidate.id for candidate in (*page, *ranked[:LOOKED_AT])))
             rows = [*collection.read(shown).values()]
@@ -181,10 +185,8 @@ class MilvusFile:
     def _hits(
         self, candidates: Sequence[Candidate], passages: dict[int, Passage], arms: Arms, outcome: SearchOutcome
     ) -> list[Hit]:
-        query, trust = outcome.query, None
-        if arms.semantic_ranks:
-            trust = trust_of(self._embedder.get().identity.name)
-        judged = judge(query, list(arms.cosines.values())[:ARM_DEPTH], trust.signals if trust else None)
+        query = outcome.query
+        judged = judge(query)
         hits: list[Hit] = []
         for candidate in candidates:
             if (passage := passages.get(candidate.id)) is None:
@@ -199,6 +201,14 @@ class MilvusFile:
                 Hit(passage, candidate, semantic, keyword, query, matched, outcome.weights, relevance=relevance)
             )
         return hits
+
+
+def _measured(about: Json) -> tuple[Weights, Calibration]:
+    """Return what the push wrote about the model and the texts; what it did not write counts as not measured."""
+    try:
+        return Weights(float(about["weight"])), Calibration(**about["calibration"])
+    except (KeyError, TypeError, ValueError):
+        return Weights(), Calibration()
 
 
 def _query(text: str, words: Sequence[str]) -> KeywordQuery:

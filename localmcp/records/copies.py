@@ -8,14 +8,14 @@ import uuid
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from typing import Annotated, Any
 
 import apsw
 
 from localmcp.arrays import np
 from localmcp.errors import ConfigurationError, InvalidInput, NotFound
-from localmcp.index.adaptation import load_groups, trust_of, weight_for
+from localmcp.index.adaptation import load_groups, weight_for
 from localmcp.index.collections import (
     DEFAULT_PARTITION,
     Collection,
@@ -24,6 +24,7 @@ from localmcp.index.collections import (
     ensure_collection,
     ensure_model,
     ensure_partition,
+    read_calibration,
 )
 from localmcp.index.dates import SOURCE_DATE
 from localmcp.index.drafts import ChunkDraft, SourceDraft, heading_of
@@ -217,10 +218,11 @@ def _about(connection: apsw.Connection, collection: Collection) -> Json:
     """Return where the vectors come from, what made them, and what meaning weighs beside words there."""
     sql = f"select fingerprint, {', '.join(_IDENTITY)} from models where id = ?"
     fingerprint, *identity = fetch_one(connection, sql, (collection.model_id,))
-    trust = trust_of(str(identity[0]))
+    _, calibration = read_calibration(connection, ModelIdentity(*identity))
     groups = [group for group in load_groups(connection, [collection.id]).values() for _ in range(group.chunks)]
     return {
-        "weight": weight_for(groups, NEUTRAL, trust) if trust else NEUTRAL,
+        "weight": weight_for(groups, NEUTRAL, calibration, is_foreign=False),
+        "calibration": asdict(calibration),
         "file": fetch_one(connection, "select id from file"),
         "collection": collection.name,
         "collectionId": collection.id,
