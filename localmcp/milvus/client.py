@@ -12,7 +12,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from types import ModuleType
 from typing import Any, cast
@@ -73,7 +73,9 @@ def read_server(settings: Settings) -> Server | None:
         place, _, name = entry.strip().partition("=")
         collection, _, meaning = place.rpartition(".")
         fields.setdefault(collection, {})[meaning] = name
-    return Server(_parse_address(address), ":".join(filter(None, names)), settings.milvus_database, fields=fields)
+    server = Server(_parse_address(address), ":".join(filter(None, names)), settings.milvus_database, fields=fields)
+    # Milvus Lite reads all words again at the first search.
+    return replace(server, timeout=60.0) if server.is_file else server
 
 
 def _parse_address(address: str) -> str:
