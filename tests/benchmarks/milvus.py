@@ -103,7 +103,8 @@ def grow(milvus: Milvus, embedder: LazyEmbedder, texts: list[str], sizes: list[i
     about = {"identity": {"name": identity.name, "dimension": 384}, "fingerprint": identity.fingerprint}
     collection = milvus.create("growth", about)
     file, size = MilvusFile(milvus, "growth", "growth", embedder), 0
-    questions = [" ".join(text.split()[3:12]) for text in texts[:: max(len(texts) // QUESTIONS, 1)]][:QUESTIONS]
+    long = [text.split() for text in texts if len(text.split()) > 20]
+    questions = [" ".join(words[3:12]) for words in long[:: max(len(long) // QUESTIONS, 1)]][:QUESTIONS]
     for goal in sizes:
         spent, batch = 0.0, list[dict[str, Any]]()
         for row in made_up(texts, goal - size, size):
