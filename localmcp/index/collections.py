@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import apsw
 
@@ -243,8 +243,7 @@ def claim_collection(connection: apsw.Connection, collection: Collection, model_
     return Collection(collection.id, collection.name, collection.description, model_id)
 
 
-@dataclass(frozen=True, slots=True)
-class UnreadLanguages:
+class UnreadLanguages(NamedTuple):
     """Languages of a good part of the passages, which the model in use does not know."""
 
     sentence: str
@@ -259,8 +258,12 @@ class UnreadLanguages:
 def unread_languages(connection: apsw.Connection) -> UnreadLanguages | None:
     """Return the languages that the models in use do not know; None where they are few, or all are known."""
     # A model that was tried and given up is still in the table, and answers nothing.
-    sql = "select distinct models.name from models join collections on models.id = model_id where kind = 'documents'"
-    if set(fetch_column(connection, sql)) != {DEFAULT_NAME}:
+    sql = """
+        select distinct models.name, iif(json_valid(calibration), calibration ->> '$.reads_all', 0)
+        from models join collections on models.id = model_id where kind = 'documents'
+    """
+    rows = fetch_all(connection, sql)
+    if not rows or any(reads_all or name in (MULTILINGUAL_NAME, "hash") for name, reads_all in rows):
         return None
     sql = "select language, sum(chunks) from groups where chunks > 0 group by 1 order by 2 desc"
     passages: dict[str, int] = dict(fetch_all(connection, sql))

@@ -22,8 +22,8 @@ from localmcp.index.collections import (
 )
 from localmcp.index.vector import add_signs
 from localmcp.index.vector_queue import (
-    WORD_ONLY,
     Lease,
+    count_lacking,
     make_vectors,
     passages_lacking,
     requeue_collection,
@@ -36,8 +36,6 @@ REFRESH = "localmcp refresh"
 """The command that makes missing vectors."""
 BATCH = 192
 """Passages of one transaction; a kill loses the embedding of so many."""
-AT_ONCE = 10_000
-"""Chunks that are looked up together: the look-up reads the index of all chunks."""
 CLEANED_AT_ONCE = 2000
 
 Tell = Callable[[int, int], None]
@@ -70,46 +68,38 @@ def reembed(
     with database.write() as connection:
         model_id = ensure_model(connection, embedder.identity)
         before = _bound_model(connection, collection)
-        sql = f"""
-            select count(*) from chunks join sources on sources.id = source_id join groups on groups.id = group_id
-            where sources.collection_id = ? and trashed_at is null and groups.kind <> '{WORD_ONLY}'
-                and not exists (select 1 from vectors where vectors.id = (? << 40 | chunks.id))
-        """
-        total = fetch_one(connection, sql, (collection.id, model_id))
+        total = count_lacking(connection, collection.id, model_id)
     calibrate(database, embedder)
     done = Reembedded(collection.name, embedder.identity.name, spec_of(*before[1:]) if before else None)
     tell(0, total)
     lease = Lease()
     with lease.held(database):
-        while not _switch(database, collection, embedder, done):
-            with database.read() as connection:
-                passages = passages_lacking(connection, collection.id, model_id, AT_ONCE)
-            for start in range(0, len(passages), BATCH):
-                batch = passages[start : start + BATCH]
-                made = make_vectors(database, embedder, batch)
-                with database.write() as connection:
-                    written = write_batch(connection, ensure_model(connection, embedder.identity), batch, made)
-                    lease.take(connection)
-                done.embedded += written
-                tell(min(done.embedded, total), total)
-    return done
+        while True:
+            with database.write() as connection:
+                model_id = ensure_model(connection, embedder.identity)
+                passages = passages_lacking(connection, collection.id, model_id, BATCH)
+                if not passages:
+                    done.switched = _switch(connection, collection, model_id)
+                    return done
+            made = make_vectors(database, embedder, passages)
+            with database.write() as connection:
+                model_id = ensure_model(connection, embedder.identity)
+                done.embedded += write_batch(connection, model_id, passages, made)
+                lease.take(connection)
+            tell(min(done.embedded, total), total)
 
 
-def _switch(database: Database, collection: Collection, embedder: Embedder, done: Reembedded) -> bool:
-    """Let the model's vectors answer; False while passages have none yet."""
-    with database.write() as connection:
-        model_id, before = ensure_model(connection, embedder.identity), _bound_model(connection, collection)
-        if passages_lacking(connection, collection.id, model_id, 1):
-            return False
-        if before is None or before[0] != model_id:
-            connection.execute("update collections set model_id = ? where id = ?", (model_id, collection.id))
-            rebuild_signs(connection, collection.id, model_id)
-            requeue_collection(connection, collection.id)
-            # How much meaning counts was measured with the other model.
-            sql = "update groups set gap = null, measured_chunks = 0 where collection_id = ?"
-            connection.execute(sql, (collection.id,))
-            bump_generations(connection, "content")
-            done.switched = True
+def _switch(connection: apsw.Connection, collection: Collection, model_id: int) -> bool:
+    """Let the model's vectors answer; False if they do already. Part of the caller's write transaction."""
+    before = _bound_model(connection, collection)
+    if before is not None and before[0] == model_id:
+        return False
+    connection.execute("update collections set model_id = ? where id = ?", (model_id, collection.id))
+    rebuild_signs(connection, collection.id, model_id)
+    requeue_collection(connection, collection.id)
+    # How much meaning counts was measured with the other model.
+    connection.execute("update groups set gap = null, measured_chunks = 0 where collection_id = ?", (collection.id,))
+    bump_generations(connection, "content")
     return True
 
 

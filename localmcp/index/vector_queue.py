@@ -130,7 +130,7 @@ class Passage(NamedTuple):
 _PASSAGE = f"""
     select chunks.id, source_id, sources.collection_id, digest, {EMBEDDED_TITLE}, headings, text, groups.language,
         groups.kind
-    from chunks join sources on sources.id = source_id join groups on groups.id = group_id
+    from chunks cross join sources on sources.id = source_id cross join groups on groups.id = group_id
 """
 
 
@@ -156,14 +156,21 @@ def next_passages(
     return list(starmap(Passage, fetch_all(connection, sql, {"model": model_id, "limit": limit, **values})))
 
 
+_LACKING = f"""
+    where sources.collection_id = ? and trashed_at is null and groups.kind <> '{WORD_ONLY}'
+        and not exists (select 1 from vectors where vectors.id = (? << 40 | chunks.id))
+"""
+
+
 def passages_lacking(connection: apsw.Connection, collection_id: int, model_id: int, limit: int) -> list[Passage]:
     """Return passages of a collection without a vector of that model, which need not be the collection's own."""
-    sql = f"""
-        {_PASSAGE} where sources.collection_id = ? and trashed_at is null and groups.kind <> '{WORD_ONLY}'
-            and not exists (select 1 from vectors where vectors.id = (? << 40 | chunks.id))
-        order by chunks.id limit ?
-    """
+    sql = f"{_PASSAGE} {_LACKING} order by chunks.id limit ?"
     return list(starmap(Passage, fetch_all(connection, sql, (collection_id, model_id, limit))))
+
+
+def count_lacking(connection: apsw.Connection, collection_id: int, model_id: int) -> int:
+    """Return how many passages of a collection have no vector of that model."""
+    return fetch_one(connection, f"select count(*) from ({_PASSAGE} {_LACKING})", (collection_id, model_id))
 
 
 # ---------------------------------------------------------------- vectors

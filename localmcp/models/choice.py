@@ -136,6 +136,8 @@ def parse_spec(spec: str) -> ModelSpec:
     text = spec.strip()
     first, plus, second = text.partition("+")
     if plus and first in _BARE:
+        if second.partition("+")[0] in _BARE and "+" in second:
+            raise ConfigurationError(f"'{text}' names more than two models.", hint=ACCEPTED)
         parse_spec(second)
         return ModelSpec("pair", second, first)
     if text not in _BARE and os.path.isdir(_expand_home(text)):
@@ -213,7 +215,7 @@ def open_local_model(name: str, fingerprint: str, dimension: int, threads: int |
     parts = name.split("+")
     if not specs.keys() >= set(parts):
         specs |= {spec.partition(":")[2]: spec for spec, is_here, _ in _fastembed_models() if is_here}
-    if not specs.keys() >= set(parts):
+    if len(parts) > 2 or not specs.keys() >= set(parts):
         return None
     try:
         embedder = open_embedder("+".join(specs[part] for part in parts), threads=threads)

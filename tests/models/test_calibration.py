@@ -11,7 +11,7 @@ import pytest
 
 from localmcp.errors import ConfigurationError, InvalidInput, ModelUnavailable
 from localmcp.index.collections import ensure_model, read_calibration
-from localmcp.models import HashEmbedder, ModelIdentity, archive, open_embedder, parse_spec
+from localmcp.models import HashEmbedder, ModelIdentity, archive, open_embedder, open_local_model, parse_spec
 from localmcp.models.calibration import Calibration, measure_model
 from localmcp.storage.database import Database
 
@@ -73,6 +73,9 @@ class TestTwoModels:
         assert (parsed.kind, parsed.model, parsed.target) == ("pair", "default", "folder:/a?query_prefix=query:+")
         with pytest.raises(ConfigurationError, match="names no embedding model"):
             parse_spec("default+nonsense")
+        with pytest.raises(ConfigurationError, match="more than two models"):
+            parse_spec("default+" * 5000 + "hash")
+        assert open_local_model("+".join(["all-MiniLM-L6-v2"] * 5000), "0" * 16, 384) is None
 
 
 class TestImport:
