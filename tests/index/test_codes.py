@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from library import Library
 
 from localmcp.index.search import SearchOutcome, SearchRequest
@@ -80,3 +84,15 @@ def test_a_word_with_a_minus_leaves_passages_out_and_the_answer_says_so(library:
 @pytest.mark.parametrize("text", ["2026-03-14", "01/02/2021", "CVE-2024-1234", "3.11.7", "in 2019 2020", "well-known"])
 def test_dates_versions_and_words_are_no_codes(text: str) -> None:
     assert find_codes(text) == []
+
+
+@given(st.text(st.sampled_from("a1 0.,'+#§-()/Z🎉"), max_size=400))
+def test_any_text_is_read_and_codes_do_not_run_into_each_other_without_end(text: str) -> None:
+    assert all(0 <= code.start < code.stop <= len(text) and code.word for code in find_codes(text))
+
+
+@pytest.mark.parametrize("sign", ["§", "1,111", "0 ", "((", "+1", "--a", "C#", ".a", "aa11 ", "1'", "🎉"])
+def test_a_long_row_of_one_sign_is_read_at_once(sign: str) -> None:
+    start = time.perf_counter()
+    find_codes(sign * (300_000 // len(sign)))
+    assert time.perf_counter() - start < 5
