@@ -90,7 +90,7 @@ class ArmScore:
     rank: int | None
     """1-based place in this arm; None when the arm did not find it by itself."""
     raw: float
-    """Cosine, or bm25."""
+    """Cosine on the scale of the default model, or bm25."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +140,8 @@ class SearchOutcome:
     """Collections, vectors compared by sign, sources left after filters."""
     recency: str | None = None
     """The word of the question for which newer documents were preferred."""
+    calibration: Calibration = field(default_factory=Calibration)
+    """How the cosines of the model were read."""
     by_words_only: bool = False
     """Meaning was asked for, and there is none here to search by."""
 
@@ -191,7 +193,6 @@ class Search:
         """A page that ends with the first hundred says whether there are more."""
         self.mode: Mode = request.mode
         """keyword where no model can be asked."""
-        self.calibration = Calibration()
         self.reader: WordReader | None = None
         """The model, if it says something of each word."""
         self.model_id, self.embedded = 0, list[int]()
@@ -221,7 +222,7 @@ class Search:
         self._complete(language)
         if self.mode == "hybrid" and self.reader:
             near = nearest_sentences(self.connection, self.model_id, arms.cosines, vectors[0])
-            self._mix_cosines({row: self.calibration.scale(cosine) for row, cosine in near.items()})
+            self._mix_cosines({row: self.outcome.calibration.scale(cosine) for row, cosine in near.items()})
         demanded = DEMANDED_SHARE * outcome.query.attainable if arms.reads_all and outcome.query else 0.0
         self._page(rank(arms, self.mode, outcome.weights, demanded))
         clock.lap("rows")
@@ -249,14 +250,14 @@ class Search:
         """Note the collections whose vectors our model made; the others are left to the keyword arm, and named."""
         embedder = self.index.embedder.get()
         self.reader = embedder if isinstance(embedder, WordReader) else None
-        self.model_id, self.calibration = read_calibration(self.connection, embedder.identity)
+        self.model_id, self.outcome.calibration = read_calibration(self.connection, embedder.identity)
         self.embedded = [place.id for place in self.collections if self.model_id and place.model_id == self.model_id]
         foreign = ", ".join(place.name for place in self.collections if place.model_id not in (None, self.model_id))
         if foreign:
             by_meaning = self.mode == "semantic" and self.embedded
             left = "Not searched (use mode hybrid)" if by_meaning else "Searched by words only"
             self.outcome.notices.append(f"{left}: collection {foreign}, whose vectors come from another model.")
-        self.arms.reads_all = self.calibration.reads_all
+        self.arms.reads_all = self.outcome.calibration.reads_all
         return bool(self.embedded)
 
     def _search_vectors(self, vectors: Sequence[Vector]) -> None:
@@ -272,12 +273,12 @@ class Search:
         arms.semantic_ranks = {chunk_id: place for place, chunk_id in enumerate(nearest, 1)}
         missing = [chunk_id for chunk_id in arms.keyword_ranks if chunk_id not in nearest]
         cosines = nearest | exact_cosines(connection, model_id, missing, vectors[0])
-        arms.cosines = {chunk_id: self.calibration.scale(cosine) for chunk_id, cosine in cosines.items()}
+        arms.cosines = {chunk_id: self.outcome.calibration.scale(cosine) for chunk_id, cosine in cosines.items()}
         if vectors[1:]:
             # The nearest sentence of a long question counts as much as the whole.
             near = [exact_cosines(connection, model_id, list(arms.cosines), sentence) for sentence in vectors[1:]]
             best = {chunk_id: max(cosines[chunk_id] for cosines in near) for chunk_id in arms.cosines}
-            self._mix_cosines({chunk_id: self.calibration.scale(cosine) for chunk_id, cosine in best.items()})
+            self._mix_cosines({chunk_id: self.outcome.calibration.scale(cosine) for chunk_id, cosine in best.items()})
 
     def _search_meanings(self, vector: Vector, reader: WordReader, language: str) -> None:
         """Find passages by words that mean what those of the question do."""
@@ -290,7 +291,7 @@ class Search:
         best = sorted(alike, key=lambda chunk_id: (-alike[chunk_id], chunk_id))[:ARM_DEPTH]
         new = [chunk_id for chunk_id in best if chunk_id not in arms.cosines]
         cosines = exact_cosines(self.connection, self.model_id, new, vector)
-        arms.cosines |= {chunk_id: self.calibration.scale(cosine) for chunk_id, cosine in cosines.items()}
+        arms.cosines |= {chunk_id: self.outcome.calibration.scale(cosine) for chunk_id, cosine in cosines.items()}
         arms.alike = {chunk_id: alike[chunk_id] for chunk_id in arms.cosines.keys() & alike.keys()}
         arms.most_alike = frozenset(best)
 
@@ -340,7 +341,7 @@ class Search:
             found = [group_of[row] for row in first if row in group_of]
             # Short questions about code look foreign now and then: a language counts that some passage is in.
             is_foreign = outcome.query is not None and READ_LANGUAGE not in outcome.query.languages
-            weight = weight_for(found, self.index.weights.semantic, self.calibration, is_foreign=is_foreign)
+            weight = weight_for(found, self.index.weights.semantic, self.outcome.calibration, is_foreign=is_foreign)
             outcome.weights = Weights(weight)
 
     def _leave_out(self, terms: Sequence[Term]) -> None:

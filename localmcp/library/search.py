@@ -388,6 +388,8 @@ def _explanation(outcome: SearchOutcome) -> dict[str, Any]:
         "dropped": [{"word": word, "reason": reason} for word, reason in (query.dropped if query else ())],
         "languages": list(query.languages) if query else [],
         "recency": outcome.recency or None,
+        # Cosines of the model times the factor, plus the offset, are those of the default model.
+        "calibration": {"factor": outcome.calibration.factor, "offset": outcome.calibration.offset},
     }
     return without_none(explanation)
 

@@ -186,6 +186,7 @@ def test_an_explanation_names_ranks_words_and_what_was_left_out(shelf: Desk) -> 
     assert {term["word"] for term in why["terms"]} >= {"boiler", "valve"}
     assert why["searched"] == {"collections": 1, "chunks": 3, "vectors": 3}
     assert why["candidates"] >= answer["count"]
+    assert why["calibration"] == {"factor": 1.0, "offset": 0.0}
     assert set(why["milliseconds"]) == {"embedding", "filters", "keyword", "vector", "rows"}
 
 
