@@ -182,16 +182,11 @@ class Workspace:
         more = f"{self.discovery.introduction()} {self.mcp_servers.introduction()}".strip()
         return f"{self.knowledge.instructions()[: 1490 - len(more)]} {more}".rstrip()
 
-    def on_tools_changed(self, listener: Callable[[], None]) -> None:
-        """Call `listener`, from another thread, when the tools of another server have changed; when the person's own
-        have, from the thread that lists or calls tools next."""
-        self.mcp_servers.change_listeners.append(listener)
-        self.own_tools.listeners.append(listener)
-
-    def on_offers_changed(self, listener: Callable[[str], None]) -> None:
-        """Call `listener`, from another thread, when the lists of another server have changed: with `resources` or
-        `prompts`."""
-        self.mcp_servers.offer_listeners.append(listener)
+    def on_lists_changed(self, listener: Callable[[str], None]) -> None:
+        """Call `listener` with `tools`, `resources` or `prompts` when that list of a connected server has changed, from
+        another thread; when the person's own tools have, from the thread that lists or calls tools next."""
+        self.mcp_servers.listeners.append(listener)
+        self.own_tools.listeners.append(partial(listener, "tools"))
 
     def start_background(self) -> None:
         """Begin loading the model, so that no search waits for it, and looking at the added folders when idle."""

@@ -49,8 +49,6 @@ class RemoteTool(Tool):
         self.raw = raw
         self.description = _shown(raw.get("description"))
         self._server = server
-        self.approved: Json | None = None
-        """The definition that the person approved, if it is another than this one; empty for a tool that was added."""
         hints = mapping_of(raw.get("annotations"))
         read_only = hints.get("readOnlyHint") is True
         # The defaults of the specification: not read-only, destructive, not idempotent, open world.
@@ -64,6 +62,13 @@ class RemoteTool(Tool):
             idempotent=read_only or hints.get("idempotentHint") is True,
             open_world=hints.get("openWorldHint") is not False,
         )
+
+    @property
+    def notice(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+        approved = self._server.unapproved.get(self.raw["name"])
+        what = "Changed since the user approved it" if approved else "Added since the user approved the server"
+        ask = f"ask the user to run: localmcp servers approve {self._server.entry.name}"
+        return f"{what}; {ask}" if approved is not None else ""
 
     @cached_property
     def input_schema(self) -> Json:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -182,6 +187,8 @@ class McpServer:
         self._lists: dict[str, list[Json]] | None = None
         """What it listed last, kind -> entries; None before the cache was read."""
         self._tools: dict[str, RemoteTool] = {}
+        self.unapproved: dict[str, Json] = {}
+        """Its own name of each tool that is not as the person approved it -> what was approved; empty if added."""
         self._asked = False
         """Whether the server itself has listed its tools in this process."""
         self._connection: Connection | None = None
@@ -394,7 +401,7 @@ class McpServer:
         self._hub.tell_changes(changed)
 
     def _name_tools(self, raws: list[Json]) -> None:
-        """Name the tools that pass the filters, and mark those that are not as the person approved them.
+        """Name the tools that pass the filters, and note those that are not as the person approved them.
 
         A tool that did not change stays the same object, so that the ranking keeps what it computed for it.
         """
@@ -405,17 +412,12 @@ class McpServer:
             name: old[name] if name in old and old[name].raw == raw else RemoteTool(self, name, raw)
             for name, raw in named.items()
         }
-        self._mark_unapproved()
+        self._compare()
 
-    def _mark_unapproved(self) -> None:
-        unapproved = self._hub.kept.unapproved(self.entry.digest, (self._lists or {}).get("tools", []))
-        for tool in self._tools.values():
-            tool.approved = unapproved.get(tool.raw["name"])
-            what = "Changed since the user approved it" if tool.approved else "Added since the user approved the server"
-            ask = f"ask the user to run: localmcp servers approve {self.entry.name}"
-            tool.notice = f"{what}; {ask}" if tool.approved is not None else ""
+    def _compare(self) -> None:
+        self.unapproved = self._hub.kept.unapproved(self.entry.digest, (self._lists or {}).get("tools", []))
 
-    def check_approved(self, raw_name: str) -> None:
+    def check_approved(self, tool: str) -> None:
         """Refuse a tool that is not as the person approved it; the approval may have come from another process.
 
         Asked before a start, and again when the server has listed its tools: it may be another version than last time.
@@ -424,22 +426,24 @@ class McpServer:
             AccessDenied: it is not.
         """
         with self._lock:
-            tool = next((tool for tool in self._tools.values() if tool.raw["name"] == raw_name), None)
-            if tool is not None and tool.approved is not None:
-                self._mark_unapproved()
-        if tool is not None and tool.approved is not None:
-            what = "has changed" if tool.approved else "was added"
-            raise AccessDenied(
-                f"{tool.name} {what} since the user approved the tools of '{self.entry.name}', and is not run.",
-                hint=f"Ask the user to run: localmcp servers approve {self.entry.name}",
-            )
+            if tool in self.unapproved:
+                self._compare()
+            if tool not in self.unapproved:
+                return
+            what = "has changed" if self.unapproved[tool] else "was added"
+        raise AccessDenied(
+            f"{tool} {what} since the user approved the tools of '{self.entry.name}', and is not run.",
+            hint=f"Ask the user to run: localmcp servers approve {self.entry.name}",
+        )
 
     def changes(self) -> dict[str, list[str]]:
         """Return the difference to what was approved, for each tool that has changed or was added: name -> lines."""
+        tools = self.tools()
+        current = definitions(tool.raw for tool in tools)
         return {
-            tool.name: difference(tool.name, tool.approved, definitions([tool.raw])[tool.raw["name"]])
-            for tool in self.tools()
-            if tool.approved is not None
+            tool.name: difference(tool.name, self.unapproved[tool.raw["name"]], current[tool.raw["name"]])
+            for tool in tools
+            if tool.raw["name"] in self.unapproved
         }
 
     def approve(self) -> None:
@@ -450,7 +454,7 @@ class McpServer:
         """
         with self._lock:
             self._hub.kept.approve(self.entry.digest, self._load().get("tools", []))
-            self._mark_unapproved()
+            self._compare()
 
     def offered(self, kind: str) -> list[Json]:
         """Return its known `resources`, `resourceTemplates` or `prompts`, without starting it."""

@@ -58,10 +58,9 @@ class McpServers:
             registry: gets this as a provider, and the servers' resources and prompts.
         """
         self.kept = KeptLists(cache, state.parent / "approved-tools")
-        self.change_listeners: list[Callable[[], None]] = []
-        """Called when the tools of a server have changed; from another thread, so they must be quick."""
-        self.offer_listeners: list[Callable[[str], None]] = []
-        """Called likewise with `resources` or `prompts` when such a list has changed."""
+        self.listeners: list[Callable[[str], None]] = []
+        """Called with `tools`, `resources` or `prompts` when that list of a server has changed; from another thread, so
+        they must be quick."""
         self.problem: ConfigurationError | None = None
         """Why the file cannot be used at all; the servers that it had before stay."""
         self._logs = state
@@ -302,10 +301,8 @@ class McpServers:
         """Tell the listeners that a server lists other entries of these kinds."""
         from localmcp.hub.server import OFFERS
 
-        for listener in self.change_listeners if "tools" in kinds else ():
-            listener()
-        for shown in {OFFERS[kind] for kind in kinds - {"tools"}}:
-            for listener in self.offer_listeners:
+        for shown in {OFFERS.get(kind, kind) for kind in kinds}:
+            for listener in self.listeners:
                 listener(shown)
 
     def close(self) -> None:

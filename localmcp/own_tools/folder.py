@@ -87,7 +87,7 @@ class OwnTools:
         """`folder` need not exist; `database` is the localmcp file in use, which queries may read."""
         self.folder = folder
         self.database = database
-        self.listeners: list[Callable[[], None]] = []
+        self.listeners: list[Callable[[], object]] = []
         """Called after tools came, went or changed, by the thread that lists them."""
         self.providers = tuple(KindProvider(name, kind, self) for name, kind in KINDS.items())
         self._lock = threading.RLock()

@@ -18,8 +18,7 @@ log = logging.getLogger(__name__)
 def pass_on_changes(workspace: Workspace, publish: Callable[[str], None]) -> None:
     """Tell clients of changes through `publish`, but not of changes of tools that tools/list does not show."""
     registry = workspace.registry
-    workspace.on_tools_changed(lambda: publish("tools") if registry.show_all else None)
-    workspace.on_offers_changed(publish)
+    workspace.on_lists_changed(lambda kind: publish(kind) if kind != "tools" or registry.show_all else None)
 
 
 def close_within(seconds: float, close: Callable[[], object]) -> None:

@@ -203,11 +203,12 @@ def hold_slow(port: int, count: int, until: float) -> None:
 def send_bodies(server: Server, until: float) -> None:
     """Send the largest body that is read, without a pause."""
     message = {"jsonrpc": "2.0", "id": 1, "method": "ping", "params": {"x": [[0] * 9] * 36_000}}
+    body = json.dumps(message).encode()
     while time.perf_counter() < until:
         connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
         with suppress(OSError, http.client.HTTPException):
             headers = {"Authorization": f"Bearer {server.keys[-1]}", "Content-Type": "application/json"}
-            connection.request("POST", "/mcp", json.dumps(message), headers)
+            connection.request("POST", "/mcp", body, headers)
             connection.getresponse().read()
         connection.close()
 

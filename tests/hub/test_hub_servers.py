@@ -352,7 +352,7 @@ def test_a_tool_that_a_server_adds_is_found_told_and_remembered(farm: Farm) -> N
     registry, opened = farm.open()
     assert "shop__grown" not in names(registry)
     echo, changed = registry.get("shop__echo"), threading.Event()
-    opened.change_listeners.append(changed.set)
+    opened.listeners.append(lambda kind: changed.set() if kind == "tools" else None)
     registry.call("shop__grow")
     assert changed.wait(60)
     opened.servers["shop"].approve()
@@ -500,7 +500,7 @@ def test_a_server_over_http_gets_its_headers_and_its_end_is_told(
     refused = failure(registry, "rude__whoami")
     assert "HTTP 401" in refused.message and refused.hint and "localmcp servers login rude" in refused.hint
     changed = threading.Event()
-    opened.change_listeners.append(changed.set)
+    opened.listeners.append(lambda kind: changed.set() if kind == "tools" else None)
     registry.call("shop__grow")
     assert changed.wait(60)
     opened.servers["shop"].approve()
@@ -599,7 +599,7 @@ def test_a_server_made_with_the_sdk_sends_images_and_changes_over_its_pipes(farm
     assert picture[0]["text"] == "a dot"
     assert (picture[1]["type"], picture[1]["mimeType"], picture[1]["data"]) == ("image", "image/png", "aGVsbG8=")
     changed = threading.Event()
-    opened.change_listeners.append(changed.set)
+    opened.listeners.append(lambda kind: changed.set() if kind == "tools" else None)
     registry.call("shop__grow")
     assert changed.wait(60)
     assert "shop__grown" in names(registry)

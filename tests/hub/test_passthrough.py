@@ -234,7 +234,7 @@ async def test_changed_lists_of_a_connected_server_are_told_to_our_clients(notes
             note("resources" if isinstance(message, types.ResourceListChangedNotification) else "prompts")
 
     server = ToolServer(lambda: notes, Scope())
-    notes.on_offers_changed(server.publish_change)
+    notes.on_lists_changed(lambda kind: server.publish_change(kind) if kind != "tools" else None)
     async with Client(server, mode=era, message_handler=receive) as client, anyio.create_task_group() as group:
         await client.list_tools()
         if era != "legacy":

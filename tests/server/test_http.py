@@ -545,6 +545,9 @@ def test_a_body_beyond_the_limit_is_a_413_declared_or_not(door: OpenDoor) -> Non
     chunk = b"100000\r\n" + b"x" * 0x100000 + b"\r\n"
     chunked = f"{head}Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n".encode()
     assert door.raw(chunked + chunk + b"1\r\nx\r\n").startswith(b"HTTP/1.1 413")
+    # What takes long to read is refused, a long text is not.
+    assert door.rpc("ping", {"x": [0] * 30_000}).status == 413
+    assert door.rpc("ping", {"x": "a" * 1_000_000}).status == 200
 
 
 def test_a_file_that_cannot_be_read_is_told_and_the_door_stays_open(tmp_path: Path) -> None:

@@ -128,10 +128,8 @@ class Workspace:
     def start_background(self):
         self.background.set()
 
-    def on_tools_changed(self, listener):
+    def on_lists_changed(self, listener):
         """Its tools never change."""
-
-    on_offers_changed = on_tools_changed
 
     def close(self):
         if self.folder:

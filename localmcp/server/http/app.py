@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
+from contextlib import nullcontext
+from functools import partial
 from ipaddress import ip_address
 
+import anyio
+import anyio.to_thread
 from mcp.server.transport_security import TransportSecurityMiddleware, TransportSecuritySettings
 from mcp.types import INTERNAL_ERROR
 from starlette.datastructures import MutableHeaders
@@ -21,13 +26,23 @@ from localmcp.server.http.authentication import NOBODY, Authentication, request_
 from localmcp.server.http.endpoints import Calls, ManagementEndpoints, ToolEndpoints
 from localmcp.server.http.log_lines import LONGEST, say
 from localmcp.server.http.mcp import McpEndpoints, replayed
-from localmcp.server.http.replies import MANAGEMENT, MCP_PATHS, QUERY_PATHS, SERVER_ERROR, Refused, refusal_reply
+from localmcp.server.http.replies import (
+    MANAGEMENT,
+    MCP_PATHS,
+    QUERY_PATHS,
+    SERVER_ERROR,
+    Refused,
+    has_many_values,
+    refusal_reply,
+)
 from localmcp.server.mcp import log_incident
 from localmcp.server.opening import OpenOnce
 
 HEALTH = "/health"
-MOST_BODY = 1 << 20
+MOST_BODY, SMALL_BODY = 1 << 20, 1 << 16
 """Bytes of a request: while one is parsed, no other is answered."""
+MOST_VALUES = 20_000
+"""Of a request's JSON: one MB of text is parsed at once, one of numbers takes half a second."""
 NOTHING_LEFT = "RAG configuration is incomplete: the collection of this API key no longer exists"
 """S3-12: what the key was bound to has been dropped or renamed."""
 SECURITY_HEADERS = {
@@ -52,6 +67,8 @@ class HttpApp:
         """`host`: the address it listens on."""
         self._security = TransportSecurityMiddleware(own_names(settings, host))
         self._authentication = Authentication(open_workspace)
+        self._large_bodies: defaultdict[str, anyio.Semaphore] = defaultdict(partial(anyio.Semaphore, 1))
+        """By key."""
         calls = Calls(open_workspace)
         self._mcp, tools, management = McpEndpoints(calls), ToolEndpoints(calls), ManagementEndpoints(calls)
         self.publish_change = self._mcp.server.publish_change
@@ -101,7 +118,7 @@ class HttpApp:
             if (answer := await self._admit(request, path)) is not None:
                 await answer(scope, receive, reply)
                 return
-            body = await _read_body(request) if request.method in ("POST", "DELETE") else b""
+            body = await self._read_body(request) if request.method in ("POST", "DELETE") else b""
             await self._router(scope, replayed(body, receive), reply)
         except ClientDisconnect:
             return
@@ -154,6 +171,28 @@ class HttpApp:
             raise Refused(400, NOTHING_LEFT, code=SERVER_ERROR)
         return None
 
+    async def _read_body(self, request: Request) -> bytes:
+        """Return the request's body. Of each key one large body is read at a time: many at once hold up nobody else.
+
+        Raises:
+            Refused: 413, more than MOST_BODY bytes or MOST_VALUES values.
+            ClientDisconnect: there is nobody to answer.
+        """
+        declared, body = request.headers.get("content-length", "0"), bytearray()
+        size = int(declared[:20]) if declared.isdecimal() else 0
+        too_large = Refused(413, f"Request body too large: at most {MOST_BODY >> 20} MB are accepted")
+        if size > MOST_BODY:
+            raise too_large
+        is_large = size > SMALL_BODY or "transfer-encoding" in request.headers
+        async with self._large_bodies[request_scope.get().caller] if is_large else nullcontext():
+            async for part in request.stream():
+                body += part
+                if len(body) > MOST_BODY:
+                    raise too_large
+            if is_large and await anyio.to_thread.run_sync(has_many_values, bytes(body), MOST_VALUES):
+                raise Refused(413, f"Request body too large: at most {MOST_VALUES:,} values are accepted")
+        return bytes(body)
+
 
 def is_loopback(host: str) -> bool:
     """Return whether an address to listen on can only be reached from this machine."""
@@ -177,21 +216,3 @@ def own_names(settings: Settings, host: str) -> TransportSecuritySettings:
         allowed_hosts=[*names, *(f"{name}:*" for name in names)],
         allowed_origins=[*origins, *(f"{origin}:*" for origin in origins)],
     )
-
-
-async def _read_body(request: Request) -> bytes:
-    """Return the request's body.
-
-    Raises:
-        Refused: 413, more than MOST_BODY bytes.
-        ClientDisconnect: there is nobody to answer.
-    """
-    declared, body = request.headers.get("content-length", ""), bytearray()
-    too_large = Refused(413, f"Request body too large: at most {MOST_BODY >> 20} MB are accepted")
-    if declared.isdecimal() and int(declared[:20]) > MOST_BODY:
-        raise too_large
-    async for part in request.stream():
-        body += part
-        if len(body) > MOST_BODY:
-            raise too_large
-    return bytes(body)

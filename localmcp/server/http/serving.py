@@ -164,8 +164,8 @@ class HttpServer(uvicorn.Server):
 class TimeoutProtocol(H11Protocol):
     """HTTP/1.1 that closes connections whose request arrives too slowly, or not at all.
 
-    When there are too many connections, the oldest that waits for nothing makes room, so that strangers who send
-    nothing keep nobody out.
+    When there are too many connections, the oldest that has sent no request makes room, or one that waits for its next,
+    so that strangers keep nobody out.
     """
 
     _open: ClassVar[dict[TimeoutProtocol, None]] = {}
@@ -179,8 +179,9 @@ class TimeoutProtocol(H11Protocol):
         if len(self._open) > MOST_CONNECTIONS:
             # uvicorn has no cycle before the first request, though it says otherwise.
             cycles: dict[TimeoutProtocol, Any] = {other: other.cycle for other in self._open}
-            idle = (other for other, cycle in cycles.items() if cycle is None or cycle.response_complete)
-            next(idle, self).transport.abort()
+            answered = (other for other, cycle in cycles.items() if cycle is not None and cycle.response_complete)
+            silent = (other for other, cycle in cycles.items() if cycle is None)
+            next(silent, next(answered, self)).transport.abort()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
