@@ -151,7 +151,7 @@ def test_a_request_that_trickles_in_is_given_up(monkeypatch: pytest.MonkeyPatch,
 
 
 def test_connections_that_send_nothing_keep_nobody_out(monkeypatch: pytest.MonkeyPatch, door: OpenDoor) -> None:
-    monkeypatch.setattr(serving, "MOST_CONNECTIONS", 3)
+    monkeypatch.setattr(serving.TimeoutProtocol, "most", 3)
     silent = [socket.create_connection(("127.0.0.1", door.port), timeout=60) for _ in range(10)]
     for beginning in (b"", b"GET /health HTT"):
         silent[-1].sendall(beginning)

@@ -26,8 +26,9 @@ from localmcp.server.opening import OpenOnce, close_within, pass_on_changes
 from localmcp.workspace import Workspace
 
 HEAD_BYTES = 32 * 1024
-MOST_CONNECTIONS = 700
-"""A process may usually have 1024 files open."""
+MOST_CONNECTIONS = 4000
+OTHER_FILES = 300
+"""That a process has open besides its connections; of those there are fewer where it may not have both."""
 REQUEST_SECONDS = 60
 """How long a request may take to arrive: to its last byte, from its first or from the start of the connection."""
 IDLE_SECONDS = 30
@@ -57,6 +58,13 @@ def run(address: Address, settings: Settings, open_workspace: Callable[[], Works
     """
     sock = listen(address)
     limit_heaps()
+    if sys.platform != "win32":
+        import resource
+
+        files, allowed = resource.getrlimit(resource.RLIMIT_NOFILE)
+        files = max(files, min(allowed, MOST_CONNECTIONS + OTHER_FILES))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (files, allowed))
+        TimeoutProtocol.most = min(MOST_CONNECTIONS, max(files - OTHER_FILES, files // 2))
 
     def open_and_watch() -> Workspace:
         opened = open_workspace()
@@ -170,13 +178,14 @@ class TimeoutProtocol(H11Protocol):
 
     _open: ClassVar[dict[TimeoutProtocol, None]] = {}
     """In the order in which they came."""
+    most: ClassVar[int] = MOST_CONNECTIONS
     _deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
         self._deadline = self.loop.call_later(REQUEST_SECONDS, transport.abort)
         self._open[self] = None
-        if len(self._open) > MOST_CONNECTIONS:
+        if len(self._open) > self.most:
             # uvicorn has no cycle before the first request, though it says otherwise.
             cycles: dict[TimeoutProtocol, Any] = {other: other.cycle for other in self._open}
             answered = (other for other, cycle in cycles.items() if cycle is not None and cycle.response_complete)
