@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import defaultdict
-from contextlib import nullcontext
 from functools import partial
 from ipaddress import ip_address
 
-import anyio
 import anyio.to_thread
 from mcp.server.transport_security import TransportSecurityMiddleware, TransportSecuritySettings
 from mcp.types import INTERNAL_ERROR
@@ -67,7 +66,7 @@ class HttpApp:
         """`host`: the address it listens on."""
         self._security = TransportSecurityMiddleware(own_names(settings, host))
         self._authentication = Authentication(open_workspace)
-        self._large_bodies: defaultdict[str, anyio.Semaphore] = defaultdict(partial(anyio.Semaphore, 1))
+        self._large_bodies: defaultdict[str, asyncio.Semaphore] = defaultdict(partial(asyncio.Semaphore, 1))
         """By key."""
         calls = Calls(open_workspace)
         self._mcp, tools, management = McpEndpoints(calls), ToolEndpoints(calls), ManagementEndpoints(calls)
@@ -184,13 +183,22 @@ class HttpApp:
         if size > MOST_BODY:
             raise too_large
         is_large = size > SMALL_BODY or "transfer-encoding" in request.headers
-        async with self._large_bodies[request_scope.get().caller] if is_large else nullcontext():
+        turn = self._large_bodies[request_scope.get().caller]
+        if is_large:
+            await turn.acquire()
+        started = time.perf_counter()
+        try:
             async for part in request.stream():
                 body += part
                 if len(body) > MOST_BODY:
                     raise too_large
             if is_large and await anyio.to_thread.run_sync(has_many_values, bytes(body), MOST_VALUES):
                 raise Refused(413, f"Request body too large: at most {MOST_VALUES:,} values are accepted")
+        finally:
+            if is_large:
+                # The next one waits, so that reading leaves most of the time for others.
+                pause = min(4 * (time.perf_counter() - started), 1.0)
+                asyncio.get_running_loop().call_later(pause, turn.release)
         return bytes(body)
 
 
