@@ -129,13 +129,17 @@ _UNSEEN = re.compile("[\xad\u2060]|(?<![\u0e00-\u17ff])\u200b")
 
 def visible(text: str) -> str:
     """Return a text without the characters that only cut its words."""
-    return text if text.isascii() else _UNSEEN.sub("", text)
+    # To look for each first takes a hundredth of the time of the expression.
+    return _UNSEEN.sub("", text) if any(sign in text for sign in "\xad\u2060\u200b") else text
 
 
 def clean(text: str) -> str:
     """NUL and lone surrogates, which SQLite and UTF-8 cannot hold, become U+FFFD: offsets stay as they are."""
-    is_clean = text.isascii() and "\0" not in text
-    return text if is_clean else re.sub("[\x00\ud800-\udfff]", "\ufffd", text)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        text = re.sub("[\ud800-\udfff]", "\ufffd", text)
+    return text.replace("\0", "\ufffd")
 
 
 def one_line(text: str) -> str:

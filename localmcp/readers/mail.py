@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import plistlib
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from email import message_from_bytes, policy
@@ -26,13 +27,9 @@ ReadBytes = Callable[[bytes, str], Document]
 
 SHORT_NOTE, MUCH_MORE = 300, 3
 """Characters of a plain text that may only say that the mail is in HTML, and how many times as long that is."""
-LONGEST_HEADER = 2000
-"""Characters that are read of one."""
-
 _MAIL_START = re.compile(rb"(?:[!-9;-~]+:[^\n]*\n(?:[ \t][^\n]*\n)*){3,}")
 _MAIL_MARKS = re.compile(rb"(?im)^(?:message-id|received|mime-version|return-path|delivered-to):")
 _MAILBOX_START = re.compile(rb"From \S+ [^\n]*\d{4}[^\n]*\r?\n")
-_ESCAPED_FROM = re.compile(rb"(?m)^>(>*From )")
 
 
 def looks_like_mail(head: bytes) -> bool:
@@ -51,39 +48,38 @@ def read_mailbox(file: BinaryIO, name: str, read: ReadBytes, max_bytes: int) -> 
     """Yield the messages of a mailbox with their attachments, without holding more than one of them."""
     members = set[str]()
     for offset, data in _split_mailbox(file, max_bytes):
-        match = re.search(rb"(?im)^message-id:\s*<([^>\s]{1,200})>", (data or b"")[:65_536])
+        match = re.search(rb"(?im)^message-id:\s*<([^>\s]{1,200})>", data[:65_536])
         member = match[1].decode("ascii", "replace") if match else f"message at {offset}"
         member = f"{member} at {offset}" if member in members else member
         members.add(member)
-        if data is None:
+        if len(data) > max_bytes:
             yield failed_member(f"message at {offset:,}", f"It is larger than {max_bytes // 1_000_000} MB.")
         else:
             yield from read_mail(data, name, read, member)
 
 
-def _split_mailbox(file: BinaryIO, max_bytes: int) -> Iterator[tuple[int, bytes | None]]:
-    """Yield (offset, bytes) of each message; None for the bytes of one that is too large."""
+def _split_mailbox(file: BinaryIO, max_bytes: int) -> Iterator[tuple[int, bytes]]:
+    """Yield (offset, bytes) of each message; of one that is too large not much more than that."""
     offset, position, size = 0, 0, 0
     lines: list[bytes] = []
     blank = True
     while line := file.readline(1 << 16):
         # Some programs leave a line of a text that begins with "From " as it is.
-        if blank and _MAILBOX_START.match(line) and position > offset:
-            yield offset, b"".join(lines) if size <= max_bytes else None
+        if blank and _MAILBOX_START.match(line) and lines:
+            yield offset, b"".join(lines)
             offset, size, lines = position, 0, []
-        position += len(line)
-        size += len(line)
         if size <= max_bytes:
             lines.append(line)
+        position, size = position + len(line), size + len(line)
         blank = line in (b"\n", b"\r\n")
-    if position > offset:
-        yield offset, b"".join(lines) if size <= max_bytes else None
+    if lines:
+        yield offset, b"".join(lines)
 
 
 def read_mail(data: bytes, name: str, read: ReadBytes, member: str = "") -> Iterator[Document]:
     """Yield a message and its attachments, which name their message as the parent; `member`: its name in a mailbox."""
     if separator := _MAILBOX_START.match(data):
-        data = _ESCAPED_FROM.sub(rb"\1", data[separator.end() :])
+        data = re.sub(rb"(?m)^>(>*From )", rb"\1", data[separator.end() :])
     try:
         message = message_from_bytes(data, policy=policy.compat32)
         attachments = list(_attachments(message))
@@ -100,10 +96,9 @@ def _read_attachment(part: Message, title: str, read: ReadBytes) -> Document:
     """Return the document in an attachment; what is attached to an attached mail is among the attachments already."""
     if part.get_content_type() != "message/rfc822":
         return read(_payload(part), title)
-    inner = next(iter(_parts(part)), None)
-    if inner is None:
+    if not (inner := _parts(part)):
         raise UnreadableDocument("It is empty.")
-    return _message_document(inner, title, [])
+    return _message_document(inner[0], title, [])
 
 
 def _parts(part: Message) -> list[Message]:
@@ -116,12 +111,12 @@ def _payload(part: Message) -> bytes:
 
 def _attachments(message: Message) -> Iterator[tuple[str, Message]]:
     """Yield (unique file name, part) of what is attached; pictures shown inside the text are not."""
-    names: dict[str, int] = {}
+    names: Counter[str] = Counter()
     for part in message.walk():
         # The parts of an attached message belong to it.
         is_container = part.is_multipart() and part.get_content_type() != "message/rfc822"
         if name := "" if is_container else _attachment_name(part):
-            names[name] = names.get(name, 0) + 1
+            names[name] += 1
             yield (name if names[name] == 1 else f"{names[name]}-{name}"), part
 
 
@@ -143,20 +138,15 @@ def _attachment_name(part: Message) -> str:
 def _message_document(message: Message, name: str, attachments: list[str]) -> Document:
     if message.get_content_type() in ("multipart/encrypted", "application/pkcs7-mime", "application/x-pkcs7-mime"):
         raise UnreadableDocument("It is encrypted.", hint="Save a decrypted copy and add that.")
-    fields = {key: _header_text(message, key) for key in ("subject", "from", "to", "cc", "date", "message-id")}
+    fields = {key: _header(message, key) for key in ("subject", "from", "to", "cc", "date", "message-id")}
     if not any(fields.values()):
         raise UnreadableDocument(f"{name} holds no mail.")
-    date = _mail_date(fields["date"])
-    values = {key: fields[key] for key in ("from", "to", "cc")} | {
-        "date": date,
-        "messageId": fields["message-id"].strip("<>"),
-        "attachments": attachments,
-    }
+    values = {key: fields[key] for key in ("from", "to", "cc")}
+    values |= {"date": _mail_date(fields["date"]), "messageId": fields["message-id"].strip("<>")}
     own, repeated = split_quotes(visible(_body(message)))
-    top = "\n".join(f"{key.capitalize()}: {fields[key]}" for key in ("from", "to", "cc", "date") if fields[key])
-    if attachments:
-        top += f"\nAttachments: {', '.join(attachments)}"
-    text = f"{top.strip()}\n\n{own}".strip()
+    top = "".join(f"{key.capitalize()}: {fields[key]}\n" for key in ("from", "to", "cc", "date") if fields[key])
+    top += f"Attachments: {', '.join(attachments)}\n" if attachments else ""
+    text = f"{top}\n{own}".strip()
     return make_document(
         name,
         f"{text}\n\n{repeated}" if repeated else text,
@@ -164,21 +154,21 @@ def _message_document(message: Message, name: str, attachments: list[str]) -> Do
         "plain",
         "text",
         title=fields["subject"] or "(no subject)",
-        metadata={key: value for key, value in values.items() if value},
+        metadata={key: value for key, value in (values | {"attachments": attachments}).items() if value},
         appendix=len(text) if repeated else None,
-        date=date,
+        date=values["date"],
         date_from="mail header",
     )
 
 
-def _header_text(message: Message, key: str) -> str:
+def _header(message: Message, key: str) -> str:
     """Return a header as people read it, "" where there is none."""
     return _decoded(next((str(value) for name, value in message.raw_items() if name.lower() == key), ""))
 
 
 def _decoded(value: str) -> str:
     """Return a header without its encoding; a broken one as it is, for it still says something."""
-    value = value[:LONGEST_HEADER]
+    value = value[:2000]
     try:
         value.encode()
         return one_line(str(make_header(decode_header(value))) if "=?" in value else value)
@@ -202,9 +192,8 @@ def _body(message: Message) -> str:
     if text.strip():
         return text
     # A part that has the name of a file is an attachment, unless there is no other text.
-    kinds = ("text/plain", "text/html")
-    named = (_readable(part) for kind in kinds for part in message.walk() if part.get_content_type() == kind)
-    return next(named, text)
+    named = [part for part in message.walk() if part.get_content_type() in ("text/plain", "text/html")]
+    return next(map(_readable, sorted(named, key=_plainness)), text)
 
 
 def _part_text(part: Message) -> str:
@@ -245,10 +234,13 @@ def _readable(part: Message) -> str:
     return html_markdown(text) if kind == "text/html" else calendar_text(text) if kind == "text/calendar" else text
 
 
-_QUOTE_INTRODUCTION = re.compile(
-    r"(?:On|Am|Il(?: giorno)?|Le|El|Em|Op)\b(?=[^\n]*\d)[^\n]{0,400}(?:\n[^\n]{0,100})?"
-    r"(?:wrote|schrieb[^\n]{0,80}|ha scritto|a écrit|escribió|escreveu|schreef[^\n]{0,80})\s?:\s*"
+_INTRODUCED_QUOTE = re.compile(
+    r"\s*(?:(?:On|Am|Il(?: giorno)?|Le|El|Em|Op)\b(?=[^\n]*\d)[^\n]{0,400}(?:\n[^\n]{0,100})?"
+    r"(?:wrote|schrieb[^\n]{0,80}|ha scritto|a écrit|escribió|escreveu|schreef[^\n]{0,80})\s?:\s*)?"
+    r"(?:^[ \t]*>[^\n]*\n?)*",
+    re.MULTILINE,
 )
+"""A paragraph that only quotes, with who wrote it when."""
 _FORWARDED = re.compile(
     r"(?m)^(?:-{3,} ?(?:original message|ursprüngliche nachricht|messaggio originale|message d'origine|"
     r"mensaje original|oorspronkelijk bericht) ?-{3,}|_{20,})[ \t]*$",
@@ -259,29 +251,17 @@ _FORWARDED = re.compile(
 def split_quotes(text: str) -> tuple[str, str]:
     """Split the text of a mail into what its sender wrote, and the replies it quotes with its signature."""
     text = text.strip("\n")
-    written, repeated = text, list[str]()
-    if below := _FORWARDED.search(written):
-        written, forwarded = written[: below.start()], written[below.start() :]
-        repeated.append(forwarded.strip())
-    body, mark, signature = written.partition("\n-- \n")
-    if not mark and written.startswith("-- \n"):
-        body, signature = "", written
+    below = _FORWARDED.search(text)
+    written, forwarded = (text[: below.start()], text[below.start() :].strip()) if below else (text, "")
+    body, signature = (*re.split(r"(?:^|\n)-- \n", written, maxsplit=1), "")[:2]
     paragraphs = re.split(r"\n[ \t]*\n", body)
-    own = [part for part in paragraphs if not _is_quote(part)]
-    quotes = [part for part in paragraphs if _is_quote(part)]
+    is_quote = [bool(part.strip()) and _INTRODUCED_QUOTE.fullmatch(part) is not None for part in paragraphs]
+    own = [part for part, quoted in zip(paragraphs, is_quote, strict=True) if not quoted]
+    quotes = [part for part, quoted in zip(paragraphs, is_quote, strict=True) if quoted]
     # A mail that only quotes or forwards is about what it quotes.
     if not any(part.strip() for part in own):
         return text, ""
-    return "\n\n".join(own).strip(), "\n\n".join(filter(None, [*quotes, *repeated, signature.strip()]))
-
-
-def _is_quote(paragraph: str) -> bool:
-    text = paragraph.strip()
-    if introduction := _QUOTE_INTRODUCTION.match(text):
-        text = text[introduction.end() :]
-    return bool(text or introduction) and all(
-        line.lstrip().startswith(">") for line in text.split("\n") if line.strip()
-    )
+    return "\n\n".join(own).strip(), "\n\n".join(filter(None, [*quotes, forwarded, signature.strip()]))
 
 
 # ---------------------------------------------------------------- pages that a browser saved as one file
@@ -291,9 +271,9 @@ def read_mhtml(data: bytes, name: str) -> Document:
     """Return the page with its address and the time at which it was saved."""
     message = message_from_bytes(data, policy=policy.compat32)
     part = next((part for part in message.walk() if part.get_content_type() in ("text/html", "text/plain")), message)
-    address = _header_text(message, "snapshot-content-location") or _header_text(part, "content-location")
+    address = _header(message, "snapshot-content-location") or _header(part, "content-location")
     page = _page(part.get_payload(decode=True), name, part.get_content_charset(), address)
-    date = _mail_date(_header_text(message, "date"))
+    date = _mail_date(_header(message, "date"))
     return replace(page, date=date, date_from="time of saving" if date else "")
 
 

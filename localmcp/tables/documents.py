@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -12,14 +16,32 @@ import apsw
 
 from localmcp.errors import LocalMCPError
 from localmcp.humanize import counted, quoted
-from localmcp.tables.grids import Grid, Table, csv_grid, find_tables, json_grids, sheet_grids, text_grids
+from localmcp.tables.grids import LEAST_ROWS, SHEETS, Grid, Row, read_grids
+from localmcp.tables.values import count_marks, read_column
 
+LEAST_COLUMNS, MOST_COLUMNS = 2, 200
 MOST_TABLES = 50
-SAMPLE_ROWS = 3
-LONGEST_SHOWN = 80
+HEADER_ROWS = 25
+"""Rows from the first among which the header is looked for."""
 LONG = 20
 """Rows from which a search tells of a table: it shows those of shorter ones."""
-SHEETS = frozenset((".xlsx", ".xlsm", ".xls", ".xlsb", ".ods"))
+TOTAL = re.compile(
+    r"((grand|sub)[ -]?)?totale?s?\b.*|\w*summe\b.*|(ins)?gesamt\b.*|somme\b.*|suma\b.*|sum", re.IGNORECASE
+)
+"""Begins a row that adds up those above, in the languages of most documents."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table of a document, ready for SQLite."""
+
+    title: str
+    columns: dict[str, str]
+    """Name -> type."""
+    rows: list[tuple[Any, ...]]
+    """Values in the order of the columns; the last is the line or row in the document."""
+    notes: list[str] = field(default_factory=list[str])
+    """What was left out, or is not of a column's type."""
 
 
 def describe_tables(name: str, text: str, read: Callable[[], bytes] | None) -> str | None:
@@ -30,29 +52,29 @@ def describe_tables(name: str, text: str, read: Callable[[], bytes] | None) -> s
     described = [
         {
             "title": table.title,
-            "columns": [{"name": column.name, "type": column.type} for column in table.columns],
+            "columns": [{"name": column, "type": kind} for column, kind in table.columns.items()],
             "rows": len(table.rows),
-            "sample": [[_shortened(value) for value in row] for row in table.rows[:SAMPLE_ROWS]],
+            "sample": [[_shortened(value) for value in row] for row in table.rows[:3]],
             "notes": table.notes,
             "inText": read is None,
         }
-        for table in _tables(name, text, read or bytes)
+        for table in _find_tables(name, text, read or bytes)
     ]
     return json.dumps(described, ensure_ascii=False) if described else None
+
+
+def _shortened(value: Any) -> Any:
+    return f"{value[:79]}…" if isinstance(value, str) and len(value) > 80 else value
 
 
 def tables_among(connection: apsw.Connection, uuids: Sequence[str]) -> str:
     """Return a sentence on long tables of those documents, which a search cannot count; "" without any."""
     sql = "select title, tables from sources where tables is not null and uuid in (select value from json_each(?))"
-    told: list[str] = []
+    long: list[str] = []
     for title, tables in connection.execute(sql, (json.dumps(uuids),)):
-        if long := [table["rows"] for table in json.loads(tables) if table["rows"] >= LONG]:
-            told.append(f"{quoted(title)} ({', '.join(counted(rows, 'row') for rows in long[:3])})")
-    return f"Tables: {', '.join(told)}. To count or add up their rows: list_tables, query_table." if told else ""
-
-
-def _shortened(value: Any) -> Any:
-    return f"{value[: LONGEST_SHOWN - 1]}…" if isinstance(value, str) and len(value) > LONGEST_SHOWN else value
+        if rows := [counted(table["rows"], "row") for table in json.loads(tables) if table["rows"] >= LONG]:
+            long.append(f"{quoted(title)} ({', '.join(rows[:3])})")
+    return f"Tables: {', '.join(long)}. To count or add up their rows: list_tables, query_table." if long else ""
 
 
 def read_tables(path: str, text: str | None) -> list[Table]:
@@ -62,7 +84,7 @@ def read_tables(path: str, text: str | None) -> list[Table]:
         OSError: the file cannot be read.
     """
     if text is not None:
-        return _tables(path, text, bytes)
+        return _find_tables(path, text, bytes)
     from localmcp.readers.readers import read_bytes
 
     data = Path(path).read_bytes()
@@ -70,25 +92,114 @@ def read_tables(path: str, text: str | None) -> list[Table]:
         text = "" if PurePath(path).suffix.lower() in SHEETS else read_bytes(data, PurePath(path).name).text
     except LocalMCPError:
         return []
-    return _tables(path, text, lambda: data)
+    return _find_tables(path, text, lambda: data)
 
 
-def _tables(name: str, text: str, read: Callable[[], bytes]) -> list[Table]:
+def _find_tables(name: str, text: str, read: Callable[[], bytes]) -> list[Table]:
+    """Return the tables in a document: parts of its grids, divided by empty rows, that have a header of their own."""
     from python_calamine import CalamineError
 
+    tables: list[Table] = []
+    titles: Counter[str] = Counter()
     try:
-        return find_tables(list(_grids(PurePath(name).suffix.lower(), text, read)))[:MOST_TABLES]
+        for grid in read_grids(name, text, read):
+            for part in _parts(grid):
+                if table := _make_table(replace(grid, rows=part)):
+                    titles[grid.title] += 1
+                    number = titles[grid.title]
+                    tables.append(replace(table, title=f"{grid.title} {number}".strip()) if number > 1 else table)
     except (CalamineError, csv.Error, ValueError, RecursionError):
         # It is damaged, or not what its name says: its text is searched all the same.
         return []
+    return tables[:MOST_TABLES]
 
 
-def _grids(suffix: str, text: str, read: Callable[[], bytes]) -> Iterator[Grid]:
-    if suffix in SHEETS:
-        yield from sheet_grids(read())
-    elif suffix in (".csv", ".tsv", ".tab"):
-        yield csv_grid(text)
-    elif suffix in (".json", ".jsonl", ".ndjson"):
-        yield from json_grids(text)
-    else:
-        yield from text_grids(text)
+def _parts(grid: Grid) -> Iterable[list[Row]]:
+    """Yield the rows that belong together, without empty ones; what follows one and is a header begins the next."""
+    part, is_new = list[Row](), False
+    for place, (line, cells) in enumerate(grid.rows):
+        if all(map(_is_empty, cells)):
+            is_new = True
+            continue
+        if is_new and len(part) > LEAST_ROWS and _header(cells, grid.rows[place + 1 : place + 6]):
+            yield part
+            part = []
+        is_new = False
+        part.append((line, cells[:MOST_COLUMNS]))
+    yield part
+
+
+def _is_empty(cell: Any) -> bool:
+    return cell is None or (isinstance(cell, str) and not cell.strip())
+
+
+def _header(cells: Sequence[Any], below: Sequence[Row]) -> list[str] | None:
+    """Return the names of columns in a row: words alone, with at most a few more columns below; None if it is none."""
+    names = ["" if cell is None else " ".join(str(cell).split()) for cell in cells]
+    words = [name for name, cell in zip(names, cells, strict=True) if name and isinstance(cell, str)]
+    widest = max((sum(not _is_empty(cell) for cell in row) for _, row in below), default=0)
+    if len(words) != sum(map(bool, names)) or len(words) < max(LEAST_COLUMNS, 0.6 * widest) or widest < LEAST_COLUMNS:
+        return None
+    return names if all(read_column([word], ".")[0] in ("text", "yes/no") for word in words) else None
+
+
+def _read_header(grid: Grid) -> tuple[list[str], int]:
+    """Return the names of columns and the place of the first row of data; a header of two rows is joined."""
+    if grid.is_headed and grid.rows:
+        return [str(cell) for cell in grid.rows[0][1]], 1
+    for place, (_, cells) in enumerate(grid.rows[:HEADER_ROWS]):
+        names = _header(cells, grid.rows[place + 1 : place + 6])
+        if names is None:
+            continue
+        # Cells that stand above several columns were filled: what they are above tells those apart.
+        below = _header(grid.rows[place + 1][1], grid.rows[place + 2 : place + 7])
+        if below and len(set(names)) < len(names) and all(below):
+            return [one if one == two else f"{one} {two}" for one, two in zip(names, below, strict=False)], place + 2
+        return names, place + 1
+    return [], 0
+
+
+def _make_table(grid: Grid) -> Table | None:
+    names, start = _read_header(grid)
+    body, notes = grid.rows[start:], list[str]()
+    if len(body) > LEAST_ROWS and _is_total(body):
+        notes.append(f"the total in line {body[-1][0]} is left out")
+        body = body[:-1]
+    every = list(zip_longest(*(cells for _, cells in body)))
+    filled = [index for index, column in enumerate(every) if not all(map(_is_empty, column))]
+    if len(body) < LEAST_ROWS or len(filled) < LEAST_COLUMNS:
+        return None
+    votes = count_marks(value for index in filled for value in every[index][:200])
+    mark = votes.most_common(1)[0][0] if votes else grid.mark
+    columns: dict[str, str] = {}
+    values: list[Sequence[Any]] = []
+    for index in filled:
+        kind, read, odd = read_column(every[index], mark)
+        name = _free_name((names[index] if index < len(names) else "") or f"column {index + 1}", columns)
+        columns[name] = kind
+        values.append(read)
+        if odd:
+            notes.append(f"{counted(odd, 'value')} of '{name}' not read as {kind}, but kept as text")
+    columns[_free_name("line", columns)] = "integer"
+    return Table(grid.title, columns, list(zip(*values, (line for line, _ in body), strict=True)), notes)
+
+
+def _free_name(name: str, used: Iterable[str]) -> str:
+    """Return the name, with a number if another column has it: SQLite takes none twice, whatever the case."""
+    folded = {other.casefold() for other in used}
+    names = (name[:100] if number == 1 else f"{name[:100]} {number}" for number in range(1, MOST_COLUMNS + 2))
+    return next(free for free in names if free.casefold() not in folded)
+
+
+def _is_total(body: Sequence[Row]) -> bool:
+    """Return whether the last row is a total: it says so, or names nothing and holds the sums of what is above."""
+    cells = body[-1][1]
+    first = next((cell for cell in cells if not _is_empty(cell)), None)
+    if isinstance(first, str):
+        return TOTAL.fullmatch(first.strip()) is not None
+    sums = {
+        index: sum(row[index] for _, row in body[:-1] if index < len(row) and isinstance(row[index], int | float))
+        for index, cell in enumerate(cells)
+        if isinstance(cell, int | float)
+    }
+    return bool(sums) and _is_empty(cells[0]) and all(abs(cells[i] - total) < 0.01 for i, total in sums.items())

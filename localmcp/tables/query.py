@@ -6,17 +6,19 @@ loaded stays for the next statement, until the document is another.
 
 from __future__ import annotations
 
+import math
+import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import apsw
+from apsw.ext import query_info  # pyright: ignore[reportUnknownVariableType]
 from rapidfuzz.distance import JaroWinkler
 
+from localmcp.errors import InvalidInput
 from localmcp.storage.connections import quote_name, register_levenshtein
-from localmcp.storage.statements import read_rows, reading_only
 from localmcp.tables.documents import read_tables
 from localmcp.wording.normalize import words
 
@@ -40,17 +42,14 @@ class TableSource(NamedTuple):
     text: str | None
 
 
-@dataclass(slots=True)
-class Outcome:
-    """The rows, or why there are none."""
+class Outcome(NamedTuple):
+    """The rows of a statement."""
 
-    columns: list[str] = field(default_factory=list[str])
-    rows: list[list[Any]] = field(default_factory=list[list[Any]])
-    truncated: bool = False
-    used: dict[str, tuple[int, tuple[int, int]]] = field(default_factory=dict[str, tuple[int, tuple[int, int]]])
+    columns: list[str]
+    rows: list[list[Any]]
+    truncated: bool
+    used: dict[str, tuple[int, tuple[int, int]]]
     """Table that was read -> its rows, and the time (ns) and bytes of its file as it is now."""
-    problem: str = ""
-    hint: str = ""
 
 
 class _Loaded(NamedTuple):
@@ -59,109 +58,129 @@ class _Loaded(NamedTuple):
     name: str
     columns: list[str]
     rows: int
-
-
-class _Document(NamedTuple):
     signature: tuple[int, int]
-    tables: dict[str, _Loaded]
-    """By title."""
+    """Time (ns) and bytes of its document."""
 
 
 _memory = apsw.Connection(":memory:")
-_documents: dict[str, _Document] = {}
+_documents: dict[str, tuple[tuple[int, int], dict[str, _Loaded]]] = {}
+"""Path -> its time and bytes, and its tables by title."""
 
 
 def answer(task: tuple[str, Sequence[TableSource]]) -> Iterator[Outcome]:
-    """Yield the outcome of a statement; the documents that it names are loaded first."""
+    """Yield the outcome of a statement; the documents that it names are loaded first.
+
+    Raises:
+        InvalidInput: it cannot be run, and why.
+    """
     statement, sources = task
-    outcome, named = Outcome(), dict[str, _Loaded]()
+    named: dict[str, _Loaded] = {}
     try:
         for source in sources:
-            document = _load(source)
-            if source.title in document.tables:
-                named[source.name] = document.tables[source.title]
-                outcome.used[source.name] = (named[source.name].rows, document.signature)
-        _run(statement, named, outcome)
+            if loaded := _load(source).get(source.title):
+                named[source.name] = loaded
+        yield _run(statement, named)
     except OSError as error:
-        outcome.problem = f"{error.filename} cannot be read: {(error.strerror or str(error)).lower()}."
-        outcome.hint = "A query reads the file itself; search and get_document show what was read of it."
-    except apsw.InterruptError:
-        outcome.problem = f"The query took longer than {SECONDS:g} s and was stopped."
-    except apsw.AuthError:
-        outcome.problem = "A query may only read: one SELECT over the tables that list_tables names."
+        reason = f"{error.filename} cannot be read: {(error.strerror or str(error)).lower()}."
+        raise InvalidInput(
+            f"{reason} A query reads the file itself; search shows what was read of it before."
+        ) from error
+    except apsw.InterruptError as error:
+        raise InvalidInput(f"The query took longer than {SECONDS:g} s and was stopped.") from error
+    except apsw.AuthError as error:
+        raise InvalidInput("A query may only read: one SELECT over the tables that list_tables names.") from error
     except apsw.Error as error:
-        outcome.problem = f"The statement cannot be run: {str(error).rstrip('.')}."
-        outcome.hint = _nearest_columns(str(error), named)
-    yield outcome
+        reason = f"The statement cannot be run: {str(error).rstrip('.')}."
+        if wanted := str(error).partition("no such column: ")[2].rpartition(".")[2].strip('"').casefold():
+            columns = dict.fromkeys(name for loaded in named.values() for name in loaded.columns)
+            near = sorted(columns, key=lambda name: JaroWinkler.distance(name.casefold(), wanted))[:5]
+            reason += f" Nearest columns: {', '.join(map(quote_name, near))}." if near else ""
+        raise InvalidInput(reason) from error
 
 
-def _load(source: TableSource) -> _Document:
-    """Return a document with its tables, which are loaded if it is another than before.
+def _load(source: TableSource) -> dict[str, _Loaded]:
+    """Return the tables of a document by title, loaded if it is another than before.
 
     Raises:
         OSError: the file cannot be read.
     """
+    signature = (hash(source.text), len(source.text or ""))
     if source.text is None:
         status = Path(source.path).stat()
         signature = (status.st_mtime_ns, status.st_size)
-    else:
-        signature = (hash(source.text), len(source.text))
-    known = _documents.get(source.path)
-    if known and known.signature == signature:
-        return known
+    before, tables = _documents.get(source.path, (None, dict[str, _Loaded]()))
+    if before == signature:
+        return tables
     _drop(source.path)
-    tables: dict[str, _Loaded] = {}
+    tables = {}
     for table in read_tables(source.path, source.text):
-        loaded = _Loaded(uuid.uuid4().hex, [column.name for column in table.columns], len(table.rows))
-        _memory.execute(f"create table '{loaded.name}' ({', '.join(map(quote_name, loaded.columns))})")
+        loaded = _Loaded(uuid.uuid4().hex, list(table.columns), len(table.rows), signature)
         with _memory:
+            _memory.execute(f"create table '{loaded.name}' ({', '.join(map(quote_name, loaded.columns))})")
             slots = ", ".join("?" * len(loaded.columns))
             _memory.executemany(f"insert into '{loaded.name}' values ({slots})", table.rows)
         tables.setdefault(table.title, loaded)
-    _documents[source.path] = _Document(signature, tables)
-    while len(_documents) > 1 and sum(t.rows for d in _documents.values() for t in d.tables.values()) > MOST_KEPT:
+    _documents[source.path] = (signature, tables)
+    while len(_documents) > 1 and sum(t.rows for _, held in _documents.values() for t in held.values()) > MOST_KEPT:
         _drop(next(iter(_documents)))
-    return _documents[source.path]
+    return tables
 
 
 def _drop(path: str) -> None:
-    if document := _documents.pop(path, None):
-        for table in document.tables.values():
-            _memory.execute(f"drop table '{table.name}'")
+    _, tables = _documents.pop(path, (None, dict[str, _Loaded]()))
+    for table in tables.values():
+        _memory.execute(f"drop table '{table.name}'")
 
 
-def _run(sql: str, named: Mapping[str, _Loaded], outcome: Outcome) -> None:
-    read: set[str] = set()
+def _run(sql: str, named: Mapping[str, _Loaded]) -> Outcome:
+    read: set[str | None] = set()
+    rows: list[list[Any]] = []
+    truncated = False
 
-    def may_read(table: str) -> bool:
-        read.add(table)
-        return not table.startswith("sqlite_")
+    def authorize(action: int, first: str | None, second: str | None, *_: Any) -> int:
+        read.add(first)
+        reads = action == apsw.SQLITE_READ and not (first or "").lower().startswith(("sqlite_", "pragma_"))
+        allowed = reads or action in (apsw.SQLITE_SELECT, apsw.SQLITE_RECURSIVE, apsw.SQLITE_FUNCTION)
+        return apsw.SQLITE_OK if allowed and second != "load_extension" else apsw.SQLITE_DENY
 
     for name, loaded in named.items():
         _memory.execute(f"create temp view {quote_name(name)} as select * from main.'{loaded.name}'")
+    deadline, characters = time.monotonic() + SECONDS, 0
     try:
-        with reading_only(_memory, SECONDS, may_read):
-            outcome.columns, outcome.rows, outcome.truncated = read_rows(
-                _memory, sql, {}, most_rows=MOST_ROWS, most_characters=MOST_CHARACTERS
-            )
+        _memory.authorizer = authorize
+        _memory.set_progress_handler(lambda: time.monotonic() > deadline, 5000)
+        statement = query_info(_memory, sql)
+        if statement.query_remaining and query_info(_memory, statement.query_remaining).has_vdbe:
+            raise apsw.SQLError("there must be one statement, and this is more than one")
+        if not statement.description:
+            raise apsw.SQLError("the statement is empty, or gives no rows")
+        columns = [name for name, *_ in statement.description]
+        for row in _memory.execute(sql):
+            characters += sum(len(str(value)) for value in row)
+            if len(rows) == MOST_ROWS or characters > MOST_CHARACTERS:
+                truncated = True
+                break
+            rows.append([_shown(value) for value in row])
     finally:
+        _memory.set_progress_handler(None)
+        _memory.authorizer = None
         for name in named:
             _memory.execute(f"drop view temp.{quote_name(name)}")
-    outcome.used = {name: about for name, about in outcome.used.items() if named[name].name in read}
+    used = {name: (table.rows, table.signature) for name, table in named.items() if table.name in read}
+    return Outcome(columns, rows, truncated, used)
 
 
-def _nearest_columns(message: str, named: Mapping[str, _Loaded]) -> str:
-    wanted = message.partition("no such column: ")[2].rpartition(".")[2].strip('"').casefold()
-    names = dict.fromkeys(name for loaded in named.values() for name in loaded.columns)
-    near = sorted(names, key=lambda name: JaroWinkler.distance(name.casefold(), wanted))[:5]
-    return f"Nearest columns: {', '.join(map(quote_name, near))}." if wanted and near else ""
+def _shown(value: Any) -> Any:
+    if isinstance(value, float):
+        # 0.1 + 0.2 is .3 for those who read it.
+        return round(value, 10) if math.isfinite(value) else str(value)
+    return f"<{len(value)} bytes>" if isinstance(value, bytes) else value
 
 
 def _contains(*texts: Any) -> int:
     """Return whether each word of the second text begins a word of the first, whatever the case and accents."""
-    text, wanted = texts
-    present = words(str(text))
-    return int(all(any(word.startswith(start) for word in present) for start in words(str(wanted))))
+    present = words(str(texts[0]))
+    return int(all(any(word.startswith(start) for word in present) for start in words(str(texts[1]))))
 
 
 # A wrong column in double quotes is an error, not a text.

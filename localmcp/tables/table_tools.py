@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NotRequired
 import rapidfuzz.process
 from typing_extensions import TypedDict
 
-from localmcp.errors import InvalidInput, Unavailable
+from localmcp.errors import InvalidInput
 from localmcp.index.collections import visible_ids
 from localmcp.storage.database import Database, fetch_all, fetch_column
 from localmcp.tools import Param, hidden_tool
@@ -61,7 +61,7 @@ class QueryResult(TypedDict):
     notices: NotRequired[list[str]]
 
 
-class _Known(NamedTuple):
+class _Table(NamedTuple):
     """A table of the library, as it was when its document was indexed."""
 
     item: TableItem
@@ -108,18 +108,15 @@ class TableTools:
 
         Ask them with query_table.
         """
-        known = self._known()
+        tables = self._tables()
         if document:
             wanted = document.casefold()
-            known = [k for k in known if wanted in f"{k.item['document']}\n{k.path}\n{k.item['sourceId']}".casefold()]
+            tables = [t for t in tables if wanted in f"{t.item['document']}\n{t.path}\n{t.item['sourceId']}".casefold()]
         if words:
-            known = _ranked(known, words)
-        result: TablesResult = {
-            "count": min(limit, len(known)),
-            "total": len(known),
-            "tables": [k.item for k in known[:limit]],
-        }
-        if not known:
+            tables = _ranked(tables, words)
+        shown = [table.item for table in tables[:limit]]
+        result: TablesResult = {"count": len(shown), "total": len(tables), "tables": shown}
+        if not tables:
             result["hint"] = "No document that you see has such a table; tables begin at three rows."
         return result
 
@@ -142,37 +139,40 @@ class TableTools:
         line: the line or row in its document, to cite. Besides SQLite's own functions: contains(text, words), whatever
         the case, and levenshtein(a, b). Look at the sample of list_tables before: values are as they are in the file.
         """
-        everything = self._known()
+        every = self._tables()
         text = sql.casefold().replace('""', '"')
-        named = [known for known in everything if known.item["name"].casefold() in text]
-        outcome = self._ask(sql, sorted(named, key=lambda known: -len(known.item["name"]))[:MOST_NAMED])
-        if outcome.problem:
-            raise InvalidInput(outcome.problem, hint=outcome.hint or _nearest_tables(outcome.problem, everything))
+        named = [table for table in every if table.item["name"].casefold() in text]
+        outcome = self._ask(sql, sorted(named, key=lambda table: -len(table.item["name"]))[:MOST_NAMED], every)
+        result: QueryResult = {
+            "columns": outcome.columns, "rows": outcome.rows, "count": len(outcome.rows),
+            "truncated": outcome.truncated, "places": [],
+        }  # fmt: skip
         notices: list[str] = []
-        places: list[dict[str, Any]] = []
-        for item, _, path, signature in (known for known in named if known.item["name"] in outcome.used):
+        for item, _, path, signature in (table for table in named if table.item["name"] in outcome.used):
             rows, now = outcome.used[item["name"]]
             place = {"table": item["name"], "document": item["document"], "sourceId": item["sourceId"], "rows": rows}
-            places.append(place | ({"path": path} if path else {}))
+            result["places"].append(place | ({"path": path} if path else {}))
             notices += [f"{item['name']}: {note}." for note in item.get("notes", ())]
             if path and now != signature:
                 notices.append(f"{path} has changed since it was indexed; this is from the file as it is now.")
         if outcome.truncated:
             notices.append(f"There are more rows than these {len(outcome.rows)}: count, add up or limit in SQL.")
-        result: QueryResult = {
-            "columns": outcome.columns, "rows": outcome.rows, "count": len(outcome.rows),
-            "truncated": outcome.truncated, "places": places,
-        }  # fmt: skip
         return {**result, "notices": notices} if notices else result
 
-    def _ask(self, sql: str, named: Sequence[_Known]) -> Outcome:
+    def _ask(self, sql: str, named: Sequence[_Table], every: Sequence[_Table]) -> Outcome:
         from localmcp.readers.worker_pool import Limits, WorkerPool
         from localmcp.tables.query import TableSource, answer
 
-        sources = [
-            TableSource(known.item["name"], known.title, known.path or known.item["sourceId"], self._text(known))
-            for known in named
-        ]
+        with self._database.read() as connection:
+            text_of = """select text from chunks where source_id = (select id from sources where uuid = ?)
+                         order by position"""
+            sources = [
+                TableSource(
+                    item["name"], title, path or item["sourceId"],
+                    None if path else "".join(fetch_column(connection, text_of, (item["sourceId"],))),
+                )
+                for item, title, path, _ in named
+            ]  # fmt: skip
         outcome, failure = None, ""
         with self._lock:
             # The limits are of loading the documents and running one statement.
@@ -180,10 +180,14 @@ class TableTools:
             for step in self._pool.run([(sql, sources)]):
                 outcome, failure = step.value or outcome, step.failure or failure
         if outcome is None:
-            raise Unavailable(f"The query was given up: {failure or 'its process ended'}.")
+            hint = "list_tables names the tables and columns that there are."
+            if wanted := failure.partition("no such table: ")[2].rstrip("."):
+                near = rapidfuzz.process.extract(wanted, [table.item["name"] for table in every], limit=5)
+                hint = f"Nearest tables: {', '.join(name for name, *_ in near)}." if near else hint
+            raise InvalidInput(failure, hint=hint)
         return outcome
 
-    def _known(self) -> list[_Known]:
+    def _tables(self) -> list[_Table]:
         """Return the tables of all documents that the caller sees, by document; names are unique."""
         with self._database.read() as connection:
             sql = f"""
@@ -192,49 +196,29 @@ class TableTools:
                 order by id
             """
             rows = fetch_all(connection, sql)
-        known: list[_Known] = []
-        used: set[str] = set()
-        for uuid, title, uri, mtime_ns, size, described in rows:
-            tables = json.loads(described)
-            stem = PurePath(uri).stem if uri else title
-            for table in tables:
-                base = stem if len(tables) == 1 or not table["title"] else f"{stem}.{table['title']}"
-                name = next(n for number in count(1) if (n := f"{base} {number}" if number > 1 else base) not in used)
-                used.add(name)
+        tables: dict[str, _Table] = {}
+        for uuid, document, uri, mtime_ns, size, described in rows:
+            stem, parts = PurePath(uri).stem if uri else document, json.loads(described)
+            for part in parts:
+                base = stem if len(parts) == 1 or not part["title"] else f"{stem}.{part['title']}"
+                name = next(n for number in count(1) if (n := f"{base} {number}" if number > 1 else base) not in tables)
                 item: TableItem = {
-                    "name": name, "document": title, "sourceId": uuid, "columns": table["columns"],
-                    "rows": table["rows"], "sample": table["sample"],
+                    "name": name, "document": document, "sourceId": uuid, "columns": part["columns"],
+                    "rows": part["rows"], "sample": part["sample"],
                 }  # fmt: skip
-                if table["notes"]:
-                    item["notes"] = table["notes"]
-                path = None if table["inText"] else uri
-                known.append(_Known(item, table["title"], path, (mtime_ns, size)))
-        return known
-
-    def _text(self, known: _Known) -> str | None:
-        if known.path:
-            return None
-        with self._database.read() as connection:
-            sql = "select text from chunks where source_id = (select id from sources where uuid = ?) order by position"
-            return "".join(fetch_column(connection, sql, (known.item["sourceId"],)))
+                if part["notes"]:
+                    item["notes"] = part["notes"]
+                tables[name] = _Table(item, part["title"], None if part["inText"] else uri, (mtime_ns, size))
+        return list(tables.values())
 
 
-def _ranked(known: Sequence[_Known], text: str) -> list[_Known]:
+def _ranked(tables: Sequence[_Table], text: str) -> list[_Table]:
     """Return the tables that hold most of the words, the best first."""
-    wanted = [word[: max(4, len(word) - 2)] for word in words(text)]
+    starts = [word[: max(4, len(word) - 2)] for word in words(text)]
 
-    def score(table: _Known) -> int:
+    def score(table: _Table) -> int:
         item = table.item
         names = words(" ".join([item["name"], item["document"], *(column["name"] for column in item["columns"])]))
-        return sum(any(name.startswith(start) for name in names) for start in wanted)
+        return sum(any(name.startswith(start) for name in names) for start in starts)
 
-    scores = [(score(table), table) for table in known]
-    return [table for count, table in sorted(scores, key=lambda pair: -pair[0]) if count]
-
-
-def _nearest_tables(problem: str, known: Sequence[_Known]) -> str:
-    if "no such table" not in problem:
-        return ""
-    wanted = problem.partition("no such table: ")[2].rstrip(".")
-    near = rapidfuzz.process.extract(wanted, [table.item["name"] for table in known], limit=5)
-    return f"Nearest tables: {', '.join(name for name, *_ in near)}." if near else "list_tables names those there are."
+    return [table for table in sorted(tables, key=score, reverse=True) if score(table)]

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from functools import partial
 from itertools import pairwise
@@ -18,7 +17,7 @@ MISSING = frozenset(("", "-", "–", "—", "n/a", "na", "n.a.", "k.a.", "null",
 """Folded values that stand for none in a column of numbers or dates."""
 YES_NO = [set(pair.split("/")) for pair in "yes/no ja/nein sì/no si/no sí/no oui/non true/false y/n".split()]
 SAMPLE = 400
-"""Values by which a type is ruled out."""
+"""Values, from all over a column, by which a type is ruled out."""
 LEAST_SHARE = 0.95
 """Share of the values of a column that must be of its type; the others stay text, and are counted in a note."""
 LONGEST_TEXT = 2000
@@ -28,13 +27,11 @@ CURRENCIES = {
 } | {code.casefold(): code for code in "EUR USD GBP JPY INR CHF PLN CZK SEK NOK DKK HUF AUD CAD".split()}  # fmt: skip
 _MONEY = "|".join(map(re.escape, sorted(CURRENCIES, key=len, reverse=True)))
 _NUMBER = re.compile(
-    rf"(?P<open>\()?(?P<sign>[-+−])?\s*(?P<before>{_MONEY})?\s*(?P<inner>[-+−])?"
+    rf"\s*(?P<open>\()?(?P<sign>[-+−])?\s*(?P<before>{_MONEY})?\s*(?P<inner>[-+−])?"
     r"(?P<body>\d{1,3}(?:(?P<group>[ .,'’\u00a0\u202f])\d{3})(?:(?P=group)\d{3})*(?:[.,]\d+)?|\d+(?:[.,]\d+)?|[.,]\d+)"
-    rf"\s*(?P<after>{_MONEY}|%)?(?P<trailing>-)?\)?",
+    rf"\s*(?P<after>{_MONEY}|%)?(?P<trailing>-)?\)?\s*",
     re.IGNORECASE,
 )
-_PLAIN = re.compile(r"-?(?:0|[1-9]\d{0,14})(?:\.\d\d?)?")
-"""As programs write numbers."""
 _CLOCK = r"(\d{1,2}:\d\d(?::\d\d)?)"
 _ISO = re.compile(rf"(\d{{4}})[-/.](\d{{1,2}})[-/.](\d{{1,2}})(?:[T ]+{_CLOCK}(?:\.\d+)?\s*(?:Z|[+-]\d\d:?\d\d)?)?")
 _NUMERIC = re.compile(rf"(\d{{1,2}})([./-])(\d{{1,2}})\2(\d{{4}}|\d\d)(?:,?[T ]+{_CLOCK})?")
@@ -47,43 +44,31 @@ _MONTHS = (
 """Beginnings of the names in English, German, French, Spanish, Italian and Portuguese."""
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A column of a table, and what a person or a model needs to know to ask for it."""
-
-    name: str
-    type: str
-    """integer, decimal, money (EUR), percent, date, date and time, time, yes/no, text"""
-
-
 def read_column(values: Sequence[Any], mark: str) -> tuple[str, list[Any], int]:
     """Return the type of a column, its values for SQLite, and how many of them are not of the type but text.
 
-    `mark` is the decimal mark where a column itself does not show it, as in 1.250. Dates and times become ISO text,
-    money and percentages numbers (12 for 12 %).
+    Types are integer, decimal, money (EUR), percent, date, date and time, time, yes/no and text. `mark` is the decimal
+    mark where a column itself does not show it, as in 1.250. Dates and times become ISO text, money and percentages
+    numbers (12 for 12 %).
     """
-    missing = {value for value in set(values) if value is None or str(value).strip().casefold() in MISSING}
-    present = [value for value in dict.fromkeys(values) if value not in missing]
-    for read in (_read_booleans, partial(_read_numbers, mark=mark), _read_dates, _read_times):
-        if len(read(present[:SAMPLE])[1]) < LEAST_SHARE * len(present[:SAMPLE]):
+    distinct = list(dict.fromkeys(values))
+    sample = list(filter(_is_present, distinct[:: -(-len(distinct) // SAMPLE) or 1]))
+    for read in (partial(_read_numbers, mark=mark), _read_dates, _read_native):
+        if len(read(sample)[1]) < LEAST_SHARE * len(sample):
             continue
-        kind, known = read(present)
-        if kind and len(known) >= LEAST_SHARE * len(present):
-            made = {**{value: str(value) for value in present if value not in known}, **known}
-            odd = sum(value not in known and value not in missing for value in values) if len(made) > len(known) else 0
-            return kind, [made.get(value) for value in values], odd
-    answers = {str(value).strip().casefold() for value in present}
-    is_yes_no = bool(answers) and any(answers <= pair for pair in YES_NO)
+        present = list(filter(_is_present, distinct))
+        kind, typed = read(present)
+        if kind and len(typed) >= LEAST_SHARE * len(present):
+            others = {value: str(value) for value in present if value not in typed} if len(typed) < len(present) else {}
+            odd = sum(value in others for value in values) if others else 0
+            return kind, list(map((others | typed).get, values)), odd
     texts = [None if value is None else str(value)[:LONGEST_TEXT].strip() or None for value in values]
-    return "yes/no" if is_yes_no else "text", texts, 0
+    answers = {text.casefold() for text in filter(None, texts)} if len(distinct) < 9 else set[str]()
+    return "yes/no" if answers and any(answers <= pair for pair in YES_NO) else "text", texts, 0
 
 
-def _read_booleans(values: Sequence[Any]) -> tuple[str, dict[Any, int]]:
-    return "yes/no", {value: int(value) for value in values if isinstance(value, bool)}
-
-
-def _read_times(values: Sequence[Any]) -> tuple[str, dict[Any, str]]:
-    return "time", {value: str(value) for value in values if isinstance(value, time | timedelta)}
+def _is_present(value: Any) -> bool:
+    return value is not None and (not isinstance(value, str) or value.strip().casefold() not in MISSING)
 
 
 # ---------------------------------------------------------------- numbers
@@ -92,9 +77,8 @@ def _read_times(values: Sequence[Any]) -> tuple[str, dict[Any, str]]:
 def count_marks(values: Iterable[Any]) -> Counter[str]:
     """Count the numbers in texts that show their decimal mark: 1.250,00 and 12,5 do, 1.250 does not."""
     marks: Counter[str] = Counter()
-    for value in values:
-        match = _NUMBER.fullmatch(value.strip()) if isinstance(value, str) else None
-        signs = re.findall("[.,]", match["body"]) if match else ""
+    for match in (_NUMBER.fullmatch(value) for value in values if isinstance(value, str)):
+        signs = [sign for sign in match["body"] if sign in ".,"] if match else []
         if match and signs:
             if len(set(signs)) == 2 or (len(signs) == 1 and match["group"] not in signs):
                 marks[signs[-1]] += 1
@@ -105,34 +89,42 @@ def count_marks(values: Iterable[Any]) -> Counter[str]:
 
 def _read_numbers(values: Sequence[Any], mark: str) -> tuple[str, dict[Any, int | float]]:
     """Read texts that are numbers, and what a workbook or JSON holds as such."""
-    if values and all(isinstance(text, str) and _PLAIN.fullmatch(text) for text in values):
-        whole = all("." not in text for text in values)
-        return "integer" if whole else "decimal", {text: int(text) if whole else float(text) for text in values}
-    matches = {text: match for text in values if isinstance(text, str) and (match := _NUMBER.fullmatch(text.strip()))}
-    bodies = [match["body"] for match in matches.values()]
-    # Numbers of shelves, ZIP codes and accounts are names.
-    if any(re.match(r"0\d", body) or sum(map(str.isdigit, body)) > 15 for body in bodies):
-        return "", {}
-    mark = next((mark for mark, _ in count_marks(matches).most_common(1)), mark)
     numbers: dict[Any, int | float] = {}
-    for text, match in matches.items():
-        plain = re.sub(rf"[^\d{mark}]", "", match["body"]).replace(mark, ".")
-        # A sign that neither groups digits nor stands before decimals makes it another kind of number.
-        signs_fit = {*re.findall("[.,]", match["body"])} <= {mark, match["group"]}
-        if signs_fit and plain.count(".") < 2:
-            number = float(plain) if "." in plain else int(plain)
-            negative = match["open"] or match["trailing"] or {match["sign"], match["inner"]} & {"-", "−"}
-            numbers[text] = -number if negative else number
-    signs = {(matches[text]["before"] or matches[text]["after"] or "").casefold() for text in numbers} - {""}
+    units = set[str]()
+    mark = next((mark for mark, _ in count_marks(values[:SAMPLE]).most_common(1)), mark)
+    other = "." if mark == "," else ","
     for value in values:
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            numbers[value] = int(value) if float(value).is_integer() and abs(value) < 2**53 else value
-    units = {"percent" if sign == "%" else f"money ({CURRENCIES[sign]})" for sign in signs}
-    plain_kind = "integer" if all(isinstance(number, int) for number in numbers.values()) else "decimal"
-    return ("", {}) if len(units) > 1 else (next(iter(units), plain_kind), numbers)
+        if not isinstance(value, str):
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                numbers[value] = int(value) if float(value).is_integer() and abs(value) < 2**53 else value
+            continue
+        match = _NUMBER.fullmatch(value)
+        if match is None:
+            continue
+        opened, sign, before, inner, body, group, after, trailing = match.groups()
+        # Numbers of shelves, ZIP codes and accounts are names.
+        if (body[0] == "0" and body[1:2].isdecimal()) or (len(body) > 15 and sum(map(str.isdigit, body)) > 15):
+            return "", {}
+        plain = body.replace(group, "") if group and group != mark else body
+        # A sign that neither groups digits nor stands before decimals makes it another kind of number.
+        if other in plain or plain.count(mark) > 1:
+            continue
+        number = float(plain.replace(mark, ".")) if mark in plain else int(plain)
+        numbers[value] = -number if opened or trailing or sign in ("-", "−") or inner in ("-", "−") else number
+        if unit := before or after:
+            units.add("percent" if unit == "%" else f"money ({CURRENCIES[unit.casefold()]})")
+    whole = "integer" if all(isinstance(number, int) for number in numbers.values()) else "decimal"
+    return ("", {}) if len(units) > 1 else (next(iter(units), whole), numbers)
 
 
-# ---------------------------------------------------------------- dates
+# ---------------------------------------------------------------- dates, times, yes and no
+
+
+def _read_native(values: Sequence[Any]) -> tuple[str, dict[Any, Any]]:
+    """Read what a workbook or JSON holds as a time, or as true or false."""
+    answers = {value: int(value) for value in values if isinstance(value, bool)}
+    times = {value: str(value) for value in values if isinstance(value, time | timedelta)}
+    return ("yes/no", answers) if answers else ("time", times)
 
 
 def _read_dates(values: Sequence[Any]) -> tuple[str, dict[Any, str]]:
@@ -182,11 +174,10 @@ def _read_date(text: str, day_first: bool) -> str | None:
         iso = date(year, month, day).isoformat()
     except ValueError:
         return None
-    return f"{iso} {clock if len(clock) in (5, 8) else f'0{clock}'}" if clock else iso
+    return f"{iso} {clock if clock[2:3] == ':' else f'0{clock}'}" if clock else iso
 
 
 def _month(name: str) -> int:
     """Return the number of a month, 0 for no month."""
-    folded = name.casefold()
-    starts = (any(folded.startswith(start) for start in months.split()) for months in _MONTHS)
+    starts = (any(name.casefold().startswith(start) for start in months.split()) for months in _MONTHS)
     return next((number for number, is_it in enumerate(starts, 1) if is_it), 0)

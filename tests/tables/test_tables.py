@@ -102,7 +102,7 @@ def test_a_few_odd_values_stay_text_and_are_counted() -> None:
     rows = "".join(f"{number},{'unknown' if number == 7 else number * 2}\n" for number in range(40))
     [table] = json.loads(describe_tables("a.csv", f"id,size\n{rows}", None) or "[]")
     assert table["columns"][1]["type"] == "integer" and table["notes"] == [
-        "1 values of 'size' are no integer, and text"
+        "1 value of 'size' not read as integer, but kept as text"
     ]
 
 
