@@ -24,7 +24,8 @@ _NEVER_TEXT = (
     ".linenos, .lineno, .rouge-gutter, td.gutter, a[data-nosnippet], "
     ":not(h1, h2, h3, h4, h5, h6) > a[role=doc-backlink]"
 )
-_BOILERPLATE = "nav, header, footer, [role=navigation], [role=banner], [role=contentinfo], [role=search]"
+_ROLES = ("navigation", "banner", "contentinfo", "search")
+_BOILERPLATE = ", ".join(("nav", "header", "footer", *(f"[role={role}]" for role in _ROLES)))
 _NOTE_MARKS = "sup > a[href*='#'], a[href*='#'] > sup, a[role=doc-noteref], a.footnote-ref, a.noteref"
 """What refers to a footnote: its number must not become a part of the word before it."""
 _HEADING_LINKS = ", ".join(f"{tag} a[href*='#']" for tag in (*_HEADINGS, "dt"))
@@ -44,19 +45,18 @@ def read_html(data: bytes, name: str, charset: str | None = None) -> Document:
     """Return a page; `charset`: what was said about its encoding when it was sent."""
     text, metadata = decode_text(data, page_encoding(charset or "") or declared_encoding(data))
     tree = _parsed(text)
-    title_node, author = tree.css_first("title"), tree.css_first("meta[name=author]")
-    title = title_node.text() if title_node else ""
+    title_node, author, site = (tree.css_first(query) for query in ("title", "meta[name=author]", "h1"))
+    title = one_line(title_node.text()) if title_node else ""
     if author and author.attributes.get("content"):
         metadata["author"] = one_line(author.attributes["content"] or "")
     # Outside of the text, a heading names the site.
-    site = tree.css_first("h1")
-    named_by_site = _nested(site, " ") if site and not title.strip() else ""
+    named_by_site = _nested(site, " ") if site and not title else ""
     markdown, root = _page_text(tree)
-    headings = [heading for node in (root.css("h1") if root else []) if (heading := _nested(node, " "))]
+    headings = [heading for node in (root.css("h1") if root else []) if (heading := one_line(_nested(node, " ")))]
     # The only heading of the first level, unless that names the site; or that of several which the title holds.
-    is_section = any(one_line(node.text()) == one_line(title) for node in (root.css("h2") if root else []))
-    held = [each for each in headings if one_line(each) in one_line(title) or (len(headings) == 1 and not is_section)]
-    title = next(iter(held), title if title.strip() else next(iter(headings), named_by_site))
+    is_section = any(one_line(node.text()) == title for node in (root.css("h2") if root else []))
+    held = [heading for heading in headings if heading in title or (len(headings) == 1 and not is_section)]
+    title = next(iter(held), title or next(iter(headings), named_by_site))
     return make_document(name, markdown, "html", "markdown", "website", title=title, metadata=metadata)
 
 
@@ -85,10 +85,9 @@ def _parsed(text: str) -> "LexborHTMLParser":
     for node in tree.css(_HEADING_LINKS):
         if node.text(strip=True).strip("\u200b") in _LINK_SIGNS:
             node.decompose()
-    for node in tree.css("pre br"):
-        node.replace_with("\n")
-    for node in tree.css("code br"):
-        node.replace_with(_LINE_BREAK)
+    for node in tree.css("pre br, code br"):
+        in_block = node.parent is not None and node.parent.tag == "pre"
+        node.replace_with("\n" if in_block else _LINE_BREAK)
     for node in tree.css(_NOTE_MARKS):
         if node.text(strip=True).isdecimal():
             node.replace_with(f" [{node.text(strip=True)}]")
@@ -117,35 +116,28 @@ def _mark_navigation(tree: "LexborHTMLParser") -> None:
     """Give its role to a block of nothing but links: a menu above the first heading, or the contents of the page."""
     is_below_heading = tree.css_first("h1, h2, h3") is None
     for node in tree.css(f"ul, ol, dl, div, {', '.join(_HEADINGS)}")[:MOST_BLOCKS]:
-        if node.tag in _HEADINGS:
-            is_below_heading = True
+        is_below_heading = is_below_heading or node.tag in _HEADINGS
+        links = [] if node.tag in _HEADINGS else node.css("a[href]")
+        if len(links) < LEAST_LINKS or node.css_first(", ".join(_HEADINGS)):
             continue
-        links = node.css("a[href]")
-        shown = sum(len(link.text(strip=True)) for link in links)
-        holds_headings = node.css_first(", ".join(_HEADINGS)) is not None
         is_contents = not is_below_heading or all((link.attributes.get("href") or "")[:1] == "#" for link in links)
-        if (
-            is_contents
-            and not holds_headings
-            and len(links) >= LEAST_LINKS
-            and shown >= LINKS_SHARE * len(node.text(strip=True))
-        ):
+        shown = sum(len(link.text(strip=True)) for link in links)
+        if is_contents and shown >= LINKS_SHARE * len(node.text(strip=True)):
             node.attrs["role"] = "navigation"
 
 
 def _in_boilerplate(node: "LexborNode") -> bool:
     """Return whether an element is boilerplate around the text; the header of an article, or with the h1, is not."""
-    around = [node]
-    while (parent := around[-1].parent) is not None:
-        around.append(parent)
-    for depth, element in enumerate(around):
-        role = element.attributes.get("role")
-        if element.tag == "nav" or role in ("navigation", "banner", "contentinfo", "search"):
+    element: LexborNode | None = node
+    while element is not None:
+        if element.tag == "nav" or element.attributes.get("role") in _ROLES:
             return True
         if element.tag in ("header", "footer"):
             holds_title = element.tag == "header" and element.css_first("h1") is not None
-            in_text = any(outer.tag in ("article", "main", "blockquote") for outer in around[depth + 1 :])
-            return not (holds_title or in_text)
+            while (element := element.parent) is not None and element.tag not in ("article", "main", "blockquote"):
+                pass
+            return element is None and not holds_title
+        element = element.parent
     return False
 
 
