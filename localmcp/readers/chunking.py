@@ -2,13 +2,12 @@
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import accumulate, pairwise
 from typing import Literal
 
-from localmcp.errors import InvalidInput
 from localmcp.readers.document import Document
 from localmcp.readers.outline import HEADING, Path, Section, Span, is_only_heading, read_outline
 
@@ -85,22 +84,18 @@ def shorten_prefix(title: str, headings: Path) -> str:
 
     The innermost headings say most, so the outer ones go first. A first heading equal to the title is left out.
     """
-    title = _cut_bytes(" ".join(title.split()), PREFIX_BYTES // 2)
+
+    def cut(text: str, most: int) -> str:
+        return text.encode()[:most].decode(errors="ignore").rstrip()
+
+    title = cut(" ".join(title.split()), PREFIX_BYTES // 2)
     path = headings[1:] if headings and headings[0].casefold() == title.casefold() else headings
     room = PREFIX_BYTES - len(title.encode()) - 1
-    shown: list[str] = []
-    for heading in reversed(path):
-        room -= len(heading.encode()) + len(" > ")
-        if room < 0:
-            break
-        shown.insert(0, heading)
+    rooms = accumulate((-len(heading.encode()) - len(" > ") for heading in reversed(path)), initial=room)
+    shown = path[len(path) - sum(left >= 0 for left in list(rooms)[1:]) :]
     if path and not shown:
-        shown = [_cut_bytes(path[-1], PREFIX_BYTES // 2 - 1)]
+        shown = (cut(path[-1], PREFIX_BYTES // 2 - 1),)
     return "\n".join(filter(None, (title, " > ".join(shown))))
-
-
-def _cut_bytes(text: str, most: int) -> str:
-    return text.encode()[:most].decode(errors="ignore").rstrip()
 
 
 def split(document: Document, count_tokens: TokenCounter, *, limit: int = 254, target: int = 200) -> list[Chunk]:
@@ -111,22 +106,12 @@ def split(document: Document, count_tokens: TokenCounter, *, limit: int = 254, t
     only. Of a sheet it spans at most MOST_ROWS rows, and its lines are rows. The limit holds for any title when it is
     at least 254; a smaller one needs a title that leaves room, for at most 96 bytes of it are kept, and chunks go
     without the outer headings that leave none.
-
-    Raises:
-        InvalidInput: a target or limit that is not positive.
     """
-    if target < 1 or limit < 1:
-        raise InvalidInput(f"target and limit must be positive numbers of tokens, not {target} and {limit}.")
     return _Cutter(document, count_tokens, limit, min(target, limit)).chunks() if document.text.strip() else []
 
 
-@dataclass(frozen=True, slots=True)
-class _Piece:
-    """A span of the text and its tokens; None: not counted, it is too long for a chunk."""
-
-    start: int
-    stop: int
-    tokens: int | None
+_Piece = tuple[int, int, int | None]
+"""A span of the text and its tokens; None: not counted, it is too long for a chunk."""
 
 
 class _Cutter:
@@ -138,29 +123,13 @@ class _Cutter:
         self.outline = read_outline(
             self.text, document.markup, paged=bool(document.page_starts), headings=document.headings
         )
-        self.rows = _Rows(document.row_starts, self.outline.line_starts) if document.row_starts else None
-        self.borders = _borders(document, [section.start for section in self.outline.sections] if self.rows else [])
+        sheets = [section.start for section in self.outline.sections] if document.row_starts else []
+        self.borders = _borders(document, sheets)
         self.at_border = frozenset(self.borders)
         self.rooms: dict[Path, tuple[Path, int]] = {}
 
     def chunks(self) -> list[Chunk]:
-        return [self._describe(span) for group in self._packed() for span in self._fitted(*group)]
-
-    # ------------------------------------------------------------ room for text below title and headings
-
-    def _fitting(self, path: Path) -> tuple[Path, int]:
-        """Return the path without the outer headings that would leave no space for text, and the tokens left.
-
-        Two are spare: joining two texts can cost a token or so.
-        """
-        if path not in self.rooms:
-            prefix = shorten_prefix(self.document.title, path)
-            left = self.limit - (self.count_tokens(prefix + "\n") + 2 if prefix else 0)
-            self.rooms[path] = self._fitting(path[1:]) if path and left < LEAST_ROOM else (path, max(left, 1))
-        return self.rooms[path]
-
-    def _goal(self, path: Path) -> int:
-        return min(self.target, self._fitting(path)[1])
+        return [self._describe(span) for group, tokens in self._packed() for span in self._fitted(group, tokens)]
 
     # ------------------------------------------------------------ small sections together
 
@@ -175,8 +144,14 @@ class _Cutter:
             body = self.text[section.start : section.stop].strip()
             more = self.count_tokens(body) if len(body) <= MOST_CHARACTERS else None
             is_heading = is_only_heading(section, body)
-            heads = only_headings and bool(group) and section.path[:-1] == group[-1].path
-            if group and section.start not in self.at_border and (heads or self._joins(group, tokens, section, more)):
+            joins = False
+            if group and section.start not in self.at_border:
+                path, parent = section.path, group[0].path[:-1]
+                joins = only_headings and path[:-1] == group[-1].path
+                if tokens is not None and more is not None and section.stop - group[0].start <= MOST_CHARACTERS:
+                    siblings = len(path) >= len(group[0].path) and path[: len(parent)] == parent
+                    joins = joins or (siblings and tokens + more <= min(self.target, self._fitting(group[0].path)[1]))
+            if joins:
                 group.append(section)
                 tokens = None if tokens is None or more is None else tokens + more
                 only_headings = only_headings and is_heading
@@ -193,63 +168,63 @@ class _Cutter:
             for number, (start, stop) in enumerate(pairwise((section.start, *inside, section.stop))):
                 yield Section(start, stop, section.path, continued=number > 0)
 
-    def _joins(self, group: list[Section], tokens: int | None, section: Section, more: int | None) -> bool:
-        if tokens is None or more is None or section.stop - group[0].start > MOST_CHARACTERS:
-            return False
-        path = group[0].path
-        siblings = len(section.path) >= len(path) and section.path[: len(path[:-1])] == path[:-1]
-        return siblings and tokens + more <= self._goal(path)
+    def _fitting(self, path: Path) -> tuple[Path, int]:
+        """Return the path without the outer headings that would leave no space for text, and the tokens left.
+
+        Two are spare: joining two texts can cost a token or so.
+        """
+        if path not in self.rooms:
+            prefix = shorten_prefix(self.document.title, path)
+            left = self.limit - (self.count_tokens(prefix + "\n") + 2 if prefix else 0)
+            self.rooms[path] = self._fitting(path[1:]) if path and left < LEAST_ROOM else (path, max(left, 1))
+        return self.rooms[path]
 
     # ------------------------------------------------------------ pieces that respect the limit
 
     def _fitted(self, sections: list[Section], tokens: int | None) -> Iterator[Section]:
         """Yield a group as sections within the limit; the remains of cutting are joined again where they fit."""
         paths = [section.path for section in sections]
-        fits = tokens is not None and tokens <= self._fitting(paths[0])[1]
-        tightest = paths[0] if fits else min(paths, key=lambda path: self._fitting(path)[1])
-        room, goal = self._fitting(tightest)[1], self._goal(tightest)
+        room = self._fitting(paths[0])[1]
+        if tokens is None or tokens > room:
+            room = min(self._fitting(path)[1] for path in paths)
         joined: list[_Piece] = []
-        for piece in self._cut(_Piece(sections[0].start, sections[-1].stop, tokens), room, goal):
-            if joined and self._may_join(joined[-1], piece, room, goal):
-                last = joined[-1]
-                joined[-1] = _Piece(last.start, piece.stop, (last.tokens or 0) + (piece.tokens or 0))
-            else:
-                joined.append(piece)
+        for piece in self._cut((sections[0].start, sections[-1].stop, tokens), room):
+            if joined and self._may_join(joined[-1], piece, room):
+                start, _, tokens = joined.pop()
+                piece = (start, piece[1], (tokens or 0) + (piece[2] or 0))
+            joined.append(piece)
         starts = [section.start for section in sections]
-        for piece in joined:
-            path = paths[max(bisect_right(starts, self._visible(piece)[0]) - 1, 0)]
-            yield Section(piece.start, piece.stop, self._fitting(path)[0])
+        for start, stop, _ in joined:
+            path = paths[max(bisect_right(starts, self._visible(start, stop)[0]) - 1, 0)]
+            yield Section(start, stop, self._fitting(path)[0])
 
-    def _cut(self, piece: _Piece, room: int, goal: int) -> Iterator[_Piece]:
+    def _cut(self, piece: _Piece, room: int) -> Iterator[_Piece]:
         """Yield pieces of at most `room` tokens and MOST_CHARACTERS visible code points.
 
         It is cut by characters first, then checked in tokens.
         """
-        body = self.text[piece.start : piece.stop]
+        start, stop, tokens = piece
+        body = self.text[start:stop]
         visible = len(body.strip())
         if len(body) > WINDOW:
             parts = _windows(body)
         else:
-            tokens = piece.tokens
-            if tokens is None:
-                tokens = self._estimate(body) if visible > MOST_CHARACTERS else self.count_tokens(body.strip())
-            crowded = self.rows is not None and self.rows.too_many(*self._visible(piece))
+            if tokens is None and visible > MOST_CHARACTERS:
+                # Told from a quarter of it.
+                sample = " ".join(body[at : at + 500] for at in range(0, len(body), 2000))
+                tokens = self.count_tokens(sample) * len(body) // len(sample)
+            tokens = self.count_tokens(body.strip()) if tokens is None else tokens
+            crowded = self._spans_many_rows(start, stop)
             if visible < 2 or (tokens <= room and visible <= MOST_CHARACTERS and not crowded):
-                yield _Piece(piece.start, piece.stop, tokens)
+                yield start, stop, tokens
                 return
-            count = max(-(-tokens // goal), -(-visible // MOST_CHARACTERS), 2)
+            count = max(-(-tokens // min(self.target, room)), -(-visible // MOST_CHARACTERS), 2)
             # A tenth more than an even share, so that unequal paragraphs need not leave a small rest.
-            capacity = min(len(body) * 11 // (count * 10) + 1, len(body) - 1, MOST_CHARACTERS)
-            parts = self._split(body, piece.start, capacity)
-        for start, stop in pairwise(accumulate(map(len, parts), initial=piece.start)):
-            yield from self._cut(_Piece(start, stop, None), room, goal)
+            parts = self._split(start, body, min(len(body) * 11 // (count * 10) + 1, len(body) - 1, MOST_CHARACTERS))
+        for first, last in pairwise(accumulate(map(len, parts), initial=start)):
+            yield from self._cut((first, last, None), room)
 
-    def _estimate(self, text: str) -> int:
-        """Return about how many tokens a long text has, told from a quarter of it."""
-        sample = " ".join(text[start : start + 500] for start in range(0, len(text), 2000))
-        return self.count_tokens(sample) * len(text) // len(sample)
-
-    def _split(self, body: str, start: int, capacity: int) -> list[str]:
+    def _split(self, start: int, body: str, capacity: int) -> list[str]:
         """Return a body in parts of at most `capacity` code points; if it is no code, cut where sentences end."""
         from semantic_text_splitter import MarkdownSplitter, TextSplitter  # 3 ms
 
@@ -259,26 +234,26 @@ class _Cutter:
         fences = [(a - start, b - start) for a, b in self._fenced(start, start + len(body))]
         splitter = MarkdownSplitter if is_markdown else TextSplitter
         parts = splitter(capacity, trim=False).chunks(_flowing(body, fences, is_markdown))
-        cut = (body[start:stop] for start, stop in pairwise(accumulate(map(len, parts), initial=0)))
+        cut = (body[a:b] for a, b in pairwise(accumulate(map(len, parts), initial=0)))
         return _with_lead_ins(cut, capacity)
 
-    def _may_join(self, left: _Piece, right: _Piece, room: int, goal: int) -> bool:
-        """Return whether neighbors are joined: up to the goal, beyond it up to the room if one is a crumb, or blank."""
-        if any(not self.text[piece.start : piece.stop].strip() for piece in (left, right)):
+    def _may_join(self, left: _Piece, right: _Piece, room: int) -> bool:
+        """Return whether neighbors are joined: up to the target, up to the room if one is a crumb, or blank."""
+        start, middle, few = left
+        _, stop, more = right
+        if not self.text[start:middle].strip() or not self.text[middle:stop].strip():
             return True
-        both = _Piece(left.start, right.stop, (left.tokens or 0) + (right.tokens or 0))
-        if self.rows and self.rows.too_many(*self._visible(both)):
-            return False
-        crumb = min(left.tokens or 0, right.tokens or 0) < goal // 6
+        goal = min(self.target, room)
+        most = room if min(few or 0, more or 0) < goal // 6 else goal
         # A word that was cut in two can have other pieces as a whole: only joints at a space add up.
-        joint = self.text[right.start - 1] in " \t\r\n" or self.text[right.start] in " \t\r\n"
-        return joint and (both.tokens or 0) <= (room if crumb else goal) and both.stop - both.start <= MOST_CHARACTERS
+        joint = self.text[middle - 1] in " \t\r\n" or self.text[middle] in " \t\r\n"
+        fits = (few or 0) + (more or 0) <= most and stop - start <= MOST_CHARACTERS
+        return joint and fits and not self._spans_many_rows(start, stop)
 
-    # ------------------------------------------------------------ lines, pages and kind
+    # ------------------------------------------------------------ lines, rows, pages and kind
 
     def _describe(self, span: Section) -> Chunk:
-        first, last = self._visible(span)
-        line_of = self.rows.row if self.rows else partial(bisect_right, self.outline.line_starts)
+        first, last = self._visible(span.start, span.stop)
         pages, appendix = self.document.page_starts, self.document.appendix
         in_code = sum(stop - start for start, stop in self._fenced(first, last)) * 2 > last - first
         kind: Kind = "code" if self.document.markup == "code" or in_code else "prose"
@@ -287,50 +262,44 @@ class _Cutter:
             stop=span.stop,
             text=self.text[span.start : span.stop],
             headings=span.path,
-            first_line=line_of(first),
-            last_line=line_of(last - 1),
+            first_line=self._line(first),
+            last_line=self._line(last - 1),
             first_page=max(bisect_right(pages, first), 1) if pages else None,
             last_page=max(bisect_right(pages, last - 1), 1) if pages else None,
             kind="data" if appendix is not None and first >= appendix else kind,
         )
 
-    def _visible(self, span: _Piece | Section) -> Span:
+    def _visible(self, start: int, stop: int) -> Span:
         """Return a span without the white space at its ends."""
-        body = self.text[span.start : span.stop]
-        return span.start + len(body) - len(body.lstrip()), span.start + len(body.rstrip())
+        body = self.text[start:stop]
+        return start + len(body) - len(body.lstrip()), start + len(body.rstrip())
 
     def _fenced(self, first: int, last: int) -> Iterator[Span]:
         """Yield the parts of a span that are fenced code."""
         fences = self.outline.fences
-        for start, stop in fences[
-            max(bisect_right(fences, (first, first)) - 1, 0) : bisect_right(fences, (last, last))
-        ]:
+        begin = max(bisect_right(fences, (first, first)) - 1, 0)
+        for start, stop in fences[begin : bisect_right(fences, (last, last))]:
             if max(start, first) < min(stop, last):
                 yield max(start, first), min(stop, last)
 
+    def _line(self, offset: int) -> int:
+        """Return the 1-based line, or the row of a sheet, at an offset; for a sheet's name, the first row below it."""
+        line, rows = bisect_right(self.outline.line_starts, offset), self.document.row_starts
+        if not rows:
+            return line
+        run = max(bisect_right(rows, offset, key=lambda run: run[0]) - 1, 0)
+        begin, row = rows[run]
+        if not row:
+            return rows[min(run + 1, len(rows) - 1)][1]
+        return row + max(line - bisect_right(self.outline.line_starts, begin), 0)
+
+    def _spans_many_rows(self, start: int, stop: int) -> bool:
+        first, last = self._visible(start, stop)
+        has_rows = self.document.row_starts and last > first
+        return bool(has_rows) and self._line(last - 1) - self._line(first) >= MOST_ROWS
+
 
 # ---------------------------------------------------------------- borders: where a chunk must end
-
-
-class _Rows:
-    """Which row of its sheet a line is."""
-
-    def __init__(self, row_starts: Sequence[tuple[int, int]], line_starts: list[int]) -> None:
-        self._offsets = [offset for offset, _ in row_starts]
-        self._rows = [row for _, row in row_starts]
-        self._line_starts = line_starts
-
-    def row(self, offset: int) -> int:
-        """Return the 1-based row that is written at an offset; for the name of a sheet, the first row below it."""
-        run = max(bisect_right(self._offsets, offset) - 1, 0)
-        if not self._rows[run]:
-            return self._rows[min(run + 1, len(self._rows) - 1)]
-        lines = bisect_right(self._line_starts, offset) - bisect_right(self._line_starts, self._offsets[run])
-        return self._rows[run] + max(lines, 0)
-
-    def too_many(self, first: int, last: int) -> bool:
-        """Return whether a visible span shows more than MOST_ROWS rows."""
-        return last > first and self.row(last - 1) - self.row(first) >= MOST_ROWS
 
 
 def _borders(document: Document, sheets: list[int]) -> list[int]:

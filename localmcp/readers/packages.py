@@ -13,10 +13,8 @@ from xml.etree.ElementTree import Element
 from localmcp.errors import UnreadableDocument
 from localmcp.readers.document import password_protected
 
-MAX_UNPACKED = 400_000_000
-"""Most bytes that one office file or EPUB may hold once unpacked, pictures included."""
-MAX_PART = 100_000_000
-"""Most bytes of one part."""
+MAX_UNPACKED, MAX_PART = 400_000_000, 100_000_000
+"""Most bytes that one office file or EPUB may hold once unpacked, pictures included, and of one part."""
 OLE_MAGIC = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 """Old Office files; also the envelope of a .docx, .pptx or .xlsx with a password."""
 
@@ -97,19 +95,17 @@ class Package:
         """Return relation id -> (kind, path) of the parts of an office file that a part refers to."""
         folder, file = posixpath.split(path)
         listing = posixpath.join(folder, "_rels", f"{file}.rels")
-        return {
-            relation.get("Id", ""): (
-                relation.get("Type", "").rpartition("/")[2],
-                posixpath.normpath(posixpath.join(folder, relation.get("Target", ""))).lstrip("/"),
-            )
-            for relation in (self.root(listing) if listing in self else ())
-            if relation.get("TargetMode") != "External"
-        }
+        parts: dict[str, tuple[str, str]] = {}
+        for relation in self.root(listing) if listing in self else ():
+            if relation.get("TargetMode") != "External":
+                target = posixpath.normpath(posixpath.join(folder, relation.get("Target", ""))).lstrip("/")
+                parts[relation.get("Id", "")] = (relation.get("Type", "").rpartition("/")[2], target)
+        return parts
 
     def main_part(self, usual: str) -> str:
         """Return the path of the part that an office file is about."""
-        found = (path for kind, path in self.related("").values() if kind == "officeDocument")
-        return usual if usual in self else next(found, usual)
+        main = (path for kind, path in self.related("").values() if kind == "officeDocument")
+        return usual if usual in self else next(main, usual)
 
     def properties(self, path: str = "docProps/core.xml") -> dict[str, str]:
         """Return title, creator, created, modified and so on, as far as an office file says."""

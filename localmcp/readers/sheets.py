@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
 from datetime import date, datetime, time, timedelta
 from typing import Any
 
@@ -27,57 +28,50 @@ def read_sheets(data: bytes, name: str) -> Document:
         properties = package.properties("meta.xml" if kind == "ods" else "docProps/core.xml")
         if kind == "ods":
             package.read("content.xml")  # Says so if it is encrypted.
+    pieces: list[str] = []
+    starts: list[tuple[int, int]] = []
+    sheets: list[str] = []
+    offset = 0
     try:
-        book = _Book(CalamineWorkbook.from_filelike(io.BytesIO(data)))
-    except (CalamineError, OSError, ValueError) as error:
-        raise UnreadableDocument(f"{name} is damaged: {' '.join(str(error).split())}"[:300]) from error
-    places = {"metadata": {"sheets": book.sheets}, "row_starts": tuple(book.starts)}
-    return office_document(name, kind, "".join(book.pieces).rstrip("\n"), properties, **places)
-
-
-class _Book:
-    """The text of a workbook, where each run of rows begins in it, and the names of the sheets."""
-
-    def __init__(self, workbook: CalamineWorkbook) -> None:
-        self.pieces: list[str] = []
-        self.starts: list[tuple[int, int]] = []
-        self.sheets: list[str] = []
-        self._offset = 0
+        workbook = CalamineWorkbook.from_filelike(io.BytesIO(data))
         for sheet in workbook.sheets_metadata:
             title = one_line(sheet.name) + ("" if sheet.visible == SheetVisibleEnum.Visible else " (hidden)")
-            self.sheets.append(title)
-            if sheet.typ == SheetTypeEnum.WorkSheet:
-                rows = workbook.get_sheet_by_name(sheet.name).to_python(skip_empty_area=False)
-                self._add_sheet(title, rows)
+            sheets.append(title)
+            is_sheet = sheet.typ == SheetTypeEnum.WorkSheet
+            rows = workbook.get_sheet_by_name(sheet.name).to_python(skip_empty_area=False) if is_sheet else []
+            expected = -1
+            for number, text in _lines(title, rows):
+                if number != expected:
+                    # The empty line above the name of a sheet belongs to the sheet before.
+                    starts.append((offset + (not number and offset > 0), number))
+                expected = number + 1 if text.startswith("- ") else -1
+                text = f"\n{text}" if not number and offset else text
+                pieces.append(text)
+                offset += len(text)
+    except (CalamineError, OSError, ValueError) as error:
+        raise UnreadableDocument(f"{name} is damaged: {' '.join(str(error).split())}"[:300]) from error
+    places = {"metadata": {"sheets": sheets}, "row_starts": tuple(starts)}
+    return office_document(name, kind, "".join(pieces).rstrip("\n"), properties, **places)
 
-    def _write(self, text: str) -> None:
-        self.pieces.append(text)
-        self._offset += len(text)
 
-    def _add_sheet(self, title: str, rows: list[list[Any]]) -> None:
-        names: dict[int, str] = {}
-        expected, begun, titled = -1, False, False
-        for number, values in enumerate(rows, 1):
-            cells = {column: text for column, value in enumerate(values) if (text := _shown(value))}
-            if not cells:
-                continue
-            if not titled:
-                self._write("\n" if self._offset else "")
-                self.starts.append((self._offset, 0))
-                self._write(f"## {title}\n\n")
-                titled = True
-            if number != expected:
-                self.starts.append((self._offset, number))
-            words = all(isinstance(values[column], str) for column in cells)
-            heads = not begun and (len(cells) == 1 or (words and len(set(cells.values())) == len(cells)))
-            if heads:
-                names, begun = (cells, True) if len(cells) > 1 else ({}, False)
-                self._write(" | ".join(cells.values()) + "\n\n")
-            else:
-                begun = True
-                named = (f"{names[column]}: {text}" if column in names else text for column, text in cells.items())
-                self._write(f"- {'; '.join(named)}\n")
-            expected = -1 if heads else number + 1
+def _lines(title: str, rows: list[list[Any]]) -> Iterator[tuple[int, str]]:
+    """Yield the number of each row that is not empty, and its text; before them 0 and the name of the sheet."""
+    names: dict[int, str] | None = None
+    """By column; None until a row of names or of values."""
+    titled = False
+    for number, values in enumerate(rows, 1):
+        cells = {column: text for column, value in enumerate(values) if (text := _shown(value))}
+        if cells and not titled:
+            yield 0, f"## {title}\n\n"
+            titled = True
+        words = len(set(cells.values())) == len(cells) and all(isinstance(values[column], str) for column in cells)
+        if cells and names is None and (len(cells) == 1 or words):
+            names = cells if len(cells) > 1 else None
+            yield number, " | ".join(cells.values()) + "\n\n"
+        elif cells:
+            names = names or {}
+            named = (f"{names[column]}: {text}" if column in names else text for column, text in cells.items())
+            yield number, f"- {'; '.join(named)}\n"
 
 
 def _shown(value: Any) -> str:
@@ -88,6 +82,4 @@ def _shown(value: Any) -> str:
         return f"{value:.0f}" if float(value).is_integer() and abs(value) < 1e20 else f"{value:.15g}"
     if isinstance(value, datetime):
         return value.date().isoformat() if value.time() == time() else value.isoformat(" ", "minutes")
-    if isinstance(value, date | time | timedelta):
-        return str(value)
-    return " ".join(visible(str(value)).split())
+    return str(value) if isinstance(value, date | time | timedelta) else " ".join(visible(str(value)).split())
