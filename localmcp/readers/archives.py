@@ -16,11 +16,11 @@ from typing import Any, BinaryIO
 from localmcp.errors import LocalMCPError, UnreadableDocument
 from localmcp.readers.document import Document, failed_member
 from localmcp.readers.encodings import decode_text
+from localmcp.readers.packages import in_megabytes
 
 SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz")
-MOST_MEMBERS = 100_000
-MOST_UNPACKED = 20
-"""Times the limit for one file that an archive may unpack to as a whole."""
+MOST_MEMBERS, MOST_UNPACKED = 100_000, 20
+"""Files of an archive, and times the limit for one file that it may unpack to as a whole."""
 USUAL_RATIO, USUAL_FILES = 100, 2
 """An archive may unpack to 100 times its size, and to at least two files of the largest size. Text packs to a tenth;
 what packs to a thousandth is made to hold up its reader."""
@@ -58,7 +58,7 @@ def read_archive(file: BinaryIO, name: str, read: ReadDocuments, max_bytes: int)
             if ".." in parts:
                 yield failed_member(path, "Its name leads out of the archive.")
             elif size > max_bytes:
-                yield failed_member(path, f"It is larger than {max_bytes // 1_000_000} MB.")
+                yield failed_member(path, f"It is larger than {in_megabytes(max_bytes)}.")
             else:
                 unpacked += size
                 yield from _read_member(path, open_member, read, max_bytes)

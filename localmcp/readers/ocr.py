@@ -64,13 +64,13 @@ def read_scan(data: bytes, name: str, digest: str = "") -> Document:
         if not installed_engine():
             raise scanned(name, count)
         for page in range(count):
+            text, confidence = "", 0.0
             try:
                 text, confidence = _recognize(_picture(source, page, is_pdf=data.startswith(b"%PDF-")))
             except UnreadableDocument as error:
-                text, confidence, failure = "", 0.0, error
-            is_text = bool(text) and confidence >= LEAST_CONFIDENCE
-            texts.append(text if is_text else "")
-            if is_text:
+                failure = error
+            texts.append(text if confidence >= LEAST_CONFIDENCE else "")
+            if texts[-1]:
                 confidences[str(page + 1)] = round(confidence, 3)
             # Else each page adds 50 to 100 MB that hold nothing.
             return_freed_memory()

@@ -3,7 +3,6 @@
 import ctypes
 import json
 import re
-import threading
 from collections.abc import Iterator
 from contextlib import closing
 from functools import cache
@@ -26,8 +25,6 @@ from localmcp.readers.document import (
 )
 from localmcp.readers.ocr import scanned
 
-_pdfium = threading.Lock()
-"""PDFium may be used by one thread at a time."""
 _PASSWORD = 4
 """PDFium's code of that error."""
 MOST_BOOKMARKS = 5000
@@ -54,18 +51,17 @@ def read_pdf(data: bytes, name: str) -> Document:
         UnreadableDocument: it is damaged or encrypted.
     """
     pdfium, raw = import_module("pypdfium2"), import_module("pypdfium2.raw")
-    with _pdfium:
-        try:
-            with closing(pdfium.PdfDocument(data)) as pdf:
-                pdf.init_forms()
-                keys = (b"Title", b"Author", b"CreationDate")
-                title, author, created = (_read(raw, raw.FPDF_GetMetaText, pdf, key) for key in keys)
-                found = [_page_text(pdf, raw, number) for number in range(len(pdf))]
-                bookmarks = list(_bookmarks(pdf, raw))
-        except pdfium.PdfiumError as error:
-            if getattr(error, "err_code", None) == _PASSWORD:
-                raise password_protected(name) from error
-            raise UnreadableDocument(f"{name} is not a readable PDF: {error}") from error
+    try:
+        with closing(pdfium.PdfDocument(data)) as pdf:
+            pdf.init_forms()
+            keys = (b"Title", b"Author", b"CreationDate")
+            title, author, created = (_read(raw, raw.FPDF_GetMetaText, pdf, key) for key in keys)
+            found = [_page_text(pdf, raw, number) for number in range(len(pdf))]
+            bookmarks = list(_bookmarks(pdf, raw))
+    except pdfium.PdfiumError as error:
+        if getattr(error, "err_code", None) == _PASSWORD:
+            raise password_protected(name) from error
+        raise UnreadableDocument(f"{name} is not a readable PDF: {error}") from error
     pages, damaged = [page or "" for page in found], found.count(None)
     said = f"{damaged} of its {len(pages)} pages cannot be read"
     if damaged * 2 > len(pages):
@@ -230,11 +226,10 @@ def _headings(
 
 
 def _pdf_date(value: str) -> str:
+    """Return `D:20240503101112+02'00'` as ISO 8601."""
     match = re.match(r"(?:D:)?(\d{4})(\d\d)(\d\d)(?:(\d\d)(\d\d)(\d\d))?", value)
-    if not match:
-        return ""
-    year, month, day, *clock = match.groups()
-    return iso_date(f"{year}-{month}-{day}" + (f"T{':'.join(clock)}" if clock[0] else ""))
+    day, clock = (match.groups()[:3], match.groups()[3:]) if match else ((), ())
+    return iso_date("-".join(day) + (f"T{':'.join(clock)}" if all(clock) else ""))
 
 
 def _read(raw: Any, read: Any, *place: Any) -> str:

@@ -31,15 +31,9 @@ MOST_KEPT = 400_000
 LIMITS = {apsw.SQLITE_LIMIT_LENGTH: 100_000, apsw.SQLITE_LIMIT_LIKE_PATTERN_LENGTH: 100, apsw.SQLITE_LIMIT_ATTACHED: 0}
 
 
-class TableSource(NamedTuple):
-    """A table that a statement may name, and the document that it is in."""
-
-    name: str
-    title: str
-    """Of the table in its document."""
-    path: str
-    """Of the file; or the id of a document that is read from its text."""
-    text: str | None
+TableSource = tuple[str, str, str, str | None]
+"""A table that a statement may name: its name, its title in its document, the path of that document's file, or its id,
+and its text where that is read instead of the file."""
 
 
 class Outcome(NamedTuple):
@@ -76,9 +70,9 @@ def answer(task: tuple[str, Sequence[TableSource]]) -> Iterator[Outcome]:
     statement, sources = task
     named: dict[str, _Loaded] = {}
     try:
-        for source in sources:
-            if loaded := _load(source).get(source.title):
-                named[source.name] = loaded
+        for name, title, path, text in sources:
+            if loaded := _load(path, text).get(title):
+                named[name] = loaded
         yield _run(statement, named)
     except OSError as error:
         reason = f"{error.filename} cannot be read: {(error.strerror or str(error)).lower()}."
@@ -98,29 +92,28 @@ def answer(task: tuple[str, Sequence[TableSource]]) -> Iterator[Outcome]:
         raise InvalidInput(reason) from error
 
 
-def _load(source: TableSource) -> dict[str, _Loaded]:
+def _load(path: str, text: str | None) -> dict[str, _Loaded]:
     """Return the tables of a document by title, loaded if it is another than before.
 
     Raises:
         OSError: the file cannot be read.
     """
-    signature = (hash(source.text), len(source.text or ""))
-    if source.text is None:
-        status = Path(source.path).stat()
+    signature = (hash(text), len(text or ""))
+    if text is None:
+        status = Path(path).stat()
         signature = (status.st_mtime_ns, status.st_size)
-    before, tables = _documents.get(source.path, (None, dict[str, _Loaded]()))
-    if before == signature:
-        return tables
-    _drop(source.path)
-    tables = {}
-    for table in read_tables(source.path, source.text):
+    if path in _documents and _documents[path][0] == signature:
+        return _documents[path][1]
+    _drop(path)
+    tables: dict[str, _Loaded] = {}
+    for table in read_tables(path, text):
         loaded = _Loaded(uuid.uuid4().hex, list(table.columns), len(table.rows), signature)
         with _memory:
             _memory.execute(f"create table '{loaded.name}' ({', '.join(map(quote_name, loaded.columns))})")
             slots = ", ".join("?" * len(loaded.columns))
             _memory.executemany(f"insert into '{loaded.name}' values ({slots})", table.rows)
         tables.setdefault(table.title, loaded)
-    _documents[source.path] = (signature, tables)
+    _documents[path] = (signature, tables)
     while len(_documents) > 1 and sum(t.rows for _, held in _documents.values() for t in held.values()) > MOST_KEPT:
         _drop(next(iter(_documents)))
     return tables

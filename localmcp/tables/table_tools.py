@@ -16,7 +16,7 @@ from localmcp.errors import InvalidInput
 from localmcp.index.collections import visible_ids
 from localmcp.storage.database import Database, fetch_all, fetch_column
 from localmcp.tools import Param, hidden_tool
-from localmcp.wording.normalize import words
+from localmcp.wording.normalize import words as split_words
 
 if TYPE_CHECKING:
     from localmcp.readers.worker_pool import WorkerPool
@@ -113,7 +113,15 @@ class TableTools:
             wanted = document.casefold()
             tables = [t for t in tables if wanted in f"{t.item['document']}\n{t.path}\n{t.item['sourceId']}".casefold()]
         if words:
-            tables = _ranked(tables, words)
+            # Those that hold most of the words, the best first; an ending may differ.
+            starts = [word[: max(4, len(word) - 2)] for word in split_words(words)]
+
+            def score(table: _Table) -> int:
+                item = table.item
+                names = " ".join([item["name"], item["document"], *(column["name"] for column in item["columns"])])
+                return sum(any(name.startswith(start) for name in split_words(names)) for start in starts)
+
+            tables = [table for table in sorted(tables, key=score, reverse=True) if score(table)]
         shown = [table.item for table in tables[:limit]]
         result: TablesResult = {"count": len(shown), "total": len(tables), "tables": shown}
         if not tables:
@@ -161,18 +169,15 @@ class TableTools:
 
     def _ask(self, sql: str, named: Sequence[_Table], every: Sequence[_Table]) -> Outcome:
         from localmcp.readers.worker_pool import Limits, WorkerPool
-        from localmcp.tables.query import TableSource, answer
+        from localmcp.tables.query import answer
 
         with self._database.read() as connection:
             text_of = """select text from chunks where source_id = (select id from sources where uuid = ?)
                          order by position"""
-            sources = [
-                TableSource(
-                    item["name"], title, path or item["sourceId"],
-                    None if path else "".join(fetch_column(connection, text_of, (item["sourceId"],))),
-                )
-                for item, title, path, _ in named
-            ]  # fmt: skip
+            sources: list[TableSource] = []
+            for item, title, path, _ in named:
+                text = None if path else "".join(fetch_column(connection, text_of, (item["sourceId"],)))
+                sources.append((item["name"], title, path or item["sourceId"], text))
         outcome, failure = None, ""
         with self._lock:
             # The limits are of loading the documents and running one statement.
@@ -210,15 +215,3 @@ class TableTools:
                     item["notes"] = part["notes"]
                 tables[name] = _Table(item, part["title"], None if part["inText"] else uri, (mtime_ns, size))
         return list(tables.values())
-
-
-def _ranked(tables: Sequence[_Table], text: str) -> list[_Table]:
-    """Return the tables that hold most of the words, the best first."""
-    starts = [word[: max(4, len(word) - 2)] for word in words(text)]
-
-    def score(table: _Table) -> int:
-        item = table.item
-        names = words(" ".join([item["name"], item["document"], *(column["name"] for column in item["columns"])]))
-        return sum(any(name.startswith(start) for name in names) for start in starts)
-
-    return [table for table in sorted(tables, key=score, reverse=True) if score(table)]

@@ -35,8 +35,11 @@ _NUMBER = re.compile(
 _CLOCK = r"(\d{1,2}:\d\d(?::\d\d)?)"
 _ISO = re.compile(rf"(\d{{4}})[-/.](\d{{1,2}})[-/.](\d{{1,2}})(?:[T ]+{_CLOCK}(?:\.\d+)?\s*(?:Z|[+-]\d\d:?\d\d)?)?")
 _NUMERIC = re.compile(rf"(\d{{1,2}})([./-])(\d{{1,2}})\2(\d{{4}}|\d\d)(?:,?[T ]+{_CLOCK})?")
-_WRITTEN = re.compile(r"(\d{1,2})(?:\.|st|nd|rd|th)?[\s-]+(?:de )?([^\W\d]{3,})\.?,?[\s-]+(?:de )?(\d{4})")
-_AMERICAN = re.compile(r"([^\W\d]{3,})\.?\s+(\d{1,2})(?:st|nd|rd|th)?,?\s+(\d{4})")
+_WRITTEN = re.compile(
+    r"(?:(\d{1,2})(?:\.|st|nd|rd|th)?[\s-]+(?:de )?)?([^\W\d]{3,})\.?"
+    r"(?:\s+(\d{1,2})(?:st|nd|rd|th)?)?,?[\s-]+(?:de )?(\d{4})"
+)
+"""3. March 2025 or March 3, 2025."""
 _MONTHS = (
     "jan ene gen", "feb fev fév", "mar mär mrz", "apr avr abr", "may mai mag", "jun jui giu", "jul juil lug",
     "aug aoû ago aou", "sep set", "oct okt ott out", "nov", "dec dez dic déc",
@@ -164,10 +167,11 @@ def _read_date(text: str, day_first: bool) -> str | None:
         day, month = (first, second) if day_first else (second, first)
         # Of two digits, those above 50 are of the last century.
         year = int(match[4]) if len(match[4]) == 4 else int(match[4]) + (1900 if int(match[4]) > 50 else 2000)
-    elif match := _WRITTEN.fullmatch(text):
-        year, month, day = int(match[3]), _month(match[2]), int(match[1])
-    elif match := _AMERICAN.fullmatch(text):
-        year, month, day = int(match[3]), _month(match[1]), int(match[2])
+    elif (match := _WRITTEN.fullmatch(text)) and (match[1] is None) != (match[3] is None):
+        name = match[2].casefold()
+        months = (any(name.startswith(start) for start in starts.split()) for starts in _MONTHS)
+        month = next((number for number, is_it in enumerate(months, 1) if is_it), 0)
+        year, day = int(match[4]), int(match[1] or match[3])
     else:
         return None
     try:
@@ -175,9 +179,3 @@ def _read_date(text: str, day_first: bool) -> str | None:
     except ValueError:
         return None
     return f"{iso} {clock if clock[2:3] == ':' else f'0{clock}'}" if clock else iso
-
-
-def _month(name: str) -> int:
-    """Return the number of a month, 0 for no month."""
-    starts = (any(name.casefold().startswith(start) for start in months.split()) for months in _MONTHS)
-    return next((number for number, is_it in enumerate(starts, 1) if is_it), 0)

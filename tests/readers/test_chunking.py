@@ -271,3 +271,12 @@ def test_a_caption_stays_with_its_table(sentences: int) -> None:
     chunks = split_checked(f"{prose}\n\nTable 3. Turns of a valve\n\n| Valve | Turn |\n| --- | --- |\n{rows}\n{prose}")
     [captioned] = [chunk.text for chunk in chunks if "Table 3" in chunk.text]
     assert "valve 0 " in captioned
+
+
+@pytest.mark.parametrize("question", ["**How long does it run?**", "Q: When does it stop?", "Wie lange läuft sie?"])
+@pytest.mark.parametrize("markup", ["markdown", "plain"])
+def test_a_question_stays_with_its_answer(markup: Markup, question: str) -> None:
+    answers = [" ".join(f"Sentence {n} of answer {i} says it." for n in range(i * 7 % 12 + 3)) for i in range(14)]
+    text = "# FAQ\n\n" + "\n\n".join(f"{question}\n\n{answer}" for answer in answers)
+    chunks = split_checked(text, markup)
+    assert len(chunks) > 5 and not any(chunk.text.strip().endswith(question) for chunk in chunks)

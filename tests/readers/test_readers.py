@@ -6,15 +6,19 @@ import json
 import os
 import sys
 import zipfile
-from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from functools import cache
 from pathlib import Path
+from typing import Any
 
+import docx
+import openpyxl
+import pptx
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from made_files import PACKAGE, make_bookmarks, make_epub, make_pdf, make_zip
+from pptx.util import Inches
 
 from localmcp.errors import ScannedDocument, UnreadableDocument
 from localmcp.readers import packages, readers
@@ -26,45 +30,27 @@ from localmcp.readers.readers import read_bytes, read_documents, read_text, why_
 # --- Small files ------------------------------------------------------------------------------------------------------
 
 
-CORE = """<?xml version="1.0"?><cp:coreProperties
- xmlns:cp="http://schemas.openxmlformats.org/package/2006/metadata/core-properties"
- xmlns:dc="http://purl.org/dc/elements/1.1/" xmlns:dcterms="http://purl.org/dc/terms/">
- <dc:creator>Ada Rossi</dc:creator><dcterms:created>2024-05-03T10:00:00Z</dcterms:created></cp:coreProperties>"""
-WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
+def make_docx() -> bytes:
+    document = docx.Document()
+    document.add_paragraph("Hello", style="List Bullet")
+    return saved(document)
 
 
-def make_docx(body: str, *, prolog: str = "") -> bytes:
-    relations = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
-    package = "http://schemas.openxmlformats.org/package/2006"
-    word = "application/vnd.openxmlformats-officedocument.wordprocessingml"
-    return make_zip(
-        {
-            "[Content_Types].xml": f'<Types xmlns="{package}/content-types"><Default Extension="rels" '
-            'ContentType="application/vnd.openxmlformats-package.relationships+xml"/><Override '
-            f'PartName="/word/document.xml" ContentType="{word}.document.main+xml"/></Types>',
-            "_rels/.rels": f'<Relationships xmlns="{package}/relationships"><Relationship Id="r1" '
-            f'Type="{relations}/officeDocument" Target="word/document.xml"/></Relationships>',
-            "word/_rels/document.xml.rels": f'<Relationships xmlns="{package}/relationships"><Relationship Id="r1" '
-            f'Type="{relations}/styles" Target="styles.xml"/></Relationships>',
-            "word/styles.xml": f'<w:styles xmlns:w="{WORD}"><w:style w:type="paragraph" w:styleId="Titolo1">'
-            '<w:name w:val="heading 1"/></w:style></w:styles>',
-            "word/document.xml": f'{prolog}<w:document xmlns:w="{WORD}"><w:body>{body}</w:body></w:document>',
-            "docProps/core.xml": CORE,
-        }
-    )
+def make_xlsx() -> bytes:
+    book = openpyxl.Workbook()
+    book.active.append(["Bolt", 1.5, date(2024, 5, 3)])
+    return saved(book)
 
 
-def word_paragraph(text: str, style: str = "") -> str:
-    properties = f'<w:pPr><w:pStyle w:val="{style}"/></w:pPr>' if style else ""
-    return f"<w:p>{properties}<w:r><w:t>{text}</w:t></w:r></w:p>"
+def saved(document: Any) -> bytes:
+    buffer = io.BytesIO()
+    document.save(buffer)
+    return buffer.getvalue()
 
 
 @cache
 def make_pptx() -> bytes:
-    from pptx import Presentation
-    from pptx.util import Inches
-
-    deck = Presentation()
+    deck = pptx.Presentation()
     first = deck.slides.add_slide(deck.slide_layouts[1])
     first.shapes.title.text = "Quarterly review"
     first.placeholders[1].text_frame.text = "Sales grew"
@@ -78,26 +64,7 @@ def make_pptx() -> bytes:
     group = second.shapes.add_group_shape()
     group.shapes.add_textbox(0, 0, Inches(1), Inches(1)).text_frame.text = "inside a group"
     deck.core_properties.author = "Ada Rossi"
-    buffer = io.BytesIO()
-    deck.save(buffer)
-    return buffer.getvalue()
-
-
-@cache
-def make_xlsx() -> bytes:
-    from openpyxl import Workbook
-
-    book = Workbook()
-    prices = book.active
-    prices.title = "Prices"
-    rows = (["Price list 2024"], ["Item", "Price", "Since"], ["Bolt", 1.5, date(2024, 5, 3)], ["Nut", 2.0, None])
-    for row in rows:
-        prices.append(row)
-    book.create_sheet("Numbers").append([1, 2, True])
-    book.create_sheet("Empty")
-    buffer = io.BytesIO()
-    book.save(buffer)
-    return buffer.getvalue()
+    return saved(deck)
 
 
 # --- Text formats -----------------------------------------------------------------------------------------------------
@@ -332,11 +299,6 @@ def test_a_heading_that_leads_back_to_the_table_of_contents_is_kept_and_a_sign_t
     assert read_bytes(source.encode(), "pumps.html").text == "# Pumps\n\n## Old pumps\n\nThey leak."
 
 
-def test_a_page_of_many_drawings_is_read() -> None:
-    drawing = '<svg xmlns="x">' + '<path d="M0,0L1,1" style="fill:none" /><text x="1">Honey</text>' * 6_000 + "</svg>"
-    assert read_bytes(f"<h1>Bees</h1>{drawing}{drawing}<p>A hive".encode(), "a.html").text == "# Bees\n\nA hive"
-
-
 def test_html_is_decoded_as_the_page_declares() -> None:
     page = '<meta charset="koi8-r"><p>Привет, мир</p>'
     assert read_bytes(page.encode("koi8-r"), "a.html").text == "Привет, мир"
@@ -425,13 +387,6 @@ def test_a_pdf_gives_its_good_pages_unless_most_are_damaged() -> None:
     assert (document.text, document.page_starts) == ("One\n\n\n\nThree", (0, 5, 7))
     with pytest.raises(UnreadableDocument, match="99997 of its 100000 pages cannot be read"):
         read_bytes(data.replace(b"/Count 3", b"/Count 100000"), "a.pdf")
-
-
-def test_pdfs_can_be_read_from_many_threads() -> None:
-    files = [make_pdf([[f"File {number}"]] * 5) for number in range(40)]
-    with ThreadPoolExecutor(8) as pool:
-        texts = list(pool.map(lambda data: read_bytes(data, "a.pdf").text, files))
-    assert texts == ["\n\n".join([f"File {number}"] * 5) for number in range(40)]
 
 
 # --- Office and books -------------------------------------------------------------------------------------------------
@@ -656,7 +611,7 @@ def test_packages_with_damaged_parts_give_a_document_or_a_refusal(name: str) -> 
 
 SAMPLES = {
     "a.pdf": lambda: make_pdf([["Hello"], ["World"]]),
-    "a.docx": lambda: make_docx(word_paragraph("Hello")),
+    "a.docx": make_docx,
     "a.pptx": make_pptx,
     "a.xlsx": make_xlsx,
     "a.epub": make_epub,
