@@ -165,7 +165,7 @@ class Session:
         """Print one JSON document on stdout, indented on a terminal."""
         indent = 2 if sys.stdout.isatty() else None
         text = json.dumps(value, ensure_ascii=False, indent=indent, default=str)
-        render.write(visible_json(text) if indent else text)
+        render.write(visible_json(text))
 
     def note(self, text: str = "") -> None:
         """Print words about the work on stderr; none with --quiet or --json."""

@@ -79,8 +79,8 @@ class Wire:
         return _without_half_characters(text) if "\\ud" in text.lower() else text
 
     def write(self, text: str) -> int:
-        """Write all of the text."""
-        unsent = memoryview(text.encode())
+        """Write all of the text, which is JSON; some clients end a line at U+2028 too, as Node's readline does."""
+        unsent = memoryview(text.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029").encode())
         try:
             while unsent:
                 unsent = unsent[os.write(self._out, unsent) :]
