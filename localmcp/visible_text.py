@@ -46,7 +46,7 @@ def invisible(text: str) -> str:
 
 
 def visible_json(text: str) -> str:
-    """Return JSON text with those characters as `\\u` escapes: the same value, safe on a terminal and for line readers."""
+    """Return JSON text with those characters as `\\u` escapes: the same value, safe on a terminal and in one line."""
     if text.replace("\n", "").isprintable():
         return text
     return _UNSAFE.sub(lambda match: match[0] if match[0] in "\n\t\r" else json.dumps(match[0])[1:-1], text)

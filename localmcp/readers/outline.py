@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import unescape
 from itertools import accumulate, pairwise
-from typing import Literal
+from typing import Literal, NamedTuple
 
 Markup = Literal["markdown", "plain", "code"]
 Path = tuple[str, ...]
@@ -41,8 +41,7 @@ class Outline:
     line_starts: list[int]
 
 
-@dataclass(frozen=True, slots=True)
-class Heading:
+class Heading(NamedTuple):
     """A heading that begins a line: where, its level from 1, and its words without markup."""
 
     start: int
@@ -58,7 +57,9 @@ def read_outline(
     `paged`: the text was printed, where a row of dashes below a line belongs to a table or a listing. `headings`: the
     offset and path of each section of a text that does not mark them.
     """
-    line_starts = _line_starts(text)
+    # A text without CR takes no step in Python for every line.
+    ends = (match.end() for match in re.finditer(r"\r\n|\r|\n", text)) if "\r" in text else ()
+    line_starts = [0, *ends] if ends else [0, *accumulate(map((1).__add__, map(len, text.split("\n")[:-1])))]
     if headings:
         starts = [(0, ()), *headings, (len(text), ())]
         return Outline([Section(a, b, path) for (a, path), (b, _) in pairwise(starts) if a < b], [], line_starts)
@@ -68,14 +69,6 @@ def read_outline(
         return Outline(_nest(text, () if paged else _underlined(text)), [], line_starts)
     marked, fences = scan_markdown(text)
     return Outline(_nest(text, marked), fences, line_starts)
-
-
-def _line_starts(text: str) -> list[int]:
-    if "\r" in text:
-        return [0, *(match.end() for match in re.finditer(r"\r\n|\r|\n", text))]
-    # Without a step in Python for every line.
-    *lines, _ = text.split("\n")
-    return list(accumulate(map((1).__add__, map(len, lines)), initial=0))
 
 
 def _nest(text: str, headings: Iterable[Heading]) -> list[Section]:
@@ -113,19 +106,15 @@ def headings_in(text: str, path: Path, *, underlined: bool = False) -> list[tupl
 
     `underlined`: headings are lines above a row of punctuation signs, as in reStructuredText, else `#` lines.
     """
-    found = _underlined(text) if underlined else scan_markdown(text)[0]
     open_headings = list[Heading]()
     line_ends = _line_ends_as_lf(text)
-    return [
-        (line_ends.count("\n", 0, heading.start), _joined(path, _open_path(heading, open_headings)))
-        for heading in found
-    ]
-
-
-def _joined(path: Path, inner: Path) -> Path:
-    """Return the path of headings inside a chunk that begins under `path`: one that is in it is not repeated."""
-    depth = max((depth for depth, title in enumerate(path) if (title,) == inner[:1]), default=max(0, len(path) - 1))
-    return (*path[:depth], *inner)
+    headings: list[tuple[int, Path]] = []
+    for heading in _underlined(text) if underlined else scan_markdown(text)[0]:
+        inner = _open_path(heading, open_headings)
+        # One that is in the path already is not repeated.
+        depth = max((depth for depth, title in enumerate(path) if (title,) == inner[:1]), default=max(0, len(path) - 1))
+        headings.append((line_ends.count("\n", 0, heading.start), (*path[:depth], *inner)))
+    return headings
 
 
 def _line_ends_as_lf(text: str) -> str:

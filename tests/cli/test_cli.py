@@ -304,6 +304,13 @@ def test_refresh_asks_before_it_buries_a_folder_that_is_gone(filled, notes: Path
     assert filled("refresh", "--confirm-removals", "--json").json["missing"] == 3
 
 
+def test_json_is_one_line_whatever_a_text_holds(filled, notes: Path) -> None:
+    (notes / "odd.md").write_text("# Odd\n\nzeppelin\u2028hangar\x85\u202e", encoding="utf-8")
+    assert filled("refresh").code == 0
+    found = filled("search", "zeppelin", "--json")
+    assert len(found.out.splitlines()) == 1 and "zeppelin\u2028hangar" in found.json["results"][0]["content"]
+
+
 def test_a_removal_asks_about_what_it_will_do_and_shows_a_name_of_two_lines_as_one(filled, notes: Path) -> None:
     (notes / "two\nlines.md").write_text("# Two lines\n\nA name with a line feed.\n", encoding="utf-8")
     (notes / ".hidden.md").write_text("hidden")

@@ -704,6 +704,13 @@ def test_large_answers_arrive_whole_when_the_client_reads_late(lasting: Server) 
     assert sizes == dict.fromkeys(range(5), 400_000)
 
 
+def test_a_text_with_a_line_separator_of_unicode_stays_on_one_line(lasting: Server) -> None:
+    lasting.send(call(1, "echo", text="one\u2028two\u2029"))
+    line = lasting.stdout.readline().decode()
+    assert len(line.splitlines()) == 1
+    assert json.loads(line)["result"]["structuredContent"]["words"] == "one\u2028two\u2029"
+
+
 def test_stray_output_and_cancelled_calls_do_no_harm_and_calls_that_hang_leave_lists_and_pings_free(
     ready: Server,
 ) -> None:
