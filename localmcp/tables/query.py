@@ -6,19 +6,17 @@ loaded stays for the next statement, until the document is another.
 
 from __future__ import annotations
 
-import math
-import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import apsw
-from apsw.ext import query_info  # pyright: ignore[reportUnknownVariableType]
 from rapidfuzz.distance import JaroWinkler
 
 from localmcp.errors import InvalidInput
 from localmcp.storage.connections import quote_name, register_levenshtein
+from localmcp.storage.statements import read_rows, reading_only
 from localmcp.tables.documents import read_tables
 from localmcp.wording.normalize import words
 
@@ -126,48 +124,22 @@ def _drop(path: str) -> None:
 
 
 def _run(sql: str, named: Mapping[str, _Loaded]) -> Outcome:
-    read: set[str | None] = set()
-    rows: list[list[Any]] = []
-    truncated = False
+    read: set[str] = set()
 
-    def authorize(action: int, first: str | None, second: str | None, *_: Any) -> int:
-        read.add(first)
-        reads = action == apsw.SQLITE_READ and not (first or "").lower().startswith(("sqlite_", "pragma_"))
-        allowed = reads or action in (apsw.SQLITE_SELECT, apsw.SQLITE_RECURSIVE, apsw.SQLITE_FUNCTION)
-        return apsw.SQLITE_OK if allowed and second != "load_extension" else apsw.SQLITE_DENY
+    def may_read(table: str) -> bool:
+        read.add(table)
+        return not table.startswith("sqlite_")
 
     for name, loaded in named.items():
         _memory.execute(f"create temp view {quote_name(name)} as select * from main.'{loaded.name}'")
-    deadline, characters = time.monotonic() + SECONDS, 0
     try:
-        _memory.authorizer = authorize
-        _memory.set_progress_handler(lambda: time.monotonic() > deadline, 5000)
-        statement = query_info(_memory, sql)
-        if statement.query_remaining and query_info(_memory, statement.query_remaining).has_vdbe:
-            raise apsw.SQLError("there must be one statement, and this is more than one")
-        if not statement.description:
-            raise apsw.SQLError("the statement is empty, or gives no rows")
-        columns = [name for name, *_ in statement.description]
-        for row in _memory.execute(sql):
-            characters += sum(len(str(value)) for value in row)
-            if len(rows) == MOST_ROWS or characters > MOST_CHARACTERS:
-                truncated = True
-                break
-            rows.append([_shown(value) for value in row])
+        with reading_only(_memory, SECONDS, may_read):
+            answered = read_rows(_memory, sql, {}, most_rows=MOST_ROWS, most_characters=MOST_CHARACTERS)
     finally:
-        _memory.set_progress_handler(None)
-        _memory.authorizer = None
         for name in named:
             _memory.execute(f"drop view temp.{quote_name(name)}")
     used = {name: (table.rows, table.signature) for name, table in named.items() if table.name in read}
-    return Outcome(columns, rows, truncated, used)
-
-
-def _shown(value: Any) -> Any:
-    if isinstance(value, float):
-        # 0.1 + 0.2 is .3 for those who read it.
-        return round(value, 10) if math.isfinite(value) else str(value)
-    return f"<{len(value)} bytes>" if isinstance(value, bytes) else value
+    return Outcome(*answered, used)
 
 
 def _contains(*texts: Any) -> int:
