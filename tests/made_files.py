@@ -90,9 +90,9 @@ def make_epub(**parts: str) -> bytes:
     )
 
 
-def saved(document):
+def saved(document) -> bytes:
     buffer = io.BytesIO()
-    document.write(buffer)
+    document.save(buffer)
     return buffer.getvalue()
 
 

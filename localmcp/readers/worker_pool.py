@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 Item = TypeVar("Item")
 Value = TypeVar("Value")
 
-UNDELIVERED_BYTES = 64_000_000
+UNDELIVERED_BYTES = 16_000_000
 """When values of this size wait for the caller, the workers wait."""
 WATCH_SECONDS = 0.05
 """Time between two looks at the workers, in which a process can allocate about 100 MB."""
@@ -104,16 +104,18 @@ class _Worker:
             worker.send_to(self.input, item)
         while len(header := self.output.read(worker.FRAME.size)) == worker.FRAME.size:
             kind, spent, self.text, length = worker.FRAME.unpack(header)
-            payload = self.output.read(length)
+            if kind in (worker.VALUE, worker.ERROR):
+                # It may be large, and is not held here while the next is waited for.
+                yield kind, self.output.read(length)
+                continue
+            value = pickle.loads(self.output.read(length))
             if kind == worker.READY:
-                self.pid = pickle.loads(payload)
+                self.pid = value
             elif kind == worker.BEGIN:
                 self.spent_before, self.reading = spent, True
             elif kind == worker.END:
                 self.reading = False
                 return
-            elif kind != worker.TEXT:
-                yield kind, payload
         self.reading = False
         code = self.process.wait()
         if not self.pid:
@@ -226,12 +228,16 @@ class WorkerPool(Generic[Item, Value]):
                 with self._room:
                     self._undelivered -= len(payload)
                     self._room.notify_all()
+                value = pickle.loads(payload) if payload else None
+                # The bytes are not kept beside what they became while the caller works on that.
+                del step, payload
                 if kind == worker.VALUE:
-                    yield Answer(item, pickle.loads(payload))
+                    yield Answer(item, value)
                 elif kind == worker.ERROR:
-                    yield Answer(item, failure=pickle.loads(payload) or too_much_memory(self.limits))
+                    yield Answer(item, failure=value or too_much_memory(self.limits))
                 else:
                     yield Answer(item, finished=True)
+                value = None
         finally:
             done.set()
             if serving:
@@ -256,6 +262,7 @@ class WorkerPool(Generic[Item, Value]):
                         self._room.wait_for(lambda: self._undelivered < UNDELIVERED_BYTES or self.is_closed)
                         self._undelivered += len(payload)
                     steps.put((item, kind, payload))
+                    del payload
                 steps.put((item, worker.END, b""))
                 if member.process.poll() is not None or member.memory > RETIRE_BYTES:
                     with self._lock:

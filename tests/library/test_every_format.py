@@ -14,7 +14,7 @@ import docx
 import openpyxl
 import pptx
 import pytest
-from made_files import make_epub, make_odp, make_ods, make_odt, make_pdf, make_zip
+from made_files import make_epub, make_odp, make_ods, make_odt, make_pdf, make_zip, saved
 
 import localmcp
 from localmcp.errors import UnreadableDocument
@@ -50,12 +50,6 @@ FACTS = {
     "bundle.tar.gz": ("What is the hamster called?", "#pet.md:3"),
 }
 """File -> a question and the end of its citation."""
-
-
-def saved(document):
-    buffer = io.BytesIO()
-    document.save(buffer)
-    return buffer.getvalue()
 
 
 def make_docx():

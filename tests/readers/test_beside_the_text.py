@@ -5,6 +5,7 @@ import json
 
 import docx
 from docx.oxml import parse_xml
+from made_files import saved
 
 from localmcp.readers.outline import read_outline
 from localmcp.readers.readers import read_bytes, read_documents
@@ -19,12 +20,6 @@ SPACES = {
 }
 NAMES = " ".join(f'xmlns:{key}="{value}"' for key, value in SPACES.items())
 BOX = "<w:txbxContent><w:p><w:r><w:t>Ring the bell twice</w:t></w:r></w:p></w:txbxContent>"
-
-
-def saved(document):
-    buffer = io.BytesIO()
-    document.save(buffer)
-    return buffer.getvalue()
 
 
 def test_text_boxes_of_word_files_are_read_once():

@@ -1,9 +1,9 @@
 """Small files that ask for minutes or gigabytes are read cheaply or stopped, and the other files are read."""
 
 import io
-import zipfile
 
 import pytest
+from made_files import make_zip
 
 from localmcp.errors import LocalMCPError
 from localmcp.library.reading import estimate_tokens
@@ -16,14 +16,6 @@ LIMITS = Limits(seconds=3, seconds_per_megabyte=3, memory=300_000_000)
 CONTAINER = '<container><rootfiles><rootfile full-path="b.opf"/></rootfiles></container>'
 RELATIONS = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
 WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
-
-
-def make_zip(parts):
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as package:
-        for name, content in parts.items():
-            package.writestr(name, content)
-    return buffer.getvalue()
 
 
 def make_book(chapter, times):

@@ -1,6 +1,5 @@
 """Office files are read whole, without any other package: what is beside the text too."""
 
-import io
 from datetime import datetime
 
 import docx
@@ -9,6 +8,7 @@ import pptx
 import pytest
 from docx.oxml import parse_xml
 from docx.oxml.ns import nsdecls
+from made_files import saved
 from odf import style
 from odf import text as odf
 from odf.opendocument import OpenDocumentText
@@ -16,12 +16,6 @@ from openpyxl.comments import Comment
 
 from localmcp.errors import UnreadableDocument
 from localmcp.readers.readers import read_bytes
-
-
-def saved(document):
-    buffer = io.BytesIO()
-    document.save(buffer)
-    return buffer.getvalue()
 
 
 def make_docx():

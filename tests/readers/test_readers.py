@@ -9,7 +9,6 @@ import zipfile
 from datetime import date
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import docx
 import openpyxl
@@ -17,7 +16,7 @@ import pptx
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from made_files import PACKAGE, make_bookmarks, make_epub, make_pdf, make_zip
+from made_files import PACKAGE, make_bookmarks, make_epub, make_pdf, make_zip, saved
 from pptx.util import Inches
 
 from localmcp.errors import ScannedDocument, UnreadableDocument
@@ -40,12 +39,6 @@ def make_xlsx() -> bytes:
     book = openpyxl.Workbook()
     book.active.append(["Bolt", 1.5, date(2024, 5, 3)])
     return saved(book)
-
-
-def saved(document: Any) -> bytes:
-    buffer = io.BytesIO()
-    document.save(buffer)
-    return buffer.getvalue()
 
 
 @cache
