@@ -55,7 +55,7 @@ def read_column(values: Sequence[Any], mark: str) -> tuple[str, list[Any], int]:
     numbers (12 for 12 %).
     """
     distinct = list(dict.fromkeys(values))
-    sample = list(filter(_is_present, distinct[:: -(-len(distinct) // SAMPLE) or 1]))
+    sample = list(filter(_is_present, _sample(distinct)))
     for read in (partial(_read_numbers, mark=mark), _read_dates, _read_native):
         if len(read(sample)[1]) < LEAST_SHARE * len(sample):
             continue
@@ -68,6 +68,10 @@ def read_column(values: Sequence[Any], mark: str) -> tuple[str, list[Any], int]:
     texts = [None if value is None else str(value)[:LONGEST_TEXT].strip() or None for value in values]
     answers = {text.casefold() for text in filter(None, texts)} if len(distinct) < 9 else set[str]()
     return "yes/no" if answers and any(answers <= pair for pair in YES_NO) else "text", texts, 0
+
+
+def _sample(values: Sequence[Any]) -> Sequence[Any]:
+    return values[:: -(-len(values) // SAMPLE) or 1]
 
 
 def _is_present(value: Any) -> bool:
@@ -94,7 +98,7 @@ def _read_numbers(values: Sequence[Any], mark: str) -> tuple[str, dict[Any, int 
     """Read texts that are numbers, and what a workbook or JSON holds as such."""
     numbers: dict[Any, int | float] = {}
     units = set[str]()
-    mark = next((mark for mark, _ in count_marks(values[:SAMPLE]).most_common(1)), mark)
+    mark = next((mark for mark, _ in count_marks(_sample(values)).most_common(1)), mark)
     other = "." if mark == "," else ","
     for value in values:
         if not isinstance(value, str):

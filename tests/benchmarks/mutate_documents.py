@@ -156,6 +156,7 @@ def main() -> None:
     parser.add_argument("--workdir", type=Path, required=True)
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", help="one of the five readers")
     arguments = parser.parse_args()
     shutil.rmtree(arguments.workdir, ignore_errors=True)
     make_files(arguments.workdir / "files", arguments.count, arguments.seed)
@@ -189,7 +190,7 @@ def main() -> None:
     threading.Thread(target=watch, daemon=True).start()
     problems = 0
     with Workspace(Settings(database=arguments.workdir / "a.localmcp", model="hash")) as workspace:
-        for folder in sorted((arguments.workdir / "files").iterdir()):
+        for folder in sorted((arguments.workdir / "files").glob(arguments.only or "*")):
             start = time.monotonic()
             # An archive is read where it is added itself.
             paths = sorted(folder.iterdir()) if folder.name == "archives" else [folder]
