@@ -104,11 +104,15 @@ class _Worker:
             worker.send_to(self.input, item)
         while len(header := self.output.read(worker.FRAME.size)) == worker.FRAME.size:
             kind, spent, self.text, length = worker.FRAME.unpack(header)
+            payload = self.output.read(length)
+            if len(payload) < length:
+                break
             if kind in (worker.VALUE, worker.ERROR):
+                yield kind, payload
                 # It may be large, and is not held here while the next is waited for.
-                yield kind, self.output.read(length)
+                payload = b""
                 continue
-            value = pickle.loads(self.output.read(length))
+            value = pickle.loads(payload)
             if kind == worker.READY:
                 self.pid = value
             elif kind == worker.BEGIN:

@@ -3,8 +3,9 @@
     python tests/benchmarks/mutate_documents.py --count 1000 --workdir /tmp/mutated [--seed 1]
 
 For each of five readers (PDF, office, mail, HTML, archives) `count` files are made: good ones with bits flipped, cut,
-spliced, repeated, nested or packed a thousandfold, a third of them under the name of another kind. They are added to a
-library. Problems are: more than 150 MB more of memory in this process, and a file above its limit of time.
+spliced, repeated, nested or packed a thousandfold, a third of them under the name of another kind. They are read, cut
+and split into words as `add` does it, and not stored. Problems are: more than 150 MB more of memory in this process,
+and a file above its limit of time.
 """
 
 from __future__ import annotations
@@ -36,8 +37,10 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from made_files import make_epub, make_odp, make_ods, make_odt, make_pdf, make_zip
 
 from localmcp.config import Settings
+from localmcp.library.ledger import Root
+from localmcp.library.reading import Task, read_groups, window_for
+from localmcp.library.walk import File, stat_file
 from localmcp.readers import worker_pool
-from localmcp.workspace import Workspace
 
 MOST_MEGABYTES = 150
 WORDS = "hive queen honey winter rose prune clay sand water pump valve pressure backup restore invoice tax".split()
@@ -189,20 +192,26 @@ def main() -> None:
     worker_pool._Worker.read = timed  # pyright: ignore
     threading.Thread(target=watch, daemon=True).start()
     problems = 0
-    with Workspace(Settings(database=arguments.workdir / "a.localmcp", model="hash")) as workspace:
-        for folder in sorted((arguments.workdir / "files").glob(arguments.only or "*")):
-            start = time.monotonic()
+    for folder in sorted((arguments.workdir / "files").glob(arguments.only or "*")):
+        tasks: list[Task] = []
+        for path in sorted(folder.iterdir()):
+            file = stat_file(str(path))
+            assert isinstance(file, File)
             # An archive is read where it is added itself.
-            paths = sorted(folder.iterdir()) if folder.name == "archives" else [folder]
-            report = workspace.library.add_paths(paths)
-            reasons = Counter(re.sub(r".* (?=is )|\d.*", "", reason)[:40] for _, reason in report.problems)
-            grown = (peak[0] - before) / 1e6
-            problems += grown > MOST_MEGABYTES
-            counts = f"{report.indexed} indexed, {report.skipped} skipped, {report.failed} failed"
-            print(
-                f"{folder.name}: {counts}, {time.monotonic() - start:.0f} s, this process +{grown:.0f} MB", flush=True
-            )
-            print(f"    {reasons.most_common(6)}", flush=True)
+            tasks.append(Task(file, Root(str(path), "file", 1), None))
+        start, outcomes = time.monotonic(), Counter[str]()
+        for group in read_groups(tasks, window_for(None), Settings()):
+            for _, reading in group:
+                if reading:
+                    reason = re.sub(r".* (?=is )|[\d:].*", "", reading.failed or reading.skipped)[:40]
+                    outcomes[reason or "read"] += 1
+        grown = (peak[0] - before) / 1e6
+        problems += grown > MOST_MEGABYTES
+        print(
+            f"{folder.name}: {len(tasks)} files, {time.monotonic() - start:.0f} s, this process +{grown:.0f} MB",
+            flush=True,
+        )
+        print(f"    {outcomes.most_common(9)}", flush=True)
     done.set()
     problems += slowest[0] > 1
     print(f"the nearest to its limit of time, or above it: {slowest[0]:+.1f} s, {slowest[1]}; {problems} problems")
