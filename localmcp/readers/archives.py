@@ -16,14 +16,11 @@ from typing import Any, BinaryIO
 from localmcp.errors import LocalMCPError, UnreadableDocument
 from localmcp.readers.document import Document, failed_member
 from localmcp.readers.encodings import decode_text
-from localmcp.readers.packages import in_megabytes
+from localmcp.readers.packages import in_megabytes, most_unpacked
 
 SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz")
 MOST_MEMBERS, MOST_UNPACKED = 100_000, 20
 """Files of an archive, and times the limit for one file that it may unpack to as a whole."""
-USUAL_RATIO, USUAL_FILES = 100, 2
-"""An archive may unpack to 100 times its size, and to at least two files of the largest size. Text packs to a tenth;
-what packs to a thousandth is made to hold up its reader."""
 
 ReadDocuments = Callable[[BinaryIO, str], Iterator[Document]]
 OpenMember = Callable[[], Any]
@@ -45,12 +42,12 @@ def read_archive(file: BinaryIO, name: str, read: ReadDocuments, max_bytes: int)
     """
     size_of_archive = file.seek(0, io.SEEK_END)
     file.seek(0)
-    most = min(MOST_UNPACKED * max_bytes, max(USUAL_FILES * max_bytes, USUAL_RATIO * size_of_archive))
+    most = min(MOST_UNPACKED * max_bytes, most_unpacked(size_of_archive, max_bytes))
     unpacked = 0
     members = _zip_members(file) if name.lower().endswith(".zip") else _tar_members(file)
     try:
         for number, (path, size, open_member) in enumerate(members):
-            if number >= MOST_MEMBERS or unpacked > most:
+            if number >= MOST_MEMBERS or unpacked + min(size, max_bytes) > most:
                 raise UnreadableDocument(f"{name} holds too much: the rest of it is not read.")
             parts = PurePosixPath(path).parts
             if any((part.startswith(".") and part != "..") or part == "__MACOSX" for part in parts):

@@ -29,6 +29,15 @@ def in_megabytes(size: int) -> str:
     return f"{size / 1_000_000:g} MB"
 
 
+def most_unpacked(packed: int, max_bytes: int) -> int:
+    """Return what that many packed bytes may unpack to: 100 times as many, or 10 MB.
+
+    Text packs to a tenth. What packs to a thousandth is made to hold up its reader, and to fill the memory of whoever
+    stores it, which takes 9 MB for each MB of text.
+    """
+    return max(min(2 * max_bytes, 10_000_000), 100 * packed)
+
+
 def local(element: Element) -> str:
     """Return an element's name without its namespace."""
     return element.tag.rpartition("}")[2]

@@ -46,7 +46,7 @@ from localmcp.readers.marked_text import (
 from localmcp.readers.ocr import PICTURES, installed_engine, read_picture, read_scan
 from localmcp.readers.office import read_docx, read_odp, read_odt, read_pptx
 from localmcp.readers.outline import underlined_titles
-from localmcp.readers.packages import OLE_MAGIC, in_megabytes, suffix_of
+from localmcp.readers.packages import OLE_MAGIC, in_megabytes, most_unpacked, suffix_of
 from localmcp.readers.pdf import read_pdf
 from localmcp.readers.sheets import read_sheets
 from localmcp.readers.talk import looks_like_conversations, read_conversations, read_subtitles
@@ -188,10 +188,11 @@ def _read(data: bytes, name: str, choice: Choice, max_bytes: int, recognize: Con
     try:
         if choice.is_gzip:
             name = name[:-3]
+            most = min(max_bytes, most_unpacked(len(data), max_bytes))
             with gzip.open(io.BytesIO(data)) as file:
-                data = file.read(max_bytes + 1)
-            if len(data) > max_bytes:
-                raise UnreadableDocument(f"{name} is larger than {in_megabytes(max_bytes)} once decompressed.")
+                data = file.read(most + 1)
+            if len(data) > most:
+                raise UnreadableDocument(f"{name} is larger than {in_megabytes(most)} once decompressed.")
         return choice.read(data, name)
     except ScannedDocument:
         if recognize is None:

@@ -41,3 +41,11 @@ def test_a_small_archive_that_unpacks_to_a_thousand_times_its_size_is_given_up_e
     with pytest.raises(UnreadableDocument, match="holds too much"):
         list(read_archive(packed, "a.zip", count, max_bytes=1_000_000))
     assert unpacked < 4_000_000
+
+
+def test_one_file_that_a_small_archive_holds_is_not_read_if_it_is_much_too_large() -> None:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a.txt", bytes(30_000_000))
+    with pytest.raises(UnreadableDocument, match="holds too much"):
+        list(read_archive(packed, "a.zip", nothing, max_bytes=50_000_000))
