@@ -29,12 +29,14 @@ from localmcp.readers.readers import read_bytes, read_documents, read_text, why_
 # --- Small files ------------------------------------------------------------------------------------------------------
 
 
+@cache
 def make_docx() -> bytes:
     document = docx.Document()
     document.add_paragraph("Hello", style="List Bullet")
     return saved(document)
 
 
+@cache
 def make_xlsx() -> bytes:
     book = openpyxl.Workbook()
     book.active.append(["Bolt", 1.5, date(2024, 5, 3)])
